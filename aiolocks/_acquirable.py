@@ -1,0 +1,177 @@
+"""What every primitive offers: `async with`, `hold`, `acquire`, `try_acquire`, `release`, `locked`, `statistics`.
+
+A primitive is a description: a client, a name, options. All state of an acquisition is in its `Lease`, and which
+lease a task took last, and which blocks are open, is known to the session behind the client. So any number of tasks
+may share one object, and objects may be made and thrown away at will.
+"""
+
+import asyncio
+import sys
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from types import FrameType, TracebackType
+from typing import Any, ClassVar
+
+import redis as redis_sync
+from redis.asyncio import Redis
+
+from ._grantor import RedisGrantor
+from ._hold import Asking, Hold, obtain, timed_out
+from ._keys import Keys
+from ._lease import Lease
+from ._options import UNSET, Options, Unset, check_timeout
+from ._request import Request
+from ._session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """How a name stood when Redis was asked.
+
+    Attributes:
+        name: What was asked about.
+        permits: Permits in use; of a lock, 1 while it is held.
+        holders: Leases held.
+        waiting: Waiters in the queue.
+        fencing_token: The newest fencing token; 0 when none was given for a day.
+        limit: How many permits may be in use; of a lock, 1. 0 when no process has declared one.
+    """
+
+    name: str
+    permits: int
+    holders: int
+    waiting: int
+    fencing_token: int
+    limit: int
+
+
+class Acquirable:
+    """The base of the primitives; not for use by itself."""
+
+    kind: ClassVar[str]
+
+    def __init__(self, client: Redis, name: str, prefix: str, options: Options) -> None:
+        self._pool = pool_of(client)
+        self._keys = Keys(prefix, self.kind, name)
+        self._options = options
+
+    @property
+    def name(self) -> str:
+        """What it stands for, as given."""
+        return self._keys.name
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}>"
+
+    def __aenter__(self) -> Coroutine[Any, Any, Lease]:
+        """Wait `acquire_timeout` for a lease, which the block holds; see `hold`."""
+        return self._enter(sys._getframe(1))
+
+    def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> Coroutine[Any, Any, bool]:
+        return self._exit(exc_type, exc, traceback, sys._getframe(1))
+
+    async def _enter(self, frame: FrameType) -> Lease:
+        hold = self._hold(UNSET, 1)
+        lease = await hold.__aenter__()
+        Session.of(self._pool).ledger.open_block(self, frame, hold)
+        return lease
+
+    async def _exit(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+        frame: FrameType,
+    ) -> bool:
+        hold = Session.of(self._pool).ledger.close_block(self, frame)
+        if hold is None:
+            raise RuntimeError(f"{self!r} is not held by a block that could be left here")
+        return await hold.leave(exc_type, exc, traceback, frame)
+
+    def _hold(self, timeout: float | Unset | None, permits: int) -> Hold:
+        seconds = self._timeout(timeout)
+        return Hold(lambda: self._asking(seconds, permits, entering=True))
+
+    async def _acquire(self, timeout: float | Unset | None, permits: int) -> Lease:
+        asking = self._asking(self._timeout(timeout), permits, entering=True)
+        lease = await obtain(asking)
+        if lease is None:
+            raise timed_out(asking.grantor, asking.request, 0.0)
+        return lease
+
+    async def _try_acquire(self, permits: int) -> Lease | None:
+        session = Session.of(self._pool)
+        if self._would_wait_for_itself(session, permits):
+            return None
+        return await obtain(self._asking(0.0, permits, entering=False))
+
+    async def release(self) -> None:
+        """Release the newest lease of this name that the calling task took.
+
+        Raises:
+            RuntimeError: The task has taken none, or has released them all.
+            LeaseLostError: It was lost before.
+            RedisError: Not confirmed; the lease ends with its TTL.
+
+        After a cancellation the release goes on in the background.
+        """
+        lease = Session.of(self._pool).ledger.newest(asyncio.current_task(), self._keys.base)
+        if lease is None:
+            raise RuntimeError(f"{self.kind} {self.name!r}: the calling task holds no lease to release")
+        if not await lease.release() and lease.lost:
+            raise lease._state.error()
+
+    async def statistics(self) -> Statistics:
+        """Ask Redis how the name stands.
+
+        Raises:
+            RedisError: Redis could not be asked. Cancelling is harmless.
+        """
+        session = Session.of(self._pool)
+        grantor = session.grantor(self._keys)
+        try:
+            permits, holders, waiting, fence, limit = await grantor.ask("statistics")
+        finally:
+            session.touch()
+        return Statistics(self.name, permits, holders, waiting, fence, limit)
+
+    def _asking(self, timeout: float | None, permits: int, *, entering: bool) -> Asking:
+        session = Session.of(self._pool)
+        if entering and self._would_wait_for_itself(session, permits):
+            raise RuntimeError(
+                f"{self.kind} {self.name!r}: this task is inside a block that holds it, and would wait for itself"
+            )
+        grantor = session.grantor(self._keys)
+        request = Request(self._options.ttl, permits, wait=timeout is None or timeout > 0)
+        self._prepare(request)
+        return Asking(session, grantor, self._keys.base, request, self._options, timeout)
+
+    def _prepare(self, request: Request) -> None:
+        """Add what the primitive's script takes beyond the usual."""
+
+    def _would_wait_for_itself(self, session: Session, permits: int) -> bool:
+        return session.ledger.inside(asyncio.current_task(), self._keys.base) > 0
+
+    def _timeout(self, timeout: float | Unset | None) -> float | None:
+        if isinstance(timeout, Unset):
+            return self._options.acquire_timeout
+        check_timeout("timeout", timeout)
+        return timeout
+
+    def _grantor(self) -> tuple[Session, RedisGrantor]:
+        session = Session.of(self._pool)
+        return session, session.grantor(self._keys)
+
+
+def pool_of(client: Redis) -> Any:
+    """Return the connection pool of *client*, or raise the TypeError that says what to pass instead."""
+    if isinstance(client, redis_sync.Redis):
+        raise TypeError("aiolocks needs a client from redis.asyncio, not the synchronous redis.Redis")
+    if not isinstance(client, Redis):
+        raise TypeError(f"aiolocks needs a redis.asyncio.Redis client, not {type(client).__name__}")
+    return client.connection_pool
+
+
+__all__ = ["UNSET", "Acquirable", "Statistics", "Unset", "pool_of"]

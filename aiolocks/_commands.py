@@ -1,0 +1,225 @@
+"""Runs scripts for many tasks over one link: connects when needed, notices silence, and knows what is ambiguous.
+
+Submitting never waits and never fails; its receiver gets the reply or the exception, exactly once. Retrying is left
+to whoever submitted, because only they know until when it makes sense.
+"""
+
+import asyncio
+import copy
+from collections import deque
+from collections.abc import Callable
+from typing import Any, final
+
+from redis.asyncio.retry import Retry
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import NoScriptError, ReadOnlyError, RedisError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from ._link import Link, background, open_link
+from ._scripts import Script
+
+LONGEST_WAIT = 10.0
+"""Seconds that a request which is not in the queue yet may stay unanswered; the public contract's bound."""
+
+_FIRST_CONNECT = 1.0
+_LONGEST_CONNECT = 5.0
+"""Seconds for one attempt to connect. It starts short, since bytes swallowed by the network do not come back."""
+
+Arguments = tuple[bytes | int, ...]
+
+
+@final
+class Call:
+    """One run of a script: waiting for a link, or on its way over `link` since `sent_at`, or answered."""
+
+    __slots__ = ("_commands", "args", "due", "keys", "link", "receiver", "script", "sent_at", "whole")
+
+    def __init__(
+        self,
+        commands: "Commands",
+        script: Script,
+        keys: tuple[bytes, ...],
+        args: Arguments | Callable[[Link], Arguments],
+        receiver: "CallReceiver",
+        due: float,
+    ) -> None:
+        self._commands = commands
+        self.script = script
+        self.keys = keys
+        self.args = args
+        self.receiver: CallReceiver | None = receiver
+        self.due = due
+        self.link: Link | None = None
+        self.sent_at = 0.0
+        self.whole = False
+
+    def send(self, link: Link, now: float) -> None:
+        self.link = link
+        self.sent_at = now
+        args = self.args(link) if callable(self.args) else self.args
+        script = self.script
+        if script.name in link.loaded and not self.whole:
+            link.send(("EVALSHA", script.sha, len(self.keys), *self.keys, *args), self.answered)
+        else:
+            link.loaded.add(script.name)
+            link.send(("EVAL", script.source, len(self.keys), *self.keys, *args), self.answered)
+
+    def answered(self, reply: object) -> None:
+        if isinstance(reply, NoScriptError) and self.link is not None and not self.whole:
+            # SCRIPT FLUSH, or another server took over. Not run, so sent_at may stay: it is only too early.
+            self.whole = True
+            self.send(self.link, self.sent_at)
+            return
+        if isinstance(reply, (ReadOnlyError, RedisConnectionError)) and self.link is not None:
+            # A demoted primary, or one that is still loading: whatever comes next must look for the primary anew.
+            self.link.close(reply)
+        self.finish(reply)
+
+    def finish(self, reply: object) -> None:
+        receiver, self.receiver = self.receiver, None
+        if receiver is not None:
+            self._commands.forget(self)
+            receiver(self, reply)
+
+    def drop(self) -> bool:
+        """Give the call up if it has not been sent yet, and say whether that was so."""
+        if self.link is None and self.receiver is not None:
+            self.receiver = None
+            self._commands.forget(self)
+            return True
+        return False
+
+
+CallReceiver = Callable[[Call, object], None]
+
+
+@final
+class Commands:
+    """The scripts of one session, over one link at a time.
+
+    Invariant: every call that was submitted and not answered is in `_open`; those not sent yet are in `_waiting` too.
+    """
+
+    def __init__(
+        self, pool: Any, loop: asyncio.AbstractEventLoop, clock: Callable[[], float], on_lost: Callable[[], None]
+    ) -> None:
+        self._pool = pool
+        self._loop = loop
+        self._clock = clock
+        self._on_lost = on_lost
+        self._link: Link | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._connect_time = _FIRST_CONNECT
+        self._waiting: deque[Call] = deque()
+        self._open: dict[Call, None] = {}
+        self._patrol: asyncio.TimerHandle | None = None
+        self._patrol_at = 0.0
+        self.round_trip = 0.0
+
+    def submit(
+        self,
+        script: Script,
+        keys: tuple[bytes, ...],
+        args: Arguments | Callable[[Link], Arguments],
+        receiver: CallReceiver,
+        patience: float = LONGEST_WAIT,
+    ) -> Call:
+        """Run *script* once. A reply that takes more than *patience* seconds costs the link."""
+        now = self._clock()
+        call = Call(self, script, keys, args, receiver, now + patience)
+        self._open[call] = None
+        if self._link is not None:
+            call.send(self._link, now)
+        else:
+            self._waiting.append(call)
+            self._connect()
+        if self._patrol is None or call.due < self._patrol_at:
+            self._arm(call.due, now)
+        return call
+
+    def forget(self, call: Call) -> None:
+        self._open.pop(call, None)
+
+    def retry_policy(self) -> Retry:
+        """Return a copy of the retry policy that the user gave the client."""
+        return copy.deepcopy(self._pool.make_connection().retry)  # type: ignore[no-any-return]  # the pool is untyped
+
+    def note_round_trip(self, call: Call) -> None:
+        measured = self._clock() - call.sent_at
+        self.round_trip = max(measured, 0.8 * self.round_trip)
+
+    def close(self) -> None:
+        """Close the link at once. A later call would open a new one."""
+        self._disarm()
+        if self._connecting is not None:
+            self._connecting.cancel()
+            self._connecting = None
+        if self._link is not None:
+            self._link.close()
+        self._fail_waiting(RedisConnectionError("Connection closed."))
+
+    def _connect(self) -> None:
+        if self._connecting is None:
+            self._connecting = background(self._open_link())
+
+    async def _open_link(self) -> None:
+        error: Exception
+        try:
+            async with asyncio.timeout(self._connect_time):
+                link = await open_link(self._pool, None, self._lost)
+        except TimeoutError as late:
+            self._connect_time = min(2 * self._connect_time, _LONGEST_CONNECT)
+            error = late if isinstance(late, RedisError) else RedisTimeoutError("Timeout connecting to server")
+        except Exception as failure:
+            error = failure
+        except asyncio.CancelledError:
+            self._connecting = None
+            self._fail_waiting(RedisConnectionError("Connecting was cancelled."))
+            raise
+        else:
+            self._connecting = None
+            self._connect_time = _FIRST_CONNECT
+            self._link = link
+            self._send_waiting(link)
+            return
+        self._connecting = None
+        self._fail_waiting(error)
+
+    def _send_waiting(self, link: Link) -> None:
+        while self._waiting and link.lost is None:
+            call = self._waiting.popleft()
+            if call.receiver is not None:
+                call.send(link, self._clock())
+
+    def _fail_waiting(self, error: Exception) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        for call in waiting:
+            call.finish(error)
+
+    def _lost(self, reason: Exception) -> None:
+        self._link = None
+        self._on_lost()
+
+    def _arm(self, due: float, now: float) -> None:
+        self._disarm()
+        self._patrol_at = due
+        self._patrol = self._loop.call_later(max(due - now, 0.0) + 0.001, self._look_for_silence)
+
+    def _disarm(self) -> None:
+        if self._patrol is not None:
+            self._patrol.cancel()
+            self._patrol = None
+
+    def _look_for_silence(self) -> None:
+        """Give up the link if a reply is overdue, and calls that wait too long for a link to come up."""
+        self._patrol = None
+        now = self._clock()
+        late = [call for call in self._open if call.due <= now]
+        for call in late:
+            error = RedisTimeoutError("Timeout reading from Redis: no reply in time")
+            if call.link is None:
+                call.finish(error)
+            elif call.link.lost is None:
+                call.link.close(error)
+        if self._open:
+            self._arm(min(call.due for call in self._open), now)

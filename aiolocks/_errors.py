@@ -1,0 +1,70 @@
+"""Every error that aiolocks raises on its own account.
+
+    redis.exceptions.LockError            (a ValueError, by redis-py's choice)
+    └─ LockError
+       ├─ AcquireTimeoutError             also a TimeoutError
+       ├─ LeaseLostError                  also redis.exceptions.LockNotOwnedError
+       └─ LimitMismatchError
+
+Trouble with the connection is not wrapped: redis-py's own exceptions leave as they are.
+"""
+
+from redis import exceptions as redis_exceptions
+
+
+class LockError(redis_exceptions.LockError):
+    """The base class of all errors below.
+
+    Attributes:
+        name: What was asked for, as the caller named it.
+    """
+
+    def __init__(self, message: str, *, name: str) -> None:
+        super().__init__(message)
+        self.name = name
+
+
+class AcquireTimeoutError(LockError, TimeoutError):
+    """Nobody let go within the time the caller was willing to wait. Nothing is held or queued any more.
+
+    Attributes:
+        name: What was asked for.
+        timeout: Seconds the caller was willing to wait.
+        retry_after: Seconds after which asking again may succeed: what is left of the lease in the way. A
+            holder at work extends it, so this is a hint, fit for a ``Retry-After`` header.
+    """
+
+    def __init__(self, message: str, *, name: str, timeout: float, retry_after: float) -> None:
+        super().__init__(message, name=name)
+        self.timeout = timeout
+        self.retry_after = retry_after
+
+
+class LeaseLostError(LockError, redis_exceptions.LockNotOwnedError):
+    """The lease ended before the work did: somebody else may hold the name now. Roll back, or stop.
+
+    Attributes:
+        name: What was held.
+        fencing_token: The fencing token of the lease that was lost.
+        reason: Why, in a few words.
+    """
+
+    def __init__(self, message: str, *, name: str, fencing_token: int, reason: str) -> None:
+        super().__init__(message, name=name)
+        self.fencing_token = fencing_token
+        self.reason = reason
+
+
+class LimitMismatchError(LockError):
+    """More permits were asked for than the semaphore's limit in force, so the wait could never end.
+
+    Attributes:
+        name: The semaphore.
+        permits: How many were asked for.
+        limit: The limit in force on the server, which may differ from this process's own.
+    """
+
+    def __init__(self, message: str, *, name: str, permits: int, limit: int) -> None:
+        super().__init__(message, name=name)
+        self.permits = permits
+        self.limit = limit

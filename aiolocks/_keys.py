@@ -1,0 +1,63 @@
+"""How a name becomes Redis keys: all of one name in one Cluster slot, and never a key of another name's.
+
+A key is ``<prefix><kind>:{<name>}`` and, for what belongs to it, ``:<part>`` behind. The braces make Redis Cluster
+hash the name alone. Braces inside a name are escaped, since ``{}`` or a leading ``}`` would end the tag early.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+LONGEST_NAME = 1024
+"""Bytes of UTF-8."""
+
+_ESCAPES = str.maketrans({"%": "%25", "{": "%7B", "}": "%7D"})
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The keys of one name of one kind of primitive, and the channels on which its waiters are told."""
+
+    prefix: str
+    kind: str
+    name: str
+
+    def __post_init__(self) -> None:
+        check_prefix(self.prefix)
+        check_name(self.name)
+
+    @cached_property
+    def base(self) -> bytes:
+        """The key of the holder; every other key of the name begins with it."""
+        return f"{self.prefix}{self.kind}:{{{self.name.translate(_ESCAPES)}}}".encode()
+
+    @cached_property
+    def channels(self) -> bytes:
+        """The start of every wake-up channel; the waiting session's id follows."""
+        return f"{self.prefix}wake:".encode()
+
+    def part(self, part: bytes) -> bytes:
+        return self.base + b":" + part
+
+
+def check_name(name: str) -> None:
+    """Raise TypeError or ValueError unless *name* is a str of 1 to 1,024 bytes of UTF-8."""
+    if not isinstance(name, str):
+        raise TypeError(f"name must be a str, not {type(name).__name__}")
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        raise ValueError("name holds a lone surrogate, which UTF-8 cannot encode") from None
+    if not 1 <= size <= LONGEST_NAME:
+        raise ValueError(f"name must be 1 to {LONGEST_NAME} bytes of UTF-8, not {size}")
+
+
+def check_prefix(prefix: str) -> None:
+    """Raise TypeError or ValueError unless *prefix* is a str without braces."""
+    if not isinstance(prefix, str):
+        raise TypeError(f"prefix must be a str, not {type(prefix).__name__}")
+    if "{" in prefix or "}" in prefix:
+        raise ValueError(f"prefix must not contain braces, which mark the Cluster slot: {prefix!r}")
+    try:
+        prefix.encode()
+    except UnicodeEncodeError:
+        raise ValueError("prefix holds a lone surrogate, which UTF-8 cannot encode") from None

@@ -1,0 +1,87 @@
+"""Who in this process holds what: open blocks, by the frame that entered them, and each task's leases, newest last.
+
+Pure bookkeeping. A lease taken by hand is kept here as long as its task runs, since `lock.release()` can still name
+it; then only the caller's own reference keeps it alive.
+"""
+
+import asyncio
+from types import FrameType
+from typing import TYPE_CHECKING, Any, final
+
+if TYPE_CHECKING:
+    from ._hold import Hold
+    from ._lease import Lease
+
+Task = asyncio.Task[Any]
+
+
+@final
+class Ledger:
+    """The blocks and leases of one session."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[object, list[tuple[FrameType, Task | None, Hold]]] = {}
+        self._leases: dict[Task, dict[bytes, list[Lease]]] = {}
+        self._inside: dict[tuple[Task, bytes], int] = {}
+
+    def open_block(self, owner: object, frame: FrameType, hold: "Hold") -> None:
+        """Note that an `async with owner` in *frame* is now in its body."""
+        self._blocks.setdefault(owner, []).append((frame, asyncio.current_task(), hold))
+
+    def close_block(self, owner: object, frame: FrameType) -> "Hold | None":
+        """Return the hold of the `async with owner` that *frame* leaves.
+
+        The frame tells, even when another task finalizes a generator. `AsyncExitStack` enters and leaves in frames of
+        its own; there the task tells, and else the newest block is meant.
+        """
+        blocks = self._blocks.get(owner)
+        if not blocks:
+            return None
+        task = asyncio.current_task()
+        best = max(range(len(blocks)), key=lambda at: (blocks[at][0] is frame, blocks[at][1] is task, at))
+        hold = blocks.pop(best)[2]
+        if not blocks:
+            del self._blocks[owner]
+        return hold
+
+    def enter(self, task: Task, base: bytes, permits: int) -> None:
+        key = (task, base)
+        self._inside[key] = self._inside.get(key, 0) + permits
+
+    def leave(self, task: Task, base: bytes, permits: int) -> None:
+        key = (task, base)
+        left = self._inside.get(key, 0) - permits
+        if left > 0:
+            self._inside[key] = left
+        else:
+            self._inside.pop(key, None)
+
+    def inside(self, task: Task | None, base: bytes) -> int:
+        """Return how many permits of *base* the open blocks of *task* hold."""
+        return self._inside.get((task, base), 0) if task is not None else 0
+
+    def add(self, task: Task, base: bytes, lease: "Lease") -> None:
+        leases = self._leases.get(task)
+        if leases is None:
+            leases = self._leases[task] = {}
+            task.add_done_callback(self._task_ended)
+        leases.setdefault(base, []).append(lease)
+
+    def remove(self, task: Task, base: bytes, lease: "Lease") -> None:
+        leases = self._leases.get(task)
+        mine = leases.get(base) if leases is not None else None
+        if leases is not None and mine is not None and lease in mine:
+            mine.remove(lease)
+            if not mine:
+                del leases[base]
+            if not leases:
+                del self._leases[task]
+                task.remove_done_callback(self._task_ended)
+
+    def newest(self, task: Task | None, base: bytes) -> "Lease | None":
+        leases = self._leases.get(task) if task is not None else None
+        mine = leases.get(base) if leases is not None else None
+        return mine[-1] if mine else None
+
+    def _task_ended(self, task: Task) -> None:
+        self._leases.pop(task, None)

@@ -1,0 +1,154 @@
+"""The waiters of one session for one name, and the re-checks that keep their places.
+
+A re-check is the session's sign of life, the cure for lost wake-ups, and the clock that grants are counted from: one
+request at a time, in which every token is listed and answered. It never creates a place in the queue; a token that
+the server does not know asks anew, with its old ticket.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, final
+
+from redis.exceptions import RedisError
+
+from ._commands import Call
+from ._deadlines import patience, recheck_delay, recheck_interval, retry_delay
+from ._request import Request
+
+if TYPE_CHECKING:
+    from ._grantor import RedisGrantor
+    from ._session import Session
+
+_LONGEST_LIST = 1000
+"""Waiters per re-check: Lua's stack holds a few thousand values."""
+
+_POLLING_INTERVAL = 0.25
+"""Seconds between re-checks of a session that cannot be told; a turn it does not notice costs others twice that."""
+
+
+@final
+class Line:
+    """Who waits here. The timer runs while somebody does."""
+
+    def __init__(self, session: "Session", grantor: "RedisGrantor") -> None:
+        self._session = session
+        self._grantor = grantor
+        self._waiting: dict[bytes, Request] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
+        self._on_their_way = 0
+        self._once_more = False
+        self._failures = 0
+        self._passed_over = 0
+        self._interval = recheck_interval(float("inf"))
+
+    def interval(self) -> float:
+        """Return the longest this line goes without a re-check: by the shortest TTL since it was last empty."""
+        return min(self._interval, _POLLING_INTERVAL) if self._session.polling else self._interval
+
+    def life_ms(self) -> int:
+        return round(3000 * self.interval())
+
+    def session_id(self) -> bytes:
+        """Return the name under which waiters stand here; one that cannot be told says how often it looks."""
+        if self._session.polling:
+            return b"poll%d-%b" % (max(1, round(1000 * self.interval())), self._session.id)
+        return self._session.id
+
+    def expect(self, request: Request) -> None:
+        """Note the TTL of a request about to be made, which bounds how long the session may keep silent."""
+        if not self._waiting:
+            self._interval = recheck_interval(request.ttl)
+        self._interval = min(self._interval, recheck_interval(request.ttl))
+
+    def join(self, request: Request, busy_ms: int, subscribers: int) -> None:
+        self._waiting[request.token] = request
+        self._session.lines[self] = None
+        self._listen(subscribers)
+        self._schedule(self._delay(busy_ms))
+
+    def leave(self, request: Request) -> None:
+        if self._waiting.pop(request.token, None) is not None and not self._waiting:
+            self._session.lines.pop(self, None)
+            self._stop_timer()
+
+    def stop(self, error: Exception) -> None:
+        """Tell every waiter that the session has ended."""
+        for request in list(self._waiting.values()):
+            self.leave(request)
+            request.fail(error)
+
+    def recheck(self) -> None:
+        """Ask how all waiters stand, now; after the re-check on its way, if there is one."""
+        if self._on_their_way:
+            self._once_more = True
+            return
+        self._stop_timer()
+        requests = list(self._waiting.values())
+        for start in range(0, len(requests), _LONGEST_LIST):
+            self._ask(requests[start : start + _LONGEST_LIST])
+
+    def _ask(self, requests: Sequence[Request]) -> None:
+        def receive(call: Call, reply: object) -> None:
+            self._on_their_way -= 1
+            if isinstance(reply, Exception):
+                self._failed(reply)
+            else:
+                self._failures = 0
+                self._session.commands.note_round_trip(call)
+                self._grantor.read_recheck(call, reply, requests, self._answered)
+
+        self._on_their_way += 1
+        self._grantor.submit_recheck(
+            [request.entry for request in requests],
+            receive,
+            patience(self.interval(), self._session.commands.round_trip),
+        )
+
+    def _answered(self, busy_ms: int, subscribers: int, passed_over: bool) -> None:
+        self._listen(subscribers)
+        self._passed_over = self._passed_over + 1 if passed_over and subscribers else 0
+        if self._passed_over >= 2:
+            self._session.poll("its wake-ups do not arrive")
+        self._again(self._delay(busy_ms))
+
+    def _failed(self, error: Exception) -> None:
+        self._failures += 1
+        now = self._session.clock()
+        for request in list(self._waiting.values()):
+            if now - request.counted_from >= request.ttl:
+                self.leave(request)
+                request.fail(error if isinstance(error, RedisError) else RedisError(str(error)))
+        self._again(retry_delay(4 * self.interval(), self._failures))
+
+    def _again(self, delay: float) -> None:
+        if self._waiting and not self._on_their_way:
+            if self._once_more:
+                self._once_more = False
+                delay = min(delay, 0.02)
+            self._schedule(delay)
+
+    def _listen(self, subscribers: int) -> None:
+        if not subscribers and not self._session.polling:
+            self._session.wakeups.listen(self._grantor.channel())
+
+    def _delay(self, busy_ms: int) -> float:
+        expected = busy_ms / 1000 if busy_ms >= 0 else (0.0 if busy_ms == -2 else None)
+        return recheck_delay(self.interval(), expected, random.random())
+
+    def _schedule(self, delay: float) -> None:
+        due = self._session.clock() + delay
+        if self._on_their_way or (self._timer is not None and self._due <= due):
+            return
+        self._stop_timer()
+        self._due = due
+        self._timer = self._session.loop.call_later(delay, self.recheck)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+Answered = Callable[[int, int, bool], None]

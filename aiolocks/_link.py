@@ -1,0 +1,213 @@
+"""One connection to Redis that every task shares: requests leave in order, replies come back in that order.
+
+The connection is redis-py's own (its address, TLS, credentials and handshake); only the bytes after the handshake are
+ours. Nothing here is a task while idle, so that cancelling every task of a loop, as `asyncio.run` does at its end,
+leaves the link up until the tasks that were cancelled have released what they held.
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol, final
+
+import hiredis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import InvalidResponse, RedisError, ResponseError
+
+Receiver = Callable[[object], None]
+"""Gets the reply, or the exception that came in its place."""
+
+Command = tuple[str | bytes | int, ...]
+
+_MORE = object()
+"""What hiredis returns while a reply is incomplete."""
+
+_NEVER = Retry(NoBackoff(), 0)
+
+
+_pack: Callable[[Command], bytes] = hiredis.pack_command  # type: ignore[assignment]  # its stub: one element only
+
+
+class Link(Protocol):
+    """What the layers above ask of a connection."""
+
+    lost: Exception | None
+    loaded: set[str]
+    """Scripts that were sent whole over this connection."""
+
+    def send(self, command: Command, receiver: Receiver | None) -> None:
+        """Write *command* now; *receiver* is called once, when its reply or the loss of the link is known."""
+
+    def close(self, reason: Exception | None = None) -> None:
+        """Close without waiting, and tell every receiver."""
+
+
+class _Pending:
+    """Who waits for which reply, and what happens when no more replies will come."""
+
+    __slots__ = ("_on_lost", "_on_push", "_receivers", "loaded", "lost")
+
+    def __init__(self, on_push: Receiver | None, on_lost: Callable[[Exception], None]) -> None:
+        self.lost: Exception | None = None
+        self.loaded: set[str] = set()
+        self._receivers: deque[Receiver] = deque()
+        self._on_push = on_push
+        self._on_lost = on_lost
+
+    def _expect(self, receiver: Receiver | None) -> None:
+        if receiver is not None:
+            self._receivers.append(receiver)
+
+    def _dispatch(self, reply: object) -> None:
+        if self._on_push is not None:
+            self._on_push(reply)
+        elif isinstance(reply, hiredis.PushNotification):
+            pass  # maintenance and invalidation notices under RESP3 answer no request
+        elif self._receivers:
+            self._receivers.popleft()(reply)
+
+    def _lose(self, reason: Exception) -> None:
+        if self.lost is None:
+            self.lost = reason
+            receivers, self._receivers = self._receivers, deque()
+            self._on_lost(reason)
+            for receiver in receivers:
+                receiver(reason)
+
+
+# redis-py does not publish the stream of a connection, only whole request/reply pairs; hence Any for the connection.
+@final
+class StreamLink(_Pending, asyncio.Protocol):
+    """A link over the socket or TLS stream of a connected redis-py connection."""
+
+    def __init__(self, connection: Any, on_push: Receiver | None, on_lost: Callable[[Exception], None]) -> None:
+        super().__init__(on_push, on_lost)
+        self._loop = asyncio.get_running_loop()
+        self._connection = connection  # its StreamWriter would close the transport if it were collected
+        self._transport: asyncio.Transport = connection._writer.transport
+        self._parser = hiredis.Reader(
+            protocolError=InvalidResponse, replyError=connection._parser.parse_error, notEnoughData=_MORE
+        )
+        self._parser.feed(bytes(connection._reader._buffer))
+        self._written: list[bytes] | None = None
+        self._transport.set_protocol(self)
+
+    def send(self, command: Command, receiver: Receiver | None) -> None:
+        self._expect(receiver)
+        packed = _pack(command)
+        if self._written is None:  # a lone command goes out at once; what follows in this turn goes together
+            self._transport.write(packed)
+            self._written = []
+            self._loop.call_soon(self._flush)
+        else:
+            self._written.append(packed)
+
+    def _flush(self) -> None:
+        written, self._written = self._written, None
+        if written and self.lost is None:
+            self._transport.write(b"".join(written))
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._parser.feed(data)
+            while (reply := self._parser.gets(False)) is not _MORE:
+                self._dispatch(reply)
+        except InvalidResponse as error:
+            self.close(RedisConnectionError(f"Redis answered with what is not its protocol: {error}"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._shut(exc or RedisConnectionError("Connection closed by server."))
+
+    def close(self, reason: Exception | None = None) -> None:
+        if self.lost is None:
+            self._flush()
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the transport can only be dropped
+                if reason is None and self._transport.get_write_buffer_size():
+                    self._transport.close()
+                else:
+                    self._transport.abort()
+            self._shut(reason or RedisConnectionError("Connection closed."))
+
+    def _shut(self, reason: Exception) -> None:
+        self._connection._reader = self._connection._writer = None
+        if not isinstance(reason, RedisError):
+            reason = RedisConnectionError(f"Connection lost: {reason}")
+        self._lose(reason)
+
+
+@final
+class ReplyLink(_Pending):
+    """A link over a connection that has no stream, such as the in-memory server's: one task reads the replies."""
+
+    def __init__(self, connection: Any, on_push: Receiver | None, on_lost: Callable[[Exception], None]) -> None:
+        super().__init__(on_push, on_lost)
+        self._connection = connection
+        self._task = background(self._read())
+
+    def send(self, command: Command, receiver: Receiver | None) -> None:
+        self._expect(receiver)
+        try:
+            self._connection._writer.writelines([_pack(command)])
+        except Exception as error:
+            self.close(error)
+
+    async def _read(self) -> None:
+        push_request = self._on_push is not None
+        try:
+            while True:
+                try:
+                    reply = await self._connection.read_response(
+                        disable_decoding=True, disconnect_on_error=False, push_request=push_request
+                    )
+                except ResponseError as error:
+                    reply = error
+                self._dispatch(reply)
+        except asyncio.CancelledError:
+            self.close()
+            raise
+        except Exception as error:
+            self.close(error)
+
+    def close(self, reason: Exception | None = None) -> None:
+        if self.lost is None:
+            socket = self._connection._sock
+            if socket is not None:
+                socket.close()
+            self._connection._reader = self._connection._writer = self._connection._sock = None
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._task.cancel()
+            self._lose(reason if isinstance(reason, RedisError) else RedisConnectionError("Connection closed."))
+
+
+def background(coroutine: Any) -> "asyncio.Task[None]":
+    """Start a task of ours, which must not speak up when its loop is closed under it.
+
+    A bare `loop.close()` destroys pending tasks, and asyncio prints a line for each; ours have nothing to lose, as a
+    lease ends by itself. The attribute is the one that `asyncio.gather` sets for the same reason.
+    """
+    task: asyncio.Task[None] = asyncio.get_running_loop().create_task(coroutine)
+    with contextlib.suppress(AttributeError):  # a task of a foreign task factory may lack it
+        task._log_destroy_pending = False  # type: ignore[attr-defined]  # not in typeshed
+    return task
+
+
+async def open_link(pool: Any, on_push: Receiver | None, on_lost: Callable[[Exception], None]) -> Link:
+    """Return a link over a new connection made by *pool*, but not taken from it.
+
+    The caller bounds the time. redis-py's own retries are off on it: whoever retries must know what is ambiguous.
+    """
+    connection = pool.make_connection()
+    connection.retry = _NEVER
+    connection.health_check_interval = 0
+    try:
+        await connection.connect()
+    except BaseException:
+        await connection.disconnect(nowait=True)
+        raise
+    connection.socket_timeout = None  # replies are bounded one by one, see _commands
+    transport = getattr(connection._writer, "transport", None)
+    link = StreamLink if isinstance(transport, asyncio.BaseTransport) else ReplyLink
+    return link(connection, on_push, on_lost)

@@ -1,0 +1,111 @@
+"""`Lock`: one holder at a time."""
+
+from typing import ClassVar, Literal, Never, final
+
+from redis.asyncio import Redis
+
+from ._acquirable import Acquirable
+from ._hold import Hold
+from ._lease import Lease
+from ._options import UNSET, Options, Unset, reject_unknown
+
+
+@final
+class Lock(Acquirable):
+    """A mutex shared by every process that uses the same Redis and name: first come, first served.
+
+    ::
+
+        async with Lock(redis, "orders:42") as lease:
+            ...
+
+    The lease is renewed while the block runs. If it is lost all the same, the body is cancelled before anybody else
+    can get the lock, and the block raises `LeaseLostError`.
+
+    Args:
+        client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
+        name: What to lock: 1 to 1,024 bytes of UTF-8, any text.
+        ttl: Seconds a lease lasts unless renewed: how long others wait when the holder's process dies. At least 0.1.
+        acquire_timeout: Seconds to wait for the lock; None waits for ever, 0 asks once.
+        on_lost: "cancel" stops the body of a block when its lease is lost; "flag" only marks the lease.
+        renew: False lets the lease end after its TTL, whatever the holder does.
+        max_hold: Seconds after which a lease is not renewed any more, so that a hung body cannot hold for ever.
+        watchdog: "task" renews from the event loop.
+        prefix: What every key begins with; no braces.
+
+    Raises:
+        TypeError: A wrong type, a synchronous client, or a keyword that redis-py's Lock has and this one names
+            otherwise.
+        ValueError: A value out of range. Both before any I/O.
+    """
+
+    kind: ClassVar[str] = "lock"
+
+    def __init__(
+        self,
+        client: Redis,
+        name: str,
+        *,
+        ttl: float = 30.0,
+        acquire_timeout: float | None = None,
+        on_lost: Literal["cancel", "flag"] = "cancel",
+        renew: bool = True,
+        max_hold: float | None = None,
+        watchdog: Literal["task"] = "task",
+        prefix: str = "aiolocks:",
+        **unknown: Never,
+    ) -> None:
+        reject_unknown("Lock", unknown)
+        options = Options(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog)
+        super().__init__(client, name, prefix, options)
+
+    def hold(self, *, timeout: float | Unset | None = UNSET) -> Hold:
+        """Return a block that waits *timeout* seconds: ``async with lock.hold(timeout=5) as lease:``.
+
+        Left out, `acquire_timeout` counts; None waits for ever; 0 asks once.
+
+        Raises, on entering:
+            AcquireTimeoutError: Somebody else held it all the time.
+            RuntimeError: This task is inside a block of the same name, and would wait for itself.
+            RedisError: Redis could not be asked.
+
+        Raises, on leaving:
+            LeaseLostError: The lease was lost, and the body raised nothing of its own.
+
+        After a cancellation nothing stays held or queued.
+        """
+        return self._hold(timeout, 1)
+
+    async def acquire(self, *, timeout: float | Unset | None = UNSET) -> Lease:
+        """Wait for a lease and return it; the caller must release it.
+
+        It is renewed until then. Prefer `async with`, which also stops the body when the lease is lost.
+
+        Args:
+            timeout: Seconds to wait. Left out: `acquire_timeout`. None waits for ever; 0 asks once.
+
+        Raises:
+            AcquireTimeoutError: Nobody let go within *timeout*.
+            RuntimeError: This task is inside a block of the same name, and would wait for itself.
+            RedisError: Redis could not be asked.
+
+        After an error or a cancellation nothing stays held: what may have been granted is released, or lapses within
+        its TTL if Redis cannot be reached.
+        """
+        return await self._acquire(timeout, 1)
+
+    async def try_acquire(self) -> Lease | None:
+        """Ask once: return a lease, or None if somebody holds the lock or waits for it.
+
+        Raises:
+            RedisError: Redis could not be asked. After that or a cancellation nothing stays held.
+        """
+        return await self._try_acquire(1)
+
+    async def locked(self) -> bool:
+        """Say whether anybody holds the lock.
+
+        Raises:
+            RedisError: Redis could not be asked. Cancelling is harmless.
+        """
+        return (await self.statistics()).holders > 0

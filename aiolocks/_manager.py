@@ -1,0 +1,127 @@
+"""`LockManager`: defaults shared by many locks, and a client of its own when it made one."""
+
+from types import TracebackType
+from typing import Any, Literal, Never, Self, TypedDict, Unpack, final
+
+from redis.asyncio import Redis
+
+from ._acquirable import pool_of
+from ._keys import check_prefix
+from ._lock import Lock
+from ._memory import SCHEME, memory_client
+from ._options import Options, reject_unknown
+from ._semaphore import Semaphore
+
+
+class LeaseOptions(TypedDict, total=False):
+    """The options that every primitive takes; see `Lock`."""
+
+    ttl: float
+    acquire_timeout: float | None
+    on_lost: Literal["cancel", "flag"]
+    renew: bool
+    max_hold: float | None
+    watchdog: Literal["task"]
+    prefix: str
+
+
+@final
+class LockManager:
+    """Makes primitives around one client, with shared defaults that each call may override.
+
+    ::
+
+        async with LockManager.from_url("redis://localhost", ttl=10) as locks:
+            async with locks.lock("orders:42"):
+                ...
+
+    Around a client of yours, `LockManager(redis, prefix="myapp:")`, it closes nothing.
+
+    Args:
+        client: A `redis.asyncio.Redis`.
+        ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, prefix: Defaults; see `Lock`.
+
+    Raises:
+        TypeError, ValueError: As `Lock` does, at once.
+    """
+
+    def __init__(
+        self,
+        client: Redis,
+        *,
+        ttl: float = 30.0,
+        acquire_timeout: float | None = None,
+        on_lost: Literal["cancel", "flag"] = "cancel",
+        renew: bool = True,
+        max_hold: float | None = None,
+        watchdog: Literal["task"] = "task",
+        prefix: str = "aiolocks:",
+        **unknown: Never,
+    ) -> None:
+        reject_unknown("LockManager", unknown)
+        pool_of(client)
+        check_prefix(prefix)
+        Options(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog)
+        self._client = client
+        self._owns_client = False
+        self._defaults: LeaseOptions = {
+            "ttl": ttl,
+            "acquire_timeout": acquire_timeout,
+            "on_lost": on_lost,
+            "renew": renew,
+            "max_hold": max_hold,
+            "watchdog": watchdog,
+            "prefix": prefix,
+        }
+
+    @classmethod
+    def from_url(cls, url: str, **options: Unpack[LeaseOptions]) -> Self:
+        """Return a manager with a client of its own, which `aclose()` or `async with` closes.
+
+        Args:
+            url: ``redis://``, ``rediss://`` or ``unix://`` as redis-py understands them; ``memory://`` for a private
+                server in this process and ``memory://NAME`` for one shared in it, which need ``aiolocks[memory]``.
+            options: Defaults; see `Lock`.
+
+        Raises:
+            ValueError: An URL of another kind.
+            ImportError: ``memory://`` without its extra.
+        """
+        if not isinstance(url, str):
+            raise TypeError(f"url must be a str, not {type(url).__name__}")
+        client = memory_client(url) if url.startswith(SCHEME) else Redis.from_url(url)
+        manager = cls(client, **options)
+        manager._owns_client = True
+        return manager
+
+    @property
+    def client(self) -> Redis:
+        """The client that all of them use."""
+        return self._client
+
+    def lock(self, name: str, **options: Unpack[LeaseOptions]) -> Lock:
+        """Return a `Lock`; *options* override the defaults."""
+        return Lock(self._client, name, **self._with(options))
+
+    def semaphore(self, name: str, limit: int, **options: Unpack[LeaseOptions]) -> Semaphore:
+        """Return a `Semaphore`; *options* override the defaults."""
+        return Semaphore(self._client, name, limit, **self._with(options))
+
+    async def aclose(self) -> None:
+        """Close the client if `from_url` made it. Leases that are still held go on until they are released."""
+        if self._owns_client:
+            await self._client.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __repr__(self) -> str:
+        return f"<LockManager prefix={self._defaults['prefix']!r}>"
+
+    def _with(self, options: LeaseOptions) -> Any:
+        return {**self._defaults, **options}

@@ -1,0 +1,36 @@
+"""`memory://`: the same Lua scripts on a server inside this process, for demos, tests and single-process programs.
+
+The server is fakeredis, which the extra `aiolocks[memory]` installs; nothing here imports it before it is asked for.
+"""
+
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from redis.asyncio import Redis
+
+SCHEME = "memory://"
+
+_servers: dict[str, Any] = {}
+"""The named ones, for as long as the process lives."""
+
+
+def memory_client(url: str) -> Redis:
+    """Return a client of the in-memory server that *url* names: ``memory://`` is private, ``memory://NAME`` shared.
+
+    Raises:
+        ImportError: The extra is not installed.
+        ValueError: The URL holds more than a name.
+    """
+    try:
+        from fakeredis import FakeAsyncRedis, FakeServer
+    except ImportError as error:
+        raise ImportError('memory:// needs the extra "memory": pip install "aiolocks[memory]"') from error
+    parts = urlsplit(url)
+    if parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc:
+        raise ValueError(f"memory:// takes a name and nothing else, such as memory://tests, not {url!r}")
+    name = unquote(parts.netloc)
+    server = FakeServer(version=(7,)) if not name else _servers.get(name)
+    if server is None:
+        server = _servers[name] = FakeServer(version=(7,))
+    client: Redis = FakeAsyncRedis(server=server)
+    return client

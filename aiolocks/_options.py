@@ -1,0 +1,93 @@
+"""The options that every primitive shares, checked once, before any I/O."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Literal
+
+SHORTEST_TTL = 0.1
+"""Seconds. Below, the network's own delays would eat the lease."""
+
+
+class Unset(Enum):
+    """The type of `UNSET`, which tells "not given" from None."""
+
+    UNSET = "unset"
+
+
+UNSET: Final = Unset.UNSET
+
+_ELSEWHERE = {
+    "timeout": "ttl= for how long a lease lasts, or acquire_timeout= for how long to wait",
+    "blocking_timeout": "acquire_timeout=",
+    "blocking": "try_acquire() to ask once without waiting",
+    "sleep": "nothing: waiters are woken, they do not poll",
+    "thread_local": "nothing: an acquisition's state is in its Lease",
+    "lock_class": "the primitive's own class",
+}
+
+
+def reject_unknown(where: str, names: Mapping[str, object]) -> None:
+    """Raise the TypeError that says which name to use instead of the first of *names*, if there is any."""
+    for name in names:
+        if name in _ELSEWHERE:
+            raise TypeError(f"{where} has no {name!r}: use {_ELSEWHERE[name]}")
+        raise TypeError(f"{where} got an unexpected keyword argument {name!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a lease is asked for, kept and watched. Units are seconds; `acquire_timeout` None waits for ever."""
+
+    ttl: float = 30.0
+    acquire_timeout: float | None = None
+    on_lost: Literal["cancel", "flag"] = "cancel"
+    renew: bool = True
+    max_hold: float | None = None
+    watchdog: Literal["task"] = "task"
+
+    def __post_init__(self) -> None:
+        check_ttl(self.ttl)
+        check_timeout("acquire_timeout", self.acquire_timeout)
+        if self.on_lost not in ("cancel", "flag"):
+            raise ValueError(f'on_lost must be "cancel" or "flag", not {self.on_lost!r}')
+        if not isinstance(self.renew, bool):
+            raise TypeError(f"renew must be True or False, not {self.renew!r}")
+        if self.max_hold is not None and check_seconds("max_hold", self.max_hold) <= 0:
+            raise ValueError(f"max_hold must be > 0 seconds or None, not {self.max_hold!r}")
+        if self.watchdog != "task":
+            raise ValueError(f'watchdog must be "task", not {self.watchdog!r}')
+
+
+def check_ttl(ttl: float) -> None:
+    """Raise TypeError or ValueError unless *ttl* is a lease's length in seconds."""
+    if ttl is None:  # pyright: ignore[reportUnnecessaryComparison]  # callers without a type checker
+        raise TypeError("ttl must be a number of seconds, not None: a lease without an end outlives its dead holder")
+    if check_seconds("ttl", ttl) < SHORTEST_TTL:
+        raise ValueError(f"ttl must be >= {SHORTEST_TTL} seconds, not {ttl!r}")
+    if ttl > 10**9:
+        raise ValueError(f"ttl must be <= 1e9 seconds, not {ttl!r}")
+
+
+def check_timeout(what: str, timeout: float | None) -> None:
+    """Raise TypeError or ValueError unless *timeout* is None or a number of seconds >= 0."""
+    if timeout is not None and check_seconds(what, timeout) < 0:
+        raise ValueError(f"{what} must be >= 0 seconds, or None to wait for ever, not {timeout!r}")
+
+
+def check_permits(permits: int) -> None:
+    """Raise TypeError or ValueError unless *permits* is a whole number >= 1."""
+    if isinstance(permits, bool) or not isinstance(permits, int):
+        raise TypeError(f"permits must be an int, not {permits!r}")
+    if not 1 <= permits <= 10**9:
+        raise ValueError(f"permits must be between 1 and 1,000,000,000, not {permits!r}")
+
+
+def check_seconds(what: str, value: float) -> float:
+    """Return *value* if it is a finite number, else raise TypeError or ValueError."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{what} must be a number of seconds, not {value!r}")
+    if not math.isfinite(value):
+        raise ValueError(f"{what} must be finite, not {value!r}")
+    return value

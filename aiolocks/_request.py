@@ -1,0 +1,133 @@
+"""One acquisition from its first request to its release: what was asked, and what is known of the answers.
+
+Pure state. The one rule: a grant counts from the newest request of which it is certain that it left before the grant.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, final
+
+from ._commands import Call
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """A lease began, no earlier than local time *counted_from*."""
+
+    fence: int
+    counted_from: float
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """The request waits in line; its `turn` tells when that ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """Not granted and not queued."""
+
+
+@final
+class Request:
+    """What one acquisition asks for, and its `turn`: the grant, or why there will be none."""
+
+    __slots__ = (
+        "counted_from", "entry", "extra", "fence_seen", "learn", "permits", "reached", "retry_after", "ticket",
+        "token", "ttl", "ttl_ms", "turn", "unanswered", "wait",
+    )  # fmt: skip
+
+    def __init__(self, ttl: float, permits: int, *, wait: bool, token: bytes | None = None) -> None:
+        self.token = token or os.urandom(16).hex().encode()
+        self.ttl_ms = round(ttl * 1000)
+        self.ttl = self.ttl_ms / 1000
+        self.permits = permits
+        self.wait = wait
+        self.entry = b"%b %d %d" % (self.token, self.ttl_ms, permits)
+        self.turn: asyncio.Future[Granted] = asyncio.get_running_loop().create_future()
+        self.ticket = 0
+        self.counted_from = 0.0
+        self.fence_seen = 0
+        self.retry_after: float | None = None
+        self.unanswered: list[Call] = []
+        self.reached = False
+        """Redis has answered, so that there may be something to undo."""
+        self.extra: tuple[bytes | int, ...] = ()
+        """What this primitive's script takes beyond the usual arguments."""
+        self.learn: Callable[[int], None] | None = None
+        """Gets what the script answers to that."""
+
+    def sent(self, call: Call) -> None:
+        self.unanswered.append(call)
+
+    def answered(self, call: Call) -> None:
+        self.unanswered.remove(call)
+        self.reached = self.reached or call.link is not None
+
+    def queued(self, ticket: int, counted_from: float, fence_seen: int) -> None:
+        """Note an answer that this token waits: any grant comes after that request left."""
+        self.ticket = ticket
+        self.counted_from = max(self.counted_from, counted_from)
+        self.fence_seen = max(self.fence_seen, fence_seen)
+
+    def again(self) -> "Request":
+        """Return the same request under a new token, at the old place in line."""
+        request = Request(self.ttl, self.permits, wait=self.wait)
+        request.ticket = self.ticket
+        request.extra = self.extra
+        request.learn = self.learn
+        return request
+
+    def new_turn(self) -> None:
+        """Before asking once more for a lease that was granted a while ago: it may have lapsed."""
+        self.turn = asyncio.get_running_loop().create_future()
+
+    def grant(self, fence: int, counted_from: float | None = None) -> bool:
+        """Resolve the turn, unless it is resolved or the news are older than an answer that this token waits."""
+        if self.turn.done() or (counted_from is None and fence <= self.fence_seen):
+            return False
+        if counted_from is None:
+            counted_from = self.counted_from or self.unanswered[0].sent_at
+        self.turn.set_result(Granted(fence, counted_from))
+        return True
+
+    def fail(self, error: Exception) -> None:
+        if not self.turn.done():
+            self.turn.set_exception(error)
+            self.turn.exception()  # the caller may have left; then nobody else retrieves it
+
+
+class Grantor(Protocol):
+    """Who decides over a name: one Redis, or several that vote. All that waiting and leases need to know of it."""
+
+    @property
+    def name(self) -> str:
+        """What it decides over, as the caller named it."""
+        ...
+
+    @property
+    def kind(self) -> str:
+        """Such as ``lock``, for messages."""
+        ...
+
+    async def grant(self, request: Request) -> Granted | Queued | Busy:
+        """Ask once. An exception leaves open whether Redis got the request; asking again with it is harmless.
+
+        Raises:
+            LimitMismatchError: More permits than there are.
+            RedisError: Redis could not be asked.
+        """
+        ...
+
+    def renew(self, request: Request, ttl: float) -> "asyncio.Future[bool]":
+        """Extend to *ttl* seconds from now at least; False: the lease is not ours any more."""
+        ...
+
+    def withdraw(self, request: Request) -> "asyncio.Future[bool]":
+        """End the lease, or leave the line, or see to it that a request still on its way comes to nothing.
+
+        True if a live lease was ended by this; False if there was none.
+        """
+        ...

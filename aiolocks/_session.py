@@ -1,0 +1,277 @@
+"""What one connection pool and one event loop share: clock, commands, wake-ups, watchdog, and who holds what.
+
+It begins with the first request and ends by itself half a second after the last lease and waiter are gone.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+import weakref
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from typing import Any, final
+
+import anyio
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from ._commands import Commands
+from ._deadlines import retry_delay
+from ._grantor import RedisGrantor
+from ._keys import Keys
+from ._lease import LeaseState
+from ._ledger import Ledger
+from ._line import Line
+from ._link import background
+from ._request import Grantor, Request
+from ._wakeups import Wakeups
+from ._watchdog import Watchdog
+
+log = logging.getLogger("aiolocks")
+
+IDLE = 0.5
+"""Seconds that a session outlives its last lease and waiter, so that the next one finds it connected."""
+
+LONGEST_RELEASE = 10.0
+"""Seconds for which a release by hand is retried, if the lease lasts that long."""
+
+
+def lease_clock() -> float:
+    """Return seconds that go on while the machine is suspended, as the leases on the server do."""
+    return _read_clock(_CLOCK)
+
+
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_read_clock = time.clock_gettime
+
+
+@final
+class Withdrawal:
+    """The undoing of one request or lease, retried until confirmed or pointless.
+
+    `outcome` is True when it ended a live lease, False when the server says that there was none, and None when it says
+    so after an earlier attempt whose answer was lost: that one may have ended it.
+    """
+
+    def __init__(self, session: "Session", grantor: Grantor, request: Request, until: float) -> None:
+        self._session = session
+        self._grantor = grantor
+        self._request = request
+        self._until = until
+        self._failures = 0
+        self.outcome: asyncio.Future[bool | None] = session.loop.create_future()
+        if session.closed or session.loop.is_closed():
+            self.finish(RedisConnectionError("the session has ended"))
+            return
+        session.withdrawing[request.token] = self
+        self._try()
+
+    def _try(self) -> None:
+        if not self.outcome.done():
+            attempt = asyncio.ensure_future(self._grantor.withdraw(self._request), loop=self._session.loop)
+            attempt.add_done_callback(self._tried)
+
+    def _tried(self, attempt: "asyncio.Future[bool]") -> None:
+        if self.outcome.done():
+            return
+        error = RedisConnectionError("cancelled") if attempt.cancelled() else attempt.exception()
+        if error is None:
+            ended = attempt.result()
+            self.finish(None if self._failures and not ended else ended)
+            return
+        self._failures += 1
+        pause = retry_delay(self._request.ttl, self._failures)
+        if self._session.clock() + pause >= self._until:
+            self.finish(error)
+        else:
+            self._session.loop.call_later(pause, self._try)
+
+    def finish(self, result: bool | BaseException | None) -> None:
+        if not self.outcome.done():
+            self._session.withdrawing.pop(self._request.token, None)
+            if isinstance(result, BaseException):
+                self.outcome.set_exception(result)
+                self.outcome.exception()  # nobody may be waiting
+            else:
+                self.outcome.set_result(result)
+
+
+@final
+class Session:
+    """See the module. Make none yourself: `Session.of(pool)`."""
+
+    clock: Callable[[], float] = staticmethod(lease_clock)
+
+    def __init__(self, pool: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self.pool = pool
+        self.loop = loop
+        self.id = os.urandom(12).hex().encode()
+        self.polling = False
+        self.closed = False
+        self.commands = Commands(pool, loop, self.clock, self._link_lost)
+        self.watchdog = Watchdog(loop, self.clock)
+        self.wakeups = Wakeups(
+            pool, loop, on_grant=self.deliver, on_subscribed=self._recheck_all, on_forbidden=self._forbidden
+        )
+        self.ledger = Ledger()
+        self.lines: dict[Line, None] = {}
+        """Where somebody waits."""
+        self.tokens: dict[bytes, Request] = {}
+        """Requests and leases, from before the first byte leaves until they are undone."""
+        self.withdrawing: dict[bytes, Withdrawal] = {}
+        self._grantors: weakref.WeakValueDictionary[bytes, RedisGrantor] = weakref.WeakValueDictionary()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._last_used = 0.0
+        self._at_exit = _run_until_loop_ends(self)
+        anyio.CancelScope()  # the first one imports a good deal, which must not eat from a lease that is running
+
+    @staticmethod
+    def of(pool: Any) -> "Session":
+        """Return the session of *pool* in the running loop, begun if need be.
+
+        Raises:
+            RuntimeError: No asyncio loop is running here.
+        """
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise RuntimeError("aiolocks runs under asyncio only: no asyncio event loop is running here") from None
+        session = _sessions.get((id(pool), loop))
+        if session is None:
+            for key, other in list(_sessions.items()):
+                if other.loop.is_closed():
+                    del _sessions[key]
+            session = _sessions[id(pool), loop] = Session(pool, loop)
+        return session
+
+    def grantor(self, keys: Keys) -> RedisGrantor:
+        grantor = self._grantors.get(keys.base)
+        if grantor is None:
+            grantor = self._grantors[keys.base] = RedisGrantor(self, keys)
+        return grantor
+
+    def expect(self, request: Request) -> None:
+        """From now on a grant of this token is somebody's."""
+        self.tokens[request.token] = request
+
+    def forget(self, request: Request) -> None:
+        self.tokens.pop(request.token, None)
+        if not self.tokens:
+            self.touch()
+
+    def touch(self) -> None:
+        """End the session when nothing has been held or awaited for a while from now."""
+        self._last_used = self.clock()
+        if self._idle_timer is None and not self.loop.is_closed():
+            self._idle_timer = self.loop.call_later(IDLE, self._idle)
+
+    def deliver(self, token: bytes, fence: int, amount: int, base: bytes) -> None:
+        """Take a grant (or refusal) that was addressed to this session."""
+        grantor = self._grantors.get(base)
+        if grantor is None:
+            return
+        request = self.tokens.get(token)
+        if request is not None:
+            grantor.told(request, fence, amount)
+        elif token not in self.withdrawing and fence > 0:
+            # Nobody here wants it: pass it on at once, rather than when it expires.
+            stray = Request(amount / 1000, 1, wait=False, token=token)
+            stray.reached = True
+            Withdrawal(self, grantor, stray, self.clock() + stray.ttl)
+
+    def withdraw(self, grantor: Grantor, request: Request, until: float) -> Withdrawal:
+        """Undo a request or lease; its token is nobody's from now on."""
+        withdrawal = Withdrawal(self, grantor, request, until)
+        self.forget(request)
+        return withdrawal
+
+    def drop(self, state: LeaseState) -> Withdrawal | None:
+        """Begin to end a lease on the server, after its end here was noted; None if that was begun before."""
+        if state.dropped:
+            return None
+        state.dropped = True
+        until = min(max(state.deadline, self.clock()), self.clock() + LONGEST_RELEASE)
+        return self.withdraw(state.grantor, state.request, until)
+
+    def poll(self, why: str) -> None:
+        """Stop relying on wake-ups: ask for turns that wait to be found."""
+        if not self.polling:
+            self.polling = True
+            log.warning("aiolocks polls for its turns in place of being woken: %s", why)
+            self.wakeups.close()
+            self._recheck_all()
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run *coroutine* in the background; it ends with the session."""
+        task = background(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def close(self) -> None:
+        """End everything at once. Leases that are still held run out."""
+        self.closed = True
+        if _sessions.get((id(self.pool), self.loop)) is self:
+            del _sessions[id(self.pool), self.loop]
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+        error = RedisConnectionError("the session has ended")
+        self.watchdog.close()
+        for line in list(self.lines):
+            line.stop(error)
+        for withdrawal in list(self.withdrawing.values()):
+            withdrawal.finish(error)
+        for task in list(self._tasks):
+            task.cancel()
+        self.wakeups.close()
+        self.commands.close()
+        _finish(self._at_exit)
+
+    def _idle(self) -> None:
+        self._idle_timer = None
+        if self.tokens or self.closed:
+            return
+        quiet = self.clock() - self._last_used
+        grace = IDLE if not self.withdrawing else 0.9
+        if quiet + 0.001 < grace:
+            self._idle_timer = self.loop.call_later(min(grace - quiet, IDLE), self._idle)
+        else:
+            self.close()
+
+    def _link_lost(self) -> None:
+        if self.lines:
+            self.loop.call_soon(self._recheck_all)
+
+    def _recheck_all(self) -> None:
+        for line in list(self.lines):
+            line.recheck()
+
+    def _forbidden(self) -> None:
+        self.poll("this Redis user may not subscribe to its channels")
+
+
+_sessions: dict[tuple[int, asyncio.AbstractEventLoop], Session] = {}
+
+
+def _run_until_loop_ends(session: Session) -> AsyncGenerator[None, None]:
+    """Have the session closed when `asyncio.run` shuts its loop down, after all tasks have had their say.
+
+    `loop.shutdown_asyncgens()` is the one hook that asyncio has for that; a task of ours would be cancelled first.
+    """
+
+    async def wait(session: Session) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            session.close()
+
+    generator = wait(session)
+    with contextlib.suppress(StopIteration):
+        generator.asend(None).send(None)
+    return generator
+
+
+def _finish(generator: AsyncGenerator[None, None]) -> None:
+    with contextlib.suppress(StopIteration, RuntimeError):  # RuntimeError: it is the one that runs
+        generator.aclose().send(None)

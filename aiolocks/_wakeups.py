@@ -1,0 +1,111 @@
+"""The channel over which a session is told of its turns: one connection, there while somebody waits.
+
+A notice is a hint. Whoever misses one finds its grant at its next re-check, and after every (re)subscription all
+waiters are re-checked: a session enqueues first and subscribes then, so an early turn passes it over but is not lost.
+(The design has it subscribe first; that costs each first waiter a round trip, and the re-check is needed anyway.)
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, final
+
+from redis.exceptions import NoPermissionError, ResponseError
+
+from ._link import Link, background, open_link
+
+_LONGEST_CONNECT = 5.0
+_LONGEST_PAUSE = 1.0
+"""Seconds between attempts to connect; meanwhile re-checks go on over the other connection."""
+
+
+@final
+class Wakeups:
+    """Subscribes when asked to listen, and goes on until closed."""
+
+    def __init__(
+        self,
+        pool: Any,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        on_grant: Callable[[bytes, int, int, bytes], None],
+        on_subscribed: Callable[[], None],
+        on_forbidden: Callable[[], None],
+    ) -> None:
+        self._pool = pool
+        self._loop = loop
+        self._on_grant = on_grant
+        self._on_subscribed = on_subscribed
+        self._on_forbidden = on_forbidden
+        self._wanted: set[bytes] = set()
+        self._link: Link | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        self._failures = 0
+
+    def listen(self, channel: bytes) -> None:
+        """Subscribe to *channel*, anew if need be: the server has just said that nobody listens there."""
+        self._wanted.add(channel)
+        if self._link is not None:
+            self._link.send(("SUBSCRIBE", channel), None)
+        elif self._retry is None:
+            self._connect()
+
+    def close(self) -> None:
+        """Stop listening, at once."""
+        self._wanted.clear()
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+        if self._connecting is not None:
+            self._connecting.cancel()
+            self._connecting = None
+        if self._link is not None:
+            self._link.send(("UNSUBSCRIBE",), None)  # the in-memory server does not notice a closed connection
+            if self._link is not None:
+                self._link.close()
+
+    def _connect(self) -> None:
+        self._retry = None
+        if self._connecting is None:
+            self._connecting = background(self._open_link())
+
+    async def _open_link(self) -> None:
+        try:
+            async with asyncio.timeout(_LONGEST_CONNECT):
+                link = await open_link(self._pool, self._pushed, self._lost)
+        except Exception:  # whatever it is, re-checks go on, and their errors reach the waiters
+            self._connecting = None
+            self._try_later()
+            return
+        except asyncio.CancelledError:
+            self._connecting = None
+            raise
+        self._connecting = None
+        self._link = link
+        link.send(("SUBSCRIBE", *self._wanted), None)
+
+    def _try_later(self) -> None:
+        self._failures += 1
+        if self._retry is None and self._wanted:
+            pause = min(0.02 * 2 ** min(self._failures, 6), _LONGEST_PAUSE)
+            self._retry = self._loop.call_later(pause, self._connect)
+
+    def _lost(self, reason: Exception) -> None:
+        self._link = None
+        if self._wanted:
+            self._try_later()
+
+    def _pushed(self, message: Any) -> None:
+        if isinstance(message, ResponseError):
+            link, self._link = self._link, None
+            self._wanted.clear()
+            if link is not None:
+                link.close()
+            if isinstance(message, NoPermissionError):
+                self._on_forbidden()
+        elif isinstance(message, list) and message[0] == b"subscribe":
+            self._failures = 0
+            self._on_subscribed()
+        elif isinstance(message, list) and message[0] == b"message":
+            token, fence, amount, base = message[2].split(b" ", 3)
+            self._on_grant(token, int(fence), int(amount), base)

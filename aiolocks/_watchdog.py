@@ -1,0 +1,99 @@
+"""Renews every lease of one session, each at a third of its TTL, and retries until the lease's own deadline.
+
+No task: one timer, set for the lease that is due first, and the answers' callbacks. So nothing that goes wrong with
+one renewal can end the others.
+"""
+
+import asyncio
+import heapq
+import itertools
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import final
+
+from ._deadlines import renewal_delay, retry_delay
+from ._lease import LeaseState
+
+
+@final
+class Watchdog:
+    """The leases to renew, ordered by when.
+
+    Invariant: a lease in `_live` has exactly one entry in the heap or one renewal on its way. Entries of leases that
+    ended stay in the heap until they come up, or until they are more than half of it.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._live: set[LeaseState] = set()
+        self._heap: list[tuple[float, int, LeaseState]] = []
+        self._sequence = itertools.count()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+
+    def add(self, state: LeaseState) -> None:
+        """Renew this lease from now on."""
+        self._live.add(state)
+        self._push(state, renewal_delay(state.request.ttl, random.random()))
+
+    def forget(self, state: LeaseState) -> None:
+        """Never renew this lease again. What is on its way changes nothing any more."""
+        self._live.discard(state)
+        if len(self._heap) > 64 and len(self._heap) > 2 * len(self._live):
+            self._heap = [entry for entry in self._heap if entry[2] in self._live]
+            heapq.heapify(self._heap)
+
+    def close(self) -> None:
+        self._live.clear()
+        self._heap.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _push(self, state: LeaseState, delay: float) -> None:
+        due = self._clock() + delay
+        heapq.heappush(self._heap, (due, next(self._sequence), state))
+        self._arm(due)
+
+    def _arm(self, due: float) -> None:
+        if self._timer is None or due < self._timer_at:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_at = due
+            self._timer = self._loop.call_later(max(due - self._clock(), 0.0), self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        now = self._clock()
+        while self._heap and self._heap[0][0] <= now:
+            state = heapq.heappop(self._heap)[2]
+            if state in self._live:
+                self._renew(state, now)
+        if self._heap:
+            self._arm(self._heap[0][0])
+
+    def _renew(self, state: LeaseState, now: float) -> None:
+        if now >= state.deadline:
+            state.lose(state.reason)
+        elif now >= state.renew_until:
+            self._live.discard(state)  # max_hold has passed: let it run out
+        else:
+            renewal = asyncio.ensure_future(state.grantor.renew(state.request, state.request.ttl), loop=self._loop)
+            renewal.add_done_callback(partial(self._renewed, state, now))
+
+    def _renewed(self, state: LeaseState, sent_at: float, renewal: "asyncio.Future[bool]") -> None:
+        error = None if renewal.cancelled() else renewal.exception()
+        if state not in self._live:
+            return
+        if renewal.cancelled() or error is not None:
+            state.failures += 1
+            left = max(state.deadline - self._clock(), 0.0)
+            self._push(state, min(retry_delay(state.request.ttl, state.failures), left))
+        elif renewal.result():
+            state.failures = 0
+            state.extend(sent_at, state.request.ttl)
+            self._push(state, renewal_delay(state.request.ttl, random.random()))
+        else:
+            state.lose("the server has given it to somebody else or let it expire")

@@ -1,0 +1,42 @@
+-- A mutex: one key with `token fence` in it for as long as the lease lasts.
+-- Needs the names: holder, fence.
+
+local function last_fence()
+  return tonumber(redis.call('GET', fence) or 0)
+end
+
+local function next_fence()
+  return math.max(last_fence() + 1, micros())
+end
+
+local function grant(token, ttl_ms, permits, number)
+  redis.call('SET', holder, token .. ' ' .. digits(number), 'PX', ttl_ms)
+  redis.call('SET', fence, digits(number), 'EX', DAY)
+end
+
+-- Returns the holder's token and fencing token, or nothing.
+local function held_by()
+  local value = redis.call('GET', holder)
+  if value then
+    local token, number = string.match(value, '^(%S+) ?(%d*)')
+    return token, tonumber(number) or 0
+  end
+end
+
+-- No script ever shortens a lease: the holder may count on what it was told before.
+local function extend(ttl_ms)
+  if redis.call('PTTL', holder) < tonumber(ttl_ms) then
+    redis.call('PEXPIRE', holder, ttl_ms)
+  end
+end
+
+-- How long the lease in the way lasts unless renewed, in ms; -1 when it has no end, -2 when there is none.
+local function busy_for()
+  return redis.call('PTTL', holder)
+end
+
+-- Can this many permits be had now? 'yes', 'later' or 'never'; what else could be had, so that the queue
+-- knows whether an unreachable head is in anybody's way.
+local function admits(permits)
+  return redis.call('EXISTS', holder) == 0 and 'yes' or 'later', 0
+end

@@ -1,0 +1,52 @@
+-- Grant the lock to one holder, or put it in the queue, or say that it is busy.
+--
+-- KEYS[1]  holder     string  `token fence` of the current holder; its TTL is the lease
+-- KEYS[2]  fence      string  last fencing token; outlives the last grant by a day
+-- KEYS[3]  queue      zset    session -> ticket of its first waiter
+-- KEYS[4]  waiters    zset    entry of this session's waiters -> ticket
+-- KEYS[5]  tombstone  string  there when this token was withdrawn
+-- ARGV[1]  token      bytes   who asks
+-- ARGV[2]  ttl_ms     int     how long the lease lasts
+-- ARGV[3]  permits    int     always 1
+-- ARGV[4]  wait       int     1: queue when busy; 0: only ask
+-- ARGV[5]  ticket     int     the place this token had before, or 0
+-- ARGV[6]  session    bytes   whom to tell
+-- ARGV[7]  channels   bytes   start of every session's channel
+-- ARGV[8]  life_ms    int     how long the session is taken for alive without a re-check
+-- returns  {'granted', fencing token, grants for this session…}
+--          {'queued', ticket, ms until the holder's lease can end, last fencing token, subscribers, grants…}
+--          {'busy', ms until the holder's lease can end, grants…} or {'withdrawn'}
+-- uses     clock, lock, queue
+if redis.call('EXISTS', holder, queue, tombstone) == 0 then
+  local number = next_fence()
+  grant(token, ttl_ms, permits, number)
+  return { 'granted', number, {} }
+end
+if redis.call('EXISTS', tombstone) == 1 then
+  return { 'withdrawn' } -- this request was overtaken by its own undo
+end
+local owner, number = held_by()
+if owner == token then
+  extend(ttl_ms) -- asked again, because the first answer was lost or is old: the same grant
+  return { 'granted', number, {} }
+end
+
+local entry = token .. ' ' .. ttl_ms .. ' ' .. permits
+local place_in_line = wait == '1' and enqueue(entry, ticket)
+local mine = {}
+if not owner then
+  mine = hand_over()
+  owner, number = held_by()
+  if not owner then -- nobody in the queue was alive
+    number = next_fence()
+    grant(token, ttl_ms, permits, number)
+    owner = token
+  end
+  if owner == token then
+    return { 'granted', number, mine }
+  end
+end
+if wait == '1' then
+  return { 'queued', place_in_line, busy_for(), last_fence(), subscribers(session), mine }
+end
+return { 'busy', busy_for(), mine }

@@ -1,0 +1,65 @@
+-- Grant permits to one holder, or put it in the queue, or say that too few are free.
+--
+-- KEYS[1]  holders    zset    token -> server time (ms) at which its lease ends
+-- KEYS[2]  meta       hash    limit, fence, weight, ttl; and token -> `permits fence`
+-- KEYS[3]  queue      zset    session -> ticket of its first waiter
+-- KEYS[4]  waiters    zset    entry of this session's waiters -> ticket
+-- KEYS[5]  tombstone  string  there when this token was withdrawn
+-- ARGV[1]  token      bytes   who asks
+-- ARGV[2]  ttl_ms     int     how long the lease lasts
+-- ARGV[3]  permits    int     how many it wants
+-- ARGV[4]  wait       int     1: queue when too few are free; 0: only ask
+-- ARGV[5]  ticket     int     the place this token had before, or 0
+-- ARGV[6]  session    bytes   whom to tell
+-- ARGV[7]  channels   bytes   start of every session's channel
+-- ARGV[8]  life_ms    int     how long the session is taken for alive without a re-check
+-- ARGV[9]  limit      int     this process's limit
+-- ARGV[10] declare    int     1: put that limit in force for everyone
+-- returns  {'granted', fencing token, grants for this session…, limit before if it differed else 0}
+--          {'queued', ticket, ms until a lease can end, last fencing token, subscribers, grants…, limit before}
+--          {'busy', ms until a lease can end, grants…, limit before}
+--          {'refused', limit in force, grants…, limit before} or {'withdrawn'}
+-- uses     clock, semaphore, queue
+drop_expired()
+if redis.call('EXISTS', tombstone) == 1 then
+  return { 'withdrawn' } -- this request was overtaken by its own undo
+end
+local before = number_of('limit')
+local differed = 0
+if before == 0 or (declare == '1' and before ~= tonumber(limit)) then
+  redis.call('HSET', meta, 'limit', limit)
+  redis.call('PEXPIRE', meta, math.max(redis.call('PTTL', meta), DAY * 1000))
+  differed = before
+end
+
+local number = fence_of(token)
+if number then
+  extend(token, ttl_ms) -- asked again, because the first answer was lost or is old: the same grant
+  return { 'granted', number, {}, differed }
+end
+local verdict, amount = admits(tonumber(permits))
+if verdict == 'never' then
+  return { 'refused', amount, {}, differed }
+end
+local mine = {}
+local entry = token .. ' ' .. ttl_ms .. ' ' .. permits
+local place_in_line
+if redis.call('EXISTS', queue) == 1 then
+  place_in_line = wait == '1' and enqueue(entry, ticket)
+  mine = hand_over()
+  number = fence_of(token)
+  if number then
+    return { 'granted', number, mine, differed }
+  end
+  verdict = redis.call('EXISTS', queue) == 0 and admits(tonumber(permits)) or 'later'
+end
+if verdict == 'yes' then
+  number = next_fence()
+  grant(token, ttl_ms, permits, number)
+  return { 'granted', number, mine, differed }
+end
+if wait == '1' then
+  place_in_line = place_in_line or enqueue(entry, ticket)
+  return { 'queued', place_in_line, busy_for(), last_fence(), subscribers(session), mine, differed }
+end
+return { 'busy', busy_for(), mine, differed }

@@ -1,0 +1,43 @@
+-- Say how a session's waiters stand, keep them in the queue, and mend what has got stuck. Never creates a waiter.
+--
+-- KEYS[1]  holders   zset   token -> server time (ms) at which its lease ends
+-- KEYS[2]  meta      hash   limit, fence, weight, ttl; and token -> `permits fence`
+-- KEYS[3]  queue     zset   session -> ticket of its first waiter
+-- KEYS[4]  waiters   zset   entry of this session's waiters -> ticket
+-- ARGV[1]  session   bytes  who asks
+-- ARGV[2]  channels  bytes  start of every session's channel
+-- ARGV[3]  life_ms   int    how long the session is taken for alive without a re-check
+-- ARGV[4…] entries   bytes  the waiters it believes to have
+-- returns  {subscribers, ms until a lease can end, last fencing token, 1 if the session had been passed over, answers,
+--          grants for this session}; an answer is a ticket, or minus the fencing token of a grant, or 0 for a waiter
+--          that is not known here
+-- uses     clock, semaphore, queue
+drop_expired()
+local passed_over = 0
+local answers = {}
+local known = false
+local limit = number_of('limit')
+for at, entry in ipairs(entries) do
+  local token, ttl_ms, permits = string.match(entry, '^(%S+) (%d+) (%d+)')
+  local ticket = redis.call('ZSCORE', waiters, entry)
+  local number = fence_of(token)
+  if number then
+    extend(token, ttl_ms) -- the notice of this grant was lost
+    leave(entry)
+    answers[at] = -number
+  elseif ticket and tonumber(permits) > limit then
+    leave(entry) -- it will ask anew, and be refused
+    answers[at] = 0
+  elseif ticket then
+    known = true
+    answers[at] = tonumber(ticket)
+  else
+    answers[at] = 0
+  end
+end
+if known then
+  passed_over = redis.call('ZSCORE', queue, session) and 0 or 1
+  keep_queue()
+end
+local before = last_fence()
+return { subscribers(session), busy_for(), before, passed_over, answers, hand_over() }

@@ -1,0 +1,17 @@
+-- Put a limit in force for everyone, and hand over what a higher one frees. A lower one revokes nothing.
+--
+-- KEYS[1]  holders   zset   token -> server time (ms) at which its lease ends
+-- KEYS[2]  meta      hash   limit, fence, weight, ttl; and token -> `permits fence`
+-- KEYS[3]  queue     zset   session -> ticket of its first waiter
+-- KEYS[4]  waiters   zset   entry of this session's waiters -> ticket
+-- ARGV[1]  limit     int    the new limit
+-- ARGV[2]  session   bytes  who asks
+-- ARGV[3]  channels  bytes  start of every session's channel
+-- ARGV[4]  life_ms   int    how long the session is taken for alive without a re-check
+-- returns  {limit before, or 0 when there was none, grants for this session}
+-- uses     clock, semaphore, queue
+drop_expired()
+local before = number_of('limit')
+redis.call('HSET', meta, 'limit', limit)
+redis.call('PEXPIRE', meta, math.max(redis.call('PTTL', meta), DAY * 1000))
+return { before, hand_over() }
