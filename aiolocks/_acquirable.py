@@ -6,7 +6,6 @@ may share one object, and objects may be made and thrown away at will.
 """
 
 import asyncio
-import sys
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from types import FrameType, TracebackType
@@ -18,7 +17,7 @@ from redis.asyncio import Redis
 from ._grantor import RedisGrantor
 from ._hold import Asking, Hold, obtain, timed_out
 from ._keys import Keys
-from ._lease import Lease
+from ._lease import Lease, calling_frame, state_of
 from ._options import UNSET, Options, Unset, check_timeout
 from ._request import Request
 from ._session import Session
@@ -65,12 +64,12 @@ class Acquirable:
 
     def __aenter__(self) -> Coroutine[Any, Any, Lease]:
         """Wait `acquire_timeout` for a lease, which the block holds; see `hold`."""
-        return self._enter(sys._getframe(1))
+        return self._enter(calling_frame())
 
     def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> Coroutine[Any, Any, bool]:
-        return self._exit(exc_type, exc, traceback, sys._getframe(1))
+        return self._exit(exc_type, exc, traceback, calling_frame())
 
     async def _enter(self, frame: FrameType) -> Lease:
         hold = self._hold(UNSET, 1)
@@ -121,7 +120,7 @@ class Acquirable:
         if lease is None:
             raise RuntimeError(f"{self.kind} {self.name!r}: the calling task holds no lease to release")
         if not await lease.release() and lease.lost:
-            raise lease._state.error()
+            raise state_of(lease).error()
 
     async def statistics(self) -> Statistics:
         """Ask Redis how the name stands.
@@ -167,11 +166,12 @@ class Acquirable:
 
 def pool_of(client: Redis) -> Any:
     """Return the connection pool of *client*, or raise the TypeError that says what to pass instead."""
-    if isinstance(client, redis_sync.Redis):
+    given: object = client
+    if isinstance(given, redis_sync.Redis):
         raise TypeError("aiolocks needs a client from redis.asyncio, not the synchronous redis.Redis")
-    if not isinstance(client, Redis):
-        raise TypeError(f"aiolocks needs a redis.asyncio.Redis client, not {type(client).__name__}")
-    return client.connection_pool
+    if not isinstance(given, Redis):
+        raise TypeError(f"aiolocks needs a redis.asyncio.Redis client, not {type(given).__name__}")
+    return given.connection_pool
 
 
 __all__ = ["UNSET", "Acquirable", "Statistics", "Unset", "pool_of"]

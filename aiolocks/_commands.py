@@ -142,7 +142,8 @@ class Commands:
 
     def retry_policy(self) -> Retry:
         """Return a copy of the retry policy that the user gave the client."""
-        return copy.deepcopy(self._pool.make_connection().retry)  # type: ignore[no-any-return]  # the pool is untyped
+        policy: Retry = copy.deepcopy(self._pool.make_connection().retry)
+        return policy
 
     def note_round_trip(self, call: Call) -> None:
         measured = self._clock() - call.sent_at

@@ -104,7 +104,7 @@ class RedisGrantor:
     def submit_recheck(self, entries: Sequence[bytes], receive: CallReceiver, patience: float) -> None:
         line = self.line
         keys = (*self._common, self._keys.part(b"q:" + line.session_id()))
-        args = (line.session_id(), self._keys.channels, line.life_ms(), *entries)
+        args: Arguments = (line.session_id(), self._keys.channels, line.life_ms(), *entries)
         self._session.commands.submit(self._script("recheck"), keys, args, receive, patience)
 
     def read_recheck(self, call: Call, reply: Any, requests: Sequence[Request], answered: Answered) -> None:

@@ -6,7 +6,6 @@ the request is undone before the caller hears of it, or in the background when R
 
 import asyncio
 import logging
-import sys
 from collections.abc import Callable, Coroutine
 from inspect import CO_ASYNC_GENERATOR
 from types import FrameType, TracebackType
@@ -20,7 +19,8 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from ._commands import LONGEST_WAIT
 from ._deadlines import deadline
 from ._errors import AcquireTimeoutError
-from ._lease import Lease, LeaseState
+from ._lease import Lease, calling_frame, state_of, unlist
+from ._lease_state import LeaseState
 from ._options import Options
 from ._request import Busy, Granted, Grantor, Queued, Request
 
@@ -241,7 +241,7 @@ class Body:
         state = self._state
         state.on_loss = None
         valid = state.end()
-        self._lease._unlist()
+        unlist(self._lease)
         if self._task is not None:
             state.session.ledger.leave(self._task, state.base, state.request.permits)
         stopped = False
@@ -289,7 +289,7 @@ class Hold:
         if lease is None:
             raise timed_out(asking.grantor, asking.request, 0.0)
         self._lease = lease
-        self._body = Body(lease, lease._state)
+        self._body = Body(lease, state_of(lease))
         return lease
 
     def __aexit__(
@@ -302,7 +302,7 @@ class Hold:
 
         Takes at most 1 s, or what is left of the lease. An outer cancellation goes on afterwards.
         """
-        return self.leave(exc_type, exc, traceback, sys._getframe(1))
+        return self.leave(exc_type, exc, traceback, calling_frame())
 
     def leave(
         self,

@@ -1,139 +1,17 @@
-"""The lease: the right to act until a moment, and everything the holder can ask of it or do with it.
-
-`LeaseState` is the engine's side, which the watchdog keeps alive; `Lease` is the caller's, so that one forgotten by
-its caller stops being renewed. Its deadline is the one truth: whoever asks compares it with the clock.
-"""
+"""The lease as its holder sees it: the right to act until a moment, and all that can be asked of it or done with it."""
 
 import asyncio
 import sys
 import warnings
-from collections.abc import Callable, Coroutine
-from types import TracebackType
+from collections.abc import Coroutine
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, final
 
-from . import _deadlines
-from ._errors import LeaseLostError
-from ._options import Options, check_ttl
-from ._request import Granted, Grantor, Request
+from ._lease_state import LeaseState
+from ._options import check_ttl
 
 if TYPE_CHECKING:
     from ._hold import Body
-    from ._session import Session
-
-
-@final
-class LeaseState:
-    """What is known of one lease, from its grant until it is released or lost."""
-
-    __slots__ = (
-        "_deadline", "_ended", "_events", "_reason", "_timer", "base", "dropped", "failures", "fence", "grantor",
-        "on_loss", "options", "renew_until", "request", "session",
-    )  # fmt: skip
-
-    def __init__(
-        self, session: "Session", grantor: Grantor, base: bytes, request: Request, granted: Granted, options: Options
-    ) -> None:
-        self.session = session
-        self.grantor = grantor
-        self.base = base
-        self.request = request
-        self.options = options
-        self.fence = granted.fence
-        self.failures = 0
-        self.dropped = False
-        self.renew_until = float("inf") if options.max_hold is None else session.clock() + options.max_hold
-        self.on_loss: Callable[[], None] | None = None
-        self._deadline = _deadlines.deadline(granted.counted_from, request.ttl)
-        self._ended = False
-        self._reason: str | None = None
-        self._events: list[asyncio.Event] = []
-        self._timer: asyncio.TimerHandle | None = None
-
-    @property
-    def deadline(self) -> float:
-        return self._deadline
-
-    @property
-    def over(self) -> bool:
-        """Nothing may change this lease any more: it was released, or its loss was noted."""
-        return self._ended or self._reason is not None
-
-    @property
-    def held(self) -> bool:
-        return not self.over and self.session.clock() < self._deadline
-
-    @property
-    def lost(self) -> bool:
-        return self._reason is not None or (not self._ended and self.session.clock() >= self._deadline)
-
-    @property
-    def reason(self) -> str:
-        return self._reason or f"not renewed within its {self.request.ttl:g} s TTL"
-
-    def extend(self, sent_at: float, ttl: float) -> None:
-        """Count a renewal that the server confirmed; a late one revives nothing."""
-        if self.held:
-            self._deadline = max(self._deadline, _deadlines.deadline(sent_at, ttl))
-
-    def lose(self, reason: str) -> None:
-        """Note the loss, once, and tell the body and whoever waits."""
-        if not self.over:
-            self._reason = reason
-            self._conclude()
-            self.session.forget(self.request)
-            if self.on_loss is not None:
-                self.on_loss()
-
-    def end(self) -> bool:
-        """Stop renewing, because the holder lets go; True if the lease was valid until this moment."""
-        if self.held:
-            self._ended = True
-            self._conclude()
-            return True
-        self.lose(self.reason)
-        return False
-
-    def abandon(self) -> None:
-        """Stop renewing: nobody can reach this lease any more, so it runs out."""
-        self._ended = True
-        self._conclude()
-        self.session.forget(self.request)
-
-    def watch_deadline(self) -> None:
-        """Note the loss at the deadline even if nobody looks; renewals move it, so it is read anew each time."""
-        self._timer = None
-        left = self._deadline - self.session.clock()
-        if self.over:
-            return
-        if left <= 0:
-            self.lose(self.reason)
-        else:
-            self._timer = self.session.loop.call_later(left, self.watch_deadline)
-
-    async def wait_over(self) -> None:
-        if not self.over:
-            event = asyncio.Event()
-            self._events.append(event)
-            if self._timer is None:
-                self.watch_deadline()
-            await event.wait()
-
-    def _conclude(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self.session.watchdog.forget(self)
-        for event in self._events:
-            event.set()
-
-    def error(self, reason: str | None = None) -> LeaseLostError:
-        reason = reason or self.reason
-        return LeaseLostError(
-            f"{self.grantor.kind} {self.grantor.name!r}: {reason}; stop acting on it",
-            name=self.grantor.name,
-            fencing_token=self.fence,
-            reason=reason,
-        )
 
 
 @final
@@ -232,17 +110,12 @@ class Lease:
         """
         state = self._state
         valid = state.end()
-        self._unlist()
+        unlist(self)
         withdrawal = state.session.drop(state)
         if withdrawal is None or not valid:
             return False
         # None: nothing there after an attempt whose answer was lost, which must have ended it.
         return await asyncio.shield(withdrawal.outcome) is not False
-
-    def _unlist(self) -> None:
-        if self._owner is not None:
-            self._state.session.ledger.remove(self._owner, self._state.base, self)
-            self._owner = None
 
     async def __aenter__(self) -> "Lease":
         """Enter a block whose body is stopped when the lease is lost.
@@ -265,7 +138,7 @@ class Lease:
         body, self._body = self._body, None
         if body is None:
             raise RuntimeError(f"no block with this lease of {self.name!r} is open")
-        return body.leave(exc_type, exc, traceback, sys._getframe(1))
+        return body.leave(exc_type, exc, traceback, calling_frame())
 
     def __repr__(self) -> str:
         state = self._state
@@ -283,3 +156,20 @@ class Lease:
                 stacklevel=2,
                 source=self,
             )
+
+
+def state_of(lease: Lease) -> LeaseState:
+    """Return the engine's side of *lease*."""
+    return lease._state
+
+
+def unlist(lease: Lease) -> None:
+    """Let the task that took *lease* no longer find it by `release()` of its primitive."""
+    if lease._owner is not None:
+        lease._state.session.ledger.remove(lease._owner, lease._state.base, lease)
+        lease._owner = None
+
+
+def calling_frame() -> FrameType:
+    """Return the frame of the `async with` whose method calls this: the one thing that names a block for sure."""
+    return sys._getframe(2)  # inspect's way round it costs ten times as much

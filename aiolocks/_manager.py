@@ -1,15 +1,13 @@
 """`LockManager`: defaults shared by many locks, and a client of its own when it made one."""
 
 from types import TracebackType
-from typing import Any, Literal, Never, Self, TypedDict, Unpack, final
+from typing import Any, Literal, Self, TypedDict, Unpack, final
 
 from redis.asyncio import Redis
 
 from ._acquirable import pool_of
-from ._keys import check_prefix
 from ._lock import Lock
 from ._memory import SCHEME, memory_client
-from ._options import Options, reject_unknown
 from ._semaphore import Semaphore
 
 
@@ -39,40 +37,18 @@ class LockManager:
 
     Args:
         client: A `redis.asyncio.Redis`.
-        ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, prefix: Defaults; see `Lock`.
+        options: Defaults; see `Lock`.
 
     Raises:
         TypeError, ValueError: As `Lock` does, at once.
     """
 
-    def __init__(
-        self,
-        client: Redis,
-        *,
-        ttl: float = 30.0,
-        acquire_timeout: float | None = None,
-        on_lost: Literal["cancel", "flag"] = "cancel",
-        renew: bool = True,
-        max_hold: float | None = None,
-        watchdog: Literal["task"] = "task",
-        prefix: str = "aiolocks:",
-        **unknown: Never,
-    ) -> None:
-        reject_unknown("LockManager", unknown)
+    def __init__(self, client: Redis, **options: Unpack[LeaseOptions]) -> None:
         pool_of(client)
-        check_prefix(prefix)
-        Options(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog)
         self._client = client
         self._owns_client = False
-        self._defaults: LeaseOptions = {
-            "ttl": ttl,
-            "acquire_timeout": acquire_timeout,
-            "on_lost": on_lost,
-            "renew": renew,
-            "max_hold": max_hold,
-            "watchdog": watchdog,
-            "prefix": prefix,
-        }
+        self._defaults = options
+        self.lock("checks the defaults")
 
     @classmethod
     def from_url(cls, url: str, **options: Unpack[LeaseOptions]) -> Self:
@@ -89,7 +65,7 @@ class LockManager:
         """
         if not isinstance(url, str):
             raise TypeError(f"url must be a str, not {type(url).__name__}")
-        client = memory_client(url) if url.startswith(SCHEME) else Redis.from_url(url)
+        client = memory_client(url) if url.startswith(SCHEME) else redis_client(url)
         manager = cls(client, **options)
         manager._owns_client = True
         return manager
@@ -121,7 +97,15 @@ class LockManager:
         await self.aclose()
 
     def __repr__(self) -> str:
-        return f"<LockManager prefix={self._defaults['prefix']!r}>"
+        return f"<LockManager {self._defaults!r}>"
 
     def _with(self, options: LeaseOptions) -> Any:
         return {**self._defaults, **options}
+
+
+def redis_client(url: str) -> Redis:
+    """Return redis-py's client for *url*; its error for a foreign scheme does not know of ours."""
+    if not url.startswith(("redis://", "rediss://", "unix://")):
+        raise ValueError("url must begin with redis://, rediss://, unix:// or memory://")
+    client: Redis = Redis.from_url(url)  # pyright: ignore[reportUnknownMemberType]  # its **kwargs are not annotated
+    return client

@@ -19,7 +19,7 @@ from ._commands import Commands
 from ._deadlines import retry_delay
 from ._grantor import RedisGrantor
 from ._keys import Keys
-from ._lease import LeaseState
+from ._lease_state import LeaseState
 from ._ledger import Ledger
 from ._line import Line
 from ._link import background

@@ -7,7 +7,7 @@ waiters are re-checked: a session enqueues first and subscribes then, so an earl
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any, cast, final
 
 from redis.exceptions import NoPermissionError, ResponseError
 
@@ -60,9 +60,9 @@ class Wakeups:
             self._connecting.cancel()
             self._connecting = None
         if self._link is not None:
-            self._link.send(("UNSUBSCRIBE",), None)  # the in-memory server does not notice a closed connection
-            if self._link is not None:
-                self._link.close()
+            link, self._link = self._link, None
+            link.send(("UNSUBSCRIBE",), None)  # the in-memory server does not notice a closed connection
+            link.close()
 
     def _connect(self) -> None:
         self._retry = None
@@ -95,7 +95,7 @@ class Wakeups:
         if self._wanted:
             self._try_later()
 
-    def _pushed(self, message: Any) -> None:
+    def _pushed(self, message: object) -> None:
         if isinstance(message, ResponseError):
             link, self._link = self._link, None
             self._wanted.clear()
@@ -103,9 +103,11 @@ class Wakeups:
                 link.close()
             if isinstance(message, NoPermissionError):
                 self._on_forbidden()
-        elif isinstance(message, list) and message[0] == b"subscribe":
-            self._failures = 0
-            self._on_subscribed()
-        elif isinstance(message, list) and message[0] == b"message":
-            token, fence, amount, base = message[2].split(b" ", 3)
-            self._on_grant(token, int(fence), int(amount), base)
+        elif isinstance(message, list):
+            kind, _, data = cast("list[bytes]", message)
+            if kind == b"subscribe":
+                self._failures = 0
+                self._on_subscribed()
+            elif kind == b"message":
+                token, fence, amount, base = data.split(b" ", 3)
+                self._on_grant(token, int(fence), int(amount), base)

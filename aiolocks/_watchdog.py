@@ -13,7 +13,7 @@ from functools import partial
 from typing import final
 
 from ._deadlines import renewal_delay, retry_delay
-from ._lease import LeaseState
+from ._lease_state import LeaseState
 
 
 @final

@@ -1,0 +1,132 @@
+"""What the engine knows of one lease, from its grant until it is released or lost.
+
+The watchdog keeps it alive; the caller has a `Lease`, so that one forgotten by its caller stops being renewed. Its
+deadline is the one truth: whoever asks compares it with the clock, and only a confirmed renewal moves it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, final
+
+from . import _deadlines
+from ._errors import LeaseLostError
+from ._options import Options
+from ._request import Granted, Grantor, Request
+
+if TYPE_CHECKING:
+    from ._session import Session
+
+
+@final
+class LeaseState:
+    """What is known of one lease, from its grant until it is released or lost."""
+
+    __slots__ = (
+        "_deadline", "_ended", "_events", "_reason", "_timer", "base", "dropped", "failures", "fence", "grantor",
+        "on_loss", "options", "renew_until", "request", "session",
+    )  # fmt: skip
+
+    def __init__(
+        self, session: "Session", grantor: Grantor, base: bytes, request: Request, granted: Granted, options: Options
+    ) -> None:
+        self.session = session
+        self.grantor = grantor
+        self.base = base
+        self.request = request
+        self.options = options
+        self.fence = granted.fence
+        self.failures = 0
+        self.dropped = False
+        self.renew_until = float("inf") if options.max_hold is None else session.clock() + options.max_hold
+        self.on_loss: Callable[[], None] | None = None
+        self._deadline = _deadlines.deadline(granted.counted_from, request.ttl)
+        self._ended = False
+        self._reason: str | None = None
+        self._events: list[asyncio.Event] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def deadline(self) -> float:
+        return self._deadline
+
+    @property
+    def over(self) -> bool:
+        """Nothing may change this lease any more: it was released, or its loss was noted."""
+        return self._ended or self._reason is not None
+
+    @property
+    def held(self) -> bool:
+        return not self.over and self.session.clock() < self._deadline
+
+    @property
+    def lost(self) -> bool:
+        return self._reason is not None or (not self._ended and self.session.clock() >= self._deadline)
+
+    @property
+    def reason(self) -> str:
+        return self._reason or f"not renewed within its {self.request.ttl:g} s TTL"
+
+    def extend(self, sent_at: float, ttl: float) -> None:
+        """Count a renewal that the server confirmed; a late one revives nothing."""
+        if self.held:
+            self._deadline = max(self._deadline, _deadlines.deadline(sent_at, ttl))
+
+    def lose(self, reason: str) -> None:
+        """Note the loss, once, and tell the body and whoever waits."""
+        if not self.over:
+            self._reason = reason
+            self._conclude()
+            self.session.forget(self.request)
+            if self.on_loss is not None:
+                self.on_loss()
+
+    def end(self) -> bool:
+        """Stop renewing, because the holder lets go; True if the lease was valid until this moment."""
+        if self.held:
+            self._ended = True
+            self._conclude()
+            return True
+        self.lose(self.reason)
+        return False
+
+    def abandon(self) -> None:
+        """Stop renewing: nobody can reach this lease any more, so it runs out."""
+        self._ended = True
+        self._conclude()
+        self.session.forget(self.request)
+
+    def watch_deadline(self) -> None:
+        """Note the loss at the deadline even if nobody looks; renewals move it, so it is read anew each time."""
+        self._timer = None
+        left = self._deadline - self.session.clock()
+        if self.over:
+            return
+        if left <= 0:
+            self.lose(self.reason)
+        else:
+            self._timer = self.session.loop.call_later(left, self.watch_deadline)
+
+    async def wait_over(self) -> None:
+        if not self.over:
+            event = asyncio.Event()
+            self._events.append(event)
+            if self._timer is None:
+                self.watch_deadline()
+            await event.wait()
+
+    def _conclude(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.session.watchdog.forget(self)
+        for event in self._events:
+            event.set()
+
+    def error(self, reason: str | None = None) -> LeaseLostError:
+        reason = reason or self.reason
+        return LeaseLostError(
+            f"{self.grantor.kind} {self.grantor.name!r}: {reason}; stop acting on it",
+            name=self.grantor.name,
+            fencing_token=self.fence,
+            reason=reason,
+        )
