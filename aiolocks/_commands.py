@@ -149,6 +149,11 @@ class Commands:
         measured = self._clock() - call.sent_at
         self.round_trip = max(measured, 0.8 * self.round_trip)
 
+    def let_go(self) -> None:
+        """In a forked child: see `Link.let_go`."""
+        if self._link is not None:
+            self._link.let_go()
+
     def close(self) -> None:
         """Close the link at once. A later call would open a new one."""
         self._disarm()

@@ -74,7 +74,9 @@ class RedisGrantor:
             request.token, request.ttl_ms, request.permits, int(request.wait), request.ticket,
             line.session_id(), self._keys.channels, line.life_ms(), *request.extra,
         )  # fmt: skip
-        call = self._session.commands.submit(self._script("grant"), self._keys_for(request), args, receive)
+        commands = self._session.commands
+        patience = min(max(1.0, 4 * commands.round_trip) * 2 ** len(request.unanswered), LONGEST_WAIT)
+        call = commands.submit(self._script("grant"), self._keys_for(request), args, receive, patience)
         request.sent(call)
         return await future
 
@@ -122,10 +124,12 @@ class RedisGrantor:
                 self.line.leave(request)
                 self._session.spawn(self._ask_anew(request))
         self._deliver(grants)
-        answered(busy_ms, subscribers, bool(passed_over))
+        answered(call, busy_ms, subscribers, bool(passed_over))
 
     async def _ask_anew(self, request: Request) -> None:
         """Ask for a waiter that the server has forgotten (a restart, or silence for too long) at its old place."""
+        if request.turn.done():
+            return
         try:
             answer = await self.grant(request)
         except LimitMismatchError as error:
@@ -154,6 +158,7 @@ class RedisGrantor:
 
     def withdraw(self, request: Request) -> "asyncio.Future[bool]":
         self.line.leave(request)
+        request.turn.cancel()  # whatever is still on its way finds it over, and asks no more on its behalf
         for call in list(request.unanswered):
             if call.drop():
                 request.answered(call)
@@ -184,9 +189,9 @@ class RedisGrantor:
         """Run a script that has to do with no lease; *as_waiter* adds what handing over needs."""
         future: asyncio.Future[Any] = self._session.loop.create_future()
 
-        def receive(call: Call, reply: object) -> None:
+        def receive(call: Call, reply: Any) -> None:
             if not isinstance(reply, Exception) and as_waiter:
-                self._deliver(reply[1])  # type: ignore[index]  # such scripts answer {what was asked, grants}
+                self._deliver(reply[1])  # such scripts answer {what was asked, grants}
             _resolve(future, reply, reply)
 
         line = self.line

@@ -1,6 +1,7 @@
 """The lease as its holder sees it: the right to act until a moment, and all that can be asked of it or done with it."""
 
 import asyncio
+import contextlib
 import sys
 import warnings
 from collections.abc import Coroutine
@@ -147,8 +148,9 @@ class Lease:
 
     def __del__(self) -> None:
         state = getattr(self, "_state", None)
-        if state is not None and not state.over:
-            state.abandon()
+        if state is not None and not state.over and not state.session.loop.is_closed():
+            with contextlib.suppress(RuntimeError):  # closed meanwhile
+                state.session.loop.call_soon_threadsafe(state.abandon)
             warnings.warn(
                 f"{state.grantor.kind} {state.grantor.name!r}: a lease was dropped without being released; it is not "
                 "renewed any more and ends with its TTL",

@@ -52,7 +52,7 @@ class LeaseState:
     @property
     def over(self) -> bool:
         """Nothing may change this lease any more: it was released, or its loss was noted."""
-        return self._ended or self._reason is not None
+        return self._ended or self._reason is not None or self.session.foreign
 
     @property
     def held(self) -> bool:
@@ -60,10 +60,14 @@ class LeaseState:
 
     @property
     def lost(self) -> bool:
-        return self._reason is not None or (not self._ended and self.session.clock() >= self._deadline)
+        if self._reason is not None or self._ended:
+            return not self._ended
+        return self.session.foreign or self.session.clock() >= self._deadline
 
     @property
     def reason(self) -> str:
+        if self.session.foreign:
+            return "this process was forked, and the lease is the parent's"
         return self._reason or f"not renewed within its {self.request.ttl:g} s TTL"
 
     def extend(self, sent_at: float, ttl: float) -> None:

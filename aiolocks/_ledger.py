@@ -44,6 +44,9 @@ class Ledger:
             del self._blocks[owner]
         return hold
 
+    def blocks_open(self) -> bool:
+        return bool(self._blocks or self._inside)
+
     def enter(self, task: Task, base: bytes, permits: int) -> None:
         key = (task, base)
         self._inside[key] = self._inside.get(key, 0) + permits

@@ -40,7 +40,7 @@ class Line:
         self._on_their_way = 0
         self._once_more = False
         self._failures = 0
-        self._passed_over = 0
+        self._unheard = 0
         self._interval = recheck_interval(float("inf"))
 
     def interval(self) -> float:
@@ -106,11 +106,17 @@ class Line:
             patience(self.interval(), self._session.commands.round_trip),
         )
 
-    def _answered(self, busy_ms: int, subscribers: int, passed_over: bool) -> None:
-        self._listen(subscribers)
-        self._passed_over = self._passed_over + 1 if passed_over and subscribers else 0
-        if self._passed_over >= 2:
-            self._session.poll("its wake-ups do not arrive")
+    def _answered(self, call: Call, busy_ms: int, subscribers: int, passed_over: bool) -> None:
+        session = self._session
+        if not session.polling:
+            listening = session.wakeups.listening(self._grantor.channel(), call.sent_at)
+            self._unheard = self._unheard + 1 if listening and (passed_over or not subscribers) else 0
+            if self._unheard >= 2:
+                session.poll("the server does not find its subscription")
+            elif listening and not subscribers:
+                session.wakeups.reconnect()
+            else:
+                self._listen(subscribers)
         self._again(self._delay(busy_ms))
 
     def _failed(self, error: Exception) -> None:
@@ -151,4 +157,4 @@ class Line:
             self._timer = None
 
 
-Answered = Callable[[int, int, bool], None]
+Answered = Callable[[Call, int, int, bool], None]

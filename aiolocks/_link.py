@@ -7,9 +7,10 @@ leaves the link up until the tasks that were cancelled have released what they h
 
 import asyncio
 import contextlib
+import os
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol, final
+from typing import Any, Protocol, cast, final
 
 import hiredis
 from redis.asyncio.retry import Retry
@@ -28,7 +29,8 @@ _MORE = object()
 _NEVER = Retry(NoBackoff(), 0)
 
 
-_pack: Callable[[Command], bytes] = hiredis.pack_command  # type: ignore[assignment]  # its stub: one element only
+_pack: Callable[[Command], bytes] = cast("Any", hiredis).pack_command
+"""Its stub knows commands of one element only."""
 
 
 class Link(Protocol):
@@ -43,6 +45,9 @@ class Link(Protocol):
 
     def close(self, reason: Exception | None = None) -> None:
         """Close without waiting, and tell every receiver."""
+
+    def let_go(self) -> None:
+        """In a forked child: give up this process's copy of the connection, unseen by the parent and the server."""
 
 
 class _Pending:
@@ -60,6 +65,10 @@ class _Pending:
     def _expect(self, receiver: Receiver | None) -> None:
         if receiver is not None:
             self._receivers.append(receiver)
+
+    def _refuse(self, receiver: Receiver | None) -> None:
+        if receiver is not None:
+            asyncio.get_running_loop().call_soon(receiver, self.lost)
 
     def _dispatch(self, reply: object) -> None:
         if self._on_push is not None:
@@ -96,6 +105,9 @@ class StreamLink(_Pending, asyncio.Protocol):
         self._transport.set_protocol(self)
 
     def send(self, command: Command, receiver: Receiver | None) -> None:
+        if self.lost is not None:
+            self._refuse(receiver)
+            return
         self._expect(receiver)
         packed = _pack(command)
         if self._written is None:  # a lone command goes out at once; what follows in this turn goes together
@@ -131,6 +143,15 @@ class StreamLink(_Pending, asyncio.Protocol):
                     self._transport.abort()
             self._shut(reason or RedisConnectionError("Connection closed."))
 
+    def let_go(self) -> None:
+        # Closing it politely would take the socket out of the epoll set that is shared with the parent. Its number is
+        # put to another use, so that whoever closes it later hits nothing else.
+        socket = self._transport.get_extra_info("socket")
+        if socket is not None and socket.fileno() >= 0:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nowhere, socket.fileno())
+            os.close(nowhere)
+
     def _shut(self, reason: Exception) -> None:
         self._connection._reader = self._connection._writer = None
         if not isinstance(reason, RedisError):
@@ -148,11 +169,17 @@ class ReplyLink(_Pending):
         self._task = background(self._read())
 
     def send(self, command: Command, receiver: Receiver | None) -> None:
+        if self.lost is not None:
+            self._refuse(receiver)
+            return
         self._expect(receiver)
         try:
             self._connection._writer.writelines([_pack(command)])
         except Exception as error:
             self.close(error)
+
+    def let_go(self) -> None:
+        pass  # memory is not shared with the parent
 
     async def _read(self) -> None:
         push_request = self._on_push is not None
@@ -190,7 +217,7 @@ def background(coroutine: Any) -> "asyncio.Task[None]":
     """
     task: asyncio.Task[None] = asyncio.get_running_loop().create_task(coroutine)
     with contextlib.suppress(AttributeError):  # a task of a foreign task factory may lack it
-        task._log_destroy_pending = False  # type: ignore[attr-defined]  # not in typeshed
+        cast("Any", task)._log_destroy_pending = False
     return task
 
 

@@ -60,9 +60,9 @@ class Options:
             raise ValueError(f'watchdog must be "task", not {self.watchdog!r}')
 
 
-def check_ttl(ttl: float) -> None:
+def check_ttl(ttl: float | None) -> None:
     """Raise TypeError or ValueError unless *ttl* is a lease's length in seconds."""
-    if ttl is None:  # pyright: ignore[reportUnnecessaryComparison]  # callers without a type checker
+    if ttl is None:
         raise TypeError("ttl must be a number of seconds, not None: a lease without an end outlives its dead holder")
     if check_seconds("ttl", ttl) < SHORTEST_TTL:
         raise ValueError(f"ttl must be >= {SHORTEST_TTL} seconds, not {ttl!r}")

@@ -108,10 +108,12 @@ class Session:
         self.id = os.urandom(12).hex().encode()
         self.polling = False
         self.closed = False
+        self.foreign = False
+        """This process is a fork of the one that the session belongs to."""
         self.commands = Commands(pool, loop, self.clock, self._link_lost)
         self.watchdog = Watchdog(loop, self.clock)
         self.wakeups = Wakeups(
-            pool, loop, on_grant=self.deliver, on_subscribed=self._recheck_all, on_forbidden=self._forbidden
+            pool, loop, self.clock, on_grant=self.deliver, on_subscribed=self._recheck_all, on_forbidden=self._forbidden
         )
         self.ledger = Ledger()
         self.lines: dict[Line, None] = {}
@@ -208,6 +210,17 @@ class Session:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _rest(self) -> None:
+        """Keep the books of blocks whose leases were lost, but no connection for them."""
+        self.wakeups.close()
+        self.commands.close()
+
+    def forked(self) -> None:
+        """In a forked child: its copies of the leases are the parent's alone."""
+        self.closed = self.foreign = True
+        for owner in (self.commands, self.wakeups):
+            owner.let_go()
+
     def close(self) -> None:
         """End everything at once. Leases that are still held run out."""
         self.closed = True
@@ -236,6 +249,8 @@ class Session:
         grace = IDLE if not self.withdrawing else 0.9
         if quiet + 0.001 < grace:
             self._idle_timer = self.loop.call_later(min(grace - quiet, IDLE), self._idle)
+        elif self.ledger.blocks_open():
+            self._rest()
         else:
             self.close()
 
@@ -252,6 +267,16 @@ class Session:
 
 
 _sessions: dict[tuple[int, asyncio.AbstractEventLoop], Session] = {}
+
+
+def _forked() -> None:
+    for session in _sessions.values():
+        session.forked()
+    _sessions.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 def _run_until_loop_ends(session: Session) -> AsyncGenerator[None, None]:

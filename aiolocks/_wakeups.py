@@ -6,14 +6,18 @@ waiters are re-checked: a session enqueues first and subscribes then, so an earl
 """
 
 import asyncio
+import re
 from collections.abc import Callable
-from typing import Any, cast, final
+from typing import Any, final
 
 from redis.exceptions import NoPermissionError, ResponseError
 
 from ._link import Link, background, open_link
 
 _LONGEST_CONNECT = 5.0
+_NOTICE = re.compile(rb"(\S+) (-?\d+) (\d+) (.+)", re.DOTALL)
+"""Token, fencing token, ms of the lease (or the limit, when the fencing token is -1), key of the holder."""
+
 _LONGEST_PAUSE = 1.0
 """Seconds between attempts to connect; meanwhile re-checks go on over the other connection."""
 
@@ -26,6 +30,7 @@ class Wakeups:
         self,
         pool: Any,
         loop: asyncio.AbstractEventLoop,
+        clock: Callable[[], float],
         *,
         on_grant: Callable[[bytes, int, int, bytes], None],
         on_subscribed: Callable[[], None],
@@ -33,26 +38,46 @@ class Wakeups:
     ) -> None:
         self._pool = pool
         self._loop = loop
+        self._clock = clock
         self._on_grant = on_grant
         self._on_subscribed = on_subscribed
         self._on_forbidden = on_forbidden
         self._wanted: set[bytes] = set()
+        self._confirmed: dict[bytes, float] = {}
+        """Since when the server has had us as subscriber of each channel, as far as this link can tell."""
         self._link: Link | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._failures = 0
 
     def listen(self, channel: bytes) -> None:
-        """Subscribe to *channel*, anew if need be: the server has just said that nobody listens there."""
+        """Subscribe to *channel*, unless that is done or on its way."""
+        if channel in self._wanted:
+            return
         self._wanted.add(channel)
         if self._link is not None:
             self._link.send(("SUBSCRIBE", channel), None)
         elif self._retry is None:
             self._connect()
 
+    def listening(self, channel: bytes, at: float) -> bool:
+        """Whether the subscription had been confirmed at local time *at*, and not been lost since."""
+        return self._confirmed.get(channel, at + 1.0) <= at
+
+    def reconnect(self) -> None:
+        """Take a new connection: the server says that nobody listens, so this one must be dead."""
+        if self._link is not None:
+            self._link.close()
+
+    def let_go(self) -> None:
+        """In a forked child: see `Link.let_go`."""
+        if self._link is not None:
+            self._link.let_go()
+
     def close(self) -> None:
         """Stop listening, at once."""
         self._wanted.clear()
+        self._confirmed.clear()
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
@@ -92,10 +117,11 @@ class Wakeups:
 
     def _lost(self, reason: Exception) -> None:
         self._link = None
+        self._confirmed.clear()
         if self._wanted:
             self._try_later()
 
-    def _pushed(self, message: object) -> None:
+    def _pushed(self, message: Any) -> None:
         if isinstance(message, ResponseError):
             link, self._link = self._link, None
             self._wanted.clear()
@@ -103,11 +129,16 @@ class Wakeups:
                 link.close()
             if isinstance(message, NoPermissionError):
                 self._on_forbidden()
-        elif isinstance(message, list):
-            kind, _, data = cast("list[bytes]", message)
-            if kind == b"subscribe":
+            return
+        match message:
+            case [b"subscribe", bytes(channel), _]:
                 self._failures = 0
+                self._confirmed[channel] = self._clock()
                 self._on_subscribed()
-            elif kind == b"message":
-                token, fence, amount, base = data.split(b" ", 3)
-                self._on_grant(token, int(fence), int(amount), base)
+            case [b"message", _, bytes(notice)]:
+                fields = _NOTICE.fullmatch(notice)
+                if fields is not None:  # anybody may publish anything
+                    token, fence, amount, base = fields.groups()
+                    self._on_grant(token, int(fence), int(amount), base)
+            case _:
+                pass
