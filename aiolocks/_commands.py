@@ -32,7 +32,7 @@ Arguments = tuple[bytes | int, ...]
 class Call:
     """One run of a script: waiting for a link, or on its way over `link` since `sent_at`, or answered."""
 
-    __slots__ = ("_commands", "args", "due", "keys", "link", "receiver", "script", "sent_at", "whole")
+    __slots__ = ("_commands", "abandoned", "args", "due", "keys", "link", "receiver", "script", "sent_at", "whole")
 
     def __init__(
         self,
@@ -52,6 +52,7 @@ class Call:
         self.link: Link | None = None
         self.sent_at = 0.0
         self.whole = False
+        self.abandoned = False
 
     def send(self, link: Link, now: float) -> None:
         self.link = link
@@ -65,7 +66,7 @@ class Call:
             link.send(("EVAL", script.source, len(self.keys), *self.keys, *args), self.answered)
 
     def answered(self, reply: object) -> None:
-        if isinstance(reply, NoScriptError) and self.link is not None and not self.whole:
+        if isinstance(reply, NoScriptError) and self.link is not None and not self.whole and not self.abandoned:
             # SCRIPT FLUSH, or another server took over. Not run, so sent_at may stay: it is only too early.
             self.whole = True
             self.send(self.link, self.sent_at)
@@ -82,7 +83,11 @@ class Call:
             receiver(self, reply)
 
     def drop(self) -> bool:
-        """Give the call up if it has not been sent yet, and say whether that was so."""
+        """Give the call up: never send it, or not again. Say whether it had not been sent at all.
+
+        What undoes it is sent behind it, and must not be overtaken by a second sending.
+        """
+        self.abandoned = True
         if self.link is None and self.receiver is not None:
             self.receiver = None
             self._commands.forget(self)

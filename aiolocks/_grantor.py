@@ -83,7 +83,8 @@ class RedisGrantor:
     def _read_grant(self, call: Call, reply: Any, request: Request) -> Granted | Queued | Busy:
         verdict = reply[0]
         if verdict == b"granted":
-            self._deliver(reply[2])
+            request.counted_from = max(request.counted_from, call.sent_at)
+            self._deliver(reply[2])  # this very grant may be among them
             self.line.leave(request)
             return Granted(reply[1], call.sent_at)
         if verdict == b"queued":

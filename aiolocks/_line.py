@@ -81,10 +81,10 @@ class Line:
 
     def recheck(self) -> None:
         """Ask how all waiters stand, now; after the re-check on its way, if there is one."""
+        self._stop_timer()
         if self._on_their_way:
             self._once_more = True
             return
-        self._stop_timer()
         requests = list(self._waiting.values())
         for start in range(0, len(requests), _LONGEST_LIST):
             self._ask(requests[start : start + _LONGEST_LIST])
@@ -110,7 +110,8 @@ class Line:
         session = self._session
         if not session.polling:
             listening = session.wakeups.listening(self._grantor.channel(), call.sent_at)
-            self._unheard = self._unheard + 1 if listening and (passed_over or not subscribers) else 0
+            if listening:
+                self._unheard = self._unheard + 1 if passed_over or not subscribers else 0
             if self._unheard >= 2:
                 session.poll("the server does not find its subscription")
             elif listening and not subscribers:

@@ -200,7 +200,9 @@ class Session:
         """Stop relying on wake-ups: ask for turns that wait to be found."""
         if not self.polling:
             self.polling = True
-            log.warning("aiolocks polls for its turns in place of being woken: %s", why)
+            if self.pool not in _warned:
+                _warned.add(self.pool)
+                log.warning("aiolocks polls for its turns in place of being woken: %s", why)
             self.wakeups.close()
             self._recheck_all()
 
@@ -267,6 +269,9 @@ class Session:
 
 
 _sessions: dict[tuple[int, asyncio.AbstractEventLoop], Session] = {}
+
+_warned: "weakref.WeakSet[Any]" = weakref.WeakSet()
+"""Pools whose sessions poll; a session is short-lived, and the warning is worth reading once."""
 
 
 def _forked() -> None:
