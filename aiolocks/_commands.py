@@ -21,7 +21,7 @@ from ._scripts import Script
 LONGEST_WAIT = 10.0
 """Seconds that a request which is not in the queue yet may stay unanswered; the public contract's bound."""
 
-_FIRST_CONNECT = 1.0
+_FIRST_CONNECT = 2.0
 _LONGEST_CONNECT = 5.0
 """Seconds for one attempt to connect. It starts short, since bytes swallowed by the network do not come back."""
 
@@ -32,7 +32,19 @@ Arguments = tuple[bytes | int, ...]
 class Call:
     """One run of a script: waiting for a link, or on its way over `link` since `sent_at`, or answered."""
 
-    __slots__ = ("_commands", "abandoned", "args", "due", "keys", "link", "receiver", "script", "sent_at", "whole")
+    __slots__ = (
+        "_commands",
+        "abandoned",
+        "args",
+        "due",
+        "keys",
+        "link",
+        "patience",
+        "receiver",
+        "script",
+        "sent_at",
+        "whole",
+    )
 
     def __init__(
         self,
@@ -42,6 +54,7 @@ class Call:
         args: Arguments | Callable[[Link], Arguments],
         receiver: "CallReceiver",
         due: float,
+        patience: float,
     ) -> None:
         self._commands = commands
         self.script = script
@@ -49,6 +62,7 @@ class Call:
         self.args = args
         self.receiver: CallReceiver | None = receiver
         self.due = due
+        self.patience = patience
         self.link: Link | None = None
         self.sent_at = 0.0
         self.whole = False
@@ -57,6 +71,7 @@ class Call:
     def send(self, link: Link, now: float) -> None:
         self.link = link
         self.sent_at = now
+        self.due = now + self.patience
         args = self.args(link) if callable(self.args) else self.args
         script = self.script
         if script.name in link.loaded and not self.whole:
@@ -109,7 +124,7 @@ class Commands:
         self, pool: Any, loop: asyncio.AbstractEventLoop, clock: Callable[[], float], on_lost: Callable[[], None]
     ) -> None:
         self._pool = pool
-        self._loop = loop
+        self.loop = loop
         self._clock = clock
         self._on_lost = on_lost
         self._link: Link | None = None
@@ -129,17 +144,16 @@ class Commands:
         receiver: CallReceiver,
         patience: float = LONGEST_WAIT,
     ) -> Call:
-        """Run *script* once. A reply that takes more than *patience* seconds costs the link."""
+        """Run *script* once. A reply that takes more than *patience* seconds, once sent, costs the link."""
         now = self._clock()
-        call = Call(self, script, keys, args, receiver, now + patience)
+        call = Call(self, script, keys, args, receiver, now + LONGEST_WAIT, patience)
         self._open[call] = None
         if self._link is not None:
             call.send(self._link, now)
         else:
             self._waiting.append(call)
             self._connect()
-        if self._patrol is None or call.due < self._patrol_at:
-            self._arm(call.due, now)
+        self._watch(call.due, now)
         return call
 
     def forget(self, call: Call) -> None:
@@ -200,7 +214,9 @@ class Commands:
         while self._waiting and link.lost is None:
             call = self._waiting.popleft()
             if call.receiver is not None:
-                call.send(link, self._clock())
+                now = self._clock()
+                call.send(link, now)
+                self._watch(call.due, now)
 
     def _fail_waiting(self, error: Exception) -> None:
         waiting, self._waiting = self._waiting, deque()
@@ -211,10 +227,14 @@ class Commands:
         self._link = None
         self._on_lost()
 
+    def _watch(self, due: float, now: float) -> None:
+        if self._patrol is None or due < self._patrol_at:
+            self._arm(due, now)
+
     def _arm(self, due: float, now: float) -> None:
         self._disarm()
         self._patrol_at = due
-        self._patrol = self._loop.call_later(max(due - now, 0.0) + 0.001, self._look_for_silence)
+        self._patrol = self.loop.call_later(max(due - now, 0.0) + 0.001, self._look_for_silence)
 
     def _disarm(self) -> None:
         if self._patrol is not None:

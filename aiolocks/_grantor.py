@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from redis.exceptions import RedisError, ResponseError
 
-from ._commands import LONGEST_WAIT, Arguments, Call, CallReceiver
+from ._commands import LONGEST_WAIT, Arguments, Call, CallReceiver, Commands
 from ._errors import LimitMismatchError
 from ._keys import Keys
 from ._line import Answered, Line
@@ -83,7 +83,7 @@ class RedisGrantor:
     def _read_grant(self, call: Call, reply: Any, request: Request) -> Granted | Queued | Busy:
         verdict = reply[0]
         if verdict == b"granted":
-            request.counted_from = max(request.counted_from, call.sent_at)
+            request.left_at(call.sent_at)
             self._deliver(reply[2])  # this very grant may be among them
             self.line.leave(request)
             return Granted(reply[1], call.sent_at)
@@ -142,15 +142,15 @@ class RedisGrantor:
             if isinstance(answer, Granted):
                 request.grant(answer.fence, answer.counted_from)
 
-    def renew(self, request: Request, ttl: float) -> "asyncio.Future[bool]":
-        future: asyncio.Future[bool] = self._session.loop.create_future()
+    def renew(self, request: Request, ttl: float, commands: Commands | None = None) -> "asyncio.Future[bool]":
+        commands = commands or self._session.commands
+        future: asyncio.Future[bool] = commands.loop.create_future()
 
         def receive(call: Call, reply: Any) -> None:
             if not isinstance(reply, Exception):
-                self._session.commands.note_round_trip(call)
+                commands.note_round_trip(call)
             _resolve(future, reply == 1, reply)
 
-        commands = self._session.commands
         script = self._script("renew")
         keys = self._common[: len(script.keys)]
         patience = max(0.25, min(1.0, ttl / 4), 4 * commands.round_trip)

@@ -5,32 +5,25 @@ the request is undone before the caller hears of it, or in the background when R
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine
-from inspect import CO_ASYNC_GENERATOR
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, final
 
-import anyio
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from ._body import GRACE, Body, settle
 from ._commands import LONGEST_WAIT
 from ._deadlines import deadline
 from ._errors import AcquireTimeoutError
-from ._lease import Lease, calling_frame, state_of, unlist
+from ._lease import Lease, calling_frame, state_of
 from ._lease_state import LeaseState
 from ._options import Options
 from ._request import Busy, Granted, Grantor, Queued, Request
 
 if TYPE_CHECKING:
     from ._session import Session
-
-log = logging.getLogger("aiolocks")
-
-GRACE = 1.0
-"""Seconds that leaving a block, or an acquire that failed, waits for its undo at most; it goes on in the background."""
 
 
 @final
@@ -78,11 +71,13 @@ async def obtain(asking: Asking) -> Lease | None:
             ) from None
         raise timed_out(grantor, request, timeout or 0.0) from None
     if granted is None:
+        if asking.request.unanswered:  # an attempt whose answer was lost may still reach Redis
+            session.withdraw(grantor, asking.request, session.clock() + asking.request.ttl)
         session.forget(asking.request)
         return None
     state = LeaseState(session, grantor, asking.base, asking.request, granted, asking.options)
     if asking.options.renew:
-        session.watchdog.add(state)
+        session.keeper(asking.options).add(state)
     lease = Lease(state, asking.task)
     if asking.task is not None:
         session.ledger.add(asking.task, asking.base, lease)
@@ -116,6 +111,8 @@ async def _granted(asking: Asking, bound: float) -> Granted | None:
             answer = await grantor.grant(request)
         except (RedisError, OSError):
             answer = granted
+        if isinstance(answer, Busy):
+            return None
         granted = answer if isinstance(answer, Granted) else await request.turn
         if _left(asking, granted) > 0:
             return granted
@@ -130,6 +127,7 @@ def _left(asking: Asking, granted: Granted) -> float:
 async def _first_answer(asking: Asking, bound: float) -> Granted | Queued | Busy:
     """Ask until Redis has answered once, as often and as patiently as the user's client would retry."""
     grantor, request = asking.grantor, asking.request
+    until = asyncio.get_running_loop().time() + bound
     try:
         return await grantor.grant(request)
     except (RedisConnectionError, RedisTimeoutError, OSError) as error:
@@ -147,7 +145,7 @@ async def _first_answer(asking: Asking, bound: float) -> Granted | Queued | Busy
     if request.turn.done():
         return Queued()
     try:
-        async with asyncio.timeout(bound):
+        async with asyncio.timeout_at(until):
             return await asking.session.commands.retry_policy().call_with_retry(ask, failed)
     except TimeoutError as late:
         if isinstance(late, RedisError):
@@ -160,105 +158,6 @@ async def _undo(asking: Asking, error: BaseException) -> None:
     withdrawal = session.withdraw(asking.grantor, request, session.clock() + request.ttl)
     if not isinstance(error, GeneratorExit):  # a coroutine that is being destroyed must not wait
         await settle(withdrawal.outcome, min(GRACE, request.ttl))
-
-
-async def settle(outcome: "asyncio.Future[Any]", bound: float) -> None:
-    """Wait until *outcome* is known, for *bound* seconds at most; a cancellation is passed on only afterwards."""
-    if outcome.done():
-        return
-    until = asyncio.get_running_loop().time() + bound
-    interruption: asyncio.CancelledError | None = None
-    with anyio.CancelScope(shield=True):
-        while not outcome.done():
-            left = until - asyncio.get_running_loop().time()
-            if left <= 0:
-                break
-            try:
-                await asyncio.wait((outcome,), timeout=left)
-            except asyncio.CancelledError as cancelled:
-                interruption = cancelled
-    if interruption is not None:
-        raise interruption
-
-
-@final
-class Body:
-    """The body of a block with a lease: stopped when the lease is lost, and the lease released at its end."""
-
-    __slots__ = ("_lease", "_scope", "_state", "_task")
-
-    def __init__(self, lease: Lease, state: LeaseState) -> None:
-        self._lease = lease
-        self._state = state
-        self._task = asyncio.current_task()
-        self._scope: anyio.CancelScope | None = None
-        if self._task is not None:
-            state.session.ledger.enter(self._task, state.base, state.request.permits)
-        if state.options.on_lost == "cancel":
-            self._scope = anyio.CancelScope()
-            self._scope.__enter__()
-            state.on_loss = self._scope.cancel
-            state.watch_deadline()
-
-    async def leave(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-        frame: FrameType,
-    ) -> bool:
-        """End the block that *frame* leaves: True swallows the cancellation that a loss has sent.
-
-        Raises:
-            LeaseLostError: The lease was lost, and the body did not raise an exception of its own.
-        """
-        stopped, valid = self._end(exc_type, exc, traceback)
-        state = self._state
-        left = min(GRACE, max(state.deadline - state.session.clock(), 0.0))
-        withdrawal = state.session.drop(state)
-        ours = exc is None or stopped
-        if not valid:
-            if state.lost:
-                self._report(state.reason, exc, ours)
-            return stopped
-        if withdrawal is None or not may_wait(frame, exc):
-            return stopped
-        outcome = withdrawal.outcome
-        await settle(outcome, left)
-        if not outcome.done() or outcome.exception() is not None:
-            log.warning(
-                "%s %r: the release could not be confirmed; the lease ends with its TTL of %g s at the latest",
-                state.grantor.kind, state.grantor.name, state.request.ttl,
-            )  # fmt: skip
-        elif outcome.result() is False:
-            self._report("the server had given it to somebody else or let it expire", exc, ours)
-        return stopped
-
-    def _end(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> tuple[bool, bool]:
-        """Close the loss scope and stop renewing; nothing awaits in between. Return (our cancellation, held)."""
-        state = self._state
-        state.on_loss = None
-        valid = state.end()
-        unlist(self._lease)
-        if self._task is not None:
-            state.session.ledger.leave(self._task, state.base, state.request.permits)
-        stopped = False
-        # A scope can only be left by the task that entered it. Another one that finalizes a generator leaves it behind:
-        # without its callback it can never cancel anything again.
-        if self._scope is not None and asyncio.current_task() is self._task:
-            stopped = bool(self._scope.__exit__(exc_type, exc, traceback))
-        return stopped, valid
-
-    def _report(self, reason: str, exc: BaseException | None, ours: bool) -> None:
-        state = self._state
-        error = state.error(reason)
-        if not ours:
-            if exc is not None and not isinstance(exc, (asyncio.CancelledError, GeneratorExit)):
-                exc.add_note(str(error))
-        elif state.options.on_lost == "cancel":
-            raise error from None
 
 
 @final
@@ -316,8 +215,3 @@ class Hold:
         if body is None:
             raise RuntimeError("this hold was left already")
         return body.leave(exc_type, exc, traceback, frame)
-
-
-def may_wait(frame: FrameType, exc: BaseException | None) -> bool:
-    """Whether code in *frame* may await while *exc* passes: not in a coroutine that is being destroyed."""
-    return not isinstance(exc, GeneratorExit) or bool(frame.f_code.co_flags & CO_ASYNC_GENERATOR)

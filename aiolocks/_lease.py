@@ -12,7 +12,7 @@ from ._lease_state import LeaseState
 from ._options import check_ttl
 
 if TYPE_CHECKING:
-    from ._hold import Body
+    from ._body import Body
 
 
 @final
@@ -125,7 +125,7 @@ class Lease:
             LeaseLostError: It is lost already, or was released.
             RuntimeError: A block with this lease is open already.
         """
-        from ._hold import Body
+        from ._body import Body
 
         if self._body is not None:
             raise RuntimeError(f"a block with this lease of {self.name!r} is open already")

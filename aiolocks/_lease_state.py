@@ -5,6 +5,7 @@ deadline is the one truth: whoever asks compares it with the clock, and only a c
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, final
 
@@ -22,8 +23,8 @@ class LeaseState:
     """What is known of one lease, from its grant until it is released or lost."""
 
     __slots__ = (
-        "_deadline", "_ended", "_events", "_reason", "_timer", "base", "dropped", "failures", "fence", "grantor",
-        "on_loss", "options", "renew_until", "request", "session",
+        "_deadline", "_ended", "_events", "_hidden_reason", "_reason", "_timer", "base", "dropped", "failures",
+        "fence", "grantor", "on_loss", "options", "renew_until", "request", "session",
     )  # fmt: skip
 
     def __init__(
@@ -42,6 +43,7 @@ class LeaseState:
         self._deadline = _deadlines.deadline(granted.counted_from, request.ttl)
         self._ended = False
         self._reason: str | None = None
+        self._hidden_reason: str | None = None
         self._events: list[asyncio.Event] = []
         self._timer: asyncio.TimerHandle | None = None
 
@@ -68,7 +70,7 @@ class LeaseState:
     def reason(self) -> str:
         if self.session.foreign:
             return "this process was forked, and the lease is the parent's"
-        return self._reason or f"not renewed within its {self.request.ttl:g} s TTL"
+        return self._reason or self._hidden_reason or f"not renewed within its {self.request.ttl:g} s TTL"
 
     def extend(self, sent_at: float, ttl: float) -> None:
         """Count a renewal that the server confirmed; a late one revives nothing."""
@@ -83,6 +85,13 @@ class LeaseState:
             self.session.forget(self.request)
             if self.on_loss is not None:
                 self.on_loss()
+
+    def lose_from_thread(self, reason: str) -> None:
+        """Note the loss from another thread: the clock shows it at once, the loop when it comes round."""
+        self._deadline = float("-inf")
+        self._hidden_reason = reason
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self.session.loop.call_soon_threadsafe(self.lose, reason)
 
     def end(self) -> bool:
         """Stop renewing, because the holder lets go; True if the lease was valid until this moment."""
@@ -122,7 +131,7 @@ class LeaseState:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self.session.watchdog.forget(self)
+        self.session.keeper(self.options).forget(self)
         for event in self._events:
             event.set()
 

@@ -124,7 +124,7 @@ class Line:
         self._failures += 1
         now = self._session.clock()
         for request in list(self._waiting.values()):
-            if now - request.counted_from >= request.ttl:
+            if request.counted_from is None or now - request.counted_from >= request.ttl:
                 self.leave(request)
                 request.fail(error if isinstance(error, RedisError) else RedisError(str(error)))
         self._again(retry_delay(4 * self.interval(), self._failures))

@@ -200,10 +200,11 @@ class ReplyLink(_Pending):
 
     def close(self, reason: Exception | None = None) -> None:
         if self.lost is None:
-            socket = self._connection._sock
-            if socket is not None:
+            socket = getattr(self._connection, "_sock", None)
+            if socket is not None:  # the in-memory server's, which would be told of messages for ever
                 socket.close()
-            self._connection._reader = self._connection._writer = self._connection._sock = None
+                self._connection._sock = None
+            self._connection._reader = self._connection._writer = None
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._task.cancel()
             self._lose(reason if isinstance(reason, RedisError) else RedisConnectionError("Connection closed."))
@@ -236,5 +237,5 @@ async def open_link(pool: Any, on_push: Receiver | None, on_lost: Callable[[Exce
         raise
     connection.socket_timeout = None  # replies are bounded one by one, see _commands
     transport = getattr(connection._writer, "transport", None)
-    link = StreamLink if isinstance(transport, asyncio.BaseTransport) else ReplyLink
+    link = StreamLink if hasattr(transport, "set_protocol") else ReplyLink  # uvloop's have no base class in common
     return link(connection, on_push, on_lost)

@@ -19,7 +19,8 @@ class LeaseOptions(TypedDict, total=False):
     on_lost: Literal["cancel", "flag"]
     renew: bool
     max_hold: float | None
-    watchdog: Literal["task"]
+    watchdog: Literal["task", "thread"]
+    max_stall: float
     prefix: str
 
 

@@ -45,7 +45,8 @@ class Options:
     on_lost: Literal["cancel", "flag"] = "cancel"
     renew: bool = True
     max_hold: float | None = None
-    watchdog: Literal["task"] = "task"
+    watchdog: Literal["task", "thread"] = "task"
+    max_stall: float = 60.0
 
     def __post_init__(self) -> None:
         check_ttl(self.ttl)
@@ -56,8 +57,10 @@ class Options:
             raise TypeError(f"renew must be True or False, not {self.renew!r}")
         if self.max_hold is not None and check_seconds("max_hold", self.max_hold) <= 0:
             raise ValueError(f"max_hold must be > 0 seconds or None, not {self.max_hold!r}")
-        if self.watchdog != "task":
-            raise ValueError(f'watchdog must be "task", not {self.watchdog!r}')
+        if self.watchdog not in ("task", "thread"):
+            raise ValueError(f'watchdog must be "task" or "thread", not {self.watchdog!r}')
+        if check_seconds("max_stall", self.max_stall) <= 0:
+            raise ValueError(f"max_stall must be > 0 seconds, not {self.max_stall!r}")
 
 
 def check_ttl(ttl: float | None) -> None:

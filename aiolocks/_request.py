@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, final
 
-from ._commands import Call
+from ._commands import Call, Commands
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Request:
         self.entry = b"%b %d %d" % (self.token, self.ttl_ms, permits)
         self.turn: asyncio.Future[Granted] = asyncio.get_running_loop().create_future()
         self.ticket = 0
-        self.counted_from = 0.0
+        self.counted_from: float | None = None
         self.fence_seen = 0
         self.retry_after: float | None = None
         self.unanswered: list[Call] = []
@@ -69,7 +69,7 @@ class Request:
     def queued(self, ticket: int, counted_from: float, fence_seen: int) -> None:
         """Note an answer that this token waits: any grant comes after that request left."""
         self.ticket = ticket
-        self.counted_from = max(self.counted_from, counted_from)
+        self.left_at(counted_from)
         self.fence_seen = max(self.fence_seen, fence_seen)
 
     def again(self) -> "Request":
@@ -89,9 +89,13 @@ class Request:
         if self.turn.done() or (counted_from is None and fence <= self.fence_seen):
             return False
         if counted_from is None:
-            counted_from = self.counted_from or self.unanswered[0].sent_at
+            counted_from = self.unanswered[0].sent_at if self.counted_from is None else self.counted_from
         self.turn.set_result(Granted(fence, counted_from))
         return True
+
+    def left_at(self, counted_from: float) -> None:
+        """Note when a request left whose answer shows that no grant before it counts."""
+        self.counted_from = counted_from if self.counted_from is None else max(self.counted_from, counted_from)
 
     def fail(self, error: Exception) -> None:
         if not self.turn.done():
@@ -121,8 +125,11 @@ class Grantor(Protocol):
         """
         ...
 
-    def renew(self, request: Request, ttl: float) -> "asyncio.Future[bool]":
-        """Extend to *ttl* seconds from now at least; False: the lease is not ours any more."""
+    def renew(self, request: Request, ttl: float, commands: Commands | None = None) -> "asyncio.Future[bool]":
+        """Extend to *ttl* seconds from now at least; False: the lease is not ours any more.
+
+        *commands* are those of the calling thread, if it is not the session's.
+        """
         ...
 
     def withdraw(self, request: Request) -> "asyncio.Future[bool]":

@@ -44,7 +44,8 @@ class Semaphore(Acquirable):
         on_lost: "cancel" stops the body of a block when its lease is lost; "flag" only marks the lease.
         renew: False lets the lease end after its TTL, whatever the holder does.
         max_hold: Seconds after which a lease is not renewed any more, so that a hung body cannot hold for ever.
-        watchdog: "task" renews from the event loop.
+        watchdog: "task" renews from the event loop; "thread" from a thread, and so even while the loop is blocked.
+        max_stall: Seconds after which the thread takes a loop that shows no life for dead, and stops renewing.
         prefix: What every key begins with; no braces.
 
     Raises:
@@ -65,13 +66,14 @@ class Semaphore(Acquirable):
         on_lost: Literal["cancel", "flag"] = "cancel",
         renew: bool = True,
         max_hold: float | None = None,
-        watchdog: Literal["task"] = "task",
+        watchdog: Literal["task", "thread"] = "task",
+        max_stall: float = 60.0,
         prefix: str = "aiolocks:",
         **unknown: Never,
     ) -> None:
         reject_unknown("Semaphore", unknown)
         check_limit(limit)
-        options = Options(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog)
+        options = Options(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall)
         super().__init__(client, name, prefix, options)
         self._limit = limit
 

@@ -16,16 +16,18 @@ import anyio
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from ._commands import Commands
-from ._deadlines import retry_delay
 from ._grantor import RedisGrantor
 from ._keys import Keys
 from ._lease_state import LeaseState
 from ._ledger import Ledger
 from ._line import Line
 from ._link import background
+from ._options import Options
 from ._request import Grantor, Request
 from ._wakeups import Wakeups
 from ._watchdog import Watchdog
+from ._watchdog_thread import ThreadWatchdog
+from ._withdrawal import Withdrawal
 
 log = logging.getLogger("aiolocks")
 
@@ -46,57 +48,6 @@ _read_clock = time.clock_gettime
 
 
 @final
-class Withdrawal:
-    """The undoing of one request or lease, retried until confirmed or pointless.
-
-    `outcome` is True when it ended a live lease, False when the server says that there was none, and None when it says
-    so after an earlier attempt whose answer was lost: that one may have ended it.
-    """
-
-    def __init__(self, session: "Session", grantor: Grantor, request: Request, until: float) -> None:
-        self._session = session
-        self._grantor = grantor
-        self._request = request
-        self._until = until
-        self._failures = 0
-        self.outcome: asyncio.Future[bool | None] = session.loop.create_future()
-        if session.closed or session.loop.is_closed():
-            self.finish(RedisConnectionError("the session has ended"))
-            return
-        session.withdrawing[request.token] = self
-        self._try()
-
-    def _try(self) -> None:
-        if not self.outcome.done():
-            attempt = asyncio.ensure_future(self._grantor.withdraw(self._request), loop=self._session.loop)
-            attempt.add_done_callback(self._tried)
-
-    def _tried(self, attempt: "asyncio.Future[bool]") -> None:
-        if self.outcome.done():
-            return
-        error = RedisConnectionError("cancelled") if attempt.cancelled() else attempt.exception()
-        if error is None:
-            ended = attempt.result()
-            self.finish(None if self._failures and not ended else ended)
-            return
-        self._failures += 1
-        pause = retry_delay(self._request.ttl, self._failures)
-        if self._session.clock() + pause >= self._until:
-            self.finish(error)
-        else:
-            self._session.loop.call_later(pause, self._try)
-
-    def finish(self, result: bool | BaseException | None) -> None:
-        if not self.outcome.done():
-            self._session.withdrawing.pop(self._request.token, None)
-            if isinstance(result, BaseException):
-                self.outcome.set_exception(result)
-                self.outcome.exception()  # nobody may be waiting
-            else:
-                self.outcome.set_result(result)
-
-
-@final
 class Session:
     """See the module. Make none yourself: `Session.of(pool)`."""
 
@@ -112,6 +63,7 @@ class Session:
         """This process is a fork of the one that the session belongs to."""
         self.commands = Commands(pool, loop, self.clock, self._link_lost)
         self.watchdog = Watchdog(loop, self.clock)
+        self._thread_watchdog: ThreadWatchdog | None = None
         self.wakeups = Wakeups(
             pool, loop, self.clock, on_grant=self.deliver, on_subscribed=self._recheck_all, on_forbidden=self._forbidden
         )
@@ -146,6 +98,14 @@ class Session:
                     del _sessions[key]
             session = _sessions[id(pool), loop] = Session(pool, loop)
         return session
+
+    def keeper(self, options: Options) -> Watchdog | ThreadWatchdog:
+        """Return who renews leases with these options."""
+        if options.watchdog == "task":
+            return self.watchdog
+        if self._thread_watchdog is None:
+            self._thread_watchdog = ThreadWatchdog(self.pool, self.loop, self.clock)
+        return self._thread_watchdog
 
     def grantor(self, keys: Keys) -> RedisGrantor:
         grantor = self._grantors.get(keys.base)
@@ -214,14 +174,20 @@ class Session:
 
     def _rest(self) -> None:
         """Keep the books of blocks whose leases were lost, but no connection for them."""
+        self._end_thread()
         self.wakeups.close()
         self.commands.close()
+
+    def _end_thread(self) -> None:
+        if self._thread_watchdog is not None:
+            self._thread_watchdog.close()
 
     def forked(self) -> None:
         """In a forked child: its copies of the leases are the parent's alone."""
         self.closed = self.foreign = True
-        for owner in (self.commands, self.wakeups):
-            owner.let_go()
+        for owner in (self.commands, self.wakeups, self._thread_watchdog):
+            if owner is not None:
+                owner.let_go()
 
     def close(self) -> None:
         """End everything at once. Leases that are still held run out."""
@@ -233,6 +199,7 @@ class Session:
             self._idle_timer = None
         error = RedisConnectionError("the session has ended")
         self.watchdog.close()
+        self._end_thread()
         for line in list(self.lines):
             line.stop(error)
         for withdrawal in list(self.withdrawing.values()):

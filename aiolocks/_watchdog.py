@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import final
 
+from ._commands import Commands
 from ._deadlines import renewal_delay, retry_delay
 from ._lease_state import LeaseState
 
@@ -24,9 +25,18 @@ class Watchdog:
     ended stay in the heap until they come up, or until they are more than half of it.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Callable[[], float],
+        commands: Commands | None = None,
+        stalled: Callable[[float, float], bool] | None = None,
+    ) -> None:
+        """In a thread of its own: renew over its *commands*, and while the session's loop is not *stalled*."""
         self._loop = loop
         self._clock = clock
+        self._commands = commands
+        self._stalled = stalled
         self._live: set[LeaseState] = set()
         self._heap: list[tuple[float, int, LeaseState]] = []
         self._sequence = itertools.count()
@@ -76,11 +86,15 @@ class Watchdog:
 
     def _renew(self, state: LeaseState, now: float) -> None:
         if now >= state.deadline:
-            state.lose(state.reason)
+            self._lose(state, state.reason)
         elif now >= state.renew_until:
             self._live.discard(state)  # max_hold has passed: let it run out
+        elif self._stalled is not None and self._stalled(state.options.max_stall, now):
+            self._push(state, retry_delay(state.request.ttl, 1))  # it may come back to life in time
         else:
-            renewal = asyncio.ensure_future(state.grantor.renew(state.request, state.request.ttl), loop=self._loop)
+            renewal = asyncio.ensure_future(
+                state.grantor.renew(state.request, state.request.ttl, self._commands), loop=self._loop
+            )
             renewal.add_done_callback(partial(self._renewed, state, now))
 
     def _renewed(self, state: LeaseState, sent_at: float, renewal: "asyncio.Future[bool]") -> None:
@@ -96,4 +110,11 @@ class Watchdog:
             state.extend(sent_at, state.request.ttl)
             self._push(state, renewal_delay(state.request.ttl, random.random()))
         else:
-            state.lose("the server has given it to somebody else or let it expire")
+            self._lose(state, "the server has given it to somebody else or let it expire")
+
+    def _lose(self, state: LeaseState, reason: str) -> None:
+        self._live.discard(state)
+        if self._commands is None:
+            state.lose(reason)
+        else:
+            state.lose_from_thread(reason)
