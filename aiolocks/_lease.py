@@ -115,6 +115,7 @@ class Lease:
         withdrawal = state.session.drop(state)
         if withdrawal is None or not valid:
             return False
+        withdrawal.awaited = True
         # None: nothing there after an attempt whose answer was lost, which must have ended it.
         return await asyncio.shield(withdrawal.outcome) is not False
 

@@ -214,6 +214,9 @@ class Session:
         self._idle_timer = None
         if self.tokens or self.closed:
             return
+        if any(withdrawal.awaited for withdrawal in self.withdrawing.values()):
+            self.touch()
+            return
         quiet = self.clock() - self._last_used
         grace = IDLE if not self.withdrawing else 0.9
         if quiet + 0.001 < grace:

@@ -26,6 +26,8 @@ class Withdrawal:
         self._request = request
         self._until = until
         self._failures = 0
+        self.awaited = False
+        """Somebody waits for the outcome however long it takes, and the session with them."""
         self.outcome: asyncio.Future[bool | None] = session.loop.create_future()
         if session.closed or session.loop.is_closed():
             self.finish(RedisConnectionError("the session has ended"))

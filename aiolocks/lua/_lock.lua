@@ -18,9 +18,13 @@ end
 local function held_by()
   local value = redis.call('GET', holder)
   if value then
-    local token, number = string.match(value, '^(%S+) ?(%d*)')
-    return token, tonumber(number) or 0
+    local token, number = string.match(value, '^(%S+) (%d+)$')
+    return token or value, tonumber(number) or 0 -- other libraries put any text of their own there
   end
+end
+
+local function revoke(token)
+  redis.call('DEL', holder)
 end
 
 -- No script ever shortens a lease: the holder may count on what it was told before.

@@ -2,7 +2,7 @@
 -- `…:q:<session>` orders one session's waiters, as entries `token ttl_ms permits`, and lives only as long as the
 -- session keeps asking. So a thousand waiters of a dead process are skipped in one step.
 -- Needs the names: queue, waiters, session, channels, life_ms; and from the primitive: admits, next_fence, grant,
--- last_fence, busy_for.
+-- revoke, busy_for.
 
 local stem = string.sub(queue, 1, -string.len('queue') - 1)
 
@@ -47,7 +47,7 @@ end
 
 local function leave(entry)
   if redis.call('ZREM', waiters, entry) == 1 then
-    place(session)
+    keep_queue()
   end
 end
 
@@ -76,16 +76,17 @@ end
 -- Gives what is free to whoever is first, and tells them. Grants for the asking session are returned instead, as a
 -- list of {token, fence, ttl_ms}; a fence of -1 says "refused", with the limit in force in place of the TTL.
 -- It cannot stop half-way: its first write takes an entry out, and after a write that frees memory the server
--- accepts all others, even at its memory limit; PUBLISH and NUMSUB, which rights may forbid, are protected calls.
-local function hand_over()
-  local mine = {}
+-- accepts all others, even at its memory limit. Nobody is told before it is so: a server that refuses writes
+-- altogether has then refused that one. PUBLISH and NUMSUB, which rights may forbid, are protected calls.
+local function hand_over(mine)
   while true do
     local head = redis.call('ZRANGE', queue, 0, 0)[1]
     if not head then
       return mine
     end
     local line = line_of(head)
-    local entry = redis.call('ZRANGE', line, 0, 0)[1]
+    local first = redis.call('ZRANGE', line, 0, 0, 'WITHSCORES')
+    local entry, its_ticket = first[1], first[2]
     if not entry then
       redis.call('ZREM', queue, head) -- a dead session
     else
@@ -106,14 +107,20 @@ local function hand_over()
         end
         redis.call('ZREM', queue, head)
       else
-        local number = next_fence()
-        if here or deaf or (subscribers(head) > 0 and tell(head, token, number, ttl_ms)) then
+        local reachable = here or deaf or subscribers(head) > 0
+        if reachable then
+          local number = next_fence()
           take_out(head, line, entry)
           grant(token, deaf and not here and math.min(2 * deaf, tonumber(ttl_ms)) or ttl_ms, permits, number)
           if here then
             mine[#mine + 1] = { token, number, ttl_ms }
+          elseif not deaf and not tell(head, token, number, ttl_ms) then
+            revoke(token)
+            redis.call('ZADD', line, its_ticket, entry)
+            reachable = false
           end
-        else
+        end
+        if not reachable then
           redis.call('ZREM', queue, head) -- passed over; its own next re-check puts it back
         end
       end

@@ -4,34 +4,37 @@
 -- Needs the names: holders, meta.
 
 local now_ms = math.floor(micros() / 1000)
+local known = redis.call('HMGET', meta, 'limit', 'fence', 'weight', 'ttl')
+local limit_in_force = tonumber(known[1] or 0)
+local newest = tonumber(known[2] or 0)
+local heaviest = tonumber(known[3] or 0)
+local longest = tonumber(known[4] or 0)
 
--- Every script begins here: permits whose holders have gone come back. It is also a write that is allowed at the
--- memory limit, after which all others are.
-local function drop_expired()
-  if redis.call('ZREMRANGEBYSCORE', holders, '-inf', now_ms) > 0 then
-    for _, field in ipairs(redis.call('HKEYS', meta)) do
-      if string.len(field) >= 22 and not redis.call('ZSCORE', holders, field) then
-        redis.call('HDEL', meta, field) -- the permits and fence of a token that is gone
-      end
+-- Drops what is known of tokens that hold nothing any more.
+local function forget_the_dead()
+  for _, field in ipairs(redis.call('HKEYS', meta)) do
+    if string.len(field) > string.len('weight') and not redis.call('ZSCORE', holders, field) then
+      redis.call('HDEL', meta, field)
     end
   end
 end
 
-local function number_of(field)
-  return tonumber(redis.call('HGET', meta, field) or 0)
-end
-
-local function last_fence()
-  return number_of('fence')
+-- Every script begins here: permits whose holders have gone come back. Nothing is written when there are none, so
+-- that a request which the server then refuses, for want of memory, has changed nothing.
+local function drop_expired()
+  if redis.call('ZCOUNT', holders, '-inf', now_ms) > 0 then
+    redis.call('ZREMRANGEBYSCORE', holders, '-inf', now_ms)
+    forget_the_dead()
+  end
 end
 
 local function next_fence()
-  return math.max(last_fence() + 1, micros())
+  return math.max(newest + 1, micros())
 end
 
 -- Permits in use. While nobody ever took more than one, that is the number of holders.
 local function in_use()
-  if number_of('weight') <= 1 then
+  if heaviest <= 1 then
     return redis.call('ZCARD', holders)
   end
   local sum = 0
@@ -50,52 +53,62 @@ end
 -- A clock that stepped back left scores further ahead than any lease can last: nobody renews those of the dead, so
 -- bring them down to what a holder that lives has been promised at most.
 local function clamp()
-  local latest = now_ms + number_of('ttl')
-  for _, token in ipairs(redis.call('ZRANGEBYSCORE', holders, '(' .. digits(latest), '+inf')) do
-    redis.call('ZADD', holders, 'XX', digits(latest), token)
+  local latest = digits(now_ms + longest)
+  for _, token in ipairs(redis.call('ZRANGEBYSCORE', holders, '(' .. latest, '+inf')) do
+    redis.call('ZADD', holders, 'XX', latest, token)
   end
 end
 
 -- Can this many permits be had now? 'yes', or 'later' and how many are free, or 'never' and the limit.
 local function admits(permits)
-  local limit = number_of('limit')
-  if permits > limit then
-    return 'never', limit
+  if permits > limit_in_force then
+    return 'never', limit_in_force
   end
-  local free = limit - in_use()
-  if permits <= free then
-    return 'yes', free
+  local used = in_use()
+  if used + permits <= limit_in_force then
+    return 'yes', limit_in_force - used
   end
   clamp()
-  return 'later', math.max(free, 0)
+  return 'later', math.max(limit_in_force - used, 0)
 end
 
+-- Keys outlive what they tell, and never lose time. PEXPIRE goes first, as it is allowed at the memory limit.
 local function keep(ttl_ms)
   redis.call('PEXPIRE', holders, math.max(redis.call('PTTL', holders), tonumber(ttl_ms)))
   redis.call('PEXPIRE', meta, math.max(redis.call('PTTL', meta), DAY * 1000, 2 * tonumber(ttl_ms)))
 end
 
-local function remember_ttl(ttl_ms)
-  if tonumber(ttl_ms) > number_of('ttl') then
-    redis.call('HSET', meta, 'ttl', ttl_ms)
-  end
+local function put_in_force(limit)
+  limit_in_force = tonumber(limit)
+  redis.call('HSET', meta, 'limit', limit)
+  redis.call('PEXPIRE', meta, math.max(redis.call('PTTL', meta), DAY * 1000))
 end
 
 -- No script ever shortens a lease: the holder may count on what it was told before.
 local function extend(token, ttl_ms)
-  redis.call('ZADD', holders, 'XX', 'GT', digits(now_ms + tonumber(ttl_ms)), token)
-  remember_ttl(ttl_ms)
   keep(ttl_ms)
+  redis.call('ZADD', holders, 'XX', 'GT', digits(now_ms + tonumber(ttl_ms)), token)
+  if tonumber(ttl_ms) > longest then
+    longest = tonumber(ttl_ms)
+    redis.call('HSET', meta, 'ttl', digits(longest))
+  end
 end
 
 local function grant(token, ttl_ms, permits, number)
-  redis.call('ZADD', holders, digits(now_ms + tonumber(ttl_ms)), token)
-  redis.call('HSET', meta, 'fence', digits(number), token, permits .. ' ' .. digits(number))
-  if tonumber(permits) > number_of('weight') then
-    redis.call('HSET', meta, 'weight', permits)
+  if redis.call('ZADD', holders, digits(now_ms + tonumber(ttl_ms)), token) == redis.call('ZCARD', holders) then
+    forget_the_dead() -- the first one: Redis itself removes the set when all leases in it have run out
   end
-  remember_ttl(ttl_ms)
+  newest, heaviest, longest = number, math.max(heaviest, tonumber(permits)), math.max(longest, tonumber(ttl_ms))
+  redis.call(
+    'HSET', meta, 'fence', digits(newest), 'weight', digits(heaviest), 'ttl', digits(longest),
+    token, permits .. ' ' .. digits(number)
+  )
   keep(ttl_ms)
+end
+
+local function revoke(token)
+  redis.call('ZREM', holders, token)
+  redis.call('HDEL', meta, token)
 end
 
 -- The fencing token of a holder's lease, or nothing.

@@ -17,7 +17,7 @@
 --          {'queued', ticket, ms until the holder's lease can end, last fencing token, subscribers, grants…}
 --          {'busy', ms until the holder's lease can end, grants…} or {'withdrawn'}
 -- uses     clock, lock, queue
-if redis.call('EXISTS', holder, queue, tombstone) == 0 then
+if redis.call('EXISTS', holder, queue, waiters, tombstone) == 0 then
   local number = next_fence()
   grant(token, ttl_ms, permits, number)
   return { 'granted', number, {} }
@@ -25,17 +25,21 @@ end
 if redis.call('EXISTS', tombstone) == 1 then
   return { 'withdrawn' } -- this request was overtaken by its own undo
 end
+local entry = token .. ' ' .. ttl_ms .. ' ' .. permits
 local owner, number = held_by()
 if owner == token then
   extend(ttl_ms) -- asked again, because the first answer was lost or is old: the same grant
+  leave(entry)
   return { 'granted', number, {} }
 end
 
-local entry = token .. ' ' .. ttl_ms .. ' ' .. permits
 local place_in_line = wait == '1' and enqueue(entry, ticket)
 local mine = {}
 if not owner then
-  mine = hand_over()
+  if wait == '0' then
+    keep_queue() -- whoever of this session was passed over can be reached by this very answer
+  end
+  hand_over(mine)
   owner, number = held_by()
   if not owner then -- nobody in the queue was alive
     number = next_fence()

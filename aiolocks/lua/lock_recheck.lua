@@ -38,6 +38,6 @@ end
 local before = last_fence()
 local mine = {}
 if not owner then
-  mine = hand_over()
+  hand_over(mine)
 end
 return { subscribers(session), busy_for(), before, passed_over, answers, mine }

@@ -27,6 +27,6 @@ if bury_ms ~= '0' then
 end
 local mine = {}
 if not owner and redis.call('EXISTS', queue) == 1 then
-  mine = hand_over()
+  hand_over(mine)
 end
 return { ended, mine }

@@ -5,7 +5,7 @@
 -- ARGV[2]  ttl_ms  int     how long the lease lasts from now on, at least
 -- returns  1, or 0 when somebody else holds it or nobody does
 local value = redis.call('GET', holder)
-if not value or string.match(value, '^%S+') ~= token then
+if not value or (string.match(value, '^(%S+) %d+$') or value) ~= token then
   return 0
 end
 if redis.call('PTTL', holder) < tonumber(ttl_ms) then

@@ -24,29 +24,32 @@ drop_expired()
 if redis.call('EXISTS', tombstone) == 1 then
   return { 'withdrawn' } -- this request was overtaken by its own undo
 end
-local before = number_of('limit')
+local mine = {}
 local differed = 0
-if before == 0 or (declare == '1' and before ~= tonumber(limit)) then
-  redis.call('HSET', meta, 'limit', limit)
-  redis.call('PEXPIRE', meta, math.max(redis.call('PTTL', meta), DAY * 1000))
-  differed = before
+if limit_in_force == 0 or (declare == '1' and limit_in_force ~= tonumber(limit)) then
+  differed = limit_in_force
+  put_in_force(limit)
+  hand_over(mine)
 end
-
+local entry = token .. ' ' .. ttl_ms .. ' ' .. permits
 local number = fence_of(token)
 if number then
   extend(token, ttl_ms) -- asked again, because the first answer was lost or is old: the same grant
-  return { 'granted', number, {}, differed }
+  leave(entry)
+  return { 'granted', number, mine, differed }
 end
 local verdict, amount = admits(tonumber(permits))
 if verdict == 'never' then
-  return { 'refused', amount, {}, differed }
+  return { 'refused', amount, mine, differed }
 end
-local mine = {}
-local entry = token .. ' ' .. ttl_ms .. ' ' .. permits
 local place_in_line
-if redis.call('EXISTS', queue) == 1 then
-  place_in_line = wait == '1' and enqueue(entry, ticket)
-  mine = hand_over()
+if redis.call('EXISTS', queue, waiters) > 0 then
+  if wait == '1' then
+    place_in_line = enqueue(entry, ticket)
+  else
+    keep_queue() -- whoever of this session was passed over can be reached by this very answer
+  end
+  hand_over(mine)
   number = fence_of(token)
   if number then
     return { 'granted', number, mine, differed }
@@ -60,6 +63,6 @@ if verdict == 'yes' then
 end
 if wait == '1' then
   place_in_line = place_in_line or enqueue(entry, ticket)
-  return { 'queued', place_in_line, busy_for(), last_fence(), subscribers(session), mine, differed }
+  return { 'queued', place_in_line, busy_for(), newest, subscribers(session), mine, differed }
 end
 return { 'busy', busy_for(), mine, differed }

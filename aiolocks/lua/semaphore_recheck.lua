@@ -12,11 +12,11 @@
 --          grants for this session}; an answer is a ticket, or minus the fencing token of a grant, or 0 for a waiter
 --          that is not known here
 -- uses     clock, semaphore, queue
+redis.call('PEXPIRE', waiters, life_ms) -- first a write that is allowed at the memory limit: then so are all others
 drop_expired()
 local passed_over = 0
 local answers = {}
-local known = false
-local limit = number_of('limit')
+local waiting = false
 for at, entry in ipairs(entries) do
   local token, ttl_ms, permits = string.match(entry, '^(%S+) (%d+) (%d+)')
   local ticket = redis.call('ZSCORE', waiters, entry)
@@ -25,19 +25,21 @@ for at, entry in ipairs(entries) do
     extend(token, ttl_ms) -- the notice of this grant was lost
     leave(entry)
     answers[at] = -number
-  elseif ticket and tonumber(permits) > limit then
+  elseif ticket and tonumber(permits) > limit_in_force then
     leave(entry) -- it will ask anew, and be refused
     answers[at] = 0
   elseif ticket then
-    known = true
+    waiting = true
     answers[at] = tonumber(ticket)
   else
     answers[at] = 0
   end
 end
-if known then
+if waiting then
   passed_over = redis.call('ZSCORE', queue, session) and 0 or 1
   keep_queue()
 end
-local before = last_fence()
-return { subscribers(session), busy_for(), before, passed_over, answers, hand_over() }
+local before = newest
+local mine = {}
+hand_over(mine)
+return { subscribers(session), busy_for(), before, passed_over, answers, mine }

@@ -14,7 +14,7 @@
 -- returns  {1 if this ended a live lease, else 0, grants for this session}
 -- uses     clock, semaphore, queue
 drop_expired()
-local ended = redis.call('ZREM', holders, token)
+local ended = redis.call('ZREM', holders, token) -- first a write that frees memory: then all others are allowed
 if ended == 1 then
   redis.call('HDEL', meta, token)
 else
@@ -25,6 +25,6 @@ if bury_ms ~= '0' then
 end
 local mine = {}
 if redis.call('EXISTS', queue) == 1 then
-  mine = hand_over()
+  hand_over(mine)
 end
 return { ended, mine }

@@ -11,7 +11,11 @@
 -- returns  {limit before, or 0 when there was none, grants for this session}
 -- uses     clock, semaphore, queue
 drop_expired()
-local before = number_of('limit')
-redis.call('HSET', meta, 'limit', limit)
-redis.call('PEXPIRE', meta, math.max(redis.call('PTTL', meta), DAY * 1000))
-return { before, hand_over() }
+local before = limit_in_force
+local waiting = redis.call('ZCARD', queue)
+put_in_force(limit)
+local mine = {}
+if waiting > 0 then
+  hand_over(mine)
+end
+return { before, mine }

@@ -10,4 +10,4 @@ local waiting = 0
 for _, session in ipairs(redis.call('ZRANGE', queue, 0, -1)) do
   waiting = waiting + redis.call('ZCARD', string.sub(queue, 1, -string.len('queue') - 1) .. 'q:' .. session)
 end
-return { in_use(), redis.call('ZCARD', holders), waiting, last_fence(), number_of('limit') }
+return { in_use(), redis.call('ZCARD', holders), waiting, newest, limit_in_force }
