@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 import redis as redis_sync
 from redis.asyncio import Redis
 
-from ._grantor import RedisGrantor
 from ._hold import Asking, Hold, obtain, timed_out
 from ._keys import Keys
 from ._lease import Lease, calling_frame, state_of
@@ -128,12 +127,8 @@ class Acquirable:
         Raises:
             RedisError: Redis could not be asked. Cancelling is harmless.
         """
-        session = Session.of(self._pool)
-        grantor = session.grantor(self._keys)
-        try:
-            permits, holders, waiting, fence, limit = await grantor.ask("statistics")
-        finally:
-            session.touch()
+        grantor = Session.of(self._pool).grantor(self._keys)
+        permits, holders, waiting, fence, limit = await grantor.ask("statistics")
         return Statistics(self.name, permits, holders, waiting, fence, limit)
 
     def _asking(self, timeout: float | None, permits: int, *, entering: bool) -> Asking:
@@ -158,10 +153,6 @@ class Acquirable:
             return self._options.acquire_timeout
         check_timeout("timeout", timeout)
         return timeout
-
-    def _grantor(self) -> tuple[Session, RedisGrantor]:
-        session = Session.of(self._pool)
-        return session, session.grantor(self._keys)
 
 
 def pool_of(client: Redis) -> Any:

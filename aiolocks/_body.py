@@ -5,6 +5,7 @@ came meanwhile must count.
 """
 
 import asyncio
+import contextlib
 import logging
 from inspect import CO_ASYNC_GENERATOR
 from types import FrameType, TracebackType
@@ -107,7 +108,10 @@ class Body:
         # A scope can only be left by the task that entered it. Another one that finalizes a generator leaves it behind:
         # without its callback it can never cancel anything again.
         if self._scope is not None and asyncio.current_task() is self._task:
-            stopped = bool(self._scope.__exit__(exc_type, exc, traceback))
+            # Scopes must be left in the reverse order of entering; exit stacks may leave blocks in another. The lease
+            # matters more: the scope is left behind then, too.
+            with contextlib.suppress(RuntimeError):
+                stopped = bool(self._scope.__exit__(exc_type, exc, traceback))
         return stopped, valid
 
     def _report(self, reason: str, exc: BaseException | None, ours: bool) -> None:

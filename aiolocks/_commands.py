@@ -142,11 +142,20 @@ class Commands:
         keys: tuple[bytes, ...],
         args: Arguments | Callable[[Link], Arguments],
         receiver: CallReceiver,
-        patience: float = LONGEST_WAIT,
+        patience: float,
+        *,
+        unsent: float | None = None,
     ) -> Call:
-        """Run *script* once. A reply that takes more than *patience* seconds, once sent, costs the link."""
+        """Run *script* once.
+
+        Args:
+            script, keys, args: What to run; *args* may depend on the link over which it leaves.
+            receiver: Gets the reply, or the exception that came in its place.
+            patience: Seconds to wait for the reply; then the link is given up.
+            unsent: Seconds to wait for a link, if not *patience* as well.
+        """
         now = self._clock()
-        call = Call(self, script, keys, args, receiver, now + LONGEST_WAIT, patience)
+        call = Call(self, script, keys, args, receiver, now + (patience if unsent is None else unsent), patience)
         self._open[call] = None
         if self._link is not None:
             call.send(self._link, now)

@@ -76,7 +76,9 @@ class RedisGrantor:
         )  # fmt: skip
         commands = self._session.commands
         patience = min(max(1.0, 4 * commands.round_trip) * 2 ** len(request.unanswered), LONGEST_WAIT)
-        call = commands.submit(self._script("grant"), self._keys_for(request), args, receive, patience)
+        call = commands.submit(
+            self._script("grant"), self._keys_for(request), args, receive, patience, unsent=LONGEST_WAIT
+        )
         request.sent(call)
         return await future
 
@@ -201,7 +203,8 @@ class RedisGrantor:
             keys = (*keys, self._keys.part(b"q:" + line.session_id()))
             args = (*args, line.session_id(), self._keys.channels, line.life_ms())
         self._session.commands.submit(self._script(verb), keys, args, receive, LONGEST_WAIT)
-        return await future
+        with self._session.question():
+            return await future
 
     def told(self, request: Request, fence: int, amount: int) -> None:
         """Take a grant, or a refusal, that was addressed to this token."""

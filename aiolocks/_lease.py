@@ -117,7 +117,7 @@ class Lease:
             return False
         withdrawal.awaited = True
         # None: nothing there after an attempt whose answer was lost, which must have ended it.
-        return await asyncio.shield(withdrawal.outcome) is not False
+        return await withdrawal.confirmed() is not False
 
     async def __aenter__(self) -> "Lease":
         """Enter a block whose body is stopped when the lease is lost.

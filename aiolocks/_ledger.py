@@ -5,6 +5,7 @@ it; then only the caller's own reference keeps it alive.
 """
 
 import asyncio
+from contextlib import AsyncExitStack
 from types import FrameType
 from typing import TYPE_CHECKING, Any, final
 
@@ -15,30 +16,33 @@ if TYPE_CHECKING:
 Task = asyncio.Task[Any]
 
 
+_EXIT_STACK = (AsyncExitStack.enter_async_context.__code__, AsyncExitStack.__aexit__.__code__)
+
+
 @final
 class Ledger:
     """The blocks and leases of one session."""
 
     def __init__(self) -> None:
-        self._blocks: dict[object, list[tuple[FrameType, Task | None, Hold]]] = {}
+        self._blocks: dict[object, list[tuple[object, Task | None, Hold]]] = {}
         self._leases: dict[Task, dict[bytes, list[Lease]]] = {}
         self._inside: dict[tuple[Task, bytes], int] = {}
 
     def open_block(self, owner: object, frame: FrameType, hold: "Hold") -> None:
         """Note that an `async with owner` in *frame* is now in its body."""
-        self._blocks.setdefault(owner, []).append((frame, asyncio.current_task(), hold))
+        self._blocks.setdefault(owner, []).append((_identity(frame), asyncio.current_task(), hold))
 
     def close_block(self, owner: object, frame: FrameType) -> "Hold | None":
         """Return the hold of the `async with owner` that *frame* leaves.
 
-        The frame tells, even when another task finalizes a generator. `AsyncExitStack` enters and leaves in frames of
-        its own; there the task tells, and else the newest block is meant.
+        The frame tells, even when another task finalizes a generator; or the `AsyncExitStack` that it runs for. Where
+        neither is known (code without Python frames, `pop_all`), the task tells, and else the newest block is meant.
         """
         blocks = self._blocks.get(owner)
         if not blocks:
             return None
-        task = asyncio.current_task()
-        best = max(range(len(blocks)), key=lambda at: (blocks[at][0] is frame, blocks[at][1] is task, at))
+        task, identity = asyncio.current_task(), _identity(frame)
+        best = max(range(len(blocks)), key=lambda at: (blocks[at][0] is identity, blocks[at][1] is task, at))
         hold = blocks.pop(best)[2]
         if not blocks:
             del self._blocks[owner]
@@ -88,3 +92,8 @@ class Ledger:
 
     def _task_ended(self, task: Task) -> None:
         self._leases.pop(task, None)
+
+
+def _identity(frame: FrameType) -> object:
+    """Return what enters and leaves a block: its frame, or the exit stack whose method the frame runs."""
+    return frame.f_locals["self"] if frame.f_code in _EXIT_STACK else frame

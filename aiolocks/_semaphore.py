@@ -137,11 +137,7 @@ class Semaphore(Acquirable):
             RedisError: Not confirmed; the same after a cancellation. Asking again is harmless.
         """
         check_limit(limit)
-        session, grantor = self._grantor()
-        try:
-            await grantor.ask("resize", (limit,), as_waiter=True)
-        finally:
-            session.touch()
+        await Session.of(self._pool).grantor(self._keys).ask("resize", (limit,), as_waiter=True)
         self._declarations().update({(self._keys.base, self._limit), (self._keys.base, limit)})
 
     async def locked(self) -> bool:

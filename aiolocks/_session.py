@@ -9,7 +9,7 @@ import logging
 import os
 import time
 import weakref
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from typing import Any, final
 
 import anyio
@@ -77,6 +77,7 @@ class Session:
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle_timer: asyncio.TimerHandle | None = None
         self._last_used = 0.0
+        self._questions = 0
         self._at_exit = _run_until_loop_ends(self)
         anyio.CancelScope()  # the first one imports a good deal, which must not eat from a lease that is running
 
@@ -120,6 +121,16 @@ class Session:
     def forget(self, request: Request) -> None:
         self.tokens.pop(request.token, None)
         if not self.tokens:
+            self.touch()
+
+    @contextlib.contextmanager
+    def question(self) -> Generator[None, None, None]:
+        """Keep the session while somebody waits for an answer that has to do with no lease."""
+        self._questions += 1
+        try:
+            yield
+        finally:
+            self._questions -= 1
             self.touch()
 
     def touch(self) -> None:
@@ -214,7 +225,7 @@ class Session:
         self._idle_timer = None
         if self.tokens or self.closed:
             return
-        if any(withdrawal.awaited for withdrawal in self.withdrawing.values()):
+        if self._questions or any(withdrawal.awaited for withdrawal in self.withdrawing.values()):
             self.touch()
             return
         quiet = self.clock() - self._last_used

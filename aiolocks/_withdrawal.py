@@ -4,6 +4,7 @@ import asyncio
 from typing import TYPE_CHECKING, final
 
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ._deadlines import retry_delay
 from ._request import Grantor, Request
@@ -26,6 +27,7 @@ class Withdrawal:
         self._request = request
         self._until = until
         self._failures = 0
+        self._trouble: BaseException | None = None
         self.awaited = False
         """Somebody waits for the outcome however long it takes, and the session with them."""
         self.outcome: asyncio.Future[bool | None] = session.loop.create_future()
@@ -34,6 +36,18 @@ class Withdrawal:
             return
         session.withdrawing[request.token] = self
         self._try()
+
+    async def confirmed(self) -> bool | None:
+        """Wait for the outcome, until it is pointless. A cancellation leaves it going on.
+
+        Raises:
+            RedisError: It could not be confirmed.
+        """
+        left = max(self._until - self._session.clock(), 0.0)
+        await asyncio.wait((self.outcome,), timeout=left)
+        if not self.outcome.done():
+            self.finish(self._trouble or RedisTimeoutError("Redis has not confirmed it in time"))
+        return self.outcome.result()
 
     def _try(self) -> None:
         if not self.outcome.done():
@@ -49,6 +63,7 @@ class Withdrawal:
             self.finish(None if self._failures and not ended else ended)
             return
         self._failures += 1
+        self._trouble = error
         pause = retry_delay(self._request.ttl, self._failures)
         if self._session.clock() + pause >= self._until:
             self.finish(error)
