@@ -109,22 +109,24 @@ class LeaseState:
         self.session.forget(self.request)
 
     def watch_deadline(self) -> None:
-        """Note the loss at the deadline even if nobody looks; renewals move it, so it is read anew each time."""
+        """From now on note the loss at the deadline even if nobody looks."""
+        if self._timer is None and not self.over:
+            self._look()
+
+    def _look(self) -> None:
+        """Note the loss if the deadline has passed; renewals move it, so it is read anew each time."""
         self._timer = None
         left = self._deadline - self.session.clock()
-        if self.over:
-            return
         if left <= 0:
             self.lose(self.reason)
         else:
-            self._timer = self.session.loop.call_later(left, self.watch_deadline)
+            self._timer = self.session.loop.call_later(left, self._look)
 
     async def wait_over(self) -> None:
         if not self.over:
             event = asyncio.Event()
             self._events.append(event)
-            if self._timer is None:
-                self.watch_deadline()
+            self.watch_deadline()
             await event.wait()
 
     def _conclude(self) -> None:
