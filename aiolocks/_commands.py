@@ -128,7 +128,8 @@ class Commands:
         self._clock = clock
         self._on_lost = on_lost
         self._link: Link | None = None
-        self._connecting: asyncio.Task[None] | None = None
+        self._connecting = False
+        self._task: asyncio.Task[None] | None = None
         self._connect_time = _FIRST_CONNECT
         self._waiting: deque[Call] = deque()
         self._open: dict[Call, None] = {}
@@ -185,16 +186,18 @@ class Commands:
     def close(self) -> None:
         """Close the link at once. A later call would open a new one."""
         self._disarm()
-        if self._connecting is not None:
-            self._connecting.cancel()
-            self._connecting = None
+        if self._task is not None:
+            self._task.cancel()
         if self._link is not None:
             self._link.close()
         self._fail_waiting(RedisConnectionError("Connection closed."))
 
     def _connect(self) -> None:
-        if self._connecting is None:
-            self._connecting = background(self._open_link())
+        if not self._connecting:
+            self._connecting = True
+            task = background(self._open_link())
+            if self._connecting:  # an eager task may be done already
+                self._task = task
 
     async def _open_link(self) -> None:
         error: Exception
@@ -207,17 +210,21 @@ class Commands:
         except Exception as failure:
             error = failure
         except asyncio.CancelledError:
-            self._connecting = None
+            self._connected()
             self._fail_waiting(RedisConnectionError("Connecting was cancelled."))
             raise
         else:
-            self._connecting = None
+            self._connected()
             self._connect_time = _FIRST_CONNECT
             self._link = link
             self._send_waiting(link)
             return
-        self._connecting = None
+        self._connected()
         self._fail_waiting(error)
+
+    def _connected(self) -> None:
+        self._connecting = False
+        self._task = None
 
     def _send_waiting(self, link: Link) -> None:
         while self._waiting and link.lost is None:

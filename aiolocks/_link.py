@@ -33,6 +33,10 @@ _pack: Callable[[Command], bytes] = cast("Any", hiredis).pack_command
 """Its stub knows commands of one element only."""
 
 
+class LinkCancelled(RedisConnectionError):
+    """All tasks of the loop are being cancelled, or somebody went for this one."""
+
+
 class Link(Protocol):
     """What the layers above ask of a connection."""
 
@@ -166,7 +170,10 @@ class ReplyLink(_Pending):
     def __init__(self, connection: Any, on_push: Receiver | None, on_lost: Callable[[Exception], None]) -> None:
         super().__init__(on_push, on_lost)
         self._connection = connection
-        self._task = background(self._read())
+        self._task: asyncio.Task[None] | None = None
+        task = background(self._read())
+        if self.lost is None:  # an eager task may have read the end already
+            self._task = task
 
     def send(self, command: Command, receiver: Receiver | None) -> None:
         if self.lost is not None:
@@ -193,7 +200,7 @@ class ReplyLink(_Pending):
                     reply = error
                 self._dispatch(reply)
         except asyncio.CancelledError:
-            self.close()
+            self.close(LinkCancelled("Reading was cancelled."))
             raise
         except Exception as error:
             self.close(error)
@@ -205,8 +212,9 @@ class ReplyLink(_Pending):
                 socket.close()
                 self._connection._sock = None
             self._connection._reader = self._connection._writer = None
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                self._task.cancel()
+            if self._task is not None:
+                with contextlib.suppress(RuntimeError):  # the loop is closed
+                    self._task.cancel()
             self._lose(reason if isinstance(reason, RedisError) else RedisConnectionError("Connection closed."))
 
 

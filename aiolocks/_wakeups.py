@@ -12,7 +12,7 @@ from typing import Any, final
 
 from redis.exceptions import NoPermissionError, ResponseError
 
-from ._link import Link, background, open_link
+from ._link import Link, LinkCancelled, background, open_link
 
 _LONGEST_CONNECT = 5.0
 _NOTICE = re.compile(rb"(\S+) (-?\d+) (\d+) (.+)", re.DOTALL)
@@ -46,7 +46,9 @@ class Wakeups:
         self._confirmed: dict[bytes, float] = {}
         """Since when the server has had us as subscriber of each channel, as far as this link can tell."""
         self._link: Link | None = None
-        self._connecting: asyncio.Task[None] | None = None
+        self._connecting = False
+        self._closing = False
+        self._task: asyncio.Task[None] | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._failures = 0
 
@@ -81,9 +83,9 @@ class Wakeups:
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
-        if self._connecting is not None:
-            self._connecting.cancel()
-            self._connecting = None
+        if self._task is not None:
+            self._closing = True
+            self._task.cancel()
         if self._link is not None:
             link, self._link = self._link, None
             link.send(("UNSUBSCRIBE",), None)  # the in-memory server does not notice a closed connection
@@ -91,23 +93,37 @@ class Wakeups:
 
     def _connect(self) -> None:
         self._retry = None
-        if self._connecting is None:
-            self._connecting = background(self._open_link())
+        if not self._connecting:
+            self._connecting, self._closing = True, False
+            task = background(self._open_link())
+            if self._connecting:  # an eager task may be done already
+                self._task = task
 
     async def _open_link(self) -> None:
         try:
             async with asyncio.timeout(_LONGEST_CONNECT):
                 link = await open_link(self._pool, self._pushed, self._lost)
         except Exception:  # whatever it is, re-checks go on, and their errors reach the waiters
-            self._connecting = None
+            self._connected()
             self._try_later()
-            return
         except asyncio.CancelledError:
-            self._connecting = None
+            self._connected()
+            if not self._closing:  # the loop is about to end; if not, the next re-check asks to listen
+                self._wanted.clear()
+            elif self._wanted:  # somebody has asked to listen since
+                self._try_later()
             raise
-        self._connecting = None
-        self._link = link
-        link.send(("SUBSCRIBE", *self._wanted), None)
+        else:
+            self._connected()
+            if self._wanted:
+                self._link = link
+                link.send(("SUBSCRIBE", *self._wanted), None)
+            else:  # closed meanwhile
+                link.close()
+
+    def _connected(self) -> None:
+        self._connecting = False
+        self._task = None
 
     def _try_later(self) -> None:
         self._failures += 1
@@ -118,6 +134,8 @@ class Wakeups:
     def _lost(self, reason: Exception) -> None:
         self._link = None
         self._confirmed.clear()
+        if isinstance(reason, LinkCancelled):  # the loop is about to end; if not, the next re-check asks to listen
+            self._wanted.clear()
         if self._wanted:
             self._try_later()
 
