@@ -27,7 +27,7 @@ def memory_client(url: str) -> Redis:
         raise ImportError('memory:// needs the extra "memory": pip install "aiolocks[memory]"') from error
     parts = urlsplit(url)
     if parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc:
-        raise ValueError(f"memory:// takes a name and nothing else, such as memory://tests, not {url!r}")
+        raise ValueError("memory:// takes a name and nothing else, such as memory://tests")
     name = unquote(parts.netloc)
     server = FakeServer(version=(7,)) if not name else _servers.get(name)
     if server is None:

@@ -1,0 +1,48 @@
+"""The command line: `aiolocks COMMAND`. Each command is a module of its own, with `register` and what that names.
+
+Exit status: 0 when all is well, 1 when the command's answer is no, 2 when it could not be asked, 130 after Ctrl-C.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from aiolocks import __version__
+
+from . import _demo
+from ._errors import Unusable
+
+_INTERRUPTED = 130
+"""What shells expect of a program that ended by SIGINT: 128 + 2."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command that *argv* (of the process, if left out) names, and return the exit status.
+
+    Raises:
+        SystemExit: From argparse, after ``--help`` (0) or unusable arguments (2).
+    """
+    arguments = _parser().parse_args(argv)
+    try:
+        status: int = arguments.run(arguments)
+        sys.stdout.flush()
+    except Unusable as error:
+        print(f"aiolocks {arguments.command}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"aiolocks {arguments.command}: interrupted", file=sys.stderr)
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read the output has left. Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="aiolocks", description="Locks and semaphores on Redis for asyncio.")
+    parser.add_argument("--version", action="version", version=f"aiolocks {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    _demo.register(commands)
+    return parser

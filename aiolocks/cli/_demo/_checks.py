@@ -1,0 +1,182 @@
+"""Judges what was recorded, and nothing else: each check names the figure that its verdict rests on.
+
+A hold lasts from the first step of a body to its last one, or to the kill of its worker. That is less than the lease,
+on purpose: what must not overlap is what holders do.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+
+from ._events import ASKED, DELETED, DIED, FAILED, HELD, LEFT, LOST, QUEUED, RENEWED, STALLED, STOPPED, Event, of_kind
+
+ALLOWANCE = 0.2
+"""Seconds beyond a TTL within which a lock must be with its next holder: SAFETY's bound for handing over."""
+
+_NEVER = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a property held, and the figure behind that."""
+
+    title: str
+    ok: bool
+    figure: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A body's time with a lease, in nanoseconds."""
+
+    name: str
+    worker: str
+    fence: int
+    asked: int
+    start: int
+    end: int
+
+
+def holds_of(events: Sequence[Event]) -> list[Hold]:
+    """Return the holds in the order in which they began. One without an end lasts for ever."""
+    holds: list[Hold] = []
+    for at, event in enumerate(events):
+        if event.event == HELD:
+            before = [other.at for other in events[:at] if _same(other, event) and other.event == ASKED]
+            ends = [other.at for other in events[at:] if _same(other, event) and other.event in (LEFT, STOPPED, DIED)]
+            end = ends[0] if ends else _NEVER
+            holds.append(Hold(event.name, event.worker, event.fence, before[-1] if before else 0, event.at, end))
+    return holds
+
+
+def check_order(events: Sequence[Event]) -> Verdict:
+    """Workers are served in the order in which they asked, each known to be in the queue before the next one asked."""
+    asked = of_kind(events, ASKED)
+    served = [event.worker for event in of_kind(events, HELD)]
+    order = [event.worker for event in asked]
+    in_place = {event.worker: event.at for event in of_kind(events, HELD, QUEUED)[::-1]}
+    unsure = [later.worker for earlier, later in pairwise(asked) if in_place.get(earlier.worker, _NEVER) > later.at]
+    if unsure:
+        return Verdict("order", False, f"{unsure[0]} asked before its predecessor was seen in the queue")
+    if order != served or len(order) < 2:
+        return Verdict("order", False, f"asked: {_listed(order)}; served: {_listed(served)}")
+    return Verdict("order", True, f"{len(served)} asked one after another, served in that order")
+
+
+def check_exclusion(events: Sequence[Event]) -> Verdict:
+    """No two holds of one lock overlap."""
+    holds = holds_of(events)
+    gaps: list[tuple[int, Hold, Hold]] = []
+    for _, group in groupby(sorted(holds, key=lambda hold: (hold.name, hold.start)), lambda hold: hold.name):
+        gaps += [(after.start - before.end, before, after) for before, after in pairwise(group)]
+    if not gaps:
+        return Verdict("exclusion", False, "no two holds to compare")
+    gap, before, after = min(gaps, key=lambda entry: entry[0])
+    if gap < 0:
+        return Verdict("exclusion", False, f"{after.worker} held while {before.worker} still did")
+    return Verdict("exclusion", True, f"no two of {len(holds)} holds overlap (closest {gap / 1e6:.1f} ms apart)")
+
+
+def check_depth(events: Sequence[Event], limit: int) -> Verdict:
+    """Never more than *limit* hold at once; and the limit was reached, or this would show nothing."""
+    holds = holds_of(events)
+    steps = sorted([(hold.end, -1) for hold in holds] + [(hold.start, 1) for hold in holds])
+    depth = seen = 0
+    for _, step in steps:
+        depth += step
+        seen = max(seen, depth)
+    asked = len(of_kind(events, ASKED))
+    figure = f"depth never above {limit} (max seen {seen}, {len(holds)} holds)"
+    if seen > limit:
+        figure = f"depth {seen} seen, above the limit of {limit}"
+    elif seen < limit:
+        figure = f"the limit of {limit} was never reached (max seen {seen}, {len(holds)} holds)"
+    elif len(holds) != asked:
+        figure = f"{asked} asked, but only {len(holds)} held"
+    return Verdict("limit", seen == limit and len(holds) == asked, figure)
+
+
+def check_kept(events: Sequence[Event], ttl: float) -> Verdict:
+    """The first holder keeps its lease for three TTLs at least, to its own end, while somebody else waits for it."""
+    holds = holds_of(events)
+    lost = of_kind(events, LOST, STOPPED)
+    if lost:
+        return Verdict("renewal", False, f"{lost[0].worker} lost its lease: {lost[0].note or 'stopped'}")
+    if len(holds) != 2 or not holds[0].start < holds[1].asked < holds[0].end < _NEVER:
+        return Verdict("renewal", False, "nobody asked in vain while the lease outlived its TTL")
+    first, second = holds
+    kept = (first.end - first.start) / 1e9
+    renewals = sum(event.worker == first.worker for event in of_kind(events, RENEWED))
+    waited = (second.start - second.asked) / 1e9
+    figure = f"held {kept:.1f} s = {kept / ttl:.1f} TTLs, {renewals} renewals; {second.worker} waited {waited:.1f} s"
+    return Verdict("renewal", kept >= 3 * ttl and second.start > first.end, figure)
+
+
+def check_return(events: Sequence[Event], ttl: float) -> Verdict:
+    """After the holder's death, a waiter has the lock within the TTL."""
+    holds = holds_of(events)
+    deaths = of_kind(events, DIED)
+    if len(holds) != 2 or len(deaths) != 1 or holds[0].end != deaths[0].at or holds[1].asked > deaths[0].at:
+        return Verdict("return", False, "no holder died before the eyes of one waiter who then got the lock")
+    delay = (holds[1].start - deaths[0].at) / 1e9
+    ok, bound = _within(events, delay, ttl, deaths[0].at, holds[1].start)
+    return Verdict("return", ok and delay > 0, f"{holds[1].worker} had it {delay:.2f} s after the death ({bound})")
+
+
+def check_loss(events: Sequence[Event], ttl: float) -> Verdict:
+    """After the lease was taken away, the body is stopped within the TTL and the block raises LeaseLostError."""
+    deleted, stopped, lost = (of_kind(events, kind)[:1] for kind in (DELETED, STOPPED, LOST))
+    if not deleted or not stopped or not lost:
+        return Verdict("loss", False, "no body was stopped with LeaseLostError after its lease was taken away")
+    delay = (stopped[0].at - deleted[0].at) / 1e9
+    ok, bound = _within(events, delay, ttl, deleted[0].at, stopped[0].at)
+    finished = any(event.worker == lost[0].worker for event in of_kind(events, LEFT))
+    ok = ok and delay > 0 and stopped[0].at <= lost[0].at and stopped[0].fence == lost[0].fence and not finished
+    return Verdict("loss", ok, f"LeaseLostError, body stopped {delay:.2f} s after DEL ({bound})")
+
+
+def check_fences(events: Sequence[Event], locks: Iterable[str]) -> Verdict:
+    """Every grant has a larger fencing token than those known to be before it, and no two have the same.
+
+    Of a lock, whoever held earlier was granted earlier. Of a semaphore, that is certain only of who held before the
+    other asked.
+    """
+    exclusive = set(locks)
+    holds = holds_of(events)
+    pairs = 0
+    for at, after in enumerate(holds):
+        for before in holds[:at]:
+            if before.name != after.name:
+                continue
+            ordered = before.name in exclusive or before.start < after.asked
+            if before.fence == after.fence or (ordered and before.fence > after.fence):
+                figure = f"{after.worker}'s {after.fence} came after {before.worker}'s {before.fence}"
+                return Verdict("fencing", False, figure)
+            pairs += ordered
+    return Verdict("fencing", pairs > 0, f"{len(holds)} grants, larger each time ({pairs} pairs compared)")
+
+
+def check_surprises(events: Sequence[Event]) -> Verdict:
+    """No worker met an error, and no lease was lost but the one that was taken away."""
+    taken = {event.name for event in of_kind(events, DELETED)}
+    surprises = [event for event in of_kind(events, FAILED, LOST) if event.event == FAILED or event.name not in taken]
+    if surprises:
+        return Verdict("surprises", False, f"{surprises[0].worker}: {surprises[0].note}")
+    return Verdict("surprises", bool(taken), "no error, no lease lost but the one taken away")
+
+
+def _within(events: Sequence[Event], delay: float, ttl: float, start: int, end: int) -> tuple[bool, str]:
+    """Compare with the TTL, net of the time that the machine did not give us; return that and the bound in words."""
+    late = end + round(0.1e9)  # a stall is recorded a little after it ends
+    stalls = [event.seconds for event in of_kind(events, STALLED) if start <= event.at <= late]
+    stall = max(stalls, default=0.0)
+    bound = f"TTL {ttl:g} s" if delay <= ttl or not stall else f"TTL {ttl:g} s, machine stalled {stall:.1f} s"
+    return delay <= ttl + ALLOWANCE + stall, bound
+
+
+def _same(one: Event, other: Event) -> bool:
+    return one.worker == other.worker and one.name == other.name
+
+
+def _listed(workers: Sequence[str]) -> str:
+    return " ".join(workers) or "nobody"

@@ -1,0 +1,212 @@
+"""The workers: processes of their own on a real server, tasks of this process on the in-memory one.
+
+Both kinds obey the same orders and keep the same records. One worker, `MORTAL`, can be killed.
+"""
+
+import asyncio
+import contextlib
+import sys
+import threading
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Protocol, final
+
+from .._connect import Server
+from .._errors import Unusable
+from ._events import DIED, LEAVE, READY, Event, Log, Order
+from ._process import PROGRAM
+from ._worker import Worker, feel_pulse
+
+WORKERS = ("ada", "ben", "cleo", "dan", "eve", "finn")
+MORTAL = "gus"
+
+_LONGEST_START = 10.0
+_LONGEST_END = 2.0
+"""Seconds for a process to begin, and to end by itself."""
+
+HOST = "demo"
+"""What the demo itself is called in the records."""
+
+
+class Crew(Protocol):
+    """What the chapters ask of the workers."""
+
+    about: str
+    """Who they are, in one line."""
+
+    def begin(self, worker: str, order: Order) -> None:
+        """Have *worker* carry out *order*."""
+
+    def leave(self, worker: str) -> None:
+        """Have *worker* end its body."""
+
+    async def kill(self, name: str) -> None:
+        """Kill `MORTAL`, while it holds *name*, and record how."""
+
+
+@asynccontextmanager
+async def crew_for(server: Server, log: Log) -> AsyncGenerator[Crew]:
+    """Yield workers that are ready; none is left at the end.
+
+    Raises:
+        Unusable: A worker's process does not come up.
+    """
+    pulse = asyncio.create_task(feel_pulse(HOST, log.add))
+    async with AsyncExitStack() as stack:
+        stack.callback(pulse.cancel)
+        if server.in_process:
+            tasks = Tasks(server.url, log)
+            stack.push_async_callback(tasks.close)
+            yield tasks
+        else:
+            processes = Processes(log)
+            stack.push_async_callback(processes.close)
+            await processes.start(server.url)
+            yield processes
+
+
+@final
+class Tasks:
+    """Workers in this process, each with a client of its own; the mortal one in a thread with its own event loop."""
+
+    def __init__(self, url: str, log: Log) -> None:
+        self._log = log
+        self._workers = {name: Worker(name, url, log.add) for name in WORKERS}
+        self._thread = Thread(url, log)
+        self.about = f"{len(WORKERS)} workers in this process, each with its own client; {MORTAL} in its own thread"
+
+    def begin(self, worker: str, order: Order) -> None:
+        if worker == MORTAL:
+            self._thread.begin(order)
+        else:
+            self._workers[worker].begin(order)
+
+    def leave(self, worker: str) -> None:
+        self._workers[worker].leave()
+
+    async def kill(self, name: str) -> None:
+        deed = "dies (simulated: its thread is frozen; with --url, a real SIGKILL)"
+        self._log.add(Event.now(MORTAL, DIED, name, note=deed))
+        self._thread.freeze()
+
+    async def close(self) -> None:
+        for worker in self._workers.values():
+            await worker.close()
+        await asyncio.to_thread(self._thread.close)
+
+
+@final
+class Thread:
+    """A worker that can die as abruptly as a thread can: its event loop never runs another step.
+
+    So nothing renews its lease, and nothing releases it. Only when all is over is it thawed, to be cleared away;
+    from its death on it records nothing.
+    """
+
+    def __init__(self, url: str, log: Log) -> None:
+        self._url = url
+        self._log = log
+        self._loop = asyncio.new_event_loop()
+        self._loop.slow_callback_duration = 60
+        self._thawed = threading.Event()
+        self._dead = False
+        self._end = asyncio.Event()
+        self._order: Order | None = None
+        self._thread = threading.Thread(target=self._run, name=MORTAL, daemon=True)
+
+    def begin(self, order: Order) -> None:
+        self._order = order
+        self._thread.start()
+
+    def freeze(self) -> None:
+        self._dead = True
+        self._loop.call_soon_threadsafe(self._thawed.wait)
+
+    def close(self) -> None:
+        self._thawed.set()
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._end.set)
+            self._thread.join()
+        self._loop.close()
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._live())
+
+    async def _live(self) -> None:
+        if self._order is not None:
+            worker = Worker(MORTAL, self._url, self._record)
+            worker.begin(self._order)
+            await self._end.wait()
+            await worker.close()
+
+    def _record(self, event: Event) -> None:
+        if not self._dead:
+            self._log.add(event)
+
+
+@final
+class Processes:
+    """Workers in processes of their own."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._processes: dict[str, Process] = {}
+        self._readers: list[asyncio.Task[None]] = []
+        self.about = ""
+
+    async def start(self, url: str) -> None:
+        await asyncio.gather(*(self._start(name, url) for name in (*WORKERS, MORTAL)))
+        for name in self._processes:
+            if not await self._log.until(name, READY, "", 1, _LONGEST_START):
+                raise Unusable(f"a worker process did not come up within {_LONGEST_START:g} s: try again")
+        self.about = "processes: " + "  ".join(f"{name}={self._processes[name].pid}" for name in (*WORKERS, MORTAL))
+
+    async def _start(self, name: str, url: str) -> None:
+        # A session of its own: Ctrl-C is for the demo alone, which then ends them all.
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", PROGRAM, name, *sys.path,
+            stdin=PIPE, stdout=PIPE, start_new_session=True,
+        )  # fmt: skip
+        self._processes[name] = process
+        self._readers.append(asyncio.create_task(self._read(process)))
+        self._tell(name, url.encode() + b"\n")
+
+    async def _read(self, process: Process) -> None:
+        assert process.stdout is not None
+        while line := await process.stdout.readline():
+            self._log.add(Event.from_line(line))
+
+    def begin(self, worker: str, order: Order) -> None:
+        self._tell(worker, order.to_line())
+
+    def leave(self, worker: str) -> None:
+        self._tell(worker, LEAVE)
+
+    def _tell(self, worker: str, line: bytes) -> None:
+        stdin = self._processes[worker].stdin
+        assert stdin is not None
+        stdin.write(line)
+
+    async def kill(self, name: str) -> None:
+        process = self._processes[MORTAL]
+        deed = f"dies: SIGKILL to process {process.pid}"
+        self._log.add(Event.now(MORTAL, DIED, name, note=deed))
+        process.kill()
+        await process.wait()
+
+    async def close(self) -> None:
+        for process in self._processes.values():
+            assert process.stdin is not None
+            process.stdin.close()
+        ends = [asyncio.create_task(process.wait()) for process in self._processes.values()]
+        try:
+            if ends:
+                await asyncio.wait(ends, timeout=_LONGEST_END)
+        finally:
+            for process in self._processes.values():
+                if process.returncode is None:
+                    with contextlib.suppress(ProcessLookupError):
+                        process.kill()
+        await asyncio.gather(*ends, *self._readers)

@@ -1,0 +1,117 @@
+"""Where chapters are played: announces them, waits for what shall happen, and shows what did."""
+
+import asyncio
+import textwrap
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import final
+
+from aiolocks import Lock
+
+from .._connect import Server, forget
+from .._screen import WIDTH, Line, Moving, Screen
+from ._crew import HOST, Crew
+from ._events import QUEUED, Event, Log
+from ._timeline import Scale, depth_row, picture
+
+LONGEST = 18.0
+"""Seconds until the last chapter ends, whatever goes wrong: two remain for the verdicts and for clearing away."""
+
+_SPARE = 4.0
+"""Seconds that a chapter may take longer than it should."""
+
+_LOOK = 0.01
+_FRAME = 0.1
+"""Seconds between two looks at the queue, and between two frames of a moving picture."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """What is shown: who plays, what they do, and how long that should take."""
+
+    title: str
+    text: str
+    key: str
+    """What its lock or semaphore is called, behind the name of the run."""
+    cast: tuple[str, ...]
+    seconds: float
+    play: Callable[["Stage", str], Awaitable[None]]
+    tell: Callable[[Sequence[Event], int], list[Line]]
+    """Says in words what the picture shows, given the records and when they begin."""
+    depth: bool = False
+
+
+@final
+class Stage:
+    """One run of the demo."""
+
+    def __init__(self, screen: Screen, log: Log, crew: Crew, server: Server, run: str, began: float) -> None:
+        self.log = log
+        self.crew = crew
+        self.server = server
+        self._screen = screen
+        self.late = False
+        """Something did not happen in its time."""
+        self._run = run
+        self._number = 0
+        self._last_call = began + LONGEST
+        self._curtain = self._last_call
+
+    def name(self, chapter: Chapter) -> str:
+        return f"{self._run}-{chapter.key}"
+
+    async def play(self, chapter: Chapter) -> None:
+        """Play it, and show the picture and the words for it."""
+        self._number += 1
+        head: Line = [(f"{self._number}  {chapter.title}", "bold cyan")]
+        text = textwrap.wrap(chapter.text, WIDTH - 6)
+        self._screen.write([], head, *([(f"   {line}", "")] for line in text), [])
+        self._curtain = min(time.monotonic() + chapter.seconds + _SPARE, self._last_call)
+        name = self.name(chapter)
+        start = time.monotonic_ns()
+        with self._screen.moving() as moving:
+            drawing = asyncio.create_task(self._draw(moving, chapter, start))
+            try:
+                await chapter.play(self, name)
+            finally:
+                drawing.cancel()
+                await asyncio.wait([drawing])
+        events = self.log.in_order(name)
+        end = events[-1].at if events else start
+        self._screen.write(*self._picture(chapter, start, end, over=True))
+        words = chapter.tell(events, start)
+        if words:
+            self._screen.write([], *words)
+
+    async def until(self, worker: str, event: str, name: str, count: int = 1) -> None:
+        """Wait for the *count*-th such record while the chapter may last; the verdicts will show if it is missing."""
+        if not await self.log.until(worker, event, name, count, self._curtain - time.monotonic()):
+            self.late = True
+
+    async def until_queued(self, worker: str, lock: Lock, place: int) -> None:
+        """Wait until the server has *place* waiters, and record that this makes *worker* the last of them."""
+        while time.monotonic() < self._curtain:
+            if (await lock.statistics()).waiting == place:
+                self.log.add(Event.now(worker, QUEUED, lock.name, note=f"seen by {HOST}"))
+                return
+            await asyncio.sleep(_LOOK)
+        self.late = True
+
+    async def tidy(self, chapters: Sequence[Chapter]) -> None:
+        """Delete what is left of the run's names, which nobody else uses."""
+        for chapter in chapters:
+            await forget(self.server.locks.client, self.name(chapter))
+
+    async def _draw(self, moving: Moving, chapter: Chapter, start: int) -> None:
+        while True:
+            moving.draw(lambda: self._picture(chapter, start, time.monotonic_ns(), over=False))
+            await asyncio.sleep(_FRAME)
+
+    def _picture(self, chapter: Chapter, start: int, now: int, *, over: bool) -> list[Line]:
+        events = [event for event in self.log.in_order(self.name(chapter)) if event.at <= now]
+        scale = Scale.of(start, now, 0.0 if over else chapter.seconds)
+        lines = picture(events, chapter.cast, scale, self._screen.glyphs)
+        if chapter.depth:
+            lines.insert(-1, depth_row(events, scale))
+        return lines

@@ -1,0 +1,91 @@
+"""A worker: asks for what it is told to, works while it holds it, and records what it lives through."""
+
+import asyncio
+from typing import final
+
+from redis.exceptions import RedisError
+
+from aiolocks import Lease, LeaseLostError, Lock, LockManager, Semaphore
+
+from ._events import ASKED, FAILED, HELD, LEFT, LOST, RENEWED, STALLED, STOPPED, Event, Order, Record
+
+_STEP = 0.01
+"""Seconds between two looks of a body at its lease."""
+
+_PULSE = 0.05
+"""Seconds between two looks at whether the machine gives us time."""
+
+
+@final
+class Worker:
+    """One worker with a client, and so a session, of its own."""
+
+    def __init__(self, name: str, url: str, record: Record) -> None:
+        self._name = name
+        self._record = record
+        self._locks = LockManager.from_url(url)
+        self._leave = asyncio.Event()
+        self._work: asyncio.Task[None] | None = None
+
+    def begin(self, order: Order) -> None:
+        """Start to work; one order at a time."""
+        self._leave.clear()
+        self._work = asyncio.create_task(self._obey(order))
+
+    def leave(self) -> None:
+        """Have the body end now that runs, or that comes next."""
+        self._leave.set()
+
+    async def close(self) -> None:
+        """End at once: what is held is released."""
+        if self._work is not None:
+            self._work.cancel()
+            await asyncio.wait([self._work])
+        await self._locks.aclose()
+
+    async def _obey(self, order: Order) -> None:
+        what: Lock | Semaphore
+        if order.limit:
+            what = self._locks.semaphore(order.name, order.limit, ttl=order.ttl)
+        else:
+            what = self._locks.lock(order.name, ttl=order.ttl)
+        for seconds in order.holds:
+            self._note(ASKED, order)
+            try:
+                async with what as lease:
+                    self._note(HELD, order, lease)
+                    await self._body(order, lease, seconds)
+            except LeaseLostError as error:
+                self._record(Event.now(self._name, LOST, order.name, fence=error.fencing_token, note=error.reason))
+            except (RedisError, OSError) as error:
+                self._record(Event.now(self._name, FAILED, order.name, note=type(error).__name__))
+                return
+
+    async def _body(self, order: Order, lease: Lease, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        left = lease.remaining()
+        try:
+            while loop.time() < end and not self._leave.is_set():
+                await asyncio.sleep(_STEP)
+                before, left = left, lease.remaining()
+                if left > before:
+                    self._note(RENEWED, order, lease)
+        except asyncio.CancelledError:
+            self._note(STOPPED, order, lease)
+            raise
+        self._note(LEFT, order, lease)
+
+    def _note(self, event: str, order: Order, lease: Lease | None = None) -> None:
+        self._record(Event.now(self._name, event, order.name, fence=lease.fencing_token if lease else 0))
+
+
+async def feel_pulse(name: str, record: Record) -> None:
+    """Record, for ever, when this process was not given time: bounds on time are judged net of that."""
+    loop = asyncio.get_running_loop()
+    while True:
+        before = loop.time()
+        await asyncio.sleep(_PULSE)
+        late = loop.time() - before - _PULSE
+        if late > _PULSE:
+            record(Event.now(name, STALLED, seconds=late))

@@ -1,0 +1,252 @@
+"""One client's connection through the fault proxy: two sockets, and the messages under way between them.
+
+Every message is judged twice, when it comes and when it leaves, so that a fault also hits what is under way.
+"""
+
+import asyncio
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Generic, Literal, TypeVar, cast, final
+
+from ._resp import Pairing, Scanner, starts_replication
+
+Loss = Literal["reset", "black_hole"]
+"""How a reply is lost: the connection is reset, or stays open and carries nothing any more."""
+
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+"""SO_LINGER: on, 0 seconds. Closing then sends RST instead of FIN."""
+
+
+@dataclass(slots=True)
+class Faults:
+    """What is broken now, for all connections of one proxy, and what was seen."""
+
+    delay_requests: float = 0.0
+    delay_replies: float = 0.0
+    black_hole: bool = False
+    holding: bool = False
+    requests: int = 0
+    on_request: Callable[[bytes], object] | None = None
+    losses: list[tuple[bytes | None, Loss]] = field(default_factory=list[tuple[bytes | None, Loss]])
+
+    def see(self, request: bytes) -> None:
+        """Count a request and tell the observer, who may change anything here."""
+        self.requests += 1
+        if self.on_request is not None:
+            self.on_request(request)
+
+    def loss_of_reply(self, request: bytes) -> Loss | None:
+        """Return how the reply to *request* is to be lost, and forget that order; None if it is to arrive."""
+        for order in self.losses:
+            match, loss = order
+            if match is None or match in request:
+                self.losses.remove(order)
+                return loss
+        return None
+
+
+Item = TypeVar("Item")
+
+
+@final
+class Connection:
+    """Pass messages on between one client and Redis, as far as the faults allow."""
+
+    def __init__(self, faults: Faults, on_gone: Callable[["Connection"], None]) -> None:
+        self.client = _End(self._come_from_client, self.settle)
+        self._server = _End(self._come_from_server, self.settle)
+        self._requests: _Direction[bytes] = _Direction(self._leave_for_server, self.settle)
+        self._replies: _Direction[tuple[bytes, Loss | None]] = _Direction(self._leave_for_client, self.settle)
+        self._request_scanner = Scanner()
+        self._reply_scanner = Scanner()
+        self._pairing = Pairing()
+        self._faults = faults
+        self._on_gone = on_gone
+        self._dead = False  # has lost something; TCP delivers in order or not at all, so nothing may follow
+        self._replicating = False
+
+    async def open(self, accepted: socket.socket, host: str, port: int, path: str | None) -> None:
+        """Take over an accepted socket and connect to Redis. If that fails, the client is reset."""
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.connect_accepted_socket(lambda: self.client, accepted)
+            if path is None:
+                await loop.create_connection(lambda: self._server, host, port)
+            else:
+                await loop.create_unix_connection(lambda: self._server, path)
+        except OSError:
+            self.client.cut()
+        finally:
+            self.client.give_up_unless_opened()
+            self._server.give_up_unless_opened()
+            self.settle()
+
+    def settle(self) -> None:
+        """Deliver what is due, then pass on that one end is gone. A black hole swallows a close too."""
+        if self._server.opened and not self._faults.holding:
+            self._requests.flush()
+        self._replies.flush()
+        if not self._faults.black_hole:
+            if self.client.gone and not self._requests:
+                # Not close(): with replies unread that resets, and Redis may then drop requests it has not read.
+                self._server.finish()
+            if self._server.gone and not self._replies:
+                self.client.close()
+        if self.client.gone and self._server.gone:
+            self._requests.clear()
+            self._replies.clear()
+            self._on_gone(self)
+
+    def abandon(self) -> None:
+        """Reset both ends; nothing more is delivered."""
+        self._dead = True
+        self.client.cut()
+        self._server.cut()
+        self.settle()
+
+    def _swallows(self) -> bool:
+        self._dead = self._dead or self._faults.black_hole
+        return self._dead
+
+    def _come_from_client(self, chunk: bytes) -> None:
+        self._swallows()
+        for request in self._request_scanner.feed(chunk):
+            self._faults.see(request)
+            if not self._swallows():
+                self._requests.push(request, self._faults.delay_requests)
+        self.settle()
+
+    def _leave_for_server(self, requests: list[bytes]) -> None:
+        if self._swallows():
+            return
+        for request in requests:
+            if starts_replication(request):
+                self._replicating = True
+                self._reply_scanner.stop_parsing()
+            if not self._replicating:
+                self._pairing.ask(request)
+        self._server.write(b"".join(requests))
+
+    def _come_from_server(self, chunk: bytes) -> None:
+        if self._swallows():
+            return
+        for reply in self._reply_scanner.feed(chunk):
+            request = None if self._replicating else self._pairing.answer(reply)
+            loss = None if request is None else self._faults.loss_of_reply(request)
+            self._replies.push((reply, loss), self._faults.delay_replies)
+        self.settle()
+
+    def _leave_for_client(self, replies: list[tuple[bytes, Loss | None]]) -> None:
+        if self._swallows():
+            return
+        intact: list[bytes] = []
+        loss = None
+        for reply, loss in replies:
+            if loss is not None:
+                break
+            intact.append(reply)
+        self.client.write(b"".join(intact))
+        if loss == "reset":
+            self.client.cut()
+        self._dead = loss == "black_hole"
+
+
+@final
+class _Direction(Generic[Item]):
+    """What is under way in one direction: leaves in the order it came, after the delay in force then."""
+
+    def __init__(self, deliver: Callable[[list[Item]], None], wake: Callable[[], None]) -> None:
+        self._deliver = deliver
+        self._wake = wake
+        self._queue: deque[tuple[float, Item]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def push(self, item: Item, delay: float) -> None:
+        self._queue.append((asyncio.get_running_loop().time() + delay, item))
+
+    def flush(self) -> None:
+        """Deliver all that is due; have `wake` called when more will be."""
+        loop = asyncio.get_running_loop()
+        items: list[Item] = []
+        while self._queue and self._queue[0][0] <= loop.time():
+            items.append(self._queue.popleft()[1])
+        if items:
+            self._deliver(items)
+        if self._queue and self._timer is None:
+            self._timer = loop.call_at(self._queue[0][0], self._ring)
+
+    def clear(self) -> None:
+        self._queue.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _ring(self) -> None:
+        self._timer = None
+        self._wake()
+
+
+@final
+class _End(asyncio.Protocol):
+    """One of the two sockets. Its end, like its data, is told once."""
+
+    def __init__(self, on_data: Callable[[bytes], None], on_gone: Callable[[], None]) -> None:
+        self.gone = False
+        self._on_data = on_data
+        self._on_gone = on_gone
+        self._transport: asyncio.Transport | None = None
+        self._finished = False
+
+    @property
+    def opened(self) -> bool:
+        return self._transport is not None
+
+    @property
+    def open(self) -> bool:
+        return self.opened and not self.gone
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        if self.gone:
+            self.cut()
+
+    def data_received(self, data: bytes) -> None:
+        self._on_data(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.gone = True
+        self._on_gone()
+
+    def write(self, data: bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    def finish(self) -> None:
+        """Say that nothing more comes; Redis then reads what came before, and closes."""
+        if self._transport is not None and not self._transport.is_closing() and not self._finished:
+            self._finished = True
+            self._transport.write_eof()
+
+    def close(self) -> None:
+        """Close once all that was written has been sent."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def cut(self) -> None:
+        """Close now, with RST."""
+        if self._transport is None:
+            self.gone = True
+            return
+        if not self.gone and not self._transport.is_closing():
+            self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+        self._transport.abort()
+
+    def give_up_unless_opened(self) -> None:
+        """Count as gone when no connection came about."""
+        self.gone = self.gone or not self.opened

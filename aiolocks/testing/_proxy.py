@@ -1,0 +1,177 @@
+"""A TCP proxy in front of Redis that delays, loses, holds back and cuts on purpose.
+
+It moves whole RESP messages, so that a fault hits one request or one reply and never half of one.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Self, final
+
+from ._connection import Connection, Faults, Loss
+
+_HOST = "127.0.0.1"
+
+
+@final
+class FaultProxy:
+    """Stand between clients and one Redis, and break what the test says, when it says so.
+
+    Clients connect to `url`. *path* is a unix socket and goes before *host* and *port*. All controls may be changed
+    at any time. Plain RESP 2 and 3 only, no TLS. Leaving the block cuts everything.
+
+        async with FaultProxy(port=6379) as proxy:
+            redis = Redis.from_url(proxy.url)
+            proxy.drop_next_reply(b"SET")
+
+    What a client sent before it went away still reaches Redis, however late: networks do that, and it is how a
+    request arrives after its undo.
+
+    Attributes:
+        refuse: Accept new connections only to close them at once.
+        connections_total: How many connections were accepted, refused ones included.
+    """
+
+    def __init__(self, host: str = _HOST, port: int = 6379, *, path: str | None = None) -> None:
+        self.refuse = False
+        self.connections_total = 0
+        self._faults = Faults()
+        self._upstream = (host, port, path)
+        self._listener: socket.socket | None = None
+        self._connections: set[Connection] = set()
+        self._opening: set[asyncio.Task[None]] = set()
+        self._one_less = asyncio.Event()
+
+    @property
+    def port(self) -> int:
+        """The TCP port on 127.0.0.1 that clients connect to."""
+        if self._listener is None:
+            raise RuntimeError("the proxy listens only inside its `async with` block")
+        return int(self._listener.getsockname()[1])
+
+    @property
+    def url(self) -> str:
+        """What a client is made from."""
+        return f"redis://{_HOST}:{self.port}"
+
+    @property
+    def connections_open(self) -> int:
+        """How many clients are connected now."""
+        return sum(connection.client.open for connection in self._connections)
+
+    @property
+    def requests(self) -> int:
+        """How many requests came, lost ones included."""
+        return self._faults.requests
+
+    @property
+    def on_request(self) -> Callable[[bytes], object] | None:
+        """Called with the bytes of each request when it comes, before its fate is decided."""
+        return self._faults.on_request
+
+    @on_request.setter
+    def on_request(self, observer: Callable[[bytes], object] | None) -> None:
+        self._faults.on_request = observer
+
+    @property
+    def delay_requests(self) -> float:
+        """Seconds that what comes from now on spends on its way to Redis. Order is kept."""
+        return self._faults.delay_requests
+
+    @delay_requests.setter
+    def delay_requests(self, delay: float) -> None:
+        self._faults.delay_requests = delay
+
+    @property
+    def delay_replies(self) -> float:
+        """Seconds that what Redis sends from now on spends on its way to the client. Order is kept."""
+        return self._faults.delay_replies
+
+    @delay_replies.setter
+    def delay_replies(self, delay: float) -> None:
+        self._faults.delay_replies = delay
+
+    @property
+    def black_hole(self) -> bool:
+        """While true, whatever either side sends is swallowed, a close included; connections stay open.
+
+        A connection that lost something carries nothing any more, even after this is false again: TCP delivers in
+        order or not at all. One that lost nothing goes on.
+        """
+        return self._faults.black_hole
+
+    @black_hole.setter
+    def black_hole(self, on: bool) -> None:
+        self._faults.black_hole = on
+        self._settle()
+
+    def hold_requests(self) -> None:
+        """Keep requests back from now on, those being delayed included."""
+        self._faults.holding = True
+
+    def release_requests(self) -> None:
+        """Deliver what was kept back, even of clients that are gone."""
+        self._faults.holding = False
+        self._settle()
+
+    def drop_next_reply(self, match: bytes | None = None, how: Loss = "reset") -> None:
+        """Lose the next reply to a request whose raw bytes contain *match*; the request does reach Redis.
+
+        Args:
+            match: Part of the request as sent (a verb, a key); None matches any request.
+            how: "reset" cuts the connection (RST); "black_hole" leaves it open, and nothing passes any more.
+        """
+        if how not in ("reset", "black_hole"):
+            raise ValueError(f"how must be 'reset' or 'black_hole', not {how!r}")
+        self._faults.losses.append((match, how))
+
+    def cut_all(self) -> None:
+        """Reset (RST) every client's connection now. Requests on their way still reach Redis."""
+        for connection in list(self._connections):
+            connection.client.cut()
+
+    async def __aenter__(self) -> Self:
+        self._listener = socket.create_server((_HOST, 0), backlog=512)
+        self._listener.setblocking(False)
+        asyncio.get_running_loop().add_reader(self._listener, self._accept)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener)
+            self._listener.close()
+            self._listener = None
+        for task in self._opening:
+            task.cancel()
+        await asyncio.gather(*self._opening, return_exceptions=True)
+        for connection in list(self._connections):
+            connection.abandon()
+        while self._connections:  # an aborted transport closes its socket in one of the loop's next turns
+            self._one_less.clear()
+            await self._one_less.wait()
+
+    def _accept(self) -> None:
+        if self._listener is None:
+            return
+        try:
+            accepted, _ = self._listener.accept()
+        except (BlockingIOError, ConnectionError):
+            return
+        self.connections_total += 1
+        if self.refuse:
+            accepted.close()
+            return
+        accepted.setblocking(False)
+        connection = Connection(self._faults, self._forget)
+        self._connections.add(connection)
+        task = asyncio.get_running_loop().create_task(connection.open(accepted, *self._upstream))
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+
+    def _forget(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        self._one_less.set()
+
+    def _settle(self) -> None:
+        for connection in list(self._connections):
+            connection.settle()

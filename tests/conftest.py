@@ -1,0 +1,102 @@
+"""Fixtures for all tests: a real Redis, a proxy to break it with, and the check that a test leaves nothing behind."""
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, closing
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from redis.asyncio import Redis
+
+from aiolocks.testing import FaultProxy
+from tests.support.leftovers import Leftovers, empty, tasks_beyond, wait_until_none
+from tests.support.servers import RedisServer
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "leaves_residue: keys may stay in Redis after this test")
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[RedisServer]:
+    """The one server of the session. A test that breaks its server uses `own_server`."""
+    with RedisServer() as running:
+        yield running
+
+
+@pytest.fixture
+def redis_url(server: RedisServer) -> str:
+    """URL of the session's server by its unix socket."""
+    return server.url
+
+
+@pytest.fixture
+def tcp_url(server: RedisServer) -> str:
+    """URL of the session's server by TCP."""
+    return server.tcp_url
+
+
+@pytest_asyncio.fixture
+async def redis(redis_url: str) -> AsyncIterator[Redis]:
+    """A fresh client of an empty database."""
+    async with Redis.from_url(redis_url) as client:
+        yield client
+
+
+@pytest_asyncio.fixture
+async def proxy(server: RedisServer) -> AsyncIterator[FaultProxy]:
+    """A proxy in front of the session's server; `proxy.url` is for the client under test."""
+    async with FaultProxy(path=server.socket_path) as running:
+        yield running
+
+
+@pytest.fixture
+def servers() -> Iterator[Callable[..., RedisServer]]:
+    """Starts servers of the test's own; takes the arguments of RedisServer."""
+    started: list[RedisServer] = []
+
+    def start(**arguments: Any) -> RedisServer:
+        started.append(RedisServer(**arguments))
+        return started[-1]
+
+    yield start
+    for running in started:
+        running.stop()
+
+
+@pytest.fixture
+def own_server(servers: Callable[..., RedisServer]) -> RedisServer:
+    """A server to be killed, paused and restarted."""
+    return servers()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left(request: pytest.FixtureRequest) -> None:
+    """Empty the server before each test that uses it, and check after each asynchronous one what it left.
+
+    Being autouse, this is set up first and so undone last: when the test's own fixtures have closed their clients.
+    """
+    uses_server = "server" in request.fixturenames
+    if uses_server:
+        empty(request.getfixturevalue("server"))
+    asynchronous = inspect.iscoroutinefunction(getattr(request.node, "obj", None))
+    if asynchronous and (uses_server or "servers" in request.fixturenames):
+        request.getfixturevalue("_leftovers_checked")
+
+
+@pytest_asyncio.fixture
+async def _leftovers_checked(request: pytest.FixtureRequest) -> AsyncIterator[None]:
+    tasks = asyncio.all_tasks()
+    checks: list[Callable[[], list[str]]] = [lambda: tasks_beyond(tasks)]
+    with ExitStack() as stack:
+        if "server" in request.fixturenames:
+            leftovers = stack.enter_context(closing(Leftovers(request.getfixturevalue("server"))))
+            checks.append(leftovers.new_connections)
+            if request.node.get_closest_marker("leaves_residue") is None:
+                checks.append(leftovers.lasting_keys)
+        yield
+        found = await wait_until_none(*checks)
+    if found:
+        pytest.fail("the test left behind:\n  " + "\n  ".join(found), pytrace=False)

@@ -1,0 +1,38 @@
+"""How late this process was: a machine under load must not look like a late lock."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+SLACK = 3.0
+"""What the time bounds of SAFETY.md are multiplied with on machines that others use too."""
+
+_STEP = 0.005
+
+
+@dataclass(slots=True)
+class Lag:
+    """The most seconds that the event loop was late since this was made."""
+
+    worst: float = 0.0
+
+
+@asynccontextmanager
+async def measured_lag() -> AsyncIterator[Lag]:
+    """Measure, while the block runs, how late the event loop wakes its tasks."""
+    lag = Lag()
+
+    async def measure() -> None:
+        while True:
+            due = time.monotonic() + _STEP
+            await asyncio.sleep(_STEP)
+            lag.worst = max(lag.worst, time.monotonic() - due)
+
+    task = asyncio.create_task(measure())
+    try:
+        yield lag
+    finally:
+        task.cancel()
+        await asyncio.wait((task,))

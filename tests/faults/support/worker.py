@@ -1,0 +1,99 @@
+"""Worker processes of the fault tests: `python -m tests.faults.support.worker ROLE URL NAME TTL LOG …`.
+
+They are killed and stopped from outside; what they did is in the log. A line on standard output says they are ready.
+"""
+
+import asyncio
+import os
+import random
+import signal
+import sys
+import time
+
+import redis
+from redis.asyncio import Redis
+
+from aiolocks import LeaseLostError, Lock, Semaphore
+from aiolocks._session import Session
+from tests.faults.support.resource import write
+from tests.support.workers import ACQUIRED, RELEASED, open_log, record
+
+
+async def hold(client: Redis, name: str, ttl: float, log: int, kind: str) -> None:
+    """Acquire and hold until killed."""
+    acquirable = Lock(client, name, ttl=ttl) if kind == "lock" else Semaphore(client, name, 1, ttl=ttl)
+    async with acquirable as lease:
+        record(log, ACQUIRED, lease.token, lease.fencing_token)
+        print("held", flush=True)
+        await asyncio.Event().wait()
+
+
+async def wait(client: Redis, name: str, ttl: float, log: int, count: str, work: str, forking: str = "") -> None:
+    """Have *count* tasks ask for one lock, one after the other, each to work for *work* seconds once it has it."""
+    lock = Lock(client, name, ttl=ttl)
+
+    async def take_a_turn(number: int) -> None:
+        async with lock as lease:
+            record(log, ACQUIRED, lease.token, lease.fencing_token)
+            record(log, f"turn {number}", lease.token, lease.fencing_token)
+            await asyncio.sleep(float(work))
+            record(log, RELEASED, lease.token, lease.fencing_token)
+
+    tasks = []
+    for number in range(int(count)):
+        tasks.append(asyncio.create_task(take_a_turn(number)))
+        await asyncio.sleep(0.02)  # the processes of a test ask by turns
+    if forking == "fork":
+        channel = b"aiolocks:wake:" + Session.of(client.connection_pool).id
+        while not (await client.pubsub_numsub(channel))[0][1]:
+            await asyncio.sleep(0.01)
+        if os.fork() == 0:
+            time.sleep(60)
+            os._exit(0)
+        print("forked", flush=True)
+    await asyncio.gather(*tasks)
+
+
+async def write_after_a_stop(client: Redis, name: str, ttl: float, log: int) -> None:
+    """Check the lease, be stopped before the write that follows, write all the same, and check again."""
+    with redis.Redis.from_url(sys.argv[2]) as resource:
+        try:
+            async with Lock(client, name, ttl=ttl) as lease:
+                write(resource, lease.fencing_token)
+                lease.check()
+                print("held", flush=True)
+                os.kill(os.getpid(), signal.SIGSTOP)
+                print("accepted" if write(resource, lease.fencing_token) else "refused", flush=True)
+                lease.check()
+                print("held", flush=True)
+        except LeaseLostError:
+            print("lost", flush=True)
+
+
+async def share(client: Redis, name: str, ttl: float, log: int, limit: str) -> None:
+    """Take and give back a permit until killed."""
+    semaphore = Semaphore(client, name, int(limit), ttl=ttl)
+    await client.ping()
+    print("up", flush=True)
+    while True:
+        try:
+            async with semaphore as lease:
+                record(log, ACQUIRED, lease.token, lease.fencing_token)
+                try:
+                    await asyncio.sleep(random.uniform(0.01, 0.1))
+                finally:
+                    record(log, RELEASED, lease.token, lease.fencing_token)
+        except LeaseLostError:
+            pass
+
+
+ROLES = {"hold": hold, "wait": wait, "write": write_after_a_stop, "share": share}
+
+
+async def main(role: str, url: str, name: str, ttl: str, log: str, *more: str) -> None:
+    async with Redis.from_url(url) as client:
+        await ROLES[role](client, name, float(ttl), open_log(log), *more)  # type: ignore[operator]  # as each role says
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

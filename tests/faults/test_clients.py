@@ -1,0 +1,95 @@
+"""The client is the user's, however it was made: it is used as it is, and left as it was."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from redis.asyncio import BlockingConnectionPool, Redis
+
+from aiolocks import Lock, Semaphore
+from tests.faults.support.lag import SLACK, measured_lag
+from tests.support.servers import RedisServer
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
+
+CLIENTS: dict[str, Callable[[str], Redis]] = {
+    "one connection": lambda url: Redis.from_pool(BlockingConnectionPool.from_url(url, max_connections=1, timeout=0.5)),
+    "RESP2": lambda url: Redis.from_url(url, protocol=2),
+    "RESP3": lambda url: Redis.from_url(url, protocol=3),
+    "RESP2, decoding": lambda url: Redis.from_url(url, protocol=2, decode_responses=True),
+    "RESP3, decoding": lambda url: Redis.from_url(url, protocol=3, decode_responses=True),
+    "decoding Latin-1": lambda url: Redis.from_url(url, decode_responses=True, encoding="latin-1"),
+    "single connection": lambda url: Redis.from_url(url, single_connection_client=True),
+    "another database": lambda url: Redis.from_url(f"{url}?db=3"),
+    "health checks": lambda url: Redis.from_url(url, health_check_interval=1),
+    "short socket timeout": lambda url: Redis.from_url(url, socket_timeout=0.2, socket_connect_timeout=0.2),
+    "one connection, RESP3, decoding": lambda url: Redis.from_pool(
+        BlockingConnectionPool.from_url(url, max_connections=1, timeout=0.5, protocol=3, decode_responses=True)
+    ),
+}
+
+
+def state_of(pool: Any) -> dict[str, object]:
+    """Return what a pool was told and what it has."""
+    return {
+        "settings": dict(pool.connection_kwargs),
+        "class": pool.connection_class,
+        "most": pool.max_connections,
+        "free": len(pool._available_connections),
+        "in use": len(pool._in_use_connections),
+    }
+
+
+@pytest.mark.parametrize("make", CLIENTS.values(), ids=CLIENTS)
+async def test_a_client_of_any_make_acquires_waits_and_releases_and_its_pool_stays_as_it_was(
+    tcp_url: str, make: Callable[[str], Redis]
+) -> None:
+    async with make(tcp_url) as client:
+        await client.ping()
+        before = state_of(client.connection_pool)
+        for acquirable in (Lock(client, "ünï {any}", ttl=0.6), Semaphore(client, "ünï {any}", 1, ttl=0.6)):
+            async with acquirable as lease:
+                waiters = [asyncio.create_task(acquirable.acquire()) for _ in range(3)]
+                await client.ping()  # the one connection is free for the user
+                await asyncio.sleep(0.3)  # it is renewed
+                lease.check()
+                assert (await acquirable.statistics()).waiting == 3
+                assert not any(waiter.done() for waiter in waiters)
+            for waiter in waiters:
+                await (await waiter).release()
+            assert await acquirable.try_acquire(), "nobody else is there"
+            await acquirable.release()
+        assert state_of(client.connection_pool) == before
+
+
+@pytest.mark.parametrize("muted", ["waiter", "holder", "both"])
+async def test_a_user_without_channel_rights_waits_by_bounded_re_checks_with_one_warning(
+    own_server: RedisServer, caplog: pytest.LogCaptureFixture, muted: str
+) -> None:
+    slowest = 0.0
+    async with Redis.from_url(own_server.url) as admin:
+        await admin.execute_command("ACL", "SETUSER", "muted", "on", ">secret", "~*", "+@all", "resetchannels")
+    async with (
+        Redis.from_url(own_server.url, username="muted", password="secret") as mute,
+        Redis.from_url(own_server.url) as free,
+        Redis.from_url(own_server.url, username="muted", password="secret") as also_mute,
+        measured_lag() as lag,
+    ):
+        holder = free if muted == "waiter" else mute
+        waiter = {"waiter": mute, "holder": free, "both": also_mute}[muted]
+        for _ in range(3):
+            for make in (lambda client: Lock(client, "quiet"), lambda client: Semaphore(client, "quiet", 1)):
+                async with make(holder):
+                    waiting = asyncio.create_task(make(waiter).acquire())
+                    await asyncio.sleep(0.3)
+                    released_at = time.monotonic()
+                lease = await waiting
+                slowest = max(slowest, time.monotonic() - released_at)
+                await lease.release()
+    warnings = [record.getMessage() for record in caplog.records]
+    print(f"{muted} muted: handed over within {slowest:.3f} s; {warnings}")
+    assert slowest < 1.0 + SLACK * 0.1 + lag.worst
+    assert len(warnings) == 1
+    assert "secret" not in caplog.text

@@ -1,0 +1,188 @@
+"""Processes that are killed or stopped, as holders and as waiters: nobody else pays more than one lease for it."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolocks import Lock, Semaphore
+from tests.faults.support.lag import SLACK, measured_lag
+from tests.faults.support.resource import ACCEPTED, UNCHECKED, write
+from tests.support.workers import overlaps, read_records, spawn
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
+
+TTL = 1.0
+
+Process = subprocess.Popen[str]
+Start = Callable[..., Process]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """The file that all workers of a test write."""
+    path = tmp_path / "log"
+    path.touch()
+    return path
+
+
+@pytest.fixture
+def start(redis_url: str, log: Path) -> Iterator[Start]:
+    """Starts workers: `start(role, name, ttl, …)`; see `support.worker`."""
+    with ExitStack() as stack:
+
+        def begin(role: str, name: str, *more: object) -> Process:
+            rest = [str(one) for one in more]
+            command = ["-m", "tests.faults.support.worker", role, redis_url, name, str(TTL), str(log), *rest]
+            return stack.enter_context(spawn(*command))
+
+        yield begin
+
+
+async def line_from(process: Process) -> str:
+    assert process.stdout is not None
+    return (await asyncio.to_thread(process.stdout.readline)).strip()
+
+
+async def wait_until_waiting(lock: Lock | Semaphore, count: int) -> None:
+    while (waiting := (await lock.statistics()).waiting) != count:
+        assert waiting < count
+        await asyncio.sleep(0.01)
+
+
+async def wait_until_listening(redis: Redis, sessions: int) -> None:
+    while len(await redis.pubsub_channels("aiolocks:wake:*")) != sessions:
+        await asyncio.sleep(0.005)
+
+
+async def stopped(process: Process) -> None:
+    await asyncio.to_thread(os.waitid, os.P_PID, process.pid, os.WSTOPPED)
+
+
+async def granted_at(lock: Lock | Semaphore) -> float:
+    async with lock:
+        return time.monotonic()
+
+
+@pytest.mark.slow
+async def test_forty_waiters_in_two_processes_never_overlap_and_keep_the_order_of_asking(
+    redis: Redis, log: Path, start: Start
+) -> None:
+    lock = Lock(redis, "shared", ttl=TTL)
+    async with lock:
+        workers = [start("wait", "shared", 20, 0.01) for _ in range(2)]
+        await wait_until_waiting(lock, 40)
+        begun = time.monotonic()
+    ended = await asyncio.gather(*(asyncio.to_thread(worker.wait) for worker in workers))
+    took = time.monotonic() - begun
+    records = read_records(log)
+    turns = [record for record in records if record.event.startswith("turn ")]
+    changes = sum(a.pid != b.pid for a, b in zip(turns, turns[1:], strict=False))
+    print(f"{len(turns)} turns of 10 ms in {took:.2f} s; the lock changed the process {changes} times")
+    assert ended == [0, 0]
+    assert overlaps(records) == []
+    for worker in workers:
+        own = [record for record in turns if record.pid == worker.pid]
+        assert [record.event for record in own] == [f"turn {number}" for number in range(20)]
+    assert [record.fence for record in turns] == sorted({record.fence for record in turns})
+
+
+@pytest.mark.parametrize("kind", ["lock", "semaphore"])
+async def test_the_next_waiter_has_the_name_of_a_killed_holder_within_its_ttl(
+    redis: Redis, start: Start, kind: str
+) -> None:
+    holder = start("hold", "orphaned", kind)
+    assert await line_from(holder) == "held"
+    mine = Lock(redis, "orphaned", ttl=TTL) if kind == "lock" else Semaphore(redis, "orphaned", 1, ttl=TTL)
+    async with measured_lag() as lag:
+        waiting = asyncio.create_task(granted_at(mine))
+        await wait_until_waiting(mine, 1)
+        await asyncio.sleep(0.6 * TTL)  # it has been renewed
+        assert not waiting.done()
+        holder.kill()
+        killed_at = time.monotonic()
+        took = await waiting - killed_at
+    print(f"{kind}: granted {took:.3f} s after the holder was killed; loop lag up to {lag.worst:.3f} s")
+    assert took < TTL + SLACK * 0.2 + lag.worst
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("forking", ["", "fork"])
+async def test_ten_killed_waiters_hardly_delay_the_next_one_that_lives(
+    redis: Redis, redis_url: str, start: Start, forking: str
+) -> None:
+    """Also when a child that they forked lives on, with copies of their connections."""
+    lock = Lock(redis, "haunted", ttl=TTL)
+    async with Redis.from_url(redis_url) as client, measured_lag() as lag:
+        async with lock:
+            dead = [start("wait", "haunted", 1, 60, forking) for _ in range(10)]
+            if forking:
+                assert [await line_from(worker) for worker in dead] == ["forked"] * 10
+            await wait_until_waiting(lock, 10)
+            living = asyncio.create_task(granted_at(Lock(client, "haunted", ttl=TTL)))
+            await wait_until_waiting(lock, 11)
+            await wait_until_listening(redis, 11)
+            for worker in dead:
+                worker.kill()
+                worker.wait()
+            await wait_until_listening(redis, 1)
+            assert not living.done()
+            freed_at = time.monotonic()
+        took = await living - freed_at
+    print(f"ten killed waiters {forking} cost {took:.3f} s; loop lag up to {lag.worst:.3f} s")
+    assert took < SLACK * 0.1 + lag.worst
+
+
+async def test_a_stopped_process_with_ten_waiters_costs_one_lease_in_all(
+    redis: Redis, redis_url: str, log: Path, start: Start
+) -> None:
+    lock = Lock(redis, "frozen", ttl=TTL)
+    async with Redis.from_url(redis_url) as client, measured_lag() as lag:
+        async with lock:
+            frozen = start("wait", "frozen", 10, 0.01)
+            await wait_until_waiting(lock, 10)
+            await wait_until_listening(redis, 1)
+            frozen.send_signal(signal.SIGSTOP)
+            await stopped(frozen)
+            living = asyncio.create_task(granted_at(Lock(client, "frozen", ttl=TTL)))
+            await wait_until_listening(redis, 2)
+            freed_at = time.monotonic()
+        took = await living - freed_at
+        frozen.send_signal(signal.SIGCONT)
+        thawed_at = time.monotonic()
+        assert await asyncio.to_thread(frozen.wait, 10) == 0
+    print(f"cost {took:.3f} s; its ten had their turns within {time.monotonic() - thawed_at:.3f} s of SIGCONT")
+    assert took < TTL + SLACK * 0.2 + lag.worst
+    records = read_records(log)
+    assert [record.event for record in records if record.event.startswith("turn ")] == [f"turn {n}" for n in range(10)]
+    assert overlaps(records) == []
+
+
+async def test_a_holder_stopped_for_two_ttls_loses_its_lease_and_the_resource_refuses_its_write(
+    redis: Redis, start: Start
+) -> None:
+    writer = start("write", "stopped")
+    assert await line_from(writer) == "held"
+    await stopped(writer)
+    stopped_at = time.monotonic()
+    async with Lock(redis, "stopped", ttl=TTL) as lease:
+        took = time.monotonic() - stopped_at
+        assert await write(redis, lease.fencing_token) == 1
+        await asyncio.sleep(2 * TTL - took)
+        writer.send_signal(signal.SIGCONT)
+        said = [await line_from(writer), await line_from(writer)]
+        assert await write(redis, lease.fencing_token) == 1
+    unchecked = [int(token) for token in await redis.lrange(UNCHECKED, 0, -1)]
+    accepted = [int(token) for token in await redis.lrange(ACCEPTED, 0, -1)]
+    print(f"granted anew after {took:.3f} s; the stopped holder's write was {said[0]}, its next check said {said[1]}")
+    assert unchecked != sorted(unchecked), "the stopped holder did write late"
+    assert accepted == sorted(accepted)
+    assert said == ["refused", "lost"]
+    assert await asyncio.to_thread(writer.wait, 10) == 0

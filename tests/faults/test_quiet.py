@@ -1,0 +1,142 @@
+"""A program that ends, however and whenever it does, prints nothing of ours and leaves nothing of ours behind."""
+
+import asyncio
+import importlib.util
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolocks import Lock, LockManager
+from tests.faults.support.quiet import WAYS
+from tests.faults.support.residue import connections, wait_until_only_residue
+from tests.support.servers import RedisServer
+
+pytestmark = [pytest.mark.redis, pytest.mark.faults]
+
+LOOPS = [
+    "asyncio",
+    pytest.param(
+        "uvloop", marks=pytest.mark.skipif(not importlib.util.find_spec("uvloop"), reason="uvloop is not installed")
+    ),
+    pytest.param(
+        "eager", marks=pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with Python 3.12")
+    ),
+]
+
+
+def start(*arguments: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def output_of(program: "subprocess.Popen[str]") -> str:
+    """Return all that *program* prints until it ends, and its exit status if that is not 0."""
+    with program:
+        try:
+            printed, _ = program.communicate(timeout=50)
+        finally:
+            program.kill()
+    return printed + (f"exit status {program.returncode}" if program.returncode else "")
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("how", WAYS)
+def test_a_program_that_ends_at_any_moment_prints_nothing(server: RedisServer, how: str, loop: str) -> None:
+    program = ("-X", "dev", "-W", "error", "-m", "tests.faults.support.quiet", how, loop)
+    programs = {url: start(*program, url) for url in (server.url, "memory://")}
+    assert {url: output_of(program) for url, program in programs.items()} == {server.url: "", "memory://": ""}
+    asyncio.run(only_residue(server.url))
+
+
+async def only_residue(url: str) -> None:
+    async with Redis.from_url(url) as redis:
+        await wait_until_only_residue(redis, within=1.0)
+
+
+BARE = """
+import asyncio, sys
+from redis.asyncio import Redis
+from aiolocks import Lock, Semaphore
+
+async def begin(redis, ours):
+    await redis.ping()
+    if ours:
+        held = await Lock(redis, "bare", ttl=1).acquire()
+        tasks = [asyncio.ensure_future(Lock(redis, "bare", ttl=1).acquire()) for _ in range(3)]
+        permit = await Semaphore(redis, "bare", 2, ttl=1).acquire()
+        await asyncio.sleep(float(sys.argv[3]))
+        for task in tasks:
+            task.cancel()  # those are the program's own: asyncio would report them as pending
+        await asyncio.wait(tasks)
+        return held, permit
+
+loop = asyncio.new_event_loop()
+redis = Redis.from_url(sys.argv[1])
+kept = loop.run_until_complete(begin(redis, sys.argv[2] == "ours"))
+loop.close()
+"""
+
+
+@pytest.mark.parametrize("delay", ["0", "0.001", "0.01", "0.3"])
+def test_a_bare_loop_close_prints_no_more_than_redis_pys_open_client_does(server: RedisServer, delay: str) -> None:
+    def printed(whose: str) -> str:
+        return re.sub(r"0x[0-9a-f]+|fd=\d+", "", output_of(start("-c", BARE, server.url, whose, delay)))
+
+    theirs = printed("theirs")
+    print(f"redis-py alone prints {len(theirs.splitlines())} lines")
+    assert printed("ours") == theirs
+
+
+def timers_of_ours(loop: Any) -> list[str]:
+    """Return what an asyncio loop would still call later, as far as it is ours."""
+    pending = [handle for handle in loop._scheduled if not handle.cancelled()]
+    callbacks = [getattr(handle._callback, "func", handle._callback) for handle in pending]
+    return [repr(callback) for callback in callbacks if callback.__module__.startswith("aiolocks.")]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("where", ["redis", "memory"])
+async def test_a_second_after_the_last_lease_and_waiter_there_is_no_task_connection_or_timer(
+    redis: Redis, redis_url: str, where: str
+) -> None:
+    loop = asyncio.get_running_loop()
+    tasks_before = asyncio.all_tasks()
+    connections_before = await connections(redis)
+    async with LockManager.from_url(redis_url if where == "redis" else "memory://", ttl=2) as locks:
+
+        async def work(number: int) -> None:
+            async with locks.lock("busy"), locks.semaphore("busy", 2):
+                await asyncio.sleep(0.01)
+
+        await asyncio.gather(*(work(number) for number in range(20)))
+        lease = await locks.lock("given up").acquire()
+        giving_up = asyncio.create_task(locks.lock("given up").acquire(timeout=0.2))
+        await asyncio.wait((giving_up,))
+        assert isinstance(giving_up.exception(), TimeoutError)
+        del giving_up
+        await lease.release()
+    if where == "redis":
+        assert len(await connections(redis)) > len(connections_before), "or this test looks at nothing"
+        assert timers_of_ours(loop)
+    await asyncio.sleep(1.0)
+    assert timers_of_ours(loop) == []
+    assert asyncio.all_tasks() <= tasks_before
+    assert await connections(redis) == connections_before
+
+
+@pytest.mark.asyncio
+async def test_a_second_after_its_last_lease_was_lost_a_block_still_open_keeps_no_connection(
+    redis: Redis, redis_url: str
+) -> None:
+    connections_before = await connections(redis)
+    async with Redis.from_url(redis_url) as client:
+        async with Lock(client, "lost", ttl=0.5, on_lost="flag") as lease:
+            await redis.delete("aiolocks:lock:{lost}")
+            assert await lease.wait_lost()
+            await asyncio.sleep(1.0)
+            assert timers_of_ours(asyncio.get_running_loop()) == []
+            assert await connections(redis) == connections_before

@@ -1,0 +1,220 @@
+"""Runs one script at a time and gives its reply names; what tests of the scripts stand on.
+
+Keys and arguments are passed under the names in the script's header, all of them and no others, so a header that
+changes breaks every call. Holders and waiters go by short names: `token` makes a token of one, `who` reads it back.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, final
+
+import pytest
+from redis import Redis
+
+from aiolocks._keys import Keys
+from aiolocks._scripts import load
+
+TTL = 30_000
+LIFE = 3_000
+"""Milliseconds: what a lease and a silent session last, unless a test says otherwise."""
+
+on_server = pytest.mark.parametrize("backend", ["server"], indirect=True)
+"""For what fakeredis lacks: counted commands, a memory limit, rights."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A lease handed over, *amount* being its TTL; or a refusal: a fence of -1, *amount* being the limit."""
+
+    who: str
+    fence: int
+    amount: int
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    fence: int
+    mine: list[Grant] = field(default_factory=list)
+    limit_before: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    ticket: int
+    busy_ms: int
+    fence: int
+    subscribers: int
+    mine: list[Grant] = field(default_factory=list)
+    limit_before: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    busy_ms: int
+    mine: list[Grant] = field(default_factory=list)
+    limit_before: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    limit: int
+    mine: list[Grant] = field(default_factory=list)
+    limit_before: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """The request was overtaken by its own undo."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rechecked:
+    subscribers: int
+    busy_ms: int
+    fence: int
+    passed_over: bool
+    answers: list[int]
+    mine: list[Grant]
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    ended: bool
+    mine: list[Grant]
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    permits: int
+    holders: int
+    waiting: int
+    fence: int
+    limit: int
+
+
+def token(who: str) -> bytes:
+    """Return a token as long as real ones are: the semaphore tells its own fields from tokens by their length."""
+    return who.encode().ljust(32, b"0")
+
+
+def who(token: bytes) -> str:
+    return token.decode().rstrip("0")
+
+
+def entry(who: str, *, ttl_ms: int = TTL, permits: int = 1) -> bytes:
+    return b"%b %d %d" % (token(who), ttl_ms, permits)
+
+
+def poller(interval_ms: int) -> str:
+    """Return the name of a session that cannot be told and looks every so often instead."""
+    return f"poll{interval_ms}-deaf"
+
+
+@final
+class Scripts:
+    """The scripts of one name of one kind of primitive, on one server."""
+
+    def __init__(self, redis: Redis, kind: Literal["lock", "semaphore"], *, limit: int = 1) -> None:
+        self.redis: Any = redis
+        """Any, since what redis-py returns is typed for asyncio too."""
+        self.kind = kind
+        self.limit = limit
+        self.keys = Keys("aiolocks:", kind, "orders:42")
+
+    def over(self, redis: Redis) -> "Scripts":
+        """Return the same name, asked for over another client."""
+        return Scripts(redis, self.kind, limit=self.limit)
+
+    def key(self, field: str, *, session: str = "home", who: str = "") -> bytes:
+        """Return the key that headers call *field*."""
+        parts = {
+            "fence": b"fence", "meta": b"meta", "queue": b"queue",
+            "waiters": b"q:" + session.encode(), "tombstone": b"t:" + token(who),
+        }  # fmt: skip
+        return self.keys.base if field in {"holder", "holders"} else self.keys.part(parts[field])
+
+    def run(self, verb: str, *, session: str = "home", who: str = "", **args: object) -> Any:
+        """Run the script of *verb*; a *session* or token that its header does not name is not passed."""
+        script = load(f"{self.kind}_{verb}")
+        always: dict[str, object] = {"session": session, "channels": self.keys.channels, "life_ms": LIFE}
+        if who:
+            always["token"] = token(who)
+        args = {name: value for name, value in always.items() if name in script.args} | args
+        if set(args) != set(script.args):
+            raise TypeError(f"{script.name} takes {script.args}, not {tuple(args)}")
+        keys = [self.key(field, session=session, who=who) for field in script.keys]
+        values: list[Any] = []
+        for name in script.args:
+            value: Any = args[name]
+            values.extend(value if isinstance(value, list) else [value])
+        return self.redis.execute_command("EVAL", script.source, len(keys), *keys, *values)
+
+    def grant(
+        self,
+        who: str,
+        *,
+        session: str = "home",
+        ttl_ms: int = TTL,
+        permits: int = 1,
+        wait: bool = True,
+        ticket: int = 0,
+        life_ms: int = LIFE,
+        limit: int | None = None,
+        declare: bool = False,
+    ) -> Granted | Queued | Busy | Refused | Withdrawn:
+        args: dict[str, object] = {
+            "ttl_ms": ttl_ms, "permits": permits, "wait": int(wait), "ticket": ticket, "life_ms": life_ms
+        }  # fmt: skip
+        if self.kind == "semaphore":
+            args |= {"limit": limit or self.limit, "declare": int(declare)}
+        verdict, *reply = self.run("grant", session=session, who=who, **args)
+        if verdict == b"withdrawn":
+            return Withdrawn()
+        before = reply.pop() if self.kind == "semaphore" else 0
+        mine = _grants(reply.pop())
+        kinds: dict[bytes, Callable[..., Granted | Queued | Busy | Refused]] = {
+            b"granted": Granted, b"queued": Queued, b"busy": Busy, b"refused": Refused
+        }  # fmt: skip
+        return kinds[verdict](*reply, mine, before)
+
+    def granted(self, who: str, **options: Any) -> Granted:
+        """Ask for what must be granted at once."""
+        answer = self.grant(who, **options)
+        assert isinstance(answer, Granted), answer
+        return answer
+
+    def queued(self, who: str, **options: Any) -> Queued:
+        """Ask for what must wait in line."""
+        answer = self.grant(who, **options)
+        assert isinstance(answer, Queued), answer
+        return answer
+
+    def release(
+        self, who: str, *, session: str = "home", ttl_ms: int = TTL, permits: int = 1, bury_ms: int = 0
+    ) -> Released:
+        waiter = entry(who, ttl_ms=ttl_ms, permits=permits)
+        ended, mine = self.run("release", session=session, who=who, entry=waiter, bury_ms=bury_ms)
+        return Released(ended == 1, _grants(mine))
+
+    def recheck(self, *waiters: str | bytes, session: str = "home", life_ms: int = LIFE) -> Rechecked:
+        """Ask how *waiters* stand: names with the usual terms, or whole entries."""
+        entries = [entry(waiter) if isinstance(waiter, str) else waiter for waiter in waiters]
+        reply = self.run("recheck", session=session, life_ms=life_ms, entries=entries)
+        subscribers, busy_ms, fence, passed_over, answers, mine = reply
+        return Rechecked(subscribers, busy_ms, fence, passed_over == 1, answers, _grants(mine))
+
+    def renew(self, who: str, ttl_ms: int = TTL) -> bool:
+        answer: int = self.run("renew", who=who, ttl_ms=ttl_ms)
+        return answer == 1
+
+    def resize(self, limit: int, *, session: str = "home") -> tuple[int, list[Grant]]:
+        """Return the limit before, and what that freed for the asking session."""
+        before, mine = self.run("resize", session=session, limit=limit)
+        return before, _grants(mine)
+
+    def statistics(self) -> Statistics:
+        return Statistics(*self.run("statistics"))
+
+
+def _grants(reply: Sequence[Any]) -> list[Grant]:
+    return [Grant(who(token), fence, int(amount)) for token, fence, amount in reply]

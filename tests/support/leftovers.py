@@ -1,0 +1,93 @@
+"""What a test must not leave behind: tasks of its own, connections to the server, holders and waiters.
+
+Background work may take a second to end, so everything is asked again until it is gone or patience ends.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any, final
+
+from redis import Redis
+
+from .servers import RedisServer
+
+_PATIENCE = 1.5
+"""Real seconds. The library promises to end its background work within one."""
+
+_POLL = 0.02
+_OWN_PREFIX = b"test:"
+
+_GONE = -2
+"""PTTL of a key that has expired meanwhile."""
+
+
+@final
+class Leftovers:
+    """Compare the server after a test with what was there before.
+
+    Made before the test's own clients connect, on an empty database, and asked after they are closed.
+    """
+
+    def __init__(self, server: RedisServer) -> None:
+        self._admin = Redis(unix_socket_path=server.socket_path, socket_timeout=5)
+        self._known = self._connections().keys()
+
+    def new_connections(self) -> list[str]:
+        """Return what the server says about each connection that came during the test and still exists."""
+        return [
+            f"connection {number}: {line}" for number, line in self._connections().items() if number not in self._known
+        ]
+
+    def lasting_keys(self) -> list[str]:
+        """Return each key that must not stay: holders and queues, and residue that would stay for ever."""
+        found = []
+        for key in self._admin.scan_iter(count=1000):
+            if not key.startswith(_OWN_PREFIX):
+                ttl_ms = self._admin.pttl(key)
+                if ttl_ms != _GONE and not (is_residue(key) and ttl_ms > 0):
+                    kind = "residue without a TTL" if is_residue(key) else "live key"
+                    found.append(f"{kind}: {key!r} (PTTL {ttl_ms})")
+        return found
+
+    def close(self) -> None:
+        self._admin.close()
+
+    def _connections(self) -> dict[str, str]:
+        own = str(self._admin.client_id())
+        return {
+            client["id"]: f"{client.get('addr')} name={client.get('name')!r} last command {client.get('cmd')}"
+            for client in self._admin.client_list()
+            if client["id"] != own
+        }
+
+
+def empty(server: RedisServer) -> None:
+    """Remove all keys and all cached scripts."""
+    with closing(Redis(unix_socket_path=server.socket_path, socket_timeout=5)) as admin:
+        admin.flushall()
+        admin.script_flush()
+
+
+def is_residue(key: bytes) -> bool:
+    """Return whether *key* may outlive the last lease: a fencing token, a semaphore's meta, a tombstone."""
+    # The first closing brace ends the name, as those inside of names are escaped. A name may end with ":fence".
+    part = key.partition(b"}")[2] if b"}" in key else key
+    return part.endswith((b":fence", b":meta")) or b":t:" in part
+
+
+async def wait_until_none(*checks: Callable[[], list[str]]) -> list[str]:
+    """Ask all *checks* until none finds anything; return what they found last when patience ends."""
+    give_up_at = time.monotonic() + _PATIENCE
+    while found := [line for check in checks for line in check()]:
+        if time.monotonic() > give_up_at:
+            return found
+        await asyncio.sleep(_POLL)
+    return []
+
+
+def tasks_beyond(known: set[asyncio.Task[Any]]) -> list[str]:
+    """Return a line for each pending task of the running loop, except *known* ones and the one that asks."""
+    others = asyncio.all_tasks() - known - {asyncio.current_task()}
+    return [f"pending task: {task!r}" for task in others]

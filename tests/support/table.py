@@ -1,0 +1,78 @@
+"""The fixtures of the conformance table: every row of it on every server that the scripts run on.
+
+Test modules take them by `pytest_plugins = ["tests.support.table"]`.
+"""
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import pytest
+import pytest_asyncio
+from redis.asyncio import Redis
+
+from aiolocks import LockManager, _session
+from tests.support.leftovers import Leftovers
+from tests.support.primitives import ROWS, Make, Row, until
+from tests.support.servers import RedisServer
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(params=["memory", "redis"])
+def url(request: pytest.FixtureRequest, redis_url: str) -> str:
+    """A server that the scripts run on, empty."""
+    return redis_url if request.param == "redis" else f"memory://conformance-{next(_numbers)}"
+
+
+@pytest_asyncio.fixture
+async def quick_sessions(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    """End idle sessions sooner, since a test's own end waits for that: some hundred times 0.5 s."""
+    monkeypatch.setattr(_session, "IDLE", 0.02)
+    yield
+    loop = asyncio.get_running_loop()
+
+    async def ended() -> bool:
+        return not any(session.loop is loop for session in _session._sessions.values())
+
+    with contextlib.suppress(TimeoutError):  # what stays is for the check for leftovers to report
+        await until(ended, within=1)
+
+
+@pytest_asyncio.fixture
+async def client(url: str) -> AsyncIterator[Redis]:
+    """A client of that server."""
+    async with LockManager.from_url(url) as locks:
+        yield locks.client
+
+
+@pytest_asyncio.fixture
+async def stranger(url: str) -> AsyncIterator[Redis]:
+    """A client with a pool of its own: to the server it is another process."""
+    async with LockManager.from_url(url) as locks:
+        yield locks.client
+
+
+@pytest.fixture
+def connections(url: str, client: Redis, server: RedisServer) -> Iterator[Callable[[], int]]:
+    """Counts the connections that the test has open to that server."""
+    if url == server.url:
+        with contextlib.closing(Leftovers(server)) as leftovers:
+            yield lambda: len(leftovers.new_connections())
+    else:
+        in_memory = client.connection_pool.connection_kwargs["server"]
+        yield lambda: len(in_memory.sockets)
+
+
+@pytest.fixture(params=[row for row in ROWS if row.places == 1], ids=str)
+def row(request: pytest.FixtureRequest) -> Row:
+    """The primitive in question."""
+    assert isinstance(request.param, Row)
+    return request.param
+
+
+@pytest.fixture
+def make(row: Row, client: Redis, quick_sessions: None) -> Make:
+    """Makes the primitive in question."""
+    return Make(row, client)

@@ -1,0 +1,225 @@
+"""Every primitive x every promise, on every server: what is promised to those who ask and wait.
+
+The table goes on in `test_conformance_lease.py`, `..._loss.py`, `..._blocks.py` and `..._session.py`.
+"""
+
+import asyncio
+import dataclasses
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from aiolocks import AcquireTimeoutError, Lease
+from tests.support.primitives import Acquirable, Make, every_row, queued
+
+pytest_plugins = ["tests.support.table"]
+pytestmark = pytest.mark.asyncio
+
+Ask = Callable[[Acquirable, float | None], Coroutine[Any, Any, None]]
+
+
+async def by_acquire(acquirable: Acquirable, timeout: float | None) -> None:
+    lease = await acquirable.acquire(timeout=timeout)
+    await lease.release()
+
+
+async def by_hold(acquirable: Acquirable, timeout: float | None) -> None:
+    async with acquirable.hold(timeout=timeout):
+        pass
+
+
+async def by_block(acquirable: Acquirable) -> None:
+    async with acquirable:
+        pass
+
+
+either_way = pytest.mark.parametrize("ask", [by_acquire, by_hold])
+
+
+@every_row
+async def test_a_block_has_a_held_lease_of_that_name(make: Make) -> None:
+    async with make("orders:42", ttl=5) as lease:
+        assert isinstance(lease, Lease)
+        assert (lease.name, lease.held, lease.lost) == ("orders:42", True, False)
+        assert 4 < lease.remaining() < 5
+
+
+@every_row
+async def test_fencing_tokens_increase_in_the_order_of_grants(make: Make) -> None:
+    fences = []
+    for _ in range(5):
+        leases = await make.fill()
+        fences += [lease.fencing_token for lease in leases]
+        for lease in leases:
+            await lease.release()
+    assert all(isinstance(fence, int) for fence in fences)
+    assert fences == sorted(set(fences))
+
+
+@every_row
+async def test_no_more_tasks_are_inside_at_once_than_there_are_places(make: Make) -> None:
+    inside = most = 0
+
+    async def work() -> None:
+        nonlocal inside, most
+        for _ in range(3):
+            async with make():
+                inside += 1
+                most = max(most, inside)
+                await asyncio.sleep(0.001)
+                inside -= 1
+
+    await asyncio.gather(*(work() for _ in range(12)))
+    assert most <= make.places
+
+
+@every_row
+async def test_waiters_of_a_process_are_granted_in_the_order_of_asking(make: Make) -> None:
+    lock, holders = make(), await make.fill()
+    granted: list[tuple[int, int]] = []
+
+    async def work(number: int) -> None:
+        async with lock as lease:
+            granted.append((lease.fencing_token, number))
+
+    tasks = []
+    for number in range(8):
+        tasks.append(asyncio.create_task(work(number)))
+        await queued(lock, number + 1)
+    for holder in holders:
+        await holder.release()
+    await asyncio.gather(*tasks)
+    assert [number for _, number in sorted(granted)] == list(range(8))
+
+
+@either_way
+@every_row
+async def test_a_wait_that_is_too_long_is_an_error_that_says_all_about_it(make: Make, ask: Ask) -> None:
+    holders = await make.fill()
+    with pytest.raises(AcquireTimeoutError) as caught:
+        await ask(make(), 0.1)
+    assert (caught.value.name, caught.value.timeout) == ("orders", 0.1)
+    assert 0 < caught.value.retry_after <= 30
+    for holder in holders:
+        await holder.release()
+
+
+@either_way
+@every_row
+async def test_a_wait_that_was_too_long_leaves_nothing_behind(make: Make, ask: Ask) -> None:
+    holders = await make.fill()
+    with pytest.raises(AcquireTimeoutError):
+        await ask(make(), 0.1)
+    now = await make().statistics()
+    assert (now.holders, now.waiting) == (make.places, 0)
+    for holder in holders:
+        await holder.release()
+    assert (await make().statistics()).holders == 0
+
+
+@either_way
+async def test_a_timeout_of_zero_asks_once_and_never_queues(make: Make, ask: Ask) -> None:
+    (holder,) = await make.fill()
+    begun = time.monotonic()
+    with pytest.raises(AcquireTimeoutError) as caught:
+        await ask(make(), 0)
+    assert caught.value.timeout == 0
+    assert time.monotonic() - begun < 0.5
+    await holder.release()
+
+
+async def test_a_timeout_of_zero_takes_what_is_free(make: Make) -> None:
+    async with make().hold(timeout=0) as lease:
+        assert lease.held
+
+
+async def test_a_block_waits_for_the_acquire_timeout(make: Make) -> None:
+    (holder,) = await make.fill()
+    with pytest.raises(AcquireTimeoutError) as caught:
+        await by_block(make(acquire_timeout=0.1))
+    assert caught.value.timeout == 0.1
+    await holder.release()
+
+
+async def test_a_timeout_that_is_left_out_means_the_acquire_timeout(make: Make) -> None:
+    (holder,) = await make.fill()
+    with pytest.raises(AcquireTimeoutError) as caught:
+        await make(acquire_timeout=0.1).acquire()
+    assert caught.value.timeout == 0.1
+    await holder.release()
+
+
+@either_way
+async def test_an_explicit_none_waits_longer_than_the_acquire_timeout(make: Make, ask: Ask) -> None:
+    (holder,) = await make.fill()
+    waiter = asyncio.create_task(ask(make(acquire_timeout=0.05), None))
+    done, _ = await asyncio.wait([waiter], timeout=0.2)
+    assert not done
+    await holder.release()
+    await waiter
+
+
+async def test_a_cancelled_waiter_leaves_nothing_behind(make: Make) -> None:
+    (holder,) = await make.fill()
+    waiter = asyncio.create_task(make().acquire())
+    await queued(make(), 1)
+    waiter.cancel()
+    await asyncio.wait([waiter])
+    assert waiter.cancelled()
+    assert (await make().statistics()).waiting == 0
+    await holder.release()
+
+
+@every_row
+async def test_try_acquire_gives_a_lease_while_a_place_is_free_and_then_none(make: Make) -> None:
+    leases = [await make().try_acquire() for _ in range(make.places)]
+    assert await make().try_acquire() is None
+    for lease in leases:
+        assert lease is not None
+        assert await lease.release()
+
+
+@every_row
+async def test_try_acquire_never_passes_a_waiter(make: Make) -> None:
+    holder, *others = await make.fill()
+    waiter = asyncio.create_task(make().acquire())
+    await queued(make(), 1)
+    _, tried = await asyncio.gather(holder.release(), make().try_acquire())
+    assert tried is None
+    for lease in [await waiter, *others]:
+        await lease.release()
+
+
+@every_row
+async def test_locked_says_whether_all_places_are_taken(make: Make) -> None:
+    seen = [await make().locked()]
+    leases = []
+    for _ in range(make.places):
+        leases.append(await make().acquire())
+        seen.append(await make().locked())
+    for lease in leases:
+        await lease.release()
+        seen.append(await make().locked())
+    free = [False] * make.places
+    assert seen == [*free, True, *free]
+
+
+@every_row
+async def test_statistics_count_holders_and_waiters(make: Make) -> None:
+    leases = await make.fill()
+    waiter = asyncio.create_task(make().acquire())
+    await queued(make(), 1)
+    now = await make().statistics()
+    assert (now.name, now.holders, now.permits, now.limit) == ("orders", make.places, make.places, make.places)
+    assert now.fencing_token == leases[-1].fencing_token
+    for lease in leases:
+        await lease.release()
+    await (await waiter).release()
+
+
+async def test_statistics_are_a_frozen_dataclass(make: Make) -> None:
+    now = await make().statistics()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        now.holders = 7  # type: ignore[misc]  # what must not be possible

@@ -1,0 +1,263 @@
+"""Every primitive x every promise, on every server: blocks within blocks, and blocks and leases of several tasks."""
+
+import asyncio
+import gc
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import AsyncExitStack
+from typing import Any
+
+import anyio
+import pytest
+
+from aiolocks import AcquireTimeoutError, Lease, LeaseLostError
+from tests.support.primitives import SHORT, Acquirable, Make, every_row, free
+
+pytest_plugins = ["tests.support.table"]
+pytestmark = pytest.mark.asyncio
+
+
+async def enter_all(make: Make, stack: AsyncExitStack) -> list[Lease]:
+    return [await stack.enter_async_context(make()) for _ in range(make.places)]
+
+
+async def holding(lock: Acquirable) -> AsyncGenerator[Lease]:
+    """A fixture, or a dependency of a web framework."""
+    async with lock as lease:
+        yield lease
+
+
+async def close(generator: AsyncGenerator[Lease]) -> None:
+    await generator.aclose()
+
+
+async def go_on(generator: AsyncGenerator[Lease]) -> None:
+    with pytest.raises(StopAsyncIteration):
+        await anext(generator)
+
+
+Leave = Callable[[AsyncGenerator[Lease]], Coroutine[Any, Any, None]]
+
+
+@every_row
+async def test_a_block_that_would_wait_for_itself_is_an_error(make: Make) -> None:
+    async with AsyncExitStack() as stack:
+        await enter_all(make, stack)
+        with pytest.raises(RuntimeError):
+            async with make.beside():
+                pytest.fail("the body ran")
+
+
+@every_row
+async def test_an_acquire_that_would_wait_for_itself_is_an_error(make: Make) -> None:
+    async with AsyncExitStack() as stack:
+        await enter_all(make, stack)
+        with pytest.raises(RuntimeError):
+            await make.beside().acquire(timeout=5)
+        assert (await make().statistics()).waiting == 0
+
+
+@every_row
+async def test_try_acquire_gives_none_where_a_block_would_wait_for_itself(make: Make) -> None:
+    async with AsyncExitStack() as stack:
+        leases = await enter_all(make, stack)
+        assert await make.beside().try_acquire() is None
+        assert all(lease.held for lease in leases)
+
+
+async def test_a_block_with_a_lease_got_by_hand_counts_as_one(make: Make) -> None:
+    async with await make().acquire():
+        with pytest.raises(RuntimeError):
+            await make.beside().acquire(timeout=5)
+
+
+async def test_a_task_with_a_lease_by_hand_alone_waits_like_any_other(make: Make) -> None:
+    lease = await make().acquire()
+    with pytest.raises(AcquireTimeoutError):
+        await make().acquire(timeout=0.05)
+    await lease.release()
+
+
+async def test_a_task_started_in_a_block_waits_like_any_other(make: Make) -> None:
+    async with make():
+        with pytest.raises(AcquireTimeoutError):
+            await asyncio.create_task(make().acquire(timeout=0.05))
+
+
+async def test_a_task_may_enter_again_what_it_has_left(make: Make) -> None:
+    for _ in range(2):
+        async with make() as lease:
+            assert lease.held
+
+
+async def test_a_task_may_enter_another_name(make: Make) -> None:
+    async with make("outer") as outer, make("inner") as inner:
+        assert (outer.held, inner.held) == (True, True)
+
+
+async def test_a_lease_cannot_be_entered_twice_at_once(make: Make) -> None:
+    lease = await make().acquire()
+    async with lease:
+        with pytest.raises(RuntimeError):
+            await lease.__aenter__()
+        assert lease.held
+
+
+@every_row
+async def test_tasks_that_share_one_object_never_interfere(make: Make) -> None:
+    lock = make()
+    inside: set[str] = set()
+
+    async def work() -> None:
+        for _ in range(5):
+            async with lock as lease:
+                inside.add(lease.token)
+                assert len(inside) <= make.places
+                await asyncio.sleep(0.001)
+                assert lease.held
+                inside.remove(lease.token)
+
+    await asyncio.gather(*(work() for _ in range(6)))
+
+
+async def test_a_lapsed_lease_cannot_release_that_of_another_task_with_the_same_object(make: Make) -> None:
+    lock = make(ttl=SHORT, max_hold=SHORT / 2)
+    lapsed = await lock.acquire()
+    other = await asyncio.create_task(lock.acquire())
+    assert not lapsed.held
+    assert await lapsed.release() is False
+    with pytest.raises(RuntimeError):
+        await lock.release()
+    assert other.held
+    assert await other.release() is True
+
+
+async def test_a_block_whose_lease_lapsed_does_not_release_that_of_another_task(make: Make) -> None:
+    lock = make(ttl=SHORT, renew=False, on_lost="flag")
+    async with lock as lapsed:
+        other = await asyncio.create_task(lock.acquire())
+        assert lapsed.lost
+    assert await other.release() is True
+
+
+@pytest.mark.parametrize("leave", [close, go_on])
+async def test_a_block_of_a_generator_that_ends_in_another_task_is_released(make: Make, leave: Leave) -> None:
+    generator = holding(make())
+    lease = await anext(generator)
+    await asyncio.create_task(leave(generator))
+    assert not lease.held
+    assert await make().locked() is False
+
+
+async def test_a_block_of_a_generator_that_nobody_closes_is_released(make: Make) -> None:
+    generator = holding(make())
+    await anext(generator)
+    del generator
+    gc.collect()
+    await free(make())
+
+
+@every_row
+async def test_blocks_left_in_another_task_release_their_own_leases(make: Make) -> None:
+    lock = make()
+    generators = [holding(lock) for _ in range(make.places)]
+    leases = [await anext(generator) for generator in generators]
+    held = []
+    for generator in generators:
+        await asyncio.create_task(close(generator))
+        held.append([lease.held for lease in leases])
+    assert held == [[at > closed for at in range(make.places)] for closed in range(make.places)]
+    assert (await lock.statistics()).holders == 0
+
+
+async def test_a_task_may_enter_again_when_its_block_was_left_in_another(make: Make) -> None:
+    generator = holding(make())
+    await anext(generator)
+    await asyncio.create_task(close(generator))
+    async with make() as lease:
+        assert lease.held
+
+
+async def test_a_task_can_be_cancelled_as_before_when_its_block_was_left_in_another(make: Make) -> None:
+    generator = holding(make())
+    await anext(generator)
+    await asyncio.create_task(close(generator))
+    with anyio.move_on_after(0.05) as scope:
+        await anyio.sleep(10)
+    assert scope.cancelled_caught
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await asyncio.sleep(10)
+
+
+async def test_scopes_around_a_block_that_was_left_in_another_task_work(make: Make) -> None:
+    with anyio.move_on_after(5) as around:
+        generator = holding(make())
+        await anext(generator)
+        await asyncio.create_task(close(generator))
+    assert not around.cancelled_caught
+
+
+async def test_blocks_of_one_task_may_be_left_in_the_order_of_entering(make: Make) -> None:
+    generators = [holding(make(name)) for name in ("one", "two")]
+    leases = [await anext(generator) for generator in generators]
+    held = []
+    for generator in generators:
+        await generator.aclose()
+        held.append([lease.held for lease in leases])
+    assert held == [[False, True], [False, False]]
+
+
+async def test_scopes_around_blocks_left_in_the_order_of_entering_work(make: Make) -> None:
+    with anyio.move_on_after(5) as around:
+        generators = [holding(make(name)) for name in ("one", "two")]
+        for generator in generators:
+            await anext(generator)
+        for generator in generators:
+            await generator.aclose()
+    assert not around.cancelled_caught
+
+
+async def test_a_block_is_stopped_by_its_loss_though_one_around_it_was_left_first(make: Make) -> None:
+    first = holding(make("one"))
+    await anext(first)
+    with pytest.raises(LeaseLostError):
+        async with make("two", ttl=SHORT):
+            await first.aclose()
+            await make.take_away()
+            await asyncio.sleep(10)
+
+
+@every_row
+async def test_an_exit_stack_closed_in_another_task_releases_its_leases(make: Make) -> None:
+    stack = AsyncExitStack()
+    leases = await enter_all(make, stack)
+    await asyncio.create_task(stack.aclose())
+    assert not any(lease.held for lease in leases)
+    assert (await make().statistics()).holders == 0
+
+
+@every_row
+async def test_exit_stacks_of_two_tasks_with_one_object_release_their_own_leases(make: Make) -> None:
+    lock = make()
+
+    async def work() -> None:
+        async with AsyncExitStack() as stack:
+            lease = await stack.enter_async_context(lock)
+            await asyncio.sleep(0.001)
+            assert lease.held
+        assert not lease.held
+
+    await asyncio.gather(*(work() for _ in range(6)))
+    assert (await lock.statistics()).holders == 0
+
+
+@every_row
+async def test_exit_stacks_of_one_task_with_one_object_release_their_own_leases(make: Make) -> None:
+    lock = make()
+    stacks = [AsyncExitStack() for _ in range(make.places)]
+    leases = [await stack.enter_async_context(lock) for stack in stacks]
+    held = []
+    for stack in stacks:
+        await stack.aclose()
+        held.append([lease.held for lease in leases])
+    assert held == [[at > closed for at in range(make.places)] for closed in range(make.places)]

@@ -1,0 +1,206 @@
+"""Every primitive x every promise, on every server: cancellation passes through a block as if there were none."""
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+import anyio
+import pytest
+
+from aiolocks import Lease, LeaseLostError
+from tests.support.primitives import BRIEF, SHORT, Make
+
+pytest_plugins = ["tests.support.table"]
+pytestmark = pytest.mark.asyncio
+
+LONG = 10
+"""Seconds that a body would sleep if nobody stopped it."""
+
+
+def pending_cancellations() -> int:
+    task = asyncio.current_task()
+    assert task is not None
+    return task.cancelling()
+
+
+async def in_a_task(work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+    """Run *work* in a task of its own and return that once it has ended."""
+    task = asyncio.create_task(work)
+    await asyncio.wait([task])
+    return task
+
+
+async def test_an_exception_raised_while_the_loss_stops_the_body_leaves_unchanged(make: Make) -> None:
+    error = ValueError("mine")
+    with pytest.raises(ValueError, match="mine") as caught:
+        async with make(ttl=SHORT):
+            await make.take_away()
+            try:
+                await asyncio.sleep(LONG)
+            except asyncio.CancelledError:
+                raise error from None
+    assert caught.value is error
+    assert error.__notes__
+    assert pending_cancellations() == 0
+
+
+async def test_a_loss_leaves_no_cancellation_behind(make: Make) -> None:
+    with pytest.raises(LeaseLostError):
+        async with make(ttl=SHORT):
+            await make.take_away()
+            await asyncio.sleep(LONG)
+    assert pending_cancellations() == 0
+    await asyncio.sleep(0.01)
+
+
+async def test_a_loss_that_is_swallowed_by_the_body_still_ends_in_an_error(make: Make) -> None:
+    with pytest.raises(LeaseLostError):
+        async with make(ttl=SHORT):
+            await make.take_away()
+            try:
+                await asyncio.sleep(LONG)
+            except asyncio.CancelledError:
+                pass
+    assert pending_cancellations() == 0
+
+
+async def test_a_loss_stops_the_tasks_of_a_group_and_leaves_it_unwrapped(make: Make) -> None:
+    with pytest.raises(LeaseLostError):
+        async with make(ttl=SHORT):
+            async with asyncio.TaskGroup() as group:
+                child = group.create_task(asyncio.sleep(LONG))
+                await make.take_away()
+    assert child.cancelled()
+
+
+async def test_a_loss_stops_an_anyio_group_and_leaves_it_unwrapped(make: Make) -> None:
+    with pytest.raises(LeaseLostError):
+        async with make(ttl=SHORT):
+            async with anyio.create_task_group() as group:
+                group.start_soon(anyio.sleep, LONG)
+                await make.take_away()
+
+
+async def test_a_loss_within_timeouts_that_do_not_fire_is_a_loss(make: Make) -> None:
+    with pytest.raises(LeaseLostError):
+        async with asyncio.timeout(LONG):
+            with anyio.fail_after(LONG):
+                async with make(ttl=SHORT):
+                    async with asyncio.timeout(LONG):
+                        await make.take_away()
+                        await asyncio.sleep(LONG)
+    assert pending_cancellations() == 0
+
+
+async def test_a_timeout_at_the_moment_of_the_loss_leaves_no_cancellation_behind(make: Make) -> None:
+    with pytest.raises((LeaseLostError, TimeoutError)):
+        async with make(ttl=BRIEF):
+            async with asyncio.timeout(BRIEF / 2):
+                time.sleep(2 * BRIEF)
+                await asyncio.sleep(LONG)
+    assert pending_cancellations() == 0
+    await asyncio.sleep(0.01)
+
+
+async def test_a_cancellation_stays_one(make: Make) -> None:
+    async def work() -> None:
+        async with make():
+            inside.set()
+            await asyncio.sleep(LONG)
+
+    inside = asyncio.Event()
+    task = asyncio.create_task(work())
+    await inside.wait()
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert await make().locked() is False
+
+
+async def test_a_cancellation_wins_over_a_loss_by_the_clock(make: Make) -> None:
+    async def work() -> None:
+        async with make(ttl=BRIEF):
+            time.sleep(2 * BRIEF)
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            await asyncio.sleep(LONG)
+
+    assert (await in_a_task(work())).cancelled()
+
+
+async def test_a_cancellation_wins_over_a_loss_in_the_same_turn(make: Make) -> None:
+    async def work() -> None:
+        async with make(ttl=SHORT) as lease:
+            inside.set_result(lease)
+            await asyncio.sleep(LONG)
+
+    inside: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
+    task = asyncio.create_task(work())
+    lease = await inside
+    await make.take_away()
+    await lease.wait_lost()
+    assert task.cancel(), "the loss came first"
+    await asyncio.wait([task])
+    assert task.cancelled()
+
+
+async def test_a_cancellation_that_is_taken_back_leaves_nothing_behind(make: Make) -> None:
+    async def work() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        try:
+            async with make(ttl=BRIEF):
+                time.sleep(2 * BRIEF)
+                task.cancel()
+                await asyncio.sleep(LONG)
+        except asyncio.CancelledError:
+            assert task.cancelling() == 1
+            task.uncancel()
+        await asyncio.sleep(0.01)
+
+    await (await in_a_task(work()))
+
+
+async def test_an_anyio_scope_wins_over_a_loss_by_the_clock(make: Make) -> None:
+    with anyio.CancelScope() as scope:
+        async with make(ttl=BRIEF):
+            time.sleep(2 * BRIEF)
+            scope.cancel()
+            await anyio.sleep(LONG)
+    assert scope.cancelled_caught
+    assert pending_cancellations() == 0
+
+
+async def test_move_on_after_ends_a_block_and_frees_the_place(make: Make) -> None:
+    with anyio.move_on_after(0.1) as scope:
+        async with make():
+            await anyio.sleep(LONG)
+    assert scope.cancelled_caught
+    assert await make().locked() is False
+
+
+async def test_timeouts_around_a_block_work(make: Make) -> None:
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            async with make():
+                await asyncio.sleep(LONG)
+    with pytest.raises(TimeoutError):
+        with anyio.fail_after(0.1):
+            async with make():
+                await asyncio.sleep(LONG)
+    assert pending_cancellations() == 0
+    assert await make().locked() is False
+
+
+async def test_timeouts_within_a_block_leave_its_lease_alone(make: Make) -> None:
+    async with make() as lease:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await asyncio.sleep(LONG)
+        with pytest.raises(TimeoutError):
+            with anyio.fail_after(0.05):
+                await anyio.sleep(LONG)
+        assert lease.held
+        await asyncio.sleep(0.01)

@@ -1,0 +1,266 @@
+"""Every primitive x every promise, on every server: what a lease tells its holder, and how it is renewed and ended."""
+
+import asyncio
+import gc
+import time
+
+import pytest
+
+from aiolocks import Lease, LeaseLostError
+from tests.support.primitives import BRIEF, SHORT, Make, every_row, free
+
+pytest_plugins = ["tests.support.table"]
+pytestmark = pytest.mark.asyncio
+
+
+async def test_a_release_that_ended_a_live_lease_says_true(make: Make) -> None:
+    lease = await make().acquire()
+    assert await lease.release() is True
+    assert await make().locked() is False
+
+
+async def test_a_second_release_says_false_and_does_no_harm(make: Make) -> None:
+    lease = await make().acquire()
+    await lease.release()
+    async with make() as other:
+        assert await lease.release() is False
+        assert other.held
+        assert await make().locked()
+
+
+async def test_a_release_of_a_lease_that_the_server_has_forgotten_says_false(make: Make) -> None:
+    lease = await make().acquire()
+    await make.take_away()
+    assert await lease.release() is False
+
+
+async def test_a_release_of_a_lease_that_has_ended_by_the_clock_says_false(make: Make) -> None:
+    lease = await make(ttl=BRIEF, renew=False).acquire()
+    time.sleep(BRIEF)
+    assert await lease.release() is False
+
+
+async def test_a_released_lease_is_neither_held_nor_lost(make: Make) -> None:
+    lease = await make().acquire()
+    await lease.release()
+    assert (lease.held, lease.lost, lease.remaining()) == (False, False, 0.0)
+
+
+async def test_the_lease_of_a_block_that_was_left_is_neither_held_nor_lost(make: Make) -> None:
+    async with make() as lease:
+        pass
+    assert (lease.held, lease.lost, lease.remaining()) == (False, False, 0.0)
+
+
+async def test_the_primitive_releases_the_calling_tasks_lease(make: Make) -> None:
+    lease = await make().acquire()
+    await make().release()
+    assert not lease.held
+    assert await make().locked() is False
+
+
+@every_row
+async def test_the_primitive_releases_the_newest_lease_of_its_name_first(make: Make) -> None:
+    leases = await make.fill()
+    elsewhere = await make("other").acquire()
+    held = []
+    for _ in leases:
+        await make().release()
+        held.append([lease.held for lease in leases])
+    assert held == [[at < left for at in range(make.places)] for left in reversed(range(make.places))]
+    assert await elsewhere.release() is True
+
+
+async def test_the_primitive_without_a_lease_of_the_task_cannot_be_released(make: Make) -> None:
+    with pytest.raises(RuntimeError):
+        await make().release()
+
+
+async def test_the_primitive_does_not_release_the_lease_of_another_task(make: Make) -> None:
+    lease = await make().acquire()
+    with pytest.raises(RuntimeError):
+        await asyncio.create_task(make().release())
+    assert await lease.release() is True
+
+
+async def test_a_lease_got_by_hand_may_be_released_in_another_task(make: Make) -> None:
+    lease = await make().acquire()
+    assert await asyncio.create_task(lease.release()) is True
+    assert await make().locked() is False
+
+
+async def test_a_lease_got_by_hand_may_be_entered_in_another_task(make: Make) -> None:
+    lease = await make().acquire()
+
+    async def work() -> None:
+        async with lease as entered:
+            assert entered is lease
+            assert lease.held
+
+    await asyncio.create_task(work())
+    assert await make().locked() is False
+
+
+async def test_a_body_that_works_for_five_ttls_keeps_its_lease(make: Make) -> None:
+    async with make(ttl=SHORT) as lease:
+        await asyncio.sleep(5 * SHORT)
+        assert lease.held
+        assert await make().locked()
+
+
+async def test_a_lease_got_by_hand_is_renewed_too(make: Make) -> None:
+    lease = await make(ttl=SHORT).acquire()
+    await asyncio.sleep(2 * SHORT)
+    assert await lease.release() is True
+
+
+async def test_a_lease_without_renewal_ends_with_its_ttl(make: Make) -> None:
+    begun = time.monotonic()
+    lease = await make(ttl=SHORT, renew=False).acquire()
+    assert await lease.wait_lost() is True
+    assert 0.8 * SHORT < time.monotonic() - begun < 2 * SHORT
+    await free(make())
+
+
+async def test_a_lease_is_not_renewed_after_max_hold(make: Make) -> None:
+    begun = time.monotonic()
+    lease = await make(ttl=SHORT, max_hold=1.5 * SHORT).acquire()
+    assert await lease.wait_lost() is True
+    assert 1.5 * SHORT < time.monotonic() - begun < 4 * SHORT
+    await free(make())
+
+
+async def test_a_body_is_stopped_after_max_hold(make: Make) -> None:
+    with pytest.raises(LeaseLostError):
+        async with make(ttl=BRIEF, max_hold=BRIEF):
+            await asyncio.sleep(10)
+
+
+async def test_a_lease_knows_by_the_clock_that_it_ended_while_the_loop_was_blocked(make: Make) -> None:
+    lease = await make(ttl=BRIEF).acquire()
+    assert (lease.held, lease.lost) == (True, False)
+    time.sleep(BRIEF)
+    assert (lease.held, lease.lost, lease.remaining()) == (False, True, 0.0)
+    await lease.release()
+
+
+async def test_a_check_returns_none_while_the_lease_is_held(make: Make) -> None:
+    async with make() as lease:
+        checked: object = lease.check()  # type: ignore[func-returns-value]  # that it returns nothing is the promise
+        assert checked is None
+
+
+async def test_a_check_sees_by_the_clock_that_the_lease_has_ended(make: Make) -> None:
+    lease = await make(ttl=BRIEF).acquire()
+    time.sleep(BRIEF)
+    with pytest.raises(LeaseLostError) as caught:
+        lease.check()
+    assert (caught.value.name, caught.value.fencing_token) == ("orders", lease.fencing_token)
+    await lease.release()
+
+
+async def test_remaining_goes_down_with_the_clock(make: Make) -> None:
+    lease = await make(ttl=5).acquire()
+    before = lease.remaining()
+    time.sleep(0.1)
+    assert 4 < lease.remaining() <= before - 0.1
+    await lease.release()
+
+
+async def test_waiting_for_the_loss_ends_with_true_when_the_lease_is_lost(make: Make) -> None:
+    lease = await make(ttl=SHORT).acquire()
+    await make.take_away()
+    assert await lease.wait_lost() is True
+
+
+async def test_waiting_for_the_loss_ends_with_false_when_the_lease_is_released(make: Make) -> None:
+    lease = await make().acquire()
+    waiting = asyncio.create_task(lease.wait_lost())
+    await asyncio.sleep(0)
+    await lease.release()
+    assert await waiting is False
+
+
+async def test_waiting_for_the_loss_may_be_cancelled(make: Make) -> None:
+    async with make(ttl=SHORT) as lease:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1.5 * SHORT):
+                await lease.wait_lost()
+        assert lease.held
+
+
+async def test_a_renewal_by_hand_extends_what_is_left(make: Make) -> None:
+    lease = await make(ttl=SHORT, renew=False).acquire()
+    assert await lease.renew(5) is True
+    assert lease.remaining() > 4
+    await asyncio.sleep(1.5 * SHORT)
+    assert await lease.release() is True
+
+
+async def test_a_renewal_by_hand_never_shortens_what_is_granted(make: Make) -> None:
+    lease = await make(ttl=5).acquire()
+    assert await lease.renew(SHORT) is True
+    assert lease.remaining() > 4
+    await asyncio.sleep(1.5 * SHORT)
+    assert await lease.release() is True
+
+
+async def test_the_watchdog_never_shortens_what_was_granted_by_hand(make: Make) -> None:
+    lease = await make(ttl=SHORT, max_hold=SHORT).acquire()
+    await lease.renew(5)
+    await asyncio.sleep(2.5 * SHORT)
+    assert await lease.release() is True
+
+
+async def test_a_renewal_by_hand_of_a_lost_lease_says_false(make: Make) -> None:
+    lease = await make().acquire()
+    await make.take_away()
+    assert await lease.renew() is False
+    assert lease.lost
+
+
+async def test_a_renewal_by_hand_of_a_released_lease_says_false(make: Make) -> None:
+    lease = await make().acquire()
+    await lease.release()
+    assert await lease.renew() is False
+
+
+async def test_a_lapsed_lease_cannot_release_the_lease_of_the_next_holder(make: Make) -> None:
+    lock = make(ttl=BRIEF, max_hold=BRIEF / 2)
+    lapsed = await lock.acquire()
+    async with make() as other:
+        assert await lapsed.release() is False
+        assert other.held
+        assert await make().locked()
+
+
+async def test_a_block_whose_lease_lapsed_leaves_the_next_holder_alone(make: Make) -> None:
+    async with make(ttl=BRIEF, renew=False, on_lost="flag"):
+        other = await asyncio.create_task(make.beside().acquire())
+    assert await other.release() is True
+
+
+@every_row
+async def test_a_lease_that_was_dropped_warns_and_is_not_renewed_any_more(make: Make) -> None:
+    async def take() -> None:
+        await make(ttl=SHORT).acquire()
+
+    async def take_and_leave() -> None:
+        await asyncio.create_task(take())
+        await asyncio.sleep(0)  # what ends with a task ends in its callbacks
+        gc.collect()
+
+    with pytest.warns(ResourceWarning, match="orders"):
+        await take_and_leave()
+    await free(make())
+
+
+async def test_a_lease_that_is_kept_is_renewed_though_its_task_has_ended(make: Make) -> None:
+    kept: list[Lease] = []
+
+    async def take() -> None:
+        kept.append(await make(ttl=SHORT).acquire())
+
+    await asyncio.create_task(take())
+    await asyncio.sleep(2 * SHORT)
+    assert await kept[0].release() is True

@@ -1,0 +1,120 @@
+"""Every primitive x every promise, on every server: a lost lease stops the body, and is in nobody else's way."""
+
+import asyncio
+import time
+
+import pytest
+
+from aiolocks import LeaseLostError
+from tests.support.primitives import BRIEF, SHORT, Make
+
+pytest_plugins = ["tests.support.table"]
+pytestmark = pytest.mark.asyncio
+
+LONG = 10
+"""Seconds that a body would sleep if nobody stopped it."""
+
+
+async def test_a_body_is_stopped_at_the_next_renewal_after_its_lease_was_taken_away(make: Make) -> None:
+    with pytest.raises(LeaseLostError):
+        async with make(ttl=1.5):
+            await make.take_away()
+            begun = time.monotonic()
+            await asyncio.sleep(LONG)
+    assert time.monotonic() - begun < 1.2
+
+
+async def test_the_error_of_a_loss_says_what_was_lost_and_why(make: Make) -> None:
+    with pytest.raises(LeaseLostError, match="orders") as caught:
+        async with make(ttl=SHORT) as lease:
+            await make.take_away()
+            await asyncio.sleep(LONG)
+    error = caught.value
+    assert (error.name, error.fencing_token) == ("orders", lease.fencing_token)
+    assert error.reason
+    assert error.reason in str(error)
+
+
+async def test_a_lease_got_by_hand_stops_its_block_when_it_is_lost(make: Make) -> None:
+    lease = await make(ttl=SHORT).acquire()
+    await make.take_away()
+    with pytest.raises(LeaseLostError):
+        async with lease:
+            await asyncio.sleep(LONG)
+
+
+async def test_a_lease_got_by_hand_is_released_at_the_end_of_its_block(make: Make) -> None:
+    lease = await make().acquire()
+    async with lease:
+        assert lease.held
+    assert not lease.held
+    assert await make().locked() is False
+
+
+async def test_a_block_cannot_begin_with_a_lost_lease(make: Make) -> None:
+    lease = await make(ttl=SHORT).acquire()
+    await make.take_away()
+    await lease.wait_lost()
+    with pytest.raises(LeaseLostError):
+        async with lease:
+            pytest.fail("the body ran")
+
+
+async def test_a_body_that_finished_before_it_noticed_its_loss_ends_in_an_error(make: Make) -> None:
+    with pytest.raises(LeaseLostError):
+        async with make():
+            await make.take_away()
+
+
+async def test_a_body_that_blocked_the_loop_for_three_ttls_ends_in_an_error(make: Make) -> None:
+    with pytest.raises(LeaseLostError):
+        async with make(ttl=BRIEF):
+            time.sleep(3 * BRIEF)
+            await asyncio.sleep(LONG)
+
+
+async def test_a_body_that_blocked_the_loop_ends_in_an_error_though_it_never_awaits(make: Make) -> None:
+    with pytest.raises(LeaseLostError):
+        async with make(ttl=BRIEF):
+            time.sleep(3 * BRIEF)
+
+
+async def test_a_flagged_loss_marks_the_lease_and_lets_the_body_go_on(make: Make) -> None:
+    async with make(ttl=SHORT, on_lost="flag") as lease:
+        await make.take_away()
+        await lease.wait_lost()
+        await asyncio.sleep(0.05)
+        assert (lease.held, lease.lost) == (False, True)
+
+
+async def test_a_flagged_loss_that_only_the_release_finds_raises_nothing(make: Make) -> None:
+    async with make(on_lost="flag"):
+        await make.take_away()
+
+
+async def test_a_flagged_loss_by_a_blocked_loop_raises_nothing(make: Make) -> None:
+    async with make(ttl=BRIEF, on_lost="flag") as lease:
+        time.sleep(3 * BRIEF)
+        assert lease.lost
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("mine"), TimeoutError(), StopAsyncIteration(), BaseExceptionGroup("both", [SystemExit()])]
+)
+async def test_the_bodys_own_exception_leaves_unchanged(make: Make, error: BaseException) -> None:
+    with pytest.raises(type(error)) as caught:
+        async with make():
+            raise error
+    assert caught.value is error
+    assert (error.__cause__, error.__context__, getattr(error, "__notes__", [])) == (None, None, [])
+
+
+@pytest.mark.parametrize("on_lost", ["cancel", "flag"])
+async def test_the_bodys_own_exception_gets_a_note_when_the_lease_was_lost(make: Make, on_lost: str) -> None:
+    error = ValueError("mine")
+    with pytest.raises(ValueError, match="mine") as caught:
+        async with make(ttl=BRIEF, on_lost=on_lost):
+            time.sleep(2 * BRIEF)
+            raise error
+    assert caught.value is error
+    assert any("orders" in note for note in error.__notes__)

@@ -1,0 +1,240 @@
+"""What may be asked for: wrong options are errors at construction, before any I/O; names of any shape stay apart."""
+
+import asyncio
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis as redis_sync
+from redis.asyncio import Redis
+
+from aiolocks import Lock, LockManager, Semaphore
+from tests.support.primitives import ROWS, Acquirable, Make, Row, queued
+
+pytest_plugins = ["tests.support.table"]
+
+NOBODY = Redis(port=1)
+"""A client of a port at which nothing listens. Tests without a loop could not ask it anyway."""
+
+Constructor = Callable[..., object]
+
+CONSTRUCTORS: list[Constructor] = [
+    lambda **options: Lock(NOBODY, "a", **options),
+    lambda **options: Semaphore(NOBODY, "a", 1, **options),
+    lambda **options: LockManager(NOBODY, **options),
+    lambda **options: LockManager(NOBODY).lock("a", **options),
+    lambda **options: LockManager(NOBODY).semaphore("a", 1, **options),
+    lambda **options: LockManager.from_url("redis://localhost:1", **options),
+]
+CONSTRUCTOR_NAMES = ["Lock", "Semaphore", "LockManager", "locks.lock", "locks.semaphore", "from_url"]
+
+every_constructor = pytest.mark.parametrize("construct", CONSTRUCTORS, ids=CONSTRUCTOR_NAMES)
+
+NOT_SECONDS: list[object] = ["1", b"1", [], True, 1j]
+OUT_OF_RANGE: list[object] = [-1, -0.001, math.nan, math.inf, -math.inf]
+
+BAD_OPTIONS: list[tuple[str, object, type[Exception]]] = [
+    *[("ttl", value, TypeError) for value in [None, *NOT_SECONDS]],
+    *[("ttl", value, ValueError) for value in [0, 0.099, 1e10, *OUT_OF_RANGE]],
+    *[("acquire_timeout", value, TypeError) for value in NOT_SECONDS],
+    *[("acquire_timeout", value, ValueError) for value in OUT_OF_RANGE],
+    *[("max_hold", value, TypeError) for value in NOT_SECONDS],
+    *[("max_hold", value, ValueError) for value in [0, *OUT_OF_RANGE]],
+    *[("on_lost", value, ValueError) for value in ["raise", "", None, True]],
+    *[("renew", value, TypeError) for value in [None, 1, 0, "yes"]],
+    *[("watchdog", value, ValueError) for value in ["process", "", None, True]],
+    *[("prefix", value, TypeError) for value in [None, b"app:", 1]],
+    *[("prefix", value, ValueError) for value in ["{app}:", "app}", "app{", "\ud800"]],
+]
+
+INSTEAD = {
+    "timeout": ["ttl", "acquire_timeout"],
+    "blocking_timeout": ["acquire_timeout"],
+    "blocking": ["try_acquire"],
+    "sleep": ["nothing"],
+    "thread_local": ["nothing"],
+}
+
+BAD_NAMES: list[tuple[object, type[Exception]]] = [
+    ("", ValueError),
+    ("n" * 1025, ValueError),
+    ("é" * 513, ValueError),
+    ("\ud800", ValueError),
+    *[(value, TypeError) for value in [None, b"orders", 42, ["orders"]]],
+]
+
+NAMES = [
+    "orders", "orders:42", "orders:42:fence", "orders:42:queue", "orders:42:meta", "orders:42:q:1", "orders:42:t:1",
+    "{", "}", "{}", "}{", "{orders}", "{orders}:queue", "orders}", "orders}:queue", "%7B", "%7Borders%7D", "%",
+    " ", "a b", "a b 1", "\n", "\r\n", "\0", "*", "заказы", "\N{LOCK}", "\u200b", "x" * 1024, "é" * 512,
+]  # fmt: skip
+"""Every one could be mistaken for another, or for a part of one, by careless keys, messages or patterns."""
+
+
+@every_constructor
+@pytest.mark.parametrize(("option", "value", "error"), BAD_OPTIONS)
+def test_a_bad_value_of_an_option_is_an_error_that_names_it(
+    construct: Constructor, option: str, value: object, error: type[Exception]
+) -> None:
+    with pytest.raises(error, match=option):
+        construct(**{option: value})
+
+
+@every_constructor
+@pytest.mark.parametrize("keyword", INSTEAD)
+def test_a_keyword_of_redis_py_is_an_error_that_says_what_to_use(construct: Constructor, keyword: str) -> None:
+    with pytest.raises(TypeError, match=keyword) as caught:
+        construct(**{keyword: 1})
+    assert all(instead in str(caught.value) for instead in INSTEAD[keyword])
+
+
+@every_constructor
+def test_an_unknown_keyword_is_an_error_that_names_it(construct: Constructor) -> None:
+    with pytest.raises(TypeError, match="colour"):
+        construct(colour="blue")
+
+
+@every_constructor
+def test_the_widest_values_are_fine(construct: Constructor) -> None:
+    construct(ttl=0.1, acquire_timeout=0, max_hold=0.001, prefix="", on_lost="flag", renew=False)
+    construct(ttl=10**9, acquire_timeout=None, max_hold=None, prefix="app:", on_lost="cancel", renew=True)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+@pytest.mark.parametrize(("name", "error"), BAD_NAMES)
+def test_a_bad_name_is_an_error(row: Row, name: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="name"):
+        row.make(NOBODY, name)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_options_are_keywords(row: Row) -> None:
+    with pytest.raises(TypeError):
+        row.make(NOBODY, "orders", 10.0, 5.0)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_a_synchronous_client_is_an_error_that_names_the_right_module(row: Row) -> None:
+    with pytest.raises(TypeError, match=r"redis\.asyncio"):
+        row.make(redis_sync.Redis(), "orders")
+
+
+@pytest.mark.parametrize("client", [None, "redis://localhost", NOBODY.connection_pool])
+def test_what_is_no_client_is_an_error_that_names_the_right_module(client: Any) -> None:
+    with pytest.raises(TypeError, match=r"redis\.asyncio"):
+        Lock(client, "orders")
+
+
+@pytest.mark.parametrize("client", [None, redis_sync.Redis()])
+def test_a_manager_of_no_client_is_an_error_at_once(client: Any) -> None:
+    with pytest.raises(TypeError, match=r"redis\.asyncio"):
+        LockManager(client)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_a_bad_timeout_of_a_block_is_an_error_before_it_is_entered(row: Row) -> None:
+    for value in ("1", True):
+        with pytest.raises(TypeError, match="timeout"):
+            row.make(NOBODY, "orders").hold(timeout=value)  # type: ignore[arg-type]
+    for bad in (-1, math.nan, math.inf):
+        with pytest.raises(ValueError, match="timeout"):
+            row.make(NOBODY, "orders").hold(timeout=bad)
+
+
+@pytest.mark.parametrize("limit", [None, "3", 1.0, True])
+def test_a_limit_that_is_no_number_is_an_error(limit: Any) -> None:
+    with pytest.raises(TypeError, match="limit"):
+        Semaphore(NOBODY, "orders", limit)
+
+
+@pytest.mark.parametrize("limit", [0, -1, 10**9 + 1])
+def test_a_limit_out_of_range_is_an_error(limit: int) -> None:
+    with pytest.raises(ValueError, match="limit"):
+        Semaphore(NOBODY, "orders", limit)
+
+
+@pytest.mark.parametrize(
+    ("permits", "error"),
+    [("1", TypeError), (True, TypeError), (1.0, TypeError), (0, ValueError), (-1, ValueError), (10**9 + 1, ValueError)],
+)
+def test_a_bad_number_of_permits_is_an_error_before_the_block_is_entered(permits: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="permits"):
+        Semaphore(NOBODY, "orders", 3).hold(permits=permits)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+@pytest.mark.parametrize("verb", ["__aenter__", "acquire", "try_acquire", "release", "locked", "statistics"])
+def test_without_an_asyncio_loop_every_verb_is_an_error_that_names_asyncio(row: Row, verb: str) -> None:
+    """Under trio there is none either."""
+    coroutine = getattr(row.make(NOBODY, "orders"), verb)()
+    with pytest.raises(RuntimeError, match="asyncio"):
+        coroutine.send(None)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_one_object_serves_one_event_loop_after_another(row: Row, redis_url: str) -> None:
+    lock = row.make(Redis.from_url(redis_url), "orders")
+
+    async def use() -> int:
+        async with lock as lease:
+            return lease.fencing_token
+
+    assert asyncio.run(use()) < asyncio.run(use())
+
+
+@pytest.mark.asyncio
+async def test_bad_arguments_of_calls_are_errors_before_any_request() -> None:
+    semaphore = Semaphore(NOBODY, "orders", 3)
+    for call in (
+        semaphore.acquire(timeout=-1),
+        semaphore.acquire(permits=0),
+        semaphore.try_acquire(permits=0),
+        semaphore.resize(0),
+    ):
+        with pytest.raises(ValueError):
+            await call
+
+
+@pytest.mark.asyncio
+async def test_a_bad_ttl_of_a_renewal_is_an_error_and_changes_nothing(make: Make) -> None:
+    async with make(ttl=5) as lease:
+        for bad in (0, 0.099, -1, math.nan, math.inf):
+            with pytest.raises(ValueError, match="ttl"):
+                await lease.renew(bad)
+        assert 4 < lease.remaining() < 5
+
+
+@pytest.mark.asyncio
+async def test_names_of_every_shape_are_kept_apart(make: Make) -> None:
+    assert len(set(NAMES)) == len(NAMES)
+    leases = [await make(name).try_acquire() for name in NAMES]
+    for name, lease in zip(NAMES, leases, strict=True):
+        assert lease is not None, name
+        assert lease.name == name
+        assert await lease.release()
+
+
+@pytest.mark.asyncio
+async def test_waiters_of_another_process_get_their_turn_whatever_the_name_is(make: Make, stranger: Redis) -> None:
+    holders = [await make(name).acquire() for name in NAMES]
+    locks: list[Acquirable] = [make(name, client=stranger) for name in NAMES]
+    waiters = [asyncio.create_task(lock.acquire(timeout=10)) for lock in locks]
+    for lock in locks:
+        await queued(lock, 1)
+    for holder in holders:
+        await holder.release()
+    for waiter in waiters:
+        await (await waiter).release()
+
+
+@pytest.mark.asyncio
+async def test_two_kinds_of_primitive_with_one_name_do_not_share_it(client: Redis, quick_sessions: None) -> None:
+    async with Lock(client, "orders"), Semaphore(client, "orders", 1):
+        assert await Lock(client, "orders").locked()
+
+
+@pytest.mark.asyncio
+async def test_two_prefixes_with_one_name_do_not_share_it(make: Make) -> None:
+    async with make(prefix="one:"), make(prefix="two:"):
+        assert await make().locked() is False

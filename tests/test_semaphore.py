@@ -1,0 +1,140 @@
+"""What a semaphore promises beyond the conformance table: weighted permits that come and go together."""
+
+import asyncio
+import time
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolocks import Semaphore
+from tests.support.primitives import free, queued
+from tests.support.workers import spawn
+
+pytest_plugins = ["tests.support.table"]
+pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quick_sessions")]
+
+WORKER = """
+import asyncio, sys
+from redis.asyncio import Redis
+from aiolocks import Semaphore
+
+async def main(url):
+    redis = Redis.from_url(url)
+    semaphore = Semaphore(redis, "scraper", 2, ttl=0.4)
+    async with semaphore.hold(permits=2):
+        print("holds", flush=True)
+        await asyncio.sleep(60)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+"""Another process: holds two permits until it is killed."""
+
+
+async def test_a_lease_takes_as_many_permits_as_were_asked_for(client: Redis) -> None:
+    semaphore = Semaphore(client, "scraper", 3)
+    async with semaphore.hold(permits=2):
+        now = await semaphore.statistics()
+        assert (now.holders, now.permits, now.limit) == (1, 2, 3)
+
+
+async def test_permits_come_back_together(client: Redis) -> None:
+    semaphore = Semaphore(client, "scraper", 3)
+    lease = await semaphore.acquire(permits=3)
+    await lease.release()
+    assert (await semaphore.statistics()).permits == 0
+
+
+async def test_a_request_is_granted_only_when_all_its_permits_are_free(client: Redis) -> None:
+    semaphore = Semaphore(client, "scraper", 3)
+    lease = await semaphore.acquire(permits=2)
+    assert await semaphore.try_acquire(permits=2) is None
+    fits = await semaphore.try_acquire(permits=1)
+    assert fits is not None
+    await fits.release()
+    await lease.release()
+
+
+async def test_a_block_within_a_block_may_use_the_permits_that_are_left(client: Redis) -> None:
+    semaphore = Semaphore(client, "scraper", 3)
+    async with semaphore.hold(permits=2), semaphore.hold(permits=1):
+        assert (await semaphore.statistics()).permits == 3
+
+
+async def test_a_block_within_a_block_that_needs_more_than_is_left_would_wait_for_itself(client: Redis) -> None:
+    semaphore = Semaphore(client, "scraper", 3)
+    async with semaphore.hold(permits=2):
+        with pytest.raises(RuntimeError):
+            await semaphore.acquire(permits=2, timeout=5)
+
+
+async def test_more_permits_than_are_free_are_never_in_use(client: Redis) -> None:
+    semaphore = Semaphore(client, "scraper", 5)
+    inside = most = 0
+
+    async def work(permits: int) -> None:
+        nonlocal inside, most
+        for _ in range(3):
+            async with semaphore.hold(permits=permits):
+                inside += permits
+                most = max(most, inside)
+                await asyncio.sleep(0.001)
+                inside -= permits
+
+    await asyncio.gather(*(work(1 + number % 5) for number in range(12)))
+    assert most <= 5
+
+
+async def test_a_big_request_is_not_starved_by_small_ones_behind_it(client: Redis) -> None:
+    semaphore = Semaphore(client, "scraper", 3)
+    granted: list[tuple[int, int]] = []
+
+    async def work(permits: int) -> None:
+        async with semaphore.hold(permits=permits) as lease:
+            granted.append((lease.fencing_token, permits))
+
+    holder = await semaphore.acquire()
+    tasks = [asyncio.create_task(work(3))]
+    await queued(semaphore, 1)
+    for small in range(3):
+        tasks.append(asyncio.create_task(work(1)))
+        await queued(semaphore, 2 + small)
+    assert (await semaphore.statistics()).permits == 1
+    await holder.release()
+    await asyncio.gather(*tasks)
+    assert [permits for _, permits in sorted(granted)] == [3, 1, 1, 1]
+
+
+async def test_small_requests_that_fit_together_are_granted_together(client: Redis) -> None:
+    semaphore = Semaphore(client, "scraper", 3)
+    holder = await semaphore.acquire(permits=3)
+    waiters = [asyncio.create_task(semaphore.acquire()) for _ in range(3)]
+    await queued(semaphore, 3)
+    await holder.release()
+    leases = await asyncio.gather(*waiters)
+    assert (await semaphore.statistics()).holders == 3
+    for lease in leases:
+        await lease.release()
+
+
+async def test_expired_holders_are_removed(client: Redis) -> None:
+    semaphore = Semaphore(client, "scraper", 3, ttl=0.2, renew=False)
+    lapsed = [await semaphore.acquire() for _ in range(3)]
+    await free(semaphore)
+    taken = await semaphore.try_acquire(permits=3)
+    assert taken is not None
+    assert [await lease.release() for lease in lapsed] == [False, False, False]
+    await taken.release()
+
+
+async def test_a_killed_holders_permits_come_back_within_its_ttl(redis: Redis, redis_url: str) -> None:
+    semaphore = Semaphore(redis, "scraper", 2)
+    with spawn("-c", WORKER, redis_url) as worker:
+        assert worker.stdout is not None
+        assert await asyncio.to_thread(worker.stdout.readline) == "holds\n"
+        waiter = asyncio.create_task(semaphore.acquire(permits=2))
+        await queued(semaphore, 1)
+        worker.kill()
+        killed = time.monotonic()
+        lease = await waiter
+    assert time.monotonic() - killed < 0.4 + 0.2
+    await lease.release()

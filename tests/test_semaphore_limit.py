@@ -1,0 +1,203 @@
+"""A semaphore's limit: each process declares it at first use, it may change at any time, and no wait is in vain."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolocks import Lease, LimitMismatchError, Semaphore
+from tests.support.primitives import SHORT, free, queued, until
+from tests.support.workers import spawn
+
+pytest_plugins = ["tests.support.table"]
+pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quick_sessions")]
+
+WORKER = """
+import asyncio, sys
+from redis.asyncio import Redis
+from aiolocks import Semaphore
+
+async def main(url, limit):
+    redis = Redis.from_url(url)
+    semaphore = Semaphore(redis, "scraper", int(limit), ttl=0.4)
+    async with semaphore:
+        print("holds", flush=True)
+        await asyncio.sleep(60)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+"""Another process: declares a limit, and holds a permit until it is killed."""
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+async def test_the_limit_of_a_new_semaphore_is_the_one_declared_at_first_use(client: Redis) -> None:
+    assert (await Semaphore(client, "scraper", 3).statistics()).limit == 0
+    async with Semaphore(client, "scraper", 3):
+        assert (await Semaphore(client, "scraper", 3).statistics()).limit == 3
+
+
+async def test_the_latest_declaration_is_in_force_for_everyone(client: Redis, stranger: Redis) -> None:
+    async with Semaphore(client, "scraper", 1), Semaphore(stranger, "scraper", 2):
+        assert (await Semaphore(client, "scraper", 1).statistics()).limit == 2
+
+
+async def test_the_same_declaration_of_another_process_warns_of_nothing(
+    client: Redis, stranger: Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Semaphore(client, "scraper", 2), Semaphore(stranger, "scraper", 2):
+        assert warnings_of(caplog) == []
+
+
+async def test_a_different_declaration_logs_one_warning_with_both_limits(
+    client: Redis, stranger: Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Semaphore(client, "scraper", 11):
+        for _ in range(3):
+            async with Semaphore(stranger, "scraper", 22):
+                pass
+    (warning,) = warnings_of(caplog)
+    assert all(text in warning for text in ("scraper", "11", "22"))
+
+
+async def test_a_process_declares_its_limit_once(client: Redis, stranger: Redis) -> None:
+    """Or each of its requests would take back what a newer deployment or `resize` has put in force."""
+    async with Semaphore(client, "scraper", 1):
+        pass
+    async with Semaphore(stranger, "scraper", 2):
+        pass
+    async with Semaphore(client, "scraper", 1):
+        assert (await Semaphore(client, "scraper", 1).statistics()).limit == 2
+
+
+async def test_a_process_does_not_take_back_its_own_resize(client: Redis) -> None:
+    await Semaphore(client, "scraper", 1).resize(2)
+    async with Semaphore(client, "scraper", 1):
+        assert (await Semaphore(client, "scraper", 1).statistics()).limit == 2
+
+
+async def test_a_higher_declaration_lets_waiters_in(client: Redis, stranger: Redis) -> None:
+    holder = await Semaphore(client, "scraper", 1).acquire()
+    waiter = asyncio.create_task(Semaphore(client, "scraper", 1).acquire())
+    await queued(Semaphore(client, "scraper", 1), 1)
+    newcomer = await Semaphore(stranger, "scraper", 3).acquire(timeout=5)
+    for lease in (holder, await waiter, newcomer):
+        await lease.release()
+
+
+@pytest.mark.parametrize("who", ["this process", "another"])
+async def test_a_higher_limit_is_handed_to_waiters_at_once(client: Redis, stranger: Redis, who: str) -> None:
+    semaphore = Semaphore(client, "scraper", 1)
+    holder = await semaphore.acquire()
+    waiters = [asyncio.create_task(semaphore.acquire()) for _ in range(2)]
+    await queued(semaphore, 2)
+    begun = time.monotonic()
+    await Semaphore(client if who == "this process" else stranger, "scraper", 1).resize(3)
+    leases = await asyncio.gather(*waiters)
+    assert time.monotonic() - begun < 0.5, "found by a re-check, not handed over"
+    for lease in (holder, *leases):
+        await lease.release()
+
+
+async def test_a_lower_limit_revokes_nothing(client: Redis) -> None:
+    semaphore = Semaphore(client, "scraper", 3, ttl=SHORT)
+    leases = [await semaphore.acquire() for _ in range(3)]
+    await semaphore.resize(1)
+    await asyncio.sleep(1.5 * SHORT)
+    now = await semaphore.statistics()
+    assert (now.permits, now.limit) == (3, 1)
+    assert [await lease.release() for lease in leases] == [True, True, True]
+
+
+async def test_a_lower_limit_grants_nothing_until_below_it(client: Redis) -> None:
+    semaphore = Semaphore(client, "scraper", 3)
+    leases = [await semaphore.acquire() for _ in range(3)]
+    await semaphore.resize(1)
+    tried: list[Lease | None] = [await semaphore.try_acquire()]
+    for lease in leases:
+        await lease.release()
+        tried.append(await semaphore.try_acquire())
+    assert [lease is not None for lease in tried] == [False, False, False, True]
+    await semaphore.release()
+
+
+async def test_a_semaphore_is_locked_by_the_limit_in_force(client: Redis) -> None:
+    semaphore = Semaphore(client, "scraper", 3)
+    async with semaphore:
+        await semaphore.resize(1)
+        assert await semaphore.locked()
+        await semaphore.resize(2)
+        assert not await semaphore.locked()
+
+
+@pytest.mark.parametrize("verb", ["acquire", "try_acquire"])
+async def test_more_permits_than_the_limit_are_refused(client: Redis, verb: str) -> None:
+    semaphore = Semaphore(client, "scraper", 3)
+    ask: Callable[..., asyncio.Future[Lease]] = getattr(semaphore, verb)
+    with pytest.raises(LimitMismatchError, match="scraper") as caught:
+        await ask(permits=4)
+    assert (caught.value.name, caught.value.permits, caught.value.limit) == ("scraper", 4, 3)
+
+
+async def test_the_limit_in_force_refuses_and_not_the_one_of_the_object(client: Redis, stranger: Redis) -> None:
+    semaphore = Semaphore(client, "scraper", 3)
+    async with semaphore:
+        await Semaphore(stranger, "scraper", 3).resize(2)
+        with pytest.raises(LimitMismatchError) as caught:
+            await asyncio.create_task(semaphore.acquire(permits=3))
+    assert (caught.value.permits, caught.value.limit) == (3, 2)
+
+
+async def test_a_refused_request_leaves_nothing_behind(client: Redis) -> None:
+    semaphore = Semaphore(client, "scraper", 3)
+    with pytest.raises(LimitMismatchError):
+        await semaphore.acquire(permits=4)
+    now = await semaphore.statistics()
+    assert (now.holders, now.waiting) == (0, 0)
+
+
+@pytest.mark.parametrize("who", ["this process", "another"])
+async def test_a_queued_request_is_refused_when_the_limit_shrinks_below_it(
+    client: Redis, stranger: Redis, who: str
+) -> None:
+    semaphore = Semaphore(client, "scraper", 3)
+    holder = await semaphore.acquire()
+    waiter = asyncio.create_task(semaphore.acquire(permits=3))
+    await queued(semaphore, 1)
+    await Semaphore(client if who == "this process" else stranger, "scraper", 3).resize(2)
+    with pytest.raises(LimitMismatchError) as caught:
+        await asyncio.wait_for(waiter, 5)
+    assert (caught.value.permits, caught.value.limit) == (3, 2)
+    assert (await semaphore.statistics()).waiting == 0
+    await holder.release()
+
+
+async def test_a_refused_head_lets_those_behind_it_in(client: Redis) -> None:
+    semaphore = Semaphore(client, "scraper", 3)
+    holder = await semaphore.acquire()
+    big = asyncio.create_task(semaphore.acquire(permits=3))
+    await queued(semaphore, 1)
+    small = asyncio.create_task(semaphore.acquire())
+    await queued(semaphore, 2)
+    await semaphore.resize(2)
+    await (await asyncio.wait_for(small, 5)).release()
+    await asyncio.wait([big])
+    assert isinstance(big.exception(), LimitMismatchError)
+    await holder.release()
+
+
+async def test_a_process_declares_its_limit_at_first_use(redis: Redis, redis_url: str) -> None:
+    semaphore = Semaphore(redis, "scraper", 2)
+
+    async def in_force() -> bool:
+        return (await semaphore.statistics()).limit == 3
+
+    async with semaphore:
+        with spawn("-c", WORKER, redis_url, "3"):
+            await until(in_force)
+    await free(semaphore)

@@ -1,0 +1,562 @@
+"""aiolocks.fastapi and aiolocks.aiohttp on real servers: what a client is told when the lock is busy or lost."""
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Annotated, Any, Literal, Protocol
+
+import anyio.from_thread
+import httpx
+import pytest
+import pytest_asyncio
+import uvicorn
+from aiohttp import web
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request
+from fastapi.responses import StreamingResponse
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+import aiolocks.aiohttp
+import aiolocks.fastapi
+from aiolocks import Lease, LeaseLostError, Lock, LockManager, Semaphore
+from aiolocks.aiohttp import LOCKS
+from tests.support.leftovers import is_residue
+from tests.support.servers import RedisServer
+
+pytestmark = pytest.mark.redis
+
+Work = Callable[[Lease], Awaitable[object]]
+Status = Literal[423, 409, 503]
+
+WITHIN = 10
+"""Seconds after which a test that waits gives up."""
+
+FOR_EVER = 30.0
+"""Seconds that only a cancellation shortens."""
+
+
+class Serve(Protocol):
+    """Runs an application until the test ends, and returns a client of it."""
+
+    async def __call__(self, app: FastAPI | web.Application, **options: Any) -> httpx.AsyncClient: ...
+
+
+class Site(Protocol):
+    """Serves ``POST /orders/{order_id}``, which does *work* under a lock, on one of the two frameworks."""
+
+    async def __call__(self, redis: Redis, work: Work, **options: Any) -> httpx.AsyncClient: ...
+
+
+@pytest_asyncio.fixture
+async def serve() -> AsyncIterator[Serve]:
+    async with AsyncExitStack() as stack:
+
+        async def start(app: FastAPI | web.Application, **options: Any) -> httpx.AsyncClient:
+            run = in_uvicorn(app) if isinstance(app, FastAPI) else in_aiohttp(app, **options)
+            port = await stack.enter_async_context(run)
+            client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=WITHIN)
+            return await stack.enter_async_context(client)
+
+        yield start
+
+
+@asynccontextmanager
+async def in_uvicorn(app: FastAPI) -> AsyncIterator[int]:
+    server = uvicorn.Server(uvicorn.Config(app, port=0, ws="none", log_level="critical"))
+    serving = asyncio.create_task(server.serve())
+    async with asyncio.timeout(WITHIN):
+        while not server.started:
+            await asyncio.sleep(0.005)
+    try:
+        yield server.servers[0].sockets[0].getsockname()[1]
+    finally:
+        server.should_exit = True
+        await serving
+
+
+@asynccontextmanager
+async def in_aiohttp(app: web.Application, **options: Any) -> AsyncIterator[int]:
+    runner = web.AppRunner(app, **options)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+@pytest.fixture(params=["fastapi", "aiohttp"])
+def site(request: pytest.FixtureRequest, serve: Serve) -> Site:
+    async def on_fastapi(redis: Redis, work: Work, **options: Any) -> httpx.AsyncClient:
+        app = fastapi_app(redis)
+
+        @app.post("/orders/{order_id}")
+        async def endpoint(
+            order_id: int, lease: Annotated[Lease, aiolocks.fastapi.locked("orders:{order_id}", **options)]
+        ) -> str:
+            await work(lease)
+            return "done"
+
+        return await serve(app)
+
+    async def on_aiohttp(redis: Redis, work: Work, **options: Any) -> httpx.AsyncClient:
+        @aiolocks.aiohttp.locked("orders:{order_id}", **options)
+        async def handler(request: web.Request, lease: Lease) -> web.Response:
+            await work(lease)
+            return web.json_response("done")
+
+        return await serve(aiohttp_app(redis, web.post("/orders/{order_id}", handler)))
+
+    return on_fastapi if request.param == "fastapi" else on_aiohttp
+
+
+def fastapi_app(redis: Redis) -> FastAPI:
+    app = FastAPI()
+    app.state.locks = LockManager(redis, ttl=1)
+    return app
+
+
+def aiohttp_app(redis: Redis, *routes: web.AbstractRouteDef) -> web.Application:
+    app = web.Application()
+    app[LOCKS] = LockManager(redis, ttl=1)
+    app.add_routes(routes)
+    return app
+
+
+async def nothing(lease: Lease) -> None:
+    assert lease.held
+
+
+async def take_away(redis: Redis) -> None:
+    """Delete every lease, as an administrator or an eviction would."""
+    async for key in redis.scan_iter():
+        if not is_residue(key):
+            await redis.delete(key)
+
+
+async def until(claim: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(WITHIN):
+        while not await claim():
+            await asyncio.sleep(0.01)
+
+
+async def waits(lock: Lock) -> bool:
+    return (await lock.statistics()).waiting > 0
+
+
+# Both frameworks.
+
+
+@pytest.mark.parametrize("status", [423, 409, 503])
+@pytest.mark.asyncio
+async def test_busy_is_the_chosen_status_and_when_to_come_back(site: Site, redis: Redis, status: Status) -> None:
+    client = await site(redis, nothing, status=status)
+    async with Lock(redis, "orders:7", ttl=20):
+        busy = await client.post("/orders/7")
+        other = await client.post("/orders/8")
+    assert busy.status_code == status
+    assert 15 <= int(busy.headers["Retry-After"]) <= 20
+    assert other.status_code == 200
+    assert (await client.post("/orders/7")).status_code == 200
+
+
+@pytest.mark.asyncio
+async def test_busy_is_423_at_once_if_nothing_else_is_said_and_worth_a_retry_in_a_second_at_least(
+    site: Site, redis: Redis
+) -> None:
+    client = await site(redis, nothing)
+    async with Lock(redis, "orders:7", ttl=0.2):
+        busy = await client.post("/orders/7")
+    assert (busy.status_code, busy.headers["Retry-After"]) == (423, "1")
+
+
+@pytest.mark.asyncio
+async def test_a_request_waits_its_timeout_for_the_lock(site: Site, redis: Redis) -> None:
+    client = await site(redis, nothing, timeout=WITHIN)
+    lock = Lock(redis, "orders:7")
+    async with lock:
+        request = asyncio.create_task(client.post("/orders/7"))
+        await until(lambda: waits(lock))
+    assert (await request).status_code == 200
+
+
+@pytest.mark.asyncio
+async def test_requests_for_one_name_are_served_one_at_a_time(site: Site, redis: Redis) -> None:
+    inside = most = 0
+
+    async def work(lease: Lease) -> None:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        await asyncio.sleep(0.01)
+        inside -= 1
+
+    client = await site(redis, work, timeout=WITHIN)
+    answers = await asyncio.gather(*(client.post("/orders/7") for _ in range(10)))
+    assert [answer.status_code for answer in answers] == [200] * 10
+    assert most == 1
+
+
+@pytest.mark.asyncio
+async def test_a_limit_lets_so_many_requests_in(site: Site, redis: Redis) -> None:
+    client = await site(redis, nothing, limit=2)
+    semaphore = Semaphore(redis, "orders:7", 2)
+    async with semaphore:
+        assert (await client.post("/orders/7")).status_code == 200
+        async with semaphore:
+            assert (await client.post("/orders/7")).status_code == 423
+
+
+@pytest.mark.asyncio
+async def test_a_handler_whose_lease_is_lost_is_cancelled_and_the_answer_is_503(site: Site, redis: Redis) -> None:
+    cancelled = False
+
+    async def work(lease: Lease) -> None:
+        nonlocal cancelled
+        await take_away(redis)
+        try:
+            await asyncio.sleep(FOR_EVER)
+        except asyncio.CancelledError:
+            cancelled = lease.lost
+            raise
+
+    answer = await (await site(redis, work)).post("/orders/7")
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+    assert cancelled
+
+
+@pytest.mark.asyncio
+async def test_a_handler_that_ended_before_the_loss_was_known_is_not_answered_with_success(
+    site: Site, redis: Redis
+) -> None:
+    async def work(lease: Lease) -> None:
+        await take_away(redis)
+        assert lease.held
+
+    assert (await (await site(redis, work)).post("/orders/7")).status_code == 503
+
+
+@pytest.mark.asyncio
+async def test_a_handler_that_swallows_its_cancellation_is_not_answered_with_success(site: Site, redis: Redis) -> None:
+    async def work(lease: Lease) -> None:
+        await take_away(redis)
+        try:
+            await asyncio.sleep(FOR_EVER)
+        except asyncio.CancelledError:
+            pass
+
+    assert (await (await site(redis, work)).post("/orders/7")).status_code == 503
+
+
+@pytest.mark.asyncio
+async def test_without_redis_the_answer_is_503(
+    site: Site, own_server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Redis.from_url(own_server.url, retry=Retry(NoBackoff(), 0)) as redis:
+        client = await site(redis, nothing, status=423)
+        own_server.kill()
+        answer = await client.post("/orders/7")
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+    assert "Redis could not be asked for <Lock 'orders:7'>: ConnectionError" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("no"), RedisConnectionError("no"), aiolocks.LockError("no", name="other")]
+)
+@pytest.mark.asyncio
+async def test_an_error_of_the_handler_is_its_own(site: Site, redis: Redis, error: Exception) -> None:
+    async def work(lease: Lease) -> None:
+        raise error
+
+    client = await site(redis, work)
+    # A fault in the program is not "try again".
+    assert (await client.post("/orders/7")).status_code == 500
+    assert not await Lock(redis, "orders:7").locked()
+
+
+@pytest.mark.asyncio
+async def test_a_lock_is_held_until_the_handler_ends_though_the_client_has_gone(site: Site, redis: Redis) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def work(lease: Lease) -> None:
+        begun.set()
+        await go_on.wait()
+
+    client = await site(redis, work)
+    lock = Lock(redis, "orders:7")
+    request = asyncio.create_task(client.post("/orders/7"))
+    await begun.wait()
+    request.cancel()
+    await asyncio.wait([request])
+    assert await lock.locked()
+    go_on.set()
+    async with lock.hold(timeout=WITHIN):
+        pass
+
+
+@pytest.mark.parametrize("locked", [aiolocks.fastapi.locked, aiolocks.aiohttp.locked])
+@pytest.mark.parametrize("status", [200, 404, "423", None])
+def test_another_status_is_refused_at_once(locked: Callable[..., object], status: object) -> None:
+    with pytest.raises(ValueError, match="423, 409 or 503"):
+        locked("orders", status=status)
+
+
+# FastAPI.
+
+
+@pytest.mark.asyncio
+async def test_fastapi_a_sync_endpoint_is_not_stopped_but_sees_the_loss_and_is_answered_with_503(
+    serve: Serve, redis: Redis
+) -> None:
+    app = fastapi_app(redis)
+    seen: list[object] = []
+
+    @app.post("/orders/{order_id}")
+    def endpoint(order_id: int, lease: Annotated[Lease, aiolocks.fastapi.locked("orders:{order_id}")]) -> str:
+        anyio.from_thread.run(take_away, redis)
+        give_up_at = time.monotonic() + WITHIN
+        while lease.held and time.monotonic() < give_up_at:
+            time.sleep(0.01)
+        try:
+            lease.check()
+        except LeaseLostError as lost:
+            seen.append(lost.reason)
+        time.sleep(0.1)
+        seen.append("went on")
+        return "done"
+
+    answer = await (await serve(app)).post("/orders/7")
+    assert answer.status_code == 503
+    assert seen == ["the server has given it to somebody else or let it expire", "went on"]
+
+
+@pytest.mark.asyncio
+async def test_fastapi_locks_what_the_endpoint_gets_however_the_url_spells_it(serve: Serve, redis: Redis) -> None:
+    name = aiolocks.fastapi.locked("shops:{shop}:orders:{order_id}")
+    router = APIRouter(prefix="/shops/{shop}")
+
+    @router.post("/orders/{order_id}")
+    async def endpoint(shop: str, order_id: int, lease: Annotated[Lease, name]) -> str:
+        return lease.name
+
+    app = fastapi_app(redis)
+    app.include_router(router)
+    client = await serve(app)
+    for spelling in ("7", "007", "+7", "%207"):
+        assert (await client.post(f"/shops/north/orders/{spelling}")).json() == "shops:north:orders:7"
+    refused = await client.post("/shops/north/orders/seven")
+    assert (refused.status_code, refused.json()["detail"][0]["loc"]) == (422, ["path", "order_id"])
+    assert not [key async for key in redis.scan_iter("*seven*")]
+
+
+@pytest.mark.asyncio
+async def test_fastapi_the_name_may_come_from_a_dependency_and_the_manager_too(serve: Serve, redis: Redis) -> None:
+    async def manager(request: Request) -> LockManager:
+        return LockManager(redis, prefix="theirs:")
+
+    def name(tenant: int, user: Annotated[str, Depends(lambda: "ann")]) -> str:
+        return f"{tenant}/{user}"
+
+    app = FastAPI()
+
+    @app.post("/export")
+    async def endpoint(lease: Annotated[Lease, aiolocks.fastapi.locked(name, locks=manager)]) -> str:
+        keys = [key async for key in redis.scan_iter("theirs:*") if not is_residue(key)]
+        return f"{lease.name} {len(keys)}"
+
+    assert (await (await serve(app)).post("/export?tenant=5")).json() == "5/ann 1"
+
+
+@pytest.mark.asyncio
+async def test_fastapi_a_test_may_replace_the_manager_by_one_in_memory(serve: Serve) -> None:
+    app = FastAPI()
+
+    @app.post("/orders/{order_id}", dependencies=[aiolocks.fastapi.locked("orders:{order_id}")])
+    async def endpoint(order_id: int) -> str:
+        return "done"
+
+    async with LockManager.from_url("memory://") as memory:
+        app.dependency_overrides[aiolocks.fastapi.app_locks] = lambda: memory
+        client = await serve(app)
+        assert (await client.post("/orders/7")).status_code == 200
+        async with memory.lock("orders:7"):
+            assert (await client.post("/orders/7")).status_code == 423
+
+
+@pytest.mark.asyncio
+async def test_fastapi_a_middleware_around_does_not_keep_the_loss_from_the_endpoint(serve: Serve, redis: Redis) -> None:
+    app = fastapi_app(redis)
+
+    @app.middleware("http")
+    async def pass_on(request: Request, call_next: Callable[[Request], Awaitable[Any]]) -> Any:
+        return await call_next(request)
+
+    @app.post("/orders/{order_id}")
+    async def endpoint(order_id: int, lease: Annotated[Lease, aiolocks.fastapi.locked("orders:{order_id}")]) -> None:
+        await take_away(redis)
+        await asyncio.sleep(FOR_EVER)
+
+    assert (await (await serve(app)).post("/orders/7")).status_code == 503
+
+
+@pytest.mark.asyncio
+async def test_fastapi_an_exception_with_a_status_keeps_it(serve: Serve, redis: Redis) -> None:
+    app = fastapi_app(redis)
+
+    @app.post("/orders/{order_id}", dependencies=[aiolocks.fastapi.locked("orders:{order_id}")])
+    async def endpoint(order_id: int) -> None:
+        raise HTTPException(418)
+
+    assert (await (await serve(app)).post("/orders/7")).status_code == 418
+    assert not await Lock(redis, "orders:7").locked()
+
+
+@pytest.mark.parametrize(("scope", "held"), [("function", "False"), ("request", "True")])
+@pytest.mark.asyncio
+async def test_fastapi_a_stream_is_sent_under_the_lock_in_the_scope_of_the_request(
+    serve: Serve, redis: Redis, scope: Literal["function", "request"], held: str
+) -> None:
+    app = fastapi_app(redis)
+
+    @app.get("/export")
+    async def endpoint(lease: Annotated[Lease, aiolocks.fastapi.locked("export", scope=scope)]) -> StreamingResponse:
+        async def rows() -> AsyncIterator[str]:
+            yield str(lease.held)
+
+        return StreamingResponse(rows())
+
+    assert (await (await serve(app)).get("/export")).text == held
+
+
+@pytest.mark.asyncio
+async def test_fastapi_a_loss_cuts_a_stream_off(serve: Serve, redis: Redis) -> None:
+    app = fastapi_app(redis)
+
+    @app.get("/export")
+    async def endpoint(
+        lease: Annotated[Lease, aiolocks.fastapi.locked("export", scope="request")],
+    ) -> StreamingResponse:
+        async def rows() -> AsyncIterator[str]:
+            yield "first\n"
+            await take_away(redis)
+            await asyncio.sleep(FOR_EVER)
+
+        return StreamingResponse(rows())
+
+    client = await serve(app)
+    with pytest.raises(httpx.RemoteProtocolError):
+        await client.get("/export")
+
+
+@pytest.mark.asyncio
+async def test_fastapi_a_client_that_leaves_a_stream_frees_the_lock(serve: Serve, redis: Redis) -> None:
+    app = fastapi_app(redis)
+
+    @app.get("/export")
+    async def endpoint(
+        lease: Annotated[Lease, aiolocks.fastapi.locked("export", scope="request")],
+    ) -> StreamingResponse:
+        async def rows() -> AsyncIterator[str]:
+            yield "first\n"
+            await asyncio.sleep(FOR_EVER)
+
+        return StreamingResponse(rows())
+
+    lock = Lock(redis, "export")
+    async with (await serve(app)).stream("GET", "/export") as answer:
+        assert await anext(answer.aiter_text()) == "first\n"
+        assert await lock.locked()
+    async with lock.hold(timeout=WITHIN):
+        pass
+
+
+@pytest.mark.parametrize("template", ["orders:{}", "orders:{0}", "orders:{order.id}", "orders:{order[id]}", "{"])
+def test_fastapi_a_template_with_anything_but_names_is_refused_at_once(template: str) -> None:
+    with pytest.raises(ValueError):
+        aiolocks.fastapi.locked(template)
+
+
+# aiohttp.
+
+
+@pytest.mark.asyncio
+async def test_aiohttp_a_client_that_goes_frees_the_lock_where_handlers_are_cancelled(
+    serve: Serve, redis: Redis
+) -> None:
+    begun = asyncio.Event()
+
+    @aiolocks.aiohttp.locked("export")
+    async def handler(request: web.Request, lease: Lease) -> web.Response:
+        begun.set()
+        await asyncio.sleep(FOR_EVER)
+        return web.Response()
+
+    client = await serve(aiohttp_app(redis, web.get("/export", handler)), handler_cancellation=True)
+    request = asyncio.create_task(client.get("/export"))
+    await begun.wait()
+    request.cancel()
+    async with Lock(redis, "export").hold(timeout=WITHIN):
+        pass
+    await asyncio.wait([request])
+
+
+@pytest.mark.asyncio
+async def test_aiohttp_handlers_may_be_methods_and_views_and_belong_to_nested_applications(
+    serve: Serve, redis: Redis
+) -> None:
+    class Orders:
+        @aiolocks.aiohttp.locked("orders:{order_id}")
+        async def post(self, request: web.Request, lease: Lease) -> web.Response:
+            return web.Response(text=lease.name)
+
+    class Carts(web.View):
+        @aiolocks.aiohttp.locked(lambda request: f"carts:{request.query['cart_id']}")
+        async def post(self, lease: Lease) -> web.Response:
+            return web.Response(text=lease.name)
+
+    app = aiohttp_app(redis, web.post("/orders/{order_id}", Orders().post))
+    nested = web.Application()
+    nested.add_routes([web.view("/carts", Carts)])
+    app.add_subapp("/shop", nested)
+    client = await serve(app)
+    assert (await client.post("/orders/7")).text == "orders:7"
+    assert (await client.post("/shop/carts?cart_id=7")).text == "carts:7"
+
+
+@pytest.mark.asyncio
+async def test_aiohttp_a_loss_cuts_a_stream_off(serve: Serve, redis: Redis) -> None:
+    @aiolocks.aiohttp.locked("export")
+    async def handler(request: web.Request, lease: Lease) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"first\n")
+        await take_away(redis)
+        await asyncio.sleep(FOR_EVER)
+        return response
+
+    client = await serve(aiohttp_app(redis, web.get("/export", handler)))
+    with pytest.raises(httpx.RemoteProtocolError):
+        await client.get("/export")
+
+
+# Optional.
+
+
+@pytest.mark.parametrize("framework", ["fastapi", "aiohttp"])
+def test_the_library_does_not_import_a_framework_and_says_what_is_missing(framework: str) -> None:
+    program = f"""
+import sys, aiolocks
+assert not {{"fastapi", "aiohttp", "starlette"}} & sys.modules.keys()
+sys.modules[{framework!r}] = None
+try:
+    import aiolocks.{framework}
+except ImportError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=WITHIN, check=True)
+    assert f"pip install '{framework}>=" in done.stdout

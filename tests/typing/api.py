@@ -1,0 +1,144 @@
+"""What type checkers must make of the public API. Checked by mypy and pyright, never run."""
+
+from contextlib import AsyncExitStack
+from typing import assert_type
+
+from redis import exceptions as redis_exceptions
+from redis.asyncio import Redis
+
+import aiolocks
+from aiolocks import (
+    AcquireTimeoutError,
+    Lease,
+    LeaseLostError,
+    LimitMismatchError,
+    Lock,
+    LockError,
+    LockManager,
+    Semaphore,
+    Statistics,
+)
+
+
+async def lock(redis: Redis) -> None:
+    lock = Lock(
+        redis,
+        "orders:42",
+        ttl=10,
+        acquire_timeout=5.0,
+        on_lost="flag",
+        renew=False,
+        max_hold=60,
+        watchdog="task",
+        prefix="app:",
+    )
+    assert_type(lock, Lock)
+    assert_type(lock.name, str)
+    async with lock as lease:
+        assert_type(lease, Lease)
+    async with lock.hold(timeout=5) as lease:
+        assert_type(lease, Lease)
+    async with lock.hold(timeout=None), lock.hold():
+        pass
+    assert_type(await lock.acquire(), Lease)
+    assert_type(await lock.acquire(timeout=5), Lease)
+    assert_type(await lock.acquire(timeout=None), Lease)
+    assert_type(await lock.try_acquire(), Lease | None)
+    assert_type(await lock.locked(), bool)
+    assert_type(await lock.statistics(), Statistics)
+    await lock.release()
+
+
+async def semaphore(redis: Redis) -> None:
+    semaphore = Semaphore(redis, "scraper", 10, ttl=10, acquire_timeout=None, on_lost="cancel", max_hold=None)
+    assert_type(semaphore, Semaphore)
+    assert_type(semaphore.name, str)
+    async with semaphore as lease:
+        assert_type(lease, Lease)
+    async with semaphore.hold(permits=3, timeout=5) as lease:
+        assert_type(lease, Lease)
+    assert_type(await semaphore.acquire(permits=2, timeout=None), Lease)
+    assert_type(await semaphore.try_acquire(permits=2), Lease | None)
+    assert_type(await semaphore.locked(), bool)
+    assert_type(await semaphore.statistics(), Statistics)
+    await semaphore.resize(20)
+    await semaphore.release()
+
+
+async def lease(lease: Lease) -> None:
+    assert_type(lease.name, str)
+    assert_type(lease.token, str)
+    assert_type(lease.fencing_token, int)
+    assert_type(lease.remaining(), float)
+    assert_type(lease.held, bool)
+    assert_type(lease.lost, bool)
+    lease.check()
+    assert_type(await lease.wait_lost(), bool)
+    assert_type(await lease.renew(), bool)
+    assert_type(await lease.renew(60), bool)
+    assert_type(await lease.release(), bool)
+    async with lease as same:
+        assert_type(same, Lease)
+
+
+async def only_if_nobody_else_does(redis: Redis) -> None:
+    if lease := await Lock(redis, "report").try_acquire():
+        async with lease:
+            assert_type(lease, Lease)
+
+
+async def manager(redis: Redis) -> None:
+    locks = LockManager(redis, prefix="myapp:", ttl=10)
+    assert_type(locks, LockManager)
+    client = locks.client
+    assert_type(client, Redis)  # type: ignore[unused-awaitable]  # a client can be awaited, but need not be
+    assert_type(locks.lock("orders:42", ttl=5), Lock)
+    assert_type(locks.semaphore("scraper", 10, acquire_timeout=None), Semaphore)
+    assert_type(LockManager.from_url("memory://", on_lost="flag"), LockManager)
+    async with LockManager.from_url("redis://localhost") as locks:
+        assert_type(locks, LockManager)
+    await locks.aclose()
+
+
+def statistics(now: Statistics) -> None:
+    assert_type(now.name, str)
+    assert_type(now.permits, int)
+    assert_type(now.holders, int)
+    assert_type(now.waiting, int)
+    assert_type(now.fencing_token, int)
+    assert_type(now.limit, int)
+
+
+def errors(busy: AcquireTimeoutError, lost: LeaseLostError, refused: LimitMismatchError) -> None:
+    assert_type(busy.name, str)
+    assert_type(busy.timeout, float)
+    assert_type(busy.retry_after, float)
+    assert_type(lost.name, str)
+    assert_type(lost.fencing_token, int)
+    assert_type(lost.reason, str)
+    assert_type(refused.name, str)
+    assert_type(refused.permits, int)
+    assert_type(refused.limit, int)
+    caught(busy, lost, refused, refused, refused)
+
+
+def caught(
+    timeout: TimeoutError,
+    not_owned: redis_exceptions.LockNotOwnedError,
+    ours: LockError,
+    of_redis_py: redis_exceptions.LockError,
+    value: ValueError,
+) -> None:
+    """What the errors are besides."""
+
+
+async def stack(lock: Lock, semaphore: Semaphore, lease: Lease) -> None:
+    async with AsyncExitStack() as stack:
+        assert_type(await stack.enter_async_context(lock), Lease)
+        assert_type(await stack.enter_async_context(semaphore), Lease)
+        assert_type(await stack.enter_async_context(lock.hold(timeout=5)), Lease)
+        assert_type(await stack.enter_async_context(semaphore.hold(permits=2)), Lease)
+        assert_type(await stack.enter_async_context(lease), Lease)
+
+
+assert_type(aiolocks.__version__, str)

@@ -1,0 +1,832 @@
+"""One acquisition from request to release, in virtual time: an hour costs a millisecond, and nothing is approximate."""
+
+import asyncio
+import functools
+import itertools
+import logging
+import math
+import types
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from typing import Any, ParamSpec, cast
+
+import anyio
+import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from aiolocks import AcquireTimeoutError, Lease, LeaseLostError
+from aiolocks._deadlines import deadline
+from aiolocks._hold import obtain
+from aiolocks._session import Session
+from aiolocks.testing import After, JumpingLoop, ScriptedGrantor
+
+P = ParamSpec("P")
+
+NEVER = After(math.inf, True)
+
+
+def clock() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def jumping(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Run *test* on a loop whose clock jumps, and is every session's; nothing may be left or go unnoticed."""
+
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        troubles: list[dict[str, Any]] = []
+
+        async def main() -> None:
+            asyncio.get_running_loop().set_exception_handler(lambda _, context: troubles.append(context))
+            await test(*args, **kwargs)
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+
+        with pytest.MonkeyPatch.context() as patch, asyncio.Runner(loop_factory=JumpingLoop) as runner:
+            patch.setattr(Session, "clock", staticmethod(clock))
+            runner.run(main())
+        assert not troubles
+
+    return run
+
+
+def later(seconds: float, callback: Callable[..., object], *args: Any) -> None:
+    asyncio.get_running_loop().call_later(seconds, callback, *args)
+
+
+def undrawn(grantor: ScriptedGrantor) -> set[bytes]:
+    """Return the tokens that may hold or wait on the server, since nothing has undone them."""
+    return set(grantor.tokens("grant")) - set(grantor.tokens("withdraw"))
+
+
+def assert_nothing_left(grantor: ScriptedGrantor) -> None:
+    assert not undrawn(grantor)
+    assert not grantor.session.tokens
+    assert not grantor.session.withdrawing
+    assert not grantor.session.ledger.blocks_open()
+
+
+# The deadline.
+
+
+@jumping
+async def test_holder_stops_when_validity_ends_though_redis_is_unreachable() -> None:
+    grantor = ScriptedGrantor(renewals=[ConnectionError()])
+    with pytest.raises(LeaseLostError):
+        async with grantor.hold(ttl=30):
+            await anyio.sleep_forever()
+    assert clock() == deadline(sent_at=0, ttl=30)
+
+
+@jumping
+async def test_holder_stops_when_validity_ends_though_renewals_are_never_answered() -> None:
+    grantor = ScriptedGrantor(renewals=[NEVER])
+    with pytest.raises(LeaseLostError):
+        async with grantor.hold(ttl=30):
+            await anyio.sleep_forever()
+    assert clock() == deadline(sent_at=0, ttl=30)
+
+
+@jumping
+async def test_validity_counts_from_the_request_and_not_from_the_reply() -> None:
+    grantor = ScriptedGrantor(grants=[After(10, 7)])
+    with pytest.raises(LeaseLostError):
+        async with grantor.hold(ttl=30, renew=False) as lease:
+            assert clock() == 10
+            assert lease.remaining() == deadline(sent_at=0, ttl=30) - 10
+            await anyio.sleep_forever()
+    assert clock() == deadline(sent_at=0, ttl=30)
+
+
+@jumping
+async def test_a_turn_counts_from_the_newest_request_answered_queued() -> None:
+    grantor = ScriptedGrantor(grants=["queued"])
+    later(18, lambda: grantor.requests[-1].queued(1, 17, 0))  # a re-check that left at 17
+    later(20, grantor.hand_over, 7)
+    async with grantor.hold(ttl=30) as lease:
+        assert clock() == 20
+        assert lease.remaining() == pytest.approx(deadline(sent_at=17, ttl=30) - 20)
+    assert len(grantor.times("grant")) == 1
+
+
+@jumping
+async def test_a_turn_that_overtakes_the_reply_counts_from_the_first_request() -> None:
+    await asyncio.sleep(1)
+    grantor = ScriptedGrantor(grants=[After(2, "queued")])
+    later(1, grantor.hand_over, 7)
+    async with grantor.hold(ttl=30) as lease:
+        assert lease.fencing_token == 7
+        assert lease.remaining() == pytest.approx(deadline(sent_at=1, ttl=30) - clock())
+
+
+@jumping
+async def test_time_zero_is_a_time_like_any_other() -> None:
+    """The first request may leave at 0.0 of the clock, in simulations for one."""
+    grantor = ScriptedGrantor(grants=["queued"])
+    later(1, grantor.hand_over, 7)
+    async with grantor.hold(ttl=30) as lease:
+        assert lease.remaining() == pytest.approx(deadline(sent_at=0, ttl=30) - 1)
+
+
+# A grant that is old when it is heard of.
+
+
+@jumping
+async def test_a_turn_older_than_half_its_ttl_is_confirmed_once_before_the_body_starts() -> None:
+    await asyncio.sleep(1)
+    grantor = ScriptedGrantor(grants=["queued", 7])
+    later(20, grantor.hand_over, 7)
+    async with grantor.hold(ttl=30) as lease:
+        assert grantor.times("grant") == [1, 21]
+        assert len(set(grantor.tokens("grant"))) == 1
+        assert lease.remaining() == pytest.approx(deadline(sent_at=21, ttl=30) - 21)
+
+
+@jumping
+async def test_a_younger_turn_is_not_confirmed() -> None:
+    await asyncio.sleep(1)
+    grantor = ScriptedGrantor(grants=["queued", 7])
+    later(13, grantor.hand_over, 7)
+    async with grantor.hold(ttl=30):
+        assert grantor.times("grant") == [1]
+
+
+@jumping
+async def test_an_immediate_grant_whose_reply_took_over_half_the_ttl_is_confirmed_too() -> None:
+    grantor = ScriptedGrantor(grants=[After(20, 7), 7])
+    async with grantor.hold(ttl=30) as lease:
+        assert grantor.times("grant") == [0, 20]
+        assert lease.remaining() == pytest.approx(deadline(sent_at=20, ttl=30) - 20)
+
+
+@jumping
+async def test_what_is_left_counts_when_the_confirmation_fails() -> None:
+    grantor = ScriptedGrantor(grants=[After(20, 7), RedisConnectionError()])
+    async with grantor.hold(ttl=30) as lease:
+        assert lease.remaining() == deadline(sent_at=0, ttl=30) - 20
+
+
+@jumping
+async def test_a_confirmation_answered_queued_waits_for_the_next_turn() -> None:
+    """The lease lapsed meanwhile, so this token stands in line again."""
+    await asyncio.sleep(1)
+    grantor = ScriptedGrantor(grants=["queued"])
+    later(20, grantor.hand_over, 7)
+    later(25, grantor.hand_over, 8)
+    async with grantor.hold(ttl=30) as lease:
+        assert clock() == 26
+        assert lease.fencing_token == 8
+        assert lease.remaining() == pytest.approx(deadline(sent_at=21, ttl=30) - 26)
+
+
+@jumping
+async def test_a_confirmation_answered_busy_means_not_acquired() -> None:
+    """Who asked once, and heard of the grant when it had lapsed, must not wait for a turn that nobody owes it."""
+    grantor = ScriptedGrantor(grants=[After(20, 7), After(10, "busy")])
+    assert await asyncio.wait_for(obtain(grantor.asking(ttl=30, timeout=0)), 3600) is None
+    assert clock() == 30
+    assert not grantor.session.tokens
+
+
+@jumping
+async def test_confirmed_but_nothing_left_is_withdrawn_and_asked_again_with_a_new_token() -> None:
+    grantor = ScriptedGrantor(grants=[After(29, 7), After(29, 7), 8])
+    async with grantor.hold(ttl=30) as lease:
+        first, again, new = grantor.tokens("grant")
+        assert first == again != new
+        assert lease.token.encode() == new
+        assert lease.fencing_token == 8
+        assert grantor.tokens("withdraw") == [first]
+    assert_nothing_left(grantor)
+
+
+@jumping
+async def test_who_asks_again_keeps_its_place_in_line() -> None:
+    await asyncio.sleep(1)
+    grantor = ScriptedGrantor(grants=["queued", After(29, 7), 8])
+    later(1, lambda: grantor.requests[-1].queued(41, 1, 0))
+    later(29, grantor.hand_over, 7)
+    async with grantor.hold(ttl=30):
+        assert [request.ticket for request in grantor.requests] == [41, 41, 41]
+        assert grantor.requests[2] is not grantor.requests[0]
+
+
+# Not to be had.
+
+
+@jumping
+async def test_timeout_in_the_queue_is_an_acquire_timeout_and_leaves_the_queue() -> None:
+    grantor = ScriptedGrantor(grants=["queued"])
+    grantor.retry_after = 12.5
+    with pytest.raises(AcquireTimeoutError) as caught:
+        async with grantor.hold(timeout=5):
+            pytest.fail("not granted")
+    assert clock() == 5
+    assert (caught.value.name, caught.value.timeout, caught.value.retry_after) == ("scripted", 5, 12.5)
+    assert isinstance(caught.value, TimeoutError)
+    assert_nothing_left(grantor)
+
+
+@jumping
+async def test_timeout_without_any_answer_is_redis_own_error_and_is_undone() -> None:
+    grantor = ScriptedGrantor(grants=[NEVER])
+    with pytest.raises(RedisTimeoutError):
+        async with grantor.hold(timeout=5):
+            pytest.fail("not granted")
+    assert clock() == 5
+    assert_nothing_left(grantor)
+
+
+@jumping
+async def test_an_acquire_that_failed_waits_a_second_for_its_undo_at_most() -> None:
+    grantor = ScriptedGrantor(grants=["queued"], withdrawals=[NEVER])
+    with pytest.raises(AcquireTimeoutError):
+        await grantor.acquire(timeout=5)
+    assert 5 < clock() <= 6
+    assert not undrawn(grantor)
+
+
+@jumping
+async def test_the_undo_of_a_failed_acquire_is_retried() -> None:
+    grantor = ScriptedGrantor(grants=["queued"], withdrawals=[ConnectionError(), ConnectionError(), True])
+    with pytest.raises(AcquireTimeoutError):
+        await grantor.acquire(timeout=5)
+    assert len(grantor.times("withdraw")) == 3
+    assert clock() < 6
+
+
+@jumping
+async def test_busy_without_waiting_raises_at_once_from_a_block() -> None:
+    grantor = ScriptedGrantor(grants=["busy"])
+    with pytest.raises(AcquireTimeoutError):
+        async with grantor.hold(timeout=0):
+            pytest.fail("not granted")
+    assert clock() == 0
+
+
+@jumping
+async def test_busy_after_an_attempt_that_may_still_arrive_is_undone() -> None:
+    """P7: the first request went out and was not answered. It may reach Redis later, and be granted to nobody."""
+    grantor = ScriptedGrantor(grants=[RedisConnectionError(), "busy"])
+    assert await obtain(grantor.asking(timeout=0)) is None
+    await asyncio.sleep(0.1)
+    assert_nothing_left(grantor)
+
+
+@jumping
+async def test_trouble_is_retried_as_the_client_would_and_then_raised_as_it_is() -> None:
+    trouble = RedisConnectionError("refused")
+    grantor = ScriptedGrantor(grants=[trouble])
+    with pytest.raises(RedisConnectionError) as caught:
+        await grantor.acquire()
+    assert caught.value is trouble
+    assert len(grantor.times("grant")) == 1 + 3
+    assert len(set(grantor.tokens("grant"))) == 1
+    assert_nothing_left(grantor)
+
+
+@jumping
+async def test_trouble_that_passes_is_not_noticed() -> None:
+    grantor = ScriptedGrantor(grants=[RedisConnectionError(), RedisTimeoutError(), 7])
+    async with grantor.hold() as lease:
+        assert lease.fencing_token == 7
+
+
+@pytest.mark.parametrize("timeout", [None, 0, 3600])
+@jumping
+async def test_without_an_answer_nobody_waits_longer_than_ten_seconds(timeout: float | None) -> None:
+    grantor = ScriptedGrantor(grants=[After(4, RedisTimeoutError())])
+    with pytest.raises(RedisTimeoutError):
+        await grantor.acquire(timeout=timeout)
+    assert clock() <= 10
+
+
+# Cancellation.
+
+SCRIPTS: dict[str, tuple[float, Callable[[], ScriptedGrantor]]] = {
+    "granted": (0, lambda: ScriptedGrantor()),
+    "busy": (0, lambda: ScriptedGrantor(grants=["busy"])),
+    "retried": (0, lambda: ScriptedGrantor(grants=[RedisConnectionError(), RedisConnectionError(), 7])),
+    "failed": (0, lambda: ScriptedGrantor(grants=[RedisConnectionError()])),
+    "queued": (0, lambda: ScriptedGrantor(grants=["queued"])),
+    "confirmed": (0, lambda: ScriptedGrantor(grants=["queued", 7])),
+    "queued twice": (0, lambda: ScriptedGrantor(grants=["queued", "queued"])),
+    "asked again": (3, lambda: ScriptedGrantor(grants=[After(29, 7), After(29, 7), After(7, "queued")])),
+    "undone late": (0.01, lambda: ScriptedGrantor(withdrawals=[RedisConnectionError(), RedisConnectionError(), True])),
+}
+"""Seconds per turn, and what is answered."""
+
+
+async def hold_once(grantor: ScriptedGrantor, timeout: float | None) -> None:
+    async with grantor.hold(ttl=30, timeout=timeout):
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+
+async def pass_turn(grantor: ScriptedGrantor, script: str, seconds: float, turn: int) -> None:
+    """Hand over every now and then to who waits, and make it late news where the script wants a confirmation."""
+    request = grantor.requests[-1] if grantor.requests else None
+    if request is not None and request.counted_from is not None and turn % 3 == 2:
+        if script in ("confirmed", "queued twice") and len(grantor.requests) == 1:
+            request.counted_from -= 20
+        grantor.hand_over(7)
+    await asyncio.sleep(seconds)
+
+
+def by_task(task: "asyncio.Task[None]", scope: anyio.CancelScope) -> None:
+    task.cancel()
+
+
+def by_scope(task: "asyncio.Task[None]", scope: anyio.CancelScope) -> None:
+    scope.cancel()
+
+
+@pytest.mark.parametrize("timeout", [None, 3600.0])
+@pytest.mark.parametrize("cancel", [by_task, by_scope])
+@pytest.mark.parametrize("script", SCRIPTS)
+@jumping
+async def test_cancellation_at_any_await_leaves_nothing_held_or_queued(
+    script: str, cancel: Callable[["asyncio.Task[None]", anyio.CancelScope], None], timeout: float | None
+) -> None:
+    await asyncio.sleep(100)
+    seconds, make = SCRIPTS[script]
+    for turns in itertools.count():
+        grantor = make()
+        scope = anyio.CancelScope()
+
+        async def work(scope: anyio.CancelScope, grantor: ScriptedGrantor) -> None:
+            with scope:
+                await hold_once(grantor, timeout)
+
+        task = asyncio.create_task(work(scope, grantor))
+        for turn in range(turns):
+            await pass_turn(grantor, script, seconds, turn)
+        finished = task.done()
+        cancel(task, scope)
+        (outcome,) = await asyncio.gather(task, return_exceptions=True)
+        if cancel is by_task and not finished:
+            assert isinstance(outcome, asyncio.CancelledError)
+        elif script not in ("busy", "failed"):
+            assert outcome is None
+        await asyncio.sleep(0.5)
+        if script == "busy":
+            assert not grantor.session.tokens  # nothing held or queued that could be undone
+        else:
+            assert_nothing_left(grantor)
+        grantor.session.close()
+        if finished:
+            break
+        assert turns < 50
+
+
+# How a block ends.
+
+
+@jumping
+async def test_the_body_s_exception_leaves_as_it_was_raised() -> None:
+    grantor = ScriptedGrantor()
+    error = ValueError("mine")
+    with pytest.raises(ValueError, match="mine") as caught:
+        async with grantor.hold():
+            raise error
+    assert caught.value is error
+    assert (error.__cause__, error.__context__, hasattr(error, "__notes__")) == (None, None, False)
+    assert_nothing_left(grantor)
+
+
+@jumping
+async def test_a_loss_is_a_note_on_what_the_body_raises() -> None:
+    grantor = ScriptedGrantor(renewals=[False])
+    with pytest.raises(KeyError) as caught:
+        async with grantor.hold() as lease:
+            try:
+                await anyio.sleep_forever()
+            finally:
+                raise KeyError("cleanup")
+    assert lease.lost
+    (note,) = caught.value.__notes__
+    assert "scripted" in note
+    assert lease.token not in note
+
+
+@jumping
+async def test_a_body_that_swallows_the_cancellation_gets_the_loss_all_the_same() -> None:
+    grantor = ScriptedGrantor(renewals=[False])
+    with pytest.raises(LeaseLostError):
+        async with grantor.hold():
+            try:
+                await anyio.sleep_forever()
+            except asyncio.CancelledError:
+                pass
+
+
+@jumping
+async def test_cancellation_by_a_loss_is_level_triggered() -> None:
+    """The margin is for synchronous or shielded cleanup: an unshielded await in it is cancelled again."""
+    grantor = ScriptedGrantor(renewals=[False])
+    with pytest.raises(LeaseLostError):
+        async with grantor.hold():
+            for _ in range(3):
+                with pytest.raises(asyncio.CancelledError):
+                    await anyio.sleep_forever()
+            await anyio.sleep_forever()
+
+
+async def in_a_task_group() -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(asyncio.sleep(math.inf))
+
+
+async def in_anyio_s_task_group() -> None:
+    async with anyio.create_task_group() as group:
+        group.start_soon(anyio.sleep_forever)
+
+
+async def in_a_timeout() -> None:
+    async with asyncio.timeout(7200):
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        anyio.sleep_forever,
+        in_a_task_group,
+        in_anyio_s_task_group,
+        in_a_timeout,
+        lambda: asyncio.Event().wait(),
+        lambda: asyncio.Queue[int]().get(),
+        lambda: asyncio.create_task(asyncio.sleep(7200)),
+        lambda: asyncio.gather(asyncio.sleep(7200), asyncio.sleep(7200)),
+        lambda: asyncio.wait([asyncio.create_task(asyncio.sleep(7200, "leftover"))], timeout=3600),
+        lambda: asyncio.wait_for(asyncio.sleep(7200), 3600),
+        lambda: asyncio.shield(asyncio.sleep(60)),
+    ],
+)
+@jumping
+async def test_a_loss_stops_the_body_whatever_it_awaits(wait: Callable[[], Awaitable[object]]) -> None:
+    grantor = ScriptedGrantor(renewals=[ConnectionError()])
+    task = asyncio.current_task()
+    assert task is not None
+    with pytest.raises(LeaseLostError):
+        async with grantor.hold(ttl=30):
+            await wait()
+    assert clock() == deadline(sent_at=0, ttl=30)
+    assert task.cancelling() == 0
+    await asyncio.sleep(7200)  # what was shielded or not awaited any more
+
+
+@jumping
+async def test_cleanup_after_a_loss_may_be_shielded() -> None:
+    grantor = ScriptedGrantor(renewals=[False])
+    with pytest.raises(LeaseLostError):
+        async with grantor.hold():
+            try:
+                await anyio.sleep_forever()
+            finally:
+                with anyio.CancelScope(shield=True):
+                    lost_at = clock()
+                    await asyncio.sleep(5)
+    assert clock() == pytest.approx(lost_at + 5)
+
+
+@jumping
+async def test_after_a_loss_the_task_is_as_it_was() -> None:
+    grantor = ScriptedGrantor(renewals=[False])
+    task = asyncio.current_task()
+    assert task is not None
+    with pytest.raises(LeaseLostError):
+        async with grantor.hold():
+            await anyio.sleep_forever()
+    assert task.cancelling() == 0
+    await asyncio.sleep(0)
+    await asyncio.sleep(1)
+
+
+@jumping
+async def test_with_flag_the_body_goes_on_and_the_block_raises_nothing() -> None:
+    grantor = ScriptedGrantor(renewals=[False], withdrawals=[False])
+    async with grantor.hold(on_lost="flag") as lease:
+        await asyncio.sleep(3600)
+        assert lease.lost
+    assert clock() == 3600
+
+
+@jumping
+async def test_a_lease_released_in_its_block_ends_it_without_a_loss() -> None:
+    grantor = ScriptedGrantor()
+    async with grantor.hold() as lease:
+        assert await lease.release()
+        await asyncio.sleep(3600)
+    assert len(grantor.times("withdraw")) == 1
+    assert_nothing_left(grantor)
+
+
+@pytest.mark.parametrize("first", ["the loss", "the cancellation"])
+@jumping
+async def test_an_outer_cancellation_at_the_instant_of_a_loss_wins(first: str) -> None:
+    grantor = ScriptedGrantor()
+    seen: list[int] = []
+
+    async def work() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        try:
+            async with grantor.hold(ttl=30, renew=False):
+                await anyio.sleep_forever()
+        except asyncio.CancelledError:
+            seen.append(task.cancelling())
+            seen.append(task.uncancel())
+            raise
+
+    end = deadline(sent_at=0, ttl=30)
+    loop = asyncio.get_running_loop()
+    task = asyncio.create_task(work())
+    if first == "the cancellation":
+        loop.call_at(end, task.cancel)  # before the task starts, and so before the lease's own timer
+    await asyncio.sleep(1)
+    if first == "the loss":
+        loop.call_at(end, task.cancel)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert clock() == end
+    assert seen == [1, 0]
+
+
+@pytest.mark.parametrize("first", ["the loss", "the timeout"])
+@jumping
+async def test_an_outer_timeout_at_the_instant_of_a_loss_stays_a_timeout(first: str) -> None:
+    grantor = ScriptedGrantor()
+    end = deadline(sent_at=0, ttl=30)
+    task = asyncio.current_task()
+    assert task is not None
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout_at(end if first == "the timeout" else None) as limit:
+            async with grantor.hold(ttl=30, renew=False):
+                if first == "the loss":
+                    limit.reschedule(end)
+                await anyio.sleep_forever()
+    assert clock() == end
+    assert task.cancelling() == 0
+
+
+@jumping
+async def test_a_cancellation_while_leaving_is_passed_on_when_the_release_is_known() -> None:
+    grantor = ScriptedGrantor(withdrawals=[After(0.4, True)])
+
+    async def work() -> None:
+        async with grantor.hold():
+            pass
+
+    task = asyncio.create_task(work())
+    later(0.1, task.cancel)
+    later(0.2, task.cancel)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert clock() == 0.4
+
+
+@jumping
+async def test_a_loss_in_an_inner_block_leaves_the_outer_one_alone() -> None:
+    outer = ScriptedGrantor(name="outer")
+    inner = ScriptedGrantor(name="inner", renewals=[False], session=outer.session)
+    async with outer.hold() as lease:
+        with pytest.raises(LeaseLostError) as caught:
+            async with inner.hold():
+                await anyio.sleep_forever()
+        await asyncio.sleep(100)
+        assert lease.held
+    assert caught.value.name == "inner"
+
+
+@jumping
+async def test_a_loss_of_the_outer_block_ends_the_inner_one_and_releases_it() -> None:
+    outer = ScriptedGrantor(name="outer", renewals=[False])
+    inner = ScriptedGrantor(name="inner", session=outer.session, withdrawals=[After(0.5, True)])
+    with pytest.raises(LeaseLostError) as caught:
+        async with outer.hold():
+            async with inner.hold():
+                await anyio.sleep_forever()
+    assert caught.value.name == "outer"
+    assert inner.times("withdraw")[0] == outer.times("renew")[0]
+    assert clock() == inner.times("withdraw")[0] + 0.5
+    await asyncio.sleep(0.1)
+    assert_nothing_left(inner)
+
+
+@jumping
+async def test_of_two_losses_at_one_instant_the_outer_one_leaves() -> None:
+    outer = ScriptedGrantor(name="outer")
+    inner = ScriptedGrantor(name="inner", session=outer.session)
+    with pytest.raises(LeaseLostError) as caught:
+        async with outer.hold(renew=False):
+            async with inner.hold(renew=False) as lease:
+                await anyio.sleep_forever()
+    assert caught.value.name == "outer"
+    assert lease.lost
+    assert clock() == deadline(sent_at=0, ttl=30)
+
+
+@jumping
+async def test_a_body_that_blocked_the_loop_past_the_deadline_is_told() -> None:
+    grantor = ScriptedGrantor()
+    with pytest.raises(LeaseLostError):
+        async with grantor.hold(ttl=30):
+            block_loop(40)
+    await asyncio.sleep(0.1)
+    assert_nothing_left(grantor)
+
+
+def block_loop(seconds: float) -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, JumpingLoop)
+    loop._jump(seconds)
+
+
+# Who leaves it.
+
+
+async def guarded(grantor: ScriptedGrantor) -> AsyncGenerator[Lease, None]:
+    async with grantor.hold() as lease:
+        yield lease
+
+
+@jumping
+async def test_a_block_left_in_another_task_releases_its_lease_and_cancels_nothing_later() -> None:
+    grantor = ScriptedGrantor(renewals=[True, True, False])
+    generator = guarded(grantor)
+    lease = await asyncio.create_task(first_of(generator))
+    await asyncio.sleep(5)
+    with pytest.raises(StopAsyncIteration):
+        await anext(generator)
+    assert not lease.held
+    assert not lease.lost
+    assert_nothing_left(grantor)
+    await asyncio.sleep(3600)
+
+
+@jumping
+async def test_a_generator_closed_in_another_task_releases_its_lease() -> None:
+    grantor = ScriptedGrantor(withdrawals=[After(0.3, True)])
+    generator = guarded(grantor)
+    await asyncio.create_task(first_of(generator))
+    await generator.aclose()
+    assert clock() == 0.3
+    assert_nothing_left(grantor)
+
+
+async def first_of(generator: AsyncIterator[Lease]) -> Lease:
+    return await anext(generator)
+
+
+@jumping
+async def test_a_task_that_left_its_scope_to_another_is_not_cancelled_by_the_loss() -> None:
+    """The block is left elsewhere while the task that entered it goes on."""
+    grantor = ScriptedGrantor(renewals=[False])
+    generator = guarded(grantor)
+    entered = asyncio.Event()
+
+    async def enter_and_go_on() -> None:
+        await anext(generator)
+        entered.set()
+        await asyncio.sleep(3600)
+
+    task = asyncio.create_task(enter_and_go_on())
+    await entered.wait()
+    await generator.aclose()
+    await task
+    assert clock() == 3600
+
+
+@jumping
+async def test_a_coroutine_destroyed_in_its_body_releases_without_awaiting() -> None:
+    grantor = ScriptedGrantor(withdrawals=[NEVER])
+    inside: list[Lease] = []
+
+    async def work() -> None:
+        async with grantor.hold() as lease:
+            inside.append(lease)
+            await asyncio.sleep(0)
+
+    await destroy(work(), lambda: bool(inside))
+    assert not undrawn(grantor)
+    assert not inside[0].held
+
+
+@pytest.mark.parametrize("timeout", [None, 5.0])
+@jumping
+async def test_a_coroutine_destroyed_while_it_waits_is_undone_without_awaiting(timeout: float | None) -> None:
+    grantor = ScriptedGrantor(grants=["queued"], withdrawals=[NEVER])
+
+    async def work() -> None:
+        await grantor.acquire(timeout=timeout)
+
+    await destroy(work(), lambda: bool(grantor.requests) and grantor.requests[0].reached)
+    assert not undrawn(grantor)
+
+
+async def destroy(coroutine: Coroutine[Any, Any, None], there: Callable[[], bool]) -> None:
+    """Run *coroutine* by hand until it is *there*, and close it, as the garbage collector would."""
+
+    @types.coroutine
+    def forward() -> Iterator[Any]:
+        while True:
+            awaited = coroutine.send(None)
+            if there():
+                return
+            yield awaited
+
+    await cast("Awaitable[None]", forward())
+    coroutine.close()  # RuntimeError if it awaits anything
+
+
+# The release.
+
+
+@pytest.mark.parametrize(("hold_for", "bound"), [(5.0, 1.0), (deadline(0, 30) - 0.5, 0.5)])
+@jumping
+async def test_leaving_takes_a_second_or_what_is_left_of_the_lease_at_most(
+    hold_for: float, bound: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = ScriptedGrantor()
+    grantor = ScriptedGrantor(withdrawals=[NEVER], session=other.session)
+    async with other.hold():  # so that the session goes on
+        with caplog.at_level(logging.WARNING):
+            async with grantor.hold(ttl=30, renew=False) as lease:
+                await asyncio.sleep(hold_for)
+        assert clock() - hold_for == pytest.approx(bound)
+        assert not lease.lost
+    (warning,) = caplog.messages
+    assert "scripted" in warning
+    assert lease.token not in warning
+
+
+@jumping
+async def test_leaving_alone_is_bounded_too(caplog: pytest.LogCaptureFixture) -> None:
+    grantor = ScriptedGrantor(withdrawals=[NEVER])
+    async with grantor.hold():
+        pass
+    assert clock() <= 1
+    assert len(caplog.messages) == 1
+
+
+@jumping
+async def test_a_server_that_says_the_lease_was_not_ours_is_a_loss_although_the_body_finished() -> None:
+    grantor = ScriptedGrantor(withdrawals=[False])
+    with pytest.raises(LeaseLostError):
+        async with grantor.hold():
+            pass
+
+
+@jumping
+async def test_not_ours_at_release_is_a_note_on_what_the_body_raised() -> None:
+    grantor = ScriptedGrantor(withdrawals=[False])
+    error = ValueError("mine")
+    with pytest.raises(ValueError, match="mine") as caught:
+        async with grantor.hold():
+            raise error
+    assert caught.value is error
+    assert len(error.__notes__) == 1
+
+
+@jumping
+async def test_nothing_there_after_an_ambiguous_release_is_no_loss(caplog: pytest.LogCaptureFixture) -> None:
+    """P10: the attempt whose answer was lost may have ended it."""
+    grantor = ScriptedGrantor(withdrawals=[ConnectionError(), False])
+    async with grantor.hold():
+        pass
+    assert len(grantor.times("withdraw")) == 2
+    assert not caplog.messages
+
+
+@jumping
+async def test_a_lost_lease_is_withdrawn_too_for_the_loss_may_be_ours_alone() -> None:
+    grantor = ScriptedGrantor(renewals=[ConnectionError()])
+    with pytest.raises(LeaseLostError):
+        async with grantor.hold():
+            await anyio.sleep_forever()
+    await asyncio.sleep(0.1)
+    assert_nothing_left(grantor)
+
+
+@jumping
+async def test_no_renewal_leaves_once_the_release_has() -> None:
+    grantor = ScriptedGrantor(withdrawals=[After(0.9, True)])
+    async with grantor.hold(ttl=0.3):
+        await asyncio.sleep(10)
+    await asyncio.sleep(10)
+    verbs = [asked.verb for asked in grantor.asked]
+    assert verbs[-1] == "withdraw"
+    assert verbs.count("withdraw") == 1
+    assert verbs.count("renew") > 80
+
+
+@jumping
+async def test_a_hold_in_use_refuses_a_second_block() -> None:
+    grantor = ScriptedGrantor()
+    hold = grantor.hold()
+    async with hold:
+        with pytest.raises(RuntimeError, match="in use"):
+            async with hold:
+                pytest.fail("entered twice")
+    async with hold:
+        pass  # but not a later one

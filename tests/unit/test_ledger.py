@@ -1,0 +1,204 @@
+"""Who holds what in this process: open blocks by their frames, leases by their tasks."""
+
+import asyncio
+import gc
+import sys
+import weakref
+from types import FrameType
+from typing import TypeVar
+
+import pytest
+
+from aiolocks import Lease
+from aiolocks._hold import Asking, Hold
+from aiolocks._ledger import Ledger
+from aiolocks.testing import ScriptedGrantor
+
+pytestmark = pytest.mark.asyncio
+
+T = TypeVar("T")
+
+BASE = b"stub:scripted"
+
+
+def hold() -> Hold:
+    def ask() -> Asking:
+        raise NotImplementedError("a mere name here")
+
+    return Hold(ask)
+
+
+def frame() -> FrameType:
+    """Return a frame that is no other's."""
+    return sys._getframe()
+
+
+def this_task() -> "asyncio.Task[object]":
+    task = asyncio.current_task()
+    assert task is not None
+    return task
+
+
+async def close_in_task(ledger: Ledger, owner: object, where: FrameType) -> Hold | None:
+    return ledger.close_block(owner, where)
+
+
+async def open_in_task(ledger: Ledger, owner: object, where: FrameType, block: Hold) -> None:
+    ledger.open_block(owner, where, block)
+
+
+# Blocks.
+
+
+async def test_a_block_is_known_by_its_frame_whatever_the_order() -> None:
+    ledger, owner = Ledger(), object()
+    blocks = [(frame(), hold()) for _ in range(3)]
+    for where, block in blocks:
+        ledger.open_block(owner, where, block)
+    for where, block in (blocks[1], blocks[0], blocks[2]):
+        assert ledger.close_block(owner, where) is block
+
+
+async def test_the_frame_tells_even_in_another_task() -> None:
+    """A generator may be finalized by another task than the one that entered its block."""
+    ledger, owner = Ledger(), object()
+    mine, theirs = hold(), hold()
+    my_frame, their_frame = frame(), frame()
+    ledger.open_block(owner, my_frame, mine)
+    await asyncio.create_task(open_in_task(ledger, owner, their_frame, theirs))
+    assert ledger.close_block(owner, their_frame) is theirs
+    assert await asyncio.create_task(close_in_task(ledger, owner, my_frame)) is mine
+
+
+async def test_the_task_tells_where_the_frame_does_not() -> None:
+    """`AsyncExitStack` enters and leaves in frames of its own."""
+    ledger, owner = Ledger(), object()
+    mine, theirs = hold(), hold()
+    ledger.open_block(owner, frame(), mine)
+    await asyncio.create_task(open_in_task(ledger, owner, frame(), theirs))
+    assert ledger.close_block(owner, frame()) is mine
+    assert ledger.close_block(owner, frame()) is theirs
+
+
+async def test_of_blocks_that_nothing_tells_apart_the_newest_is_left_first() -> None:
+    ledger, owner = Ledger(), object()
+    where, older, newer = frame(), hold(), hold()
+    ledger.open_block(owner, where, older)
+    ledger.open_block(owner, where, newer)
+    assert ledger.close_block(owner, where) is newer
+    assert ledger.close_block(owner, where) is older
+
+
+async def test_blocks_of_two_owners_are_never_mixed_up() -> None:
+    ledger, one, other, where = Ledger(), object(), object(), frame()
+    ledger.open_block(one, where, hold())
+    assert ledger.close_block(other, where) is None
+
+
+async def test_closed_blocks_are_forgotten() -> None:
+    ledger, owner, where = Ledger(), object(), frame()
+    ledger.open_block(owner, where, hold())
+    assert ledger.blocks_open()
+    ledger.close_block(owner, where)
+    assert not ledger.blocks_open()
+    assert ledger.close_block(owner, where) is None
+
+
+# What a task is inside of.
+
+
+async def test_permits_of_a_task_s_open_blocks_add_up() -> None:
+    ledger, task = Ledger(), this_task()
+    assert ledger.inside(task, BASE) == 0
+    ledger.enter(task, BASE, 3)
+    ledger.enter(task, BASE, 2)
+    assert ledger.inside(task, BASE) == 5
+    ledger.leave(task, BASE, 3)
+    assert ledger.inside(task, BASE) == 2
+    ledger.leave(task, BASE, 2)
+    assert ledger.inside(task, BASE) == 0
+    assert not ledger.blocks_open()
+
+
+async def test_permits_of_one_task_or_name_are_not_another_s() -> None:
+    ledger, task = Ledger(), this_task()
+    other = asyncio.create_task(asyncio.sleep(0))
+    ledger.enter(task, BASE, 1)
+    assert ledger.inside(other, BASE) == 0
+    assert ledger.inside(task, b"stub:another") == 0
+    assert ledger.inside(None, BASE) == 0
+    await other
+
+
+# Leases by task.
+
+
+async def test_the_newest_lease_of_a_task_comes_first() -> None:
+    grantor = ScriptedGrantor()
+    ledger, task = grantor.session.ledger, this_task()
+    first, second = await grantor.acquire(), await grantor.acquire()
+    assert ledger.newest(task, BASE) is second
+    await second.release()
+    assert ledger.newest(task, BASE) is first
+    await first.release()
+    assert ledger.newest(task, BASE) is None
+
+
+async def test_leases_may_be_released_in_any_order() -> None:
+    grantor = ScriptedGrantor()
+    first, second = await grantor.acquire(), await grantor.acquire()
+    await first.release()
+    assert grantor.session.ledger.newest(this_task(), BASE) is second
+    await second.release()
+
+
+async def test_a_lease_belongs_to_the_task_that_took_it() -> None:
+    grantor = ScriptedGrantor()
+    ledger = grantor.session.ledger
+    task = asyncio.create_task(grantor.acquire())
+    lease = await task
+    assert ledger.newest(this_task(), BASE) is None
+    assert ledger.newest(None, BASE) is None
+    assert ledger.newest(task, b"stub:another") is None
+    await lease.release()
+
+
+async def test_a_lease_left_by_its_block_cannot_be_released_by_name_again() -> None:
+    grantor = ScriptedGrantor()
+    async with grantor.hold() as lease:
+        assert grantor.session.ledger.newest(this_task(), BASE) is lease
+    assert grantor.session.ledger.newest(this_task(), BASE) is None
+
+
+async def test_the_ledger_keeps_no_lease_of_a_task_that_ended() -> None:
+    grantor = ScriptedGrantor()
+
+    async def take() -> "weakref.ref[Lease]":
+        return weakref.ref(await grantor.acquire())
+
+    with pytest.warns(ResourceWarning, match="'scripted'"):
+        lease = await and_collect(asyncio.create_task(take()))
+    assert lease() is None
+
+
+async def test_the_ledger_keeps_no_task_without_a_lease() -> None:
+    grantor = ScriptedGrantor()
+
+    async def take_and_release() -> "weakref.ref[asyncio.Task[object]]":
+        await (await grantor.acquire()).release()
+        async with grantor.hold():
+            pass
+        return weakref.ref(this_task())
+
+    task = await and_collect(asyncio.create_task(take_and_release()))
+    assert task() is None
+
+
+async def and_collect(task: "asyncio.Task[T]") -> T:
+    """Return what *task* returns, when all that it alone kept is gone."""
+    result = await task
+    del task
+    for _ in range(3):
+        await asyncio.sleep(0)  # the loop itself keeps what it called last
+    gc.collect()
+    return result

@@ -1,0 +1,109 @@
+"""What a test left behind is found, and nothing else is."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import closing
+
+import pytest
+import pytest_asyncio
+import redis as synchronous
+from redis.asyncio import Redis
+
+from tests.support.leftovers import Leftovers, is_residue, tasks_beyond, wait_until_none
+from tests.support.servers import RedisServer
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        b"aiolocks:lock:{orders}:fence",
+        b"aiolocks:semaphore:{scraper}:meta",
+        b"aiolocks:lock:{orders}:t:\x00}\xff",
+        b"aiolocks:lock:{a:q:b}:fence",
+        b"plain:fence",
+    ],
+)
+def test_fences_metas_and_tombstones_are_residue(key: bytes) -> None:
+    assert is_residue(key)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        b"aiolocks:lock:{orders}",
+        b"aiolocks:lock:{orders:fence}",
+        b"aiolocks:lock:{a:t:b}",
+        b"aiolocks:lock:{orders}:queue",
+        b"aiolocks:lock:{orders}:q:0af3",
+        b"plain",
+    ],
+)
+def test_holders_and_queues_are_not_residue(key: bytes) -> None:
+    assert not is_residue(key)
+
+
+@pytest_asyncio.fixture
+async def check(server: RedisServer) -> AsyncIterator[Leftovers]:
+    """A second check, inside of the one that every test gets."""
+    with closing(Leftovers(server)) as made:
+        yield made
+
+
+@pytest.mark.asyncio
+async def test_a_live_key_is_left_over(check: Leftovers, redis: Redis) -> None:
+    await redis.set("aiolocks:lock:{a}", "token 1", px=60_000)
+    assert ["live key: b'aiolocks:lock:{a}'" in line for line in check.lasting_keys()] == [True]
+    await redis.delete("aiolocks:lock:{a}")
+    assert check.lasting_keys() == []
+
+
+@pytest.mark.asyncio
+async def test_residue_without_a_ttl_is_left_over(check: Leftovers, redis: Redis) -> None:
+    await redis.set("aiolocks:lock:{a}:fence", 7)
+    assert check.lasting_keys() == ["residue without a TTL: b'aiolocks:lock:{a}:fence' (PTTL -1)"]
+    await redis.pexpire("aiolocks:lock:{a}:fence", 60_000)
+    assert check.lasting_keys() == []
+
+
+@pytest.mark.asyncio
+async def test_keys_of_the_test_itself_may_stay(check: Leftovers, redis: Redis) -> None:
+    await redis.set("test:counter", 7)
+    assert check.lasting_keys() == []
+
+
+@pytest.mark.asyncio
+async def test_a_connection_that_is_still_open_is_left_over(
+    check: Leftovers, redis: Redis, server: RedisServer
+) -> None:
+    other = synchronous.Redis(unix_socket_path=server.socket_path, client_name="forgotten")
+    other.ping()
+    assert ["forgotten" in line for line in check.new_connections()] == [True]
+    other.close()
+    assert await wait_until_none(check.new_connections) == []
+
+
+@pytest.mark.asyncio
+async def test_a_task_that_is_still_pending_is_left_over() -> None:
+    known = asyncio.all_tasks()
+    task = asyncio.create_task(asyncio.sleep(60), name="forgotten")
+    assert ["forgotten" in line for line in tasks_beyond(known)] == [True]
+    task.cancel()
+    assert await wait_until_none(lambda: tasks_beyond(known)) == []
+
+
+@pytest.mark.asyncio
+async def test_what_stays_is_reported_when_patience_ends() -> None:
+    assert await wait_until_none(list, lambda: ["there it is"]) == ["there it is"]
+
+
+@pytest.mark.leaves_residue
+@pytest.mark.asyncio
+async def test_the_marker_lets_keys_stay(redis: Redis) -> None:
+    await redis.set("aiolocks:lock:{a}:fence", 7)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("turn", ["first", "second"])
+async def test_each_test_finds_an_empty_server(redis: Redis, turn: str) -> None:
+    assert await redis.dbsize() == 0, turn
+    await redis.set("test:seen", 1)

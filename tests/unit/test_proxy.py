@@ -1,0 +1,282 @@
+"""The fault proxy in front of a real server: what passes, what waits, what is swallowed, and how it ends."""
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from redis.asyncio import Redis
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from aiolocks.testing import FaultProxy, JumpingLoop
+from tests.support.network import client_of, command, until, until_exists
+from tests.support.servers import RedisServer
+
+
+@pytest_asyncio.fixture(params=[2, 3], ids=["resp2", "resp3"])
+async def client(proxy: FaultProxy, request: pytest.FixtureRequest) -> AsyncIterator[Redis]:
+    """A client behind the proxy, with one connection that is open already."""
+    async with client_of(proxy, protocol=request.param, max_connections=1) as behind:
+        await behind.ping()
+        yield behind
+
+
+@pytest.mark.asyncio
+async def test_commands_pass_unchanged(client: Redis) -> None:
+    value = bytes(range(256)) * 5000
+    await client.set("test:big", value)
+    assert await client.get("test:big") == value
+    async with client.pipeline() as pipeline:
+        for number in range(500):
+            _ = pipeline.set("test:n", number), pipeline.get("test:n")
+            _ = pipeline.hgetall("test:absent"), pipeline.lrange("test:absent", 0, 1)
+        replies = await pipeline.execute()
+    assert len(replies) == 4 * 500
+    assert replies[1::4] == [b"%d" % number for number in range(500)]
+
+
+@pytest.mark.asyncio
+async def test_requests_and_connections_are_counted(proxy: FaultProxy, client: Redis) -> None:
+    before = proxy.requests
+    for _ in range(3):
+        await client.ping()
+    async with client.pipeline(transaction=True) as pipeline:
+        _ = pipeline.ping(), pipeline.ping()
+        await pipeline.execute()
+    assert proxy.requests - before == 3 + 4
+    async with client_of(proxy) as other:
+        await other.ping()
+        assert (proxy.connections_open, proxy.connections_total) == (2, 2)
+    await until(lambda: proxy.connections_open == 1)
+    assert proxy.connections_total == 2
+
+
+@pytest.mark.asyncio
+async def test_the_observer_sees_each_request_and_may_decide_its_fate(proxy: FaultProxy, client: Redis) -> None:
+    seen: list[bytes] = []
+
+    def swallow_sets(request: bytes) -> None:
+        seen.append(request)
+        proxy.black_hole = b"SET" in request
+
+    proxy.on_request = swallow_sets
+    await client.get("test:a")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await client.set("test:a", 1)
+    assert seen == [command(b"GET", b"test:a"), command(b"SET", b"test:a", b"1")]
+    proxy.black_hole = False
+
+
+@pytest.mark.asyncio
+async def test_delayed_requests_arrive_late_and_in_order(proxy: FaultProxy, client: Redis, redis: Redis) -> None:
+    proxy.delay_requests = 0.2
+    slow = asyncio.ensure_future(client.append("test:order", "1"))
+    before = proxy.requests
+    await until(lambda: proxy.requests > before)
+    assert not await redis.exists("test:order")
+    started = time.monotonic()
+    assert await slow == 1
+    assert time.monotonic() - started > 0.1
+
+
+@pytest.mark.asyncio
+async def test_a_request_without_delay_does_not_pass_a_delayed_one(proxy: FaultProxy, redis: Redis) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+    proxy.delay_requests = 0.1
+    writer.write(command(b"APPEND", b"test:order", b"1"))
+    await until(lambda: proxy.requests == 1)
+    proxy.delay_requests = 0
+    writer.write(command(b"APPEND", b"test:order", b"2"))
+    assert await reader.readexactly(8) == b":1\r\n:2\r\n"
+    assert await redis.get("test:order") == b"12"
+    writer.close()
+    await writer.wait_closed()
+
+
+@pytest.mark.asyncio
+async def test_delayed_replies_come_late_though_the_request_is_done(
+    proxy: FaultProxy, client: Redis, redis: Redis
+) -> None:
+    proxy.delay_replies = 0.2
+    started = time.monotonic()
+    pending = asyncio.ensure_future(client.set("test:a", 1))
+    await until_exists(redis, "test:a")
+    assert not pending.done()
+    assert await pending
+    assert time.monotonic() - started >= 0.2
+
+
+@pytest.mark.asyncio
+async def test_a_request_arrives_after_its_client_was_cancelled_and_gone(proxy: FaultProxy, redis: Redis) -> None:
+    proxy.delay_requests = 0.2
+    _, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+    writer.write(command(b"SET", b"test:late", b"1"))
+    await until(lambda: proxy.requests == 1)
+    writer.close()
+    await writer.wait_closed()
+    await until(lambda: proxy.connections_open == 0)
+    assert not await redis.exists("test:late")
+    await until_exists(redis, "test:late")
+
+
+@pytest.mark.asyncio
+async def test_a_request_of_a_client_that_leaves_at_once_arrives(proxy: FaultProxy, redis: Redis) -> None:
+    with socket.create_connection(("127.0.0.1", proxy.port)) as hasty:
+        hasty.sendall(command(b"SET", b"test:hasty", b"1"))
+    await until_exists(redis, "test:hasty")
+
+
+@pytest.mark.asyncio
+async def test_held_requests_arrive_only_once_released_though_their_client_is_gone(
+    proxy: FaultProxy, redis: Redis
+) -> None:
+    proxy.hold_requests()
+    with socket.create_connection(("127.0.0.1", proxy.port)) as gone:
+        gone.sendall(command(b"SET", b"test:late", b"1") + command(b"APPEND", b"test:late", b"2"))
+        await until(lambda: proxy.requests == 2)
+    await until(lambda: proxy.connections_open == 0)
+    assert not await redis.exists("test:late")
+    proxy.release_requests()
+    await until_exists(redis, "test:late")
+    assert await redis.get("test:late") == b"12"
+
+
+@pytest.mark.asyncio
+async def test_a_held_request_reaches_redis_after_its_undo(proxy: FaultProxy, client: Redis, redis: Redis) -> None:
+    proxy.hold_requests()
+    before = proxy.requests
+    cancelled = asyncio.ensure_future(client.set("test:late", 1))
+    await until(lambda: proxy.requests > before)
+    cancelled.cancel()
+    await asyncio.gather(cancelled, return_exceptions=True)
+    await client.connection_pool.disconnect()
+    await redis.delete("test:late")
+    proxy.release_requests()
+    await until_exists(redis, "test:late")
+
+
+@pytest.mark.asyncio
+async def test_a_black_hole_swallows_requests_for_ever(proxy: FaultProxy, client: Redis, redis: Redis) -> None:
+    proxy.black_hole = True
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await client.set("test:lost", 1)
+    proxy.black_hole = False
+    await client.ping()
+    assert not await redis.exists("test:lost")
+
+
+@pytest.mark.asyncio
+async def test_a_connection_that_lost_bytes_carries_nothing_any_more(proxy: FaultProxy, redis: Redis) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+    proxy.black_hole = True
+    writer.write(command(b"SET", b"test:lost", b"1"))
+    await until(lambda: proxy.requests == 1)
+    proxy.black_hole = False
+    writer.write(command(b"SET", b"test:after", b"1"))
+    await until(lambda: proxy.requests == 2)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await reader.read(1)
+    assert await redis.exists("test:lost", "test:after") == 0
+    assert proxy.connections_open == 1
+    writer.close()
+    await writer.wait_closed()
+
+
+@pytest.mark.asyncio
+async def test_a_connection_that_was_silent_in_a_black_hole_goes_on(proxy: FaultProxy, client: Redis) -> None:
+    proxy.black_hole = True
+    await asyncio.sleep(0.02)
+    proxy.black_hole = False
+    await client.ping()
+    assert proxy.connections_total == 1
+
+
+@pytest.mark.asyncio
+async def test_a_black_hole_swallows_replies_on_their_way(proxy: FaultProxy, client: Redis, redis: Redis) -> None:
+    proxy.delay_replies = 0.1
+    pending = asyncio.ensure_future(client.set("test:a", 1))
+    await until_exists(redis, "test:a")
+    proxy.black_hole = True
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.3):
+            await pending
+    proxy.black_hole = False
+
+
+@pytest.mark.asyncio
+async def test_a_black_hole_hides_a_close_until_it_heals(proxy: FaultProxy, redis: Redis) -> None:
+    async with client_of(proxy, client_name="half-open") as behind:
+        await behind.ping()
+        proxy.black_hole = True
+    await until(lambda: proxy.connections_open == 0)
+
+    async def names() -> list[str]:
+        return [client["name"] for client in await redis.client_list()]
+
+    assert "half-open" in await names()
+    proxy.black_hole = False
+    async with asyncio.timeout(5):
+        while "half-open" in await names():
+            await asyncio.sleep(0.002)
+
+
+@pytest.mark.asyncio
+async def test_a_paused_server_looks_paused_and_leaving_does_not_wait_for_it(own_server: RedisServer) -> None:
+    own_server.pause()
+    async with FaultProxy(path=own_server.socket_path) as proxy, client_of(proxy, socket_timeout=0.1) as behind:
+        with pytest.raises(RedisTimeoutError):
+            await behind.ping()
+        started = time.monotonic()
+    assert time.monotonic() - started < 1
+    own_server.resume()
+
+
+@pytest.mark.asyncio
+async def test_leaving_the_block_closes_everything_whatever_was_under_way(server: RedisServer) -> None:
+    tasks = asyncio.all_tasks()
+    async with FaultProxy(path=server.socket_path) as proxy:
+        streams = [await asyncio.open_connection("127.0.0.1", proxy.port) for _ in range(3)]
+        proxy.delay_requests = proxy.delay_replies = 3600
+        streams[0][1].write(command(b"PING"))
+        await until(lambda: proxy.requests == 1)
+        proxy.hold_requests()
+        streams[1][1].write(command(b"PING"))
+        await until(lambda: proxy.requests == 2)
+        proxy.black_hole = True
+        port = proxy.port
+        late = socket.create_connection(("127.0.0.1", port))
+    assert proxy.connections_open == 0
+    assert asyncio.all_tasks() == tasks
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
+    late.close()
+    for reader, writer in streams:
+        with pytest.raises(ConnectionResetError):
+            await reader.read(1)
+        writer.close()
+
+
+def test_outside_its_block_the_proxy_has_no_port() -> None:
+    with pytest.raises(RuntimeError, match="async with"):
+        FaultProxy().url  # noqa: B018  # a property that raises
+
+
+def test_delays_are_virtual_on_a_jumping_loop(server: RedisServer) -> None:
+    async def main() -> tuple[bytes, float]:
+        async with FaultProxy(path=server.socket_path) as proxy:
+            proxy.delay_requests = proxy.delay_replies = 1800.1
+            reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+            writer.write(command(b"PING"))
+            reply = await reader.readline()
+            writer.close()
+            return reply, asyncio.get_running_loop().time()
+
+    with asyncio.Runner(loop_factory=JumpingLoop) as runner:
+        reply, elapsed = runner.run(main())
+    assert reply == b"+PONG\r\n"
+    assert elapsed == pytest.approx(3600.2)

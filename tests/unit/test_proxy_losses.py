@@ -1,0 +1,170 @@
+"""The fault proxy in front of a real server: replies lost, connections cut and refused."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Literal
+
+import pytest
+import pytest_asyncio
+from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from aiolocks.testing import FaultProxy
+from tests.support.network import client_of, command, until
+from tests.support.servers import RedisServer
+
+
+@pytest_asyncio.fixture(params=[2, 3], ids=["resp2", "resp3"])
+async def client(proxy: FaultProxy, request: pytest.FixtureRequest) -> AsyncIterator[Redis]:
+    """A client behind the proxy, with one connection that is open already."""
+    async with client_of(proxy, protocol=request.param, max_connections=1) as behind:
+        await behind.ping()
+        yield behind
+
+
+@pytest.mark.asyncio
+async def test_a_dropped_reply_resets_the_connection_after_the_request_was_done(
+    proxy: FaultProxy, client: Redis, redis: Redis
+) -> None:
+    proxy.drop_next_reply(b"test:a")
+    await client.set("test:b", 1)
+    with pytest.raises(RedisConnectionError):
+        await client.set("test:a", 1)
+    assert await redis.exists("test:a", "test:b") == 2
+    await client.set("test:a", 2)
+    assert await redis.get("test:a") == b"2"
+
+
+@pytest.mark.asyncio
+async def test_a_reset_is_a_reset_and_not_an_end_of_file(proxy: FaultProxy) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+    proxy.drop_next_reply()
+    writer.write(command(b"PING"))
+    with pytest.raises(ConnectionResetError):
+        await reader.read(1)
+    writer.close()
+
+
+@pytest.mark.asyncio
+async def test_a_reply_dropped_into_a_black_hole_leaves_its_connection_hanging(
+    proxy: FaultProxy, client: Redis, redis: Redis
+) -> None:
+    proxy.drop_next_reply(b"INCR", how="black_hole")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await client.incr("test:n")
+    assert await redis.get("test:n") == b"1"
+    assert await client.incr("test:n") == 2
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("how", ["reset", "black_hole"])
+async def test_in_a_pipeline_the_replies_before_the_dropped_one_arrive(
+    proxy: FaultProxy, how: Literal["reset", "black_hole"]
+) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+    proxy.drop_next_reply(b"third", how=how)
+    writer.write(b"".join(command(b"ECHO", word) for word in (b"first", b"second", b"third", b"fourth")))
+    assert await reader.readexactly(23) == b"$5\r\nfirst\r\n$6\r\nsecond\r\n"
+    with pytest.raises((ConnectionResetError, TimeoutError)):
+        async with asyncio.timeout(0.1):
+            await reader.read(1)
+    writer.close()
+
+
+@pytest.mark.asyncio
+async def test_a_reply_still_awaited_can_be_dropped(proxy: FaultProxy, client: Redis) -> None:
+    before = proxy.requests
+    pending = asyncio.ensure_future(client.blpop(["test:list"], 0.1))
+    await until(lambda: proxy.requests > before)
+    proxy.drop_next_reply(b"BLPOP")
+    with pytest.raises(RedisConnectionError):
+        await pending
+
+
+@pytest.mark.asyncio
+async def test_pushed_messages_are_not_mistaken_for_replies(proxy: FaultProxy, redis: Redis, client: Redis) -> None:
+    async with client.pubsub() as pubsub:
+        await pubsub.subscribe("one", "two")
+        for _ in range(2):
+            assert (await pubsub.get_message(timeout=5) or {})["type"] == "subscribe"
+        proxy.drop_next_reply(b"PING", how="reset")
+        await redis.publish("one", "hello")
+        assert (await pubsub.get_message(timeout=5) or {})["data"] == b"hello"
+        await pubsub.ping()
+        with pytest.raises(RedisConnectionError):
+            await pubsub.get_message(timeout=5)
+
+
+@pytest.mark.asyncio
+async def test_the_confirmation_of_a_subscription_can_be_dropped(proxy: FaultProxy, client: Redis) -> None:
+    proxy.drop_next_reply(b"two")
+    async with client.pubsub() as pubsub:
+        await pubsub.subscribe("one")
+        assert (await pubsub.get_message(timeout=5) or {})["channel"] == b"one"
+        await pubsub.subscribe("two")
+        with pytest.raises(RedisConnectionError):
+            await pubsub.get_message(timeout=5)
+
+
+def test_an_unknown_way_to_drop_is_refused() -> None:
+    with pytest.raises(ValueError, match="reset"):
+        FaultProxy().drop_next_reply(how="gently")  # type: ignore[arg-type]  # what callers without a checker pass
+
+
+@pytest.mark.asyncio
+async def test_cutting_all_resets_every_client_and_new_ones_may_come(proxy: FaultProxy) -> None:
+    streams = [await asyncio.open_connection("127.0.0.1", proxy.port) for _ in range(3)]
+    await until(lambda: proxy.connections_open == 3)
+    proxy.cut_all()
+    for reader, writer in streams:
+        with pytest.raises(ConnectionResetError):
+            await reader.read(1)
+        writer.close()
+    assert proxy.connections_open == 0
+    async with client_of(proxy) as behind:
+        assert await behind.ping()
+
+
+@pytest.mark.asyncio
+async def test_requests_held_when_all_is_cut_arrive_beside_the_ones_sent_again(
+    proxy: FaultProxy, client: Redis, redis: Redis
+) -> None:
+    proxy.hold_requests()
+    before = proxy.requests
+    pending = asyncio.ensure_future(client.incr("test:n"))
+    await until(lambda: proxy.requests > before)
+    proxy.cut_all()
+    with pytest.raises(RedisConnectionError):
+        await pending
+    proxy.release_requests()
+    await client.incr("test:n")
+    async with asyncio.timeout(5):
+        while await redis.get("test:n") != b"2":
+            await asyncio.sleep(0.002)
+
+
+@pytest.mark.asyncio
+async def test_refused_connections_end_at_once_and_open_ones_go_on(proxy: FaultProxy, client: Redis) -> None:
+    proxy.refuse = True
+    async with client_of(proxy) as other:
+        with pytest.raises(RedisConnectionError):
+            await other.ping()
+    assert await client.ping()
+    assert (proxy.connections_open, proxy.connections_total) == (1, 2)
+    proxy.refuse = False
+    async with client_of(proxy) as other:
+        assert await other.ping()
+
+
+@pytest.mark.asyncio
+async def test_a_dead_server_looks_dead_through_the_proxy(own_server: RedisServer) -> None:
+    async with FaultProxy(port=own_server.port) as proxy, client_of(proxy) as behind:
+        await behind.ping()
+        own_server.kill()
+        with pytest.raises(RedisConnectionError):
+            await behind.ping()
+        with pytest.raises(RedisConnectionError):
+            await behind.ping()
+        own_server.restart()
+        assert await behind.ping()

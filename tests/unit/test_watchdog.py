@@ -1,0 +1,283 @@
+"""Renewal in virtual time: when it happens, what it changes, and what goes on when it fails."""
+
+import asyncio
+import functools
+import gc
+import math
+from collections.abc import Callable, Coroutine
+from itertools import pairwise
+from typing import Any, ParamSpec
+
+import anyio
+import pytest
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from aiolocks import LeaseLostError
+from aiolocks._deadlines import deadline
+from aiolocks._session import Session
+from aiolocks.testing import After, JumpingLoop, ScriptedGrantor
+
+P = ParamSpec("P")
+
+
+def clock() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def jumping(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Run *test* on a loop whose clock jumps, and is every session's; nothing may be left or go unnoticed."""
+
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        troubles: list[dict[str, Any]] = []
+
+        async def main() -> None:
+            asyncio.get_running_loop().set_exception_handler(lambda _, context: troubles.append(context))
+            await test(*args, **kwargs)
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+
+        with pytest.MonkeyPatch.context() as patch, asyncio.Runner(loop_factory=JumpingLoop) as runner:
+            patch.setattr(Session, "clock", staticmethod(clock))
+            runner.run(main())
+        assert not troubles
+
+    return run
+
+
+def timers() -> int:
+    """Return how many timers the running loop has."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, JumpingLoop)
+    scheduled: list[asyncio.TimerHandle] = loop._scheduled  # type: ignore[attr-defined]  # there is no public way
+    return sum(not timer.cancelled() for timer in scheduled)
+
+
+# When.
+
+
+@jumping
+async def test_a_lease_lives_as_long_as_its_block() -> None:
+    grantor = ScriptedGrantor()
+    async with grantor.hold(ttl=30) as lease:
+        await asyncio.sleep(24 * 3600)
+        assert lease.held
+
+
+@pytest.mark.parametrize("ttl", [0.1, 3.0, 30.0, 86400.0])
+@jumping
+async def test_renewals_come_at_a_third_of_the_ttl_give_or_take_a_tenth(ttl: float) -> None:
+    grantor = ScriptedGrantor()
+    async with grantor.hold(ttl=ttl):
+        await asyncio.sleep(200 * ttl)
+    gaps = [after - before for before, after in pairwise([0.0, *grantor.times("renew")])]
+    assert len(gaps) > 540
+    assert 0.9 - 1e-6 <= min(gaps) / (ttl / 3) < 0.92
+    assert 1.08 < max(gaps) / (ttl / 3) <= 1.1 + 1e-6
+
+
+@jumping
+async def test_every_renewal_asks_for_the_lease_s_own_ttl() -> None:
+    grantor = ScriptedGrantor()
+    async with grantor.hold(ttl=12.5):
+        await asyncio.sleep(60)
+    assert {asked.ttl for asked in grantor.asked if asked.verb == "renew"} == {12.5}
+
+
+@jumping
+async def test_leases_taken_at_one_instant_are_not_renewed_at_one_instant() -> None:
+    first = ScriptedGrantor()
+    async with first.hold():
+        others = [ScriptedGrantor(session=first.session) for _ in range(100)]
+        leases = [await other.acquire() for other in others]
+        await asyncio.sleep(12)
+        assert len({other.times("renew")[0] for other in others}) > 90
+        for lease in leases:
+            await lease.release()
+
+
+@jumping
+async def test_without_renewal_the_lease_runs_out() -> None:
+    grantor = ScriptedGrantor()
+    with pytest.raises(LeaseLostError):
+        async with grantor.hold(ttl=30, renew=False):
+            await anyio.sleep_forever()
+    assert not grantor.times("renew")
+
+
+@jumping
+async def test_after_max_hold_a_lease_is_renewed_no_more_and_runs_out() -> None:
+    grantor = ScriptedGrantor()
+    with pytest.raises(LeaseLostError):
+        async with grantor.hold(ttl=30, max_hold=3600):
+            await anyio.sleep_forever()
+    assert 3600 - 11 <= grantor.times("renew")[-1] < 3600
+    assert clock() == deadline(sent_at=grantor.times("renew")[-1], ttl=30)
+
+
+# What it changes.
+
+
+@jumping
+async def test_a_renewal_counts_from_its_request_and_not_from_its_reply() -> None:
+    grantor = ScriptedGrantor(renewals=[After(5, True)])
+    async with grantor.hold(ttl=30) as lease:
+        await asyncio.sleep(11)
+        (sent_at,) = grantor.times("renew")
+        assert lease.remaining() == pytest.approx(deadline(sent_at=0, ttl=30) - 11)
+        await asyncio.sleep(5)
+        assert lease.remaining() == pytest.approx(deadline(sent_at=sent_at, ttl=30) - 16)
+
+
+@pytest.mark.parametrize("trouble", [ConnectionError(), RedisTimeoutError(), ValueError("an oversight of ours")])
+@jumping
+async def test_a_failed_or_ambiguous_renewal_changes_nothing_and_is_retried_until_the_deadline(
+    trouble: Exception,
+) -> None:
+    grantor = ScriptedGrantor(renewals=[trouble])
+    end = deadline(sent_at=0, ttl=30)
+    with pytest.raises(LeaseLostError):
+        async with grantor.hold(ttl=30) as lease:
+            await asyncio.sleep(28)
+            assert lease.held
+            assert lease.remaining() == pytest.approx(end - 28)
+            await anyio.sleep_forever()
+    attempts = grantor.times("renew")
+    assert clock() == end
+    assert attempts[-1] < end
+    gaps = [after - before for before, after in pairwise([*attempts, end])]
+    assert max(gaps) <= 1 + 1e-9
+    assert min(gaps[:-1]) >= 0.02
+
+
+@jumping
+async def test_the_first_renewal_that_succeeds_again_saves_the_lease_and_ends_the_trouble() -> None:
+    trouble = [ConnectionError()] * 20
+    grantor = ScriptedGrantor(renewals=[*trouble, True, *trouble, True])
+    async with grantor.hold(ttl=30) as lease:
+        await asyncio.sleep(3600)
+        assert lease.held
+    gaps = [after - before for before, after in pairwise(grantor.times("renew"))]
+    assert gaps[:20] == pytest.approx(gaps[21:41])  # quick at first, then slower, both times
+    assert gaps[0] < 0.05
+    assert min(gaps[20], *gaps[41:]) >= 9 - 1e-6
+
+
+@jumping
+async def test_the_answer_not_yours_ends_the_lease_at_once() -> None:
+    grantor = ScriptedGrantor(renewals=[After(2, False)])
+    with pytest.raises(LeaseLostError) as caught:
+        async with grantor.hold(ttl=30):
+            await anyio.sleep_forever()
+    assert clock() == grantor.times("renew")[0] + 2
+    assert len(grantor.times("renew")) == 1
+    assert "somebody else" in caught.value.reason
+
+
+@pytest.mark.parametrize("answer", [True, False, ConnectionError()])
+@jumping
+async def test_a_renewal_s_reply_after_the_release_revives_nothing_and_signals_no_loss(
+    answer: "bool | Exception",
+) -> None:
+    grantor = ScriptedGrantor(renewals=[After(5, answer)])
+    async with grantor.hold(ttl=30) as lease:
+        await asyncio.sleep(12)
+        assert len(grantor.times("renew")) == 1
+    await asyncio.sleep(3600)
+    assert (lease.held, lease.lost, lease.remaining()) == (False, False, 0.0)
+    assert len(grantor.times("renew")) == 1
+
+
+@jumping
+async def test_a_renewal_s_reply_after_the_deadline_revives_nothing() -> None:
+    grantor = ScriptedGrantor(renewals=[After(25, True)])
+    lease = await grantor.acquire(ttl=30)
+    await asyncio.sleep(deadline(sent_at=0, ttl=30) + 0.001)
+    assert lease.lost
+    await asyncio.sleep(8)  # the reply has just come; counted from its request, there would be something left
+    assert (lease.held, lease.lost, lease.remaining()) == (False, True, 0.0)
+    await asyncio.sleep(3600)
+    assert (lease.held, lease.lost, lease.remaining()) == (False, True, 0.0)
+    assert len(grantor.times("renew")) == 1
+    assert not await lease.release()
+
+
+@jumping
+async def test_an_exception_in_one_renewal_does_not_end_the_others() -> None:
+    bad = ScriptedGrantor(name="bad", renewals=[ValueError("an oversight of ours")])
+    good = ScriptedGrantor(name="good", session=bad.session)
+    async with good.hold(ttl=30) as lease:
+        with pytest.raises(LeaseLostError):
+            async with bad.hold(ttl=30):
+                await anyio.sleep_forever()
+        await asyncio.sleep(3600)
+        assert lease.held
+
+
+@jumping
+async def test_a_renewal_that_is_never_answered_does_not_hold_up_the_others() -> None:
+    deaf = ScriptedGrantor(name="deaf", renewals=[After(math.inf, True)])
+    good = ScriptedGrantor(name="good", session=deaf.session)
+    async with good.hold(ttl=30) as lease:
+        with pytest.raises(LeaseLostError):
+            async with deaf.hold(ttl=30):
+                await anyio.sleep_forever()
+        await asyncio.sleep(3600)
+        assert lease.held
+
+
+# What it costs.
+
+
+@jumping
+async def test_ten_thousand_leases_have_one_timer() -> None:
+    grantor = ScriptedGrantor()
+    leases = [await grantor.acquire(ttl=30) for _ in range(10_000)]
+    await asyncio.sleep(0)
+    assert timers() == 1
+    await asyncio.sleep(11.1)
+    assert timers() == 1
+    assert sorted(grantor.tokens("renew")) == sorted(lease.token.encode() for lease in leases)
+    await asyncio.gather(*(lease.release() for lease in leases))
+
+
+@jumping
+async def test_leases_that_ended_do_not_pile_up() -> None:
+    grantor = ScriptedGrantor()
+    async with grantor.hold(ttl=3600):
+        before = len(gc.get_objects())
+        for _ in range(10_000):
+            await (await grantor.acquire(ttl=3600)).release()
+        watchdog = grantor.session.watchdog
+        assert len(watchdog._heap) < 100
+        assert len(watchdog._live) == 1
+        assert timers() <= 2
+        grantor.asked.clear()
+        grantor.requests.clear()
+        grantor._fences.clear()
+        gc.collect()
+        assert len(gc.get_objects()) - before < 2_000
+        assert clock() == 0
+
+
+@jumping
+async def test_nothing_runs_a_second_after_the_last_lease() -> None:
+    grantor = ScriptedGrantor(renewals=[ConnectionError()])
+    lease = await grantor.acquire()
+    await asyncio.sleep(11)
+    await lease.release()
+    await asyncio.sleep(1)
+    assert timers() == 0
+    assert grantor.session.closed
+
+
+@jumping
+async def test_no_timer_outlives_a_lease_that_was_watched_before_it_was_entered() -> None:
+    grantor = ScriptedGrantor()
+    lease = await grantor.acquire()
+    watching = asyncio.create_task(lease.wait_lost())
+    await asyncio.sleep(5)
+    async with lease:
+        await asyncio.sleep(5)
+    assert not await watching
+    await asyncio.sleep(1)
+    assert timers() == 0
