@@ -7,6 +7,8 @@ came meanwhile must count.
 import asyncio
 import contextlib
 import logging
+import weakref
+from collections.abc import Generator
 from inspect import CO_ASYNC_GENERATOR
 from types import FrameType, TracebackType
 from typing import Any, final
@@ -105,13 +107,11 @@ class Body:
         if self._task is not None:
             state.session.ledger.leave(self._task, state.base, state.request.permits)
         stopped = False
-        # A scope can only be left by the task that entered it. Another one that finalizes a generator leaves it behind:
-        # without its callback it can never cancel anything again.
-        if self._scope is not None and asyncio.current_task() is self._task:
-            # Scopes must be left in the reverse order of entering; exit stacks may leave blocks in another. The lease
-            # matters more: the scope is left behind then, too.
-            with contextlib.suppress(RuntimeError):
-                stopped = bool(self._scope.__exit__(exc_type, exc, traceback))
+        if self._scope is not None and self._task is not None:
+            if asyncio.current_task() is self._task:
+                stopped = close_scope(self._task, self._scope, exc_type, exc, traceback)
+            else:
+                close_scope(self._task, self._scope)  # the exception is another task's
         return stopped, valid
 
     def _report(self, reason: str, exc: BaseException | None, ours: bool) -> None:
@@ -127,3 +127,52 @@ class Body:
 def may_wait(frame: FrameType, exc: BaseException | None) -> bool:
     """Whether code in *frame* may await while *exc* passes: not in a coroutine that is being destroyed."""
     return not isinstance(exc, GeneratorExit) or bool(frame.f_code.co_flags & CO_ASYNC_GENERATOR)
+
+
+_left_behind: "weakref.WeakKeyDictionary[asyncio.Task[Any], list[anyio.CancelScope]]" = weakref.WeakKeyDictionary()
+"""Scopes of blocks that were left before a block inside them, such as those of two generators closed in turn."""
+
+
+def close_scope(
+    task: "asyncio.Task[Any]",
+    scope: anyio.CancelScope,
+    exc_type: type[BaseException] | None = None,
+    exc: BaseException | None = None,
+    traceback: TracebackType | None = None,
+) -> bool:
+    """Leave *scope* in the name of the task that entered it, even if another one finalizes its generator.
+
+    Otherwise it would stay the innermost of that task, which could then leave none of the scopes around it. One that
+    is not the innermost yet is left as soon as it is.
+    """
+    with _acting_as(task):
+        try:
+            caught = bool(scope.__exit__(exc_type, exc, traceback))
+        except RuntimeError:
+            _left_behind.setdefault(task, []).append(scope)
+            return False
+        earlier = _left_behind.get(task, [])
+        with contextlib.suppress(RuntimeError):
+            while earlier:
+                earlier[-1].__exit__(None, None, None)
+                earlier.pop()
+        return caught
+
+
+@contextlib.contextmanager
+def _acting_as(task: "asyncio.Task[Any]") -> Generator[None, None, None]:
+    """Have *task* be the current one meanwhile, by the functions that asyncio documents for other task classes."""
+    current = asyncio.current_task()
+    if current is task:
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    if current is not None:
+        asyncio.tasks._leave_task(loop, current)
+    asyncio.tasks._enter_task(loop, task)
+    try:
+        yield
+    finally:
+        asyncio.tasks._leave_task(loop, task)
+        if current is not None:
+            asyncio.tasks._enter_task(loop, current)
