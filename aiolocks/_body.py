@@ -74,54 +74,64 @@ class Body:
         Raises:
             LeaseLostError: The lease was lost, and the body did not raise an exception of its own.
         """
-        stopped, valid = self._end(exc_type, exc, traceback)
+        leaving, valid = self._end(exc_type, exc, traceback)
         state = self._state
         left = min(GRACE, max(state.deadline - state.session.clock(), 0.0))
         withdrawal = state.session.drop(state)
-        ours = exc is None or stopped
         if not valid:
             if state.lost:
-                self._report(state.reason, exc, ours)
-            return stopped
-        if withdrawal is None or not may_wait(frame, exc):
-            return stopped
-        outcome = withdrawal.outcome
-        await settle(outcome, left)
+                self._report(state.reason, leaving)
+        elif withdrawal is not None and may_wait(frame, exc):
+            await settle(withdrawal.outcome, left)
+            self._judge(withdrawal.outcome, leaving)
+        if leaving is not None and leaving is not exc:
+            raise leaving
+        return leaving is None and exc is not None
+
+    def _end(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> tuple[BaseException | None, bool]:
+        """Close the loss scope and stop renewing; nothing awaits in between.
+
+        Return the exception that leaves the scope, where the loss's own cancellation has ended, and whether the lease
+        was held.
+        """
+        state = self._state
+        state.on_loss = None
+        valid = state.end()
+        state.session.touch()
+        unlist(self._lease)
+        if self._task is not None:
+            state.session.ledger.leave(self._task, state.base, state.request.permits)
+        if self._scope is not None and self._task is not None:
+            if asyncio.current_task() is not self._task:
+                close_scope(self._task, self._scope)  # the exception is another task's
+            else:
+                try:
+                    if close_scope(self._task, self._scope, exc_type, exc, traceback):
+                        exc = None
+                except BaseExceptionGroup as rest:  # the body's group, without our cancellation in it
+                    exc = rest
+        return exc, valid
+
+    def _judge(self, outcome: "asyncio.Future[bool | None]", leaving: BaseException | None) -> None:
+        """Say what is wrong with the release of a lease that was valid until then."""
+        state = self._state
         if not outcome.done() or outcome.exception() is not None:
             log.warning(
                 "%s %r: the release could not be confirmed; the lease ends with its TTL of %g s at the latest",
                 state.grantor.kind, state.grantor.name, state.request.ttl,
             )  # fmt: skip
         elif outcome.result() is False:
-            self._report("the server had given it to somebody else or let it expire", exc, ours)
-        return stopped
+            self._report("the server had given it to somebody else or let it expire", leaving)
 
-    def _end(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> tuple[bool, bool]:
-        """Close the loss scope and stop renewing; nothing awaits in between. Return (our cancellation, held)."""
-        state = self._state
-        state.on_loss = None
-        valid = state.end()
-        unlist(self._lease)
-        if self._task is not None:
-            state.session.ledger.leave(self._task, state.base, state.request.permits)
-        stopped = False
-        if self._scope is not None and self._task is not None:
-            if asyncio.current_task() is self._task:
-                stopped = close_scope(self._task, self._scope, exc_type, exc, traceback)
-            else:
-                close_scope(self._task, self._scope)  # the exception is another task's
-        return stopped, valid
-
-    def _report(self, reason: str, exc: BaseException | None, ours: bool) -> None:
-        state = self._state
-        error = state.error(reason)
-        if not ours:
-            if exc is not None and not isinstance(exc, (asyncio.CancelledError, GeneratorExit)):
-                exc.add_note(str(error))
-        elif state.options.on_lost == "cancel":
-            raise error from None
+    def _report(self, reason: str, leaving: BaseException | None) -> None:
+        error = self._state.error(reason)
+        if leaving is None:
+            if self._state.options.on_lost == "cancel":
+                raise error from None
+        elif not isinstance(leaving, (asyncio.CancelledError, GeneratorExit)):
+            leaving.add_note(str(error))
 
 
 def may_wait(frame: FrameType, exc: BaseException | None) -> bool:

@@ -5,6 +5,7 @@ import asyncio
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -61,12 +62,14 @@ def running(example: str, *arguments: str, warnings: str = "error") -> Iterator[
 @contextmanager
 def site(example: str, redis_url: str) -> Iterator[str]:
     """Run an example that serves, on a free port, and return its URL; Ctrl-C ends it."""
-    with running(example, redis_url, "0", warnings="default") as process:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    with running(example, redis_url, port, warnings="default") as process:
         assert process.stdout is not None
-        lines = iter(process.stdout.readline, "")
-        served = next((found for line in lines if (found := re.search(r"unning on (http://\S+:\d+)", line))), None)
-        assert served is not None, f"{example} ended before it served"
-        yield served[1]
+        url = f"http://127.0.0.1:{port}"
+        assert any(f"unning on {url}" in line for line in iter(process.stdout.readline, "")), "ended before it served"
+        yield url
         process.send_signal(signal.SIGINT)
         rest = process.stdout.read()
         process.wait(WITHIN)
@@ -119,9 +122,14 @@ def test_an_example_has_less_than_60_lines(example: str) -> None:
     assert len((REPOSITORY / "examples" / f"{example}.py").read_text(encoding="utf-8").splitlines()) < 60
 
 
-@pytest.mark.parametrize("example", ["cron", "scraper", "worker"])
+@pytest.mark.parametrize("example", ["cron", "scraper"])
 def test_an_example_prints_what_its_docstring_says(example: str, tcp_url: str) -> None:
     assert output(example, tcp_url) == blocks(example)[1]
+
+
+def test_the_killed_workers_job_is_taken_over_as_the_docstring_says(tcp_url: str) -> None:
+    printed = output("worker", tcp_url).splitlines()
+    assert [*sorted(printed[:2]), *printed[2:]] == blocks("worker")[1].splitlines()
 
 
 def test_the_leaders_take_turns_in_any_order(tcp_url: str) -> None:

@@ -52,7 +52,7 @@ async def test_a_lock_whose_grant_is_lost_is_acquired_once_with_one_fencing_toke
 
     assert sorted(await redis.keys()) == [LOCK_KEY, LOCK_KEY + b":fence"]
     assert await redis.get(LOCK_KEY) == f"{lease.token} {lease.fencing_token}".encode()
-    assert int(await redis.get(LOCK_KEY + b":fence")) == lease.fencing_token
+    assert await redis.get(LOCK_KEY + b":fence") == str(lease.fencing_token).encode()
     assert await calls_of(redis, "set") == 2, "the holder and the fencing token, written once each"
     assert await calls_of(redis, "eval") + await calls_of(redis, "evalsha") == 2, "the request was sent again"
     assert await lease.release()
@@ -159,7 +159,7 @@ async def test_a_lease_goes_on_when_the_answers_to_renewals_are_lost(
                 await asyncio.sleep(0.01)
                 lease.check()
                 shortest = min(shortest, lease.remaining())
-        assert int(await redis.get(LOCK_KEY + b":fence")) == lease.fencing_token
+        assert await redis.get(LOCK_KEY + b":fence") == str(lease.fencing_token).encode()
     print(f"{how}: at least {shortest:.2f} s of {ttl} s were left all the time")
 
 

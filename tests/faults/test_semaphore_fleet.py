@@ -99,8 +99,8 @@ def test_fifty_processes_with_random_kills_never_exceed_the_limit_and_all_permit
     depth = max_depth(records)
     fences = [record.fence for record in records if record.event == ACQUIRED]
     print(
-        f"{len(fences)} grants, {killed} processes killed, {killed_holding} of them holding; depth up to {depth} of {LIMIT}; "
-        f"all permits back {free_after:.3f} s after the end, with a TTL of {TTL:g} s"
+        f"{len(fences)} grants, {killed} processes killed, {killed_holding} of them holding; "
+        f"depth up to {depth} of {LIMIT}; all permits back {free_after:.3f} s after the end, with a TTL of {TTL:g} s"
     )
     assert depth == LIMIT
     assert killed_holding > 0

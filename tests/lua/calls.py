@@ -18,7 +18,7 @@ TTL = 30_000
 LIFE = 3_000
 """Milliseconds: what a lease and a silent session last, unless a test says otherwise."""
 
-on_server = pytest.mark.parametrize("backend", ["server"], indirect=True)
+on_server = pytest.mark.parametrize("backend", [pytest.param("server", marks=pytest.mark.redis)], indirect=True)
 """For what fakeredis lacks: counted commands, a memory limit, rights."""
 
 

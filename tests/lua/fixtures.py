@@ -9,7 +9,7 @@ from redis import Redis
 from tests.lua.calls import Scripts
 
 
-@pytest.fixture(params=["server", "memory"])
+@pytest.fixture(params=[pytest.param("server", marks=pytest.mark.redis), "memory"])
 def backend(request: pytest.FixtureRequest) -> Iterator[Redis]:
     """An empty Redis."""
     if request.param == "memory":

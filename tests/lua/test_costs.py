@@ -6,11 +6,11 @@ from collections.abc import Callable
 import pytest
 from redis import Redis
 
-from tests.lua.calls import LIFE, Scripts, entry, token
+from tests.lua.calls import LIFE, Scripts, entry, on_server, token
 from tests.lua.states import die, holders, line, listening, sessions
 
 pytest_plugins = ["tests.lua.fixtures"]
-pytestmark = pytest.mark.parametrize("backend", ["server"], indirect=True)
+pytestmark = on_server
 
 _NEVER_MS = 9_000_000_000_000
 _NOT_THE_SCRIPTS = {"eval", "info", "config|resetstat", "config"}
@@ -52,7 +52,7 @@ def test_releasing_a_lock_nobody_waits_for_takes_three_commands(lock: Scripts) -
 
 
 def test_renewing_a_lock_takes_three_commands(lock: Scripts) -> None:
-    lock.granted("ann", ttl_ms=1_000)
+    lock.granted("ann", ttl_ms=5_000)
     cost = _cost(lock, lambda: lock.renew("ann"))
     assert cost == {"get": 1, "pttl": 1, "pexpire": 1}
 

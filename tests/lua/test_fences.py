@@ -97,7 +97,7 @@ def test_a_token_is_used_up_though_its_lease_was_short(exclusive: Scripts) -> No
     exclusive.granted("ann")
     set_last_fence(exclusive, _FAR)
     exclusive.release("ann")
-    exclusive.granted("ben", ttl_ms=100)
+    exclusive.granted("ben", ttl_ms=5_000)
     lapse(exclusive, "ben")
     assert exclusive.granted("cat").fence == _FAR + 2
 

@@ -138,6 +138,14 @@ def test_a_lower_limit_grants_nothing_until_enough_has_come_back(semaphore: Scri
     assert [grant.who for grant in semaphore.release("cat").mine] == ["dan"]
 
 
+def test_a_lower_limit_costs_nobody_the_place_in_line(full: Scripts) -> None:
+    """Less than nothing is free then, so whether the first in line can be reached does not matter yet."""
+    full.queued("ben", session="away")
+    full.queued("cat")
+    full.resize(1)
+    assert sessions(full) == ["away", "home"]
+
+
 def test_a_lower_limit_refuses_in_the_reply_those_in_line_who_want_more(full: Scripts) -> None:
     full.queued("ben", permits=3)
     full.queued("cat", permits=2)
@@ -164,7 +172,7 @@ def test_a_refusal_names_a_large_limit_in_digits(full: Scripts) -> None:
     assert text.split(b" ")[1:3] == [b"-1", b"999999999"]
 
 
-@pytest.mark.parametrize("session", ["away", poller(250)])
+@pytest.mark.parametrize("session", ["away", poller(5_000)])
 def test_who_cannot_be_told_of_a_refusal_finds_itself_unknown(full: Scripts, session: str) -> None:
     """Then it asks anew, and is refused in the reply."""
     big = entry("ben", permits=3)

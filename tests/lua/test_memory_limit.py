@@ -122,7 +122,7 @@ def test_a_release_hands_over_by_message(awaited: Scripts) -> None:
 
 def test_a_release_hands_over_to_a_polling_session(exclusive: Scripts) -> None:
     exclusive.granted("ann")
-    exclusive.queued("ben", session=poller(250))
+    exclusive.queued("ben", session=poller(5_000))
     with _full(exclusive):
         exclusive.release("ann")
         assert list(holders(exclusive)) == ["ben"]
@@ -149,10 +149,10 @@ def test_whoever_withdraws_leaves_a_tombstone(awaited: Scripts, who: str) -> Non
 
 
 def test_a_recheck_answers_and_keeps_the_line_alive(awaited: Scripts) -> None:
-    awaited.redis.pexpire(awaited.key("waiters"), 100)
+    awaited.redis.pexpire(awaited.key("waiters"), 1_000)
     with _full(awaited):
         assert awaited.recheck("ben").answers[0] > 0
-        assert pttl(awaited, awaited.key("waiters")) > 100
+        assert pttl(awaited, awaited.key("waiters")) > 1_000
 
 
 def test_a_recheck_puts_a_session_that_was_passed_over_back(awaited: Scripts) -> None:

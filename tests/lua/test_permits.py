@@ -129,7 +129,7 @@ def test_a_big_request_of_a_dead_session_keeps_nobody_waiting(semaphore: Scripts
 
 def test_a_big_request_of_a_polling_session_is_waited_for(semaphore: Scripts) -> None:
     semaphore.granted("ann", permits=2)
-    semaphore.queued("ben", permits=3, session="poll250-deaf")
+    semaphore.queued("ben", permits=3, session="poll5000-deaf")
     assert isinstance(semaphore.grant("cat", wait=False), Busy)
 
 

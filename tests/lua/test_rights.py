@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from tests.lua.calls import LIFE, Busy, Grant, Refused, Scripts, on_server, poller
+from tests.lua.calls import LIFE, Busy, Grant, Refused, Scripts, on_server, poller, token
 from tests.lua.states import die, holders, keys, lapse, line, listening, pttl, sessions, tickets
 
 pytest_plugins = ["tests.lua.fixtures"]
@@ -69,7 +69,7 @@ def test_it_hands_over_to_a_polling_session(exclusive: Scripts, limited: Redis) 
     """W11: such sessions are how users of this kind wait."""
     mine = exclusive.over(limited)
     mine.granted("ann")
-    mine.queued("ben", session=poller(250))
+    mine.queued("ben", session=poller(5_000))
     mine.queued("cat")
     mine.release("ann")
     assert list(holders(exclusive)) == ["ben"]
@@ -108,16 +108,18 @@ def test_whoever_it_could_not_tell_gets_the_turn_by_the_next_recheck(awaited: Sc
 
 
 def test_whoever_it_could_not_tell_keeps_its_place_in_line(awaited: Scripts, limited: Redis) -> None:
+    awaited.queued("cat", session="away")
     before = tickets(awaited, "away")
     with listening(awaited, "away"):
         awaited.over(limited).release("ann")
     assert holders(awaited) == {}
     assert tickets(awaited, "away") == before
+    assert sessions(awaited) == []
 
 
 def test_whoever_it_could_not_tell_is_dead_when_its_session_stays_silent(awaited: Scripts, limited: Redis) -> None:
     """A line that is put back must end as the one before would have."""
-    awaited.redis.pexpire(awaited.key("waiters", session="away"), 900)
+    awaited.redis.pexpire(awaited.key("waiters", session="away"), 2_000)
     with listening(awaited, "away"):
         awaited.over(limited).release("ann")
     assert [key for key in keys(awaited) if pttl(awaited, key) < 0] == []
@@ -135,6 +137,15 @@ def test_it_gets_past_the_dead(awaited: Scripts, limited: Redis) -> None:
     lapse(awaited, "ann")
     die(awaited, "away")
     awaited.over(limited).granted("cat", wait=False)
+
+
+def test_a_semaphore_knows_nothing_of_whoever_it_could_not_tell(semaphore: Scripts, limited: Redis) -> None:
+    semaphore.granted("ann", permits=3)
+    semaphore.queued("ben", permits=2, session="away")
+    with listening(semaphore, "away"):
+        semaphore.over(limited).release("ann", permits=3)
+    assert not semaphore.redis.hexists(semaphore.key("meta"), token("ben"))
+    assert semaphore.statistics().permits == 0
 
 
 def test_it_resizes_and_refuses(semaphore: Scripts, limited: Redis) -> None:

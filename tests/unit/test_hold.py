@@ -409,6 +409,22 @@ async def test_a_loss_is_a_note_on_what_the_body_raises() -> None:
 
 
 @jumping
+async def test_a_group_with_the_loss_s_cancellation_in_it_leaves_without_that_and_with_a_note() -> None:
+    grantor = ScriptedGrantor(renewals=[False])
+    error = ValueError("mine")
+    with pytest.raises(ExceptionGroup) as caught:
+        async with grantor.hold():
+            try:
+                await anyio.sleep_forever()
+            except asyncio.CancelledError as cancelled:
+                raise BaseExceptionGroup("both", [cancelled, error]) from None
+    assert caught.value.exceptions == (error,)
+    assert len(caught.value.__notes__) == 1
+    await asyncio.sleep(0.1)
+    assert_nothing_left(grantor)
+
+
+@jumping
 async def test_a_body_that_swallows_the_cancellation_gets_the_loss_all_the_same() -> None:
     grantor = ScriptedGrantor(renewals=[False])
     with pytest.raises(LeaseLostError):
@@ -517,8 +533,19 @@ async def test_a_lease_released_in_its_block_ends_it_without_a_loss() -> None:
     async with grantor.hold() as lease:
         assert await lease.release()
         await asyncio.sleep(3600)
+        assert not grantor.session.closed  # or its books, which know of this block, would be closed with it
     assert len(grantor.times("withdraw")) == 1
     assert_nothing_left(grantor)
+
+
+@jumping
+async def test_the_session_ends_after_its_last_block_though_the_lease_ended_long_before() -> None:
+    grantor = ScriptedGrantor()
+    async with grantor.hold() as lease:
+        await lease.release()
+        await asyncio.sleep(3600)
+    await asyncio.sleep(1)
+    assert grantor.session.closed
 
 
 @pytest.mark.parametrize("first", ["the loss", "the cancellation"])

@@ -4,8 +4,10 @@ import asyncio
 import gc
 import sys
 import weakref
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack
 from types import FrameType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -71,13 +73,47 @@ async def test_the_frame_tells_even_in_another_task() -> None:
 
 
 async def test_the_task_tells_where_the_frame_does_not() -> None:
-    """`AsyncExitStack` enters and leaves in frames of its own."""
+    """Code without Python frames enters and leaves in whatever frame called it."""
     ledger, owner = Ledger(), object()
     mine, theirs = hold(), hold()
     ledger.open_block(owner, frame(), mine)
     await asyncio.create_task(open_in_task(ledger, owner, frame(), theirs))
     assert ledger.close_block(owner, frame()) is mine
     assert ledger.close_block(owner, frame()) is theirs
+
+
+class Owner:
+    """What primitives do with the ledger in their `async with`; the frame is that of whoever calls these methods."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self.left: list[Hold | None] = []
+
+    def __aenter__(self) -> Coroutine[Any, Any, Hold]:
+        return self._enter(sys._getframe(1))
+
+    def __aexit__(self, *_: object) -> Coroutine[Any, Any, None]:
+        return self._leave(sys._getframe(1))
+
+    async def _enter(self, where: FrameType) -> Hold:
+        block = hold()
+        self.ledger.open_block(self, where, block)
+        return block
+
+    async def _leave(self, where: FrameType) -> None:
+        self.left.append(self.ledger.close_block(self, where))
+
+
+async def test_an_exit_stack_leaves_the_blocks_that_it_entered() -> None:
+    """It enters and leaves in frames of its own, and several may be open in one task."""
+    owner, older, newer = Owner(), AsyncExitStack(), AsyncExitStack()
+    async with newer, older:
+        first = await older.enter_async_context(owner)
+        second = await newer.enter_async_context(owner)
+        third = await older.enter_async_context(owner)
+        async with owner as plain:
+            pass
+    assert owner.left == [plain, third, first, second]
 
 
 async def test_of_blocks_that_nothing_tells_apart_the_newest_is_left_first() -> None:
@@ -192,6 +228,18 @@ async def test_the_ledger_keeps_no_task_without_a_lease() -> None:
 
     task = await and_collect(asyncio.create_task(take_and_release()))
     assert task() is None
+
+
+async def test_a_task_that_goes_on_keeps_nothing_of_the_leases_it_released() -> None:
+    grantor = ScriptedGrantor()
+    before = len(gc.get_objects())
+    for _ in range(2_000):
+        await (await grantor.acquire()).release()
+    grantor.asked.clear()
+    grantor.requests.clear()
+    grantor._fences.clear()
+    gc.collect()
+    assert len(gc.get_objects()) - before < 1_000
 
 
 async def and_collect(task: "asyncio.Task[T]") -> T:
