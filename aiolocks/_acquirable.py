@@ -6,9 +6,9 @@ may share one object, and objects may be made and thrown away at will.
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Hashable
 from dataclasses import dataclass
-from types import FrameType, TracebackType
+from types import CoroutineType, FrameType, TracebackType
 from typing import Any, ClassVar
 
 import redis as redis_sync
@@ -16,7 +16,8 @@ from redis.asyncio import Redis
 
 from ._hold import Asking, Hold, obtain, timed_out
 from ._keys import Keys
-from ._lease import Lease, calling_frame, state_of
+from ._lease import Lease, as_coroutine, calling_frame, state_of
+from ._lease_state import TAKEN
 from ._options import UNSET, Options, Unset, check_timeout
 from ._request import Request
 from ._session import Session
@@ -61,14 +62,15 @@ class Acquirable:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
 
-    def __aenter__(self) -> Coroutine[Any, Any, Lease]:
+    # Plain functions, for the frame that calls them names the block; typed as what `async def` would return.
+    def __aenter__(self) -> "CoroutineType[Any, Any, Lease]":
         """Wait `acquire_timeout` for a lease, which the block holds; see `hold`."""
-        return self._enter(calling_frame())
+        return as_coroutine(self._enter(calling_frame()))
 
     def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> Coroutine[Any, Any, bool]:
-        return self._exit(exc_type, exc, traceback, calling_frame())
+    ) -> "CoroutineType[Any, Any, None]":
+        return as_coroutine(self._exit(exc_type, exc, traceback, calling_frame()))
 
     async def _enter(self, frame: FrameType) -> Lease:
         hold = self._hold(UNSET, 1)
@@ -82,11 +84,17 @@ class Acquirable:
         exc: BaseException | None,
         traceback: TracebackType | None,
         frame: FrameType,
-    ) -> bool:
-        hold = Session.of(self._pool).ledger.close_block(self, frame)
+    ) -> None:
+        try:
+            session = Session.find(self._pool)
+        except RuntimeError:
+            if isinstance(exc, GeneratorExit):  # destroyed after its loop: nothing can be sent any more
+                return
+            raise
+        hold = session.ledger.close_block(self, frame) if session is not None else None
         if hold is None:
             raise RuntimeError(f"{self!r} is not held by a block that could be left here")
-        return await hold.leave(exc_type, exc, traceback, frame)
+        await hold.leave(exc_type, exc, traceback, frame)
 
     def _hold(self, timeout: float | Unset | None, permits: int) -> Hold:
         seconds = self._timeout(timeout)
@@ -101,7 +109,7 @@ class Acquirable:
 
     async def _try_acquire(self, permits: int) -> Lease | None:
         session = Session.of(self._pool)
-        if self._would_wait_for_itself(session, permits):
+        if self._would_wait_for_itself(session):
             return None
         return await obtain(self._asking(0.0, permits, entering=False))
 
@@ -115,11 +123,12 @@ class Acquirable:
 
         After a cancellation the release goes on in the background.
         """
-        lease = Session.of(self._pool).ledger.newest(asyncio.current_task(), self._keys.base)
+        session = Session.find(self._pool)
+        lease = session.ledger.newest(asyncio.current_task(), self._keys.base) if session is not None else None
         if lease is None:
             raise RuntimeError(f"{self.kind} {self.name!r}: the calling task holds no lease to release")
-        if not await lease.release() and lease.lost:
-            raise state_of(lease).error()
+        if not await lease.release():
+            raise state_of(lease).error(None if lease.lost else TAKEN)
 
     async def statistics(self) -> Statistics:
         """Ask Redis how the name stands.
@@ -133,10 +142,8 @@ class Acquirable:
 
     def _asking(self, timeout: float | None, permits: int, *, entering: bool) -> Asking:
         session = Session.of(self._pool)
-        if entering and self._would_wait_for_itself(session, permits):
-            raise RuntimeError(
-                f"{self.kind} {self.name!r}: this task is inside a block that holds it, and would wait for itself"
-            )
+        if entering and self._would_wait_for_itself(session):
+            raise waits_for_itself(self.kind, self.name)
         grantor = session.grantor(self._keys)
         request = Request(self._options.ttl, permits, wait=timeout is None or timeout > 0)
         self._prepare(request)
@@ -145,7 +152,7 @@ class Acquirable:
     def _prepare(self, request: Request) -> None:
         """Add what the primitive's script takes beyond the usual."""
 
-    def _would_wait_for_itself(self, session: Session, permits: int) -> bool:
+    def _would_wait_for_itself(self, session: Session) -> bool:
         return session.ledger.inside(asyncio.current_task(), self._keys.base) > 0
 
     def _timeout(self, timeout: float | Unset | None) -> float | None:
@@ -153,6 +160,17 @@ class Acquirable:
             return self._options.acquire_timeout
         check_timeout("timeout", timeout)
         return timeout
+
+
+def waits_for_itself(kind: str, name: str) -> RuntimeError:
+    return RuntimeError(f"{kind} {name!r}: this task is inside a block that holds it, and would wait for itself")
+
+
+def server_of(pool: Any) -> Hashable:
+    """Return what names the server behind *pool*, however many pools there are for it."""
+    options = pool.connection_kwargs
+    address = tuple(options.get(key) for key in ("host", "port", "path", "db"))
+    return (*address, getattr(pool, "service_name", None), id(options.get("server")))
 
 
 def pool_of(client: Redis) -> Any:

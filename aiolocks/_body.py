@@ -16,7 +16,7 @@ from typing import Any, final
 import anyio
 
 from ._lease import Lease, unlist
-from ._lease_state import LeaseState
+from ._lease_state import TAKEN, LeaseState
 
 log = logging.getLogger("aiolocks")
 
@@ -68,8 +68,8 @@ class Body:
         exc: BaseException | None,
         traceback: TracebackType | None,
         frame: FrameType,
-    ) -> bool:
-        """End the block that *frame* leaves: True swallows the cancellation that a loss has sent.
+    ) -> None:
+        """End the block that *frame* leaves. The cancellation that a loss has sent becomes its LeaseLostError.
 
         Raises:
             LeaseLostError: The lease was lost, and the body did not raise an exception of its own.
@@ -86,7 +86,6 @@ class Body:
             self._judge(withdrawal.outcome, leaving)
         if leaving is not None and leaving is not exc:
             raise leaving
-        return leaving is None and exc is not None
 
     def _end(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
@@ -123,7 +122,7 @@ class Body:
                 state.grantor.kind, state.grantor.name, state.request.ttl,
             )  # fmt: skip
         elif outcome.result() is False:
-            self._report("the server had given it to somebody else or let it expire", leaving)
+            self._report(TAKEN, leaving)
 
     def _report(self, reason: str, leaving: BaseException | None) -> None:
         error = self._state.error(reason)

@@ -61,7 +61,7 @@ class RedisGrantor:
                     raise reply
                 request.answered(call)
                 if request.learn is not None and reply[0] != b"withdrawn":
-                    request.learn(reply[-1])
+                    request.learn(*reply)
                 outcome = self._read_grant(call, reply, request)
             except Exception as error:
                 if not future.done():
@@ -171,7 +171,9 @@ class RedisGrantor:
             return future
 
         def receive(call: Call, reply: Any) -> None:
-            if not isinstance(reply, Exception):
+            if isinstance(reply, Exception):
+                request.silences += 1
+            else:
                 self._deliver(reply[1])
             _resolve(future, not isinstance(reply, Exception) and reply[0] == 1, reply)
 
@@ -184,7 +186,7 @@ class RedisGrantor:
                 request.token, request.entry, bury_ms, line.session_id(), self._keys.channels, line.life_ms()
             )  # fmt: skip
 
-        patience = max(1.0, 4 * self._session.commands.round_trip)
+        patience = min(max(1.0, 4 * self._session.commands.round_trip) * 2**request.silences, LONGEST_WAIT)
         self._session.commands.submit(self._script("release"), self._keys_for(request), args, receive, patience)
         return future
 

@@ -6,7 +6,7 @@ the request is undone before the caller hears of it, or in the background when R
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from types import FrameType, TracebackType
+from types import CoroutineType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, final
 
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -17,7 +17,7 @@ from ._body import GRACE, Body, settle
 from ._commands import LONGEST_WAIT
 from ._deadlines import deadline
 from ._errors import AcquireTimeoutError
-from ._lease import Lease, calling_frame, state_of
+from ._lease import Lease, as_coroutine, calling_frame, state_of
 from ._lease_state import LeaseState
 from ._options import Options
 from ._request import Busy, Granted, Grantor, Queued, Request
@@ -156,7 +156,9 @@ async def _first_answer(asking: Asking, bound: float) -> Granted | Queued | Busy
 async def _undo(asking: Asking, error: BaseException) -> None:
     session, request = asking.session, asking.request
     withdrawal = session.withdraw(asking.grantor, request, session.clock() + request.ttl)
-    if not isinstance(error, GeneratorExit):  # a coroutine that is being destroyed must not wait
+    # A coroutine that is being destroyed must not wait; and where Redis has just been silent it is of no use.
+    silent = isinstance(error, (RedisConnectionError, RedisTimeoutError, OSError)) and not request.reached
+    if not isinstance(error, GeneratorExit) and not silent:
         await settle(withdrawal.outcome, min(GRACE, request.ttl))
 
 
@@ -193,7 +195,7 @@ class Hold:
 
     def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> Coroutine[Any, Any, bool]:
+    ) -> "CoroutineType[Any, Any, None]":
         """Release the lease.
 
         Raises:
@@ -201,7 +203,7 @@ class Hold:
 
         Takes at most 1 s, or what is left of the lease. An outer cancellation goes on afterwards.
         """
-        return self.leave(exc_type, exc, traceback, calling_frame())
+        return as_coroutine(self.leave(exc_type, exc, traceback, calling_frame()))
 
     def leave(
         self,
@@ -209,7 +211,7 @@ class Hold:
         exc: BaseException | None,
         traceback: TracebackType | None,
         frame: FrameType,
-    ) -> Coroutine[Any, Any, bool]:
+    ) -> Coroutine[Any, Any, None]:
         """End the block that *frame* leaves."""
         body, self._body, self._lease = self._body, None, None
         if body is None:

@@ -5,11 +5,13 @@ import contextlib
 import sys
 import warnings
 from collections.abc import Coroutine
-from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, final
+from types import CoroutineType, FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar, cast, final
 
-from ._lease_state import LeaseState
+from ._lease_state import TAKEN, LeaseState
 from ._options import check_ttl
+
+T = TypeVar("T")
 
 if TYPE_CHECKING:
     from ._body import Body
@@ -93,7 +95,7 @@ class Lease:
         sent_at = state.session.clock()
         renewed = await state.grantor.renew(state.request, ttl)
         if not renewed:
-            state.lose("the server has given it to somebody else or let it expire")
+            state.lose(TAKEN)
             return False
         state.extend(sent_at, ttl)
         return state.held
@@ -115,7 +117,6 @@ class Lease:
         withdrawal = state.session.drop(state)
         if withdrawal is None or not valid:
             return False
-        withdrawal.awaited = True
         # None: nothing there after an attempt whose answer was lost, which must have ended it.
         return await withdrawal.confirmed() is not False
 
@@ -136,11 +137,11 @@ class Lease:
 
     def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> Coroutine[Any, Any, bool]:
+    ) -> "CoroutineType[Any, Any, None]":
         body, self._body = self._body, None
         if body is None:
             raise RuntimeError(f"no block with this lease of {self.name!r} is open")
-        return body.leave(exc_type, exc, traceback, calling_frame())
+        return as_coroutine(body.leave(exc_type, exc, traceback, calling_frame()))
 
     def __repr__(self) -> str:
         state = self._state
@@ -176,3 +177,8 @@ def unlist(lease: Lease) -> None:
 def calling_frame() -> FrameType:
     """Return the frame of the `async with` whose method calls this: the one thing that names a block for sure."""
     return sys._getframe(2)  # inspect's way round it costs ten times as much
+
+
+def as_coroutine(coroutine: Coroutine[Any, Any, T]) -> "CoroutineType[Any, Any, T]":
+    """Return *coroutine*, of which only `async def` says that it is a native one, as exit stacks demand."""
+    return cast("CoroutineType[Any, Any, T]", coroutine)

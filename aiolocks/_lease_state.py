@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from ._session import Session
 
 
+TAKEN = "the server has given it to somebody else or let it expire"
+
+
 @final
 class LeaseState:
     """What is known of one lease, from its grant until it is released or lost."""

@@ -5,6 +5,7 @@ it; then only the caller's own reference keeps it alive.
 """
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from types import FrameType
 from typing import TYPE_CHECKING, Any, final
@@ -23,7 +24,8 @@ _EXIT_STACK = (AsyncExitStack.enter_async_context.__code__, AsyncExitStack.__aex
 class Ledger:
     """The blocks and leases of one session."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_change: Callable[[], None] = lambda: None) -> None:
+        self._on_change = on_change
         self._blocks: dict[object, list[tuple[object, Task | None, Hold]]] = {}
         self._leases: dict[Task, dict[bytes, list[Lease]]] = {}
         self._inside: dict[tuple[Task, bytes], int] = {}
@@ -48,8 +50,8 @@ class Ledger:
             del self._blocks[owner]
         return hold
 
-    def blocks_open(self) -> bool:
-        return bool(self._blocks or self._inside)
+    def in_use(self) -> bool:
+        return bool(self._blocks or self._inside or self._leases)
 
     def enter(self, task: Task, base: bytes, permits: int) -> None:
         key = (task, base)
@@ -92,6 +94,7 @@ class Ledger:
 
     def _task_ended(self, task: Task) -> None:
         self._leases.pop(task, None)
+        self._on_change()
 
 
 def _identity(frame: FrameType) -> object:

@@ -35,8 +35,8 @@ class Request:
     """What one acquisition asks for, and its `turn`: the grant, or why there will be none."""
 
     __slots__ = (
-        "counted_from", "entry", "extra", "fence_seen", "learn", "permits", "reached", "retry_after", "ticket",
-        "token", "ttl", "ttl_ms", "turn", "unanswered", "wait",
+        "counted_from", "entry", "extra", "fence_seen", "learn", "permits", "reached", "retry_after", "silences",
+        "ticket", "token", "ttl", "ttl_ms", "turn", "unanswered", "wait",
     )  # fmt: skip
 
     def __init__(self, ttl: float, permits: int, *, wait: bool, token: bytes | None = None) -> None:
@@ -52,12 +52,14 @@ class Request:
         self.fence_seen = 0
         self.retry_after: float | None = None
         self.unanswered: list[Call] = []
+        self.silences = 0
+        """Undos that were not answered."""
         self.reached = False
         """Redis has answered, so that there may be something to undo."""
         self.extra: tuple[bytes | int, ...] = ()
         """What this primitive's script takes beyond the usual arguments."""
-        self.learn: Callable[[int], None] | None = None
-        """Gets what the script answers to that."""
+        self.learn: Callable[..., None] | None = None
+        """Gets every field of the script's answer."""
 
     def sent(self, call: Call) -> None:
         self.unanswered.append(call)

@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
-import weakref
+from collections.abc import Hashable
 from typing import Any, ClassVar, Literal, Never, final
 
 from redis.asyncio import Redis
 
-from ._acquirable import Acquirable
+from ._acquirable import Acquirable, server_of, waits_for_itself
 from ._hold import Hold
 from ._lease import Lease
 from ._options import UNSET, Options, Unset, check_permits, reject_unknown
@@ -16,8 +16,8 @@ from ._session import Session
 
 log = logging.getLogger("aiolocks")
 
-_declared: "weakref.WeakKeyDictionary[Any, set[tuple[bytes, int]]]" = weakref.WeakKeyDictionary()
-"""Per pool, the limits that this process has put in force; each once, so that a later `resize` is not undone."""
+_declared: dict[Hashable, set[tuple[bytes, int]]] = {}
+"""Per server, the limits that this process has put in force; each once, so that a later `resize` is not undone."""
 
 
 @final
@@ -150,11 +150,15 @@ class Semaphore(Acquirable):
         return now.permits >= (now.limit or self._limit)
 
     def _prepare(self, request: Request) -> None:
+        inside = Session.of(self._pool).ledger.inside(asyncio.current_task(), self._keys.base)
         declaration = (self._keys.base, self._limit)
         declared = self._declarations()
         request.extra = (self._limit, 0 if declaration in declared else 1)
 
-        def learn(before: int) -> None:
+        def learn(verdict: bytes, *fields: Any) -> None:
+            before, limit = fields[-2:]
+            if verdict == b"queued" and inside and inside + request.permits > limit:
+                raise waits_for_itself(self.kind, self.name)
             if declaration not in declared:
                 declared.add(declaration)
                 if before:
@@ -166,11 +170,10 @@ class Semaphore(Acquirable):
         request.learn = learn
 
     def _declarations(self) -> set[tuple[bytes, int]]:
-        return _declared.setdefault(self._pool, set())
+        return _declared.setdefault(server_of(self._pool), set())
 
-    def _would_wait_for_itself(self, session: Session, permits: int) -> bool:
-        mine = session.ledger.inside(asyncio.current_task(), self._keys.base)
-        return mine > 0 and mine + permits > self._limit
+    def _would_wait_for_itself(self, session: Session) -> bool:
+        return False  # only the server knows the limit in force; see `learn`
 
 
 def check_limit(limit: int) -> None:

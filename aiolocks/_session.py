@@ -67,7 +67,7 @@ class Session:
         self.wakeups = Wakeups(
             pool, loop, self.clock, on_grant=self.deliver, on_subscribed=self._recheck_all, on_forbidden=self._forbidden
         )
-        self.ledger = Ledger()
+        self.ledger = Ledger(self.touch)
         self.lines: dict[Line, None] = {}
         """Where somebody waits."""
         self.tokens: dict[bytes, Request] = {}
@@ -88,17 +88,26 @@ class Session:
         Raises:
             RuntimeError: No asyncio loop is running here.
         """
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            raise RuntimeError("aiolocks runs under asyncio only: no asyncio event loop is running here") from None
-        session = _sessions.get((id(pool), loop))
+        session, loop = Session.find(pool), asyncio.get_running_loop()
         if session is None:
             for key, other in list(_sessions.items()):
                 if other.loop.is_closed():
                     del _sessions[key]
             session = _sessions[id(pool), loop] = Session(pool, loop)
         return session
+
+    @staticmethod
+    def find(pool: Any) -> "Session | None":
+        """Return the session of *pool* in the running loop, if it has begun.
+
+        Raises:
+            RuntimeError: No asyncio loop is running here.
+        """
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise RuntimeError("aiolocks runs under asyncio only: no asyncio event loop is running here") from None
+        return _sessions.get((id(pool), loop))
 
     def keeper(self, options: Options) -> Watchdog | ThreadWatchdog:
         """Return who renews leases with these options."""
@@ -136,7 +145,7 @@ class Session:
     def touch(self) -> None:
         """End the session when nothing has been held or awaited for a while from now."""
         self._last_used = self.clock()
-        if self._idle_timer is None and not self.loop.is_closed():
+        if self._idle_timer is None and not self.tokens and not self.loop.is_closed():
             self._idle_timer = self.loop.call_later(IDLE, self._idle)
 
     def deliver(self, token: bytes, fence: int, amount: int, base: bytes) -> None:
@@ -232,7 +241,7 @@ class Session:
         grace = IDLE if not self.withdrawing else 0.9
         if quiet + 0.001 < grace:
             self._idle_timer = self.loop.call_later(min(grace - quiet, IDLE), self._idle)
-        elif self.ledger.blocks_open():
+        elif self.ledger.in_use():
             self._rest()
         else:
             self.close()
@@ -284,5 +293,5 @@ def _run_until_loop_ends(session: Session) -> AsyncGenerator[None, None]:
 
 
 def _finish(generator: AsyncGenerator[None, None]) -> None:
-    with contextlib.suppress(StopIteration, RuntimeError):  # RuntimeError: it is the one that runs
+    with contextlib.suppress(StopIteration, RuntimeError, ValueError):  # the last two: it is the one that runs
         generator.aclose().send(None)

@@ -7,6 +7,7 @@ one renewal can end the others.
 import asyncio
 import heapq
 import itertools
+import logging
 import random
 from collections.abc import Callable
 from functools import partial
@@ -14,7 +15,9 @@ from typing import final
 
 from ._commands import Commands
 from ._deadlines import renewal_delay, retry_delay
-from ._lease_state import LeaseState
+from ._lease_state import TAKEN, LeaseState
+
+log = logging.getLogger("aiolocks")
 
 
 @final
@@ -80,7 +83,11 @@ class Watchdog:
         while self._heap and self._heap[0][0] <= now:
             state = heapq.heappop(self._heap)[2]
             if state in self._live:
-                self._renew(state, now)
+                try:
+                    self._renew(state, now)
+                except Exception:  # a defect, but not the other leases'
+                    log.exception("%s %r: renewing failed", state.grantor.kind, state.grantor.name)
+                    self._push(state, retry_delay(state.request.ttl, 1))
         if self._heap:
             self._arm(self._heap[0][0])
 
@@ -110,7 +117,7 @@ class Watchdog:
             state.extend(sent_at, state.request.ttl)
             self._push(state, renewal_delay(state.request.ttl, random.random()))
         else:
-            self._lose(state, "the server has given it to somebody else or let it expire")
+            self._lose(state, TAKEN)
 
     def _lose(self, state: LeaseState, reason: str) -> None:
         self._live.discard(state)

@@ -44,7 +44,12 @@ class Withdrawal:
             RedisError: It could not be confirmed.
         """
         left = max(self._until - self._session.clock(), 0.0)
-        await asyncio.wait((self.outcome,), timeout=left)
+        self.awaited = True
+        try:
+            await asyncio.wait((self.outcome,), timeout=left)
+        finally:
+            self.awaited = False
+            self._session.touch()
         if not self.outcome.done():
             self.finish(self._trouble or RedisTimeoutError("Redis has not confirmed it in time"))
         return self.outcome.result()

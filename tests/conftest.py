@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 
+from aiolocks import _semaphore
 from aiolocks.testing import FaultProxy
 from tests.support.leftovers import Leftovers, empty, tasks_beyond, wait_until_none
 from tests.support.servers import RedisServer
@@ -78,6 +79,7 @@ def _nothing_left(request: pytest.FixtureRequest) -> None:
 
     Being autouse, this is set up first and so undone last: when the test's own fixtures have closed their clients.
     """
+    _semaphore._declared.clear()  # as if each test were a process of its own
     uses_server = "server" in request.fixturenames
     if uses_server:
         empty(request.getfixturevalue("server"))

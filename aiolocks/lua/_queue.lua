@@ -45,6 +45,17 @@ local function enqueue(entry, old_ticket)
   return ticket
 end
 
+-- Does anybody wait? Those of this session who were passed over stand in line again: the reply can reach them.
+local function awaited()
+  if redis.call('EXISTS', queue, waiters) == 0 then
+    return false
+  end
+  if redis.call('EXISTS', waiters) == 1 then
+    keep_queue()
+  end
+  return true
+end
+
 local function leave(entry)
   if redis.call('ZREM', waiters, entry) == 1 then
     keep_queue()
@@ -110,6 +121,7 @@ local function hand_over(mine)
         local reachable = here or deaf or subscribers(head) > 0
         if reachable then
           local number = next_fence()
+          local life_left = redis.call('PTTL', line)
           take_out(head, line, entry)
           grant(token, deaf and not here and math.min(2 * deaf, tonumber(ttl_ms)) or ttl_ms, permits, number)
           if here then
@@ -117,6 +129,7 @@ local function hand_over(mine)
           elseif not deaf and not tell(head, token, number, ttl_ms) then
             revoke(token)
             redis.call('ZADD', line, its_ticket, entry)
+            redis.call('PEXPIRE', line, life_left)
             reachable = false
           end
         end

@@ -5,7 +5,7 @@
 
 local now_ms = math.floor(micros() / 1000)
 local known = redis.call('HMGET', meta, 'limit', 'fence', 'weight', 'ttl')
-local limit_in_force = tonumber(known[1] or 0)
+local limit_in_force = tonumber(known[1] or 0) -- 0: nobody has declared one, or the hash was deleted
 local newest = tonumber(known[2] or 0)
 local heaviest = tonumber(known[3] or 0)
 local longest = tonumber(known[4] or 0)
@@ -53,6 +53,9 @@ end
 -- A clock that stepped back left scores further ahead than any lease can last: nobody renews those of the dead, so
 -- bring them down to what a holder that lives has been promised at most.
 local function clamp()
+  if longest == 0 then
+    return -- the hash was deleted under its holders
+  end
   local latest = digits(now_ms + longest)
   for _, token in ipairs(redis.call('ZRANGEBYSCORE', holders, '(' .. latest, '+inf')) do
     redis.call('ZADD', holders, 'XX', latest, token)
@@ -61,7 +64,7 @@ end
 
 -- Can this many permits be had now? 'yes', or 'later' and how many are free, or 'never' and the limit.
 local function admits(permits)
-  if permits > limit_in_force then
+  if permits > limit_in_force and limit_in_force > 0 then
     return 'never', limit_in_force
   end
   local used = in_use()

@@ -14,6 +14,7 @@
 -- uses     clock, lock, queue
 redis.call('PEXPIRE', waiters, life_ms) -- first a write that is allowed at the memory limit: then so are all others
 local owner, number = held_by()
+local in_queue = redis.call('ZSCORE', queue, session)
 local passed_over = 0
 local answers = {}
 local known = false
@@ -32,7 +33,7 @@ for at, entry in ipairs(entries) do
   end
 end
 if known then
-  passed_over = redis.call('ZSCORE', queue, session) and 0 or 1
+  passed_over = in_queue and 0 or 1
   keep_queue()
 end
 local before = last_fence()

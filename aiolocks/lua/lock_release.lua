@@ -26,7 +26,7 @@ if bury_ms ~= '0' then
   redis.pcall('SET', tombstone, '', 'PX', bury_ms)
 end
 local mine = {}
-if not owner and redis.call('EXISTS', queue) == 1 then
+if not owner and awaited() then
   hand_over(mine)
 end
 return { ended, mine }

@@ -15,10 +15,11 @@
 -- ARGV[8]  life_ms    int     how long the session is taken for alive without a re-check
 -- ARGV[9]  limit      int     this process's limit
 -- ARGV[10] declare    int     1: put that limit in force for everyone
--- returns  {'granted', fencing token, grants for this session…, limit before if it differed else 0}
---          {'queued', ticket, ms until a lease can end, last fencing token, subscribers, grants…, limit before}
---          {'busy', ms until a lease can end, grants…, limit before}
---          {'refused', limit in force, grants…, limit before} or {'withdrawn'}
+-- returns  {'granted', fencing token, grants for this session…, limits}
+--          {'queued', ticket, ms until a lease can end, last fencing token, subscribers, grants…, limits}
+--          {'busy', ms until a lease can end, grants…, limits}
+--          {'refused', limit in force, grants…, limits} or {'withdrawn'};
+--          limits are two fields: the limit before, if this has changed it, else 0; and the limit in force
 -- uses     clock, semaphore, queue
 drop_expired()
 if redis.call('EXISTS', tombstone) == 1 then
@@ -36,11 +37,11 @@ local number = fence_of(token)
 if number then
   extend(token, ttl_ms) -- asked again, because the first answer was lost or is old: the same grant
   leave(entry)
-  return { 'granted', number, mine, differed }
+  return { 'granted', number, mine, differed, limit_in_force }
 end
 local verdict, amount = admits(tonumber(permits))
 if verdict == 'never' then
-  return { 'refused', amount, mine, differed }
+  return { 'refused', amount, mine, differed, limit_in_force }
 end
 local place_in_line
 if redis.call('EXISTS', queue, waiters) > 0 then
@@ -52,17 +53,17 @@ if redis.call('EXISTS', queue, waiters) > 0 then
   hand_over(mine)
   number = fence_of(token)
   if number then
-    return { 'granted', number, mine, differed }
+    return { 'granted', number, mine, differed, limit_in_force }
   end
   verdict = redis.call('EXISTS', queue) == 0 and admits(tonumber(permits)) or 'later'
 end
 if verdict == 'yes' then
   number = next_fence()
   grant(token, ttl_ms, permits, number)
-  return { 'granted', number, mine, differed }
+  return { 'granted', number, mine, differed, limit_in_force }
 end
 if wait == '1' then
   place_in_line = place_in_line or enqueue(entry, ticket)
-  return { 'queued', place_in_line, busy_for(), newest, subscribers(session), mine, differed }
+  return { 'queued', place_in_line, busy_for(), newest, subscribers(session), mine, differed, limit_in_force }
 end
-return { 'busy', busy_for(), mine, differed }
+return { 'busy', busy_for(), mine, differed, limit_in_force }

@@ -14,6 +14,7 @@
 -- uses     clock, semaphore, queue
 redis.call('PEXPIRE', waiters, life_ms) -- first a write that is allowed at the memory limit: then so are all others
 drop_expired()
+local in_queue = redis.call('ZSCORE', queue, session)
 local passed_over = 0
 local answers = {}
 local waiting = false
@@ -25,7 +26,7 @@ for at, entry in ipairs(entries) do
     extend(token, ttl_ms) -- the notice of this grant was lost
     leave(entry)
     answers[at] = -number
-  elseif ticket and tonumber(permits) > limit_in_force then
+  elseif ticket and tonumber(permits) > limit_in_force and limit_in_force > 0 then
     leave(entry) -- it will ask anew, and be refused
     answers[at] = 0
   elseif ticket then
@@ -36,7 +37,7 @@ for at, entry in ipairs(entries) do
   end
 end
 if waiting then
-  passed_over = redis.call('ZSCORE', queue, session) and 0 or 1
+  passed_over = in_queue and 0 or 1
   keep_queue()
 end
 local before = newest

@@ -24,7 +24,7 @@ if bury_ms ~= '0' then
   redis.pcall('SET', tombstone, '', 'PX', bury_ms)
 end
 local mine = {}
-if redis.call('EXISTS', queue) == 1 then
+if awaited() then
   hand_over(mine)
 end
 return { ended, mine }

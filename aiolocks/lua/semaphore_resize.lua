@@ -12,10 +12,10 @@
 -- uses     clock, semaphore, queue
 drop_expired()
 local before = limit_in_force
-local waiting = redis.call('ZCARD', queue)
+redis.call('ZCARD', queue) -- a key of another type is an error before anything is changed
 put_in_force(limit)
 local mine = {}
-if waiting > 0 then
+if awaited() then
   hand_over(mine)
 end
 return { before, mine }

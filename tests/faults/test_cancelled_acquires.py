@@ -139,6 +139,8 @@ async def cancelled_once(plan: Plan, warm: Redis, url: str, holder: Redis, dice:
         if lease is not None:
             await lease.release()
             return None
+        if plan.state is State.QUEUED:
+            assert (await plan.make(holder).statistics()).waiting == 0, "it has left the queue, not only lost interest"
         return state
 
 

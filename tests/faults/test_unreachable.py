@@ -40,6 +40,14 @@ async def outcome_of(asking: Callable[[], Awaitable[object]]) -> tuple[object, f
     return result, time.monotonic() - begun
 
 
+async def granted_at(acquirable: Lock | Semaphore) -> float:
+    """Wait for it, let it go, and return when it was granted."""
+    lease = await acquirable.acquire()
+    now = time.monotonic()
+    await lease.release()
+    return now
+
+
 @pytest.mark.parametrize("kind", [Lock, Semaphore])
 async def test_a_body_cut_off_from_redis_ends_before_anybody_else_can_have_the_name(
     redis: Redis, proxy: FaultProxy, kind: type[Lock] | type[Semaphore]
@@ -53,16 +61,9 @@ async def test_a_body_cut_off_from_redis_ends_before_anybody_else_can_have_the_n
     ended_at = 0.0
     proxy.on_request = lambda request: requests.append(time.monotonic()) if b"cut off" in request else None
     async with retrying(proxy) as client, measured_lag() as lag:
-
-        async def contend() -> float:
-            lease = await make(redis).acquire()
-            now = time.monotonic()
-            await lease.release()
-            return now
-
         with pytest.raises(LeaseLostError):
             async with make(client) as lease:
-                contender = asyncio.create_task(contend())
+                contender = asyncio.create_task(granted_at(make(redis)))
                 await asyncio.sleep(1.2 * ttl)  # renewed three times by now
                 assert lease.held
                 proxy.black_hole = True
@@ -72,18 +73,65 @@ async def test_a_body_cut_off_from_redis_ends_before_anybody_else_can_have_the_n
                 finally:
                     ended_at = time.monotonic()
         left_at = time.monotonic()
-        granted_at = await contender
+        taken_at = await contender
         proxy.black_hole = False
         proxy.cut_all()
     print(
         f"{kind.__name__}: the body ended {ended_at - last_request:.3f} s after the newest request that was answered, "
-        f"was left {left_at - ended_at:.3f} s later; granted anew after {granted_at - last_request:.3f} s; "
+        f"was left {left_at - ended_at:.3f} s later; granted anew after {taken_at - last_request:.3f} s; "
         f"loop lag up to {lag.worst:.3f} s"
     )
     assert len(requests) >= 3
     assert ended_at - lag.worst < last_request + ttl
-    assert ended_at < granted_at
-    assert granted_at - last_request < ttl + SLACK * 0.2 + lag.worst
+    assert ended_at < taken_at
+    assert taken_at - last_request < ttl + SLACK * 0.2 + lag.worst
+
+
+@pytest.mark.parametrize("how", ["asked for", "handed over"])
+@pytest.mark.parametrize("kind", [Lock, Semaphore])
+async def test_a_body_whose_grant_was_told_late_ends_before_anybody_else_can_have_the_name(
+    redis: Redis, proxy: FaultProxy, kind: type[Lock] | type[Semaphore], how: str
+) -> None:
+    """Counted from the answer, it would go on while the next one works."""
+    ttl, lateness = 1.0, 0.4
+
+    def make(owner: Redis) -> Lock | Semaphore:
+        if kind is Lock:
+            return Lock(owner, "late", ttl=ttl, renew=False)
+        return Semaphore(owner, "late", 1, ttl=ttl, renew=False)
+
+    began_at = ended_at = 0.0
+    async with retrying(proxy) as client, Lock(client, "keeps the session"):
+
+        async def work() -> None:
+            nonlocal began_at, ended_at
+            async with make(client):
+                began_at = time.monotonic()
+                try:
+                    await asyncio.sleep(3 * ttl)
+                finally:
+                    ended_at = time.monotonic()
+
+        first = await make(redis).acquire() if how == "handed over" else None
+        if first is None:
+            proxy.delay_replies = lateness
+        working = asyncio.create_task(work())
+        while first is not None and not (await make(redis).statistics()).waiting:
+            await asyncio.sleep(0.01)
+        while not (await make(redis).statistics()).holders:
+            await asyncio.sleep(0.001)
+        contender = asyncio.create_task(granted_at(make(redis)))
+        while (await make(redis).statistics()).waiting < (1 if first is None else 2):
+            await asyncio.sleep(0.001)
+        if first is not None:
+            proxy.delay_replies = lateness
+            await first.release()
+        with pytest.raises(LeaseLostError):
+            await working
+        taken_at = await contender
+        proxy.delay_replies = 0.0
+    print(f"{kind.__name__}, {how}: worked {ended_at - began_at:.3f} s, granted anew {taken_at - ended_at:.3f} s later")
+    assert 0 < began_at < ended_at < taken_at
 
 
 async def test_a_client_without_retries_learns_at_once_that_redis_is_down(own_server: RedisServer) -> None:

@@ -170,7 +170,10 @@ class Scripts:
         verdict, *reply = self.run("grant", session=session, who=who, **args)
         if verdict == b"withdrawn":
             return Withdrawn()
-        before = reply.pop() if self.kind == "semaphore" else 0
+        before = 0
+        if self.kind == "semaphore":
+            *reply, before, in_force = reply
+            assert in_force == self.statistics().limit
         mine = _grants(reply.pop())
         kinds: dict[bytes, Callable[..., Granted | Queued | Busy | Refused]] = {
             b"granted": Granted, b"queued": Queued, b"busy": Busy, b"refused": Refused

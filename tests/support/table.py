@@ -48,9 +48,9 @@ async def client(url: str) -> AsyncIterator[Redis]:
 
 
 @pytest_asyncio.fixture
-async def stranger(url: str) -> AsyncIterator[Redis]:
-    """A client with a pool of its own: to the server it is another process."""
-    async with LockManager.from_url(url) as locks:
+async def stranger(url: str, server: RedisServer) -> AsyncIterator[Redis]:
+    """A client with a pool of its own and another address of the server: both sides take it for another process."""
+    async with LockManager.from_url(server.tcp_url if url == server.url else url) as locks:
         yield locks.client
 
 

@@ -134,9 +134,9 @@ async def test_blocks_of_two_owners_are_never_mixed_up() -> None:
 async def test_closed_blocks_are_forgotten() -> None:
     ledger, owner, where = Ledger(), object(), frame()
     ledger.open_block(owner, where, hold())
-    assert ledger.blocks_open()
+    assert ledger.in_use()
     ledger.close_block(owner, where)
-    assert not ledger.blocks_open()
+    assert not ledger.in_use()
     assert ledger.close_block(owner, where) is None
 
 
@@ -153,7 +153,7 @@ async def test_permits_of_a_task_s_open_blocks_add_up() -> None:
     assert ledger.inside(task, BASE) == 2
     ledger.leave(task, BASE, 2)
     assert ledger.inside(task, BASE) == 0
-    assert not ledger.blocks_open()
+    assert not ledger.in_use()
 
 
 async def test_permits_of_one_task_or_name_are_not_another_s() -> None:

@@ -1,0 +1,58 @@
+"""Check a cart out once at a time: a second request waits three seconds for the first, then is told 409 Conflict.
+
+    python examples/aiohttp_checkout.py
+
+serves port 8080 (on redis://localhost, or the Redis whose URL you append; then the port). Of three requests at once
+
+    curl -i -X POST http://127.0.0.1:8080/carts/42/checkout &
+    curl -i -X POST http://127.0.0.1:8080/carts/42/checkout &
+    curl -i -X POST http://127.0.0.1:8080/carts/42/checkout
+
+two get, one after the other,
+
+    HTTP/1.1 200 OK
+    cart 42 is checked out
+
+and the last, with what is left of the other's lease,
+
+    HTTP/1.1 409 Conflict
+    Retry-After: 10
+    409: Conflict
+"""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+
+from aiohttp import web
+
+from aiolocks import Lease, LockManager
+from aiolocks.aiohttp import LOCKS, locked
+
+routes = web.RouteTableDef()
+
+
+@routes.post("/carts/{cart_id:[1-9][0-9]*}/checkout")
+@locked("carts:{cart_id}", timeout=3, status=409)
+async def checkout(request: web.Request, lease: Lease) -> web.Response:
+    await asyncio.sleep(2)  # here the goods are reserved; tell the warehouse lease.fencing_token
+    return web.Response(text=f"cart {request.match_info['cart_id']} is checked out\n")
+
+
+def shop(redis_url: str) -> web.Application:
+    async def locks(app: web.Application) -> AsyncIterator[None]:
+        async with LockManager.from_url(redis_url, ttl=10) as app[LOCKS]:
+            yield
+
+    app = web.Application()
+    app.cleanup_ctx.append(locks)
+    app.add_routes(routes)
+    return app
+
+
+def main(redis_url: str = "redis://localhost", port: str = "8080") -> None:
+    web.run_app(shop(redis_url), host="127.0.0.1", port=int(port))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,38 @@
+"""Ways to ask, and what came of it and when."""
+
+import time
+from collections.abc import Awaitable, Callable
+
+from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from aiolocks import Lock, Semaphore
+from aiolocks.testing import FaultProxy
+
+UNREACHABLE = (RedisConnectionError, RedisTimeoutError)
+"""What redis-py raises when it gets no answer."""
+
+
+def retrying(proxy: FaultProxy) -> Redis:
+    """Return a client through *proxy* with redis-py's default retries, which `Redis.from_url` does not set."""
+    return Redis(host="127.0.0.1", port=proxy.port)
+
+
+async def outcome_of(asking: Callable[[], Awaitable[object]]) -> tuple[object, float]:
+    """Return what came of it, an exception too, and the seconds that it took."""
+    begun = time.monotonic()
+    result: object
+    try:
+        result = await asking()
+    except Exception as error:
+        result = error
+    return result, time.monotonic() - begun
+
+
+async def granted_at(acquirable: Lock | Semaphore) -> float:
+    """Wait for it, let it go, and return when it was granted."""
+    lease = await acquirable.acquire()
+    now = time.monotonic()
+    await lease.release()
+    return now
