@@ -46,7 +46,7 @@ async def test_a_lease_got_by_hand_stops_its_block_when_it_is_lost(make: Make) -
 async def test_a_lease_got_by_hand_is_released_at_the_end_of_its_block(make: Make) -> None:
     lease = await make().acquire()
     async with lease:
-        assert lease.held
+        lease.check()
     assert not lease.held
     assert await make().locked() is False
 
