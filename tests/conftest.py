@@ -12,6 +12,7 @@ from redis.asyncio import Redis
 
 from aiolocks import _semaphore
 from aiolocks.testing import FaultProxy
+from tests.support import clients
 from tests.support.leftovers import Leftovers, empty, tasks_beyond, wait_until_none
 from tests.support.servers import RedisServer
 
@@ -21,9 +22,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[RedisServer]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     """The one server of the session. A test that breaks its server uses `own_server`."""
-    with RedisServer() as running:
+    with RedisServer(options=clients.server_options(tmp_path_factory.mktemp("server"))) as running:
         yield running
 
 

@@ -14,6 +14,7 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolocks import Lock, Semaphore
+from tests.faults.support.asking import granted_at
 from tests.faults.support.lag import SLACK, measured_lag
 from tests.faults.support.resource import ACCEPTED, UNCHECKED, write
 from tests.support.workers import overlaps, read_records, spawn
@@ -67,13 +68,6 @@ async def stopped(process: Process) -> None:
     await asyncio.to_thread(os.waitid, os.P_PID, process.pid, os.WSTOPPED)
 
 
-async def granted_at(lock: Lock | Semaphore) -> float:
-    lease = await lock.acquire()
-    now = time.monotonic()
-    await lease.release()
-    return now
-
-
 @pytest.mark.slow
 async def test_forty_waiters_in_two_processes_never_overlap_and_keep_the_order_of_asking(
     redis: Redis, log: Path, start: Start
@@ -122,14 +116,14 @@ async def test_ten_killed_waiters_hardly_delay_the_next_one_that_lives(
     redis: Redis, redis_url: str, start: Start, forking: str
 ) -> None:
     """Also when a child that they forked lives on, with copies of their connections."""
-    lock = Lock(redis, "haunted", ttl=TTL)
+    lock = Lock(redis, "haunted", ttl=10)  # so long that a re-check would come too late
     async with Redis.from_url(redis_url) as client, measured_lag() as lag:
         async with lock:
             dead = [start("wait", "haunted", 1, 60, forking) for _ in range(10)]
             if forking:
                 assert [await line_from(worker) for worker in dead] == ["forked"] * 10
             await wait_until_waiting(lock, 10)
-            living = asyncio.create_task(granted_at(Lock(client, "haunted", ttl=TTL)))
+            living = asyncio.create_task(granted_at(Lock(client, "haunted", ttl=10)))
             await wait_until_waiting(lock, 11)
             await wait_until_listening(redis, 11)
             for worker in dead:

@@ -1,4 +1,4 @@
-"""When Redis cannot be reached: a holder stops in time, and whoever asks or waits gets redis-py's own exception."""
+"""Whoever asks a Redis that cannot be reached, or waits in its queue, gets redis-py's own exception in time."""
 
 import asyncio
 import time
@@ -8,130 +8,17 @@ import pytest
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from aiolocks import AcquireTimeoutError, LeaseLostError, Lock, Semaphore
+from aiolocks import AcquireTimeoutError, Lock, Semaphore
 from aiolocks.testing import FaultProxy
+from tests.faults.support.asking import UNREACHABLE, outcome_of, retrying
 from tests.faults.support.lag import SLACK, measured_lag
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
 
-UNREACHABLE = (RedisConnectionError, RedisTimeoutError)
-
 GRACE = 1.0
 """Seconds that an acquire which failed waits for its undo, beyond its timeout."""
-
-
-def retrying(proxy: FaultProxy) -> Redis:
-    """Return a client through the proxy with redis-py's default retries, which `from_url` does not set."""
-    return Redis(host="127.0.0.1", port=proxy.port)
-
-
-async def outcome_of(asking: Callable[[], Awaitable[object]]) -> tuple[object, float]:
-    """Return what came of it, an exception too, and the seconds that it took."""
-    begun = time.monotonic()
-    result: object
-    try:
-        result = await asking()
-    except Exception as error:
-        result = error
-    return result, time.monotonic() - begun
-
-
-async def granted_at(acquirable: Lock | Semaphore) -> float:
-    """Wait for it, let it go, and return when it was granted."""
-    lease = await acquirable.acquire()
-    now = time.monotonic()
-    await lease.release()
-    return now
-
-
-@pytest.mark.parametrize("kind", [Lock, Semaphore])
-async def test_a_body_cut_off_from_redis_ends_before_anybody_else_can_have_the_name(
-    redis: Redis, proxy: FaultProxy, kind: type[Lock] | type[Semaphore]
-) -> None:
-    ttl = 1.0
-
-    def make(owner: Redis) -> Lock | Semaphore:
-        return Lock(owner, "cut off", ttl=ttl) if kind is Lock else Semaphore(owner, "cut off", 1, ttl=ttl)
-
-    requests: list[float] = []
-    ended_at = 0.0
-    proxy.on_request = lambda request: requests.append(time.monotonic()) if b"cut off" in request else None
-    async with retrying(proxy) as client, measured_lag() as lag:
-        with pytest.raises(LeaseLostError):
-            async with make(client) as lease:
-                contender = asyncio.create_task(granted_at(make(redis)))
-                await asyncio.sleep(1.2 * ttl)  # renewed three times by now
-                assert lease.held
-                proxy.black_hole = True
-                last_request = requests[-1]
-                try:
-                    await asyncio.sleep(3 * ttl)
-                finally:
-                    ended_at = time.monotonic()
-        left_at = time.monotonic()
-        taken_at = await contender
-        proxy.black_hole = False
-        proxy.cut_all()
-    print(
-        f"{kind.__name__}: the body ended {ended_at - last_request:.3f} s after the newest request that was answered, "
-        f"was left {left_at - ended_at:.3f} s later; granted anew after {taken_at - last_request:.3f} s; "
-        f"loop lag up to {lag.worst:.3f} s"
-    )
-    assert len(requests) >= 3
-    assert ended_at - lag.worst < last_request + ttl
-    assert ended_at < taken_at
-    assert taken_at - last_request < ttl + SLACK * 0.2 + lag.worst
-
-
-@pytest.mark.parametrize("how", ["asked for", "handed over"])
-@pytest.mark.parametrize("kind", [Lock, Semaphore])
-async def test_a_body_whose_grant_was_told_late_ends_before_anybody_else_can_have_the_name(
-    redis: Redis, proxy: FaultProxy, kind: type[Lock] | type[Semaphore], how: str
-) -> None:
-    """Counted from the answer, it would go on while the next one works."""
-    ttl, lateness = 1.0, 0.4
-
-    def make(owner: Redis) -> Lock | Semaphore:
-        if kind is Lock:
-            return Lock(owner, "late", ttl=ttl, renew=False)
-        return Semaphore(owner, "late", 1, ttl=ttl, renew=False)
-
-    began_at = ended_at = 0.0
-    async with retrying(proxy) as client, Lock(client, "keeps the session"):
-
-        async def work() -> None:
-            nonlocal began_at, ended_at
-            async with make(client):
-                began_at = time.monotonic()
-                try:
-                    await asyncio.sleep(3 * ttl)
-                finally:
-                    ended_at = time.monotonic()
-
-        first = await make(redis).acquire() if how == "handed over" else None
-        if first is None:
-            proxy.delay_replies = lateness
-        working = asyncio.create_task(work())
-        while first is not None and not (await make(redis).statistics()).waiting:
-            await asyncio.sleep(0.01)
-        while not (await make(redis).statistics()).holders:
-            await asyncio.sleep(0.001)
-        contender = asyncio.create_task(granted_at(make(redis)))
-        while (await make(redis).statistics()).waiting < (1 if first is None else 2):
-            await asyncio.sleep(0.001)
-        if first is not None:
-            proxy.delay_replies = lateness
-            await first.release()
-        with pytest.raises(LeaseLostError):
-            await working
-        taken_at = await contender
-        proxy.delay_replies = 0.0
-    print(f"{kind.__name__}, {how}: worked {ended_at - began_at:.3f} s, granted anew {taken_at - ended_at:.3f} s later")
-    assert 0 < began_at < ended_at < taken_at
 
 
 async def test_a_client_without_retries_learns_at_once_that_redis_is_down(own_server: RedisServer) -> None:
@@ -291,47 +178,3 @@ async def test_a_timeout_that_ends_while_the_queue_cannot_be_asked_is_a_timeout(
         print(f"{result!r} after {took:.2f} s")
         assert isinstance(result, AcquireTimeoutError)
         assert took < 1.5 + GRACE + SLACK * 0.1
-
-
-async def test_renewal_and_release_by_hand_raise_when_redis_does_not_confirm(redis: Redis, proxy: FaultProxy) -> None:
-    ttl = 3.0
-    async with retrying(proxy) as client, measured_lag() as lag:
-        lease = await Lock(client, "by hand", ttl=ttl).acquire()
-        permits = await Semaphore(client, "by hand", 3, ttl=ttl).acquire(permits=2)
-        proxy.black_hole = True
-        begun = time.monotonic()
-        renewals = await asyncio.gather(outcome_of(lease.renew), outcome_of(permits.renew))
-        held = [lease.held, permits.held]
-        releases = await asyncio.gather(outcome_of(lease.release), outcome_of(permits.release))
-        ended_after = time.monotonic() - begun
-        held += [lease.held, permits.held]
-        proxy.black_hole = False
-        proxy.cut_all()
-        async with Lock(redis, "by hand"), Semaphore(redis, "by hand", 3).hold(permits=2):
-            free_after = time.monotonic() - begun
-    print(f"renewals: {renewals}; releases: {releases}")
-    assert all(isinstance(result, UNREACHABLE) for result, _ in (*renewals, *releases))
-    assert held == [True, True, False, False]
-    print(f"others had both {free_after:.2f} s after the silence began")
-    assert ended_after < ttl + SLACK * 0.1 + lag.worst
-    assert free_after < ttl + SLACK * 0.2 + lag.worst
-
-
-@pytest.mark.parametrize("ttl", [1.0, 20.0])
-async def test_leaving_a_block_while_redis_is_silent_takes_a_second_at_most_and_warns_once(
-    redis: Redis, proxy: FaultProxy, caplog: pytest.LogCaptureFixture, ttl: float
-) -> None:
-    async with retrying(proxy) as client, measured_lag() as lag:
-        async with Lock(client, "leaving", ttl=ttl) as lease:
-            proxy.black_hole = True
-            bound = min(1.0, lease.remaining())
-            left_at = time.monotonic()
-        took = time.monotonic() - left_at
-        proxy.black_hole = False
-        proxy.cut_all()
-    print(f"ttl {ttl:g}: leaving took {took:.3f} s; {[record.getMessage() for record in caplog.records]}")
-    assert took < bound + SLACK * 0.05 + lag.worst
-    assert [(record.name, record.levelname) for record in caplog.records] == [("aiolocks", "WARNING")]
-    assert "could not be confirmed" in caplog.text
-    assert lease.token not in caplog.text
-    await redis.flushall()  # what the outage left behind for up to 20 s

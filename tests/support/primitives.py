@@ -63,8 +63,9 @@ every_row = pytest.mark.parametrize("row", ROWS, ids=str, indirect=True)
 class Make:
     """Makes the row's primitive around the test's client, and knows what the server must be asked besides."""
 
-    def __init__(self, row: Row, client: Redis) -> None:
+    def __init__(self, row: Row, client: Redis, flush: Callable[[], None] | None = None) -> None:
         self.client = client
+        self._flush = flush
         self.places = row.places
         self._row = row
 
@@ -81,7 +82,10 @@ class Make:
 
     async def take_away(self) -> None:
         """Let the server forget every lease and waiter."""
-        await self.client.flushdb()
+        if self._flush is not None:
+            self._flush()
+        else:
+            await self.client.flushdb()
 
 
 async def until(condition: Callable[[], Awaitable[bool]], within: float = 5.0) -> None:

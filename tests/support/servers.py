@@ -16,6 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Self, final
 
+import redis
+
 BINARY_VARIABLE = "AIOLOCKS_REDIS_SERVER"
 """Environment variable that names the redis-server binary to test with."""
 
@@ -73,6 +75,11 @@ class RedisServer:
         except BaseException:
             self.stop()
             raise
+
+    def flush(self) -> None:
+        """Empty all databases, in the name of the server's operator."""
+        with redis.Redis.from_url(self.url) as admin:
+            admin.flushall()
 
     @property
     def url(self) -> str:

@@ -13,6 +13,7 @@ import pytest_asyncio
 from redis.asyncio import Redis
 
 from aiolocks import LockManager, _session
+from tests.support import clients
 from tests.support.leftovers import Leftovers
 from tests.support.primitives import ROWS, Make, Row, until
 from tests.support.servers import RedisServer
@@ -20,7 +21,7 @@ from tests.support.servers import RedisServer
 _numbers = itertools.count()
 
 
-@pytest.fixture(params=["memory", "redis"])
+@pytest.fixture(params=["redis"] if clients.CHOSEN else ["memory", "redis"])
 def url(request: pytest.FixtureRequest, redis_url: str) -> str:
     """A server that the scripts run on, empty."""
     return redis_url if request.param == "redis" else f"memory://conformance-{next(_numbers)}"
@@ -41,8 +42,12 @@ async def quick_sessions(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]
 
 
 @pytest_asyncio.fixture
-async def client(url: str) -> AsyncIterator[Redis]:
+async def client(url: str, server: RedisServer) -> AsyncIterator[Redis]:
     """A client of that server."""
+    if clients.CHOSEN:
+        async with clients.chosen_client(server) as chosen:
+            yield chosen
+        return
     async with LockManager.from_url(url) as locks:
         yield locks.client
 
@@ -73,6 +78,6 @@ def row(request: pytest.FixtureRequest) -> Row:
 
 
 @pytest.fixture
-def make(row: Row, client: Redis, quick_sessions: None) -> Make:
+def make(row: Row, client: Redis, url: str, server: RedisServer, quick_sessions: None) -> Make:
     """Makes the primitive in question."""
-    return Make(row, client)
+    return Make(row, client, server.flush if url == server.url else None)
