@@ -1,0 +1,189 @@
+"""`watchdog="thread"`: a lease is kept while the loop is blocked, and not when it is dead."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+import redis as redis_sync
+from redis.asyncio import Redis
+
+from aiolocks import LeaseLostError, Lock, Semaphore
+from tests.support.network import until
+from tests.support.servers import RedisServer
+
+TTL = 1.0
+BASE = "aiolocks:lock:{blocked}"
+
+pytestmark = pytest.mark.redis
+Main = Callable[[Redis], Coroutine[Any, Any, None]]
+
+
+def uvloop_factory() -> asyncio.AbstractEventLoop:
+    import uvloop
+
+    return uvloop.new_event_loop()
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop_factory], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest, server: RedisServer) -> Callable[[Main], None]:
+    """Runs a program on a loop of its own, and sees that no thread stays behind."""
+
+    async def with_client(main: Main) -> None:
+        async with Redis.from_url(server.url) as client:
+            await main(client)
+
+    def run(main: Main) -> None:
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            runner.run(with_client(main))
+        assert not watchdogs()
+
+    return run
+
+
+def watchdogs() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "aiolocks-watchdog"]
+
+
+def sleep(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+def compute(seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        sum(range(1000))
+
+
+@pytest.mark.parametrize("block", [sleep, compute])
+def test_a_blocked_loop_keeps_its_lease(run: Callable[[Main], None], block: Callable[[float], None]) -> None:
+    async def main(client: Redis) -> None:
+        async with Lock(client, "blocked", ttl=TTL, watchdog="thread") as lease:
+            block(3 * TTL)
+            assert lease.held
+        async with Semaphore(client, "blocked", 1, ttl=TTL, watchdog="thread") as lease:
+            block(1.5 * TTL)
+            lease.check()
+
+    run(main)
+
+
+def test_a_loop_without_life_for_max_stall_loses_its_lease(run: Callable[[Main], None]) -> None:
+    async def main(client: Redis) -> None:
+        with pytest.raises(LeaseLostError):
+            async with Lock(client, "blocked", ttl=TTL, watchdog="thread", max_stall=0.5) as lease:
+                time.sleep(2 * TTL)
+                assert not lease.held
+
+    run(main)
+
+
+def test_a_loop_that_comes_round_in_time_keeps_its_lease(run: Callable[[Main], None]) -> None:
+    async def main(client: Redis) -> None:
+        async with Lock(client, "blocked", ttl=TTL, watchdog="thread", max_stall=0.6) as lease:
+            for _ in range(8):
+                time.sleep(0.3)
+                await asyncio.sleep(0.05)
+            assert lease.held
+
+    run(main)
+
+
+def test_a_loss_shows_while_the_loop_is_still_blocked(run: Callable[[Main], None], server: RedisServer) -> None:
+    async def main(client: Redis) -> None:
+        with pytest.raises(LeaseLostError, match="somebody else"):
+            async with Lock(client, "blocked", ttl=TTL, watchdog="thread") as lease:
+                with redis_sync.Redis.from_url(server.url) as operator:
+                    operator.delete(BASE)
+                time.sleep(0.7 * TTL)
+                assert lease.lost
+                assert not lease.held
+                await asyncio.sleep(10)
+
+    run(main)
+
+
+CLOSED = f"""
+import asyncio, sys, threading, time
+import redis
+from redis.asyncio import Redis
+from aiolocks import Lock
+
+async def take(url):
+    await Lock(Redis.from_url(url), "blocked", ttl={TTL}, watchdog="thread").acquire()
+    await asyncio.sleep({2 * TTL})
+    await asyncio.to_thread(time.sleep, {TTL})
+
+loop = asyncio.new_event_loop()
+loop.run_until_complete(take(sys.argv[1]))
+operator = redis.Redis.from_url(sys.argv[1])
+print("held", operator.exists("{BASE}"))
+loop.close()
+time.sleep({1.2 * TTL})
+print("held", operator.exists("{BASE}"), "threads", threading.active_count())
+"""
+
+
+def test_a_closed_loop_loses_its_lease(server: RedisServer) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CLOSED, server.url], capture_output=True, text=True, timeout=30, check=False
+    )
+    held, after = done.stdout.splitlines()
+    assert (held, after.split(" threads")[0], done.stderr) == ("held 1", "held 0", "")
+
+
+def test_releases_race_with_renewals_and_nothing_stays(run: Callable[[Main], None], server: RedisServer) -> None:
+    """Leases so short that a renewal is on its way at most releases."""
+
+    async def main(client: Redis) -> None:
+        async def work(number: int) -> None:
+            lock = Lock(client, f"race {number}", ttl=0.15, watchdog="thread")
+            for _ in range(20):
+                async with lock:
+                    await asyncio.sleep(0.045 + 0.001 * number)
+
+        await asyncio.gather(*(work(number) for number in range(10)))
+
+    run(main)
+    with redis_sync.Redis.from_url(server.url) as operator:
+        assert [key for key in operator.keys("aiolocks:lock:*") if not key.endswith(b":fence")] == []
+
+
+def test_a_fork_leaves_the_lease_to_the_parent(run: Callable[[Main], None]) -> None:
+    async def main(client: Redis) -> None:
+        async with Lock(client, "blocked", ttl=TTL, watchdog="thread") as lease:
+            await asyncio.sleep(0.5)  # the thread is connected and has renewed
+            child = os.fork()
+            if child == 0:
+                os._exit(child_sees(lambda: (lease.held, lease.lost, lease.remaining())))
+            _, status = await asyncio.to_thread(os.waitpid, child, 0)
+            assert os.waitstatus_to_exitcode(status) == 0
+            time.sleep(2 * TTL)
+            assert lease.held
+
+    run(main)
+
+
+def child_sees(look: Callable[[], tuple[bool, bool, float]]) -> int:
+    try:
+        assert look() == (False, True, 0.0)
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+@pytest.mark.asyncio
+async def test_the_thread_ends_with_the_last_lease(redis: Redis) -> None:
+    async with Lock(redis, "blocked", ttl=TTL, watchdog="thread"):
+        assert len(watchdogs()) == 1
+
+    begun = time.monotonic()
+    await until(lambda: not watchdogs())
+    assert time.monotonic() - begun < 1
