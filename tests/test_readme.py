@@ -40,7 +40,7 @@ def blocks() -> list[tuple[int, str]]:
 
 @pytest.mark.parametrize(("line", "program"), blocks(), ids=lambda value: str(value) if isinstance(value, int) else "")
 def test_a_block_of_the_readme_runs_as_it_stands(line: int, program: str, server: RedisServer) -> None:
-    program = program.replace("Redis()", f"Redis.from_url({server.url!r})")
+    program = program.replace("Redis()", f"Redis.from_url({server.url!r})").replace("redis://localhost", server.url)
     done = subprocess.run(
         [sys.executable, "-X", "dev", "-W", "error", "-c", program], capture_output=True, text=True, timeout=30
     )
