@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import redis as redis_sync
 from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
 
 from ._hold import Asking, Hold, obtain, timed_out
 from ._keys import Keys
@@ -177,8 +178,10 @@ def pool_of(client: Redis) -> Any:
     """Return the connection pool of *client*, or raise the TypeError that says what to pass instead."""
     given: object = client
     if isinstance(given, redis_sync.Redis):
-        raise TypeError("aiolocks needs a client from redis.asyncio, not the synchronous redis.Redis")
-    if not isinstance(given, Redis):
+        raise TypeError("aiolocks needs an asynchronous client: from redis.asyncio import Redis, not from redis")
+    if isinstance(given, str):
+        raise TypeError("aiolocks needs a redis.asyncio.Redis client, not a URL: see LockManager.from_url")
+    if not isinstance(given, Redis) or isinstance(given, Pipeline):
         raise TypeError(f"aiolocks needs a redis.asyncio.Redis client, not {type(given).__name__}")
     return given.connection_pool
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class Asking:
     """Everything that one call of `acquire` and its like needs; made by the primitive."""
 
-    __slots__ = ("base", "grantor", "options", "request", "session", "task", "timeout")
+    __slots__ = ("base", "grantor", "options", "request", "session", "task", "timeout", "trouble")
 
     def __init__(
         self, session: "Session", grantor: Grantor, base: bytes, request: Request, options: Options,
@@ -42,6 +42,8 @@ class Asking:
         self.request = request
         self.options = options
         self.timeout = timeout
+        self.trouble: Exception | None = None
+        """Why Redis could not be asked, when it was last tried."""
         self.task = asyncio.current_task()
 
 
@@ -65,6 +67,8 @@ async def obtain(asking: Asking) -> Lease | None:
         if not isinstance(error, TimeoutError) or isinstance(error, RedisError):
             raise
         request = asking.request
+        if request.retry_after is None and asking.trouble is not None:
+            raise asking.trouble from None
         if request.retry_after is None:
             raise RedisTimeoutError(
                 f"{grantor.kind} {grantor.name!r}: Redis did not answer within {bound:g} s"
@@ -85,8 +89,10 @@ async def obtain(asking: Asking) -> Lease | None:
 
 
 def timed_out(grantor: Grantor, request: Request, timeout: float) -> AcquireTimeoutError:
+    state = "too few permits are free" if grantor.kind == "semaphore" else "held by another holder"
+    when = f"still {state} after {timeout:g} s" if timeout else state
     return AcquireTimeoutError(
-        f"{grantor.kind} {grantor.name!r}: still held by another holder after {timeout:g} s",
+        f"{grantor.kind} {grantor.name!r}: {when}",
         name=grantor.name,
         timeout=timeout,
         retry_after=request.ttl if request.retry_after is None else request.retry_after,
@@ -132,6 +138,7 @@ async def _first_answer(asking: Asking, bound: float) -> Granted | Queued | Busy
         return await grantor.grant(request)
     except (RedisConnectionError, RedisTimeoutError, OSError) as error:
         failures: list[Exception] = [error]
+        asking.trouble = error
 
     async def ask() -> Granted | Queued | Busy:
         if len(failures) == 1:  # the first attempt, made above, counts for the policy too
@@ -140,7 +147,7 @@ async def _first_answer(asking: Asking, bound: float) -> Granted | Queued | Busy
         return Queued() if request.turn.done() else await grantor.grant(request)
 
     async def failed(error: Exception) -> None:
-        failures[0] = error
+        failures[0] = asking.trouble = error
 
     if request.turn.done():
         return Queued()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ._session import Session
 
 
-TAKEN = "the server has given it to somebody else or let it expire"
+TAKEN = "it is gone from the server: expired, deleted, or given to somebody else"
 
 
 @final
@@ -73,6 +73,8 @@ class LeaseState:
     def reason(self) -> str:
         if self.session.foreign:
             return "this process was forked, and the lease is the parent's"
+        if self._reason is None and self._hidden_reason is None and self.session.clock() >= self.renew_until:
+            return f"held for longer than max_hold ({self.options.max_hold:g} s), and so not renewed any more"
         return self._reason or self._hidden_reason or f"not renewed within its {self.request.ttl:g} s TTL"
 
     def extend(self, sent_at: float, ttl: float) -> None:

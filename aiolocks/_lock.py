@@ -7,7 +7,7 @@ from redis.asyncio import Redis
 from ._acquirable import Acquirable
 from ._hold import Hold
 from ._lease import Lease
-from ._options import UNSET, Options, Unset, reject_unknown
+from ._options import UNSET, Options, Unset, reject_in_call, reject_unknown
 
 
 @final
@@ -61,7 +61,7 @@ class Lock(Acquirable):
         options = Options(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall)
         super().__init__(client, name, prefix, options)
 
-    def hold(self, *, timeout: float | Unset | None = UNSET) -> Hold:
+    def hold(self, *, timeout: float | Unset | None = UNSET, **unknown: Never) -> Hold:
         """Return a block that waits *timeout* seconds: ``async with lock.hold(timeout=5) as lease:``.
 
         Left out, `acquire_timeout` counts; None waits for ever; 0 asks once.
@@ -76,9 +76,10 @@ class Lock(Acquirable):
 
         After a cancellation nothing stays held or queued.
         """
+        reject_in_call("Lock.hold()", unknown)
         return self._hold(timeout, 1)
 
-    async def acquire(self, *, timeout: float | Unset | None = UNSET) -> Lease:
+    async def acquire(self, *, timeout: float | Unset | None = UNSET, **unknown: Never) -> Lease:
         """Wait for a lease and return it; the caller must release it.
 
         It is renewed until then. Prefer `async with`, which also stops the body when the lease is lost.
@@ -94,6 +95,7 @@ class Lock(Acquirable):
         After an error or a cancellation nothing stays held: what may have been granted is released, or lapses within
         its TTL if Redis cannot be reached.
         """
+        reject_in_call("Lock.acquire()", unknown)
         return await self._acquire(timeout, 1)
 
     async def try_acquire(self) -> Lease | None:

@@ -22,17 +22,34 @@ _ELSEWHERE = {
     "timeout": "ttl= for how long a lease lasts, or acquire_timeout= for how long to wait",
     "blocking_timeout": "acquire_timeout=",
     "blocking": "try_acquire() to ask once without waiting",
-    "sleep": "nothing: waiters are woken, they do not poll",
-    "thread_local": "nothing: an acquisition's state is in its Lease",
-    "lock_class": "the primitive's own class",
+    "expire": "ttl=",
+    "lock_timeout": "ttl=",
 }
+_NEEDLESS = {
+    "sleep": "waiters are woken, they do not poll",
+    "thread_local": "an acquisition's state is in its Lease",
+    "lock_class": "each primitive is a class of its own",
+    "raise_on_release_error": "a release that could not be confirmed is a warning, a lost lease a LeaseLostError",
+}
+_IN_CALLS = {"blocking_timeout": "timeout=", "blocking": "try_acquire()"}
 
 
 def reject_unknown(where: str, names: Mapping[str, object]) -> None:
-    """Raise the TypeError that says which name to use instead of the first of *names*, if there is any."""
+    """Raise the TypeError that says what to use instead of the first of *names*, if there is any."""
     for name in names:
         if name in _ELSEWHERE:
             raise TypeError(f"{where} has no {name!r}: use {_ELSEWHERE[name]}")
+        if name in _NEEDLESS:
+            raise TypeError(f"{where} has no {name!r}, and needs none: {_NEEDLESS[name]}")
+        options = ", ".join(Options.__dataclass_fields__)
+        raise TypeError(f"{where} has no {name!r}; its options are {options}, prefix")
+
+
+def reject_in_call(where: str, names: Mapping[str, object]) -> None:
+    """The same for a call that waits."""
+    for name in names:
+        if name in _IN_CALLS:
+            raise TypeError(f"{where} has no {name!r}: use {_IN_CALLS[name]}")
         raise TypeError(f"{where} got an unexpected keyword argument {name!r}")
 
 

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from ._acquirable import Acquirable, server_of, waits_for_itself
 from ._hold import Hold
 from ._lease import Lease
-from ._options import UNSET, Options, Unset, check_permits, reject_unknown
+from ._options import UNSET, Options, Unset, check_permits, reject_in_call, reject_unknown
 from ._request import Request
 from ._session import Session
 
@@ -77,7 +77,7 @@ class Semaphore(Acquirable):
         super().__init__(client, name, prefix, options)
         self._limit = limit
 
-    def hold(self, *, permits: int = 1, timeout: float | Unset | None = UNSET) -> Hold:
+    def hold(self, *, permits: int = 1, timeout: float | Unset | None = UNSET, **unknown: Never) -> Hold:
         """Return a block that holds *permits*: ``async with semaphore.hold(permits=3, timeout=5) as lease:``.
 
         Left out, `acquire_timeout` counts; a timeout of None waits for ever; 0 asks once.
@@ -93,10 +93,11 @@ class Semaphore(Acquirable):
 
         After a cancellation nothing stays held or queued.
         """
+        reject_in_call("Semaphore.hold()", unknown)
         check_permits(permits)
         return self._hold(timeout, permits)
 
-    async def acquire(self, *, permits: int = 1, timeout: float | Unset | None = UNSET) -> Lease:
+    async def acquire(self, *, permits: int = 1, timeout: float | Unset | None = UNSET, **unknown: Never) -> Lease:
         """Wait for *permits* and return their lease; the caller must release it.
 
         It is renewed until then. Prefer `async with`, which also stops the body when the lease is lost.
@@ -114,6 +115,7 @@ class Semaphore(Acquirable):
         After an error or a cancellation nothing stays held: what may have been granted is released, or lapses within
         its TTL if Redis cannot be reached.
         """
+        reject_in_call("Semaphore.acquire()", unknown)
         check_permits(permits)
         return await self._acquire(timeout, permits)
 

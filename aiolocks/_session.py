@@ -182,7 +182,7 @@ class Session:
             self.polling = True
             if self.pool not in _warned:
                 _warned.add(self.pool)
-                log.warning("aiolocks polls for its turns in place of being woken: %s", why)
+                log.warning("waiters of this client poll for their turn, as they cannot be woken: %s", why)
             self.wakeups.close()
             self._recheck_all()
 
@@ -255,7 +255,7 @@ class Session:
             line.recheck()
 
     def _forbidden(self) -> None:
-        self.poll("this Redis user may not subscribe to its channels")
+        self.poll("this Redis user lacks the rights +subscribe and &<prefix>*")
 
 
 _sessions: dict[tuple[int, asyncio.AbstractEventLoop], Session] = {}

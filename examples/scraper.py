@@ -49,10 +49,10 @@ async def main(redis_url: str = "redis://localhost") -> None:
     fleet = [multiprocessing.get_context("spawn").Process(target=start, args=(redis_url, site)) for _ in range(3)]
     for process in fleet:
         process.start()
-    for process in fleet:
-        await asyncio.to_thread(process.join)
+    await asyncio.gather(*(asyncio.to_thread(process.join) for process in fleet))
     await runner.cleanup()
     print(f"{len(loads) // 2} pages by {len(fleet)} processes\nhighest load: {max(loads)}")
+    sys.exit(any(process.exitcode for process in fleet))
 
 
 if __name__ == "__main__":

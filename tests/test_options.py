@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import redis as redis_sync
@@ -52,8 +52,8 @@ INSTEAD = {
     "timeout": ["ttl", "acquire_timeout"],
     "blocking_timeout": ["acquire_timeout"],
     "blocking": ["try_acquire"],
-    "sleep": ["nothing"],
-    "thread_local": ["nothing"],
+    "sleep": ["needs none"],
+    "thread_local": ["needs none"],
 }
 
 BAD_NAMES: list[tuple[object, type[Exception]]] = [
@@ -238,3 +238,25 @@ async def test_two_kinds_of_primitive_with_one_name_do_not_share_it(client: Redi
 async def test_two_prefixes_with_one_name_do_not_share_it(make: Make) -> None:
     async with make(prefix="one:"), make(prefix="two:"):
         assert await make().locked() is False
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("keyword", "instead"), [("blocking_timeout", "timeout="), ("blocking", "try_acquire")])
+async def test_a_keyword_of_redis_py_in_a_call_is_an_error_that_says_what_to_use(keyword: str, instead: str) -> None:
+    for lock in (Lock(NOBODY, "orders"), Semaphore(NOBODY, "orders", 3)):
+        with pytest.raises(TypeError, match=instead):
+            lock.hold(**{keyword: 1})
+        with pytest.raises(TypeError, match=instead):
+            await lock.acquire(**{keyword: 1})
+
+
+def test_a_pipeline_or_a_url_is_no_client() -> None:
+    for wrong in (NOBODY.pipeline(), "redis://localhost"):
+        with pytest.raises(TypeError, match=r"redis\.asyncio\.Redis"):
+            Lock(cast("Redis", wrong), "orders")
+
+
+def test_max_stall_is_a_number_of_seconds_above_zero() -> None:
+    for wrong, error in ((0, ValueError), (-1, ValueError), (None, TypeError), (float("inf"), ValueError)):
+        with pytest.raises(error, match="max_stall"):
+            Lock(NOBODY, "orders", watchdog="thread", max_stall=cast("float", wrong))

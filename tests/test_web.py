@@ -332,7 +332,7 @@ async def test_fastapi_a_sync_endpoint_is_not_stopped_but_sees_the_loss_and_is_a
 
     answer = await (await serve(app)).post("/orders/7")
     assert answer.status_code == 503
-    assert seen == ["the server has given it to somebody else or let it expire", "went on"]
+    assert seen == ["it is gone from the server: expired, deleted, or given to somebody else", "went on"]
 
 
 @pytest.mark.asyncio

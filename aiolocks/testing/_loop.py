@@ -69,9 +69,13 @@ class _JumpingSelector(selectors.BaseSelector):
         if timeout is not None:
             self._jump(max(timeout, 0.0))
             return []
-        # Another thread may be about to call back: through the loop's pipe, which is always there.
+        # Another thread may be about to call back: through the loop's pipe, which is always there. One that has just
+        # ended did so before it ended, and so before the second look.
         if len(self._real.get_map()) <= _OWN_FILES and threading.active_count() == 1:
-            raise RuntimeError("deadlock: nothing is scheduled, and no socket or thread is left to wait for")
+            ready = self._real.select(0)
+            if not ready:
+                raise RuntimeError("deadlock: nothing is scheduled, and no socket or thread is left to wait for")
+            return ready
         return self._real.select(_REAL_WAIT)
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:

@@ -7,14 +7,11 @@ from redis.asyncio import Redis
 
 from tests.support.leftovers import is_residue
 
-_PLAIN_FIELDS = frozenset({b"limit", b"fence", b"weight", b"ttl"})
-"""What a semaphore's meta key may keep; anything else in it is a holder's."""
-
 _POLL = 0.01
 
 
 async def alive(redis: Redis) -> list[str]:
-    """Return a line for each key that is not residue, and for each residue that holds somebody or has no expiry.
+    """Return a line for each key that is not residue, and for each residue that has no expiry.
 
     Keys that begin with ``test:`` are the test's own.
     """
@@ -29,8 +26,6 @@ async def alive(redis: Redis) -> list[str]:
             found.append(f"{key!r} for {ttl_ms} ms")
         elif ttl_ms <= 0:
             found.append(f"{key!r} without expiry")
-        elif key.endswith(b":meta") and (holders := set(await redis.hkeys(key)) - _PLAIN_FIELDS):
-            found.append(f"{key!r} with {holders!r}")
     return found
 
 
