@@ -243,7 +243,8 @@ async def test_two_prefixes_with_one_name_do_not_share_it(make: Make) -> None:
 @pytest.mark.asyncio
 @pytest.mark.parametrize(("keyword", "instead"), [("blocking_timeout", "timeout="), ("blocking", "try_acquire")])
 async def test_a_keyword_of_redis_py_in_a_call_is_an_error_that_says_what_to_use(keyword: str, instead: str) -> None:
-    for lock in (Lock(NOBODY, "orders"), Semaphore(NOBODY, "orders", 3)):
+    locks: list[Any] = [Lock(NOBODY, "orders"), Semaphore(NOBODY, "orders", 3)]
+    for lock in locks:
         with pytest.raises(TypeError, match=instead):
             lock.hold(**{keyword: 1})
         with pytest.raises(TypeError, match=instead):
