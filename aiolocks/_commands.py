@@ -72,7 +72,7 @@ class Call:
         self.link = link
         self.sent_at = now
         self.due = now + self.patience
-        args = self.args(link) if callable(self.args) else self.args
+        args = self.args = self.args(link) if callable(self.args) else self.args  # the same if it is sent once more
         script = self.script
         if script.name in link.loaded and not self.whole:
             link.send(("EVALSHA", script.sha, len(self.keys), *self.keys, *args), self.answered)
@@ -97,17 +97,14 @@ class Call:
             self._commands.forget(self)
             receiver(self, reply)
 
-    def drop(self) -> bool:
-        """Give the call up: never send it, or not again. Say whether it had not been sent at all.
+    def drop(self) -> None:
+        """Give the call up: never send it, or not again.
 
         What undoes it is sent behind it, and must not be overtaken by a second sending.
         """
         self.abandoned = True
-        if self.link is None and self.receiver is not None:
-            self.receiver = None
-            self._commands.forget(self)
-            return True
-        return False
+        if self.link is None:
+            self.finish(RedisConnectionError("Given up before it was sent."))
 
 
 CallReceiver = Callable[[Call, object], None]

@@ -64,5 +64,8 @@ def recheck_delay(interval: float, expected: float | None, jitter: float) -> flo
 
 
 def patience(interval: float, round_trip: float) -> float:
-    """Return how long a reply may take before its connection is given up for a new one."""
-    return max(interval, 0.25, 4 * round_trip)
+    """Return how long a reply may take before its connection is given up for a new one.
+
+    Bounded, since a measured round trip includes what the event loop was late.
+    """
+    return max(interval, 0.25, min(4 * round_trip, 4 * interval))

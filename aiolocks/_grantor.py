@@ -60,9 +60,10 @@ class RedisGrantor:
                         request.answered(call)
                     raise reply
                 request.answered(call)
-                if request.learn is not None and reply[0] != b"withdrawn":
-                    request.learn(*reply)
+                objection = self._learn(request, reply)
                 outcome = self._read_grant(call, reply, request)
+                if objection is not None:
+                    raise objection
             except Exception as error:
                 if not future.done():
                     future.set_exception(error)
@@ -70,10 +71,13 @@ class RedisGrantor:
                 if not future.done():
                     future.set_result(outcome)
 
-        args: Arguments = (
-            request.token, request.ttl_ms, request.permits, int(request.wait), request.ticket,
-            line.session_id(), self._keys.channels, line.life_ms(), *request.extra,
-        )  # fmt: skip
+        session_id, channels, life_ms = line.session_id(), self._keys.channels, line.life_ms()
+
+        def args(link: Link) -> Arguments:
+            extra, request.extra = request.extra, request.extra_again
+            terms = (request.token, request.ttl_ms, request.permits, int(request.wait), request.ticket)
+            return (*terms, session_id, channels, life_ms, *extra)
+
         commands = self._session.commands
         patience = min(max(1.0, 4 * commands.round_trip) * 2 ** len(request.unanswered), LONGEST_WAIT)
         call = commands.submit(
@@ -81,6 +85,15 @@ class RedisGrantor:
         )
         request.sent(call)
         return await future
+
+    def _learn(self, request: Request, reply: Any) -> RuntimeError | None:
+        """Show the primitive its part of the reply; it may object, but the grants in it are others' too."""
+        if request.learn is not None and reply[0] != b"withdrawn":
+            try:
+                request.learn(*reply)
+            except RuntimeError as objection:
+                return objection
+        return None
 
     def _read_grant(self, call: Call, reply: Any, request: Request) -> Granted | Queued | Busy:
         verdict = reply[0]
@@ -121,6 +134,7 @@ class RedisGrantor:
                 request.queued(answer, call.sent_at, fence)
                 request.retry_after = max(busy_ms, 0) / 1000
             elif answer < 0:
+                self.line.found_untold()
                 self.line.leave(request)
                 request.grant(-answer, call.sent_at)
             else:
@@ -135,11 +149,22 @@ class RedisGrantor:
             return
         try:
             answer = await self.grant(request)
-        except LimitMismatchError as error:
+        except LimitMismatchError as error:  # redis-py's LockError, and so a RedisError
             request.fail(error)
-        except RedisError:
-            if not request.turn.done():  # let the line try again, until its patience ends
+        except RedisError as error:
+            now = self._session.clock()
+            if request.failing_since is None:
+                request.failing_since = now
+            if now - request.failing_since >= request.ttl:
+                request.fail(error)
+            elif not request.turn.done():  # let the line try again
                 self.line.join(request, -1, 1)
+        except asyncio.CancelledError:
+            if not request.turn.done():
+                self.line.join(request, -1, 1)
+            raise
+        except Exception as error:
+            request.fail(error)
         else:
             if isinstance(answer, Granted):
                 request.grant(answer.fence, answer.counted_from)
@@ -155,7 +180,8 @@ class RedisGrantor:
 
         script = self._script("renew")
         keys = self._common[: len(script.keys)]
-        patience = max(0.25, min(1.0, ttl / 4), 4 * commands.round_trip)
+        # Bounded, as a measurement includes what the loop was late: a dead link must be given up before the deadline.
+        patience = max(0.25, min(1.0, ttl / 4), min(4 * commands.round_trip, ttl / 2))
         commands.submit(script, keys, (request.token, round(ttl * 1000)), receive, patience)
         return future
 
@@ -163,28 +189,27 @@ class RedisGrantor:
         self.line.leave(request)
         request.turn.cancel()  # whatever is still on its way finds it over, and asks no more on its behalf
         for call in list(request.unanswered):
-            if call.drop():
-                request.answered(call)
+            call.drop()
         future: asyncio.Future[bool] = self._session.loop.create_future()
         if not request.reached and not request.unanswered:
             future.set_result(False)  # nothing ever left
             return future
 
         def receive(call: Call, reply: Any) -> None:
-            if isinstance(reply, Exception):
-                request.silences += 1
-            else:
+            if not isinstance(reply, Exception):
                 self._deliver(reply[1])
+            elif call.link is not None and not isinstance(reply, ResponseError):
+                request.silences += 1
             _resolve(future, not isinstance(reply, Exception) and reply[0] == 1, reply)
+
+        line = self.line
+        session_id, channels, life_ms = line.session_id(), self._keys.channels, line.life_ms()
 
         def args(link: Link) -> Arguments:
             # A request that went over another connection may still come after this one.
             late = any(call.link is not link for call in request.unanswered)
             bury_ms = round(1000 * max(request.ttl, LONGEST_RETRY)) if late else 0
-            line = self.line
-            return (
-                request.token, request.entry, bury_ms, line.session_id(), self._keys.channels, line.life_ms()
-            )  # fmt: skip
+            return (request.token, request.entry, bury_ms, session_id, channels, life_ms)
 
         patience = min(max(1.0, 4 * self._session.commands.round_trip) * 2**request.silences, LONGEST_WAIT)
         self._session.commands.submit(self._script("release"), self._keys_for(request), args, receive, patience)
@@ -214,6 +239,7 @@ class RedisGrantor:
             self.line.leave(request)
             request.fail(self._refusal(request, amount))
         elif request.grant(fence):
+            self.line.told()
             self.line.leave(request)
 
     def _deliver(self, grants: list[list[Any]]) -> None:

@@ -81,7 +81,11 @@ async def obtain(asking: Asking) -> Lease | None:
         return None
     state = LeaseState(session, grantor, asking.base, asking.request, granted, asking.options)
     if asking.options.renew:
-        session.keeper(asking.options).add(state)
+        try:
+            session.keeper(asking.options).add(state)
+        except BaseException as error:
+            await _undo(asking, error)
+            raise
     lease = Lease(state, asking.task)
     if asking.task is not None:
         session.ledger.add(asking.task, asking.base, lease)
@@ -173,11 +177,11 @@ async def _undo(asking: Asking, error: BaseException) -> None:
 class Hold:
     """`async with lock.hold(...)`: one acquisition and its block. Use it once at a time."""
 
-    __slots__ = ("_ask", "_body", "_lease")
+    __slots__ = ("_ask", "_body", "_in_use")
 
     def __init__(self, ask: Callable[[], Asking]) -> None:
         self._ask = ask
-        self._lease: Lease | None = None
+        self._in_use = False
         self._body: Body | None = None
 
     async def __aenter__(self) -> Lease:
@@ -190,13 +194,17 @@ class Hold:
 
         After an error or a cancellation nothing stays held or queued.
         """
-        if self._lease is not None:
+        if self._in_use:
             raise RuntimeError("this hold is in use already: call hold() again for another block")
         asking = self._ask()
-        lease = await obtain(asking)
-        if lease is None:
-            raise timed_out(asking.grantor, asking.request, 0.0)
-        self._lease = lease
+        self._in_use = True
+        try:
+            lease = await obtain(asking)
+            if lease is None:
+                raise timed_out(asking.grantor, asking.request, 0.0)
+        except BaseException:
+            self._in_use = False
+            raise
         self._body = Body(lease, state_of(lease))
         return lease
 
@@ -220,7 +228,8 @@ class Hold:
         frame: FrameType,
     ) -> Coroutine[Any, Any, None]:
         """End the block that *frame* leaves."""
-        body, self._body, self._lease = self._body, None, None
+        body, self._body = self._body, None
         if body is None:
             raise RuntimeError("this hold was left already")
+        self._in_use = False
         return body.leave(exc_type, exc, traceback, frame)

@@ -40,6 +40,8 @@ class Line:
         self._on_their_way = 0
         self._once_more = False
         self._failures = 0
+        self._failing_since: float | None = None
+        self._untold = 0
         self._unheard = 0
         self._interval = recheck_interval(float("inf"))
 
@@ -64,6 +66,7 @@ class Line:
 
     def join(self, request: Request, busy_ms: int, subscribers: int) -> None:
         self._waiting[request.token] = request
+        self._interval = min(self._interval, recheck_interval(request.ttl))
         self._session.lines[self] = None
         self._listen(subscribers)
         self._schedule(self._delay(busy_ms))
@@ -79,6 +82,17 @@ class Line:
             self.leave(request)
             request.fail(error)
 
+    def told(self) -> None:
+        """Note that a turn was told."""
+        self._untold = 0
+
+    def found_untold(self) -> None:
+        """Note that a re-check found a turn that was not told: twice in a row, and the wake-ups' link must be dead."""
+        self._untold += 1
+        if self._untold >= 2 and not self._session.polling:
+            self._untold = 0
+            self._session.wakeups.reconnect()
+
     def recheck(self) -> None:
         """Ask how all waiters stand, now; after the re-check on its way, if there is one."""
         self._stop_timer()
@@ -93,9 +107,10 @@ class Line:
         def receive(call: Call, reply: object) -> None:
             self._on_their_way -= 1
             if isinstance(reply, Exception):
-                self._failed(reply)
+                self._failed(call, reply)
             else:
                 self._failures = 0
+                self._failing_since = None
                 self._session.commands.note_round_trip(call)
                 self._grantor.read_recheck(call, reply, requests, self._answered)
 
@@ -120,11 +135,13 @@ class Line:
                 self._listen(subscribers)
         self._again(self._delay(busy_ms))
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, call: Call, error: Exception) -> None:
         self._failures += 1
         now = self._session.clock()
+        if self._failing_since is None:  # since it was asked; but what the loop was late is not Redis's
+            self._failing_since = max(call.sent_at, now - call.patience) if call.link is not None else now
         for request in list(self._waiting.values()):
-            if request.counted_from is None or now - request.counted_from >= request.ttl:
+            if now - self._failing_since >= request.ttl:
                 self.leave(request)
                 request.fail(error if isinstance(error, RedisError) else RedisError(str(error)))
         self._again(retry_delay(4 * self.interval(), self._failures))

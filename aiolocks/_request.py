@@ -35,7 +35,8 @@ class Request:
     """What one acquisition asks for, and its `turn`: the grant, or why there will be none."""
 
     __slots__ = (
-        "counted_from", "entry", "extra", "fence_seen", "learn", "permits", "reached", "retry_after", "silences",
+        "counted_from", "entry", "extra", "extra_again", "failing_since", "fence_seen", "learn", "permits", "reached",
+        "retry_after", "silences",
         "ticket", "token", "ttl", "ttl_ms", "turn", "unanswered", "wait",
     )  # fmt: skip
 
@@ -53,11 +54,15 @@ class Request:
         self.retry_after: float | None = None
         self.unanswered: list[Call] = []
         self.silences = 0
-        """Undos that were not answered."""
+        """Undos that left and were not answered: one of them may have been carried out."""
+        self.failing_since: float | None = None
+        """Since when asking anew for a forgotten place has failed, without a break."""
         self.reached = False
         """Redis has answered, so that there may be something to undo."""
         self.extra: tuple[bytes | int, ...] = ()
-        """What this primitive's script takes beyond the usual arguments."""
+        """What this primitive's script takes beyond the usual arguments, the first time that it is sent."""
+        self.extra_again: tuple[bytes | int, ...] = ()
+        """The same for later times: what was declared once must not undo what came since."""
         self.learn: Callable[..., None] | None = None
         """Gets every field of the script's answer."""
 
@@ -71,6 +76,7 @@ class Request:
     def queued(self, ticket: int, counted_from: float, fence_seen: int) -> None:
         """Note an answer that this token waits: any grant comes after that request left."""
         self.ticket = ticket
+        self.failing_since = None
         self.left_at(counted_from)
         self.fence_seen = max(self.fence_seen, fence_seen)
 
@@ -79,6 +85,7 @@ class Request:
         request = Request(self.ttl, self.permits, wait=self.wait)
         request.ticket = self.ticket
         request.extra = self.extra
+        request.extra_again = self.extra_again
         request.learn = self.learn
         return request
 
@@ -90,6 +97,8 @@ class Request:
         """Resolve the turn, unless it is resolved or the news are older than an answer that this token waits."""
         if self.turn.done() or (counted_from is None and fence <= self.fence_seen):
             return False
+        if counted_from is None and self.counted_from is None and not self.unanswered:
+            return False  # it has been given up
         if counted_from is None:
             counted_from = self.unanswered[0].sent_at if self.counted_from is None else self.counted_from
         self.turn.set_result(Granted(fence, counted_from))

@@ -156,6 +156,7 @@ class Semaphore(Acquirable):
         declaration = (self._keys.base, self._limit)
         declared = self._declarations()
         request.extra = (self._limit, 0 if declaration in declared else 1)
+        request.extra_again = (self._limit, 0)
 
         def learn(verdict: bytes, *fields: Any) -> None:
             before, limit = fields[-2:]

@@ -51,12 +51,16 @@ class Wakeups:
         self._task: asyncio.Task[None] | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._failures = 0
+        self._asked_at = 0.0
 
     def listen(self, channel: bytes) -> None:
         """Subscribe to *channel*, unless that is done or on its way."""
         if channel in self._wanted:
+            if channel not in self._confirmed and self._clock() - self._asked_at > _LONGEST_CONNECT:
+                self.reconnect()
             return
         self._wanted.add(channel)
+        self._asked_at = self._clock()
         if self._link is not None:
             self._link.send(("SUBSCRIBE", channel), None)
         elif self._retry is None:
@@ -117,6 +121,7 @@ class Wakeups:
             self._connected()
             if self._wanted:
                 self._link = link
+                self._asked_at = self._clock()
                 link.send(("SUBSCRIBE", *self._wanted), None)
             else:  # closed meanwhile
                 link.close()

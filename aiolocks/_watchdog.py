@@ -49,7 +49,8 @@ class Watchdog:
     def add(self, state: LeaseState) -> None:
         """Renew this lease from now on."""
         self._live.add(state)
-        self._push(state, renewal_delay(state.request.ttl, random.random()))
+        left = max(state.deadline - self._clock(), 0.0)  # a grant that was long on its way leaves less than a TTL
+        self._push(state, min(renewal_delay(state.request.ttl, random.random()), left / 2))
 
     def forget(self, state: LeaseState) -> None:
         """Never renew this lease again. What is on its way changes nothing any more."""

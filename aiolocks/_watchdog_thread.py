@@ -39,10 +39,11 @@ class ThreadWatchdog:
 
     def add(self, state: LeaseState) -> None:
         """Renew this lease from now on."""
-        self._live.add(state)
-        if self._beating is None:
-            self._beat()
         self._tell(Watchdog.add, state)
+        self._live.add(state)
+        if self._beating is not None:
+            self._beating.cancel()
+        self._beat()  # this lease may allow a shorter stall than the others
 
     def forget(self, state: LeaseState) -> None:
         """Never renew this lease again; a renewal on its way changes nothing, because the lease is over."""
@@ -76,17 +77,25 @@ class ThreadWatchdog:
 
     def _tell(self, method: Callable[[Watchdog, LeaseState], None], state: LeaseState) -> None:
         if self._inner is None or self._watchdog is None:
-            self._inner = asyncio.new_event_loop()
-            self._commands = Commands(self._pool, self._inner, self._clock, lambda: None)
-            self._watchdog = Watchdog(self._inner, self._clock, self._commands, self.stalled)
-            self._thread = threading.Thread(
-                target=_run,
-                args=(self._inner, self._watchdog, self._commands, self._loop),
-                name="aiolocks-watchdog",
-                daemon=True,
-            )
-            self._thread.start()
+            self._start()
+        assert self._inner is not None
+        assert self._watchdog is not None
         self._inner.call_soon_threadsafe(method, self._watchdog, state)
+
+    def _start(self) -> None:
+        self._beaten_at = self._clock()
+        inner = asyncio.new_event_loop()
+        commands = Commands(self._pool, inner, self._clock, lambda: None)
+        watchdog = Watchdog(inner, self._clock, commands, self.stalled)
+        thread = threading.Thread(
+            target=_run, args=(inner, watchdog, commands, self._loop), name="aiolocks-watchdog", daemon=True
+        )
+        try:
+            thread.start()
+        except BaseException:  # the machine has no thread to spare
+            inner.close()
+            raise
+        self._inner, self._commands, self._watchdog, self._thread = inner, commands, watchdog, thread
 
     def _beat(self) -> None:
         """Show life, four times in the shortest stall that any lease allows."""

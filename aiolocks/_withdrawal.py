@@ -65,7 +65,7 @@ class Withdrawal:
         error = RedisConnectionError("cancelled") if attempt.cancelled() else attempt.exception()
         if error is None:
             ended = attempt.result()
-            self.finish(None if self._failures and not ended else ended)
+            self.finish(None if self._request.silences and not ended else ended)
             return
         self._failures += 1
         self._trouble = error

@@ -177,7 +177,14 @@ class ScriptedGrantor:
         """Answer from `withdrawals`."""
         self._note("withdraw", request, request.ttl)
         request.turn.cancel()
-        return _answer(self._withdrawals, True, self.session.loop)
+        answer = _answer(self._withdrawals, True, self.session.loop)
+
+        def count(answered: "asyncio.Future[bool]") -> None:
+            if not answered.cancelled() and answered.exception() is not None:
+                request.silences += 1  # as if it had left, and its reply been lost
+
+        answer.add_done_callback(count)
+        return answer
 
     def _note(self, verb: Verb, request: Request, ttl: float) -> float:
         at = self.session.clock()

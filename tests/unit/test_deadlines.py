@@ -109,5 +109,7 @@ def test_a_recheck_under_fifty_milliseconds_needs_a_reason(interval: float, expe
 
 
 @given(intervals, st.floats(0, 10))
-def test_patience_outlasts_four_round_trips(interval: float, round_trip: float) -> None:
-    assert patience(interval, round_trip) >= max(interval, 0.25, 4 * round_trip)
+def test_patience_outlasts_four_round_trips_within_reason(interval: float, round_trip: float) -> None:
+    """A loop that was blocked takes its own delay for the network's, which must not keep a dead link for long."""
+    assert patience(interval, round_trip) >= max(interval, 0.25, min(4 * round_trip, 4 * interval))
+    assert patience(interval, round_trip) <= max(0.25, 4 * interval)
