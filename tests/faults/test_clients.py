@@ -1,6 +1,7 @@
 """The client is the user's, however it was made: it is used as it is, and left as it was."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 from redis.asyncio import BlockingConnectionPool, Redis
 
-from aiolocks import Lock, Semaphore
+from aiolocks import Lock, Semaphore, _session
 from tests.faults.support.lag import SLACK, measured_lag
 from tests.support.servers import RedisServer
 
@@ -96,3 +97,15 @@ async def test_a_user_without_channel_rights_waits_by_bounded_re_checks_with_one
     assert slowest < 1.0 + SLACK * 0.1 + lag.worst
     assert len(warnings) == 1
     assert "secret" not in caplog.text
+
+
+async def test_a_thousand_clients_of_one_pool_make_one_session(redis: Redis, server: RedisServer) -> None:
+    """As when every request makes its own `Redis(connection_pool=pool)`."""
+    before = len(_session._sessions)
+    connected = (await redis.info("clients"))["connected_clients"]
+    clients = [Redis(connection_pool=redis.connection_pool) for _ in range(1000)]
+    async with contextlib.AsyncExitStack() as stack:
+        for number, client in enumerate(clients):
+            await stack.enter_async_context(Lock(client, f"orders:{number}"))
+        assert len(_session._sessions) == before + 1
+        assert (await redis.info("clients"))["connected_clients"] <= connected + 1
