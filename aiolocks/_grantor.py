@@ -181,7 +181,7 @@ class RedisGrantor:
         script = self._script("renew")
         keys = self._common[: len(script.keys)]
         # Bounded, as a measurement includes what the loop was late: a dead link must be given up before the deadline.
-        patience = max(0.25, min(1.0, ttl / 4), min(4 * commands.round_trip, ttl / 2))
+        patience = max(0.25, min(1.0, ttl / 4), min(4 * commands.round_trip, ttl / 3))
         commands.submit(script, keys, (request.token, round(ttl * 1000)), receive, patience)
         return future
 

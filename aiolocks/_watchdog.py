@@ -116,7 +116,8 @@ class Watchdog:
         elif renewal.result():
             state.failures = 0
             state.extend(sent_at, state.request.ttl)
-            self._push(state, renewal_delay(state.request.ttl, random.random()))
+            taken = self._clock() - sent_at  # the lease counts from then, and so does its next renewal
+            self._push(state, max(renewal_delay(state.request.ttl, random.random()) - taken, 0.0))
         else:
             self._lose(state, TAKEN)
 

@@ -68,7 +68,7 @@ async def test_a_renewal_on_a_half_open_link_is_retried_in_time_though_the_loop_
     async with Redis.from_url(proxy.url) as client, Lock(client, "half open", ttl=ttl) as lease:
         proxy.on_request = break_things
         await until(lambda: renewals == 2)
-        await until_renewed(lease, ttl / 2)  # over another connection, as that one carries nothing any more
+        await until_renewed(lease, 0.8 * ttl)  # over another connection, as that one carries nothing any more
         proxy.on_request = None
         assert renewals > 2
 
