@@ -60,7 +60,7 @@ class RedisGrantor:
                         request.answered(call)
                     raise reply
                 request.answered(call)
-                objection = self._learn(request, reply)
+                objection = self._learn(call, request, reply)
                 outcome = self._read_grant(call, reply, request)
                 if objection is not None:
                     raise objection
@@ -86,11 +86,11 @@ class RedisGrantor:
         request.sent(call)
         return await future
 
-    def _learn(self, request: Request, reply: Any) -> RuntimeError | None:
+    def _learn(self, call: Call, request: Request, reply: Any) -> RuntimeError | None:
         """Show the primitive its part of the reply; it may object, but the grants in it are others' too."""
         if request.learn is not None and reply[0] != b"withdrawn":
             try:
-                request.learn(*reply)
+                request.learn(call.args, reply)
             except RuntimeError as objection:
                 return objection
         return None

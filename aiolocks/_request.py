@@ -64,7 +64,7 @@ class Request:
         self.extra_again: tuple[bytes | int, ...] = ()
         """The same for later times: what was declared once must not undo what came since."""
         self.learn: Callable[..., None] | None = None
-        """Gets every field of the script's answer."""
+        """Gets the arguments of the script's run, and its answer."""
 
     def sent(self, call: Call) -> None:
         self.unanswered.append(call)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any, ClassVar, Literal, Never, final
 
 from redis.asyncio import Redis
@@ -158,11 +158,11 @@ class Semaphore(Acquirable):
         request.extra = (self._limit, 0 if declaration in declared else 1)
         request.extra_again = (self._limit, 0)
 
-        def learn(verdict: bytes, *fields: Any) -> None:
-            before, limit = fields[-2:]
-            if verdict == b"queued" and inside and inside + request.permits > limit:
+        def learn(asked: Sequence[Any], reply: Sequence[Any]) -> None:
+            *_, before, limit = reply
+            if reply[0] == b"queued" and inside and inside + request.permits > limit:
                 raise waits_for_itself(self.kind, self.name)
-            if declaration not in declared:
+            if asked[-1] == 1 and declaration not in declared:  # an earlier sending may not have arrived
                 declared.add(declaration)
                 if before:
                     log.warning(

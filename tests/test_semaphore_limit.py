@@ -1,14 +1,17 @@
 """A semaphore's limit: each process declares it at first use, it may change at any time, and no wait is in vain."""
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable
 
 import pytest
 from redis.asyncio import Redis
+from redis.exceptions import RedisError
 
 from aiolocks import Lease, LimitMismatchError, Semaphore
+from aiolocks.testing import FaultProxy
 from tests.support.primitives import SHORT, free, queued, until
 from tests.support.workers import spawn
 
@@ -201,3 +204,24 @@ async def test_a_process_declares_its_limit_at_first_use(redis: Redis, redis_url
         with spawn("-c", WORKER, redis_url, "3"):
             await until(in_force)
     await free(semaphore)
+
+
+async def test_a_declaration_that_was_lost_on_its_way_is_made_by_the_next_request(
+    proxy: FaultProxy, redis: Redis
+) -> None:
+    async with Semaphore(redis, "scraper", 3):
+        pass
+    async with Redis.from_url(proxy.url) as client:
+
+        def swallow(request: bytes) -> None:
+            if b"{scraper}" in request:
+                proxy.on_request = None
+                proxy.black_hole = True
+                asyncio.get_running_loop().call_later(0.1, setattr, proxy, "black_hole", False)
+
+        proxy.on_request = swallow
+        semaphore = Semaphore(client, "scraper", 5)
+        with contextlib.suppress(RedisError):
+            await (await semaphore.acquire(timeout=5)).release()
+        await (await semaphore.acquire(timeout=5)).release()
+        assert (await semaphore.statistics()).limit == 5

@@ -17,8 +17,10 @@ from redis.asyncio import Redis
 
 from aiolocks import Lease, Lock, Semaphore
 from aiolocks.testing import FaultProxy
+from tests.faults.support.asking import retrying
 from tests.faults.support.residue import wait_until_only_residue
 from tests.faults.support.states import State, request_with, state_of
+from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
 
@@ -119,12 +121,14 @@ async def moment_of(
             await acquiring.reach(State.GRANTED_UNREAD)
 
 
-async def cancelled_once(plan: Plan, warm: Redis, url: str, holder: Redis, dice: random.Random) -> State | None:
+async def cancelled_once(
+    plan: Plan, warm: Redis, new: Callable[[], Redis], holder: Redis, dice: random.Random
+) -> State | None:
     """Acquire and cancel; return the state in which the cancellation hit, or None if the acquire outran it."""
     async with AsyncExitStack() as stack:
         client = warm
         if plan.state is State.BEFORE_SENDING:
-            client = await stack.enter_async_context(Redis.from_url(url))
+            client = await stack.enter_async_context(new())
         holding: Lease | None = None
         if plan.state is State.QUEUED or (plan.state is State.GRANTED_UNREAD and dice.random() < 0.5):
             holding = await plan.make(holder).acquire()
@@ -145,7 +149,7 @@ async def cancelled_once(plan: Plan, warm: Redis, url: str, holder: Redis, dice:
 
 
 async def test_acquires_cancelled_at_random_moments_leave_only_residue(
-    redis: Redis, redis_url: str, proxy: FaultProxy
+    redis: Redis, server: RedisServer, proxy: FaultProxy
 ) -> None:
     seed = int(os.environ.get("AIOLOCKS_SEED", random.randrange(2**32)))
     print(f"AIOLOCKS_SEED={seed}")
@@ -154,14 +158,20 @@ async def test_acquires_cancelled_at_random_moments_leave_only_residue(
     counts: Counter[State] = Counter()
     outrun = 0
 
-    async with Redis.from_url(redis_url) as direct, Redis.from_url(proxy.url) as delayed:
+    def new_direct() -> Redis:
+        return Redis(unix_socket_path=server.socket_path)
+
+    def new_delayed() -> Redis:
+        return retrying(proxy)
+
+    async with new_direct() as direct, new_delayed() as delayed:
 
         async def carry_out(plan: Plan) -> None:
             nonlocal outrun
-            warm, url = (delayed, proxy.url) if plan.delayed else (direct, redis_url)
+            warm, new = (delayed, new_delayed) if plan.delayed else (direct, new_direct)
             own_dice = random.Random(dice.random())
             for _ in range(TRIES):
-                state = await cancelled_once(plan, warm, url, redis, own_dice)
+                state = await cancelled_once(plan, warm, new, redis, own_dice)
                 if state is not None:
                     counts[state] += 1
                     return
@@ -179,7 +189,7 @@ async def test_acquires_cancelled_at_random_moments_leave_only_residue(
     assert min(counts[state] for state in State) >= 20
 
     slowest = 0.0
-    async with Redis.from_url(redis_url) as fresh:
+    async with new_direct() as fresh:
         await fresh.ping()
         for plan in plans():
             begun = time.monotonic()
@@ -232,7 +242,7 @@ async def test_an_acquire_that_reaches_redis_after_its_undo_is_granted_to_nobody
         lambda client, name: Lock(client, name, ttl=5),
         lambda client, name: Semaphore(client, name, 1, ttl=5),
     ]
-    async with Redis.from_url(proxy.url) as client, Lock(client, "keeps the session", ttl=5):
+    async with retrying(proxy) as client, Lock(client, "keeps the session", ttl=5):
         proxy.delay_requests = 0.5
         tasks = [asyncio.create_task(make(client, f"late-{n}").acquire()) for n in range(10) for make in kinds]
         await asyncio.sleep(0.05)
