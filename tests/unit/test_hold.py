@@ -1,13 +1,12 @@
 """One acquisition from request to release, in virtual time: an hour costs a millisecond, and nothing is approximate."""
 
 import asyncio
-import functools
 import itertools
 import logging
 import math
 import types
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from typing import Any, ParamSpec, cast
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -17,36 +16,10 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError
 from aiolocks._deadlines import deadline
 from aiolocks._hold import obtain
-from aiolocks._session import Session
 from aiolocks.testing import After, JumpingLoop, ScriptedGrantor
-
-P = ParamSpec("P")
+from tests.support.jumping import clock, jumping
 
 NEVER = After(math.inf, True)
-
-
-def clock() -> float:
-    return asyncio.get_running_loop().time()
-
-
-def jumping(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Run *test* on a loop whose clock jumps, and is every session's; nothing may be left or go unnoticed."""
-
-    @functools.wraps(test)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        troubles: list[dict[str, Any]] = []
-
-        async def main() -> None:
-            asyncio.get_running_loop().set_exception_handler(lambda _, context: troubles.append(context))
-            await test(*args, **kwargs)
-            assert asyncio.all_tasks() == {asyncio.current_task()}
-
-        with pytest.MonkeyPatch.context() as patch, asyncio.Runner(loop_factory=JumpingLoop) as runner:
-            patch.setattr(Session, "clock", staticmethod(clock))
-            runner.run(main())
-        assert not troubles
-
-    return run
 
 
 def later(seconds: float, callback: Callable[..., object], *args: Any) -> None:

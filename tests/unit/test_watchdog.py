@@ -1,12 +1,9 @@
 """Renewal in virtual time: when it happens, what it changes, and what goes on when it fails."""
 
 import asyncio
-import functools
 import gc
 import math
-from collections.abc import Callable, Coroutine
 from itertools import pairwise
-from typing import Any, ParamSpec
 
 import anyio
 import pytest
@@ -14,34 +11,8 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks import LeaseLostError
 from aiolocks._deadlines import deadline
-from aiolocks._session import Session
 from aiolocks.testing import After, JumpingLoop, ScriptedGrantor
-
-P = ParamSpec("P")
-
-
-def clock() -> float:
-    return asyncio.get_running_loop().time()
-
-
-def jumping(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Run *test* on a loop whose clock jumps, and is every session's; nothing may be left or go unnoticed."""
-
-    @functools.wraps(test)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        troubles: list[dict[str, Any]] = []
-
-        async def main() -> None:
-            asyncio.get_running_loop().set_exception_handler(lambda _, context: troubles.append(context))
-            await test(*args, **kwargs)
-            assert asyncio.all_tasks() == {asyncio.current_task()}
-
-        with pytest.MonkeyPatch.context() as patch, asyncio.Runner(loop_factory=JumpingLoop) as runner:
-            patch.setattr(Session, "clock", staticmethod(clock))
-            runner.run(main())
-        assert not troubles
-
-    return run
+from tests.support.jumping import clock, jumping
 
 
 def timers() -> int:

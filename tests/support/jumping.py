@@ -1,0 +1,37 @@
+"""Tests of the engine in virtual time: the clock of the loop is that of the leases, and it jumps."""
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec
+
+import pytest
+
+from aiolocks._session import Session
+from aiolocks.testing import JumpingLoop
+
+P = ParamSpec("P")
+
+
+def clock() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def jumping(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Run *test* on a loop whose clock jumps, and is every session's; nothing may be left or go unnoticed."""
+
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        troubles: list[dict[str, Any]] = []
+
+        async def main() -> None:
+            asyncio.get_running_loop().set_exception_handler(lambda _, context: troubles.append(context))
+            await test(*args, **kwargs)
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+
+        with pytest.MonkeyPatch.context() as patch, asyncio.Runner(loop_factory=JumpingLoop) as runner:
+            patch.setattr(Session, "clock", staticmethod(clock))
+            runner.run(main())
+        assert not troubles
+
+    return run
