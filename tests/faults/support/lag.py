@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 SLACK = 3.0
-"""What the time bounds of SAFETY.md are multiplied with on machines that others use too."""
+"""What time bounds are multiplied with on machines that others use too."""
 
 _STEP = 0.005
 
