@@ -49,7 +49,7 @@ class RedisGrantor:
         return self._keys.channels + self._session.id
 
     async def grant(self, request: Request) -> Granted | Queued | Busy:
-        line = self.line
+        line, commands = self.line, self._session.commands
         line.expect(request)
         future: asyncio.Future[Granted | Queued | Busy] = self._session.loop.create_future()
 
@@ -60,6 +60,7 @@ class RedisGrantor:
                         request.answered(call)
                     raise reply
                 request.answered(call)
+                commands.note_round_trip(call)  # before the first renewal, which must not be impatient
                 objection = self._learn(call, request, reply)
                 outcome = self._read_grant(call, reply, request)
                 if objection is not None:
@@ -78,7 +79,6 @@ class RedisGrantor:
             terms = (request.token, request.ttl_ms, request.permits, int(request.wait), request.ticket)
             return (*terms, session_id, channels, life_ms, *extra)
 
-        commands = self._session.commands
         patience = min(max(1.0, 4 * commands.round_trip) * 2 ** len(request.unanswered), LONGEST_WAIT)
         call = commands.submit(
             self._script("grant"), self._keys_for(request), args, receive, patience, unsent=LONGEST_WAIT

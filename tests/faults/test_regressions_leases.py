@@ -164,3 +164,11 @@ async def test_a_thread_that_cannot_be_started_fails_the_acquire_and_not_the_lat
         async with Lock(client, "no thread", ttl=1, watchdog="thread") as lease:
             time.sleep(1.5)
             lease.check()
+
+
+async def test_a_short_lease_is_kept_though_redis_is_far_away(proxy: FaultProxy) -> None:
+    """The round trip is known from the grant, so the first renewal does not give its link up too soon."""
+    proxy.delay_replies = 0.25
+    async with Redis.from_url(proxy.url) as client, Lock(client, "far", ttl=1.5) as lease:
+        await asyncio.sleep(3)
+        lease.check()
