@@ -6,16 +6,17 @@ may share one object, and objects may be made and thrown away at will.
 """
 
 import asyncio
-from collections.abc import Hashable
+from collections.abc import Coroutine, Hashable
 from dataclasses import dataclass
 from types import CoroutineType, FrameType, TracebackType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import redis as redis_sync
 from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 
-from ._hold import Asking, Hold, obtain, timed_out
+from ._grantor import RedisGrantor
+from ._hold import Asking, Hold, obtain, obtain_body
 from ._keys import Keys
 from ._lease import Lease, as_coroutine, calling_frame, state_of
 from ._lease_state import TAKEN
@@ -54,6 +55,7 @@ class Acquirable:
         self._pool = pool_of(client)
         self._keys = Keys(prefix, self.kind, name)
         self._options = options
+        self._newest_grantor: RedisGrantor | None = None
 
     @property
     def name(self) -> str:
@@ -71,46 +73,36 @@ class Acquirable:
     def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> "CoroutineType[Any, Any, None]":
-        return as_coroutine(self._exit(exc_type, exc, traceback, calling_frame()))
-
-    async def _enter(self, frame: FrameType) -> Lease:
-        hold = self._hold(UNSET, 1)
-        lease = await hold.__aenter__()
-        Session.of(self._pool).ledger.open_block(self, frame, hold)
-        return lease
-
-    async def _exit(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-        frame: FrameType,
-    ) -> None:
+        frame = calling_frame()
         try:
             session = Session.find(self._pool)
         except RuntimeError:
             if isinstance(exc, GeneratorExit):  # destroyed after its loop: nothing can be sent any more
-                return
+                return as_coroutine(_nothing())
             raise
-        hold = session.ledger.close_block(self, frame) if session is not None else None
-        if hold is None:
+        block = session.ledger.close_block(self, frame) if session is not None else None
+        if block is None:
             raise RuntimeError(f"{self!r} is not held by a block that could be left here")
-        await hold.leave(exc_type, exc, traceback, frame)
+        return as_coroutine(block.leave(exc_type, exc, traceback, frame))
+
+    async def _enter(self, frame: FrameType) -> Lease:
+        asking = self._asking(self._options.acquire_timeout, 1, entering=True)
+        body = await obtain_body(asking)
+        asking.session.ledger.open_block(self, frame, body)
+        return body.lease
 
     def _hold(self, timeout: float | Unset | None, permits: int) -> Hold:
         seconds = self._timeout(timeout)
         return Hold(lambda: self._asking(seconds, permits, entering=True))
 
-    async def _acquire(self, timeout: float | Unset | None, permits: int) -> Lease:
+    def _acquire(self, timeout: float | Unset | None, permits: int) -> Coroutine[Any, Any, Lease]:
         asking = self._asking(self._timeout(timeout), permits, entering=True)
-        lease = await obtain(asking)
-        if lease is None:
-            raise timed_out(asking.grantor, asking.request, 0.0)
-        return lease
+        asking.must = True
+        return cast("Coroutine[Any, Any, Lease]", obtain(asking))
 
     async def _try_acquire(self, permits: int) -> Lease | None:
         session = Session.of(self._pool)
-        if self._would_wait_for_itself(session):
+        if self._would_wait_for_itself(session, asyncio.current_task()):
             return None
         return await obtain(self._asking(0.0, permits, entering=False))
 
@@ -137,30 +129,41 @@ class Acquirable:
         Raises:
             RedisError: Redis could not be asked. Cancelling is harmless.
         """
-        grantor = Session.of(self._pool).grantor(self._keys)
+        grantor = self._grantor(Session.of(self._pool))
         permits, holders, waiting, fence, limit = await grantor.ask("statistics")
         return Statistics(self.name, permits, holders, waiting, fence, limit)
 
     def _asking(self, timeout: float | None, permits: int, *, entering: bool) -> Asking:
-        session = Session.of(self._pool)
-        if entering and self._would_wait_for_itself(session):
+        session, task = Session.of(self._pool), asyncio.current_task()
+        if entering and self._would_wait_for_itself(session, task):
             raise waits_for_itself(self.kind, self.name)
-        grantor = session.grantor(self._keys)
+        grantor = self._grantor(session)
         request = Request(self._options.ttl, permits, wait=timeout is None or timeout > 0)
-        self._prepare(request)
-        return Asking(session, grantor, self._keys.base, request, self._options, timeout)
+        self._prepare(session, task, request)
+        return Asking(session, grantor, self._keys.base, request, self._options, timeout, task)
 
-    def _prepare(self, request: Request) -> None:
+    def _grantor(self, session: Session) -> RedisGrantor:
+        """Return whom to ask; kept from one acquisition to the next, as making it costs as much as asking."""
+        grantor = self._newest_grantor
+        if grantor is None or grantor.session is not session:
+            grantor = self._newest_grantor = session.grantor(self._keys)
+        return grantor
+
+    def _prepare(self, session: Session, task: "asyncio.Task[Any] | None", request: Request) -> None:
         """Add what the primitive's script takes beyond the usual."""
 
-    def _would_wait_for_itself(self, session: Session) -> bool:
-        return session.ledger.inside(asyncio.current_task(), self._keys.base) > 0
+    def _would_wait_for_itself(self, session: Session, task: "asyncio.Task[Any] | None") -> bool:
+        return session.ledger.inside(task, self._keys.base) > 0
 
     def _timeout(self, timeout: float | Unset | None) -> float | None:
         if isinstance(timeout, Unset):
             return self._options.acquire_timeout
         check_timeout("timeout", timeout)
         return timeout
+
+
+async def _nothing() -> None:
+    pass
 
 
 def waits_for_itself(kind: str, name: str) -> RuntimeError:

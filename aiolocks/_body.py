@@ -11,12 +11,16 @@ import weakref
 from collections.abc import Generator
 from inspect import CO_ASYNC_GENERATOR
 from types import FrameType, TracebackType
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import anyio
 
 from ._lease import Lease, unlist
 from ._lease_state import TAKEN, LeaseState
+from ._withdrawal import Withdrawal
+
+if TYPE_CHECKING:
+    from ._session import Session
 
 log = logging.getLogger("aiolocks")
 
@@ -24,19 +28,29 @@ GRACE = 1.0
 """Seconds that leaving a block, or an acquire that failed, waits for its undo at most; it goes on in the background."""
 
 
-async def settle(outcome: "asyncio.Future[Any]", bound: float) -> None:
-    """Wait until *outcome* is known, for *bound* seconds at most; a cancellation is passed on only afterwards."""
-    if outcome.done():
+async def settle(session: "Session", withdrawal: Withdrawal, bound: float, *, shielded: bool) -> None:
+    """Wait until *withdrawal* is done, for *bound* seconds at most; a cancellation is passed on only afterwards.
+
+    *shielded*: the cancellation of a scope around the task may have been seen already, and is not to be seen again.
+    """
+    if withdrawal.done:
         return
-    until = asyncio.get_running_loop().time() + bound
+    until = session.clock() + bound
     interruption: asyncio.CancelledError | None = None
-    with anyio.CancelScope(shield=True):
-        while not outcome.done():
-            left = until - asyncio.get_running_loop().time()
+    if not shielded:
+        try:
+            await withdrawal.wait(bound)
+        except asyncio.CancelledError as cancelled:
+            interruption = cancelled
+        else:
+            return
+    with anyio.CancelScope(shield=True):  # costs as much as all the rest, so only where it is needed
+        while not withdrawal.done:
+            left = until - session.clock()
             if left <= 0:
                 break
             try:
-                await asyncio.wait((outcome,), timeout=left)
+                await withdrawal.wait(left)
             except asyncio.CancelledError as cancelled:
                 interruption = cancelled
     if interruption is not None:
@@ -47,20 +61,21 @@ async def settle(outcome: "asyncio.Future[Any]", bound: float) -> None:
 class Body:
     """The body of a block with a lease: stopped when the lease is lost, and the lease released at its end."""
 
-    __slots__ = ("_lease", "_scope", "_state", "_task")
+    __slots__ = ("_scope", "_state", "_task", "lease")
 
-    def __init__(self, lease: Lease, state: LeaseState) -> None:
-        self._lease = lease
+    def __init__(self, lease: Lease, state: LeaseState, task: "asyncio.Task[Any] | None") -> None:
+        self.lease = lease
         self._state = state
-        self._task = asyncio.current_task()
+        self._task = task
         self._scope: anyio.CancelScope | None = None
         if self._task is not None:
             state.session.ledger.enter(self._task, state.base, state.request.permits)
         if state.options.on_lost == "cancel":
-            self._scope = anyio.CancelScope()
+            self._scope = state.session.new_scope()
             self._scope.__enter__()
             state.on_loss = self._scope.cancel
-            state.watch_deadline()
+            if not state.options.renewed_in_loop:
+                state.watch_deadline()
 
     async def leave(
         self,
@@ -82,8 +97,8 @@ class Body:
             if state.lost:
                 self._report(state.reason, leaving)
         elif withdrawal is not None and may_wait(frame, exc):
-            await settle(withdrawal.outcome, left)
-            self._judge(withdrawal.outcome, leaving)
+            await settle(state.session, withdrawal, left, shielded=leaving is not None)
+            self._judge(withdrawal, leaving)
         if leaving is not None and leaving is not exc:
             raise leaving
 
@@ -98,30 +113,33 @@ class Body:
         state = self._state
         state.on_loss = None
         valid = state.end()
-        state.session.touch()
-        unlist(self._lease)
-        if self._task is not None:
-            state.session.ledger.leave(self._task, state.base, state.request.permits)
-        if self._scope is not None and self._task is not None:
-            if asyncio.current_task() is not self._task:
-                close_scope(self._task, self._scope)  # the exception is another task's
+        if not valid:
+            state.session.touch()
+        unlist(self.lease)
+        task = self._task
+        if task is not None:
+            state.session.ledger.leave(task, state.base, state.request.permits)
+        if self._scope is not None and task is not None:
+            if asyncio.current_task(state.session.loop) is not task:
+                with _acting_as(task):
+                    _close(task, self._scope, None, None, None)  # the exception is another task's
             else:
                 try:
-                    if close_scope(self._task, self._scope, exc_type, exc, traceback):
+                    if _close(task, self._scope, exc_type, exc, traceback):
                         exc = None
                 except BaseExceptionGroup as rest:  # the body's group, without our cancellation in it
                     exc = rest
         return exc, valid
 
-    def _judge(self, outcome: "asyncio.Future[bool | None]", leaving: BaseException | None) -> None:
+    def _judge(self, withdrawal: Withdrawal, leaving: BaseException | None) -> None:
         """Say what is wrong with the release of a lease that was valid until then."""
         state = self._state
-        if not outcome.done() or outcome.exception() is not None:
+        if not withdrawal.done or withdrawal.trouble is not None:
             log.warning(
                 "%s %r: the release could not be confirmed; the lease ends with its TTL of %g s at the latest",
                 state.grantor.kind, state.grantor.name, state.request.ttl,
             )  # fmt: skip
-        elif outcome.result() is False:
+        elif withdrawal.ended is False:
             self._report(TAKEN, leaving)
 
     def _report(self, reason: str, leaving: BaseException | None) -> None:
@@ -142,39 +160,36 @@ _left_behind: "weakref.WeakKeyDictionary[asyncio.Task[Any], list[anyio.CancelSco
 """Scopes of blocks that were left before a block inside them, such as those of two generators closed in turn."""
 
 
-def close_scope(
+def _close(
     task: "asyncio.Task[Any]",
     scope: anyio.CancelScope,
-    exc_type: type[BaseException] | None = None,
-    exc: BaseException | None = None,
-    traceback: TracebackType | None = None,
+    exc_type: type[BaseException] | None,
+    exc: BaseException | None,
+    traceback: TracebackType | None,
 ) -> bool:
-    """Leave *scope* in the name of the task that entered it, even if another one finalizes its generator.
-
-    Otherwise it would stay the innermost of that task, which could then leave none of the scopes around it. One that
-    is not the innermost yet is left as soon as it is.
-    """
-    with _acting_as(task):
-        try:
-            caught = bool(scope.__exit__(exc_type, exc, traceback))
-        except RuntimeError:
-            _left_behind.setdefault(task, []).append(scope)
-            return False
+    """Leave *scope* in the name of *task*; one that is not the task's innermost yet is left as soon as it is."""
+    try:
+        caught = bool(scope.__exit__(exc_type, exc, traceback))
+    except RuntimeError:
+        _left_behind.setdefault(task, []).append(scope)
+        return False
+    if _left_behind:
         earlier = _left_behind.get(task, [])
         with contextlib.suppress(RuntimeError):
             while earlier:
                 earlier[-1].__exit__(None, None, None)
                 earlier.pop()
-        return caught
+    return caught
 
 
 @contextlib.contextmanager
 def _acting_as(task: "asyncio.Task[Any]") -> Generator[None, None, None]:
-    """Have *task* be the current one meanwhile, by the functions that asyncio documents for other task classes."""
+    """Have *task* be the current one meanwhile, by the functions that asyncio documents for other task classes.
+
+    A scope must be left by the task that entered it, even if another one finalizes its generator. Otherwise it would
+    stay the innermost of that task, which could then leave none of the scopes around it.
+    """
     current = asyncio.current_task()
-    if current is task:
-        yield
-        return
     loop = asyncio.get_running_loop()
     if current is not None:
         asyncio.tasks._leave_task(loop, current)

@@ -7,16 +7,17 @@ to whoever submitted, because only they know until when it makes sense.
 import asyncio
 import copy
 from collections import deque
-from collections.abc import Callable
-from typing import Any, final
+from collections.abc import Callable, Iterator
+from typing import Any, cast, final
 
 from redis.asyncio.retry import Retry
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, ReadOnlyError, RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from ._bound import Arguments, Bound
 from ._link import Link, background, open_link
-from ._scripts import Script
+from ._patrol import Patrol
 
 LONGEST_WAIT = 10.0
 """Seconds that a request which is not in the queue yet may stay unanswered; the public contract's bound."""
@@ -25,76 +26,57 @@ _FIRST_CONNECT = 2.0
 _LONGEST_CONNECT = 5.0
 """Seconds for one attempt to connect. It starts short, since bytes swallowed by the network do not come back."""
 
-Arguments = tuple[bytes | int, ...]
-
 
 @final
 class Call:
     """One run of a script: waiting for a link, or on its way over `link` since `sent_at`, or answered."""
 
-    __slots__ = (
-        "_commands",
-        "abandoned",
-        "args",
-        "due",
-        "keys",
-        "link",
-        "patience",
-        "receiver",
-        "script",
-        "sent_at",
-        "whole",
-    )
+    __slots__ = ("abandoned", "args", "bound", "due", "link", "patience", "receiver", "sent_at", "whole")
 
     def __init__(
         self,
-        commands: "Commands",
-        script: Script,
-        keys: tuple[bytes, ...],
+        bound: Bound,
         args: Arguments | Callable[[Link], Arguments],
         receiver: "CallReceiver",
-        due: float,
         patience: float,
+        now: float,
     ) -> None:
-        self._commands = commands
-        self.script = script
-        self.keys = keys
+        self.bound = bound
         self.args = args
         self.receiver: CallReceiver | None = receiver
-        self.due = due
         self.patience = patience
+        self.due = self.sent_at = now
         self.link: Link | None = None
-        self.sent_at = 0.0
-        self.whole = False
-        self.abandoned = False
+        self.whole = self.abandoned = False
 
     def send(self, link: Link, now: float) -> None:
-        self.link = link
-        self.sent_at = now
-        self.due = now + self.patience
+        self.link, self.sent_at, self.due = link, now, now + self.patience
+        bound = self.bound
         args = self.args = self.args(link) if callable(self.args) else self.args  # the same if it is sent once more
-        script = self.script
-        if script.name in link.loaded and not self.whole:
-            link.send(("EVALSHA", script.sha, len(self.keys), *self.keys, *args), self.answered)
+        if bound.name in link.loaded and not self.whole:
+            link.send(bound.by_digest(args), self)
         else:
-            link.loaded.add(script.name)
-            link.send(("EVAL", script.source, len(self.keys), *self.keys, *args), self.answered)
+            link.loaded.add(bound.name)
+            link.send(bound.whole(args), self)
 
-    def answered(self, reply: object) -> None:
-        if isinstance(reply, NoScriptError) and self.link is not None and not self.whole and not self.abandoned:
-            # SCRIPT FLUSH, or another server took over. Not run, so sent_at may stay: it is only too early.
-            self.whole = True
-            self.send(self.link, self.sent_at)
-            return
-        if isinstance(reply, (ReadOnlyError, RedisConnectionError)) and self.link is not None:
-            # A demoted primary, or one that is still loading: whatever comes next must look for the primary anew.
-            self.link.close(reply)
-        self.finish(reply)
+    def __call__(self, reply: object) -> None:
+        """Take the reply, or what came in its place."""
+        if isinstance(reply, Exception) and self.link is not None:
+            if isinstance(reply, NoScriptError) and not self.whole and not self.abandoned:
+                # SCRIPT FLUSH, or another server took over. Not run, so sent_at may stay: it is only too early.
+                self.whole = True
+                self.send(self.link, self.sent_at)
+                return
+            if isinstance(reply, (ReadOnlyError, RedisConnectionError)):
+                # A demoted primary, or one that is still loading: whatever comes next must look for the primary anew.
+                self.link.close(reply)
+        receiver, self.receiver = self.receiver, None
+        if receiver is not None:
+            receiver(self, reply)
 
     def finish(self, reply: object) -> None:
         receiver, self.receiver = self.receiver, None
         if receiver is not None:
-            self._commands.forget(self)
             receiver(self, reply)
 
     def drop(self) -> None:
@@ -114,7 +96,7 @@ CallReceiver = Callable[[Call, object], None]
 class Commands:
     """The scripts of one session, over one link at a time.
 
-    Invariant: every call that was submitted and not answered is in `_open`; those not sent yet are in `_waiting` too.
+    Invariant: every call that was submitted and not answered is in `_waiting`, or among the link's receivers.
     """
 
     def __init__(
@@ -129,51 +111,59 @@ class Commands:
         self._task: asyncio.Task[None] | None = None
         self._connect_time = _FIRST_CONNECT
         self._waiting: deque[Call] = deque()
-        self._open: dict[Call, None] = {}
-        self._patrol: asyncio.TimerHandle | None = None
-        self._patrol_at = 0.0
+        self._patrol = Patrol(loop, clock, self._unanswered, self._silent)
+        self._default_retry: Retry | None = None
+        self._heard_at = 0.0
+        """When a reply came. They come in order, so that all that are awaited are then on their way."""
         self.round_trip = 0.0
+        self.patience = 1.0
+        """Seconds to wait for a reply that could well come sooner."""
 
     def submit(
         self,
-        script: Script,
-        keys: tuple[bytes, ...],
+        bound: Bound,
         args: Arguments | Callable[[Link], Arguments],
         receiver: CallReceiver,
         patience: float,
         *,
         unsent: float | None = None,
     ) -> Call:
-        """Run *script* once.
+        """Run a script once.
 
         Args:
-            script, keys, args: What to run; *args* may depend on the link over which it leaves.
+            bound, args: What to run; *args* may depend on the link over which it leaves.
             receiver: Gets the reply, or the exception that came in its place.
             patience: Seconds to wait for the reply; then the link is given up.
             unsent: Seconds to wait for a link, if not *patience* as well.
         """
-        now = self._clock()
-        call = Call(self, script, keys, args, receiver, now + (patience if unsent is None else unsent), patience)
-        self._open[call] = None
-        if self._link is not None:
-            call.send(self._link, now)
+        now, link = self._clock(), self._link
+        call = Call(bound, args, receiver, patience, now)
+        if link is not None and not link.full and not self._waiting:
+            call.send(link, now)
         else:
+            call.due = now + (patience if unsent is None else unsent)
             self._waiting.append(call)
-            self._connect()
-        self._watch(call.due, now)
+            if link is None:
+                self._connect()
+        if call.due < self._patrol.looks_at:
+            self._patrol.expect(call.due, now)
         return call
 
-    def forget(self, call: Call) -> None:
-        self._open.pop(call, None)
+    def _unanswered(self) -> Iterator[Call]:
+        sent: deque[Any] = self._link.receivers if self._link is not None else deque()
+        return (call for calls in (sent, self._waiting) for call in calls if call.receiver is not None)
 
     def retry_policy(self) -> Retry:
         """Return a copy of the retry policy that the user gave the client."""
-        policy: Retry = copy.deepcopy(self._pool.make_connection().retry)
-        return policy
+        policy: Retry | None = self._pool.connection_kwargs.get("retry") or self._default_retry
+        if policy is None:  # making a connection takes milliseconds
+            policy = self._default_retry = cast("Retry", self._pool.make_connection().retry)
+        return copy.deepcopy(policy)
 
     def note_round_trip(self, call: Call) -> None:
-        measured = self._clock() - call.sent_at
-        self.round_trip = max(measured, 0.8 * self.round_trip)
+        self._heard_at = now = self._clock()
+        self.round_trip = max(now - call.sent_at, 0.8 * self.round_trip)
+        self.patience = 4 * self.round_trip if self.round_trip > 0.25 else 1.0
 
     def let_go(self) -> None:
         """In a forked child: see `Link.let_go`."""
@@ -182,12 +172,12 @@ class Commands:
 
     def close(self) -> None:
         """Close the link at once. A later call would open a new one."""
-        self._disarm()
+        self._patrol.close()
         if self._task is not None:
             self._task.cancel()
+        self._fail_waiting(RedisConnectionError("Connection closed."))
         if self._link is not None:
             self._link.close()
-        self._fail_waiting(RedisConnectionError("Connection closed."))
 
     def _connect(self) -> None:
         if not self._connecting:
@@ -200,7 +190,7 @@ class Commands:
         error: Exception
         try:
             async with asyncio.timeout(self._connect_time):
-                link = await open_link(self._pool, None, self._lost)
+                link = await open_link(self._pool, None, self._lost, self._send_waiting)
         except TimeoutError as late:
             self._connect_time = min(2 * self._connect_time, _LONGEST_CONNECT)
             error = late if isinstance(late, RedisError) else RedisTimeoutError("Timeout connecting to server")
@@ -214,7 +204,7 @@ class Commands:
             self._connected()
             self._connect_time = _FIRST_CONNECT
             self._link = link
-            self._send_waiting(link)
+            self._send_waiting()
             return
         self._connected()
         self._fail_waiting(error)
@@ -223,13 +213,14 @@ class Commands:
         self._connecting = False
         self._task = None
 
-    def _send_waiting(self, link: Link) -> None:
-        while self._waiting and link.lost is None:
+    def _send_waiting(self) -> None:
+        """Send what waits for a link, or for room in it: what is not sent yet can still be given up at no cost."""
+        while self._waiting and self._link is not None and not self._link.full:
             call = self._waiting.popleft()
             if call.receiver is not None:
                 now = self._clock()
-                call.send(link, now)
-                self._watch(call.due, now)
+                call.send(self._link, now)
+                self._patrol.expect(call.due, now)
 
     def _fail_waiting(self, error: Exception) -> None:
         waiting, self._waiting = self._waiting, deque()
@@ -238,32 +229,19 @@ class Commands:
 
     def _lost(self, reason: Exception) -> None:
         self._link = None
+        if self._waiting:  # held back when the link was full
+            self._connect()
         self._on_lost()
 
-    def _watch(self, due: float, now: float) -> None:
-        if self._patrol is None or due < self._patrol_at:
-            self._arm(due, now)
-
-    def _arm(self, due: float, now: float) -> None:
-        self._disarm()
-        self._patrol_at = due
-        self._patrol = self.loop.call_later(max(due - now, 0.0) + 0.001, self._look_for_silence)
-
-    def _disarm(self) -> None:
-        if self._patrol is not None:
-            self._patrol.cancel()
-            self._patrol = None
-
-    def _look_for_silence(self) -> None:
-        """Give up the link if a reply is overdue, and calls that wait too long for a link to come up."""
-        self._patrol = None
-        now = self._clock()
-        late = [call for call in self._open if call.due <= now]
-        for call in late:
-            error = RedisTimeoutError("Timeout reading from Redis: no reply in time")
-            if call.link is None:
-                call.finish(error)
-            elif call.link.lost is None:
-                call.link.close(error)
-        if self._open:
-            self._arm(min(call.due for call in self._open), now)
+    def _silent(self, call: Call) -> None:
+        """Give up the link over which a reply is overdue, or a call that waits too long for a link to come up."""
+        error = RedisTimeoutError("Timeout reading from Redis: no reply in time")
+        if call.link is None:
+            call.finish(error)
+            return
+        quiet_since = max(call.sent_at, self._heard_at)
+        if self._clock() < quiet_since + call.patience:  # a crowd, or a loop that was late, is not a dead link
+            call.due = quiet_since + call.patience
+            return
+        call.link.close(error)
+        call.finish(error)

@@ -5,18 +5,20 @@ uses this, and adds what it needs beyond: the semaphore its limit.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
 from redis.exceptions import RedisError, ResponseError
 
-from ._commands import LONGEST_WAIT, Arguments, Call, CallReceiver, Commands
+from ._bound import Arguments, Bound
+from ._commands import LONGEST_WAIT, Call, CallReceiver, Commands
 from ._errors import LimitMismatchError
 from ._keys import Keys
 from ._line import Answered, Line
 from ._link import Link
-from ._request import Busy, Granted, Queued, Request
-from ._scripts import Script, load
+from ._request import Answer, Busy, Granted, Queued, Request, Tell
+from ._scripts import load
 
 if TYPE_CHECKING:
     from ._session import Session
@@ -32,10 +34,15 @@ class RedisGrantor:
     """One name on one Redis, shared by every task of a session that uses it."""
 
     def __init__(self, session: "Session", keys: Keys) -> None:
-        self._session = session
+        self.session = session
         self._keys = keys
         self._common = (keys.base, keys.part(b"meta" if keys.kind == "semaphore" else b"fence"), keys.part(b"queue"))
-        self.line = Line(session, self)
+        self._grant = Bound(load(f"{keys.kind}_grant"), self._keys_for, per_token=True)
+        self._release = Bound(load(f"{keys.kind}_release"), self._keys_for, per_token=True)
+        self._renew = self._bound("renew", per_token=True)
+        self._own_waiters = keys.part(b"q:" + session.id)
+        self._tombstones = keys.part(b"t:")
+        self.line = Line(session, self, keys.channels)
 
     @property
     def name(self) -> str:
@@ -46,56 +53,59 @@ class RedisGrantor:
         return self._keys.kind
 
     def channel(self) -> bytes:
-        return self._keys.channels + self._session.id
+        return self._keys.channels + self.session.id
 
-    async def grant(self, request: Request) -> Granted | Queued | Busy:
-        line, commands = self.line, self._session.commands
-        line.expect(request)
-        future: asyncio.Future[Granted | Queued | Busy] = self._session.loop.create_future()
-
-        def receive(call: Call, reply: Any) -> None:
-            try:
-                if isinstance(reply, Exception):
-                    if isinstance(reply, ResponseError) or call.link is None:
-                        request.answered(call)
-                    raise reply
-                request.answered(call)
-                commands.note_round_trip(call)  # before the first renewal, which must not be impatient
-                objection = self._learn(call, request, reply)
-                outcome = self._read_grant(call, reply, request)
-                if objection is not None:
-                    raise objection
-            except Exception as error:
-                if not future.done():
-                    future.set_exception(error)
-            else:
-                if not future.done():
-                    future.set_result(outcome)
-
-        session_id, channels, life_ms = line.session_id(), self._keys.channels, line.life_ms()
-
-        def args(link: Link) -> Arguments:
-            extra, request.extra = request.extra, request.extra_again
-            terms = (request.token, request.ttl_ms, request.permits, int(request.wait), request.ticket)
-            return (*terms, session_id, channels, life_ms, *extra)
-
-        patience = min(max(1.0, 4 * commands.round_trip) * 2 ** len(request.unanswered), LONGEST_WAIT)
+    def grant(self, request: Request) -> "asyncio.Future[Answer]":
+        commands = self.session.commands
+        self.line.expect(request)
+        future: asyncio.Future[Answer] = self.session.loop.create_future()
         call = commands.submit(
-            self._script("grant"), self._keys_for(request), args, receive, patience, unsent=LONGEST_WAIT
+            self._grant,
+            partial(self._terms, request),
+            partial(self._answered, request, future),
+            _bounded(commands.patience, len(request.unanswered)),
+            unsent=LONGEST_WAIT,
         )
         request.sent(call)
-        return await future
+        return future
 
-    def _learn(self, call: Call, request: Request, reply: Any) -> RuntimeError | None:
+    def _terms(self, request: Request, link: Link) -> Arguments:
+        extra = request.extra
+        request.extra = request.extra_again
+        return (
+            request.token, request.ttl_ms, request.permits, 1 if request.wait else 0, request.ticket,
+            *self.line.identity(), *extra,
+        )  # fmt: skip
+
+    def _answered(self, request: Request, future: "asyncio.Future[Answer]", call: Call, reply: Any) -> None:
+        try:
+            if isinstance(reply, Exception):
+                if isinstance(reply, ResponseError) or call.link is None:
+                    request.answered(call)
+                raise reply
+            request.answered(call)
+            self.session.commands.note_round_trip(call)  # before the first renewal, which must not be impatient
+            objection = request.learn and self._learn(request.learn, call, reply)
+            answer = self._read_grant(call, reply, request)
+            if objection is not None:
+                raise objection
+        except Exception as error:
+            if not future.done():
+                future.set_exception(error)
+        else:
+            if not future.done():
+                future.set_result(answer)
+
+    def _learn(self, learn: Callable[..., None], call: Call, reply: Any) -> RuntimeError | None:
         """Show the primitive its part of the reply; it may object, but the grants in it are others' too."""
-        if request.learn is not None and reply[0] != b"withdrawn":
+        if reply[0] != b"withdrawn":
             try:
-                request.learn(call.args, reply)
+                learn(call.args, reply)
             except RuntimeError as objection:
                 return objection
         return None
 
-    def _read_grant(self, call: Call, reply: Any, request: Request) -> Granted | Queued | Busy:
+    def _read_grant(self, call: Call, reply: Any, request: Request) -> Answer:
         verdict = reply[0]
         if verdict == b"granted":
             request.left_at(call.sent_at)
@@ -120,10 +130,8 @@ class RedisGrantor:
         raise RedisError("this request was withdrawn before it came")
 
     def submit_recheck(self, entries: Sequence[bytes], receive: CallReceiver, patience: float) -> None:
-        line = self.line
-        keys = (*self._common, self._keys.part(b"q:" + line.session_id()))
-        args: Arguments = (line.session_id(), self._keys.channels, line.life_ms(), *entries)
-        self._session.commands.submit(self._script("recheck"), keys, args, receive, patience)
+        args: Arguments = (*self.line.identity(), *entries)
+        self.session.commands.submit(self._bound("recheck"), args, receive, patience)
 
     def read_recheck(self, call: Call, reply: Any, requests: Sequence[Request], answered: Answered) -> None:
         subscribers, busy_ms, fence, passed_over, answers, grants = reply
@@ -139,7 +147,7 @@ class RedisGrantor:
                 request.grant(-answer, call.sent_at)
             else:
                 self.line.leave(request)
-                self._session.spawn(self._ask_anew(request))
+                self.session.spawn(self._ask_anew(request))
         self._deliver(grants)
         answered(call, busy_ms, subscribers, bool(passed_over))
 
@@ -152,7 +160,7 @@ class RedisGrantor:
         except LimitMismatchError as error:  # redis-py's LockError, and so a RedisError
             request.fail(error)
         except RedisError as error:
-            now = self._session.clock()
+            now = self.session.clock()
             if request.failing_since is None:
                 request.failing_since = now
             if now - request.failing_since >= request.ttl:
@@ -169,68 +177,65 @@ class RedisGrantor:
             if isinstance(answer, Granted):
                 request.grant(answer.fence, answer.counted_from)
 
-    def renew(self, request: Request, ttl: float, commands: Commands | None = None) -> "asyncio.Future[bool]":
-        commands = commands or self._session.commands
-        future: asyncio.Future[bool] = commands.loop.create_future()
-
-        def receive(call: Call, reply: Any) -> None:
-            if not isinstance(reply, Exception):
-                commands.note_round_trip(call)
-            _resolve(future, reply == 1, reply)
-
-        script = self._script("renew")
-        keys = self._common[: len(script.keys)]
+    def renew(self, request: Request, ttl: float, tell: Tell, commands: Commands | None = None) -> None:
+        commands = commands or self.session.commands
         # Bounded, as a measurement includes what the loop was late: a dead link must be given up before the deadline.
         patience = max(0.25, min(1.0, ttl / 4), min(4 * commands.round_trip, ttl / 3))
-        commands.submit(script, keys, (request.token, round(ttl * 1000)), receive, patience)
-        return future
+        args = (request.token, round(ttl * 1000))
+        commands.submit(self._renew, args, partial(self._renewed, commands, tell), patience)
 
-    def withdraw(self, request: Request) -> "asyncio.Future[bool]":
+    def _renewed(self, commands: Commands, tell: Tell, call: Call, reply: Any) -> None:
+        if isinstance(reply, Exception):
+            tell(reply)
+        else:
+            commands.note_round_trip(call)
+            tell(reply == 1)
+
+    def withdraw(self, request: Request, tell: Tell) -> None:
         self.line.leave(request)
-        request.turn.cancel()  # whatever is still on its way finds it over, and asks no more on its behalf
+        request.give_up()  # whatever is still on its way finds it over, and asks no more on its behalf
         for call in list(request.unanswered):
             call.drop()
-        future: asyncio.Future[bool] = self._session.loop.create_future()
         if not request.reached and not request.unanswered:
-            future.set_result(False)  # nothing ever left
-            return future
+            tell(False)  # nothing ever left
+            return
+        commands = self.session.commands
+        commands.submit(
+            self._release,
+            partial(self._undoing, request),
+            partial(self._undone, request, tell),
+            _bounded(commands.patience, request.silences),
+        )
 
-        def receive(call: Call, reply: Any) -> None:
-            if not isinstance(reply, Exception):
-                self._deliver(reply[1])
-            elif call.link is not None and not isinstance(reply, ResponseError):
+    def _undoing(self, request: Request, link: Link) -> Arguments:
+        # A request that went over another connection may still come after this one.
+        late = any(call.link is not link for call in request.unanswered) if request.unanswered else False
+        bury_ms = round(1000 * max(request.ttl, LONGEST_RETRY)) if late else 0
+        return (request.token, request.ttl_ms, request.permits, bury_ms, *self.line.identity())
+
+    def _undone(self, request: Request, tell: Tell, call: Call, reply: Any) -> None:
+        if isinstance(reply, Exception):
+            if call.link is not None and not isinstance(reply, ResponseError):
                 request.silences += 1
-            _resolve(future, not isinstance(reply, Exception) and reply[0] == 1, reply)
-
-        line = self.line
-        session_id, channels, life_ms = line.session_id(), self._keys.channels, line.life_ms()
-
-        def args(link: Link) -> Arguments:
-            # A request that went over another connection may still come after this one.
-            late = any(call.link is not link for call in request.unanswered)
-            bury_ms = round(1000 * max(request.ttl, LONGEST_RETRY)) if late else 0
-            return (request.token, request.entry, bury_ms, session_id, channels, life_ms)
-
-        patience = min(max(1.0, 4 * self._session.commands.round_trip) * 2**request.silences, LONGEST_WAIT)
-        self._session.commands.submit(self._script("release"), self._keys_for(request), args, receive, patience)
-        return future
+            tell(reply)
+        else:
+            self.session.commands.note_round_trip(call)
+            self._deliver(reply[1])
+            tell(reply[0] == 1)
 
     async def ask(self, verb: str, args: Arguments = (), *, as_waiter: bool = False) -> Any:
         """Run a script that has to do with no lease; *as_waiter* adds what handing over needs."""
-        future: asyncio.Future[Any] = self._session.loop.create_future()
+        future: asyncio.Future[Any] = self.session.loop.create_future()
 
         def receive(call: Call, reply: Any) -> None:
             if not isinstance(reply, Exception) and as_waiter:
                 self._deliver(reply[1])  # such scripts answer {what was asked, grants}
             _resolve(future, reply, reply)
 
-        line = self.line
-        keys: tuple[bytes, ...] = self._common
         if as_waiter:
-            keys = (*keys, self._keys.part(b"q:" + line.session_id()))
-            args = (*args, line.session_id(), self._keys.channels, line.life_ms())
-        self._session.commands.submit(self._script(verb), keys, args, receive, LONGEST_WAIT)
-        with self._session.question():
+            args = (*args, *self.line.identity())
+        self.session.commands.submit(self._bound(verb), args, receive, LONGEST_WAIT)
+        with self.session.question():
             return await future
 
     def told(self, request: Request, fence: int, amount: int) -> None:
@@ -244,7 +249,7 @@ class RedisGrantor:
 
     def _deliver(self, grants: list[list[Any]]) -> None:
         for token, fence, amount in grants:
-            self._session.deliver(token, fence, int(amount), self._keys.base)
+            self.session.deliver(token, fence, int(amount), self._keys.base)
 
     def _refusal(self, request: Request, limit: int) -> LimitMismatchError:
         return LimitMismatchError(
@@ -255,12 +260,22 @@ class RedisGrantor:
             limit=limit,
         )
 
-    def _script(self, verb: str) -> Script:
-        return load(f"{self._keys.kind}_{verb}")
+    def _waiters(self) -> bytes:
+        own = self.line.identity()[0]
+        return self._own_waiters if own is self.session.id else self._keys.part(b"q:" + own)
 
-    def _keys_for(self, request: Request) -> tuple[bytes, ...]:
-        queue_part = self._keys.part(b"q:" + self.line.session_id())
-        return (*self._common, queue_part, self._keys.part(b"t:" + request.token))
+    def _keys_for(self, token: bytes) -> tuple[bytes, ...]:
+        return (*self._common, self._waiters(), self._tombstones + token)
+
+    def _bound(self, verb: str, *, per_token: bool = False) -> Bound:
+        """Return a script that needs no tombstone."""
+        script = load(f"{self._keys.kind}_{verb}")
+        return Bound(script, lambda _: (*self._common, self._waiters())[: len(script.keys)], per_token=per_token)
+
+
+def _bounded(patience: float, silences: int) -> float:
+    """Return how long to wait after so many silences: what was too impatient before must be less so."""
+    return min(patience * (1 << silences), LONGEST_WAIT)
 
 
 def _resolve(future: "asyncio.Future[Any]", result: object, reply: object) -> None:

@@ -7,7 +7,7 @@ the request is undone before the caller hears of it, or in the background when R
 import asyncio
 from collections.abc import Callable, Coroutine
 from types import CoroutineType, FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, cast, final
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
@@ -15,12 +15,11 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ._body import GRACE, Body, settle
 from ._commands import LONGEST_WAIT
-from ._deadlines import deadline
 from ._errors import AcquireTimeoutError
 from ._lease import Lease, as_coroutine, calling_frame, state_of
 from ._lease_state import LeaseState
 from ._options import Options
-from ._request import Busy, Granted, Grantor, Queued, Request
+from ._request import Answer, Busy, Granted, Grantor, Queued, Request
 
 if TYPE_CHECKING:
     from ._session import Session
@@ -30,11 +29,11 @@ if TYPE_CHECKING:
 class Asking:
     """Everything that one call of `acquire` and its like needs; made by the primitive."""
 
-    __slots__ = ("base", "grantor", "options", "request", "session", "task", "timeout", "trouble")
+    __slots__ = ("base", "grantor", "must", "options", "request", "session", "task", "timeout", "trouble")
 
     def __init__(
         self, session: "Session", grantor: Grantor, base: bytes, request: Request, options: Options,
-        timeout: float | None,
+        timeout: float | None, task: "asyncio.Task[Any] | None",
     ) -> None:  # fmt: skip
         self.session = session
         self.grantor = grantor
@@ -42,16 +41,18 @@ class Asking:
         self.request = request
         self.options = options
         self.timeout = timeout
+        self.must = False
+        """Whether not to get it is an error."""
         self.trouble: Exception | None = None
         """Why Redis could not be asked, when it was last tried."""
-        self.task = asyncio.current_task()
+        self.task = task
 
 
 async def obtain(asking: Asking) -> Lease | None:
-    """Return the lease, or None when it was not to be had without waiting and the request says not to wait.
+    """Return the lease, or None when it was not to be had without waiting, and need not be.
 
     Raises:
-        AcquireTimeoutError: Somebody else held it all the time.
+        AcquireTimeoutError: Somebody else held it all the time, and the caller must have it.
         RedisError: Redis could not be asked.
     """
     session, grantor, timeout = asking.session, asking.grantor, asking.timeout
@@ -78,6 +79,8 @@ async def obtain(asking: Asking) -> Lease | None:
         if asking.request.unanswered:  # an attempt whose answer was lost may still reach Redis
             session.withdraw(grantor, asking.request, session.clock() + asking.request.ttl)
         session.forget(asking.request)
+        if asking.must:
+            raise timed_out(grantor, asking.request, 0.0)
         return None
     state = LeaseState(session, grantor, asking.base, asking.request, granted, asking.options)
     if asking.options.renew:
@@ -90,6 +93,13 @@ async def obtain(asking: Asking) -> Lease | None:
     if asking.task is not None:
         session.ledger.add(asking.task, asking.base, lease)
     return lease
+
+
+async def obtain_body(asking: Asking) -> Body:
+    """Begin a block with the lease, which it must have; raises as `obtain` does."""
+    asking.must = True
+    lease = cast("Lease", await obtain(asking))
+    return Body(lease, state_of(lease), asking.task)
 
 
 def timed_out(grantor: Grantor, request: Request, timeout: float) -> AcquireTimeoutError:
@@ -109,7 +119,11 @@ async def _granted(asking: Asking, bound: float) -> Granted | None:
     while True:
         request = asking.request
         session.expect(request)
-        answer = await _first_answer(asking, bound)
+        until = session.clock() + bound
+        try:
+            answer: Answer = await grantor.grant(request)
+        except (RedisConnectionError, RedisTimeoutError, OSError) as error:
+            answer = await _ask_again(asking, error, until)
         if isinstance(answer, Busy):
             return None
         granted = answer if isinstance(answer, Granted) else await request.turn
@@ -131,21 +145,17 @@ async def _granted(asking: Asking, bound: float) -> Granted | None:
 
 
 def _left(asking: Asking, granted: Granted) -> float:
-    return deadline(granted.counted_from, asking.request.ttl) - asking.session.clock()
+    return granted.counted_from + asking.request.valid_for - asking.session.clock()
 
 
-async def _first_answer(asking: Asking, bound: float) -> Granted | Queued | Busy:
+async def _ask_again(asking: Asking, error: Exception, until: float) -> Answer:
     """Ask until Redis has answered once, as often and as patiently as the user's client would retry."""
     grantor, request = asking.grantor, asking.request
-    until = asyncio.get_running_loop().time() + bound
-    try:
-        return await grantor.grant(request)
-    except (RedisConnectionError, RedisTimeoutError, OSError) as error:
-        failures: list[Exception] = [error]
-        asking.trouble = error
+    failures: list[Exception] = [error]
+    asking.trouble = error
 
-    async def ask() -> Granted | Queued | Busy:
-        if len(failures) == 1:  # the first attempt, made above, counts for the policy too
+    async def ask() -> Answer:
+        if len(failures) == 1:  # the first attempt counts for the policy too
             failures.append(failures[0])
             raise failures[0]
         return Queued() if request.turn.done() else await grantor.grant(request)
@@ -156,7 +166,7 @@ async def _first_answer(asking: Asking, bound: float) -> Granted | Queued | Busy
     if request.turn.done():
         return Queued()
     try:
-        async with asyncio.timeout_at(until):
+        async with asyncio.timeout(until - asking.session.clock()):
             return await asking.session.commands.retry_policy().call_with_retry(ask, failed)
     except TimeoutError as late:
         if isinstance(late, RedisError):
@@ -170,7 +180,7 @@ async def _undo(asking: Asking, error: BaseException) -> None:
     # A coroutine that is being destroyed must not wait; and where Redis has just been silent it is of no use.
     silent = isinstance(error, (RedisConnectionError, RedisTimeoutError, OSError)) and not request.reached
     if not isinstance(error, GeneratorExit) and not silent:
-        await settle(withdrawal.outcome, min(GRACE, request.ttl))
+        await settle(session, withdrawal, min(GRACE, request.ttl), shielded=True)
 
 
 @final
@@ -199,14 +209,11 @@ class Hold:
         asking = self._ask()
         self._in_use = True
         try:
-            lease = await obtain(asking)
-            if lease is None:
-                raise timed_out(asking.grantor, asking.request, 0.0)
+            self._body = await obtain_body(asking)
         except BaseException:
             self._in_use = False
             raise
-        self._body = Body(lease, state_of(lease))
-        return lease
+        return self._body.lease
 
     def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None

@@ -5,6 +5,7 @@ import contextlib
 import sys
 import warnings
 from collections.abc import Coroutine
+from functools import partial
 from types import CoroutineType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast, final
 
@@ -93,8 +94,9 @@ class Lease:
         if not state.held:
             return False
         sent_at = state.session.clock()
-        renewed = await state.grantor.renew(state.request, ttl)
-        if not renewed:
+        answer: asyncio.Future[bool] = state.session.loop.create_future()
+        state.grantor.renew(state.request, ttl, partial(_answer, answer))
+        if not await answer:
             state.lose(TAKEN)
             return False
         state.extend(sent_at, ttl)
@@ -132,7 +134,7 @@ class Lease:
         if self._body is not None:
             raise RuntimeError(f"a block with this lease of {self.name!r} is open already")
         self.check()
-        self._body = Body(self, self._state)
+        self._body = Body(self, self._state, asyncio.current_task())
         return self
 
     def __aexit__(
@@ -162,6 +164,15 @@ class Lease:
             )
 
 
+def _answer(future: "asyncio.Future[bool]", answer: bool | Exception) -> None:
+    if future.done():  # whoever asked has left
+        return
+    if isinstance(answer, Exception):
+        future.set_exception(answer)
+    else:
+        future.set_result(answer)
+
+
 def state_of(lease: Lease) -> LeaseState:
     """Return the engine's side of *lease*."""
     return lease._state
@@ -170,7 +181,7 @@ def state_of(lease: Lease) -> LeaseState:
 def unlist(lease: Lease) -> None:
     """Let the task that took *lease* no longer find it by `release()` of its primitive."""
     if lease._owner is not None:
-        lease._state.session.ledger.remove(lease._owner, lease._state.base, lease)
+        lease._state.session.ledger.remove(lease._owner, lease)
         lease._owner = None
 
 

@@ -26,8 +26,8 @@ class LeaseState:
     """What is known of one lease, from its grant until it is released or lost."""
 
     __slots__ = (
-        "_deadline", "_ended", "_events", "_hidden_reason", "_reason", "_timer", "base", "dropped", "failures",
-        "fence", "grantor", "on_loss", "options", "renew_until", "request", "session",
+        "_deadline", "_ended", "_hidden_reason", "_over", "_reason", "_timer", "base", "dropped", "due",
+        "failures", "fence", "grantor", "on_loss", "options", "renew_until", "renewing", "request", "session",
     )  # fmt: skip
 
     def __init__(
@@ -40,14 +40,17 @@ class LeaseState:
         self.options = options
         self.fence = granted.fence
         self.failures = 0
+        self.due = 0.0
+        """When the watchdog looks after it next."""
+        self.renewing = False
         self.dropped = False
         self.renew_until = float("inf") if options.max_hold is None else session.clock() + options.max_hold
         self.on_loss: Callable[[], None] | None = None
-        self._deadline = _deadlines.deadline(granted.counted_from, request.ttl)
+        self._deadline = granted.counted_from + request.valid_for
         self._ended = False
         self._reason: str | None = None
         self._hidden_reason: str | None = None
-        self._events: list[asyncio.Event] = []
+        self._over: asyncio.Event | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -129,18 +132,18 @@ class LeaseState:
 
     async def wait_over(self) -> None:
         if not self.over:
-            event = asyncio.Event()
-            self._events.append(event)
+            if self._over is None:
+                self._over = asyncio.Event()
             self.watch_deadline()
-            await event.wait()
+            await self._over.wait()
 
     def _conclude(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self.session.keeper(self.options).forget(self)
-        for event in self._events:
-            event.set()
+        if self._over is not None:
+            self._over.set()
 
     def error(self, reason: str | None = None) -> LeaseLostError:
         reason = reason or self.reason

@@ -31,9 +31,12 @@ _POLLING_INTERVAL = 0.25
 class Line:
     """Who waits here. The timer runs while somebody does."""
 
-    def __init__(self, session: "Session", grantor: "RedisGrantor") -> None:
+    def __init__(self, session: "Session", grantor: "RedisGrantor", channels: bytes) -> None:
         self._session = session
         self._grantor = grantor
+        self._channels = channels
+        self._identity: tuple[bytes, bytes, int] | None = None
+        self._polls = False
         self._waiting: dict[bytes, Request] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
@@ -49,24 +52,32 @@ class Line:
         """Return the longest this line goes without a re-check: by the shortest TTL since it was last empty."""
         return min(self._interval, _POLLING_INTERVAL) if self._session.polling else self._interval
 
-    def life_ms(self) -> int:
-        return round(3000 * self.interval())
+    def identity(self) -> tuple[bytes, bytes, int]:
+        """Return what each script is told of whoever asks: its name, the start of all channels, its life in ms.
 
-    def session_id(self) -> bytes:
-        """Return the name under which waiters stand here; one that cannot be told says how often it looks."""
-        if self._session.polling:
-            return b"poll%d-%b" % (max(1, round(1000 * self.interval())), self._session.id)
-        return self._session.id
+        A session that cannot be told says in its name how often it looks.
+        """
+        session = self._session
+        if self._identity is None or self._polls != session.polling:
+            self._polls, interval = session.polling, self.interval()
+            name = b"poll%d-%b" % (max(1, round(1000 * interval)), session.id) if self._polls else session.id
+            self._identity = (name, self._channels, round(3000 * interval))
+        return self._identity
 
     def expect(self, request: Request) -> None:
         """Note the TTL of a request about to be made, which bounds how long the session may keep silent."""
-        if not self._waiting:
-            self._interval = recheck_interval(request.ttl)
-        self._interval = min(self._interval, recheck_interval(request.ttl))
+        interval = recheck_interval(request.ttl)
+        if interval < self._interval or not self._waiting:
+            self._look_every(interval)
+
+    def _look_every(self, interval: float) -> None:
+        if interval != self._interval:
+            self._interval = interval
+            self._identity = None
 
     def join(self, request: Request, busy_ms: int, subscribers: int) -> None:
         self._waiting[request.token] = request
-        self._interval = min(self._interval, recheck_interval(request.ttl))
+        self._look_every(min(self._interval, recheck_interval(request.ttl)))
         self._session.lines[self] = None
         self._listen(subscribers)
         self._schedule(self._delay(busy_ms))
@@ -116,7 +127,7 @@ class Line:
 
         self._on_their_way += 1
         self._grantor.submit_recheck(
-            [request.entry for request in requests],
+            [request.entry() for request in requests],
             receive,
             patience(self.interval(), self._session.commands.round_trip),
         )

@@ -21,16 +21,13 @@ from redis.exceptions import InvalidResponse, RedisError, ResponseError
 Receiver = Callable[[object], None]
 """Gets the reply, or the exception that came in its place."""
 
-Command = tuple[str | bytes | int, ...]
-
 _MORE = object()
 """What hiredis returns while a reply is incomplete."""
 
+_TOGETHER = 64
+"""Commands written at once: more of them, and the server waits for us while we wait for it."""
+
 _NEVER = Retry(NoBackoff(), 0)
-
-
-_pack: Callable[[Command], bytes] = cast("Any", hiredis).pack_command
-"""Its stub knows commands of one element only."""
 
 
 class LinkCancelled(RedisConnectionError):
@@ -43,9 +40,13 @@ class Link(Protocol):
     lost: Exception | None
     loaded: set[str]
     """Scripts that were sent whole over this connection."""
+    receivers: deque[Receiver]
+    """Who waits for a reply, in order."""
+    full: bool
+    """The other side does not read as fast as we write: hold back what can wait."""
 
-    def send(self, command: Command, receiver: Receiver | None) -> None:
-        """Write *command* now; *receiver* is called once, when its reply or the loss of the link is known."""
+    def send(self, packed: bytes, receiver: Receiver | None) -> None:
+        """Write a command now; *receiver* is called once, when its reply or the loss of the link is known."""
 
     def close(self, reason: Exception | None = None) -> None:
         """Close without waiting, and tell every receiver."""
@@ -57,18 +58,15 @@ class Link(Protocol):
 class _Pending:
     """Who waits for which reply, and what happens when no more replies will come."""
 
-    __slots__ = ("_on_lost", "_on_push", "_receivers", "loaded", "lost")
+    __slots__ = ("_on_lost", "_on_push", "full", "loaded", "lost", "receivers")
 
     def __init__(self, on_push: Receiver | None, on_lost: Callable[[Exception], None]) -> None:
         self.lost: Exception | None = None
+        self.full = False
         self.loaded: set[str] = set()
-        self._receivers: deque[Receiver] = deque()
+        self.receivers: deque[Receiver] = deque()
         self._on_push = on_push
         self._on_lost = on_lost
-
-    def _expect(self, receiver: Receiver | None) -> None:
-        if receiver is not None:
-            self._receivers.append(receiver)
 
     def _refuse(self, receiver: Receiver | None) -> None:
         if receiver is not None:
@@ -79,13 +77,13 @@ class _Pending:
             self._on_push(reply)
         elif isinstance(reply, hiredis.PushNotification):
             pass  # maintenance and invalidation notices under RESP3 answer no request
-        elif self._receivers:
-            self._receivers.popleft()(reply)
+        elif self.receivers:
+            self.receivers.popleft()(reply)
 
     def _lose(self, reason: Exception) -> None:
         if self.lost is None:
             self.lost = reason
-            receivers, self._receivers = self._receivers, deque()
+            receivers, self.receivers = self.receivers, deque()
             self._on_lost(reason)
             for receiver in receivers:
                 receiver(reason)
@@ -96,8 +94,15 @@ class _Pending:
 class StreamLink(_Pending, asyncio.Protocol):
     """A link over the socket or TLS stream of a connected redis-py connection."""
 
-    def __init__(self, connection: Any, on_push: Receiver | None, on_lost: Callable[[Exception], None]) -> None:
+    def __init__(
+        self,
+        connection: Any,
+        on_push: Receiver | None,
+        on_lost: Callable[[Exception], None],
+        on_room: Callable[[], None] = lambda: None,
+    ) -> None:
         super().__init__(on_push, on_lost)
+        self._on_room = on_room
         self._loop = asyncio.get_running_loop()
         self._connection = connection  # its StreamWriter would close the transport if it were collected
         self._transport: asyncio.Transport = connection._writer.transport
@@ -108,18 +113,21 @@ class StreamLink(_Pending, asyncio.Protocol):
         self._written: list[bytes] | None = None
         self._transport.set_protocol(self)
 
-    def send(self, command: Command, receiver: Receiver | None) -> None:
+    def send(self, packed: bytes, receiver: Receiver | None) -> None:
         if self.lost is not None:
             self._refuse(receiver)
             return
-        self._expect(receiver)
-        packed = _pack(command)
+        if receiver is not None:
+            self.receivers.append(receiver)
         if self._written is None:  # a lone command goes out at once; what follows in this turn goes together
             self._transport.write(packed)
             self._written = []
             self._loop.call_soon(self._flush)
-        else:
-            self._written.append(packed)
+            return
+        self._written.append(packed)
+        if len(self._written) >= _TOGETHER:
+            self._transport.write(b"".join(self._written))
+            self._written.clear()
 
     def _flush(self) -> None:
         written, self._written = self._written, None
@@ -133,6 +141,13 @@ class StreamLink(_Pending, asyncio.Protocol):
                 self._dispatch(reply)
         except InvalidResponse as error:
             self.close(RedisConnectionError(f"Redis answered with what is not its protocol: {error}"))
+
+    def pause_writing(self) -> None:
+        self.full = True
+
+    def resume_writing(self) -> None:
+        self.full = False
+        self._on_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._shut(exc or RedisConnectionError("Connection closed by server."))
@@ -175,13 +190,14 @@ class ReplyLink(_Pending):
         if self.lost is None:  # an eager task may have read the end already
             self._task = task
 
-    def send(self, command: Command, receiver: Receiver | None) -> None:
+    def send(self, packed: bytes, receiver: Receiver | None) -> None:
         if self.lost is not None:
             self._refuse(receiver)
             return
-        self._expect(receiver)
+        if receiver is not None:
+            self.receivers.append(receiver)
         try:
-            self._connection._writer.writelines([_pack(command)])
+            self._connection._writer.writelines([packed])
         except Exception as error:
             self.close(error)
 
@@ -230,8 +246,13 @@ def background(coroutine: Any) -> "asyncio.Task[None]":
     return task
 
 
-async def open_link(pool: Any, on_push: Receiver | None, on_lost: Callable[[Exception], None]) -> Link:
-    """Return a link over a new connection made by *pool*, but not taken from it.
+async def open_link(
+    pool: Any,
+    on_push: Receiver | None,
+    on_lost: Callable[[Exception], None],
+    on_room: Callable[[], None] = lambda: None,
+) -> Link:
+    """Return a link over a new connection made by *pool*, but not taken from it; *on_room*: it is not full any more.
 
     The caller bounds the time. redis-py's own retries are off on it: whoever retries must know what is ambiguous.
     """
@@ -245,5 +266,6 @@ async def open_link(pool: Any, on_push: Receiver | None, on_lost: Callable[[Exce
         raise
     connection.socket_timeout = None  # replies are bounded one by one, see _commands
     transport = getattr(connection._writer, "transport", None)
-    link = StreamLink if hasattr(transport, "set_protocol") else ReplyLink  # uvloop's have no base class in common
-    return link(connection, on_push, on_lost)
+    if hasattr(transport, "set_protocol"):  # uvloop's have no base class in common
+        return StreamLink(connection, on_push, on_lost, on_room)
+    return ReplyLink(connection, on_push, on_lost)

@@ -79,6 +79,10 @@ class Options:
         if check_seconds("max_stall", self.max_stall) <= 0:
             raise ValueError(f"max_stall must be > 0 seconds, not {self.max_stall!r}")
 
+    @property
+    def renewed_in_loop(self) -> bool:
+        return self.renew and self.watchdog == "task"
+
 
 def check_ttl(ttl: float | None) -> None:
     """Raise TypeError or ValueError unless *ttl* is a lease's length in seconds."""

@@ -5,15 +5,16 @@ Pure state. The one rule: a grant counts from the newest request of which it is 
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol, final
+from functools import lru_cache
+from typing import NamedTuple, Protocol, final
 
 from ._commands import Call, Commands
+from ._deadlines import deadline
 
 
-@dataclass(frozen=True, slots=True)
-class Granted:
+class Granted(NamedTuple):
     """A lease began, no earlier than local time *counted_from*."""
 
     fence: int
@@ -30,24 +31,49 @@ class Busy:
     """Not granted and not queued."""
 
 
+Answer = Granted | Queued | Busy
+
+
+@lru_cache(maxsize=64)
+def _terms(ttl: float) -> tuple[int, float, float]:
+    """Return a TTL in ms as the server is told it, the same in seconds, and for how much of it a holder may act."""
+    ttl_ms = round(ttl * 1000)
+    return ttl_ms, ttl_ms / 1000, deadline(0.0, ttl_ms / 1000)
+
+
 @final
 class Request:
     """What one acquisition asks for, and its `turn`: the grant, or why there will be none."""
 
     __slots__ = (
-        "counted_from", "entry", "extra", "extra_again", "failing_since", "fence_seen", "learn", "permits", "reached",
-        "retry_after", "silences",
-        "ticket", "token", "ttl", "ttl_ms", "turn", "unanswered", "wait",
+        "_given_up",
+        "_turn",
+        "counted_from",
+        "extra",
+        "extra_again",
+        "failing_since",
+        "fence_seen",
+        "learn",
+        "permits",
+        "reached",
+        "retry_after",
+        "silences",
+        "ticket",
+        "token",
+        "ttl",
+        "ttl_ms",
+        "unanswered",
+        "valid_for",
+        "wait",
     )  # fmt: skip
 
     def __init__(self, ttl: float, permits: int, *, wait: bool, token: bytes | None = None) -> None:
         self.token = token or os.urandom(16).hex().encode()
-        self.ttl_ms = round(ttl * 1000)
-        self.ttl = self.ttl_ms / 1000
+        self.ttl_ms, self.ttl, self.valid_for = _terms(ttl)
         self.permits = permits
         self.wait = wait
-        self.entry = b"%b %d %d" % (self.token, self.ttl_ms, permits)
-        self.turn: asyncio.Future[Granted] = asyncio.get_running_loop().create_future()
+        self._turn: asyncio.Future[Granted] | None = None
+        self._given_up = False
         self.ticket = 0
         self.counted_from: float | None = None
         self.fence_seen = 0
@@ -65,6 +91,26 @@ class Request:
         """The same for later times: what was declared once must not undo what came since."""
         self.learn: Callable[..., None] | None = None
         """Gets the arguments of the script's run, and its answer."""
+
+    @property
+    def turn(self) -> "asyncio.Future[Granted]":
+        """The grant, for whoever has to wait for it; most have not."""
+        turn = self._turn
+        if turn is None:
+            turn = self._turn = asyncio.get_running_loop().create_future()
+            if self._given_up:
+                turn.cancel()
+        return turn
+
+    def give_up(self) -> None:
+        """Let nobody wait for the turn any more."""
+        self._given_up = True
+        if self._turn is not None:
+            self._turn.cancel()
+
+    def entry(self) -> bytes:
+        """Return how it stands in the queue."""
+        return b"%b %d %d" % (self.token, self.ttl_ms, self.permits)
 
     def sent(self, call: Call) -> None:
         self.unanswered.append(call)
@@ -91,7 +137,7 @@ class Request:
 
     def new_turn(self) -> None:
         """Before asking once more for a lease that was granted a while ago: it may have lapsed."""
-        self.turn = asyncio.get_running_loop().create_future()
+        self._turn = None
 
     def grant(self, fence: int, counted_from: float | None = None) -> bool:
         """Resolve the turn, unless it is resolved or the news are older than an answer that this token waits."""
@@ -114,6 +160,10 @@ class Request:
             self.turn.exception()  # the caller may have left; then nobody else retrieves it
 
 
+Tell = Callable[[bool | Exception], None]
+"""Gets an answer, or why there is none."""
+
+
 class Grantor(Protocol):
     """Who decides over a name: one Redis, or several that vote. All that waiting and leases need to know of it."""
 
@@ -127,7 +177,7 @@ class Grantor(Protocol):
         """Such as ``lock``, for messages."""
         ...
 
-    async def grant(self, request: Request) -> Granted | Queued | Busy:
+    def grant(self, request: Request) -> Awaitable[Answer]:
         """Ask once. An exception leaves open whether Redis got the request; asking again with it is harmless.
 
         Raises:
@@ -136,16 +186,18 @@ class Grantor(Protocol):
         """
         ...
 
-    def renew(self, request: Request, ttl: float, commands: Commands | None = None) -> "asyncio.Future[bool]":
-        """Extend to *ttl* seconds from now at least; False: the lease is not ours any more.
+    def renew(self, request: Request, ttl: float, tell: Tell, commands: Commands | None = None) -> None:
+        """Extend to *ttl* seconds from now at least.
 
-        *commands* are those of the calling thread, if it is not the session's.
+        *tell* is called once: with True if that was done, False if the lease is not ours any more, or the exception
+        that leaves it open. *commands* are those of the calling thread, if it is not the session's.
         """
         ...
 
-    def withdraw(self, request: Request) -> "asyncio.Future[bool]":
+    def withdraw(self, request: Request, tell: Tell) -> None:
         """End the lease, or leave the line, or see to it that a request still on its way comes to nothing.
 
-        True if a live lease was ended by this; False if there was none.
+        *tell* is called once: with True if a live lease was ended by this, False if there was none, or the exception
+        that leaves it open.
         """
         ...

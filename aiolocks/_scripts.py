@@ -1,7 +1,8 @@
 """The Lua scripts, read from `lua/*.lua`: each file's header is its contract.
 
 The header names every key and argument, and those names are declared as Lua locals in front of the script, so the
-names that callers pass, the comments and the code cannot drift apart. `uses` puts shared files in front.
+names that callers pass, the comments and the code cannot drift apart. `uses` puts shared files in its place: what
+they define is made anew in each run, and so comes after whatever can do without it.
 """
 
 import hashlib
@@ -42,9 +43,8 @@ def load(name: str) -> Script:
             prelude.append(f"local {field} = {{unpack({kind}, {position})}}")
         else:
             prelude.append(f"local {field} = {kind}[{position}]")
-    for used in _USES.findall(text):
-        prelude.extend(_strip(_read(f"_{shared.strip()}")) for shared in used.split(","))
-    source = ("\n".join([*prelude, _strip(text)])).encode()
+    whole = _USES.sub(lambda uses: "\n".join(_read(f"_{shared.strip()}") for shared in uses[1].split(",")), text)
+    source = ("\n".join([*prelude, _strip(whole)])).encode()
     return Script(name, source, hashlib.sha1(source).hexdigest().encode(), tuple(keys), tuple(args))
 
 

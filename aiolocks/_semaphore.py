@@ -139,7 +139,7 @@ class Semaphore(Acquirable):
             RedisError: Not confirmed; the same after a cancellation. Asking again is harmless.
         """
         check_limit(limit)
-        await Session.of(self._pool).grantor(self._keys).ask("resize", (limit,), as_waiter=True)
+        await self._grantor(Session.of(self._pool)).ask("resize", (limit,), as_waiter=True)
         self._declarations().update({(self._keys.base, self._limit), (self._keys.base, limit)})
 
     async def locked(self) -> bool:
@@ -151,8 +151,8 @@ class Semaphore(Acquirable):
         now = await self.statistics()
         return now.permits >= (now.limit or self._limit)
 
-    def _prepare(self, request: Request) -> None:
-        inside = Session.of(self._pool).ledger.inside(asyncio.current_task(), self._keys.base)
+    def _prepare(self, session: Session, task: "asyncio.Task[Any] | None", request: Request) -> None:
+        inside = session.ledger.inside(task, self._keys.base)
         declaration = (self._keys.base, self._limit)
         declared = self._declarations()
         request.extra = (self._limit, 0 if declaration in declared else 1)
@@ -175,7 +175,7 @@ class Semaphore(Acquirable):
     def _declarations(self) -> set[tuple[bytes, int]]:
         return _declared.setdefault(server_of(self._pool), set())
 
-    def _would_wait_for_itself(self, session: Session) -> bool:
+    def _would_wait_for_itself(self, session: Session, task: "asyncio.Task[Any] | None") -> bool:
         return False  # only the server knows the limit in force; see `learn`
 
 

@@ -10,6 +10,7 @@ import os
 import time
 import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from functools import partial
 from typing import Any, final
 
 import anyio
@@ -23,6 +24,7 @@ from ._ledger import Ledger
 from ._line import Line
 from ._link import background
 from ._options import Options
+from ._patrol import Patrol
 from ._request import Grantor, Request
 from ._wakeups import Wakeups
 from ._watchdog import Watchdog
@@ -38,13 +40,8 @@ LONGEST_RELEASE = 10.0
 """Seconds for which a release by hand is retried, if the lease lasts that long."""
 
 
-def lease_clock() -> float:
-    """Return seconds that go on while the machine is suspended, as the leases on the server do."""
-    return _read_clock(_CLOCK)
-
-
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-_read_clock = time.clock_gettime
+lease_clock: Callable[[], float] = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+"""Returns seconds that go on while the machine is suspended, as the leases on the server do."""
 
 
 @final
@@ -74,12 +71,16 @@ class Session:
         """Requests and leases, from before the first byte leaves until they are undone."""
         self.withdrawing: dict[bytes, Withdrawal] = {}
         self._grantors: weakref.WeakValueDictionary[bytes, RedisGrantor] = weakref.WeakValueDictionary()
+        self.waits = Patrol(loop, self.clock, lambda: self.withdrawing.values(), Withdrawal.wake)
+        """Who waits for an undo, and until when at most."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle_timer: asyncio.TimerHandle | None = None
         self._last_used = 0.0
         self._questions = 0
         self._at_exit = _run_until_loop_ends(self)
-        anyio.CancelScope()  # the first one imports a good deal, which must not eat from a lease that is running
+        # The class behind anyio's, which looks on each call for the library that runs: that costs as much as the scope.
+        # And the first scope imports a good deal, which must not eat from a lease that is running.
+        self.new_scope: Callable[[], anyio.CancelScope] = type(anyio.CancelScope())
 
     @staticmethod
     def of(pool: Any) -> "Session":
@@ -88,7 +89,8 @@ class Session:
         Raises:
             RuntimeError: No asyncio loop is running here.
         """
-        session, loop = Session.find(pool), asyncio.get_running_loop()
+        loop = _running_loop()
+        session = _sessions.get((id(pool), loop))
         if session is None:
             for key, other in list(_sessions.items()):
                 if other.loop.is_closed():
@@ -103,11 +105,7 @@ class Session:
         Raises:
             RuntimeError: No asyncio loop is running here.
         """
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            raise RuntimeError("aiolocks runs under asyncio only: no asyncio event loop is running here") from None
-        return _sessions.get((id(pool), loop))
+        return _sessions.get((id(pool), _running_loop()))
 
     def keeper(self, options: Options) -> Watchdog | ThreadWatchdog:
         """Return who renews leases with these options."""
@@ -144,8 +142,10 @@ class Session:
 
     def touch(self) -> None:
         """End the session when nothing has been held or awaited for a while from now."""
+        if self.tokens:
+            return
         self._last_used = self.clock()
-        if self._idle_timer is None and not self.tokens and not self.loop.is_closed():
+        if self._idle_timer is None and not self.loop.is_closed():
             self._idle_timer = self.loop.call_later(IDLE, self._idle)
 
     def deliver(self, token: bytes, fence: int, amount: int, base: bytes) -> None:
@@ -173,7 +173,8 @@ class Session:
         if state.dropped:
             return None
         state.dropped = True
-        until = min(max(state.deadline, self.clock()), self.clock() + LONGEST_RELEASE)
+        now = self.clock()
+        until = min(max(state.deadline, now), now + LONGEST_RELEASE)
         return self.withdraw(state.grantor, state.request, until)
 
     def poll(self, why: str) -> None:
@@ -195,6 +196,7 @@ class Session:
     def _rest(self) -> None:
         """Keep the books of blocks whose leases were lost, but no connection for them."""
         self._end_thread()
+        self.waits.close()
         self.wakeups.close()
         self.commands.close()
 
@@ -226,6 +228,7 @@ class Session:
             withdrawal.finish(error)
         for task in list(self._tasks):
             task.cancel()
+        self.waits.close()
         self.wakeups.close()
         self.commands.close()
         _finish(self._at_exit)
@@ -256,6 +259,13 @@ class Session:
 
     def _forbidden(self) -> None:
         self.poll("this Redis user lacks the rights +subscribe and &<prefix>*")
+
+
+def _running_loop() -> asyncio.AbstractEventLoop:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise RuntimeError("aiolocks runs under asyncio only: no asyncio event loop is running here") from None
 
 
 _sessions: dict[tuple[int, asyncio.AbstractEventLoop], Session] = {}

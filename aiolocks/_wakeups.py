@@ -12,6 +12,7 @@ from typing import Any, final
 
 from redis.exceptions import NoPermissionError, ResponseError
 
+from ._bound import pack
 from ._link import Link, LinkCancelled, background, open_link
 
 _LONGEST_CONNECT = 5.0
@@ -62,7 +63,7 @@ class Wakeups:
         self._wanted.add(channel)
         self._asked_at = self._clock()
         if self._link is not None:
-            self._link.send(("SUBSCRIBE", channel), None)
+            self._link.send(pack(("SUBSCRIBE", channel)), None)
         elif self._retry is None:
             self._connect()
 
@@ -92,7 +93,7 @@ class Wakeups:
             self._task.cancel()
         if self._link is not None:
             link, self._link = self._link, None
-            link.send(("UNSUBSCRIBE",), None)  # the in-memory server does not notice a closed connection
+            link.send(pack(("UNSUBSCRIBE",)), None)  # the in-memory server does not notice a closed connection
             link.close()
 
     def _connect(self) -> None:
@@ -122,7 +123,7 @@ class Wakeups:
             if self._wanted:
                 self._link = link
                 self._asked_at = self._clock()
-                link.send(("SUBSCRIBE", *self._wanted), None)
+                link.send(pack(("SUBSCRIBE", *self._wanted)), None)
             else:  # closed meanwhile
                 link.close()
 

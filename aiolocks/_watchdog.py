@@ -24,8 +24,9 @@ log = logging.getLogger("aiolocks")
 class Watchdog:
     """The leases to renew, ordered by when.
 
-    Invariant: a lease in `_live` has exactly one entry in the heap or one renewal on its way. Entries of leases that
-    ended stay in the heap until they come up, or until they are more than half of it.
+    Invariant: a lease in `_live` has exactly one entry in the heap that counts, the one of its `due`: when to renew
+    it, or its deadline while a renewal is on its way. So a loss needs no timer of its own. Other entries stay in the
+    heap until they come up, or until they are more than half of it.
     """
 
     def __init__(
@@ -49,8 +50,9 @@ class Watchdog:
     def add(self, state: LeaseState) -> None:
         """Renew this lease from now on."""
         self._live.add(state)
-        left = max(state.deadline - self._clock(), 0.0)  # a grant that was long on its way leaves less than a TTL
-        self._push(state, min(renewal_delay(state.request.ttl, random.random()), left / 2))
+        now = self._clock()
+        left = max(state.deadline - now, 0.0)  # a grant that was long on its way leaves less than a TTL
+        self._push(state, now, min(renewal_delay(state.request.ttl, random.random()), left / 2))
 
     def forget(self, state: LeaseState) -> None:
         """Never renew this lease again. What is on its way changes nothing any more."""
@@ -60,64 +62,69 @@ class Watchdog:
             heapq.heapify(self._heap)
 
     def close(self) -> None:
+        """Renew nothing any more. What is still held runs out, and is told so by a timer of its own."""
+        if self._commands is None and not self._loop.is_closed():
+            for state in self._live:
+                state.watch_deadline()
         self._live.clear()
         self._heap.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _push(self, state: LeaseState, delay: float) -> None:
-        due = self._clock() + delay
+    def _push(self, state: LeaseState, now: float, delay: float) -> None:
+        due = state.due = now + delay
         heapq.heappush(self._heap, (due, next(self._sequence), state))
-        self._arm(due)
-
-    def _arm(self, due: float) -> None:
         if self._timer is None or due < self._timer_at:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer_at = due
-            self._timer = self._loop.call_later(max(due - self._clock(), 0.0), self._wake)
+            self._arm(due, now)
+
+    def _arm(self, due: float, now: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = due
+        self._timer = self._loop.call_later(max(due - now, 0.0), self._wake)
 
     def _wake(self) -> None:
         self._timer = None
         now = self._clock()
         while self._heap and self._heap[0][0] <= now:
-            state = heapq.heappop(self._heap)[2]
-            if state in self._live:
+            due, _, state = heapq.heappop(self._heap)
+            if state in self._live and due == state.due:
                 try:
                     self._renew(state, now)
                 except Exception:  # a defect, but not the other leases'
                     log.exception("%s %r: renewing failed", state.grantor.kind, state.grantor.name)
-                    self._push(state, retry_delay(state.request.ttl, 1))
+                    state.renewing = False
+                    self._push(state, now, retry_delay(state.request.ttl, 1))
         if self._heap:
-            self._arm(self._heap[0][0])
+            self._arm(self._heap[0][0], self._clock())
 
     def _renew(self, state: LeaseState, now: float) -> None:
         if now >= state.deadline:
             self._lose(state, state.reason)
-        elif now >= state.renew_until:
-            self._live.discard(state)  # max_hold has passed: let it run out
+        elif state.renewing or now >= state.renew_until:  # in the latter case, let it run out
+            self._push(state, now, state.deadline - now)
         elif self._stalled is not None and self._stalled(state.options.max_stall, now):
-            self._push(state, retry_delay(state.request.ttl, 1))  # it may come back to life in time
+            self._push(state, now, retry_delay(state.request.ttl, 1))  # it may come back to life in time
         else:
-            renewal = asyncio.ensure_future(
-                state.grantor.renew(state.request, state.request.ttl, self._commands), loop=self._loop
-            )
-            renewal.add_done_callback(partial(self._renewed, state, now))
+            state.renewing = True
+            self._push(state, now, state.deadline - now)
+            state.grantor.renew(state.request, state.request.ttl, partial(self._renewed, state, now), self._commands)
 
-    def _renewed(self, state: LeaseState, sent_at: float, renewal: "asyncio.Future[bool]") -> None:
-        error = None if renewal.cancelled() else renewal.exception()
+    def _renewed(self, state: LeaseState, sent_at: float, renewed: bool | Exception) -> None:
+        state.renewing = False
         if state not in self._live:
             return
-        if renewal.cancelled() or error is not None:
+        now = self._clock()
+        if isinstance(renewed, Exception):
             state.failures += 1
-            left = max(state.deadline - self._clock(), 0.0)
-            self._push(state, min(retry_delay(state.request.ttl, state.failures), left))
-        elif renewal.result():
+            left = max(state.deadline - now, 0.0)
+            self._push(state, now, min(retry_delay(state.request.ttl, state.failures), left))
+        elif renewed:
             state.failures = 0
             state.extend(sent_at, state.request.ttl)
-            taken = self._clock() - sent_at  # the lease counts from then, and so does its next renewal
-            self._push(state, max(renewal_delay(state.request.ttl, random.random()) - taken, 0.0))
+            taken = now - sent_at  # the lease counts from then, and so does its next renewal
+            self._push(state, now, max(renewal_delay(state.request.ttl, random.random()) - taken, 0.0))
         else:
             self._lose(state, TAKEN)
 

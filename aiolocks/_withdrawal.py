@@ -1,6 +1,7 @@
 """The undoing of one request or lease: tried until the server has answered, in the background if need be."""
 
 import asyncio
+import math
 from typing import TYPE_CHECKING, final
 
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -17,9 +18,15 @@ if TYPE_CHECKING:
 class Withdrawal:
     """Retried until confirmed, or pointless after *until*.
 
-    `outcome` is True when it ended a live lease, False when the server says that there was none, and None when it says
-    so after an earlier attempt whose answer was lost: that one may have ended it.
+    Once `done`, either `trouble` says why it could not be confirmed, or `ended` what the server answered: True when
+    it ended a live lease, False when there was none, and None when there was none after an earlier attempt whose
+    answer was lost: that one may have ended it.
     """
+
+    __slots__ = (
+        "_failures", "_grantor", "_request", "_session", "_until", "_waiter", "awaited", "done", "due", "ended",
+        "trouble",
+    )  # fmt: skip
 
     def __init__(self, session: "Session", grantor: Grantor, request: Request, until: float) -> None:
         self._session = session
@@ -27,15 +34,31 @@ class Withdrawal:
         self._request = request
         self._until = until
         self._failures = 0
-        self._trouble: BaseException | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self.due = math.inf
+        """Until when somebody waits."""
         self.awaited = False
         """Somebody waits for the outcome however long it takes, and the session with them."""
-        self.outcome: asyncio.Future[bool | None] = session.loop.create_future()
+        self.done = False
+        self.ended: bool | None = None
+        self.trouble: BaseException | None = None
         if session.closed or session.loop.is_closed():
             self.finish(RedisConnectionError("the session has ended"))
             return
         session.withdrawing[request.token] = self
         self._try()
+
+    async def wait(self, bound: float) -> None:
+        """Wait until it is done, *bound* seconds at most; for one at a time. A cancellation leaves it going on."""
+        if self.done:
+            return
+        session = self._session
+        waiter = self._waiter = session.loop.create_future()
+        now = session.clock()
+        self.due = now + bound
+        if self.due < session.waits.looks_at:
+            session.waits.expect(self.due, now)
+        await waiter
 
     async def confirmed(self) -> bool | None:
         """Wait for the outcome, until it is pointless. A cancellation leaves it going on.
@@ -43,32 +66,30 @@ class Withdrawal:
         Raises:
             RedisError: It could not be confirmed.
         """
-        left = max(self._until - self._session.clock(), 0.0)
         self.awaited = True
         try:
-            await asyncio.wait((self.outcome,), timeout=left)
+            await self.wait(max(self._until - self._session.clock(), 0.0))
         finally:
             self.awaited = False
             self._session.touch()
-        if not self.outcome.done():
-            self.finish(self._trouble or RedisTimeoutError("Redis has not confirmed it in time"))
-        return self.outcome.result()
+        if not self.done:
+            self.finish(self.trouble or RedisTimeoutError("Redis has not confirmed it in time"))
+        if self.trouble is not None:
+            raise self.trouble
+        return self.ended
 
     def _try(self) -> None:
-        if not self.outcome.done():
-            attempt = asyncio.ensure_future(self._grantor.withdraw(self._request), loop=self._session.loop)
-            attempt.add_done_callback(self._tried)
+        if not self.done:
+            self._grantor.withdraw(self._request, self._tried)
 
-    def _tried(self, attempt: "asyncio.Future[bool]") -> None:
-        if self.outcome.done():
+    def _tried(self, ended: bool | Exception) -> None:
+        if self.done:
             return
-        error = RedisConnectionError("cancelled") if attempt.cancelled() else attempt.exception()
-        if error is None:
-            ended = attempt.result()
+        if isinstance(ended, bool):
             self.finish(None if self._request.silences and not ended else ended)
             return
         self._failures += 1
-        self._trouble = error
+        self.trouble = error = ended
         pause = retry_delay(self._request.ttl, self._failures)
         if self._session.clock() + pause >= self._until:
             self.finish(error)
@@ -76,10 +97,18 @@ class Withdrawal:
             self._session.loop.call_later(pause, self._try)
 
     def finish(self, result: bool | BaseException | None) -> None:
-        if not self.outcome.done():
-            self._session.withdrawing.pop(self._request.token, None)
-            if isinstance(result, BaseException):
-                self.outcome.set_exception(result)
-                self.outcome.exception()  # nobody may be waiting
-            else:
-                self.outcome.set_result(result)
+        if self.done:
+            return
+        self._session.withdrawing.pop(self._request.token, None)
+        self.done = True
+        if isinstance(result, BaseException):
+            self.trouble = result
+        else:
+            self.trouble, self.ended = None, result
+        self.wake()
+
+    def wake(self) -> None:
+        """Let whoever waits go on."""
+        self.due = math.inf
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

@@ -17,7 +17,7 @@ PACKAGE = Path(aiolocks.__file__).parent
 
 LAYERS = {
     "pure": "_errors _deadlines _keys _options",
-    "redis": "_scripts _link _commands",
+    "redis": "_scripts _bound _patrol _link _commands",
     "engine": "_request _line _grantor _wakeups _ledger _lease_state _lease _watchdog _watchdog_thread _withdrawal "
     "_session _body _hold",
     "primitives": "_acquirable _lock _semaphore",

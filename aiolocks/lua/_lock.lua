@@ -1,18 +1,5 @@
--- A mutex: one key with `token fence` in it for as long as the lease lasts.
--- Needs the names: holder, fence.
-
-local function last_fence()
-  return tonumber(redis.call('GET', fence) or 0)
-end
-
-local function next_fence()
-  return math.max(last_fence() + 1, micros())
-end
-
-local function grant(token, ttl_ms, permits, number)
-  redis.call('SET', holder, token .. ' ' .. digits(number), 'PX', ttl_ms)
-  redis.call('SET', fence, digits(number), 'EX', DAY)
-end
+-- The rest of a mutex: who holds it, and for how long.
+-- Needs the names: holder.
 
 -- Returns the holder's token and fencing token, or nothing.
 local function held_by()
@@ -22,6 +9,9 @@ local function held_by()
     return token or value, tonumber(number) or 0 -- other libraries put any text of their own there
   end
 end
+
+-- Once it is granted there is nothing left to hand over.
+local exclusive = true
 
 local function revoke(token)
   redis.call('DEL', holder)

@@ -1,23 +1,5 @@
--- A semaphore: a sorted set of holders' tokens, scored with the server's own time (ms) at which each lease ends.
--- Beside it one hash: the limit in force, the last fencing token, the largest weight and TTL ever granted, and for
--- each holder `permits fence`.
--- Needs the names: holders, meta.
-
-local now_ms = math.floor(micros() / 1000)
-local known = redis.call('HMGET', meta, 'limit', 'fence', 'weight', 'ttl')
-local limit_in_force = tonumber(known[1] or 0) -- 0: nobody has declared one, or the hash was deleted
-local newest = tonumber(known[2] or 0)
-local heaviest = tonumber(known[3] or 0)
-local longest = tonumber(known[4] or 0)
-
--- Drops what is known of tokens that hold nothing any more.
-local function forget_the_dead()
-  for _, field in ipairs(redis.call('HKEYS', meta)) do
-    if string.len(field) > string.len('weight') and not redis.call('ZSCORE', holders, field) then
-      redis.call('HDEL', meta, field)
-    end
-  end
-end
+-- The rest of a semaphore: what is free, for how long, and under which limit.
+-- Needs the names: holders, meta, now_ms, limit_in_force, heaviest, longest, forget_the_dead, keep.
 
 -- Every script begins here: permits whose holders have gone come back. Nothing is written when there are none, so
 -- that a request which the server then refuses, for want of memory, has changed nothing.
@@ -26,10 +8,6 @@ local function drop_expired()
     redis.call('ZREMRANGEBYSCORE', holders, '-inf', now_ms)
     forget_the_dead()
   end
-end
-
-local function next_fence()
-  return math.max(newest + 1, micros())
 end
 
 -- Permits in use. While nobody ever took more than one, that is the number of holders.
@@ -75,12 +53,6 @@ local function admits(permits)
   return 'later', math.max(limit_in_force - used, 0)
 end
 
--- Keys outlive what they tell, and never lose time. PEXPIRE goes first, as it is allowed at the memory limit.
-local function keep(ttl_ms)
-  redis.call('PEXPIRE', holders, math.max(redis.call('PTTL', holders), tonumber(ttl_ms)))
-  redis.call('PEXPIRE', meta, math.max(redis.call('PTTL', meta), DAY * 1000, 2 * tonumber(ttl_ms)))
-end
-
 local function put_in_force(limit)
   limit_in_force = tonumber(limit)
   redis.call('HSET', meta, 'limit', limit)
@@ -97,17 +69,8 @@ local function extend(token, ttl_ms)
   end
 end
 
-local function grant(token, ttl_ms, permits, number)
-  if redis.call('ZADD', holders, digits(now_ms + tonumber(ttl_ms)), token) == redis.call('ZCARD', holders) then
-    forget_the_dead() -- the first one: Redis itself removes the set when all leases in it have run out
-  end
-  newest, heaviest, longest = number, math.max(heaviest, tonumber(permits)), math.max(longest, tonumber(ttl_ms))
-  redis.call(
-    'HSET', meta, 'fence', digits(newest), 'weight', digits(heaviest), 'ttl', digits(longest),
-    token, permits .. ' ' .. digits(number)
-  )
-  keep(ttl_ms)
-end
+-- There may be more to hand over after a grant.
+local exclusive = false
 
 local function revoke(token)
   redis.call('ZREM', holders, token)

@@ -16,12 +16,14 @@
 -- returns  {'granted', fencing token, grants for this session…}
 --          {'queued', ticket, ms until the holder's lease can end, last fencing token, subscribers, grants…}
 --          {'busy', ms until the holder's lease can end, grants…} or {'withdrawn'}
--- uses     clock, lock, queue
+-- uses     clock, fence
 if redis.call('EXISTS', holder, queue, waiters, tombstone) == 0 then
   local number = next_fence()
   grant(token, ttl_ms, permits, number)
   return { 'granted', number, {} }
 end
+
+-- uses     lock, queue
 if redis.call('EXISTS', tombstone) == 1 then
   return { 'withdrawn' } -- this request was overtaken by its own undo
 end
@@ -34,23 +36,27 @@ if owner == token then
 end
 
 local place_in_line = wait == '1' and enqueue(entry, ticket)
-local mine = {}
-if not owner then
-  if wait == '0' then
-    keep_queue() -- whoever of this session was passed over can be reached by this very answer
-  end
-  hand_over(mine)
-  owner, number = held_by()
-  if not owner then -- nobody in the queue was alive
-    number = next_fence()
-    grant(token, ttl_ms, permits, number)
-    owner = token
-  end
-  if owner == token then
-    return { 'granted', number, mine }
-  end
+if owner and wait == '1' then
+  return { 'queued', place_in_line, busy_for(), last_fence(), subscribers(session), {} }
+elseif owner then
+  return { 'busy', busy_for(), {} }
 end
-if wait == '1' then
+
+-- uses     hand_over
+local mine = {}
+if wait == '0' then
+  keep_queue() -- whoever of this session was passed over can be reached by this very answer
+end
+hand_over(mine)
+owner, number = held_by()
+if not owner then -- nobody in the queue was alive
+  number = next_fence()
+  grant(token, ttl_ms, permits, number)
+  owner = token
+end
+if owner == token then
+  return { 'granted', number, mine }
+elseif wait == '1' then
   return { 'queued', place_in_line, busy_for(), last_fence(), subscribers(session), mine }
 end
 return { 'busy', busy_for(), mine }

@@ -20,7 +20,20 @@
 --          {'busy', ms until a lease can end, grants…, limits}
 --          {'refused', limit in force, grants…, limits} or {'withdrawn'};
 --          limits are two fields: the limit before, if this has changed it, else 0; and the limit in force
--- uses     clock, semaphore, queue
+-- uses     clock, permits
+if
+  permits == '1' and heaviest <= 1 and (declare == '0' or tonumber(limit) == limit_in_force)
+  and redis.call('ZCARD', holders) < limit_in_force
+  and redis.call('EXISTS', queue, waiters, tombstone) == 0
+  and redis.call('ZCOUNT', holders, '-inf', now_ms) == 0
+  and not redis.call('ZSCORE', holders, token)
+then
+  local number = next_fence()
+  grant(token, ttl_ms, permits, number)
+  return { 'granted', number, {}, 0, limit_in_force }
+end
+
+-- uses     semaphore, queue, hand_over
 drop_expired()
 if redis.call('EXISTS', tombstone) == 1 then
   return { 'withdrawn' } -- this request was overtaken by its own undo

@@ -6,25 +6,34 @@
 -- KEYS[4]  waiters    zset    entry of this session's waiters -> ticket
 -- KEYS[5]  tombstone  string  keeps a request of this token that comes late from being granted
 -- ARGV[1]  token      bytes   who asks
--- ARGV[2]  entry      bytes   its entry in the queue
--- ARGV[3]  bury_ms    int     how long a late request may come, or 0 when none can
--- ARGV[4]  session    bytes   who asks
--- ARGV[5]  channels   bytes   start of every session's channel
--- ARGV[6]  life_ms    int     how long the session is taken for alive without a re-check
+-- ARGV[2]  ttl_ms     int     how long its lease lasts
+-- ARGV[3]  permits    int     how many it wanted
+-- ARGV[4]  bury_ms    int     how long a late request may come, or 0 when none can
+-- ARGV[5]  session    bytes   who asks
+-- ARGV[6]  channels   bytes   start of every session's channel
+-- ARGV[7]  life_ms    int     how long the session is taken for alive without a re-check
 -- returns  {1 if this ended a live lease, else 0, grants for this session}
--- uses     clock, semaphore, queue
+-- uses     clock
+if bury_ms == '0' and redis.call('EXISTS', queue, waiters) == 0 then
+  if tonumber(redis.call('ZSCORE', holders, token) or 0) * 1000 > micros() then
+    redis.call('ZREM', holders, token)
+    redis.call('HDEL', meta, token)
+    return { 1, {} }
+  end
+end
+
+-- uses     permits, semaphore, queue, hand_over
 drop_expired()
 local ended = redis.call('ZREM', holders, token) -- first a write that frees memory: then all others are allowed
 if ended == 1 then
   redis.call('HDEL', meta, token)
 else
-  leave(entry)
+  leave(token .. ' ' .. ttl_ms .. ' ' .. permits)
 end
 if bury_ms ~= '0' then
   redis.pcall('SET', tombstone, '', 'PX', bury_ms)
 end
 local mine = {}
-if awaited() then
-  hand_over(mine)
-end
+return_to_line()
+hand_over(mine)
 return { ended, mine }

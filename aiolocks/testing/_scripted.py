@@ -17,7 +17,7 @@ from .._commands import Call, Commands
 from .._hold import Asking, Hold, obtain
 from .._lease import Lease
 from .._options import Options
-from .._request import Busy, Granted, Queued, Request
+from .._request import Busy, Granted, Queued, Request, Tell
 from .._session import Session
 
 Answer = int | Literal["queued", "busy"] | Exception
@@ -120,7 +120,15 @@ class ScriptedGrantor:
         """Return what the engine needs for one acquisition by the running task."""
         options = Options(ttl, timeout, on_lost, renew, max_hold)
         request = Request(ttl, 1, wait=timeout is None or timeout > 0)
-        return Asking(self.session, self, f"stub:{self._name}".encode(), request, options, timeout)
+        return Asking(
+            self.session,
+            self,
+            f"stub:{self._name}".encode(),
+            request,
+            options,
+            timeout,
+            asyncio.current_task(),
+        )
 
     def hold(
         self,
@@ -168,28 +176,35 @@ class ScriptedGrantor:
         request.left_at(call.sent_at)
         return Granted(answer, call.sent_at)
 
-    def renew(self, request: Request, ttl: float, commands: Commands | None = None) -> "asyncio.Future[bool]":
+    def renew(self, request: Request, ttl: float, tell: Tell, commands: Commands | None = None) -> None:
         """Answer from `renewals`."""
         self._note("renew", request, ttl)
-        return _answer(self._renewals, True, self.session.loop if commands is None else commands.loop)
+        answer = _answer(self._renewals, True, self.session.loop if commands is None else commands.loop)
+        answer.add_done_callback(lambda answered: tell(_outcome(answered)))
 
-    def withdraw(self, request: Request) -> "asyncio.Future[bool]":
+    def withdraw(self, request: Request, tell: Tell) -> None:
         """Answer from `withdrawals`."""
         self._note("withdraw", request, request.ttl)
-        request.turn.cancel()
+        request.give_up()
         answer = _answer(self._withdrawals, True, self.session.loop)
 
-        def count(answered: "asyncio.Future[bool]") -> None:
-            if not answered.cancelled() and answered.exception() is not None:
+        def told(answered: "asyncio.Future[bool]") -> None:
+            outcome = _outcome(answered)
+            if isinstance(outcome, Exception):
                 request.silences += 1  # as if it had left, and its reply been lost
+            tell(outcome)
 
-        answer.add_done_callback(count)
-        return answer
+        answer.add_done_callback(told)
 
     def _note(self, verb: Verb, request: Request, ttl: float) -> float:
         at = self.session.clock()
         self.asked.append(Asked(verb, request.token, at, ttl))
         return at
+
+
+def _outcome(answered: "asyncio.Future[bool]") -> bool | Exception:
+    error = answered.exception()
+    return error if isinstance(error, Exception) else answered.result()
 
 
 def _call(sent_at: float) -> Call:

@@ -206,3 +206,15 @@ async def test_closing_the_client_while_a_lease_is_held_neither_ends_it_nor_reop
     pool = client.connection_pool
     assert not any(connection.is_connected for connection in pool._available_connections)
     assert not pool._in_use_connections
+
+
+async def test_twenty_thousand_tasks_that_ask_at_once_are_no_dead_link(server: RedisServer) -> None:
+    """The last reply is long on its way, but those before it show that the server answers."""
+
+    async def take(number: int) -> None:
+        lease = await Lock(redis, f"burst {number}").acquire()
+        assert await lease.release()
+
+    async with Redis(unix_socket_path=server.socket_path) as redis:
+        await asyncio.gather(*(take(number) for number in range(20_000)))
+        await redis.flushdb()  # the fencing tokens of so many names would keep the check for leftovers busy

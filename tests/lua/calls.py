@@ -195,8 +195,7 @@ class Scripts:
     def release(
         self, who: str, *, session: str = "home", ttl_ms: int = TTL, permits: int = 1, bury_ms: int = 0
     ) -> Released:
-        waiter = entry(who, ttl_ms=ttl_ms, permits=permits)
-        ended, mine = self.run("release", session=session, who=who, entry=waiter, bury_ms=bury_ms)
+        ended, mine = self.run("release", session=session, who=who, ttl_ms=ttl_ms, permits=permits, bury_ms=bury_ms)
         return Released(ended == 1, _grants(mine))
 
     def recheck(self, *waiters: str | bytes, session: str = "home", life_ms: int = LIFE) -> Rechecked:

@@ -1,4 +1,4 @@
-"""How scripts are loaded: names come from the header, shared files in front, comments stay at home."""
+"""How scripts are loaded: names come from the header, shared files stand where they are used, comments stay at home."""
 
 import hashlib
 import re
@@ -50,8 +50,17 @@ def _text(name: str) -> str:
 
 
 def _shared_by(name: str) -> list[str]:
-    used = re.search(r"^-- uses\s+(.+)$", _text(name), re.MULTILINE)
-    return [f"_{shared.strip()}" for shared in used[1].split(",")] if used else []
+    used = re.findall(r"^-- uses\s+(.+)$", _text(name), re.MULTILINE)
+    return [f"_{shared.strip()}" for files in used for shared in files.split(",")]
+
+
+def _whole(name: str) -> str:
+    """Return the text of a script, with the shared files where it says that it uses them."""
+    text = _text(name)
+    for used in re.findall(r"^-- uses\s+.+$", text, re.MULTILINE):
+        files = used.removeprefix("-- uses").split(",")
+        text = text.replace(used, "\n".join(_text(f"_{shared.strip()}") for shared in files))
+    return text
 
 
 def _declared(name: str) -> list[str]:
@@ -86,7 +95,7 @@ def test_a_last_name_with_an_ellipsis_takes_all_the_rest(backend: Redis, load_te
     assert _run(backend, script, "v1") == []
 
 
-def test_shared_files_come_in_front_in_the_order_named(backend: Redis, load_text: LoadText) -> None:
+def test_shared_files_come_in_the_order_named(backend: Redis, load_text: LoadText) -> None:
     script = load_text(
         "-- KEYS[1]  a  x  y\n-- uses  one, two\nreturn two()",
         one="-- A shared file.\nlocal function one()\n  return a .. '1'\nend",
@@ -100,11 +109,18 @@ def test_comments_are_left_at_home(load_text: LoadText) -> None:
     assert script.source == b"local x = 1\nreturn x"
 
 
+def test_what_stands_before_a_shared_file_does_without_it(backend: Redis, load_text: LoadText) -> None:
+    script = load_text(
+        "-- KEYS[1]  a  x  y\nif a == 'k' then return 'early' end\n-- uses  one\nreturn one()",
+        one="local function one()\n  return a .. '1'\nend",
+    )
+    assert [_run(backend, script, "k"), _run(backend, script, "l")] == [b"early", b"l1"]
+
+
 @every_script
 def test_stripping_comments_changes_no_script(name: str) -> None:
     """The loader takes ` -- ` for a comment wherever it stands, so no string may hold it."""
-    whole = [token for part in [*_shared_by(name), name] for token in tokens(_text(part))]
-    assert tokens(load(name).source.decode()) == tokens(_prelude(name)) + whole
+    assert tokens(load(name).source.decode()) == tokens(_prelude(name)) + tokens(_whole(name))
 
 
 @every_script
@@ -133,7 +149,7 @@ def test_every_name_used_is_declared(name: str) -> None:
 
 @every_script
 def test_every_name_in_the_header_is_used(name: str) -> None:
-    code = [token for part in [*_shared_by(name), name] for token in tokens(_text(part))]
+    code = tokens(_whole(name))
     assert [field for field in _declared(name) if field not in code] == []
 
 
@@ -150,7 +166,7 @@ def test_a_script_uses_every_shared_file_it_names(name: str) -> None:
 def test_a_shared_file_says_which_names_it_needs(name: str) -> None:
     """All others come from `_clock`, which is in front of everything."""
     said = re.search(r"^-- Needs the names: ([^.]*(?:\n-- [^.]*)*)\.", _text(name), re.MULTILINE)
-    needs = set(re.findall(r"\w+", re.sub(r"and from the primitive", "", said[1]))) if said else set()
+    needs = set(re.findall(r"\w+", re.sub(r"and from the\s+(?:-- )?primitive", "", said[1]))) if said else set()
     clock = set(re.findall(r"^local (?:function )?(\w+)", _text("_clock"), re.MULTILINE))
     assert names_free_in(_text(name)) - _NOT_DECLARED - clock == needs
 

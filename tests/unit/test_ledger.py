@@ -13,7 +13,7 @@ import pytest
 
 from aiolocks import Lease
 from aiolocks._hold import Asking, Hold
-from aiolocks._ledger import Ledger
+from aiolocks._ledger import Block, Ledger
 from aiolocks.testing import ScriptedGrantor
 
 pytestmark = pytest.mark.asyncio
@@ -41,7 +41,7 @@ def this_task() -> "asyncio.Task[object]":
     return task
 
 
-async def close_in_task(ledger: Ledger, owner: object, where: FrameType) -> Hold | None:
+async def close_in_task(ledger: Ledger, owner: object, where: FrameType) -> Block | None:
     return ledger.close_block(owner, where)
 
 
@@ -87,7 +87,7 @@ class Owner:
 
     def __init__(self) -> None:
         self.ledger = Ledger()
-        self.left: list[Hold | None] = []
+        self.left: list[Block | None] = []
 
     def __aenter__(self) -> Coroutine[Any, Any, Hold]:
         return self._enter(sys._getframe(1))

@@ -1,0 +1,68 @@
+"""A script bound to the keys of one name, packed once for all tokens.
+
+Every acquisition sends the same bytes around a fresh token, and packing them anew costs more than all else that is
+sent. So they are packed once around a stand-in, and split there.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Any, cast, final
+
+import hiredis
+
+from ._scripts import Script
+
+Arguments = tuple[bytes | int, ...]
+
+_STAND_IN = os.urandom(16).hex().encode()
+"""As long as a token, and in no name or other argument."""
+
+_LENGTH = len(_STAND_IN)
+"""Each length stands in front of what has it, so that a template is good for no other."""
+
+_MOST = 8
+"""Templates kept: one for each set of terms; all but a few are the same for good."""
+
+pack: Callable[[tuple[str | bytes | int, ...]], bytes] = cast("Any", hiredis).pack_command
+"""Its stub knows commands of one element only."""
+
+
+@final
+class Bound:
+    """What to send for a script; *keys* are those that go with a first argument, which *per_token* says is a token."""
+
+    __slots__ = ("_keys", "_per_token", "_script", "_templates", "name")
+
+    def __init__(self, script: Script, keys: Callable[[bytes], tuple[bytes, ...]], *, per_token: bool) -> None:
+        self._script = script
+        self.name = script.name
+        self._keys = keys
+        self._per_token = per_token
+        self._templates: dict[Arguments, list[bytes]] = {}
+
+    def by_digest(self, args: Arguments) -> bytes:
+        """Return the command for a server that has the script."""
+        token = args[0] if self._per_token else None
+        if not isinstance(token, bytes) or len(token) != _LENGTH:  # somebody may tell us of any token
+            return self._packed("EVALSHA", self._script.sha, args)
+        terms = args[1:]
+        template = self._templates.get(terms)
+        if template is None:
+            template = self._template(terms)
+        return token.join(template)
+
+    def whole(self, args: Arguments) -> bytes:
+        """Return the command that brings the script along."""
+        return self._packed("EVAL", self._script.source, args)
+
+    def _template(self, terms: Arguments) -> list[bytes]:
+        if len(self._templates) >= _MOST:
+            self._templates.clear()
+        template = self._packed("EVALSHA", self._script.sha, (_STAND_IN, *terms)).split(_STAND_IN)
+        self._templates[terms] = template
+        return template
+
+    def _packed(self, command: str, script: bytes, args: Arguments) -> bytes:
+        token = args[0] if self._per_token else b""
+        keys = self._keys(cast("bytes", token))
+        return pack((command, script, len(keys), *keys, *args))

@@ -1,0 +1,47 @@
+"""A server that does not read: what can wait is held back, instead of filling a buffer without bounds."""
+
+import asyncio
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolocks import Lock
+from aiolocks._session import Session
+from tests.support.servers import RedisServer
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
+
+TASKS = 8000
+"""More than the buffers of a unix socket take, at some 400 bytes each."""
+
+
+async def test_requests_are_held_back_while_the_server_does_not_read_and_all_go_out_in_order_afterwards(
+    server: RedisServer,
+) -> None:
+    granted: list[int] = []
+
+    async def work(number: int) -> None:
+        async with Lock(redis, "crowd", ttl=30):
+            granted.append(number)
+
+    async with Redis(unix_socket_path=server.socket_path) as redis:
+        async with Lock(redis, "first", ttl=30):
+            session = Session.find(redis.connection_pool)
+            assert session is not None
+            link = session.commands._link
+            assert link is not None
+            server.pause()
+            try:
+                tasks = [asyncio.create_task(work(number)) for number in range(TASKS)]
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+                assert link.full
+                held_back, written = len(session.commands._waiting), len(link.receivers)
+                assert held_back + written >= TASKS
+                buffered = link._transport.get_write_buffer_size()  # type: ignore[attr-defined]
+                assert buffered <= 256 * 1024
+                print(f"{written} requests written, {held_back} held back, {buffered} bytes in the buffer")
+            finally:
+                server.resume()
+            await asyncio.gather(*tasks)
+    assert granted == list(range(TASKS))
