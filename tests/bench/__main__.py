@@ -1,0 +1,139 @@
+"""Measure aiolocks beside its peers and print tables; all scenarios, or those that are named."""
+
+import argparse
+import json
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from tests.bench.environment import describe
+from tests.bench.figures import Results
+from tests.bench.peers import PEERS
+from tests.bench.running import run_all
+from tests.bench.scale import TINY, Scale
+from tests.bench.scenario import Scenario
+from tests.bench.scenarios import SCENARIOS
+from tests.bench.scenarios.profile import PROFILE
+from tests.bench.tables import Report, aligned, bars_table
+
+OWN = "aiolocks"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command.
+
+    Returns:
+        0, or 1 if aiolocks itself could not be measured somewhere. What is slow is a figure and not a failure.
+    """
+    chosen = _parser().parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends servers and processes on its way
+    scale = _scale(chosen)
+    libraries = chosen.only or ([OWN] if chosen.profile else list(PEERS))
+    scenarios = [PROFILE] if chosen.profile else [SCENARIOS[name] for name in chosen.scenario or SCENARIOS]
+    circumstances = describe(libraries)
+    print(aligned([["circumstance", "value"], *map(list, circumstances.items())]), flush=True)
+    measured: dict[str, tuple[Scenario, Results]] = {}
+    reports: dict[str, Report] = {}
+    for scenario in scenarios:
+        results = run_all(scenario, scale, libraries, _progress)
+        measured[scenario.name] = scenario, results
+        reports[scenario.name] = scenario.report(results, scale)
+        _print(scenario, reports[scenario.name])
+        if chosen.json:  # after each, so that an interrupted run leaves what it has
+            chosen.json.write_text(
+                json.dumps(_all(circumstances, scale, measured, reports), indent=1), encoding="utf-8"
+            )
+    if chosen.picture:
+        _draw(chosen.picture, measured, circumstances)
+    return int(any(_failed(results) for _, results in measured.values()))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    # Not `choices`: before Python 3.12 argparse would not accept that none is named.
+    parser.add_argument("scenario", nargs="*", type=_scenario, help=f"{', '.join(SCENARIOS)}; all if left out")
+    parser.add_argument("--runs", type=int, help="how often each is measured (5)")
+    parser.add_argument("--seconds", type=float, help="how long each throughput is measured (3)")
+    parser.add_argument("--only", metavar="LIBRARIES", type=_libraries, help=f"some of {','.join(PEERS)}")
+    parser.add_argument("--processes", type=int, help="processes that contend (2)")
+    parser.add_argument("--waiters", type=int, help="waiters in each of them (100)")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write every figure of every run there")
+    parser.add_argument("--picture", metavar="FILE", type=Path, help="draw the figures (.png, .svg; needs matplotlib)")
+    parser.add_argument("--short", action="store_true", help="hold leases for one TTL only, instead of three")
+    parser.add_argument("--tiny", action="store_true", help="the least of everything: only shows that the bench works")
+    parser.add_argument("--profile", action="store_true", help="say instead where the microseconds go, by function")
+    return parser
+
+
+def _scenario(name: str) -> str:
+    if name not in SCENARIOS:
+        raise argparse.ArgumentTypeError(f"no scenario {name!r}; there are {', '.join(SCENARIOS)}")
+    return name
+
+
+def _libraries(text: str) -> list[str]:
+    for library in text.split(","):
+        if library not in PEERS:
+            raise argparse.ArgumentTypeError(f"no library {library!r}; there are {', '.join(PEERS)}")
+    return text.split(",")
+
+
+def _scale(chosen: argparse.Namespace) -> Scale:
+    given = {name: getattr(chosen, name) for name in ("runs", "seconds", "processes", "waiters")}
+    given["held"] = 1.0 if chosen.short else None
+    return replace(
+        TINY if chosen.tiny else Scale(), **{name: value for name, value in given.items() if value is not None}
+    )
+
+
+def _progress(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _print(scenario: Scenario, report: Report) -> None:
+    print(f"\n## {scenario.title}\n")
+    for table in report.tables:
+        print(table, end="\n\n")
+    for note in report.notes:
+        print(note, end="\n\n")
+    if report.bars:
+        print(bars_table(report.bars))
+    sys.stdout.flush()
+
+
+def _all(
+    circumstances: dict[str, str],
+    scale: Scale,
+    measured: dict[str, tuple[Scenario, Results]],
+    reports: dict[str, Report],
+) -> dict[str, Any]:
+    return {
+        "circumstances": circumstances,
+        "scale": asdict(scale),
+        "runs": {
+            name: {row: [asdict(run) for run in runs] for row, runs in results.items()}
+            for name, (_, results) in measured.items()
+        },
+        "bars": {name: [asdict(bar) for bar in report.bars] for name, report in reports.items()},
+    }
+
+
+def _draw(path: Path, measured: dict[str, tuple[Scenario, Results]], circumstances: dict[str, str]) -> None:
+    try:
+        from tests.bench.picture import draw
+
+        draw(path, measured, "; ".join(f"{name} {value}" for name, value in circumstances.items()))
+    except ImportError:
+        print("no picture: matplotlib is missing (pip install -e '.[bench]')", file=sys.stderr)
+
+
+def _failed(results: Results) -> bool:
+    runs = [run for row, runs in results.items() if row.startswith(OWN) for run in runs]
+    return any(not run.figures for run in runs)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

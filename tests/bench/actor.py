@@ -1,0 +1,106 @@
+"""A process that asks for a lock, to be killed or stopped: `python -m tests.bench.actor`, and a line of JSON as orders.
+
+It says `up` when it is connected, waits for a line, has its tasks ask, says `asked`, and `granted` with the instant
+(nanoseconds of CLOCK_MONOTONIC) for each grant. A task keeps what it was granted, or releases it at once.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, final
+
+from tests.bench.peers import PEERS, Turn
+from tests.bench.processes import REPOSITORY, environment
+
+_UP_WITHIN = 20.0
+
+
+@final
+class Actor:
+    """The process, as seen by whoever measures."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self.pid = process.pid
+
+    async def ask(self) -> None:
+        """Have its tasks ask; return when they have."""
+        await self.expect("up", _UP_WITHIN)
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"go\n")
+        await self.expect("asked", _UP_WITHIN)
+
+    async def granted(self, within: float) -> int:
+        """Return the instant of its next grant.
+
+        Raises:
+            TimeoutError: There was none within so many seconds.
+        """
+        return int(await self.expect("granted", within))
+
+    def kill(self) -> None:
+        """End it by SIGKILL."""
+        self._process.kill()
+
+    def signal(self, number: int) -> None:
+        """Send it a signal."""
+        self._process.send_signal(number)
+
+    async def wait(self) -> None:
+        """Return when it is dead."""
+        await self._process.wait()
+
+    async def expect(self, word: str, within: float) -> str:
+        """Return what follows *word* on the next line that it says."""
+        assert self._process.stdout is not None
+        line = (await asyncio.wait_for(self._process.stdout.readline(), within)).decode()
+        if not line.startswith(word):
+            raise RuntimeError(f"an actor said {line!r}, not {word!r}")
+        return line.removeprefix(word).strip()
+
+
+@asynccontextmanager
+async def actor(library: str, url: str, ttl: float, *, tasks: int = 1, keeps: bool = False) -> AsyncIterator[Actor]:
+    """Run a process of *tasks* that each ask once for `bench`, with a lease of *ttl* seconds; killed on leaving."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.bench.actor",
+        stdin=PIPE, stdout=PIPE, cwd=REPOSITORY, env=environment(),
+    )  # fmt: skip
+    try:
+        orders = {"library": library, "url": url, "ttl": ttl, "tasks": tasks, "keeps": keeps}
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(orders).encode() + b"\n")
+        yield Actor(process)
+    finally:
+        if process.returncode is None:
+            process.kill()  # a stopped one too
+        await process.wait()
+
+
+async def _act(orders: dict[str, Any]) -> None:
+    peer = PEERS[orders["library"]]
+    async with peer.connect(orders["url"], peer.pool_for(orders["tasks"])) as client:
+        warm = client.lock(f"bench:warm:{time.monotonic_ns()}", orders["ttl"])
+        await warm.release(await warm.acquire())
+        print("up", flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+        tasks = [asyncio.create_task(_ask(client.lock("bench", orders["ttl"]), orders)) for _ in range(orders["tasks"])]
+        await asyncio.sleep(0)  # each has begun to ask
+        print("asked", flush=True)
+        await asyncio.gather(*tasks)
+
+
+async def _ask(turn: Turn, orders: dict[str, Any]) -> None:
+    held = await turn.acquire()
+    print(f"granted {time.monotonic_ns()}", flush=True)
+    if orders["keeps"]:
+        await asyncio.Event().wait()
+    await turn.release(held)
+
+
+if __name__ == "__main__":
+    asyncio.run(_act(json.loads(sys.stdin.readline())))

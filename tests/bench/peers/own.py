@@ -1,0 +1,35 @@
+"""aiolocks on the client that redis-py makes by default."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from redis.asyncio import Redis
+
+from aiolocks import Lease, Lock, Semaphore
+from aiolocks._scripts import load
+from tests.bench.peers import SAFETY, Turn
+
+
+def _fence(lease: Lease) -> int:
+    return lease.fencing_token
+
+
+class _Client:
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+
+    def lock(self, name: str, ttl: float = SAFETY, **options: Any) -> Turn:
+        lock = Lock(self._redis, name, ttl=ttl, **options)
+        return Turn(lock.acquire, Lease.release, _fence, load("lock_release").sha, lambda: lock)
+
+    def semaphore(self, name: str, limit: int) -> Turn:
+        semaphore = Semaphore(self._redis, name, limit, ttl=SAFETY)
+        return Turn(semaphore.acquire, Lease.release, _fence, block=lambda: semaphore)
+
+
+@asynccontextmanager
+async def connect(url: str, connections: int | None) -> AsyncIterator[_Client]:
+    assert connections is None, "one connection, whatever the pool"
+    async with Redis.from_url(url) as redis:
+        yield _Client(redis)

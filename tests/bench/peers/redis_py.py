@@ -1,0 +1,28 @@
+"""redis-py's own Lock: one object per task, as its token lives in the object; its default of 0.1 s between attempts."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Never
+
+from redis.asyncio import Redis
+
+from tests.bench.peers import SAFETY, Turn
+from tests.bench.peers.pools import client_of
+
+
+class _Client:
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+
+    def lock(self, name: str, ttl: float = SAFETY, **options: Never) -> Turn:
+        lock = self._redis.lock(name, timeout=ttl)
+        return Turn(lock.acquire, lambda _: lock.release())
+
+    def semaphore(self, name: str, limit: int) -> Turn:
+        raise NotImplementedError
+
+
+@asynccontextmanager
+async def connect(url: str, connections: int | None) -> AsyncIterator[_Client]:
+    async with client_of(url, connections) as redis:
+        yield _Client(redis)

@@ -1,0 +1,91 @@
+"""Runs a scenario: each measurement in a fresh process against a fresh server, interleaved over the cases.
+
+Interleaved, so that a busy minute of the machine falls on all libraries alike.
+"""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from tests.bench.figures import Case, Run
+from tests.bench.measuring import measure
+from tests.bench.peers import PEERS
+from tests.bench.processes import REPOSITORY, end_group, environment
+from tests.bench.scale import Scale
+from tests.bench.scenario import Scenario
+from tests.support.servers import RedisServer
+
+_PATIENCE = 240.0
+"""Seconds after which a measurement is given up; the longest one takes two minutes."""
+
+_MISSING = "not installed: pip install -e '.[bench]'"
+
+
+def run_all(
+    scenario: Scenario, scale: Scale, libraries: Sequence[str], progress: Callable[[str], None]
+) -> dict[str, list[Run]]:
+    """Return all runs of one scenario, by row in the order of its table."""
+    cases = scenario.cases(scale, libraries)
+    results: dict[str, list[Run]] = {case.row: [] for case in cases}
+    possible: list[Case] = []
+    for case in cases:
+        missing = "" if PEERS[case.library].installed else _MISSING
+        if case.cannot or missing:
+            results[case.row].append(Run(remarks=(case.cannot or missing,)))
+        else:
+            possible.append(case)
+
+    def run(number: int, case: Case) -> Run:
+        progress(f"{scenario.name} {number + 1}/{scale.runs}: {case.row}")
+        return _run(scenario, case, scale.fresh)
+
+    with ThreadPoolExecutor(scale.at_once) as threads:
+        # Alone it stays in this thread, so that an interruption ends what is being measured.
+        each = map if scale.at_once == 1 else threads.map
+        for number in range(scale.runs):
+            start = number % max(len(possible), 1)  # nobody is always first, or always after the same one
+            ordered = possible[start:] + possible[:start]
+            for case, measured in zip(ordered, each(partial(run, number), ordered), strict=True):
+                results[case.row].append(measured)
+    return results
+
+
+def _run(scenario: Scenario, case: Case, fresh: bool) -> Run:
+    with RedisServer(options=scenario.server_options) as server:
+        job = {
+            "scenario": scenario.name,
+            "library": case.library,
+            "parameters": dict(case.parameters),
+            "url": server.tcp_url,
+            "admin_url": server.url,
+        }
+        return _in_fresh_process(job) if fresh else asyncio.run(measure(scenario, job))
+
+
+def _in_fresh_process(job: dict[str, Any]) -> Run:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.bench.measuring"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=REPOSITORY,
+        env=environment(),
+        start_new_session=True,
+    )
+    try:
+        output, errors = process.communicate(json.dumps(job) + "\n", timeout=_PATIENCE)
+    except subprocess.TimeoutExpired:
+        return Run(remarks=(f"gave up after {_PATIENCE:g} s",))
+    finally:
+        end_group(process)
+    if process.returncode != 0 or not output.strip():
+        last = errors.strip().splitlines()[-1:] or [f"exit status {process.returncode}"]
+        return Run(remarks=(f"failed: {last[0]}",))
+    measured = json.loads(output.splitlines()[-1])
+    return Run(measured["figures"], tuple(measured["remarks"]), measured["counted"])

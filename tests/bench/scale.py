@@ -1,0 +1,58 @@
+"""How much is measured: everything, or the least that shows that the bench itself works."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """The sizes of all scenarios. Times are seconds."""
+
+    runs: int = 5
+    fresh: bool = True
+    """Each measurement in a process of its own. Starting dozens takes longer than a test has."""
+    at_once: int = 1
+    """Measurements at one time: one, unless nobody cares for the figures."""
+    seconds: float = 3.0
+    """How long a throughput is measured, after the warm-up."""
+    warm_up: float = 0.5
+    tasks: tuple[int, ...] = (10, 100, 1000)
+    processes: int = 2
+    waiters: int = 100
+    """Per process."""
+    leases: int = 10_000
+    """Held at once under the watchdog."""
+    ttl: float = 30.0
+    held: float = 3.0
+    """How long they are held, in TTLs."""
+    crowd: int = 10_000
+    """Leases, and waiters, of one process."""
+    crash_ttl: float = 2.0
+    doomed: int = 10
+    """Waiters that are killed or stopped."""
+    lengths: tuple[int, ...] = (10, 100, 1_000, 10_000)
+    """Queue lengths at which the release script is timed."""
+    sessions: tuple[int, ...] = (1, 2)
+    """Sessions among which those waiters are spread: with one, grants come by reply, with two by message."""
+    crowds: tuple[int, int] = (10, 1_000)
+    """Waiters, few and many, between which the commands per hand-off must not differ."""
+
+
+TINY = Scale(
+    runs=1,
+    fresh=False,
+    at_once=4,
+    seconds=0.1,
+    warm_up=0.05,
+    tasks=(3,),
+    processes=2,
+    waiters=3,
+    leases=5,
+    ttl=0.3,
+    held=1.0,
+    crowd=5,
+    crash_ttl=0.4,
+    doomed=2,
+    lengths=(3, 6),
+    sessions=(2,),
+    crowds=(2, 4),
+)

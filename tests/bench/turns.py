@@ -1,0 +1,108 @@
+"""What each acquisition of a contended lock or semaphore recorded, and what must be true of all of them together.
+
+All instants are nanoseconds of CLOCK_MONOTONIC, which is one clock for all processes of a host.
+"""
+
+import math
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+NEVER = 2**62
+"""The instant of a grant that did not come before the end."""
+
+SLACK_NS = 5_000_000
+"""Requests of different processes that are closer than this have no order: asking takes time too."""
+
+_FIELDS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Acquisition:
+    """One request and what became of it."""
+
+    process: int
+    task: int
+    order: int
+    """Its number among the requests of its process, in order of asking."""
+    asked: int
+    granted: int
+    released: int
+    """Noted before the release was sent."""
+    fence: int = 0
+    """The fencing token; 0 if there is none."""
+
+
+def unpacked(process: int, data: bytes) -> list[Acquisition]:
+    """Return what one process recorded, as 64-bit ints: task, order, asked, granted, released, fence of each."""
+    values = array("q")
+    values.frombytes(data)
+    return [Acquisition(process, *values[start : start + _FIELDS]) for start in range(0, len(values), _FIELDS)]
+
+
+def overlaps(acquisitions: Iterable[Acquisition], limit: int = 1) -> int:
+    """Return how many grants came while *limit* others were held; for a right lock none did."""
+    changes: list[tuple[int, int]] = []
+    for one in acquisitions:
+        if one.granted != NEVER:
+            changes += [(one.granted, 1), (one.released, -1)]
+    held = found = 0
+    for _, change in sorted(changes):  # at one instant, ends come first
+        held += change
+        found += change > 0 and held > limit
+    return found
+
+
+def overtaking(acquisitions: Sequence[Acquisition], *, by_fence: bool = False) -> set[Acquisition]:
+    """Return those that were granted while a request older by over 5 ms was waiting.
+
+    Args:
+        acquisitions: Of all processes.
+        by_fence: Go by the order in which the server granted, where fencing tokens tell it. Several grants of a
+            semaphore may be on their way at once, over different connections: what comes in first says nothing.
+    """
+    found = _with_oldest_waiting(acquisitions, [one.asked for one in acquisitions], by_fence)
+    return {one for one, oldest in found if oldest < one.asked - SLACK_NS}
+
+
+def overtaking_within(acquisitions: Sequence[Acquisition], *, by_fence: bool = False) -> int:
+    """Return how many were granted while an older request of the same process was waiting, however little older."""
+    processes: dict[int, list[Acquisition]] = {}
+    for one in acquisitions:
+        processes.setdefault(one.process, []).append(one)
+    return sum(
+        oldest < one.order
+        for members in processes.values()
+        for one, oldest in _with_oldest_waiting(members, [member.order for member in members], by_fence)
+    )
+
+
+def _with_oldest_waiting(
+    acquisitions: Sequence[Acquisition], ages: Sequence[int], by_fence: bool
+) -> list[tuple[Acquisition, int]]:
+    """Pair each grant with the least age among the requests that were granted after it, or never."""
+
+    def instant(pair: tuple[Acquisition, int]) -> int:
+        one, _ = pair
+        return one.fence if by_fence and one.fence else one.granted
+
+    found: list[tuple[Acquisition, int]] = []
+    least = NEVER
+    for one, age in sorted(zip(acquisitions, ages, strict=True), key=instant, reverse=True):
+        if one.granted != NEVER:
+            found.append((one, least))
+        least = min(least, age)
+    return found
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the value below which *share* (0 to 1) of the *values* lie: nearest rank, of sorted ones."""
+    return values[max(math.ceil(share * len(values)) - 1, 0)]
+
+
+def repeated(acquisitions: Iterable[Acquisition]) -> tuple[int, int]:
+    """Return how many grants went to the task that had held it just before, and how many there were."""
+    grants = sorted((one for one in acquisitions if one.granted != NEVER), key=lambda one: one.granted)
+    same = sum((one.process, one.task) == (after.process, after.task) for one, after in pairwise(grants))
+    return same, len(grants)

@@ -1,0 +1,79 @@
+"""One process of waiters: `python -m tests.bench.waiting` reads its orders from standard input as one line of JSON.
+
+It says `ready` once it is connected, begins at the instant that the next line names, and finally writes what its
+tasks did: a line of JSON with the number of bytes, then those bytes (see `turns.unpacked`).
+"""
+
+import asyncio
+import itertools
+import json
+import sys
+import time
+from array import array
+from collections import Counter
+from typing import Any
+
+from tests.bench.crowds import stop
+from tests.bench.peers import PEERS, Client, Turn
+from tests.bench.turns import NEVER
+
+_DRAIN = 20.0
+"""Seconds after the end for which those who still wait may be served; then they are cancelled, and counted as such."""
+
+NAME = "bench:shared"
+
+
+def turn_of(client: Client, orders: dict[str, Any], name: str = NAME) -> Turn:
+    limit = orders["limit"]
+    return client.semaphore(name, limit) if limit else client.lock(name)
+
+
+async def _take_turns(turn: Turn, task: int, until: int, asking: "itertools.count[int]", log: "array[int]") -> None:
+    acquire, release, clock, sleep = turn.acquire, turn.release, time.monotonic_ns, asyncio.sleep
+    fence_of = turn.fence or _no_fence
+    while (asked := clock()) < until:
+        order = next(asking)
+        fence, granted, released = 0, NEVER, NEVER
+        try:
+            held = await acquire()
+            granted = clock()
+            await sleep(0)
+            fence = fence_of(held)
+            released = clock()
+            await release(held)
+        finally:
+            log.extend((task, order, asked, granted, released, fence))
+
+
+def _no_fence(_: Any) -> int:
+    return 0
+
+
+async def _run(orders: dict[str, Any]) -> tuple[dict[str, int], bytes]:
+    async with PEERS[orders["library"]].connect(orders["url"], orders["connections"]) as client:
+        warm = turn_of(client, orders, f"bench:warm:{orders['number']}")
+        await warm.release(await warm.acquire())
+        turns = [turn_of(client, orders) for _ in range(orders["waiters"])]
+        print("ready", flush=True)
+        begin = int(await asyncio.to_thread(sys.stdin.readline))
+        until = begin + round(1e9 * orders["seconds"])
+        await asyncio.sleep((begin - time.monotonic_ns()) / 1e9)
+        log = array("q")
+        asking = itertools.count()
+        tasks = [
+            asyncio.create_task(_take_turns(turn, number, until, asking, log)) for number, turn in enumerate(turns)
+        ]
+        await asyncio.wait(tasks, timeout=orders["seconds"] + _DRAIN)
+        errors = Counter(type(end).__name__ for end in await stop(tasks) if end is not None)
+        return dict(errors), log.tobytes()
+
+
+def main() -> None:
+    errors, data = asyncio.run(_run(json.loads(sys.stdin.readline())))
+    print(json.dumps({"errors": errors, "size": len(data)}), flush=True)
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()
