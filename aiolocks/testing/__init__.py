@@ -1,7 +1,35 @@
-"""Tools to test code that locks: a proxy that breaks connections on purpose, a loop whose clock jumps."""
+"""Tools to test code that locks: a proxy that breaks connections on purpose, a loop whose clock jumps, and checkers.
 
+A `Recorder` notes who held what and when; the checkers say what is wrong with the history.
+"""
+
+from ._checkers import (
+    check_ended,
+    check_exclusion,
+    check_fencing,
+    check_linearizable,
+    check_residue,
+    keys_left,
+    stale_writes,
+)
+from ._history import Event, Recorder, read_history
 from ._loop import JumpingLoop
 from ._proxy import FaultProxy
 from ._scripted import After, ScriptedGrantor
 
-__all__ = ["After", "FaultProxy", "JumpingLoop", "ScriptedGrantor"]
+__all__ = [
+    "After",
+    "Event",
+    "FaultProxy",
+    "JumpingLoop",
+    "Recorder",
+    "ScriptedGrantor",
+    "check_ended",
+    "check_exclusion",
+    "check_fencing",
+    "check_linearizable",
+    "check_residue",
+    "keys_left",
+    "read_history",
+    "stale_writes",
+]

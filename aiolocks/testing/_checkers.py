@@ -1,0 +1,176 @@
+"""What must be true of every history, whatever befell those who wrote it: pure functions over recorded events.
+
+Each returns a list of texts, one for each thing that is wrong, with the events that collide; an empty list is a pass.
+The numbers C1 to C4 are those under which the project's own fault tests name them.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ._history import ACCEPTED, ACQUIRED, LIMIT, REFUSED, Event, Held, holds, in_order
+
+Limits = int | Mapping[str, int]
+"""Permits that may be in use: of every name, or by name. Names that are not listed are mutexes."""
+
+
+def check_exclusion(history: Iterable[Event], limits: Limits = 1) -> list[str]:
+    """C1: of a mutex no two holds overlap, and of a semaphore never more permits are held than its limit.
+
+    A limit that shrinks revokes nothing, so what counts is each acquisition: with it, no more were held than a limit
+    that was in force between its being asked for and its being known. "limit" events say what came into force.
+    """
+    history = list(history)
+    wrong: list[str] = []
+    for name, held in _by_name(history).items():
+        live: list[Held] = []
+        for new in held:
+            live = [other for other in live if not other.ended_by(new.start_ns)]
+            limit = _limit(history, name, limits, new)
+            if limit == 1:
+                wrong += [f"C1: two holders of {name!r}: {other}; {new}" for other in live]
+            elif sum(other.start.permits for other in live) + new.start.permits > limit:
+                others = "; ".join(str(other) for other in live)
+                wrong.append(f"C1: more than {limit} permits of {name!r} held: {new}; {others}")
+            live.append(new)
+    return wrong
+
+
+def check_fencing(history: Iterable[Event]) -> list[str]:
+    """C2: a resource never took a write with a smaller fencing token than before, and no two leases shared one."""
+    wrong: list[str] = []
+    newest: dict[str, Event] = {}
+    owners: dict[tuple[str, int], Event] = {}
+    for event in in_order(history):
+        if event.event not in (ACQUIRED, ACCEPTED):
+            continue
+        first = owners.setdefault((event.name, event.fence), event)
+        if first.token != event.token:
+            wrong.append(f"C2: two leases with one fencing token: {first}; {event}")
+        if event.event == ACCEPTED:
+            before = newest.get(event.name)
+            if before is not None and before.fence > event.fence:
+                wrong.append(f"C2: an older fencing token after a newer one: {before}; {event}")
+            newest[event.name] = event
+    return wrong
+
+
+def stale_writes(history: Iterable[Event]) -> int:
+    """Count the writes that a resource without fencing tokens would have taken from holders that were no more.
+
+    Where faults are injected, none at all means that they did not bite.
+    """
+    return sum(event.event == REFUSED for event in history)
+
+
+def check_linearizable(history: Iterable[Event], limits: Limits = 1, *, exclusive: bool = True) -> list[str]:
+    """C3: the history could be that of one fenced mutex, or one pool of permits, that each call met at one instant.
+
+    In general that question is hard, as every order of the calls must be tried. Here the server has numbered the
+    grants: fencing tokens rise with them, so only the order of the tokens can be right, and it suffices to try that
+    one. Each grant is put at the earliest instant at which it can have been: not before it was asked for, not before
+    the grants with smaller tokens, and not before enough permits had been given back. If that is after its holder
+    knew of it, no later choice helps either: putting a grant earlier never hinders those that follow.
+
+    What the history leaves open is decided in its favour: a grant whose asking was not recorded may have come at any
+    time before its holder knew; a lease that nobody took notice of does not appear at all. A call that was refused, or
+    that gave up waiting, constrains nothing.
+
+    Args:
+        exclusive: Whether permits count at all. False where leases are lost on the server itself (its clock stepped,
+            or its data went): then only the order of the grants is promised.
+    """
+    history = list(history)
+    wrong: list[str] = []
+    for name, held in _by_name(history).items():
+        earlier: list[Held] = []
+        point: float = float("-inf")
+        for new in sorted(held, key=lambda each: each.start.fence):
+            if new.asked_ns is not None:
+                point = max(point, new.asked_ns)
+            if exclusive:
+                limit = _limit(history, name, limits, new)
+                earlier = [other for other in earlier if not _over(other, point)]
+                waiting = sorted(earlier, key=_end)
+                while waiting and sum(other.start.permits for other in waiting) + new.start.permits > limit:
+                    point = max(point, _end(waiting.pop(0)))
+            if point > new.start_ns:
+                before = max((other for other in held if other.start.fence < new.start.fence), key=_latest)
+                wrong.append(f"C3: not in the order of fencing tokens: {before}; {new}")
+                point = new.start_ns
+            earlier.append(new)
+    return wrong
+
+
+def check_ended(history: Iterable[Event]) -> list[str]:
+    """C4, of the holders: each lease was released or lost, or died with its process."""
+    return [f"C4: still held at the end: {held}" for held in holds(history) if held.end is None]
+
+
+def check_residue(keys: Mapping[bytes, int]) -> list[str]:
+    """C4, of the server: after the last lease and waiter only fences, limits and tombstones stay, and not for ever.
+
+    Args:
+        keys: Each key of the library with its PTTL, as `keys_left` returns them.
+    """
+    wrong: list[str] = []
+    for key, left_ms in sorted(keys.items()):
+        part = key.rpartition(b"}")[2]
+        if not (part in (b":fence", b":meta") or part.startswith(b":t:")):
+            wrong.append(f"C4: left on the server: {key!r}, for {left_ms} ms")
+        elif left_ms < 0:
+            wrong.append(f"C4: stays on the server for ever: {key!r}")
+    return wrong
+
+
+async def keys_left(client: Any, prefix: str = "aiolocks:") -> dict[bytes, int]:
+    """Ask *client*, any `redis.asyncio.Redis`, for each key that begins with *prefix*, and its PTTL.
+
+    Raises:
+        RedisError: Redis could not be asked. Cancelling is harmless.
+    """
+    left: dict[bytes, int] = {}
+    async for found in client.scan_iter(match=_literally(prefix) + "*", count=1000):
+        key = found.encode() if isinstance(found, str) else found
+        left_ms = await client.pttl(found)
+        if left_ms != -2:  # it has expired meanwhile
+            left[key] = left_ms
+    return left
+
+
+def _literally(prefix: str) -> str:
+    return "".join(f"\\{character}" if character in "*?[]\\" else character for character in prefix)
+
+
+def _by_name(history: Iterable[Event]) -> dict[str, list[Held]]:
+    found: dict[str, list[Held]] = defaultdict(list)
+    for held in holds(history):
+        found[held.start.name].append(held)
+    return found
+
+
+def _limit(history: list[Event], name: str, limits: Limits, new: Held) -> int:
+    """Return the largest limit in force at any time between the asking for *new* and its being known."""
+    best = limits if isinstance(limits, int) else limits.get(name, 1)
+    changes = [event for event in history if event.event == LIMIT and event.name == name]
+    asked = new.start_ns if new.asked_ns is None else new.asked_ns
+    candidates: list[int] = []
+    for event in in_order(changes):
+        began = event.monotonic_ns if event.asked_ns is None else event.asked_ns
+        if event.monotonic_ns <= asked:
+            candidates = [event.permits]
+        elif began <= new.start_ns:
+            candidates = [*(candidates or [best]), event.permits]
+    return max(candidates, default=best)
+
+
+def _over(held: Held, point: float) -> bool:
+    return held.end is not None and held.end.monotonic_ns <= point
+
+
+def _end(held: Held) -> float:
+    return float("inf") if held.end is None else held.end.monotonic_ns
+
+
+def _latest(held: Held) -> float:
+    return max(held.start_ns if held.asked_ns is None else held.asked_ns, min(_end(held), 1e30))

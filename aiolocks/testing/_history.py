@@ -1,0 +1,169 @@
+"""A history: what each holder saw, in one order of time, for the checkers to judge.
+
+Several processes of one host write it together, because CLOCK_MONOTONIC is one clock for all of them. A holder records
+`acquired` after it was granted, and `released` or `lost` before anybody else can know; so what overlaps in the history
+overlapped in truth.
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import TypeAlias, final
+
+from .._lease import Lease
+
+ACQUIRED, RELEASED, LOST, KILLED = "acquired", "released", "lost", "killed"
+ACCEPTED, REFUSED = "accepted", "refused"
+LIMIT = "limit"
+
+Log: TypeAlias = "str | os.PathLike[str]"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened. Kinds of event that are not listed here may be recorded too, and mean nothing.
+
+    Attributes:
+        monotonic_ns: When, by CLOCK_MONOTONIC.
+        pid: To whom.
+        event: "acquired", "released", "lost"; "killed" (the process was, with all that it held); "accepted",
+            "refused" (a resource that checks fencing tokens took a write, or did not); "limit" (a semaphore's, in
+            *permits*, is in force from now on).
+        token: The lease's token.
+        fence: The lease's fencing token.
+        name: What is held.
+        permits: How many permits of a semaphore the lease has.
+        asked_ns: When what has now happened was asked for; None if nobody noted it.
+    """
+
+    monotonic_ns: int
+    pid: int
+    event: str
+    token: str = ""
+    fence: int = 0
+    name: str = ""
+    permits: int = 1
+    asked_ns: int | None = None
+
+    def __str__(self) -> str:
+        what = f"{self.event} {self.name!r}" if self.name else self.event
+        fence = f" with fencing token {self.fence}" if self.fence else ""
+        permits = f", {self.permits} permits" if self.permits != 1 else ""
+        return f"process {self.pid} {what}{fence}{permits} at {self.monotonic_ns / 1e9:.6f}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One lease as its holder saw it, from its grant to its end; `end` is None if there was none."""
+
+    start: Event
+    end: Event | None
+
+    @property
+    def start_ns(self) -> int:
+        """When the holder knew that it held."""
+        return self.start.monotonic_ns
+
+    @property
+    def asked_ns(self) -> int | None:
+        """When it had asked; the grant came between."""
+        return self.start.asked_ns
+
+    def ended_by(self, at_ns: int) -> bool:
+        """Whether it was over at *at_ns*: one may begin in the nanosecond in which another ends."""
+        return self.end is not None and self.end.monotonic_ns <= at_ns
+
+    def __str__(self) -> str:
+        return f"{self.start} and {f'{self.end.event} at {self._end_time()}' if self.end else 'never let it go'}"
+
+    def _end_time(self) -> str:
+        return f"{self.end.monotonic_ns / 1e9:.6f}" if self.end else ""
+
+
+@final
+class Recorder:
+    """Append events to a file, each by one write, so that lines of several processes never mix.
+
+        recorder = Recorder("history.jsonl")
+        asked = time.monotonic_ns()
+        async with Lock(redis, "orders:42") as lease:
+            recorder.record("acquired", lease, asked_ns=asked)
+            try:
+                ...
+            finally:
+                recorder.record("released" if lease.held else "lost", lease)
+
+    A holder that was stopped (SIGSTOP, a blocked loop) notes its loss only when it runs again. Its lease was over at
+    `lease.remaining()` seconds after it was last looked at: give that as *at_ns*.
+
+    The file holds tokens, which are as good as the leases while those last.
+    """
+
+    def __init__(self, path: Log) -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def record(
+        self,
+        event: str,
+        lease: Lease | None = None,
+        *,
+        permits: int = 1,
+        name: str = "",
+        asked_ns: int | None = None,
+        at_ns: int | None = None,
+        pid: int | None = None,
+    ) -> None:
+        """Record that *event* happened to *lease*: now if not *at_ns*, and in this process if not in *pid*."""
+        entry = Event(
+            time.monotonic_ns() if at_ns is None else at_ns,
+            os.getpid() if pid is None else pid,
+            event,
+            "" if lease is None else lease.token,
+            0 if lease is None else lease.fencing_token,
+            name if lease is None else lease.name,
+            permits,
+            asked_ns,
+        )
+        os.write(self._fd, json.dumps(asdict(entry)).encode() + b"\n")
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._fd)
+
+
+def read_history(path: Log) -> list[Event]:
+    """Return all events in order of time."""
+    with open(path, encoding="utf-8") as lines:
+        return in_order(Event(**json.loads(line)) for line in lines)
+
+
+def in_order(events: Iterable[Event]) -> list[Event]:
+    """Return *events* in order of time; of one instant, in the order in which they were recorded."""
+    return sorted(events, key=lambda event: event.monotonic_ns)
+
+
+def holds(events: Iterable[Event]) -> list[Held]:
+    """Return each hold in order of its start.
+
+    Raises:
+        ValueError: One process acquired twice with one token, without an end between.
+    """
+    finished: list[Held] = []
+    begun: dict[tuple[int, str, str], Event] = {}
+    for event in in_order(events):
+        key = (event.pid, event.name, event.token)
+        if event.event == ACQUIRED:
+            if key in begun:
+                raise ValueError(f"one token was acquired twice: {begun[key]}, and {event}")
+            begun[key] = event
+        elif event.event in (RELEASED, LOST) and key in begun:
+            finished.append(Held(begun.pop(key), event))
+        elif event.event == KILLED:
+            theirs = [other for other in begun if other[0] == event.pid]
+            finished += [Held(begun.pop(other), event) for other in theirs]
+    finished += [Held(start, None) for start in begun.values()]
+    return sorted(finished, key=lambda held: held.start_ns)

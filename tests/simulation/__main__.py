@@ -1,0 +1,81 @@
+"""Run the simulation from the command line.
+
+    python -m tests.simulation --seeds 10000 --jobs 2     the nightly run
+    python -m tests.simulation --seed 42 --trace          one run, exactly as it was
+    python -m tests.simulation --defects                  in how many seeds each planted defect is found
+
+The exit status is 0 if nothing was violated and everything that coverage asks for was met.
+"""
+
+import argparse
+import sys
+
+from .coverage import missing, table
+from .defects import DEFECTS, finds, planted
+from .run import run
+from .runner import command, find, run_seeds
+from .scenarios import SCENARIOS, play
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seed", type=int, help="run this one")
+    parser.add_argument("--trace", action="store_true", help="with --seed: print what happened")
+    parser.add_argument("--seeds", type=int, default=1000, help="run so many")
+    parser.add_argument("--start", type=int, default=0, help="from this one on")
+    parser.add_argument("--jobs", type=int, default=1, help="in so many processes")
+    parser.add_argument("--defect", choices=sorted(DEFECTS), help="plant this defect first")
+    parser.add_argument("--defects", action="store_true", help="plant each defect, and say when it is found")
+    options = parser.parse_args()
+    if options.seed is not None:
+        return _replay(options.seed, options.defect, tracing=options.trace)
+    if options.defects:
+        return _find_defects(options.start, options.seeds, options.jobs)
+    return _run_many(range(options.start, options.start + options.seeds), options.jobs, options.defect)
+
+
+def _replay(seed: int, defect: str | None, *, tracing: bool) -> int:
+    with planted(defect):
+        outcome = run(seed, tracing=tracing)
+    print(*outcome.trace, sep="\n")
+    print(f"seed {seed}: {outcome.seconds:.3f} virtual seconds")
+    print(*outcome.violations or ["nothing was violated"], sep="\n")
+    return bool(outcome.violations)
+
+
+def _run_many(seeds: range, jobs: int, defect: str | None) -> int:
+    total = run_seeds(seeds, jobs=jobs, defect=defect)
+    print(table(total.met))
+    speed = f"{total.took:.1f} s, {total.runs / total.took:.1f} per second"
+    print(f"\n{total.runs} seeds in {speed}; {len(total.failed)} failed")
+    for outcome in total.failed:
+        print(f"\nseed {outcome.seed}:", *outcome.violations, sep="\n  ")
+        print(f"  replay: {command(outcome.seed, defect)}")
+    unmet = missing(total.met)
+    if unmet and not total.failed:
+        print("never met:", ", ".join(unmet))
+    return bool(total.failed or unmet)
+
+
+def _find_defects(start: int, seeds: int, jobs: int) -> int:
+    survived = 0
+    for name, defect in DEFECTS.items():
+        if name in SCENARIOS:
+            with planted(name):
+                texts = [text for text in play(name) if finds(name, text)]
+            survived += not texts
+            print(f"{name:36} by its scenario: {texts[0][:130] if texts else 'NOT FOUND'}", flush=True)
+            continue
+        found = find(name, range(start, start + seeds), jobs=jobs)
+        if found.first is not None:
+            share = f"{found.hits}/{found.runs}"
+            print(f"{name:36} {share:>9} seeds, first {found.first.seed:5}: {found.text[:140]}", flush=True)
+        else:
+            survived += 1
+            others = f"; {found.others} failed otherwise" if found.others else ""
+            print(f"{name:36} NOT FOUND by {'/'.join(defect.caught_by)} in {found.runs} seeds{others}", flush=True)
+    return bool(survived)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""What a set of runs must have met, so that a simulation in which nothing happens cannot pass."""
+
+from collections import Counter
+
+FAULTS = (
+    "FLUSHALL",
+    "SCRIPT FLUSH",
+    "connecting refused",
+    "connecting swallowed",
+    "connection closed by the server",
+    "connection cut",
+    "crash",
+    "crash, half-open",
+    "half-open connection",
+    "late notice",
+    "machine suspended",
+    "message in pieces",
+    "partition",
+    "process ended politely",
+    "process stopped",
+    "reply lost",
+    "request lost",
+    "request repeated",
+    "requests held",
+    "server clock stepped",
+    "server restarted empty",
+    "server restarted with its data",
+    "server stopped",
+    "slow message",
+    "wall clock of a process stepped",
+    "way back swallowed",
+)
+
+PATHS = (
+    "NOSCRIPT",
+    "cancellations",
+    "grants",
+    "grants found by a re-check",
+    "hand-offs to another session",
+    "hand-offs within a session",
+    "leases lost",
+    "raised AcquireTimeoutError",
+    "raised ConnectionError",
+    "raised LeaseLostError",
+    "raised LimitMismatchError",
+    "re-checks",
+    "re-entries with an old ticket",
+    "refusals sent",
+    "renewals",
+    "renewals refused",
+    "requests of polling sessions",
+    "resizes",
+    "sessions passed over",
+    "stale writes refused",
+    "tombstones found",
+    "tombstones written",
+    "undos",
+    "undos of a grant",
+    "verdict busy",
+    "verdict granted",
+    "verdict queued",
+    "verdict refused",
+    "verdict withdrawn",
+    "waiters found forgotten",
+)
+
+
+def missing(met: Counter[str]) -> list[str]:
+    """Return what no run has met."""
+    return [what for what in (*FAULTS, *PATHS) if not met[what]]
+
+
+def table(met: Counter[str]) -> str:
+    """Return the figures, faults first."""
+    rest = sorted(met.keys() - set(FAULTS) - set(PATHS))
+    lines = [f"{met[what]:>10,}  {what}" for what in (*FAULTS, "", *PATHS, "", *rest)]
+    return "\n".join(line if not line.endswith("0  ") else "" for line in lines)

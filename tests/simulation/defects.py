@@ -1,0 +1,262 @@
+"""Teeth: defects planted into the library while it runs, each of which the simulation must find.
+
+Each is a change of a text, in a Lua file or in a function's source, or a function put around another. A text that is
+not there any more is an error: whoever changes the code moves the defect along with it.
+"""
+
+import inspect
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cache
+from types import FunctionType
+from typing import Any, final
+
+from aiolocks import _grantor, _hold, _lease_state, _line, _request, _scripts, _session
+
+from .network import Network, Wire
+from .observer import scripts
+
+
+class NotThere(Exception):
+    """The text to replace is not in the code any more."""
+
+
+@final
+class Garden:
+    """Where defects are planted; whatever was changed is put back by `undo`."""
+
+    def __init__(self, undo: ExitStack) -> None:
+        self._undo = undo
+
+    def lua(self, name: str, old: str, new: str) -> None:
+        """Replace *old* in ``lua/<name>.lua``."""
+        read = _scripts._read
+        if old not in read(name):
+            raise NotThere(f"lua/{name}.lua does not contain {old!r}")
+        self._set(_scripts, "_read", lambda other: read(other).replace(old, new) if other == name else read(other))
+        _scripts.load.cache_clear()
+        self._undo.callback(_scripts.load.cache_clear)
+
+    def shared(self, old: str, new: str) -> None:
+        """Replace *old* in whichever of the files that scripts share has it."""
+        names = [path.stem for path in _scripts._FOLDER.glob("_*.lua")]
+        homes = [name for name in names if old in _scripts._read(name)]
+        if not homes:
+            raise NotThere(f"no lua/_*.lua contains {old!r}")
+        for name in homes:
+            self.lua(name, old, new)
+
+    def source(self, owner: Any, name: str, old: str, new: str) -> None:
+        """Replace *old* in the source of a function, method or property of *owner*, a module or class."""
+        found = inspect.getattr_static(owner, name)
+        function: Any = found.fget if isinstance(found, property) else found
+        text = textwrap.dedent(inspect.getsource(function))
+        if old not in text:
+            raise NotThere(f"{function.__qualname__} does not contain {old!r}")
+        space: dict[str, Any] = {}
+        exec(compile(text.replace(old, new), f"<defect in {name}>", "exec"), function.__globals__, space)
+        self.put(owner, name, space[name])
+
+    def put(self, owner: Any, name: str, new: Any) -> None:
+        """Replace an attribute of *owner*, and where other modules have imported it by name."""
+        old = inspect.getattr_static(owner, name)
+        self._set(owner, name, new)
+        if isinstance(old, FunctionType):
+            for module in [module for key, module in sys.modules.items() if key.startswith("aiolocks.")]:
+                if module is not owner and vars(module).get(name) is old:
+                    self._set(module, name, new)
+
+    def _set(self, owner: Any, name: str, new: Any) -> None:
+        self._undo.callback(setattr, owner, name, inspect.getattr_static(owner, name))
+        setattr(owner, name, new)
+
+
+@dataclass(frozen=True, slots=True)
+class Defect:
+    """What is wrong, how it is planted, and which checks may find it: the beginnings of their texts."""
+
+    plant: Callable[[Garden], None]
+    caught_by: tuple[str, ...]
+
+
+_OWNED = "if owner == token then"
+_WAITS = "redis.call('ZSCORE', waiters, token .. ' ' .. ttl_ms .. ' ' .. permits)"
+
+_CLOCK = "__import__('aiolocks')._session.Session.clock()"
+
+
+def _validity_from_the_reply(garden: Garden) -> None:
+    garden.source(_lease_state.LeaseState, "__init__", "= granted.counted_from +", "= session.clock() +")
+
+
+def _renewal_from_the_reply(garden: Garden) -> None:
+    garden.source(_lease_state.LeaseState, "extend", "deadline(sent_at,", "deadline(self.session.clock(),")
+
+
+def _no_local_expiry(garden: Garden) -> None:
+    garden.source(_lease_state.LeaseState, "__init__", "+ request.valid_for", "+ 1e6")
+
+
+def _get_then_del(garden: Garden) -> None:
+    """Two requests with time between them, what many a hand-made lock does: the second arrives a round trip later."""
+    request = Network.request
+    known = cache(scripts)
+
+    def request_in_two(self: Network, wire: Wire, fields: list[bytes]) -> None:
+        script = known().get(fields[1]) if len(fields) > 1 else None
+        if script is not None and script.name == "lock_release":
+            values = 3 + int(fields[2])
+            token, bury = values + script.args.index("token"), values + script.args.index("bury_ms")
+            holder = self.server.database().get(fields[3])
+            if fields[bury] != b"00" and holder is not None and holder.value.startswith(fields[token]):
+                wire.hold_requests([*fields[:bury], b"00", *fields[bury + 1 :]], 2 * self.delay())
+                return
+        request(self, wire, fields)
+
+    garden.put(Network, "request", request_in_two)
+    garden.lua(
+        "lock_release", _OWNED, f"if redis.call('EXISTS', holder) == 1 and (bury_ms == '00' or {_OWNED[3:-5]}) then"
+    )
+
+
+def _client_clock(garden: Garden) -> None:
+    """Every request brings the time that its process's machine shows, and leases end by that."""
+    request = Network.request
+
+    def request_with_time(self: Network, wire: Wire, fields: list[bytes]) -> None:
+        if len(fields) > 3 and fields[3].startswith(b"aiolocks:semaphore:"):
+            fields = [*fields, b"%d" % (wire.process.wall() * 1000)]
+        request(self, wire, fields)
+
+    garden.put(Network, "request", request_with_time)
+    garden.shared(
+        "local now_ms = math.floor(now_us / 1000)",
+        "local now_ms = tonumber(ARGV[#ARGV])\nif entries then table.remove(entries) end",
+    )
+
+
+def _no_tombstone(garden: Garden) -> None:
+    for script in ("lock_release", "semaphore_release"):
+        garden.lua(script, "if bury_ms ~= '0' then", "if false then")
+
+
+def _counted_for_another(garden: Garden) -> None:
+    garden.source(
+        _grantor.RedisGrantor, "read_recheck",
+        "for request, answer in zip",
+        "for request in self.session.tokens.values():\n"
+        "        request.left_at(call.sent_at)\n"
+        "    for request, answer in zip",
+    )  # fmt: skip
+
+
+def _no_undo(garden: Garden) -> None:
+    async def undo(asking: Any, error: BaseException) -> None:
+        asking.session.forget(asking.request)
+
+    garden.put(_hold, "_undo", undo)
+
+
+def _lua(name: str, old: str, new: str) -> Callable[[Garden], None]:
+    return lambda garden: garden.lua(name, old, new)
+
+
+def _shared(old: str, new: str) -> Callable[[Garden], None]:
+    return lambda garden: garden.shared(old, new)
+
+
+def _python(owner: Any, name: str, old: str, new: str) -> Callable[[Garden], None]:
+    return lambda garden: garden.source(owner, name, old, new)
+
+
+DEFECTS: dict[str, Defect] = {
+    "validity-from-the-reply": Defect(_validity_from_the_reply, ("P1", "C1")),
+    "renewal-from-the-reply": Defect(_renewal_from_the_reply, ("P1", "C1")),
+    "no-local-expiry": Defect(_no_local_expiry, ("P1", "C1")),
+    "get-then-del-release": Defect(_get_then_del, ("P1", "C1")),
+    "release-without-compare": Defect(
+        _lua("lock_release", _OWNED, f"if redis.call('EXISTS', holder) == 1 and ({_OWNED[3:-5]} or not {_WAITS}) then"),
+        ("P1", "C1"),
+    ),
+    "renewal-recreates": Defect(
+        _lua(
+            "lock_renew",
+            "  return 0",
+            "  if not value then redis.call('SET', holder, token .. ' 1', 'PX', ttl_ms) return 1 end\n  return 0",
+        ),
+        ("P8", "P1", "C2", "C3"),
+    ),
+    "renewal-shortens": Defect(
+        _lua("lock_renew", "if redis.call('PTTL', holder) < tonumber(ttl_ms) then", "if true then"), ("P3", "P1")
+    ),
+    "fence-by-incr": Defect(_shared("math.max(last_fence() + 1, micros())", "last_fence() + 1"), ("P8", "C2", "C3")),
+    "no-tombstone": Defect(_no_tombstone, ("P7",)),
+    "client-clock-semaphore": Defect(_client_clock, ("P1", "P9", "C1", "P3")),
+    "no-recheck-after-subscribing": Defect(
+        _python(_session.Session, "__init__", "on_subscribed=self._recheck_all", "on_subscribed=lambda: None"), ("P7",)
+    ),
+    "publish-count-instead-of-numsub": Defect(
+        _shared(
+            "redis.pcall('PUBSUB', 'NUMSUB', channels .. other)\n  return reply.err and 0 or tonumber(reply[2])",
+            "redis.pcall('PUBLISH', channels .. other, '')\n  return type(reply) == 'number' and reply or 0",
+        ),
+        ("W1",),
+    ),
+    "releasers-ttl": Defect(
+        _shared(
+            "local token, ttl_ms, permits = string.match(entry, '^(%S+) (%d+) (%d+)')",
+            "local token, its_ttl_ms, permits = string.match(entry, '^(%S+) (%d+) (%d+)')\n"
+            "local ttl_ms = ttl_ms or its_ttl_ms",
+        ),
+        ("P1", "C1"),
+    ),
+    "counted-from-arrival": Defect(
+        _python(
+            _request.Request,
+            "grant",
+            "self.unanswered[0].sent_at if self.counted_from is None else self.counted_from",
+            _CLOCK,
+        ),
+        ("P1", "C1"),
+    ),
+    "counted-from-a-recheck-for-another": Defect(_counted_for_another, ("P1", "C1")),
+    "recheck-creates": Defect(
+        _lua("lock_recheck", "    answers[at] = 0", "    answers[at] = enqueue(entry, 0)"), ("W8",)
+    ),
+    "no-undo": Defect(_no_undo, ("P7", "C4")),
+    "stale-notices-believed": Defect(
+        _python(_request.Request, "grant", "(counted_from is None and fence <= self.fence_seen)", "False"), ("P1", "C1")
+    ),
+    "no-re-entry": Defect(
+        _python(_grantor.RedisGrantor, "read_recheck", "self.session.spawn(self._ask_anew(request))", "pass"), ("P13",)
+    ),
+    "no-recheck": Defect(_python(_line.Line, "_schedule", "call_later(delay,", "call_later(1e6,"), ("P13", "P7")),
+    "newest-first": Defect(
+        _shared("redis.call('ZRANGE', queue, 0, 0)[1]", "redis.call('ZRANGE', queue, -1, -1)[1]"), ("FIFO",)
+    ),
+    "limit-forgotten": Defect(_shared("if used + permits <= limit_in_force then", "if true then"), ("P9",)),
+}
+"""One for each promise and rule that a schedule can break."""
+
+
+def finds(defect: str, text: str) -> bool:
+    """Return whether a violation is one by which *defect* ought to be found."""
+    check = re.search(r"\b(FIFO|[CPW]\d+)\b", text)
+    return check is not None and check[0] in DEFECTS[defect].caught_by
+
+
+@contextmanager
+def planted(name: str | None) -> Iterator[None]:
+    """Have the library with that defect, meanwhile; None: as it is.
+
+    Raises:
+        NotThere: The code has changed, and the defect must be written anew.
+    """
+    with ExitStack() as undo:
+        if name is not None:
+            DEFECTS[name].plant(Garden(undo))
+        yield

@@ -1,0 +1,217 @@
+"""What befalls a run, drawn from its seed: which kinds of fault at all, how often, and when.
+
+A run in which everything goes wrong at once shows little, as nothing gets done. So each run has some kinds only
+("swarm testing": Groce et al., ISSTA 2012).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, final
+
+from .network import Network, Weather
+from .observer import Observer
+from .process import Process
+from .server import Server
+from .world import World
+
+Regime = Literal["calm", "sane", "steps", "loss"]
+"""Calm: nothing befalls, and all must go smoothly. Sane: the server keeps its data and its clock its pace. Else leases
+may be lost, and only fencing tokens help (L2, L5)."""
+
+
+@dataclass(slots=True)
+class Kind:
+    """One kind of fault: about how many times per second of chaos, and what it does."""
+
+    name: str
+    per_second: float
+    strike: Callable[[], None]
+
+
+@final
+class Faults:
+    """Strikes until `heal`."""
+
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        server: Server,
+        observer: Observer,
+        regime: Regime,
+        longest_ttl: float,
+        processes: Callable[[], list[Process]],
+        crash: Callable[[Process, bool], None],
+        leave: Callable[[Process], None],
+    ) -> None:
+        self._world = world
+        self._network = network
+        self._server = server
+        self._observer = observer
+        self._ttl = longest_ttl
+        self._processes = processes
+        self._crash = crash
+        self._leave = leave
+        self._over = False
+        self.stepped = 0.0
+        self._regime = regime
+        kinds = [
+            Kind("connection cut", 0.6, self._cut),
+            Kind("connection closed by the server", 0.3, self._kill),
+            Kind("half-open connection", 0.25, self._black_hole),
+            Kind("partition", 0.15, self._partition),
+            Kind("process stopped", 0.3, lambda: self._stop(suspend=False)),
+            Kind("machine suspended", 0.1, lambda: self._stop(suspend=True)),
+            Kind("crash", 0.2, lambda: self._crash_one(half_open=False)),
+            Kind("crash, half-open", 0.2, lambda: self._crash_one(half_open=True)),
+            Kind("process ended politely", 0.12, self._leave_one),
+            Kind("server stopped", 0.15, self._stop_server),
+            Kind("server restarted with its data", 0.08, lambda: self._restart(empty=False)),
+            Kind("wall clock of a process stepped", 0.2, self._step_client),
+        ]
+        self._kinds = [kind for kind in kinds if world.chance(0.3)] if regime != "calm" else []
+        if regime == "steps":
+            self._kinds.append(Kind("server clock stepped", 0.3, self._step_server))
+        elif regime == "loss":
+            self._kinds.append(Kind("server restarted empty", 0.15, lambda: self._restart(empty=True)))
+            self._kinds.append(Kind("FLUSHALL", 0.15, self._flush))
+        if regime == "calm":
+            network.weather = Weather(latency=world.rng.choice([0.0005, 0.005, 0.02]))
+        else:
+            network.weather = self._weather()
+        for kind in self._kinds:
+            self._next(kind)
+
+    def stop_often(self) -> None:
+        """Stop one process or another for about as long as a lease lasts, again and again."""
+        self._next(Kind("process stopped", 1.0, lambda: self._stop(suspend=False)))
+
+    def heal(self) -> None:
+        """End all faults: what was stopped goes on, what was held back comes."""
+        self._over = True
+        self._network.heal()
+        self._server.down = False
+        self._server.resume()
+        for process in self._processes():
+            process.resume()
+
+    def _weather(self) -> Weather:
+        world, rng = self._world, self._world.rng
+
+        def sometimes(most: float) -> float:
+            return rng.random() * most if world.chance(0.3) else 0.0
+
+        return Weather(
+            latency=rng.choice([0.0002, 0.001, 0.005, 0.03]),
+            slow=sometimes(0.2),
+            slowness=rng.choice([0.05, 0.5, 3.0]),
+            notice_late=sometimes(0.6),
+            in_pieces=sometimes(0.3),
+            refused=sometimes(0.5),
+            swallowed=sometimes(0.2),
+            request_lost=sometimes(0.1),
+            reply_lost=sometimes(0.15),
+            reply_swallowed=sometimes(0.05),
+            request_held=sometimes(0.1),
+            held_for=rng.choice([0.1, 1.0, 8.0]),
+            repeated=sometimes(0.3),
+            script_flush=sometimes(0.1),
+        )
+
+    def _next(self, kind: Kind) -> None:
+        self._world.after(self._world.rng.expovariate(kind.per_second), self._strike, kind)
+
+    def _strike(self, kind: Kind) -> None:
+        if not self._over:
+            kind.strike()
+            self._next(kind)
+
+    def _one(self) -> Process | None:
+        processes = [process for process in self._processes() if not process.stopped]
+        return self._world.rng.choice(processes) if processes else None
+
+    def _length(self) -> float:
+        return self._world.rng.choice([0.05, 0.5, 2.0]) * self._ttl * self._world.rng.random()
+
+    def _cut(self) -> None:
+        if self._network.wires:
+            self._world.meet("connection cut")
+            self._world.rng.choice(list(self._network.wires)).cut()
+
+    def _kill(self) -> None:
+        """As by CLIENT KILL TYPE normal or pubsub, or of one."""
+        wires = list(self._network.wires)
+        if wires:
+            self._world.meet("connection closed by the server")
+            for wire in wires if self._world.chance(0.3) else [self._world.rng.choice(wires)]:
+                wire.closed_by_server()
+
+    def _black_hole(self) -> None:
+        if self._network.wires:
+            self._world.meet("half-open connection")
+            self._world.rng.choice(list(self._network.wires)).black_hole()
+
+    def _partition(self) -> None:
+        if (process := self._one()) is not None:
+            self._world.meet("partition")
+            self._network.partition(process, self._length())
+
+    def _stop(self, *, suspend: bool) -> None:
+        if (process := self._one()) is not None:
+            self._world.meet("machine suspended" if suspend else "process stopped")
+            process.stop(suspend=suspend)
+            self._world.after(self._length(), process.resume)
+
+    def _crash_one(self, *, half_open: bool) -> None:
+        if (process := self._one()) is not None:
+            self._world.meet("crash, half-open" if half_open else "crash")
+            self._crash(process, half_open)
+
+    def _leave_one(self) -> None:
+        if (process := self._one()) is not None:
+            self._world.meet("process ended politely")
+            self._leave(process)
+
+    def _stop_server(self) -> None:
+        if not self._server.stopped:
+            self._world.meet("server stopped")
+            self._server.stopped = True
+            self._world.after(self._length(), self._server.resume)
+
+    def _restart(self, *, empty: bool) -> None:
+        world, server = self._world, self._server
+        world.meet("server restarted empty" if empty else "server restarted with its data")
+        server.resume()
+        server.down = True
+        for wire in list(self._network.wires):
+            wire.closed_by_server()
+        for socket in server.sockets():
+            server.close(socket)
+        server.flush_scripts()
+        if empty:
+            self._flush_data()
+
+        def up() -> None:
+            server.down = False
+
+        world.after(world.rng.choice([0.01, 0.5, 2.0]) * world.rng.random(), up)
+
+    def _flush(self) -> None:
+        self._world.meet("FLUSHALL")
+        self._flush_data()
+
+    def _flush_data(self) -> None:
+        self._server.flush_data()
+        self._observer.forget()
+
+    def _step_server(self) -> None:
+        self._world.meet("server clock stepped")
+        seconds = self._world.rng.choice([0.1, 2.0, 60.0]) * self._world.rng.uniform(-1, 1)
+        self._server.step(seconds)
+        self.stepped += abs(seconds)
+        self._observer.clock_steps_back = True
+
+    def _step_client(self) -> None:
+        if (process := self._one()) is not None:
+            self._world.meet("wall clock of a process stepped")
+            process.step_wall_clock(self._world.rng.uniform(-1000, 1000))

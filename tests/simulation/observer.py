@@ -1,0 +1,357 @@
+"""What only an all-seeing observer can check: it reads each request, each reply, and the keys as DESIGN.md has them.
+
+Of every script it knows the names of its arguments from the script's own header. The promises that it checks are named
+as in SAFETY.md and DESIGN.md. A new primitive needs its kind of holder key here, and nothing else.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+import aiolocks
+from aiolocks._scripts import Script, load
+
+from .history import History
+from .server import RawError, Server, ServerSocket
+from .world import World
+
+WAKE = b"aiolocks:wake:"
+_NAMES = sorted(
+    path.stem for path in (Path(aiolocks.__file__).parent / "lua").glob("*.lua") if not path.stem.startswith("_")
+)
+_NOTICE = re.compile(rb"(\S+) (-?\d+) (\d+) (.+)", re.DOTALL)
+
+
+def scripts() -> dict[bytes, Script]:
+    """Return the library's scripts by what requests name them by: source and digest."""
+    found: dict[bytes, Script] = {}
+    for name in _NAMES:
+        script = load(name)
+        found[script.sha] = found[script.source] = script
+    return found
+
+
+@dataclass(slots=True)
+class _Waiter:
+    ticket: int
+    session: bytes
+    heard_at: float
+    life: float
+    reachable: bool
+
+
+@dataclass(slots=True)
+class _Name:
+    """What is known of one name, by its holder key."""
+
+    base: bytes
+    holders: dict[bytes, tuple[int, int]] = field(default_factory=dict[bytes, tuple[int, int]])
+    ends: dict[bytes, float] = field(default_factory=dict[bytes, float])
+    waiting: dict[bytes, _Waiter] = field(default_factory=dict[bytes, _Waiter])
+    newest: int = 0
+    limit: int = 1
+    tickets: dict[bytes, int] = field(default_factory=dict[bytes, int])
+    repeated: set[bytes] = field(default_factory=set[bytes])
+    withdrawn: set[bytes] = field(default_factory=set[bytes])
+    unknown_since: dict[bytes, float] = field(default_factory=dict[bytes, float])
+
+
+@final
+class Observer:
+    """Counts what the scripts did, and sees whether they might.
+
+    Attributes:
+        sane: The server's clock keeps its pace and its data are not lost: then what is held is held.
+    """
+
+    def __init__(self, world: World, server: Server, history: History) -> None:
+        self._world = world
+        self._server = server
+        self._history = history
+        self._scripts = scripts()
+        self._names: dict[bytes, _Name] = {}
+        self._lost_at: dict[bytes, float] = {}
+        self._published: list[bytes] = []
+        self._ghost = False
+        self._polling: set[bytes] = set()
+        self.sane = True
+        self.clock_steps_back = False
+        server.watcher = self
+        history.look = self.look
+
+    def executed(self, socket: ServerSocket, fields: list[bytes], reply: Any) -> None:
+        """See what one request did."""
+        script = self._scripts.get(fields[1]) if len(fields) > 1 and fields[0] in (b"EVAL", b"EVALSHA") else None
+        if script is None:
+            if fields[0] == b"UNSUBSCRIBE":
+                self._note_lost()
+            if self._world.tracing:
+                self._world.note("server", f"{socket.number}: {b' '.join(fields)!r} -> {reply!r}")
+            return
+        if isinstance(reply, RawError):
+            self._error(script, reply, socket)
+            return
+        count = int(fields[2])
+        keys = dict(zip(script.keys, fields[3 : 3 + count], strict=True))
+        values = fields[3 + count :]
+        args = dict(zip(script.args, values, strict=False))
+        more = values[len(script.args) - 1 :]
+        if self._world.tracing:
+            shown = b" ".join(values).decode()
+            self._world.note(
+                "server", f"{socket.number}: {script.name} {keys[script.keys[0]].decode()} {shown} -> {reply!r}"
+            )
+        kind, _, verb = script.name.partition("_")
+        name = self._names.setdefault(keys[script.keys[0]], _Name(keys[script.keys[0]]))
+        look = _LOOKS.get(verb)
+        if not socket.channels:  # it cannot ask who listens, and so passes over all others
+            for waiter in name.waiting.values():
+                waiter.reachable = waiter.reachable and waiter.session == args.get("session")
+        known = dict(name.waiting)
+        self._ghost = socket.outlet is None
+        if look is not None:
+            look(self, name, args, more, reply)
+        self._compare(name, kind, known, args)
+
+    def published(self, channel: bytes, message: bytes, subscribers: int) -> None:
+        """W1: a session that nobody listens for is handed nothing."""
+        notice = _NOTICE.fullmatch(message)
+        if notice is None or not channel.startswith(WAKE):
+            return
+        token, fence = notice[1], int(notice[2])
+        if fence < 0:
+            self._world.meet("refusals sent", "server")
+            self._names[notice[4]].waiting.pop(token, None)
+            return
+        self._world.meet("hand-offs to another session", "server")
+        self._published.append(token)
+        if not subscribers:
+            self._world.violate(f"W1: {notice[4].decode()}: handed to {channel.decode()}, where nobody listens")
+
+    def unsubscribed(self, channels: list[bytes]) -> None:
+        """Note that a connection with subscriptions has gone."""
+        self._note_lost()
+
+    def forget(self) -> None:
+        """All data are gone."""
+        for name in self._names.values():
+            name.holders.clear()
+            name.ends.clear()
+            name.waiting.clear()
+
+    def held(self, base: bytes) -> bool:
+        """Return whether anybody holds *base* on the server just now."""
+        name = self._names.get(base)
+        return name is not None and bool(self._holders(name))
+
+    def unwanted(self, base: bytes, longest: float) -> str | None:
+        """P7: return what nobody has wanted, or what has been free though somebody waits, for *longest* seconds."""
+        name = self._names.get(base)
+        if name is None:
+            return None
+        now, holders = self._world.now, self._holders(name)
+        odd = {token: "is held by nobody" for token in holders if token.decode() not in self._history.taken}
+        if not holders and name.waiting:
+            odd[b""] = "is free, but somebody waits"
+        since = name.unknown_since = {token: name.unknown_since.get(token, now) for token in odd}
+        for token, begun in since.items():
+            if now - begun > longest:
+                return f"{base.decode()} {odd[token]}, for {now - begun:.3f} s"
+        return None
+
+    def look(self, base: str) -> None:
+        """Check that whoever believes to hold *base* does."""
+        if self.sane and (name := self._names.get(base.encode())) is not None:
+            name.holders = self._holders(name)
+            self._check_held(name, base)
+
+    def _note_lost(self) -> None:
+        for name in self._names.values():
+            for waiter in name.waiting.values():
+                if waiter.reachable and not self._server.subscribers(WAKE + waiter.session):
+                    waiter.reachable = False
+
+    def _error(self, script: Script, error: RawError, socket: ServerSocket) -> None:
+        self._world.note("server", f"{socket.number}: {script.name} -> {error}")
+        if str(error).startswith("NOSCRIPT"):
+            self._world.meet("NOSCRIPT", "server")
+        else:
+            self._world.violate(f"{script.name} failed: {error}")
+
+    def _grant(self, name: _Name, args: dict[str, bytes], more: list[bytes], reply: Any) -> None:
+        meet = self._world.meet
+        token, verdict = args["token"], reply[0]
+        if self._ghost:  # the library cannot know of it: whatever it brings about ends with its TTL
+            name.repeated.add(token)
+            name.withdrawn.discard(token)
+        meet(f"verdict {verdict.decode()}", "server")
+        if int(args["ticket"]) > 0 and verdict in (b"queued", b"granted"):
+            meet("re-entries with an old ticket", "server")
+        if verdict == b"withdrawn":
+            meet("tombstones found", "server")
+            return
+        if self.sane and token in name.withdrawn and verdict in (b"queued", b"granted"):
+            self._world.violate(f"P7: {name.base.decode()}: {token.decode()[:8]} was {verdict.decode()} after its undo")
+        if verdict == b"queued":
+            self._waits(name, token, int(reply[1]), args)
+            grants = reply[5]
+        else:
+            name.waiting.pop(token, None)
+            grants = reply[2]
+        self._own(name, grants, token)
+        if args["session"].startswith(b"poll"):
+            self._polling.add(args["session"].partition(b"-")[2])
+            meet("requests of polling sessions", "server")
+
+    def _recheck(self, name: _Name, args: dict[str, bytes], more: list[bytes], reply: Any) -> None:
+        meet = self._world.meet
+        passed_over, answers, grants = reply[3:]
+        meet("re-checks", "server")
+        if passed_over:
+            meet("sessions passed over", "server")
+        for entry, answer in zip(more, answers, strict=False):
+            token = entry.split(b" ")[0]
+            if answer > 0:
+                orphan = token in name.withdrawn and token not in name.waiting
+                # A session that has taken to polling stands in a line of another name. A re-check that comes later than
+                # that may still wake its old line, for as long as that lives.
+                if self.sane and orphan and args["session"] not in self._polling:
+                    self._world.violate(
+                        f"W8: {name.base.decode()}: a re-check queued {token.decode()[:8]} after its undo"
+                    )
+                self._waits(name, token, answer, args)
+            else:
+                name.waiting.pop(token, None)
+                meet("grants found by a re-check" if answer < 0 else "waiters found forgotten", "server")
+        self._own(name, grants, b"")
+
+    def _release(self, name: _Name, args: dict[str, bytes], more: list[bytes], reply: Any) -> None:
+        token = args["token"]
+        name.waiting.pop(token, None)
+        if token not in name.repeated:
+            name.withdrawn.add(token)
+        if args["bury_ms"] != b"0":
+            self._world.meet("tombstones written", "server")
+        if token.decode() not in self._history.taken:
+            self._world.meet("undos", "server")
+            if reply[0] == 1:
+                self._world.meet("undos of a grant", "server")
+        self._own(name, reply[1], token)
+
+    def _renew(self, name: _Name, args: dict[str, bytes], more: list[bytes], reply: Any) -> None:
+        self._world.meet("renewals" if reply == 1 else "renewals refused", "server")
+
+    def _resize(self, name: _Name, args: dict[str, bytes], more: list[bytes], reply: Any) -> None:
+        self._world.meet("resizes", "server")
+        self._own(name, reply[1], b"")
+
+    def _own(self, name: _Name, grants: list[Any], asking: bytes) -> None:
+        for token, fence, _ in grants:
+            name.waiting.pop(token, None)
+            if token != asking and fence > 0:
+                self._world.meet("hand-offs within a session", "server")
+
+    def _waits(self, name: _Name, token: bytes, ticket: int, args: dict[str, bytes]) -> None:
+        session = args["session"]
+        reachable = self._server.subscribers(WAKE + session) > 0
+        life = int(args["life_ms"]) / 1000
+        name.tickets[token] = ticket
+        name.waiting[token] = _Waiter(ticket, session, self._server.clock(), life, reachable)
+
+    def _holders(self, name: _Name) -> dict[bytes, tuple[int, int]]:
+        """Return who holds *name* on the server: fencing token and permits of each token. Check P3 on the way."""
+        database = self._server.database()
+        holders: dict[bytes, tuple[int, int]] = {}
+        ends: dict[bytes, float] = {}
+        item = database.get(name.base)
+        if item is not None and name.base.startswith(b"aiolocks:lock:"):
+            token, _, fence = item.value.partition(b" ")
+            holders[token] = (int(fence), 1)
+            ends[token] = item.expireat or float("inf")
+        elif item is not None:
+            meta = database.get(name.base + b":meta")
+            known = {} if meta is None else meta.value
+            now = database.time
+            for token, score in list(item.value.items()):
+                if score / 1000 > now:
+                    permits, _, fence = known[token].partition(b" ") if token in known else (b"1", b"", b"0")
+                    holders[token] = (int(fence), int(permits))
+                    ends[token] = score / 1000
+        if not self.clock_steps_back:
+            for token, end in ends.items():
+                if end < name.ends.get(token, 0.0) - 1e-4:
+                    self._world.violate(
+                        f"P3: a lease of {name.base.decode()} was shortened by {name.ends[token] - end} s"
+                    )
+        if self.sane:
+            for token in [token for token, end in ends.items() if end != name.ends.get(token)]:
+                self._world.at(self._server.true_time(ends[token]) + 0.001, self.look, name.base.decode())
+        name.ends = ends
+        return holders
+
+    def _compare(self, name: _Name, kind: str, known: dict[bytes, _Waiter], args: dict[str, bytes]) -> None:
+        """See who was granted what by the script that has just run."""
+        before, after = name.holders, self._holders(name)
+        name.holders = after
+        published, self._published = self._published, []
+        text = name.base.decode()
+        if kind == "semaphore":
+            self._note_limit(name)
+        granted = [token for token in after if after[token][0] != before.get(token, (0, 0))[0]]
+        for token in sorted(granted, key=lambda each: after[each][0]):
+            fence = after[token][0]
+            self._world.meet("grants", "server")
+            name.waiting.pop(token, None)
+            if fence <= name.newest:
+                self._world.violate(f"P8: {text}: fencing token {fence} after {name.newest}")
+            name.newest = max(name.newest, fence)
+            asked_anew = int(args.get("ticket", b"0")) if token == args.get("token") else 0
+            self._check_order(name, token, known, asked_anew, text)
+        if granted:
+            used = sum(permits for _, permits in after.values())
+            if used > name.limit:
+                self._world.violate(f"P9: {text}: {used} permits granted, the limit is {name.limit}")
+        self._check_held(name, text)
+        for token in published:
+            if token not in after:
+                self._world.violate(f"{text}: a grant was announced that is none")
+
+    def _check_order(self, name: _Name, token: bytes, known: dict[bytes, _Waiter], asked_anew: int, text: str) -> None:
+        """FIFO among those who are known to wait, to live, and to be reachable."""
+        if not self.sane:
+            return
+        ticket = name.tickets.get(token) or asked_anew or float("inf")
+        now = self._server.clock()
+        for other, waiter in name.waiting.items():
+            alive = now - waiter.heard_at < waiter.life - 0.002
+            if waiter.ticket < ticket and waiter.reachable and alive and other in known and other != token:
+                self._world.violate(
+                    f"FIFO: {text}: {token.decode()[:8]} was granted before {other.decode()[:8]} of "
+                    f"{waiter.session.decode()[:8]}, which was reachable and had waited for longer"
+                )
+
+    def _check_held(self, name: _Name, text: str) -> None:
+        """P1, P2, P4: whoever believes to hold does, on the server, at every instant."""
+        if not self.sane:
+            return
+        for believed in self._history.believed(text):
+            if believed.encode() not in name.holders:
+                self._world.violate(f"P1: {text}: {believed[:8]} believes to hold, but does not on the server")
+
+    def _note_limit(self, name: _Name) -> None:
+        meta = self._server.database().get(name.base + b":meta")
+        limit = int(meta.value.get(b"limit", b"0")) if meta is not None else 0
+        if limit and limit != name.limit:
+            name.limit = limit
+            self._history.limit(name.base.decode(), limit)
+
+
+_LOOKS: dict[str, Callable[..., None]] = {
+    "grant": Observer._grant,
+    "recheck": Observer._recheck,
+    "release": Observer._release,
+    "renew": Observer._renew,
+    "resize": Observer._resize,
+}

@@ -1,0 +1,122 @@
+"""Runs many seeds, in several processes, and adds up what they met."""
+
+import gc
+import multiprocessing
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from .defects import finds, planted
+from .run import Outcome, run
+
+_BATCH = 20
+
+
+@dataclass(slots=True)
+class Total:
+    """What many runs came to."""
+
+    runs: int = 0
+    failed: list[Outcome] = field(default_factory=list[Outcome])
+    met: Counter[str] = field(default_factory=Counter[str])
+    took: float = 0.0
+
+    def add(self, outcome: Outcome) -> None:
+        self.runs += 1
+        self.met += outcome.met
+        if outcome.violations:
+            self.failed.append(outcome)
+
+
+def command(seed: int, defect: str | None = None) -> str:
+    """Return what replays *seed* exactly."""
+    return f"python -m tests.simulation --seed {seed} --trace" + (f" --defect {defect}" if defect else "")
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Keep what has been loaded out of the collections between runs, which otherwise take as long as a run."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+def run_batch(job: tuple[list[int], str | None]) -> list[Outcome]:
+    """Run some seeds in this process, and collect what each leaves."""
+    seeds, defect = job
+    outcomes = []
+    with uncollected(), planted(defect):
+        for seed in seeds:
+            outcomes.append(run(seed))
+            gc.collect()
+    return outcomes
+
+
+def run_seeds(
+    seeds: Iterable[int],
+    *,
+    jobs: int = 1,
+    defect: str | None = None,
+    until_failed: int = 10,
+    longest: float | None = None,
+) -> Total:
+    """Run *seeds*, until that many have failed, or for about *longest* real seconds."""
+    total, begun = Total(), time.monotonic()
+    seeds = list(seeds)
+    batches = [(seeds[at : at + _BATCH], defect) for at in range(0, len(seeds), _BATCH)]
+    if jobs == 1:
+        outcomes: Iterator[list[Outcome]] = map(run_batch, batches)
+        _add_up(total, outcomes, begun, until_failed, longest)
+    else:
+        with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+            _add_up(total, pool.imap(run_batch, batches), begun, until_failed, longest)
+            pool.terminate()
+    total.took = time.monotonic() - begun
+    return total
+
+
+def _add_up(
+    total: Total, batches: Iterator[list[Outcome]], begun: float, until_failed: int, longest: float | None
+) -> None:
+    for outcomes in batches:
+        for outcome in outcomes:
+            total.add(outcome)
+        if len(total.failed) >= until_failed or (longest is not None and time.monotonic() - begun > longest):
+            return
+
+
+@dataclass(slots=True)
+class Found:
+    """What came of looking for a planted defect: how many runs a check of its own failed, and how many others."""
+
+    runs: int = 0
+    hits: int = 0
+    others: int = 0
+    first: Outcome | None = None
+    text: str = ""
+
+
+def find(defect: str, seeds: range, *, jobs: int = 1, enough: int = 1) -> Found:
+    """Run *seeds* with *defect* until its own checks have found it in *enough* of them."""
+    found = Found()
+    for start in range(seeds.start, seeds.stop, _BATCH * jobs):
+        total = run_seeds(
+            range(start, min(start + _BATCH * jobs, seeds.stop)), jobs=jobs, defect=defect, until_failed=10**9
+        )
+        found.runs += total.runs
+        for outcome in total.failed:
+            text = next((text for text in outcome.violations if finds(defect, text)), None)
+            if text is None:
+                found.others += 1
+                continue
+            found.hits += 1
+            if found.first is None:
+                found.first, found.text = outcome, text
+        if found.hits >= enough:
+            break
+    return found

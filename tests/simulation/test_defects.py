@@ -1,0 +1,43 @@
+"""C5: what is planted must be found. Those that take many seeds are looked for at night: `--defects --seeds 2000`."""
+
+import pytest
+
+from tests.simulation.defects import DEFECTS, NotThere, finds, planted
+from tests.simulation.run import run
+from tests.simulation.runner import find
+from tests.simulation.scenarios import SCENARIOS, play
+
+# A process that crashes runs none of its destructors; in the simulation they run, in a loop that is closed.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+def test_each_defect_can_be_planted_and_leaves_nothing_behind() -> None:
+    before = run(2).met
+    for name in DEFECTS:
+        with planted(name):
+            pass
+    assert run(2).met == before
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("name", sorted(DEFECTS.keys() - SCENARIOS.keys()))
+def test_each_defect_is_found(name: str) -> None:
+    found = find(name, range(500))
+    assert found.hits, f"not in {found.runs} seeds; {found.others} failed in other ways"
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_scenario_finds_what_chance_seldom_does_and_nothing_else(name: str) -> None:
+    with planted(name):
+        found = play(name)
+    assert any(finds(name, text) for text in found)
+    assert play(name) == []
+
+
+def test_a_defect_whose_text_has_gone_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.simulation.defects import Defect
+
+    monkeypatch.setitem(DEFECTS, "gone", Defect(lambda garden: garden.lua("lock_grant", "no such text", ""), ("P1",)))
+    with pytest.raises(NotThere, match="no such text"), planted("gone"):
+        pass

@@ -1,0 +1,228 @@
+"""What the simulated programs do: everything that the public surface offers, at random, against each other."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, final
+
+from redis.asyncio import ConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import ExponentialBackoff, NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, LimitMismatchError, Lock, Semaphore
+
+from .history import History
+from .network import Network, SimulatedConnection
+from .process import Process
+from .world import World
+
+LONGEST_BODY = 3.0
+
+_UNREACHABLE = (RedisConnectionError, RedisTimeoutError)
+
+
+@dataclass(frozen=True, slots=True)
+class Thing:
+    """A name that is fought over."""
+
+    kind: str
+    name: str
+    ttl: float
+    limit: int
+
+    @property
+    def base(self) -> str:
+        return f"aiolocks:{self.kind}:{{{self.name}}}"
+
+
+@final
+class Program:
+    """What one process runs: some tasks, each of which does some things one after the other."""
+
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        history: History,
+        process: Process,
+        things: list[Thing],
+        *,
+        calm: bool,
+        far: bool,
+    ) -> None:
+        self._world = world
+        self._history = history
+        self.process = process
+        self._things = things
+        self._rng = world.rng
+        self.closing = False
+        self.waiting: dict[str, int] = {}
+        retry = world.rng.choice([Retry(NoBackoff(), 0), Retry(ExponentialBackoff(0.5, 0.01), 3)])
+        self._patience = world.rng.choice([1.0, 1.0, 2.0, 1.0 if far else 0.5])
+        self._more = world.rng.choice([0, 0, 0, 0, 1])  # a rolling deployment changes the limit
+        self._far = far
+        self._calm = calm  # then sessions end between, and begin anew
+        self.channels = calm or not world.chance(0.08)
+        pool = ConnectionPool(
+            connection_class=SimulatedConnection,
+            network=network,
+            process=process,
+            host=f"run {world.run_number}, {process.name}",  # the library remembers servers by their address
+            channels=self.channels,
+            retry=retry,
+            protocol=2,
+            driver_info=None,
+        )
+        self.client: Redis = Redis(connection_pool=pool)
+
+    def begin(self, tasks: int, operations: int) -> None:
+        for _ in range(tasks):
+            self.process.begin(self._task(operations))
+
+    def done(self) -> bool:
+        return all(task.done() for task in self.process.tasks)
+
+    async def visit(self, thing: Thing) -> None:
+        """Take *thing* once and let it go: whoever comes new after all faults must get it."""
+        self._patience = 2.0  # a lease shorter than its messages' way is never had
+        async with self._make(thing, {}) as lease:
+            self._history.acquired(self.process, lease, 1, thing.base, self._history.now_ns())
+            self._history.ended(self.process, lease)
+
+    async def _task(self, operations: int) -> None:
+        for _ in range(operations):
+            await asyncio.sleep(self._rng.choice([0.0, 0.02, 0.3, 2.0 if self._calm else 0.3]) * self._rng.random())
+            if self.closing:
+                return
+            await self._operate()
+
+    async def _operate(self) -> None:
+        rng, thing = self._rng, self._rng.choice(self._things)
+        way = rng.choices([self._block, self._by_hand, self._try, self._ask, self._resize], [60, 20, 12, 4, 4])[0]
+        options: dict[str, Any] = {}
+        if rng.random() < 0.15:
+            options["on_lost"] = "flag"
+        if rng.random() < (0.6 if self._far else 0.1):
+            options["renew"] = False
+        if rng.random() < 0.1:
+            options["max_hold"] = rng.uniform(0.1, 2.0)
+        permits = rng.choice([1, 1, 2, thing.limit, thing.limit + 1]) if thing.kind == "semaphore" else 1
+        cancelled_after = rng.choice([0.001, 0.01, 0.1, 1.0]) * rng.random() if rng.random() < 0.25 else None
+        scope = asyncio.timeout(cancelled_after)
+        try:
+            async with scope:
+                await way(thing, self._make(thing, options), permits)
+        except Exception as error:
+            if scope.expired() and type(error) is TimeoutError:
+                self._world.meet("cancellations", self.process.name)
+            else:
+                self._expect(error)
+
+    def _expect(self, error: Exception) -> None:
+        """Note an error that the public contract names; anything else is a violation."""
+        if isinstance(error, (AcquireTimeoutError, LimitMismatchError, *_UNREACHABLE, LeaseLostError)):
+            self._world.meet(f"raised {type(error).__name__}", self.process.name)
+        else:
+            self._world.violate(f"{self.process.name}: unexpected {error!r}")
+
+    def _make(self, thing: Thing, options: dict[str, Any]) -> Lock | Semaphore:
+        ttl = thing.ttl * self._patience
+        if thing.kind == "lock":
+            return Lock(self.client, thing.name, ttl=ttl, **options)
+        return Semaphore(self.client, thing.name, thing.limit + self._more, ttl=ttl, **options)
+
+    def _timeout(self) -> float | None:
+        return self._rng.choice([None, None, 0.0, 0.05, 0.5, 3.0])
+
+    def _permits(self, thing: Thing, permits: int) -> dict[str, int]:
+        return {"permits": permits} if thing.kind == "semaphore" else {}
+
+    async def _block(self, thing: Thing, primitive: Any, permits: int) -> None:
+        asked = self._history.now_ns()
+        timeout = self._timeout()
+        hold = primitive.hold(timeout=timeout, **self._permits(thing, permits))
+        lease = await self._timed(thing, hold.__aenter__, timeout)
+        try:
+            self._history.acquired(self.process, lease, permits, thing.base, asked)
+            try:
+                await self._work(thing, lease)
+            finally:
+                self._history.ended(self.process, lease)
+        except BaseException as error:
+            await hold.__aexit__(type(error), error, error.__traceback__)
+            raise
+        else:
+            await hold.__aexit__(None, None, None)
+
+    async def _by_hand(self, thing: Thing, primitive: Any, permits: int) -> None:
+        asked = self._history.now_ns()
+        timeout = self._timeout()
+
+        def acquire() -> Awaitable[Lease]:
+            lease: Awaitable[Lease] = primitive.acquire(timeout=timeout, **self._permits(thing, permits))
+            return lease
+
+        lease = await self._timed(thing, acquire, timeout)
+        await self._have(thing, primitive, lease, permits, asked)
+
+    async def _try(self, thing: Thing, primitive: Any, permits: int) -> None:
+        asked = self._history.now_ns()
+        lease = await primitive.try_acquire(**self._permits(thing, permits))
+        if lease is not None:
+            await self._have(thing, primitive, lease, permits, asked)
+
+    async def _have(self, thing: Thing, primitive: Any, lease: Lease, permits: int, asked: int) -> None:
+        self._history.acquired(self.process, lease, permits, thing.base, asked)
+        try:
+            await self._work(thing, lease)
+        finally:
+            self._history.ended(self.process, lease)
+            if self._rng.random() < 0.5:
+                await lease.release()
+            else:
+                await primitive.release()
+
+    async def _ask(self, thing: Thing, primitive: Any, permits: int) -> None:
+        await (primitive.statistics() if self._rng.random() < 0.5 else primitive.locked())
+
+    async def _resize(self, thing: Thing, primitive: Any, permits: int) -> None:
+        if thing.kind == "semaphore":
+            await primitive.resize(self._rng.choice([1, thing.limit, thing.limit, thing.limit + 2]))
+
+    async def _timed(self, thing: Thing, acquire: Callable[[], Awaitable[Lease]], timeout: float | None) -> Lease:
+        """Acquire, and see that the caller's patience is respected. Whoever waits is counted meanwhile."""
+        process, begun = self.process, self.process.monotonic()
+        stops = process.stops
+        self.waiting[thing.base] = self.waiting.get(thing.base, 0) + (timeout is None)
+        try:
+            return await acquire()
+        finally:
+            self.waiting[thing.base] -= timeout is None
+            # An undo may take a second longer. Nobody who was stopped can be on time.
+            if timeout is not None and process.stops == stops and process.alive:
+                allowed = (timeout or 10.0) + 1.1
+                if process.monotonic() - begun > allowed:
+                    self._world.violate(f"{process.name}: waited {process.monotonic() - begun:.3f} s, not {timeout:g}")
+
+    async def _work(self, thing: Thing, lease: Lease) -> None:
+        """Hold for a while, and write now and then: some writes arrive late, and some programs never look."""
+        rng, world = self._rng, self._world
+        left = rng.choice([0.0, 0.01, 0.1, 0.5, LONGEST_BODY]) * (rng.random() if not self._far else 1.0)
+        if thing.ttl <= 2 and rng.random() < (0.3 if self._far else 0.15):
+            left = 3 * lease.remaining()  # to the end, if nothing renews it
+        while True:
+            if rng.random() < 0.7:
+                self._history.write(self.process, lease, thing.base)
+            elif rng.random() < 0.1:
+                world.after(rng.random() * 2 * thing.ttl, self._history.write, self.process, lease, thing.base)
+            if rng.random() < 0.1:
+                with contextlib.suppress(*_UNREACHABLE):
+                    await lease.renew(rng.choice([None, thing.ttl / 2, thing.ttl * 2]) if thing.ttl >= 0.2 else None)
+            if left <= 0 or (self.closing and left < 0.05):
+                return
+            pause = min(left, rng.uniform(0.01, 0.5))
+            left -= pause
+            await asyncio.sleep(pause)

@@ -1,0 +1,173 @@
+"""The checkers of recorded histories, which users run on theirs: each must see what is wrong, and say what collides."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from aiolocks import LockManager
+from aiolocks.testing import (
+    Event,
+    Recorder,
+    check_ended,
+    check_exclusion,
+    check_fencing,
+    check_linearizable,
+    check_residue,
+    keys_left,
+    read_history,
+    stale_writes,
+)
+
+
+def acquired(at: int, pid: int, fence: int, *, asked: int | None = None, permits: int = 1, name: str = "n") -> Event:
+    return Event(at, pid, "acquired", f"t{fence}", fence, name, permits, asked)
+
+
+def ended(at: int, pid: int, fence: int, event: str = "released", *, name: str = "n") -> Event:
+    return Event(at, pid, event, f"t{fence}", fence, name)
+
+
+def wrote(at: int, fence: int, event: str = "accepted") -> Event:
+    return Event(at, fence, event, f"t{fence}", fence, "n")
+
+
+ONE_AFTER_THE_OTHER = [acquired(1, 1, 10, asked=0), ended(3, 1, 10), acquired(3, 2, 11, asked=2), ended(5, 2, 11)]
+
+
+def test_a_clean_history_passes_every_checker() -> None:
+    history = [*ONE_AFTER_THE_OTHER, wrote(2, 10), wrote(4, 11)]
+    assert check_exclusion(history) == check_fencing(history) == check_linearizable(history) == []
+    assert check_ended(history) == []
+    assert stale_writes(history) == 0
+
+
+def test_c1_names_both_holders_that_overlap() -> None:
+    (text,) = check_exclusion([acquired(1_000_000_000, 1, 10), acquired(2_000_000_000, 2, 11), ended(3, 9, 9)])
+    assert "process 1 acquired 'n' with fencing token 10 at 1.000000" in text
+    assert "process 2 acquired 'n' with fencing token 11 at 2.000000" in text
+
+
+def test_c1_reports_each_pair() -> None:
+    history = [acquired(1, 1, 10), acquired(2, 2, 11), acquired(3, 3, 12)]
+    assert len(check_exclusion(history)) == 3
+
+
+def test_c1_lets_one_begin_when_another_ends() -> None:
+    for event in ("released", "lost"):
+        assert check_exclusion([acquired(1, 1, 10), ended(2, 1, 10, event), acquired(2, 2, 11)]) == []
+
+
+def test_c1_ends_all_holds_of_a_killed_process() -> None:
+    assert check_exclusion([acquired(1, 1, 10), Event(2, 1, "killed"), acquired(3, 2, 11)]) == []
+
+
+def test_c1_takes_names_apart() -> None:
+    assert check_exclusion([acquired(1, 1, 10), acquired(2, 2, 10, name="other")]) == []
+
+
+def test_c1_counts_permits() -> None:
+    history = [acquired(1, 1, 10, permits=2), acquired(2, 2, 11)]
+    assert check_exclusion(history, {"n": 3}) == []
+    (text,) = check_exclusion(history, {"n": 2})
+    assert "more than 2 permits" in text
+    assert "fencing token 10, 2 permits" in text
+
+
+def test_c1_measures_by_the_limit_that_was_in_force() -> None:
+    grown = [acquired(1, 1, 10), Event(2, 0, "limit", name="n", permits=2), acquired(3, 2, 11)]
+    assert check_exclusion(grown) == []
+    shrunk = [acquired(1, 1, 10), acquired(2, 2, 11), Event(3, 0, "limit", name="n", permits=1)]
+    assert check_exclusion(shrunk, 2) == []
+    assert len(check_exclusion([*shrunk, ended(4, 1, 10), acquired(5, 3, 12)], 2)) == 1
+    granted_before = [*shrunk[:1], shrunk[2], acquired(4, 2, 11, asked=2)]
+    assert check_exclusion(granted_before, 2) == []
+
+
+def test_c2_sees_an_older_token_after_a_newer_one() -> None:
+    (text,) = check_fencing([wrote(1, 11), wrote(2, 10)])
+    assert "fencing token 11" in text
+    assert "fencing token 10" in text
+
+
+def test_c2_sees_two_leases_that_share_a_token() -> None:
+    other = Event(2, 2, "acquired", "another", 10, "n")
+    assert len(check_fencing([acquired(1, 1, 10), other])) == 1
+
+
+def test_what_a_fenced_resource_refused_shows_that_faults_bit() -> None:
+    history = [wrote(1, 11), wrote(2, 10, "refused")]
+    assert check_fencing(history) == []
+    assert stale_writes(history) == 1
+
+
+def test_c3_sees_a_later_grant_with_a_smaller_token() -> None:
+    history = [acquired(1, 1, 11, asked=0), ended(2, 1, 11), acquired(4, 2, 10, asked=3), ended(5, 2, 10)]
+    assert check_exclusion(history) == check_fencing(history) == []
+    for exclusive in (True, False):
+        (text,) = check_linearizable(history, exclusive=exclusive)
+        assert "fencing token 10" in text
+        assert "fencing token 11" in text
+
+
+def test_c3_lets_calls_that_overlap_be_granted_in_either_order() -> None:
+    assert check_linearizable([acquired(5, 1, 11, asked=0), ended(5, 1, 11), acquired(6, 2, 10, asked=1)]) != []
+    history = [acquired(5, 2, 10, asked=1), ended(5, 2, 10), acquired(6, 1, 11, asked=0)]
+    assert check_linearizable(history) == []
+
+
+def test_c3_sees_overlapping_holds_only_where_they_are_excluded() -> None:
+    history = [acquired(1, 1, 10, asked=0), acquired(2, 2, 11, asked=0), ended(3, 1, 10), ended(4, 2, 11)]
+    assert len(check_linearizable(history)) == 1
+    assert check_linearizable(history, exclusive=False) == check_linearizable(history, 2) == []
+
+
+def test_c3_sees_permits_granted_before_they_were_given_back() -> None:
+    full = [acquired(1, 1, 10, asked=0, permits=2), acquired(2, 2, 11, asked=0)]
+    assert len(check_linearizable([*full, ended(3, 1, 10)], 2)) == 1
+    assert check_linearizable([full[0], ended(3, 1, 10), acquired(3, 2, 11, asked=0)], 2) == []
+
+
+def test_c4_sees_a_lease_that_never_ends() -> None:
+    (text,) = check_ended([acquired(1, 1, 10)])
+    assert "fencing token 10" in text
+
+
+def test_c4_sees_holders_queues_and_residue_without_an_end() -> None:
+    base = b"aiolocks:lock:{n}"
+    residue = {base + b":fence": 86_000_000, base + b":t:token": 60_000, b"aiolocks:semaphore:{n}:meta": 1}
+    assert check_residue(residue) == []
+    for part in (b"", b":queue", b":q:session"):
+        (text,) = check_residue({**residue, base + part: 500})
+        assert repr(base + part) in text
+    assert "for ever" in check_residue({base + b":fence": -1})[0]
+
+
+def test_a_token_acquired_twice_is_no_history() -> None:
+    with pytest.raises(ValueError, match="acquired twice"):
+        check_exclusion([acquired(1, 1, 10), acquired(2, 1, 10)])
+
+
+async def record_two(path: Path) -> dict[bytes, int]:
+    recorder = Recorder(path)
+    async with LockManager.from_url("memory://") as locks:
+        for _ in range(2):
+            asked = time.monotonic_ns()
+            async with locks.lock("orders:42") as lease:
+                recorder.record("acquired", lease, asked_ns=asked)
+                recorder.record("accepted", lease)
+                recorder.record("released", lease)
+        left = await keys_left(locks.client)
+    recorder.close()
+    return left
+
+
+def test_recordings_of_real_leases_are_read_back_and_pass(tmp_path: Path) -> None:
+    left = asyncio.run(record_two(tmp_path / "history.jsonl"))
+    history = read_history(tmp_path / "history.jsonl")
+    assert [event.event for event in history] == 2 * ["acquired", "accepted", "released"]
+    assert {event.name for event in history} == {"orders:42"}
+    assert check_exclusion(history) == check_fencing(history) == check_linearizable(history) == []
+    assert check_residue(left) == []
+    assert left
