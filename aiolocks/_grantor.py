@@ -17,7 +17,7 @@ from ._errors import LimitMismatchError
 from ._keys import Keys
 from ._line import Answered, Line
 from ._link import Link
-from ._request import Answer, Busy, Granted, Queued, Request, Tell
+from ._request import Answer, Busy, Granted, Queued, Request, Tell, resolve
 from ._scripts import load
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ class RedisGrantor:
         def receive(call: Call, reply: Any) -> None:
             if not isinstance(reply, Exception) and as_waiter:
                 self._deliver(reply[1])  # such scripts answer {what was asked, grants}
-            _resolve(future, reply, reply)
+            resolve(future, reply)
 
         if as_waiter:
             args = (*args, *self.line.identity())
@@ -276,13 +276,3 @@ class RedisGrantor:
 def _bounded(patience: float, silences: int) -> float:
     """Return how long to wait after so many silences: what was too impatient before must be less so."""
     return min(patience * (1 << silences), LONGEST_WAIT)
-
-
-def _resolve(future: "asyncio.Future[Any]", result: object, reply: object) -> None:
-    if future.done():
-        return
-    if isinstance(reply, Exception):
-        future.set_exception(reply)
-        future.exception()  # whoever asked may have left
-    else:
-        future.set_result(result)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast, final
 
 from ._lease_state import TAKEN, LeaseState
 from ._options import check_ttl
+from ._request import resolve
 
 T = TypeVar("T")
 
@@ -95,7 +96,7 @@ class Lease:
             return False
         sent_at = state.session.clock()
         answer: asyncio.Future[bool] = state.session.loop.create_future()
-        state.grantor.renew(state.request, ttl, partial(_answer, answer))
+        state.grantor.renew(state.request, ttl, partial(resolve, answer))
         if not await answer:
             state.lose(TAKEN)
             return False
@@ -162,15 +163,6 @@ class Lease:
                 stacklevel=2,
                 source=self,
             )
-
-
-def _answer(future: "asyncio.Future[bool]", answer: bool | Exception) -> None:
-    if future.done():  # whoever asked has left
-        return
-    if isinstance(answer, Exception):
-        future.set_exception(answer)
-    else:
-        future.set_result(answer)
 
 
 def state_of(lease: Lease) -> LeaseState:

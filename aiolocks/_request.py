@@ -8,7 +8,7 @@ import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple, Protocol, final
+from typing import Any, NamedTuple, Protocol, final
 
 from ._commands import Call, Commands
 from ._deadlines import deadline
@@ -46,25 +46,8 @@ class Request:
     """What one acquisition asks for, and its `turn`: the grant, or why there will be none."""
 
     __slots__ = (
-        "_given_up",
-        "_turn",
-        "counted_from",
-        "extra",
-        "extra_again",
-        "failing_since",
-        "fence_seen",
-        "learn",
-        "permits",
-        "reached",
-        "retry_after",
-        "silences",
-        "ticket",
-        "token",
-        "ttl",
-        "ttl_ms",
-        "unanswered",
-        "valid_for",
-        "wait",
+        "_given_up", "_turn", "counted_from", "extra", "extra_again", "failing_since", "fence_seen", "learn", "permits",
+        "reached", "retry_after", "silences", "ticket", "token", "ttl", "ttl_ms", "unanswered", "valid_for", "wait",
     )  # fmt: skip
 
     def __init__(self, ttl: float, permits: int, *, wait: bool, token: bytes | None = None) -> None:
@@ -201,3 +184,14 @@ class Grantor(Protocol):
         that leaves it open.
         """
         ...
+
+
+def resolve(future: "asyncio.Future[Any]", answer: object) -> None:
+    """Pass on an answer, or the exception that came in its place, unless whoever asked has left."""
+    if future.done():
+        return
+    if isinstance(answer, Exception):
+        future.set_exception(answer)
+        future.exception()  # whoever asked may leave still
+    else:
+        future.set_result(answer)
