@@ -6,23 +6,26 @@ may share one object, and objects may be made and thrown away at will.
 """
 
 import asyncio
+import sys
 from collections.abc import Coroutine, Hashable
 from dataclasses import dataclass
 from types import CoroutineType, FrameType, TracebackType
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import redis as redis_sync
 from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 
+from ._body import Body
 from ._grantor import RedisGrantor
-from ._hold import Asking, Hold, obtain, obtain_body
+from ._hold import Hold, obtain
 from ._keys import Keys
-from ._lease import Lease, as_coroutine, calling_frame, state_of
-from ._lease_state import TAKEN
+from ._lease import Lease, as_coroutine, state_of
+from ._lease_state import TAKEN, LeaseState
+from ._ledger import open_blocks
 from ._options import UNSET, Options, Unset, check_timeout
 from ._request import Request
-from ._session import Session
+from ._session import Session, no_loop_runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,43 +71,38 @@ class Acquirable:
     # Plain functions, for the frame that calls them names the block; typed as what `async def` would return.
     def __aenter__(self) -> "CoroutineType[Any, Any, Lease]":
         """Wait `acquire_timeout` for a lease, which the block holds; see `hold`."""
-        return as_coroutine(self._enter(calling_frame()))
+        return as_coroutine(self._enter(sys._getframe(1)))
 
     def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> "CoroutineType[Any, Any, None]":
-        frame = calling_frame()
-        try:
-            session = Session.find(self._pool)
-        except RuntimeError:
-            if isinstance(exc, GeneratorExit):  # destroyed after its loop: nothing can be sent any more
-                return as_coroutine(_nothing())
-            raise
-        block = session.ledger.close_block(self, frame) if session is not None else None
+        frame = sys._getframe(1)
+        if isinstance(exc, GeneratorExit) and no_loop_runs():
+            return as_coroutine(_nothing())  # destroyed after its loop: nothing can be sent any more
+        block = open_blocks.close(self, frame)
         if block is None:
             raise RuntimeError(f"{self!r} is not held by a block that could be left here")
         return as_coroutine(block.leave(exc_type, exc, traceback, frame))
 
     async def _enter(self, frame: FrameType) -> Lease:
-        asking = self._asking(self._options.acquire_timeout, 1, entering=True)
-        body = await obtain_body(asking)
-        asking.session.ledger.open_block(self, frame, body)
-        return body.lease
+        state = self._asking(self._options.acquire_timeout, 1, entering=True)
+        lease = await obtain(state, must=True)
+        open_blocks.open(self, frame, state.task, Body(lease, state, state.task))
+        return lease
 
     def _hold(self, timeout: float | Unset | None, permits: int) -> Hold:
         seconds = self._timeout(timeout)
         return Hold(lambda: self._asking(seconds, permits, entering=True))
 
     def _acquire(self, timeout: float | Unset | None, permits: int) -> Coroutine[Any, Any, Lease]:
-        asking = self._asking(self._timeout(timeout), permits, entering=True)
-        asking.must = True
-        return cast("Coroutine[Any, Any, Lease]", obtain(asking))
+        state = self._asking(self._timeout(timeout), permits, entering=True)
+        return obtain(state, must=True)
 
     async def _try_acquire(self, permits: int) -> Lease | None:
         session = Session.of(self._pool)
         if self._would_wait_for_itself(session, asyncio.current_task()):
             return None
-        return await obtain(self._asking(0.0, permits, entering=False))
+        return await obtain(self._asking(0.0, permits, entering=False), must=False)
 
     async def release(self) -> None:
         """Release the newest lease of this name that the calling task took.
@@ -129,24 +127,25 @@ class Acquirable:
         Raises:
             RedisError: Redis could not be asked. Cancelling is harmless.
         """
-        grantor = self._grantor(Session.of(self._pool))
+        grantor = self._grantor()
         permits, holders, waiting, fence, limit = await grantor.ask("statistics")
         return Statistics(self.name, permits, holders, waiting, fence, limit)
 
-    def _asking(self, timeout: float | None, permits: int, *, entering: bool) -> Asking:
-        session, task = Session.of(self._pool), asyncio.current_task()
+    def _asking(self, timeout: float | None, permits: int, *, entering: bool) -> LeaseState:
+        grantor, options = self._grantor(), self._options
+        session = grantor.session
+        task = asyncio.current_task(session.loop)
         if entering and self._would_wait_for_itself(session, task):
             raise waits_for_itself(self.kind, self.name)
-        grantor = self._grantor(session)
-        request = Request(self._options.ttl, permits, wait=timeout is None or timeout > 0)
+        request = Request(options.ttl, permits, wait=timeout is None or timeout > 0, token=session.new_token())
         self._prepare(session, task, request)
-        return Asking(session, grantor, self._keys.base, request, self._options, timeout, task)
+        return LeaseState(session, grantor, self._keys.base, request, options, timeout, task)
 
-    def _grantor(self, session: Session) -> RedisGrantor:
-        """Return whom to ask; kept from one acquisition to the next, as making it costs as much as asking."""
+    def _grantor(self) -> RedisGrantor:
+        """Return whom to ask in the running loop; kept for the next time, as making it costs as much as asking."""
         grantor = self._newest_grantor
-        if grantor is None or grantor.session is not session:
-            grantor = self._newest_grantor = session.grantor(self._keys)
+        if grantor is None or not grantor.session.runs():
+            grantor = self._newest_grantor = Session.of(self._pool).grantor(self._keys)
         return grantor
 
     def _prepare(self, session: Session, task: "asyncio.Task[Any] | None", request: Request) -> None:
@@ -156,7 +155,7 @@ class Acquirable:
         return session.ledger.inside(task, self._keys.base) > 0
 
     def _timeout(self, timeout: float | Unset | None) -> float | None:
-        if isinstance(timeout, Unset):
+        if timeout is UNSET:
             return self._options.acquire_timeout
         check_timeout("timeout", timeout)
         return timeout

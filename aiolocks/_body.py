@@ -28,29 +28,16 @@ GRACE = 1.0
 """Seconds that leaving a block, or an acquire that failed, waits for its undo at most; it goes on in the background."""
 
 
-async def settle(session: "Session", withdrawal: Withdrawal, bound: float, *, shielded: bool) -> None:
-    """Wait until *withdrawal* is done, for *bound* seconds at most; a cancellation is passed on only afterwards.
+async def settle(session: "Session", withdrawal: Withdrawal, until: float) -> None:
+    """Wait until *withdrawal* is done, or *until* has come; a cancellation is passed on only afterwards.
 
-    *shielded*: the cancellation of a scope around the task may have been seen already, and is not to be seen again.
+    Shielded: the cancellation of a scope around the task may have been seen already, and is not to be seen again.
     """
-    if withdrawal.done:
-        return
-    until = session.clock() + bound
     interruption: asyncio.CancelledError | None = None
-    if not shielded:
-        try:
-            await withdrawal.wait(bound)
-        except asyncio.CancelledError as cancelled:
-            interruption = cancelled
-        else:
-            return
     with anyio.CancelScope(shield=True):  # costs as much as all the rest, so only where it is needed
-        while not withdrawal.done:
-            left = until - session.clock()
-            if left <= 0:
-                break
+        while not withdrawal.done and session.clock() < until:
             try:
-                await withdrawal.wait(left)
+                await withdrawal.wait(until)
             except asyncio.CancelledError as cancelled:
                 interruption = cancelled
     if interruption is not None:
@@ -68,8 +55,8 @@ class Body:
         self._state = state
         self._task = task
         self._scope: anyio.CancelScope | None = None
-        if self._task is not None:
-            state.session.ledger.enter(self._task, state.base, state.request.permits)
+        if task is not None:
+            state.session.ledger.enter(task, state.base, state.request.permits)
         if state.options.on_lost == "cancel":
             self._scope = state.session.new_scope()
             self._scope.__enter__()
@@ -89,47 +76,34 @@ class Body:
         Raises:
             LeaseLostError: The lease was lost, and the body did not raise an exception of its own.
         """
-        leaving, valid = self._end(exc_type, exc, traceback)
-        state = self._state
-        left = min(GRACE, max(state.deadline - state.session.clock(), 0.0))
-        withdrawal = state.session.drop(state)
+        state, task, leaving = self._state, self._task, exc
+        session = state.session
+        now = session.clock()
+        state.on_loss = None
+        valid = state.end(now)
+        unlist(self.lease)
+        if task is not None:
+            session.ledger.leave(task, state.base, state.request.permits)
+            if self._scope is not None:
+                leaving = _close(task, self._scope, exc_type, exc, traceback)
+        withdrawal = session.drop(state, now)
         if not valid:
+            session.touch()
             if state.lost:
                 self._report(state.reason, leaving)
-        elif withdrawal is not None and may_wait(frame, exc):
-            await settle(state.session, withdrawal, left, shielded=leaving is not None)
+        elif withdrawal is not None and (not isinstance(exc, GeneratorExit) or may_wait(frame)):
+            until = min(now + GRACE, state.deadline)
+            if leaving is not None:
+                await settle(session, withdrawal, until)
+            else:
+                try:
+                    await withdrawal.wait(until)
+                except asyncio.CancelledError:
+                    await settle(session, withdrawal, until)
+                    raise
             self._judge(withdrawal, leaving)
         if leaving is not None and leaving is not exc:
             raise leaving
-
-    def _end(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> tuple[BaseException | None, bool]:
-        """Close the loss scope and stop renewing; nothing awaits in between.
-
-        Return the exception that leaves the scope, where the loss's own cancellation has ended, and whether the lease
-        was held.
-        """
-        state = self._state
-        state.on_loss = None
-        valid = state.end()
-        if not valid:
-            state.session.touch()
-        unlist(self.lease)
-        task = self._task
-        if task is not None:
-            state.session.ledger.leave(task, state.base, state.request.permits)
-        if self._scope is not None and task is not None:
-            if asyncio.current_task(state.session.loop) is not task:
-                with _acting_as(task):
-                    _close(task, self._scope, None, None, None)  # the exception is another task's
-            else:
-                try:
-                    if _close(task, self._scope, exc_type, exc, traceback):
-                        exc = None
-                except BaseExceptionGroup as rest:  # the body's group, without our cancellation in it
-                    exc = rest
-        return exc, valid
 
     def _judge(self, withdrawal: Withdrawal, leaving: BaseException | None) -> None:
         """Say what is wrong with the release of a lease that was valid until then."""
@@ -151,9 +125,9 @@ class Body:
             leaving.add_note(str(error))
 
 
-def may_wait(frame: FrameType, exc: BaseException | None) -> bool:
-    """Whether code in *frame* may await while *exc* passes: not in a coroutine that is being destroyed."""
-    return not isinstance(exc, GeneratorExit) or bool(frame.f_code.co_flags & CO_ASYNC_GENERATOR)
+def may_wait(frame: FrameType) -> bool:
+    """Whether code in *frame* may await while a GeneratorExit passes: not in a coroutine that is being destroyed."""
+    return bool(frame.f_code.co_flags & CO_ASYNC_GENERATOR)
 
 
 _left_behind: "weakref.WeakKeyDictionary[asyncio.Task[Any], list[anyio.CancelScope]]" = weakref.WeakKeyDictionary()
@@ -166,20 +140,30 @@ def _close(
     exc_type: type[BaseException] | None,
     exc: BaseException | None,
     traceback: TracebackType | None,
-) -> bool:
-    """Leave *scope* in the name of *task*; one that is not the task's innermost yet is left as soon as it is."""
+) -> BaseException | None:
+    """Leave *scope* in the name of *task*; one that is not the task's innermost yet is left as soon as it is.
+
+    Return the exception that leaves it, where the loss's own cancellation has ended.
+    """
     try:
-        caught = bool(scope.__exit__(exc_type, exc, traceback))
+        if scope.__exit__(exc_type, exc, traceback):
+            exc = None
+    except BaseExceptionGroup as rest:  # the body's group, without our cancellation in it
+        exc = rest
     except RuntimeError:
-        _left_behind.setdefault(task, []).append(scope)
-        return False
+        if asyncio.current_task() is not task:
+            with _acting_as(task):
+                _close(task, scope, None, None, None)  # the exception is another task's
+        else:
+            _left_behind.setdefault(task, []).append(scope)
+        return exc
     if _left_behind:
         earlier = _left_behind.get(task, [])
         with contextlib.suppress(RuntimeError):
             while earlier:
                 earlier[-1].__exit__(None, None, None)
                 earlier.pop()
-    return caught
+    return exc
 
 
 @contextlib.contextmanager

@@ -42,14 +42,11 @@ class Bound:
 
     def by_digest(self, args: Arguments) -> bytes:
         """Return the command for a server that has the script."""
-        token = args[0] if self._per_token else None
-        if not isinstance(token, bytes) or len(token) != _LENGTH:  # somebody may tell us of any token
-            return self._packed("EVALSHA", self._script.sha, args)
-        terms = args[1:]
-        template = self._templates.get(terms)
-        if template is None:
-            template = self._template(terms)
-        return token.join(template)
+        if self._per_token:
+            token, terms = args[0], args[1:]
+            if isinstance(token, bytes) and len(token) == _LENGTH:  # somebody may tell us of any token
+                return token.join(self._templates.get(terms) or self._template(terms))
+        return self._packed("EVALSHA", self._script.sha, args)
 
     def whole(self, args: Arguments) -> bytes:
         """Return the command that brings the script along."""

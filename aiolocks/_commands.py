@@ -31,28 +31,34 @@ _LONGEST_CONNECT = 5.0
 class Call:
     """One run of a script: waiting for a link, or on its way over `link` since `sent_at`, or answered."""
 
-    __slots__ = ("abandoned", "args", "bound", "due", "link", "patience", "receiver", "sent_at", "whole")
+    __slots__ = ("abandoned", "args", "bound", "due", "link", "patience", "receiver", "sent_at", "subject", "whole")
+
+    sent_at: float
+    due: float
+    """When the reply, or a link to ask over, is overdue."""
 
     def __init__(
         self,
         bound: Bound,
-        args: Arguments | Callable[[Link], Arguments],
+        args: "Arguments | Callable[[Call, Link], Arguments]",
         receiver: "CallReceiver",
         patience: float,
-        now: float,
+        subject: Any,
     ) -> None:
         self.bound = bound
         self.args = args
         self.receiver: CallReceiver | None = receiver
         self.patience = patience
-        self.due = self.sent_at = now
+        self.subject = subject
+        """For whoever gave *args* and *receiver*, which so serve many calls."""
         self.link: Link | None = None
         self.whole = self.abandoned = False
 
     def send(self, link: Link, now: float) -> None:
         self.link, self.sent_at, self.due = link, now, now + self.patience
-        bound = self.bound
-        args = self.args = self.args(link) if callable(self.args) else self.args  # the same if it is sent once more
+        bound, args = self.bound, self.args
+        if not isinstance(args, tuple):
+            args = self.args = args(self, link)  # the same if it is sent once more
         if bound.name in link.loaded and not self.whole:
             link.send(bound.by_digest(args), self)
         else:
@@ -107,6 +113,8 @@ class Commands:
         self._clock = clock
         self._on_lost = on_lost
         self._link: Link | None = None
+        self._ready: Link | None = None
+        """The link, while a command can leave at once: it has room, and nothing waits for that."""
         self._connecting = False
         self._task: asyncio.Task[None] | None = None
         self._connect_time = _FIRST_CONNECT
@@ -122,9 +130,10 @@ class Commands:
     def submit(
         self,
         bound: Bound,
-        args: Arguments | Callable[[Link], Arguments],
+        args: Arguments | Callable[[Call, Link], Arguments],
         receiver: CallReceiver,
         patience: float,
+        subject: Any = None,
         *,
         unsent: float | None = None,
     ) -> Call:
@@ -134,16 +143,17 @@ class Commands:
             bound, args: What to run; *args* may depend on the link over which it leaves.
             receiver: Gets the reply, or the exception that came in its place.
             patience: Seconds to wait for the reply; then the link is given up.
+            subject: What the call is about, for *args* and *receiver*.
             unsent: Seconds to wait for a link, if not *patience* as well.
         """
-        now, link = self._clock(), self._link
-        call = Call(bound, args, receiver, patience, now)
-        if link is not None and not link.full and not self._waiting:
+        now, link = self._clock(), self._ready
+        call = Call(bound, args, receiver, patience, subject)
+        if link is not None:
             call.send(link, now)
         else:
-            call.due = now + (patience if unsent is None else unsent)
+            call.sent_at, call.due = now, now + (patience if unsent is None else unsent)
             self._waiting.append(call)
-            if link is None:
+            if self._link is None:
                 self._connect()
         if call.due < self._patrol.looks_at:
             self._patrol.expect(call.due, now)
@@ -160,7 +170,8 @@ class Commands:
             policy = self._default_retry = cast("Retry", self._pool.make_connection().retry)
         return copy.deepcopy(policy)
 
-    def note_round_trip(self, call: Call) -> None:
+    def _heard(self, call: Any) -> None:
+        """Note that replies have come, the first of them to *call*: it was under way for longest."""
         self._heard_at = now = self._clock()
         self.round_trip = max(now - call.sent_at, 0.8 * self.round_trip)
         self.patience = 4 * self.round_trip if self.round_trip > 0.25 else 1.0
@@ -190,7 +201,7 @@ class Commands:
         error: Exception
         try:
             async with asyncio.timeout(self._connect_time):
-                link = await open_link(self._pool, None, self._lost, self._send_waiting)
+                link = await open_link(self._pool, None, self._lost, self._flow, self._heard)
         except TimeoutError as late:
             self._connect_time = min(2 * self._connect_time, _LONGEST_CONNECT)
             error = late if isinstance(late, RedisError) else RedisTimeoutError("Timeout connecting to server")
@@ -204,7 +215,7 @@ class Commands:
             self._connected()
             self._connect_time = _FIRST_CONNECT
             self._link = link
-            self._send_waiting()
+            self._flow()
             return
         self._connected()
         self._fail_waiting(error)
@@ -213,14 +224,17 @@ class Commands:
         self._connecting = False
         self._task = None
 
-    def _send_waiting(self) -> None:
-        """Send what waits for a link, or for room in it: what is not sent yet can still be given up at no cost."""
+    def _flow(self) -> None:
+        """Send what waits while the link has room for it: what is not sent yet can still be given up at no cost."""
+        self._ready = None
         while self._waiting and self._link is not None and not self._link.full:
             call = self._waiting.popleft()
             if call.receiver is not None:
                 now = self._clock()
                 call.send(self._link, now)
                 self._patrol.expect(call.due, now)
+        if self._link is not None and not self._link.full:
+            self._ready = self._link
 
     def _fail_waiting(self, error: Exception) -> None:
         waiting, self._waiting = self._waiting, deque()
@@ -228,7 +242,7 @@ class Commands:
             call.finish(error)
 
     def _lost(self, reason: Exception) -> None:
-        self._link = None
+        self._link = self._ready = None
         if self._waiting:  # held back when the link was full
             self._connect()
         self._on_lost()

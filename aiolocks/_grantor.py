@@ -6,7 +6,6 @@ uses this, and adds what it needs beyond: the semaphore its limit.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
 from redis.exceptions import RedisError, ResponseError
@@ -56,35 +55,43 @@ class RedisGrantor:
         return self._keys.channels + self.session.id
 
     def grant(self, request: Request) -> "asyncio.Future[Answer]":
-        commands = self.session.commands
+        session = self.session
+        commands = session.commands
         self.line.expect(request)
-        future: asyncio.Future[Answer] = self.session.loop.create_future()
-        call = commands.submit(
-            self._grant,
-            partial(self._terms, request),
-            partial(self._answered, request, future),
-            _bounded(commands.patience, len(request.unanswered)),
-            unsent=LONGEST_WAIT,
+        future: asyncio.Future[Answer] = session.loop.create_future()
+        patience = _bounded(commands.patience, len(request.unanswered)) if request.unanswered else commands.patience
+        request.sent(
+            commands.submit(self._grant, self._terms, self._answered, patience, (request, future), unsent=LONGEST_WAIT)
         )
-        request.sent(call)
         return future
 
-    def _terms(self, request: Request, link: Link) -> Arguments:
+    def _terms(self, call: Call, link: Link) -> Arguments:
+        request: Request = call.subject[0]
         extra = request.extra
-        request.extra = request.extra_again
+        if extra:
+            request.extra = request.extra_again
         return (
             request.token, request.ttl_ms, request.permits, 1 if request.wait else 0, request.ticket,
             *self.line.identity(), *extra,
         )  # fmt: skip
 
-    def _answered(self, request: Request, future: "asyncio.Future[Answer]", call: Call, reply: Any) -> None:
+    def _answered(self, call: Call, reply: Any) -> None:
+        request: Request
+        future: asyncio.Future[Answer]
+        request, future = call.subject
+        if isinstance(reply, int):  # granted at once, and there is nothing else to tell
+            request.granted(call)
+            if self.line.waiting:
+                self.line.leave(request)
+            if not future.done():
+                future.set_result(Granted(reply, call.sent_at))
+            return
         try:
             if isinstance(reply, Exception):
                 if isinstance(reply, ResponseError) or call.link is None:
                     request.answered(call)
                 raise reply
             request.answered(call)
-            self.session.commands.note_round_trip(call)  # before the first renewal, which must not be impatient
             objection = request.learn and self._learn(request.learn, call, reply)
             answer = self._read_grant(call, reply, request)
             if objection is not None:
@@ -182,44 +189,40 @@ class RedisGrantor:
         # Bounded, as a measurement includes what the loop was late: a dead link must be given up before the deadline.
         patience = max(0.25, min(1.0, ttl / 4), min(4 * commands.round_trip, ttl / 3))
         args = (request.token, round(ttl * 1000))
-        commands.submit(self._renew, args, partial(self._renewed, commands, tell), patience)
-
-    def _renewed(self, commands: Commands, tell: Tell, call: Call, reply: Any) -> None:
-        if isinstance(reply, Exception):
-            tell(reply)
-        else:
-            commands.note_round_trip(call)
-            tell(reply == 1)
+        commands.submit(self._renew, args, _renewed, patience, tell)
 
     def withdraw(self, request: Request, tell: Tell) -> None:
-        self.line.leave(request)
+        if self.line.waiting:
+            self.line.leave(request)
         request.give_up()  # whatever is still on its way finds it over, and asks no more on its behalf
-        for call in list(request.unanswered):
+        for call in request.unanswered:
             call.drop()
         if not request.reached and not request.unanswered:
             tell(False)  # nothing ever left
             return
         commands = self.session.commands
-        commands.submit(
-            self._release,
-            partial(self._undoing, request),
-            partial(self._undone, request, tell),
-            _bounded(commands.patience, request.silences),
-        )
+        patience = _bounded(commands.patience, request.silences) if request.silences else commands.patience
+        commands.submit(self._release, self._undoing, self._undone, patience, (request, tell))
 
-    def _undoing(self, request: Request, link: Link) -> Arguments:
-        # A request that went over another connection may still come after this one.
-        late = any(call.link is not link for call in request.unanswered) if request.unanswered else False
-        bury_ms = round(1000 * max(request.ttl, LONGEST_RETRY)) if late else 0
+    def _undoing(self, call: Call, link: Link) -> Arguments:
+        request: Request = call.subject[0]
+        bury_ms = 0
+        if request.unanswered and any(asked.link is not link for asked in request.unanswered):
+            # A request that went over another connection may still come after this one.
+            bury_ms = round(1000 * max(request.ttl, LONGEST_RETRY))
         return (request.token, request.ttl_ms, request.permits, bury_ms, *self.line.identity())
 
-    def _undone(self, request: Request, tell: Tell, call: Call, reply: Any) -> None:
-        if isinstance(reply, Exception):
+    def _undone(self, call: Call, reply: Any) -> None:
+        request: Request
+        tell: Tell
+        request, tell = call.subject
+        if isinstance(reply, int):  # a live lease was ended, and nobody waits
+            tell(True)
+        elif isinstance(reply, Exception):
             if call.link is not None and not isinstance(reply, ResponseError):
                 request.silences += 1
             tell(reply)
         else:
-            self.session.commands.note_round_trip(call)
             self._deliver(reply[1])
             tell(reply[0] == 1)
 
@@ -271,6 +274,11 @@ class RedisGrantor:
         """Return a script that needs no tombstone."""
         script = load(f"{self._keys.kind}_{verb}")
         return Bound(script, lambda _: (*self._common, self._waiters())[: len(script.keys)], per_token=per_token)
+
+
+def _renewed(call: Call, reply: Any) -> None:
+    tell: Tell = call.subject
+    tell(reply if isinstance(reply, Exception) else reply == 1)
 
 
 def _bounded(patience: float, silences: int) -> float:

@@ -7,7 +7,7 @@ the request is undone before the caller hears of it, or in the background when R
 import asyncio
 from collections.abc import Callable, Coroutine
 from types import CoroutineType, FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, cast, final
+from typing import Any, Literal, final, overload
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
@@ -16,90 +16,62 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from ._body import GRACE, Body, settle
 from ._commands import LONGEST_WAIT
 from ._errors import AcquireTimeoutError
-from ._lease import Lease, as_coroutine, calling_frame, state_of
+from ._lease import Lease, as_coroutine, calling_frame
 from ._lease_state import LeaseState
-from ._options import Options
 from ._request import Answer, Busy, Granted, Grantor, Queued, Request
 
-if TYPE_CHECKING:
-    from ._session import Session
 
-
-@final
-class Asking:
-    """Everything that one call of `acquire` and its like needs; made by the primitive."""
-
-    __slots__ = ("base", "grantor", "must", "options", "request", "session", "task", "timeout", "trouble")
-
-    def __init__(
-        self, session: "Session", grantor: Grantor, base: bytes, request: Request, options: Options,
-        timeout: float | None, task: "asyncio.Task[Any] | None",
-    ) -> None:  # fmt: skip
-        self.session = session
-        self.grantor = grantor
-        self.base = base
-        self.request = request
-        self.options = options
-        self.timeout = timeout
-        self.must = False
-        """Whether not to get it is an error."""
-        self.trouble: Exception | None = None
-        """Why Redis could not be asked, when it was last tried."""
-        self.task = task
-
-
-async def obtain(asking: Asking) -> Lease | None:
-    """Return the lease, or None when it was not to be had without waiting, and need not be.
+@overload
+async def obtain(state: LeaseState, *, must: Literal[True]) -> Lease: ...
+@overload
+async def obtain(state: LeaseState, *, must: Literal[False]) -> Lease | None: ...
+async def obtain(state: LeaseState, *, must: bool) -> Lease | None:
+    """Return the lease, or None when it was not to be had without waiting, unless it *must* be had.
 
     Raises:
         AcquireTimeoutError: Somebody else held it all the time, and the caller must have it.
         RedisError: Redis could not be asked.
     """
-    session, grantor, timeout = asking.session, asking.grantor, asking.timeout
-    bound = min(timeout, LONGEST_WAIT) if timeout else LONGEST_WAIT
+    session, timeout = state.session, state.timeout
     try:
         if timeout:
             async with asyncio.timeout(timeout):
-                granted = await _granted(asking, bound)
+                granted = await _granted(state)
         else:
-            granted = await _granted(asking, bound)
+            granted = await _granted(state)
+        if granted is not None:
+            state.begin(granted, session.clock())
     except BaseException as error:
-        await _undo(asking, error)
+        await _undo(state, error)
         if not isinstance(error, TimeoutError) or isinstance(error, RedisError):
             raise
-        request = asking.request
-        if request.retry_after is None and asking.trouble is not None:
-            raise asking.trouble from None
-        if request.retry_after is None:
-            raise RedisTimeoutError(
-                f"{grantor.kind} {grantor.name!r}: Redis did not answer within {bound:g} s"
-            ) from None
-        raise timed_out(grantor, request, timeout or 0.0) from None
+        raise _too_late(state) from None
     if granted is None:
-        if asking.request.unanswered:  # an attempt whose answer was lost may still reach Redis
-            session.withdraw(grantor, asking.request, session.clock() + asking.request.ttl)
-        session.forget(asking.request)
-        if asking.must:
-            raise timed_out(grantor, asking.request, 0.0)
+        if state.request.unanswered:  # an attempt whose answer was lost may still reach Redis
+            session.withdraw(state.grantor, state.request, session.clock() + state.request.ttl)
+        session.forget(state.request)
+        if must:
+            raise timed_out(state.grantor, state.request, 0.0)
         return None
-    state = LeaseState(session, grantor, asking.base, asking.request, granted, asking.options)
-    if asking.options.renew:
-        try:
-            session.keeper(asking.options).add(state)
-        except BaseException as error:
-            await _undo(asking, error)
-            raise
-    lease = Lease(state, asking.task)
-    if asking.task is not None:
-        session.ledger.add(asking.task, asking.base, lease)
+    lease = Lease(state)
+    if state.task is not None:
+        session.ledger.add(state.task, state.base, lease)
     return lease
 
 
-async def obtain_body(asking: Asking) -> Body:
-    """Begin a block with the lease, which it must have; raises as `obtain` does."""
-    asking.must = True
-    lease = cast("Lease", await obtain(asking))
-    return Body(lease, state_of(lease), asking.task)
+def _too_late(state: LeaseState) -> Exception:
+    """Return what to raise when the caller's time is over: what is known of why."""
+    request, grantor = state.request, state.grantor
+    if request.retry_after is not None:
+        return timed_out(grantor, request, state.timeout or 0.0)
+    return state.trouble or RedisTimeoutError(
+        f"{grantor.kind} {grantor.name!r}: Redis did not answer within {_bound(state):g} s"
+    )
+
+
+def _bound(state: LeaseState) -> float:
+    """Return the seconds that a request which is not in the queue yet may stay unanswered."""
+    return min(state.timeout, LONGEST_WAIT) if state.timeout else LONGEST_WAIT
 
 
 def timed_out(grantor: Grantor, request: Request, timeout: float) -> AcquireTimeoutError:
@@ -113,21 +85,23 @@ def timed_out(grantor: Grantor, request: Request, timeout: float) -> AcquireTime
     )
 
 
-async def _granted(asking: Asking, bound: float) -> Granted | None:
+async def _granted(state: LeaseState) -> Granted | None:
     """Ask, wait for the turn, and see that enough of the lease is left to begin with."""
-    session, grantor = asking.session, asking.grantor
+    session, grantor = state.session, state.grantor
     while True:
-        request = asking.request
-        session.expect(request)
-        until = session.clock() + bound
+        request = state.request
+        session.tokens[request.token] = request  # from now on a grant of this token is somebody's
         try:
             answer: Answer = await grantor.grant(request)
         except (RedisConnectionError, RedisTimeoutError, OSError) as error:
-            answer = await _ask_again(asking, error, until)
-        if isinstance(answer, Busy):
+            answer = await _ask_again(state, error)
+        if isinstance(answer, Granted):
+            granted = answer
+        elif isinstance(answer, Busy):
             return None
-        granted = answer if isinstance(answer, Granted) else await request.turn
-        if _left(asking, granted) >= request.ttl / 2:
+        else:
+            granted = await request.turn
+        if granted.counted_from + request.valid_for - session.clock() >= request.ttl / 2:
             return granted
         # The news took long, or came by a re-check long ago. Asking once more makes the lease whole again.
         request.new_turn()
@@ -138,21 +112,17 @@ async def _granted(asking: Asking, bound: float) -> Granted | None:
         if isinstance(answer, Busy):
             return None
         granted = answer if isinstance(answer, Granted) else await request.turn
-        if _left(asking, granted) > 0:
+        if granted.counted_from + request.valid_for - session.clock() > 0:
             return granted
         session.withdraw(grantor, request, session.clock() + request.ttl)
-        asking.request = request.again()
+        state.request = request.again()
 
 
-def _left(asking: Asking, granted: Granted) -> float:
-    return granted.counted_from + asking.request.valid_for - asking.session.clock()
-
-
-async def _ask_again(asking: Asking, error: Exception, until: float) -> Answer:
+async def _ask_again(state: LeaseState, error: Exception) -> Answer:
     """Ask until Redis has answered once, as often and as patiently as the user's client would retry."""
-    grantor, request = asking.grantor, asking.request
+    session, grantor, request = state.session, state.grantor, state.request
     failures: list[Exception] = [error]
-    asking.trouble = error
+    state.trouble = error
 
     async def ask() -> Answer:
         if len(failures) == 1:  # the first attempt counts for the policy too
@@ -161,26 +131,28 @@ async def _ask_again(asking: Asking, error: Exception, until: float) -> Answer:
         return Queued() if request.turn.done() else await grantor.grant(request)
 
     async def failed(error: Exception) -> None:
-        failures[0] = asking.trouble = error
+        failures[0] = state.trouble = error
 
     if request.turn.done():
         return Queued()
+    now = session.clock()
+    left = _bound(state) - (now - (now if request.asked_at is None else request.asked_at))
     try:
-        async with asyncio.timeout(until - asking.session.clock()):
-            return await asking.session.commands.retry_policy().call_with_retry(ask, failed)
+        async with asyncio.timeout(left):
+            return await session.commands.retry_policy().call_with_retry(ask, failed)
     except TimeoutError as late:
         if isinstance(late, RedisError):
             raise
         raise failures[0] from None
 
 
-async def _undo(asking: Asking, error: BaseException) -> None:
-    session, request = asking.session, asking.request
-    withdrawal = session.withdraw(asking.grantor, request, session.clock() + request.ttl)
+async def _undo(state: LeaseState, error: BaseException) -> None:
+    session, request = state.session, state.request
+    withdrawal = session.withdraw(state.grantor, request, session.clock() + request.ttl)
     # A coroutine that is being destroyed must not wait; and where Redis has just been silent it is of no use.
     silent = isinstance(error, (RedisConnectionError, RedisTimeoutError, OSError)) and not request.reached
     if not isinstance(error, GeneratorExit) and not silent:
-        await settle(session, withdrawal, min(GRACE, request.ttl), shielded=True)
+        await settle(session, withdrawal, session.clock() + min(GRACE, request.ttl))
 
 
 @final
@@ -189,7 +161,7 @@ class Hold:
 
     __slots__ = ("_ask", "_body", "_in_use")
 
-    def __init__(self, ask: Callable[[], Asking]) -> None:
+    def __init__(self, ask: Callable[[], LeaseState]) -> None:
         self._ask = ask
         self._in_use = False
         self._body: Body | None = None
@@ -206,14 +178,15 @@ class Hold:
         """
         if self._in_use:
             raise RuntimeError("this hold is in use already: call hold() again for another block")
-        asking = self._ask()
+        state = self._ask()
         self._in_use = True
         try:
-            self._body = await obtain_body(asking)
+            lease = await obtain(state, must=True)
         except BaseException:
             self._in_use = False
             raise
-        return self._body.lease
+        self._body = Body(lease, state, state.task)
+        return lease
 
     def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None

@@ -27,11 +27,10 @@ class Lease:
     `async with lease:` stops its body if the lease is lost, and releases it at the end.
     """
 
-    __slots__ = ("__weakref__", "_body", "_owner", "_state")
+    __slots__ = ("__weakref__", "_body", "_state")
 
-    def __init__(self, state: LeaseState, owner: "asyncio.Task[Any] | None") -> None:
+    def __init__(self, state: LeaseState) -> None:
         self._state = state
-        self._owner = owner
         self._body: Body | None = None
 
     @property
@@ -115,9 +114,11 @@ class Lease:
         After a cancellation the release goes on in the background.
         """
         state = self._state
-        valid = state.end()
+        session = state.session
+        now = session.clock()
+        valid = state.end(now)
         unlist(self)
-        withdrawal = state.session.drop(state)
+        withdrawal = session.drop(state, now)
         if withdrawal is None or not valid:
             return False
         # None: nothing there after an attempt whose answer was lost, which must have ended it.
@@ -172,9 +173,9 @@ def state_of(lease: Lease) -> LeaseState:
 
 def unlist(lease: Lease) -> None:
     """Let the task that took *lease* no longer find it by `release()` of its primitive."""
-    if lease._owner is not None:
-        lease._state.session.ledger.remove(lease._owner, lease)
-        lease._owner = None
+    state = lease._state
+    if state.task is not None:
+        state.session.ledger.remove(state.task, lease)
 
 
 def calling_frame() -> FrameType:

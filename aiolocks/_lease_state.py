@@ -1,4 +1,4 @@
-"""What the engine knows of one lease, from its grant until it is released or lost.
+"""What the engine knows of one acquisition: what was asked for, and the lease until it is released or lost.
 
 The watchdog keeps it alive; the caller has a `Lease`, so that one forgotten by its caller stops being renewed. Its
 deadline is the one truth: whoever asks compares it with the clock, and only a confirmed renewal moves it.
@@ -6,8 +6,9 @@ deadline is the one truth: whoever asks compares it with the clock, and only a c
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 from . import _deadlines
 from ._errors import LeaseLostError
@@ -18,44 +19,70 @@ if TYPE_CHECKING:
     from ._session import Session
 
 
+class Keeper(Protocol):
+    """Who renews leases."""
+
+    def add(self, state: "LeaseState", now: float) -> None:
+        """Renew this lease from *now* on."""
+
+    def forget(self, state: "LeaseState") -> None:
+        """Never renew this lease again."""
+
+
 TAKEN = "it is gone from the server: expired, deleted, or given to somebody else"
 
 
 @final
 class LeaseState:
-    """What is known of one lease, from its grant until it is released or lost."""
+    """What is known of one acquisition: it `begins` with the grant."""
 
     __slots__ = (
-        "_deadline", "_ended", "_hidden_reason", "_over", "_reason", "_timer", "base", "dropped", "due",
-        "failures", "fence", "grantor", "on_loss", "options", "renew_until", "renewing", "request", "session",
+        "_ended", "_hidden_reason", "_over", "_reason", "_timer", "base", "deadline", "dropped", "due", "failures",
+        "fence", "grantor", "keeper", "on_loss", "options", "renew_until", "renewing", "request", "session", "task",
+        "timeout", "trouble",
     )  # fmt: skip
 
     def __init__(
-        self, session: "Session", grantor: Grantor, base: bytes, request: Request, granted: Granted, options: Options
-    ) -> None:
+        self, session: "Session", grantor: Grantor, base: bytes, request: Request, options: Options,
+        timeout: float | None, task: "asyncio.Task[Any] | None",
+    ) -> None:  # fmt: skip
         self.session = session
         self.grantor = grantor
         self.base = base
         self.request = request
         self.options = options
-        self.fence = granted.fence
+        self.timeout = timeout
+        """Seconds that the caller waits for the grant."""
+        self.task = task
+        """The caller."""
+        self.trouble: Exception | None = None
+        """Why Redis could not be asked, when it was last tried."""
+        self.fence = 0
+        self.deadline = -math.inf
+        """The one truth; written here alone."""
+        self.renew_until = math.inf
         self.failures = 0
         self.due = 0.0
         """When the watchdog looks after it next."""
-        self.renewing = False
-        self.dropped = False
-        self.renew_until = float("inf") if options.max_hold is None else session.clock() + options.max_hold
+        self.keeper: Keeper | None = None
+        """Who renews it."""
+        self.renewing = self.dropped = self._ended = False
         self.on_loss: Callable[[], None] | None = None
-        self._deadline = granted.counted_from + request.valid_for
-        self._ended = False
         self._reason: str | None = None
         self._hidden_reason: str | None = None
         self._over: asyncio.Event | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    @property
-    def deadline(self) -> float:
-        return self._deadline
+    def begin(self, granted: Granted, now: float) -> None:
+        """Take the lease, and have it renewed."""
+        options = self.options
+        self.fence = granted.fence
+        self.deadline = granted.counted_from + self.request.valid_for
+        if options.max_hold is not None:
+            self.renew_until = now + options.max_hold
+        if options.renew:
+            self.keeper = self.session.keeper(options)
+            self.keeper.add(self, now)
 
     @property
     def over(self) -> bool:
@@ -64,13 +91,13 @@ class LeaseState:
 
     @property
     def held(self) -> bool:
-        return not self.over and self.session.clock() < self._deadline
+        return not self.over and self.session.clock() < self.deadline
 
     @property
     def lost(self) -> bool:
         if self._reason is not None or self._ended:
             return not self._ended
-        return self.session.foreign or self.session.clock() >= self._deadline
+        return self.session.foreign or self.session.clock() >= self.deadline
 
     @property
     def reason(self) -> str:
@@ -83,7 +110,7 @@ class LeaseState:
     def extend(self, sent_at: float, ttl: float) -> None:
         """Count a renewal that the server confirmed; a late one revives nothing."""
         if self.held:
-            self._deadline = max(self._deadline, _deadlines.deadline(sent_at, ttl))
+            self.deadline = max(self.deadline, _deadlines.deadline(sent_at, ttl))
 
     def lose(self, reason: str) -> None:
         """Note the loss, once, and tell the body and whoever waits."""
@@ -96,14 +123,14 @@ class LeaseState:
 
     def lose_from_thread(self, reason: str) -> None:
         """Note the loss from another thread: the clock shows it at once, the loop when it comes round."""
-        self._deadline = float("-inf")
+        self.deadline = float("-inf")
         self._hidden_reason = reason
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self.session.loop.call_soon_threadsafe(self.lose, reason)
 
-    def end(self) -> bool:
-        """Stop renewing, because the holder lets go; True if the lease was valid until this moment."""
-        if self.held:
+    def end(self, now: float) -> bool:
+        """Stop renewing, because the holder lets go; True if the lease was valid until *now*."""
+        if now < self.deadline and not self._ended and self._reason is None and not self.session.foreign:
             self._ended = True
             self._conclude()
             return True
@@ -124,7 +151,7 @@ class LeaseState:
     def _look(self) -> None:
         """Note the loss if the deadline has passed; renewals move it, so it is read anew each time."""
         self._timer = None
-        left = self._deadline - self.session.clock()
+        left = self.deadline - self.session.clock()
         if left <= 0:
             self.lose(self.reason)
         else:
@@ -141,7 +168,8 @@ class LeaseState:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self.session.keeper(self.options).forget(self)
+        if self.keeper is not None:
+            self.keeper.forget(self)
         if self._over is not None:
             self._over.set()
 

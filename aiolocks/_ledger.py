@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 Task = asyncio.Task[Any]
 
 
-_EXIT_STACK = (AsyncExitStack.enter_async_context.__code__, AsyncExitStack.__aexit__.__code__)
+# Methods whose frames do not name a block, but the stack that they run for.
+_ENTERS, _LEAVES = AsyncExitStack.enter_async_context.__code__, AsyncExitStack.__aexit__.__code__
 
 
 class Block(Protocol):
@@ -34,37 +35,60 @@ class Block(Protocol):
 
 
 @final
-class Ledger:
-    """The blocks and leases of one session."""
+class Blocks:
+    """The open blocks of a process, each by who made it and the frame that entered it."""
 
-    def __init__(self, on_change: Callable[[], None] = lambda: None) -> None:
-        self._on_change = on_change
-        self._blocks: dict[object, list[tuple[object, Task | None, Block]]] = {}
-        self._leases: dict[Task, dict[Lease, bytes]] = {}
-        self._inside: dict[tuple[Task, bytes], int] = {}
+    def __init__(self) -> None:
+        self._open: dict[tuple[object, object], _Entry] = {}
 
-    def open_block(self, owner: object, frame: FrameType, block: "Block") -> None:
-        """Note that an `async with owner` in *frame* is now in its body."""
-        self._blocks.setdefault(owner, []).append((_identity(frame), asyncio.current_task(), block))
+    def open(self, owner: object, frame: FrameType, task: Task | None, block: Block) -> None:
+        """Note that an `async with owner` in *frame* of *task* is now in its body."""
+        key = (owner, frame if frame.f_code is not _ENTERS else frame.f_locals["self"])
+        self._open[key] = (task, block, self._open.get(key))
 
-    def close_block(self, owner: object, frame: FrameType) -> "Block | None":
+    def close(self, owner: object, frame: FrameType) -> Block | None:
         """Return the block of the `async with owner` that *frame* leaves.
 
         The frame tells, even when another task finalizes a generator; or the `AsyncExitStack` that it runs for. Where
         neither is known (code without Python frames, `pop_all`), the task tells, and else the newest block is meant.
         """
-        blocks = self._blocks.get(owner)
-        if not blocks:
-            return None
-        if len(blocks) == 1:
-            del self._blocks[owner]
-            return blocks[0][2]
-        task, identity = asyncio.current_task(), _identity(frame)
-        best = max(range(len(blocks)), key=lambda at: (blocks[at][0] is identity, blocks[at][1] is task, at))
-        return blocks.pop(best)[2]
+        key = (owner, frame if frame.f_code is not _LEAVES else frame.f_locals["self"])
+        entry = self._open.pop(key, None)
+        if entry is None:
+            own = [other for other in list(self._open) if other[0] == owner]
+            if not own:
+                return None
+            task = asyncio.current_task()
+            key = max(enumerate(own), key=lambda other: (self._open[other[1]][0] is task, other[0]))[1]
+            entry = self._open.pop(key)
+        _, block, outer = entry
+        if outer is not None:
+            self._open[key] = outer
+        return block
+
+
+_Entry = tuple[Task | None, Block, "_Entry | None"]
+"""A block, its task, and the block around it which the same owner and frame have."""
+
+open_blocks = Blocks()
+
+
+@final
+class Ledger:
+    """Who is inside what, and took which leases, in one session."""
+
+    def __init__(self, on_change: Callable[[], None] = lambda: None) -> None:
+        self._on_change = on_change
+        self._leases: dict[Task, dict[Lease, bytes]] = {}
+        self._inside: dict[tuple[Task, bytes], int] = {}
 
     def in_use(self) -> bool:
-        return bool(self._blocks or self._inside or self._leases)
+        return bool(self._inside) or any(self._leases.values())
+
+    def close(self) -> None:
+        """Let go of the tasks that are still running."""
+        for task in self._leases:
+            task.remove_done_callback(self._task_ended)
 
     def enter(self, task: Task, base: bytes, permits: int) -> None:
         key = (task, base)
@@ -72,11 +96,9 @@ class Ledger:
 
     def leave(self, task: Task, base: bytes, permits: int) -> None:
         key = (task, base)
-        left = self._inside.get(key, 0) - permits
+        left = self._inside.pop(key, 0) - permits
         if left > 0:
             self._inside[key] = left
-        else:
-            self._inside.pop(key, None)
 
     def inside(self, task: Task | None, base: bytes) -> int:
         """Return how many permits of *base* the open blocks of *task* hold."""
@@ -90,10 +112,8 @@ class Ledger:
         leases[lease] = base
 
     def remove(self, task: Task, lease: "Lease") -> None:
-        leases = self._leases.get(task)
-        if leases is not None and leases.pop(lease, None) is not None and not leases:
-            del self._leases[task]
-            task.remove_done_callback(self._task_ended)
+        if task in self._leases:
+            self._leases[task].pop(lease, None)
 
     def newest(self, task: Task | None, base: bytes) -> "Lease | None":
         leases = self._leases.get(task, {}) if task is not None else {}
@@ -102,8 +122,3 @@ class Ledger:
     def _task_ended(self, task: Task) -> None:
         self._leases.pop(task, None)
         self._on_change()
-
-
-def _identity(frame: FrameType) -> object:
-    """Return what enters and leaves a block: its frame, or the exit stack whose method the frame runs."""
-    return frame.f_locals["self"] if frame.f_code in _EXIT_STACK else frame

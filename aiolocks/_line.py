@@ -37,7 +37,9 @@ class Line:
         self._channels = channels
         self._identity: tuple[bytes, bytes, int] | None = None
         self._polls = False
-        self._waiting: dict[bytes, Request] = {}
+        self._expected_ttl: float | None = None
+        """The TTL last noted since the line was empty."""
+        self.waiting: dict[bytes, Request] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
         self._on_their_way = 0
@@ -66,9 +68,11 @@ class Line:
 
     def expect(self, request: Request) -> None:
         """Note the TTL of a request about to be made, which bounds how long the session may keep silent."""
-        interval = recheck_interval(request.ttl)
-        if interval < self._interval or not self._waiting:
-            self._look_every(interval)
+        if request.ttl != self._expected_ttl:  # most ask for the same
+            self._expected_ttl = request.ttl
+            interval = recheck_interval(request.ttl)
+            if interval < self._interval or not self.waiting:
+                self._look_every(interval)
 
     def _look_every(self, interval: float) -> None:
         if interval != self._interval:
@@ -76,20 +80,21 @@ class Line:
             self._identity = None
 
     def join(self, request: Request, busy_ms: int, subscribers: int) -> None:
-        self._waiting[request.token] = request
+        self.waiting[request.token] = request
         self._look_every(min(self._interval, recheck_interval(request.ttl)))
         self._session.lines[self] = None
         self._listen(subscribers)
         self._schedule(self._delay(busy_ms))
 
     def leave(self, request: Request) -> None:
-        if self._waiting.pop(request.token, None) is not None and not self._waiting:
+        if self.waiting.pop(request.token, None) is not None and not self.waiting:
             self._session.lines.pop(self, None)
+            self._expected_ttl = None
             self._stop_timer()
 
     def stop(self, error: Exception) -> None:
         """Tell every waiter that the session has ended."""
-        for request in list(self._waiting.values()):
+        for request in list(self.waiting.values()):
             self.leave(request)
             request.fail(error)
 
@@ -110,7 +115,7 @@ class Line:
         if self._on_their_way:
             self._once_more = True
             return
-        requests = list(self._waiting.values())
+        requests = list(self.waiting.values())
         for start in range(0, len(requests), _LONGEST_LIST):
             self._ask(requests[start : start + _LONGEST_LIST])
 
@@ -122,7 +127,6 @@ class Line:
             else:
                 self._failures = 0
                 self._failing_since = None
-                self._session.commands.note_round_trip(call)
                 self._grantor.read_recheck(call, reply, requests, self._answered)
 
         self._on_their_way += 1
@@ -151,14 +155,14 @@ class Line:
         now = self._session.clock()
         if self._failing_since is None:  # since it was asked; but what the loop was late is not Redis's
             self._failing_since = max(call.sent_at, now - call.patience) if call.link is not None else now
-        for request in list(self._waiting.values()):
+        for request in list(self.waiting.values()):
             if now - self._failing_since >= request.ttl:
                 self.leave(request)
                 request.fail(error if isinstance(error, RedisError) else RedisError(str(error)))
         self._again(retry_delay(4 * self.interval(), self._failures))
 
     def _again(self, delay: float) -> None:
-        if self._waiting and not self._on_their_way:
+        if self.waiting and not self._on_their_way:
             if self._once_more:
                 self._once_more = False
                 delay = min(delay, 0.02)

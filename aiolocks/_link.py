@@ -21,6 +21,8 @@ from redis.exceptions import InvalidResponse, RedisError, ResponseError
 Receiver = Callable[[object], None]
 """Gets the reply, or the exception that came in its place."""
 
+Heard = Callable[[Receiver], None]
+
 _MORE = object()
 """What hiredis returns while a reply is incomplete."""
 
@@ -58,15 +60,16 @@ class Link(Protocol):
 class _Pending:
     """Who waits for which reply, and what happens when no more replies will come."""
 
-    __slots__ = ("_on_lost", "_on_push", "full", "loaded", "lost", "receivers")
+    __slots__ = ("_on_heard", "_on_lost", "_on_push", "full", "loaded", "lost", "receivers")
 
-    def __init__(self, on_push: Receiver | None, on_lost: Callable[[Exception], None]) -> None:
+    def __init__(self, on_push: Receiver | None, on_lost: Callable[[Exception], None], on_heard: Heard) -> None:
         self.lost: Exception | None = None
         self.full = False
         self.loaded: set[str] = set()
         self.receivers: deque[Receiver] = deque()
         self._on_push = on_push
         self._on_lost = on_lost
+        self._on_heard = on_heard
 
     def _refuse(self, receiver: Receiver | None) -> None:
         if receiver is not None:
@@ -99,10 +102,11 @@ class StreamLink(_Pending, asyncio.Protocol):
         connection: Any,
         on_push: Receiver | None,
         on_lost: Callable[[Exception], None],
-        on_room: Callable[[], None] = lambda: None,
+        on_flow: Callable[[], None],
+        on_heard: Heard,
     ) -> None:
-        super().__init__(on_push, on_lost)
-        self._on_room = on_room
+        super().__init__(on_push, on_lost, on_heard)
+        self._on_flow = on_flow
         self._loop = asyncio.get_running_loop()
         self._connection = connection  # its StreamWriter would close the transport if it were collected
         self._transport: asyncio.Transport = connection._writer.transport
@@ -135,6 +139,8 @@ class StreamLink(_Pending, asyncio.Protocol):
             self._transport.write(b"".join(written))
 
     def data_received(self, data: bytes) -> None:
+        if self.receivers:
+            self._on_heard(self.receivers[0])
         try:
             self._parser.feed(data)
             while (reply := self._parser.gets(False)) is not _MORE:
@@ -144,10 +150,11 @@ class StreamLink(_Pending, asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.full = True
+        self._on_flow()
 
     def resume_writing(self) -> None:
         self.full = False
-        self._on_room()
+        self._on_flow()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._shut(exc or RedisConnectionError("Connection closed by server."))
@@ -182,8 +189,10 @@ class StreamLink(_Pending, asyncio.Protocol):
 class ReplyLink(_Pending):
     """A link over a connection that has no stream, such as the in-memory server's: one task reads the replies."""
 
-    def __init__(self, connection: Any, on_push: Receiver | None, on_lost: Callable[[Exception], None]) -> None:
-        super().__init__(on_push, on_lost)
+    def __init__(
+        self, connection: Any, on_push: Receiver | None, on_lost: Callable[[Exception], None], on_heard: Heard
+    ) -> None:
+        super().__init__(on_push, on_lost, on_heard)
         self._connection = connection
         self._task: asyncio.Task[None] | None = None
         task = background(self._read())
@@ -214,6 +223,8 @@ class ReplyLink(_Pending):
                     )
                 except ResponseError as error:
                     reply = error
+                if self.receivers:
+                    self._on_heard(self.receivers[0])
                 self._dispatch(reply)
         except asyncio.CancelledError:
             self.close(LinkCancelled("Reading was cancelled."))
@@ -250,11 +261,19 @@ async def open_link(
     pool: Any,
     on_push: Receiver | None,
     on_lost: Callable[[Exception], None],
-    on_room: Callable[[], None] = lambda: None,
+    on_flow: Callable[[], None] = lambda: None,
+    on_heard: Heard = lambda receiver: None,
 ) -> Link:
-    """Return a link over a new connection made by *pool*, but not taken from it; *on_room*: it is not full any more.
+    """Return a link over a new connection made by *pool*, but not taken from it.
 
     The caller bounds the time. redis-py's own retries are off on it: whoever retries must know what is ambiguous.
+
+    Args:
+        pool: What makes the connection.
+        on_push: Gets what comes, where nothing is asked for.
+        on_lost: Told why there will be no more replies.
+        on_flow: Told that the link has become full, or is not any more.
+        on_heard: Told who waits for the first of the replies that came together.
     """
     connection = pool.make_connection()
     connection.retry = _NEVER
@@ -267,5 +286,5 @@ async def open_link(
     connection.socket_timeout = None  # replies are bounded one by one, see _commands
     transport = getattr(connection._writer, "transport", None)
     if hasattr(transport, "set_protocol"):  # uvloop's have no base class in common
-        return StreamLink(connection, on_push, on_lost, on_room)
-    return ReplyLink(connection, on_push, on_lost)
+        return StreamLink(connection, on_push, on_lost, on_flow, on_heard)
+    return ReplyLink(connection, on_push, on_lost, on_heard)

@@ -76,7 +76,8 @@ class Lock(Acquirable):
 
         After a cancellation nothing stays held or queued.
         """
-        reject_in_call("Lock.hold()", unknown)
+        if unknown:
+            reject_in_call("Lock.hold()", unknown)
         return self._hold(timeout, 1)
 
     async def acquire(self, *, timeout: float | Unset | None = UNSET, **unknown: Never) -> Lease:
@@ -95,7 +96,8 @@ class Lock(Acquirable):
         After an error or a cancellation nothing stays held: what may have been granted is released, or lapses within
         its TTL if Redis cannot be reached.
         """
-        reject_in_call("Lock.acquire()", unknown)
+        if unknown:
+            reject_in_call("Lock.acquire()", unknown)
         return await self._acquire(timeout, 1)
 
     async def try_acquire(self) -> Lease | None:

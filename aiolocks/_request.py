@@ -46,8 +46,9 @@ class Request:
     """What one acquisition asks for, and its `turn`: the grant, or why there will be none."""
 
     __slots__ = (
-        "_given_up", "_turn", "counted_from", "extra", "extra_again", "failing_since", "fence_seen", "learn", "permits",
-        "reached", "retry_after", "silences", "ticket", "token", "ttl", "ttl_ms", "unanswered", "valid_for", "wait",
+        "_given_up", "_turn", "asked_at", "counted_from", "extra", "extra_again", "failing_since", "fence_seen",
+        "learn", "permits", "reached", "retry_after", "silences", "ticket", "token", "ttl", "ttl_ms", "unanswered",
+        "valid_for", "wait",
     )  # fmt: skip
 
     def __init__(self, ttl: float, permits: int, *, wait: bool, token: bytes | None = None) -> None:
@@ -58,10 +59,12 @@ class Request:
         self._turn: asyncio.Future[Granted] | None = None
         self._given_up = False
         self.ticket = 0
+        self.asked_at: float | None = None
         self.counted_from: float | None = None
         self.fence_seen = 0
         self.retry_after: float | None = None
-        self.unanswered: list[Call] = []
+        self.unanswered: tuple[Call, ...] = ()
+        """Attempts, oldest first."""
         self.silences = 0
         """Undos that left and were not answered: one of them may have been carried out."""
         self.failing_since: float | None = None
@@ -96,11 +99,22 @@ class Request:
         return b"%b %d %d" % (self.token, self.ttl_ms, self.permits)
 
     def sent(self, call: Call) -> None:
-        self.unanswered.append(call)
+        if self.asked_at is None:
+            self.asked_at = call.sent_at
+        self.unanswered += (call,)
 
     def answered(self, call: Call) -> None:
-        self.unanswered.remove(call)
+        self.unanswered = tuple(other for other in self.unanswered if other is not call) if self.unanswered[1:] else ()
         self.reached = self.reached or call.link is not None
+
+    def granted(self, call: Call) -> None:
+        """Note that this very attempt was granted."""
+        self.reached = True
+        self.counted_from = call.sent_at
+        if self.unanswered[1:]:
+            self.answered(call)
+        else:
+            self.unanswered = ()
 
     def queued(self, ticket: int, counted_from: float, fence_seen: int) -> None:
         """Note an answer that this token waits: any grant comes after that request left."""

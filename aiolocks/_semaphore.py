@@ -93,7 +93,8 @@ class Semaphore(Acquirable):
 
         After a cancellation nothing stays held or queued.
         """
-        reject_in_call("Semaphore.hold()", unknown)
+        if unknown:
+            reject_in_call("Semaphore.hold()", unknown)
         check_permits(permits)
         return self._hold(timeout, permits)
 
@@ -115,7 +116,8 @@ class Semaphore(Acquirable):
         After an error or a cancellation nothing stays held: what may have been granted is released, or lapses within
         its TTL if Redis cannot be reached.
         """
-        reject_in_call("Semaphore.acquire()", unknown)
+        if unknown:
+            reject_in_call("Semaphore.acquire()", unknown)
         check_permits(permits)
         return await self._acquire(timeout, permits)
 
@@ -139,7 +141,7 @@ class Semaphore(Acquirable):
             RedisError: Not confirmed; the same after a cancellation. Asking again is harmless.
         """
         check_limit(limit)
-        await self._grantor(Session.of(self._pool)).ask("resize", (limit,), as_waiter=True)
+        await self._grantor().ask("resize", (limit,), as_waiter=True)
         self._declarations().update({(self._keys.base, self._limit), (self._keys.base, limit)})
 
     async def locked(self) -> bool:

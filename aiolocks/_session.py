@@ -77,6 +77,8 @@ class Session:
         self._idle_timer: asyncio.TimerHandle | None = None
         self._last_used = 0.0
         self._questions = 0
+        self.new_token: Callable[[], bytes] = partial(next, _tokens())
+        """Returns 128 random bits, in hex."""
         self._at_exit = _run_until_loop_ends(self)
         # The class behind anyio's, which looks on each call for the library that runs: that costs as much as the scope.
         # And the first scope imports a good deal, which must not eat from a lease that is running.
@@ -89,7 +91,10 @@ class Session:
         Raises:
             RuntimeError: No asyncio loop is running here.
         """
-        loop = _running_loop()
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise RuntimeError(_NO_LOOP) from None
         session = _sessions.get((id(pool), loop))
         if session is None:
             for key, other in list(_sessions.items()):
@@ -105,7 +110,16 @@ class Session:
         Raises:
             RuntimeError: No asyncio loop is running here.
         """
-        return _sessions.get((id(pool), _running_loop()))
+        if no_loop_runs():
+            raise RuntimeError(_NO_LOOP)
+        return _sessions.get((id(pool), asyncio.get_running_loop()))
+
+    def runs(self) -> bool:
+        """Whether it is the session of the running loop, and has not ended."""
+        try:
+            return asyncio.get_running_loop() is self.loop and not self.closed
+        except RuntimeError:
+            return False
 
     def keeper(self, options: Options) -> Watchdog | ThreadWatchdog:
         """Return who renews leases with these options."""
@@ -120,10 +134,6 @@ class Session:
         if grantor is None:
             grantor = self._grantors[keys.base] = RedisGrantor(self, keys)
         return grantor
-
-    def expect(self, request: Request) -> None:
-        """From now on a grant of this token is somebody's."""
-        self.tokens[request.token] = request
 
     def forget(self, request: Request) -> None:
         self.tokens.pop(request.token, None)
@@ -168,14 +178,16 @@ class Session:
         self.forget(request)
         return withdrawal
 
-    def drop(self, state: LeaseState) -> Withdrawal | None:
+    def drop(self, state: LeaseState, now: float) -> Withdrawal | None:
         """Begin to end a lease on the server, after its end here was noted; None if that was begun before."""
         if state.dropped:
             return None
         state.dropped = True
-        now = self.clock()
         until = min(max(state.deadline, now), now + LONGEST_RELEASE)
-        return self.withdraw(state.grantor, state.request, until)
+        request = state.request
+        withdrawal = Withdrawal(self, state.grantor, request, until)
+        self.forget(request)
+        return withdrawal
 
     def poll(self, why: str) -> None:
         """Stop relying on wake-ups: ask for turns that wait to be found."""
@@ -220,6 +232,7 @@ class Session:
             self._idle_timer.cancel()
             self._idle_timer = None
         error = RedisConnectionError("the session has ended")
+        self.ledger.close()
         self.watchdog.close()
         self._end_thread()
         for line in list(self.lines):
@@ -261,11 +274,22 @@ class Session:
         self.poll("this Redis user lacks the rights +subscribe and &<prefix>*")
 
 
-def _running_loop() -> asyncio.AbstractEventLoop:
+def _tokens() -> Generator[bytes, None, None]:
+    """Yield tokens, drawn many at a time: asking the system costs more than the rest. A fork has its own session."""
+    while True:
+        drawn = os.urandom(2048).hex().encode()
+        yield from (drawn[at : at + 32] for at in range(0, len(drawn), 32))
+
+
+_NO_LOOP = "aiolocks runs under asyncio only: no asyncio event loop is running here"
+
+
+def no_loop_runs() -> bool:
     try:
-        return asyncio.get_running_loop()
+        asyncio.get_running_loop()
     except RuntimeError:
-        raise RuntimeError("aiolocks runs under asyncio only: no asyncio event loop is running here") from None
+        return True
+    return False
 
 
 _sessions: dict[tuple[int, asyncio.AbstractEventLoop], Session] = {}

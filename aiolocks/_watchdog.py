@@ -8,6 +8,7 @@ import asyncio
 import heapq
 import itertools
 import logging
+import math
 import random
 from collections.abc import Callable
 from functools import partial
@@ -24,9 +25,12 @@ log = logging.getLogger("aiolocks")
 class Watchdog:
     """The leases to renew, ordered by when.
 
+    Most leases are released long before their first renewal, and so are not put in order until that comes near.
+
     Invariant: a lease in `_live` has exactly one entry in the heap that counts, the one of its `due`: when to renew
     it, or its deadline while a renewal is on its way. So a loss needs no timer of its own. Other entries stay in the
-    heap until they come up, or until they are more than half of it.
+    heap until they come up, or until they are more than half of it. One in `_fresh` has none; its `due` is when it
+    came, and the timer fires before it could be due.
     """
 
     def __init__(
@@ -42,20 +46,25 @@ class Watchdog:
         self._commands = commands
         self._stalled = stalled
         self._live: set[LeaseState] = set()
+        self._fresh: set[LeaseState] = set()
         self._heap: list[tuple[float, int, LeaseState]] = []
         self._sequence = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
+        self._timer_at = math.inf
 
-    def add(self, state: LeaseState) -> None:
-        """Renew this lease from now on."""
-        self._live.add(state)
-        now = self._clock()
-        left = max(state.deadline - now, 0.0)  # a grant that was long on its way leaves less than a TTL
-        self._push(state, now, min(renewal_delay(state.request.ttl, random.random()), left / 2))
+    def add(self, state: LeaseState, now: float) -> None:
+        """Renew this lease from *now* on."""
+        self._fresh.add(state)
+        state.due = now
+        sorted_at = now + min(state.request.ttl, state.deadline - now) / 4
+        if sorted_at < self._timer_at:
+            self._arm(sorted_at, now)
 
     def forget(self, state: LeaseState) -> None:
         """Never renew this lease again. What is on its way changes nothing any more."""
+        if state in self._fresh:
+            self._fresh.remove(state)
+            return
         self._live.discard(state)
         if len(self._heap) > 64 and len(self._heap) > 2 * len(self._live):
             self._heap = [entry for entry in self._heap if entry[2] in self._live]
@@ -64,18 +73,29 @@ class Watchdog:
     def close(self) -> None:
         """Renew nothing any more. What is still held runs out, and is told so by a timer of its own."""
         if self._commands is None and not self._loop.is_closed():
-            for state in self._live:
+            for state in self._live | self._fresh:
                 state.watch_deadline()
         self._live.clear()
+        self._fresh.clear()
         self._heap.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+            self._timer_at = math.inf
+
+    def _sort(self) -> None:
+        """Put those in order that have lasted long enough to need it."""
+        fresh, self._fresh = self._fresh, set()
+        for state in fresh:
+            came, ttl = state.due, state.request.ttl
+            left = max(state.deadline - came, 0.0)  # a grant that was long on its way leaves less than a TTL
+            self._live.add(state)
+            self._push(state, came, min(renewal_delay(ttl, random.random()), left / 2))
 
     def _push(self, state: LeaseState, now: float, delay: float) -> None:
         due = state.due = now + delay
         heapq.heappush(self._heap, (due, next(self._sequence), state))
-        if self._timer is None or due < self._timer_at:
+        if due < self._timer_at:
             self._arm(due, now)
 
     def _arm(self, due: float, now: float) -> None:
@@ -86,7 +106,9 @@ class Watchdog:
 
     def _wake(self) -> None:
         self._timer = None
+        self._timer_at = -math.inf  # set again below, once for all
         now = self._clock()
+        self._sort()
         while self._heap and self._heap[0][0] <= now:
             due, _, state = heapq.heappop(self._heap)
             if state in self._live and due == state.due:
@@ -98,6 +120,8 @@ class Watchdog:
                     self._push(state, now, retry_delay(state.request.ttl, 1))
         if self._heap:
             self._arm(self._heap[0][0], self._clock())
+        else:
+            self._timer_at = math.inf
 
     def _renew(self, state: LeaseState, now: float) -> None:
         if now >= state.deadline:

@@ -37,9 +37,9 @@ class ThreadWatchdog:
         self._beating: asyncio.TimerHandle | None = None
         self._beaten_at = 0.0
 
-    def add(self, state: LeaseState) -> None:
-        """Renew this lease from now on."""
-        self._tell(Watchdog.add, state)
+    def add(self, state: LeaseState, now: float) -> None:
+        """Renew this lease from *now* on."""
+        self._tell(Watchdog.add, state, now)
         self._live.add(state)
         if self._beating is not None:
             self._beating.cancel()
@@ -75,12 +75,12 @@ class ThreadWatchdog:
                 return
             thread.join(_LONGEST_END)
 
-    def _tell(self, method: Callable[[Watchdog, LeaseState], None], state: LeaseState) -> None:
+    def _tell(self, method: Callable[..., None], *what: LeaseState | float) -> None:
         if self._inner is None or self._watchdog is None:
             self._start()
         assert self._inner is not None
         assert self._watchdog is not None
-        self._inner.call_soon_threadsafe(method, self._watchdog, state)
+        self._inner.call_soon_threadsafe(method, self._watchdog, *what)
 
     def _start(self) -> None:
         self._beaten_at = self._clock()

@@ -46,19 +46,22 @@ class Withdrawal:
             self.finish(RedisConnectionError("the session has ended"))
             return
         session.withdrawing[request.token] = self
-        self._try()
+        grantor.withdraw(request, self._tried)
 
-    async def wait(self, bound: float) -> None:
-        """Wait until it is done, *bound* seconds at most; for one at a time. A cancellation leaves it going on."""
-        if self.done:
-            return
+    def wait(self, until: float) -> "asyncio.Future[None]":
+        """Return what is resolved once it is done, or *until* has come; for one at a time.
+
+        Cancelling that leaves it going on.
+        """
         session = self._session
         waiter = self._waiter = session.loop.create_future()
-        now = session.clock()
-        self.due = now + bound
-        if self.due < session.waits.looks_at:
-            session.waits.expect(self.due, now)
-        await waiter
+        if self.done:
+            waiter.set_result(None)
+        else:
+            self.due = until
+            if until < session.waits.looks_at:
+                session.waits.expect(until, session.clock())
+        return waiter
 
     async def confirmed(self) -> bool | None:
         """Wait for the outcome, until it is pointless. A cancellation leaves it going on.
@@ -68,7 +71,7 @@ class Withdrawal:
         """
         self.awaited = True
         try:
-            await self.wait(max(self._until - self._session.clock(), 0.0))
+            await self.wait(self._until)
         finally:
             self.awaited = False
             self._session.touch()
@@ -101,10 +104,10 @@ class Withdrawal:
             return
         self._session.withdrawing.pop(self._request.token, None)
         self.done = True
-        if isinstance(result, BaseException):
-            self.trouble = result
-        else:
+        if result is None or isinstance(result, bool):
             self.trouble, self.ended = None, result
+        else:
+            self.trouble = result
         self.wake()
 
     def wake(self) -> None:

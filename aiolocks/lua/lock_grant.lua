@@ -13,14 +13,15 @@
 -- ARGV[6]  session    bytes   whom to tell
 -- ARGV[7]  channels   bytes   start of every session's channel
 -- ARGV[8]  life_ms    int     how long the session is taken for alive without a re-check
--- returns  {'granted', fencing token, grants for this session…}
+-- returns  fencing token, when nobody was in the way; else
+--          {'granted', fencing token, grants for this session}
 --          {'queued', ticket, ms until the holder's lease can end, last fencing token, subscribers, grants…}
 --          {'busy', ms until the holder's lease can end, grants…} or {'withdrawn'}
 -- uses     clock, fence
 if redis.call('EXISTS', holder, queue, waiters, tombstone) == 0 then
   local number = next_fence()
   grant(token, ttl_ms, permits, number)
-  return { 'granted', number, {} }
+  return number
 end
 
 -- uses     lock, queue

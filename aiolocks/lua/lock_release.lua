@@ -12,7 +12,7 @@
 -- ARGV[5]  session    bytes   who asks
 -- ARGV[6]  channels   bytes   start of every session's channel
 -- ARGV[7]  life_ms    int     how long the session is taken for alive without a re-check
--- returns  {1 if this ended a live lease, else 0, grants for this session}
+-- returns  1 when this ended a live lease and nobody waits; else {1 or 0, grants for this session}
 local owner = string.match(redis.call('GET', holder) or '', '^%S+')
 local ended = 0
 if owner == token then
@@ -20,7 +20,7 @@ if owner == token then
   owner = nil
   ended = 1
   if bury_ms == '0' and redis.call('EXISTS', queue, waiters) == 0 then
-    return { 1, {} }
+    return 1
   end
 end
 

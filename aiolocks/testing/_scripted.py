@@ -14,8 +14,9 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from .._commands import Call, Commands
-from .._hold import Asking, Hold, obtain
+from .._hold import Hold, obtain
 from .._lease import Lease
+from .._lease_state import LeaseState
 from .._options import Options
 from .._request import Busy, Granted, Queued, Request, Tell
 from .._session import Session
@@ -116,11 +117,11 @@ class ScriptedGrantor:
         on_lost: Literal["cancel", "flag"] = "cancel",
         renew: bool = True,
         max_hold: float | None = None,
-    ) -> Asking:
+    ) -> LeaseState:
         """Return what the engine needs for one acquisition by the running task."""
         options = Options(ttl, timeout, on_lost, renew, max_hold)
         request = Request(ttl, 1, wait=timeout is None or timeout > 0)
-        return Asking(
+        return LeaseState(
             self.session,
             self,
             f"stub:{self._name}".encode(),
@@ -153,7 +154,7 @@ class ScriptedGrantor:
     ) -> Lease:
         """Return a lease, like `Lock.acquire`; a script that says "busy" fails the test."""
         asking = self.asking(ttl=ttl, timeout=timeout, on_lost=on_lost, renew=renew, max_hold=max_hold)
-        lease = await obtain(asking)
+        lease = await obtain(asking, must=False)
         assert lease is not None, "the script says busy"
         return lease
 

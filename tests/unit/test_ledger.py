@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 import pytest
 
 from aiolocks import Lease
-from aiolocks._hold import Asking, Hold
-from aiolocks._ledger import Block, Ledger
+from aiolocks._hold import Hold
+from aiolocks._lease_state import LeaseState
+from aiolocks._ledger import Block, Blocks, Ledger
 from aiolocks.testing import ScriptedGrantor
 
 pytestmark = pytest.mark.asyncio
@@ -24,7 +25,7 @@ BASE = b"stub:scripted"
 
 
 def hold() -> Hold:
-    def ask() -> Asking:
+    def ask() -> LeaseState:
         raise NotImplementedError("a mere name here")
 
     return Hold(ask)
@@ -41,52 +42,52 @@ def this_task() -> "asyncio.Task[object]":
     return task
 
 
-async def close_in_task(ledger: Ledger, owner: object, where: FrameType) -> Block | None:
-    return ledger.close_block(owner, where)
+async def close_in_task(blocks: Blocks, owner: object, where: FrameType) -> Block | None:
+    return blocks.close(owner, where)
 
 
-async def open_in_task(ledger: Ledger, owner: object, where: FrameType, block: Hold) -> None:
-    ledger.open_block(owner, where, block)
+async def open_in_task(blocks: Blocks, owner: object, where: FrameType, block: Hold) -> None:
+    blocks.open(owner, where, asyncio.current_task(), block)
 
 
 # Blocks.
 
 
 async def test_a_block_is_known_by_its_frame_whatever_the_order() -> None:
-    ledger, owner = Ledger(), object()
-    blocks = [(frame(), hold()) for _ in range(3)]
-    for where, block in blocks:
-        ledger.open_block(owner, where, block)
-    for where, block in (blocks[1], blocks[0], blocks[2]):
-        assert ledger.close_block(owner, where) is block
+    blocks, owner = Blocks(), object()
+    opened = [(frame(), hold()) for _ in range(3)]
+    for where, block in opened:
+        blocks.open(owner, where, asyncio.current_task(), block)
+    for where, block in (opened[1], opened[0], opened[2]):
+        assert blocks.close(owner, where) is block
 
 
 async def test_the_frame_tells_even_in_another_task() -> None:
     """A generator may be finalized by another task than the one that entered its block."""
-    ledger, owner = Ledger(), object()
+    blocks, owner = Blocks(), object()
     mine, theirs = hold(), hold()
     my_frame, their_frame = frame(), frame()
-    ledger.open_block(owner, my_frame, mine)
-    await asyncio.create_task(open_in_task(ledger, owner, their_frame, theirs))
-    assert ledger.close_block(owner, their_frame) is theirs
-    assert await asyncio.create_task(close_in_task(ledger, owner, my_frame)) is mine
+    blocks.open(owner, my_frame, asyncio.current_task(), mine)
+    await asyncio.create_task(open_in_task(blocks, owner, their_frame, theirs))
+    assert blocks.close(owner, their_frame) is theirs
+    assert await asyncio.create_task(close_in_task(blocks, owner, my_frame)) is mine
 
 
 async def test_the_task_tells_where_the_frame_does_not() -> None:
     """Code without Python frames enters and leaves in whatever frame called it."""
-    ledger, owner = Ledger(), object()
+    blocks, owner = Blocks(), object()
     mine, theirs = hold(), hold()
-    ledger.open_block(owner, frame(), mine)
-    await asyncio.create_task(open_in_task(ledger, owner, frame(), theirs))
-    assert ledger.close_block(owner, frame()) is mine
-    assert ledger.close_block(owner, frame()) is theirs
+    blocks.open(owner, frame(), asyncio.current_task(), mine)
+    await asyncio.create_task(open_in_task(blocks, owner, frame(), theirs))
+    assert blocks.close(owner, frame()) is mine
+    assert blocks.close(owner, frame()) is theirs
 
 
 class Owner:
-    """What primitives do with the ledger in their `async with`; the frame is that of whoever calls these methods."""
+    """What primitives do with the blocks in their `async with`; the frame is that of whoever calls these methods."""
 
     def __init__(self) -> None:
-        self.ledger = Ledger()
+        self.blocks = Blocks()
         self.left: list[Block | None] = []
 
     def __aenter__(self) -> Coroutine[Any, Any, Hold]:
@@ -97,11 +98,11 @@ class Owner:
 
     async def _enter(self, where: FrameType) -> Hold:
         block = hold()
-        self.ledger.open_block(self, where, block)
+        self.blocks.open(self, where, asyncio.current_task(), block)
         return block
 
     async def _leave(self, where: FrameType) -> None:
-        self.left.append(self.ledger.close_block(self, where))
+        self.left.append(self.blocks.close(self, where))
 
 
 async def test_an_exit_stack_leaves_the_blocks_that_it_entered() -> None:
@@ -117,27 +118,25 @@ async def test_an_exit_stack_leaves_the_blocks_that_it_entered() -> None:
 
 
 async def test_of_blocks_that_nothing_tells_apart_the_newest_is_left_first() -> None:
-    ledger, owner = Ledger(), object()
+    blocks, owner = Blocks(), object()
     where, older, newer = frame(), hold(), hold()
-    ledger.open_block(owner, where, older)
-    ledger.open_block(owner, where, newer)
-    assert ledger.close_block(owner, where) is newer
-    assert ledger.close_block(owner, where) is older
+    blocks.open(owner, where, asyncio.current_task(), older)
+    blocks.open(owner, where, asyncio.current_task(), newer)
+    assert blocks.close(owner, where) is newer
+    assert blocks.close(owner, where) is older
 
 
 async def test_blocks_of_two_owners_are_never_mixed_up() -> None:
-    ledger, one, other, where = Ledger(), object(), object(), frame()
-    ledger.open_block(one, where, hold())
-    assert ledger.close_block(other, where) is None
+    blocks, one, other, where = Blocks(), object(), object(), frame()
+    blocks.open(one, where, asyncio.current_task(), hold())
+    assert blocks.close(other, where) is None
 
 
 async def test_closed_blocks_are_forgotten() -> None:
-    ledger, owner, where = Ledger(), object(), frame()
-    ledger.open_block(owner, where, hold())
-    assert ledger.in_use()
-    ledger.close_block(owner, where)
-    assert not ledger.in_use()
-    assert ledger.close_block(owner, where) is None
+    blocks, owner, where = Blocks(), object(), frame()
+    blocks.open(owner, where, asyncio.current_task(), hold())
+    blocks.close(owner, where)
+    assert blocks.close(owner, where) is None
 
 
 # What a task is inside of.
