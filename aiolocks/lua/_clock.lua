@@ -1,12 +1,12 @@
 -- The server's own clock, the only one that scripts go by: clients' clocks differ.
 
+-- Returns the time in µs, below 2^53 until the year 2255; and the same as text, as Lua would print 1.79e+15.
 local function micros()
   local time = redis.call('TIME')
-  return tonumber(time[1]) * 1000000 + tonumber(time[2])
+  local text = time[1] .. string.sub('000000', string.len(time[2]) + 1) .. time[2]
+  return tonumber(text), text
 end
 
--- A fencing token outgrows all earlier ones even when they were forgotten, because the clock has moved on.
--- Below 2^53 until the year 2255. Lua's own conversion would print it as 1.79e+15.
 local DAY = 86400
 local function digits(number)
   return string.format('%.0f', number)

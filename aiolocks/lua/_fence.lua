@@ -1,15 +1,19 @@
 -- A mutex being granted: one key with `token fence` in it for as long as the lease lasts.
 -- Needs the names: holder, fence.
 
-local function last_fence()
-  return tonumber(redis.call('GET', fence) or 0)
-end
-
+-- A fencing token outgrows all earlier ones even when they were forgotten, because the clock has moved on. It nearly
+-- always has, so that the time is written first and looked at then. Returns the number, and the same as text.
 local function next_fence()
-  return math.max(last_fence() + 1, micros())
+  local number, text = micros()
+  local last = redis.call('SET', fence, text, 'EX', DAY, 'GET')
+  if last and tonumber(last) >= number then
+    number = tonumber(last) + 1
+    text = digits(number)
+    redis.call('SET', fence, text, 'EX', DAY)
+  end
+  return number, text
 end
 
-local function grant(token, ttl_ms, permits, number)
-  redis.call('SET', holder, token .. ' ' .. digits(number), 'PX', ttl_ms)
-  redis.call('SET', fence, digits(number), 'EX', DAY)
+local function grant(token, ttl_ms, permits, number, text)
+  redis.call('SET', holder, token .. ' ' .. text, 'PX', ttl_ms)
 end

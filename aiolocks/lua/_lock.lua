@@ -1,5 +1,5 @@
 -- The rest of a mutex: who holds it, and for how long.
--- Needs the names: holder.
+-- Needs the names: holder, fence.
 
 -- Returns the holder's token and fencing token, or nothing.
 local function held_by()
@@ -8,6 +8,11 @@ local function held_by()
     local token, number = string.match(value, '^(%S+) (%d+)$')
     return token or value, tonumber(number) or 0 -- other libraries put any text of their own there
   end
+end
+
+-- The last fencing token; it stands beside the holder's, if that one is ours.
+local function last_fence(number)
+  return number and number > 0 and number or tonumber(redis.call('GET', fence) or 0)
 end
 
 -- Once it is granted there is nothing left to hand over.
@@ -29,8 +34,7 @@ local function busy_for()
   return redis.call('PTTL', holder)
 end
 
--- Can this many permits be had now? 'yes', 'later' or 'never'; what else could be had, so that the queue
--- knows whether an unreachable head is in anybody's way.
+-- Can this many permits be had now? Whoever hands a mutex over has found it free.
 local function admits(permits)
-  return redis.call('EXISTS', holder) == 0 and 'yes' or 'later', 0
+  return 'yes'
 end

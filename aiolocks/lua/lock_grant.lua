@@ -19,12 +19,12 @@
 --          {'busy', ms until the holder's lease can end, grants…} or {'withdrawn'}
 -- uses     clock, fence
 if redis.call('EXISTS', holder, queue, waiters, tombstone) == 0 then
-  local number = next_fence()
-  grant(token, ttl_ms, permits, number)
+  local number, text = next_fence()
+  grant(token, ttl_ms, permits, number, text)
   return number
 end
 
--- uses     lock, queue
+-- uses     lock, queue, enqueue
 if redis.call('EXISTS', tombstone) == 1 then
   return { 'withdrawn' } -- this request was overtaken by its own undo
 end
@@ -36,9 +36,12 @@ if owner == token then
   return { 'granted', number, {} }
 end
 
-local place_in_line = wait == '1' and enqueue(entry, ticket)
+local place_in_line, busy_ms
+if wait == '1' then
+  place_in_line, busy_ms = enqueue(entry, ticket)
+end
 if owner and wait == '1' then
-  return { 'queued', place_in_line, busy_for(), last_fence(), subscribers(session), {} }
+  return { 'queued', place_in_line, busy_ms, last_fence(number), subscribers(session), {} }
 elseif owner then
   return { 'busy', busy_for(), {} }
 end
@@ -51,13 +54,14 @@ end
 hand_over(mine)
 owner, number = held_by()
 if not owner then -- nobody in the queue was alive
-  number = next_fence()
-  grant(token, ttl_ms, permits, number)
+  local text
+  number, text = next_fence()
+  grant(token, ttl_ms, permits, number, text)
   owner = token
 end
 if owner == token then
   return { 'granted', number, mine }
 elseif wait == '1' then
-  return { 'queued', place_in_line, busy_for(), last_fence(), subscribers(session), mine }
+  return { 'queued', place_in_line, busy_for(), last_fence(number), subscribers(session), mine }
 end
 return { 'busy', busy_for(), mine }

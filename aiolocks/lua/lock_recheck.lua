@@ -14,7 +14,7 @@
 -- uses     clock, fence, lock, queue, hand_over
 redis.call('PEXPIRE', waiters, life_ms) -- first a write that is allowed at the memory limit: then so are all others
 local owner, number = held_by()
-local in_queue = redis.call('ZSCORE', queue, session)
+local in_queue = redis.call('ZRANK', queue, session)
 local passed_over = 0
 local answers = {}
 local known = false
@@ -36,7 +36,7 @@ if known then
   passed_over = in_queue and 0 or 1
   keep_queue()
 end
-local before = last_fence()
+local before = last_fence(number)
 local mine = {}
 if not owner then
   hand_over(mine)

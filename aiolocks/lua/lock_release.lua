@@ -13,11 +13,11 @@
 -- ARGV[6]  channels   bytes   start of every session's channel
 -- ARGV[7]  life_ms    int     how long the session is taken for alive without a re-check
 -- returns  1 when this ended a live lease and nobody waits; else {1 or 0, grants for this session}
-local owner = string.match(redis.call('GET', holder) or '', '^%S+')
+local value = redis.call('GET', holder)
 local ended = 0
-if owner == token then
+if value and (value == token or string.sub(value, 1, string.len(token) + 1) == token .. ' ') then
   redis.call('DEL', holder)
-  owner = nil
+  value = nil
   ended = 1
   if bury_ms == '0' and redis.call('EXISTS', queue, waiters) == 0 then
     return 1
@@ -32,8 +32,7 @@ if bury_ms ~= '0' then
   redis.pcall('SET', tombstone, '', 'PX', bury_ms)
 end
 local mine = {}
-if not owner then
-  return_to_line()
+if not value then
   hand_over(mine)
 end
 return { ended, mine }

@@ -15,7 +15,8 @@
 -- ARGV[8]  life_ms    int     how long the session is taken for alive without a re-check
 -- ARGV[9]  limit      int     this process's limit
 -- ARGV[10] declare    int     1: put that limit in force for everyone
--- returns  {'granted', fencing token, grants for this session…, limits}
+-- returns  fencing token, when nobody was in the way and no limit is declared; else
+--          {'granted', fencing token, grants for this session…, limits}
 --          {'queued', ticket, ms until a lease can end, last fencing token, subscribers, grants…, limits}
 --          {'busy', ms until a lease can end, grants…, limits}
 --          {'refused', limit in force, grants…, limits} or {'withdrawn'};
@@ -30,10 +31,10 @@ if
 then
   local number = next_fence()
   grant(token, ttl_ms, permits, number)
-  return { 'granted', number, {}, 0, limit_in_force }
+  return declare == '0' and number or { 'granted', number, {}, 0, limit_in_force }
 end
 
--- uses     semaphore, queue, hand_over
+-- uses     semaphore, queue, enqueue, hand_over
 drop_expired()
 if redis.call('EXISTS', tombstone) == 1 then
   return { 'withdrawn' } -- this request was overtaken by its own undo

@@ -14,7 +14,7 @@
 -- uses     clock, permits, semaphore, queue, hand_over
 redis.call('PEXPIRE', waiters, life_ms) -- first a write that is allowed at the memory limit: then so are all others
 drop_expired()
-local in_queue = redis.call('ZSCORE', queue, session)
+local in_queue = redis.call('ZRANK', queue, session)
 local passed_over = 0
 local answers = {}
 local waiting = false

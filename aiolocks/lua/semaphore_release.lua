@@ -12,13 +12,13 @@
 -- ARGV[5]  session    bytes   who asks
 -- ARGV[6]  channels   bytes   start of every session's channel
 -- ARGV[7]  life_ms    int     how long the session is taken for alive without a re-check
--- returns  {1 if this ended a live lease, else 0, grants for this session}
+-- returns  1 when this ended a live lease and nobody waits; else {1 or 0, grants for this session}
 -- uses     clock
 if bury_ms == '0' and redis.call('EXISTS', queue, waiters) == 0 then
   if tonumber(redis.call('ZSCORE', holders, token) or 0) * 1000 > micros() then
     redis.call('ZREM', holders, token)
     redis.call('HDEL', meta, token)
-    return { 1, {} }
+    return 1
   end
 end
 
@@ -34,6 +34,5 @@ if bury_ms ~= '0' then
   redis.pcall('SET', tombstone, '', 'PX', bury_ms)
 end
 local mine = {}
-return_to_line()
 hand_over(mine)
 return { ended, mine }

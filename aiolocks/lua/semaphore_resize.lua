@@ -15,6 +15,5 @@ local before = limit_in_force
 redis.call('ZCARD', queue) -- a key of another type is an error before anything is changed
 put_in_force(limit)
 local mine = {}
-return_to_line()
 hand_over(mine)
 return { before, mine }

@@ -114,7 +114,7 @@ def test_a_line_lives_by_the_newest_word_even_when_that_is_shorter(held: Scripts
 
 def test_the_queue_outlives_the_holders_lease(held: Scripts) -> None:
     held.queued("ben")
-    assert TTL - 1_000 < pttl(held, held.key("queue")) <= TTL
+    assert TTL < pttl(held, held.key("queue")) <= TTL + LIFE
 
 
 def test_the_queue_outlives_every_line_in_it(held: Scripts) -> None:
@@ -126,7 +126,7 @@ def test_the_queue_outlives_every_line_in_it(held: Scripts) -> None:
 def test_the_queue_ends_though_the_lock_does_not(lock: Scripts) -> None:
     lock.redis.set(lock.keys.base, "plain-token")
     lock.queued("ben")
-    assert 0 < pttl(lock, lock.key("queue")) <= LIFE
+    assert 0 < pttl(lock, lock.key("queue")) <= 2 * LIFE
 
 
 def test_the_answer_counts_who_listens_for_this_session(held: Scripts) -> None:

@@ -26,7 +26,7 @@ _EITHER = [
     ("queue", "grant"), ("queue", "recheck"), ("queue", "statistics"),
     ("waiters", "grant"), ("waiters", "recheck"), ("waiters", "withdraw"),
 ]  # fmt: skip
-_LOCK = [("fence", "recheck"), ("fence", "statistics")]
+_LOCK = [("fence", "statistics")]
 _SEMAPHORE = [
     ("holder", "statistics"), ("holder", "resize"), ("queue", "resize"),
     ("meta", "grant"), ("meta", "grant without waiting"), ("meta", "recheck"), ("meta", "renew"),

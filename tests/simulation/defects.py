@@ -83,14 +83,14 @@ class Defect:
     caught_by: tuple[str, ...]
 
 
-_OWNED = "if owner == token then"
+_OWNED = "if value and (value == token or string.sub(value, 1, string.len(token) + 1) == token .. ' ') then"
 _WAITS = "redis.call('ZSCORE', waiters, token .. ' ' .. ttl_ms .. ' ' .. permits)"
 
 _CLOCK = "__import__('aiolocks')._session.Session.clock()"
 
 
 def _validity_from_the_reply(garden: Garden) -> None:
-    garden.source(_lease_state.LeaseState, "__init__", "= granted.counted_from +", "= session.clock() +")
+    garden.source(_lease_state.LeaseState, "begin", "= granted.counted_from +", "= now +")
 
 
 def _renewal_from_the_reply(garden: Garden) -> None:
@@ -98,7 +98,7 @@ def _renewal_from_the_reply(garden: Garden) -> None:
 
 
 def _no_local_expiry(garden: Garden) -> None:
-    garden.source(_lease_state.LeaseState, "__init__", "+ request.valid_for", "+ 1e6")
+    garden.source(_lease_state.LeaseState, "begin", "+ self.request.valid_for", "+ 1e6")
 
 
 def _get_then_del(garden: Garden) -> None:
@@ -155,8 +155,8 @@ def _counted_for_another(garden: Garden) -> None:
 
 
 def _no_undo(garden: Garden) -> None:
-    async def undo(asking: Any, error: BaseException) -> None:
-        asking.session.forget(asking.request)
+    async def undo(state: Any, error: BaseException) -> None:
+        state.session.forget(state.request)
 
     garden.put(_hold, "_undo", undo)
 
@@ -193,7 +193,13 @@ DEFECTS: dict[str, Defect] = {
     "renewal-shortens": Defect(
         _lua("lock_renew", "if redis.call('PTTL', holder) < tonumber(ttl_ms) then", "if true then"), ("P3", "P1")
     ),
-    "fence-by-incr": Defect(_shared("math.max(last_fence() + 1, micros())", "last_fence() + 1"), ("P8", "C2", "C3")),
+    "fence-by-incr": Defect(
+        _shared(
+            "if last and tonumber(last) >= number then\n    number = tonumber(last) + 1",
+            "if true then\n    number = tonumber(last or 0) + 1",
+        ),
+        ("P8", "C2", "C3"),
+    ),
     "no-tombstone": Defect(_no_tombstone, ("P7",)),
     "client-clock-semaphore": Defect(_client_clock, ("P1", "P9", "C1", "P3")),
     "no-recheck-after-subscribing": Defect(
