@@ -167,7 +167,10 @@ class Scripts:
         }  # fmt: skip
         if self.kind == "semaphore":
             args |= {"limit": limit or self.limit, "declare": int(declare)}
-        verdict, *reply = self.run("grant", session=session, who=who, **args)
+        answer = self.run("grant", session=session, who=who, **args)
+        if isinstance(answer, int):
+            return Granted(answer)
+        verdict, *reply = answer
         if verdict == b"withdrawn":
             return Withdrawn()
         before = 0
@@ -195,7 +198,8 @@ class Scripts:
     def release(
         self, who: str, *, session: str = "home", ttl_ms: int = TTL, permits: int = 1, bury_ms: int = 0
     ) -> Released:
-        ended, mine = self.run("release", session=session, who=who, ttl_ms=ttl_ms, permits=permits, bury_ms=bury_ms)
+        answer = self.run("release", session=session, who=who, ttl_ms=ttl_ms, permits=permits, bury_ms=bury_ms)
+        ended, mine = (answer, ()) if isinstance(answer, int) else answer
         return Released(ended == 1, _grants(mine))
 
     def recheck(self, *waiters: str | bytes, session: str = "home", life_ms: int = LIFE) -> Rechecked:
