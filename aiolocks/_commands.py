@@ -57,7 +57,7 @@ class Call:
     def send(self, link: Link, now: float) -> None:
         self.link, self.sent_at, self.due = link, now, now + self.patience
         bound, args = self.bound, self.args
-        if not isinstance(args, tuple):
+        if callable(args):
             args = self.args = args(self, link)  # the same if it is sent once more
         if bound.name in link.loaded and not self.whole:
             link.send(bound.by_digest(args), self)

@@ -14,16 +14,13 @@ from ._bound import Arguments, Bound
 from ._commands import LONGEST_WAIT, Call, CallReceiver, Commands
 from ._errors import LimitMismatchError
 from ._keys import Keys
-from ._line import Answered, Line
+from ._line import Answered, Identity, Line
 from ._link import Link
-from ._request import Answer, Busy, Granted, Queued, Request, Tell, resolve
+from ._request import LONGEST_RETRY, Answer, Busy, Granted, Queued, Request, Tell, resolve
 from ._scripts import load
 
 if TYPE_CHECKING:
     from ._session import Session
-
-LONGEST_RETRY = 60.0
-"""Seconds within which a request sent over a lost connection may still reach Redis; tombstones last at least that."""
 
 _REFUSED = -1
 
@@ -136,9 +133,13 @@ class RedisGrantor:
             raise self._refusal(request, reply[1])
         raise RedisError("this request was withdrawn before it came")
 
-    def submit_recheck(self, entries: Sequence[bytes], receive: CallReceiver, patience: float) -> None:
-        args: Arguments = (*self.line.identity(), *entries)
-        self.session.commands.submit(self._bound("recheck"), args, receive, patience)
+    def submit_recheck(
+        self, identity: Identity, entries: Sequence[bytes], receive: CallReceiver, patience: float
+    ) -> None:
+        script = load(f"{self._keys.kind}_recheck")
+        keys = (*self._common, self._keys.part(b"q:" + identity[0]))[: len(script.keys)]
+        bound = Bound(script, lambda _: keys, per_token=False)
+        self.session.commands.submit(bound, (*identity, *entries), receive, patience)
 
     def read_recheck(self, call: Call, reply: Any, requests: Sequence[Request], answered: Answered) -> None:
         subscribers, busy_ms, fence, passed_over, answers, grants = reply
