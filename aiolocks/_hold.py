@@ -7,7 +7,7 @@ the request is undone before the caller hears of it, or in the background when R
 import asyncio
 from collections.abc import Callable, Coroutine
 from types import CoroutineType, FrameType, TracebackType
-from typing import Any, Literal, final, overload
+from typing import Any, Literal, cast, final, overload
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
@@ -18,7 +18,7 @@ from ._commands import LONGEST_WAIT
 from ._errors import AcquireTimeoutError
 from ._lease import Lease, as_coroutine, calling_frame
 from ._lease_state import LeaseState
-from ._request import Answer, Busy, Granted, Grantor, Queued, Request
+from ._request import Answer, Busy, Granted, Grantor, Queued, Replicating, Request
 
 
 @overload
@@ -40,6 +40,8 @@ async def obtain(state: LeaseState, *, must: bool) -> Lease | None:
         else:
             granted = await _granted(state)
         if granted is not None:
+            if state.options.replicas:
+                granted = await cast("Replicating", state.grantor).replicate(state.request, state.options.replicas)
             state.begin(granted, session.clock())
     except BaseException as error:
         await _undo(state, error)

@@ -208,6 +208,18 @@ class Grantor(Protocol):
         ...
 
 
+class Replicating(Grantor, Protocol):
+    """One Redis that may have replicas."""
+
+    def replicate(self, request: Request, replicas: int) -> Awaitable[Granted]:
+        """See that so many replicas have what was granted.
+
+        Raises:
+            RedisError: Fewer have it in time, or that could not be found out, or the lease ran out meanwhile.
+        """
+        ...
+
+
 def resolve(future: "asyncio.Future[Any]", answer: object) -> None:
     """Pass on an answer, or the exception that came in its place, unless whoever asked has left."""
     if future.done():

@@ -1,7 +1,5 @@
 """W1 and W2: whom a hand-over can reach, and what becomes of whom it cannot."""
 
-import time
-from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
@@ -12,7 +10,7 @@ from tests.lua.calls import Scripts
 from tests.lua.states import die, holders, line, listening, sessions, tickets
 from tests.rules.scene import Scene
 from tests.rules.table import LOCK, both, clause, python, shared, verb
-from tests.support.servers import RedisServer
+from tests.support.replicas import Replicated
 
 _LISTENS = "return reply.err and 0 or tonumber(reply[2])"
 _COUNTED_BY_PUBLISH = shared(
@@ -59,29 +57,21 @@ def a_monitor_makes_nobody_reachable(scripts: Scripts) -> None:
 
 
 @clause("W1", _COUNTED_BY_PUBLISH, kinds=LOCK)
-def a_subscriber_at_a_replica_is_not_told(servers: Callable[..., RedisServer]) -> None:
+def a_subscriber_at_a_replica_is_not_told(replicated: Replicated) -> None:
     """W1: PUBLISH answers 0, for it is not here that anybody listens, and yet the message arrives: two holders."""
-    primary = servers(options={"repl-diskless-sync-delay": "0"})
-    replica = servers(options={"replicaof": f"127.0.0.1 {primary.port}"})
-    with Redis.from_url(primary.url) as here, Redis.from_url(replica.url) as there:
-        _until_replicated(here, there)
+    here: Any
+    with Redis.from_url(replicated.primary.url) as here, Redis.from_url(replicated.replica.url) as there:
         scripts = Scripts(here, "lock")
         _awaited(scripts)
-        channel: Any = scripts.keys.channels + b"away"
-        with closing(there.pubsub()) as subscriber:
+        channel = scripts.keys.channels + b"away"
+        subscriber: Any = there.pubsub()
+        with closing(subscriber):
             subscriber.subscribe(channel)
             assert subscriber.get_message(timeout=5)["type"] == "subscribe"
             scripts.release("ann")
             here.publish(channel, "end")
             assert subscriber.get_message(timeout=5)["data"] == b"end"
         assert holders(scripts) == {}
-
-
-def _until_replicated(primary: Any, replica: Any) -> None:
-    until = time.monotonic() + 20
-    while replica.info("replication")["master_link_status"] != "up" or not primary.wait(1, 100):
-        assert time.monotonic() < until, "the replica does not come up"
-        time.sleep(0.02)
 
 
 @clause("W1", both(verb("grant", "subscribers(session)", "1"), verb("recheck", "subscribers(session)", "1")))
