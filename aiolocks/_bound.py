@@ -6,7 +6,7 @@ sent. So they are packed once around a stand-in, and split there.
 
 import os
 from collections.abc import Callable
-from typing import Any, cast, final
+from typing import Any, Protocol, cast, final
 
 import hiredis
 
@@ -25,6 +25,23 @@ _MOST = 8
 
 pack: Callable[[tuple[str | bytes | int, ...]], bytes] = cast("Any", hiredis).pack_command
 """Its stub knows commands of one element only."""
+
+
+class Command(Protocol):
+    """What can be sent."""
+
+    @property
+    def name(self) -> str:
+        """By which a connection remembers that it has brought it along."""
+        ...
+
+    def by_digest(self, args: Arguments) -> bytes:
+        """Return it for a server that has it."""
+        ...
+
+    def whole(self, args: Arguments) -> bytes:
+        """Return it for any server."""
+        ...
 
 
 @final

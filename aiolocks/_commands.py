@@ -15,7 +15,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, ReadOnlyError, RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from ._bound import Arguments, Bound
+from ._bound import Arguments, Command
 from ._link import Link, background, open_link
 from ._patrol import Patrol
 
@@ -39,7 +39,7 @@ class Call:
 
     def __init__(
         self,
-        bound: Bound,
+        bound: Command,
         args: "Arguments | Callable[[Call, Link], Arguments]",
         receiver: "CallReceiver",
         patience: float,
@@ -57,7 +57,7 @@ class Call:
     def send(self, link: Link, now: float) -> None:
         self.link, self.sent_at, self.due = link, now, now + self.patience
         bound, args = self.bound, self.args
-        if not isinstance(args, tuple):
+        if callable(args):
             args = self.args = args(self, link)  # the same if it is sent once more
         if bound.name in link.loaded and not self.whole:
             link.send(bound.by_digest(args), self)
@@ -129,7 +129,7 @@ class Commands:
 
     def submit(
         self,
-        bound: Bound,
+        bound: Command,
         args: Arguments | Callable[[Call, Link], Arguments],
         receiver: CallReceiver,
         patience: float,

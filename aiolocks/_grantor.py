@@ -9,21 +9,23 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ._bound import Arguments, Bound
 from ._commands import LONGEST_WAIT, Call, CallReceiver, Commands
 from ._errors import LimitMismatchError
 from ._keys import Keys
-from ._line import Answered, Line
+from ._line import Answered, Identity, Line
 from ._link import Link
-from ._request import Answer, Busy, Granted, Queued, Request, Tell, resolve
+from ._replication import Whole
+from ._request import LONGEST_RETRY, Answer, Busy, Granted, Queued, Request, Tell, resolve
 from ._scripts import load
 
 if TYPE_CHECKING:
     from ._session import Session
 
-LONGEST_RETRY = 60.0
-"""Seconds within which a request sent over a lost connection may still reach Redis; tombstones last at least that."""
+_LONGEST_REPLICATION = 1.0
+"""Seconds for which replicas are waited for; a quarter of the TTL, if that is less."""
 
 _REFUSED = -1
 
@@ -136,9 +138,42 @@ class RedisGrantor:
             raise self._refusal(request, reply[1])
         raise RedisError("this request was withdrawn before it came")
 
-    def submit_recheck(self, entries: Sequence[bytes], receive: CallReceiver, patience: float) -> None:
-        args: Arguments = (*self.line.identity(), *entries)
-        self.session.commands.submit(self._bound("recheck"), args, receive, patience)
+    async def replicate(self, request: Request, replicas: int) -> Granted:
+        """Write the lease once more, for WAIT to count; see `_replication`.
+
+        Raises:
+            RedisError: Fewer replicas have it in time, or it ran out meanwhile.
+        """
+        replication = self.session.replication
+        commands, bound = replication.commands, min(_LONGEST_REPLICATION, request.ttl / 4)
+        patience = 2 * bound + commands.patience  # a WAIT may be in front of it, and one behind
+        future: asyncio.Future[Answer] = self.session.loop.create_future()
+        call = commands.submit(Whole(self._grant), self._once_more, self._answered, patience, (request, future))
+        request.sent(call)
+        acknowledged = replication.acknowledged(call, replicas, bound)
+        granted, count = await future, await acknowledged
+        if not isinstance(granted, Granted) or granted.counted_from + request.valid_for <= self.session.clock():
+            raise RedisTimeoutError(f"{self.kind} {self.name!r}: the lease ran out before replicas had it")
+        if count < replicas:
+            raise RedisTimeoutError(
+                f"{self.kind} {self.name!r}: {count} of {replicas} replicas had it within {bound:g} s"
+            )
+        return granted
+
+    def _once_more(self, call: Call, link: Link) -> Arguments:
+        request: Request = call.subject[0]
+        # A millisecond longer, as the script writes nothing if it has nothing to extend; and never to queue again.
+        return (
+            request.token, request.ttl_ms + 1, request.permits, 0, 0, *self.line.identity(), *request.extra_again
+        )  # fmt: skip
+
+    def submit_recheck(
+        self, identity: Identity, entries: Sequence[bytes], receive: CallReceiver, patience: float
+    ) -> None:
+        script = load(f"{self._keys.kind}_recheck")
+        keys = (*self._common, self._keys.part(b"q:" + identity[0]))[: len(script.keys)]
+        bound = Bound(script, lambda _: keys, per_token=False)
+        self.session.commands.submit(bound, (*identity, *entries), receive, patience)
 
     def read_recheck(self, call: Call, reply: Any, requests: Sequence[Request], answered: Answered) -> None:
         subscribers, busy_ms, fence, passed_over, answers, grants = reply

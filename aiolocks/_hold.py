@@ -7,7 +7,7 @@ the request is undone before the caller hears of it, or in the background when R
 import asyncio
 from collections.abc import Callable, Coroutine
 from types import CoroutineType, FrameType, TracebackType
-from typing import Any, Literal, final, overload
+from typing import Any, Literal, cast, final, overload
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
@@ -18,7 +18,7 @@ from ._commands import LONGEST_WAIT
 from ._errors import AcquireTimeoutError
 from ._lease import Lease, as_coroutine, calling_frame
 from ._lease_state import LeaseState
-from ._request import Answer, Busy, Granted, Grantor, Queued, Request
+from ._request import Answer, Busy, Granted, Grantor, Queued, Replicating, Request
 
 
 @overload
@@ -40,6 +40,8 @@ async def obtain(state: LeaseState, *, must: bool) -> Lease | None:
         else:
             granted = await _granted(state)
         if granted is not None:
+            if state.options.replicas:
+                granted = await cast("Replicating", state.grantor).replicate(state.request, state.options.replicas)
             state.begin(granted, session.clock())
     except BaseException as error:
         await _undo(state, error)
@@ -48,7 +50,7 @@ async def obtain(state: LeaseState, *, must: bool) -> Lease | None:
         raise _too_late(state) from None
     if granted is None:
         if state.request.unanswered:  # an attempt whose answer was lost may still reach Redis
-            session.withdraw(state.grantor, state.request, session.clock() + state.request.ttl)
+            session.withdraw(state.grantor, state.request, session.clock() + state.request.undo_for)
         session.forget(state.request)
         if must:
             raise timed_out(state.grantor, state.request, 0.0)
@@ -114,7 +116,7 @@ async def _granted(state: LeaseState) -> Granted | None:
         granted = answer if isinstance(answer, Granted) else await request.turn
         if granted.counted_from + request.valid_for - session.clock() > 0:
             return granted
-        session.withdraw(grantor, request, session.clock() + request.ttl)
+        session.withdraw(grantor, request, session.clock() + request.undo_for)
         state.request = request.again()
 
 
@@ -148,7 +150,7 @@ async def _ask_again(state: LeaseState, error: Exception) -> Answer:
 
 async def _undo(state: LeaseState, error: BaseException) -> None:
     session, request = state.session, state.request
-    withdrawal = session.withdraw(state.grantor, request, session.clock() + request.ttl)
+    withdrawal = session.withdraw(state.grantor, request, session.clock() + request.undo_for)
     # A coroutine that is being destroyed must not wait; and where Redis has just been silent it is of no use.
     silent = isinstance(error, (RedisConnectionError, RedisTimeoutError, OSError)) and not request.reached
     if not isinstance(error, GeneratorExit) and not silent:

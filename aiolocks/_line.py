@@ -10,10 +10,10 @@ import random
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, final
 
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from ._commands import Call
-from ._deadlines import patience, recheck_delay, recheck_interval, retry_delay
+from ._deadlines import SHORTEST_RECHECK, patience, recheck_delay, recheck_interval, retry_delay
 from ._request import Request
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _LONGEST_LIST = 1000
 """Waiters per re-check: Lua's stack holds a few thousand values."""
+
+_LONGEST_INTERVAL = recheck_interval(float("inf"))
 
 _POLLING_INTERVAL = 0.25
 """Seconds between re-checks of a session that cannot be told; a turn it does not notice costs others twice that."""
@@ -35,7 +37,8 @@ class Line:
         self._session = session
         self._grantor = grantor
         self._channels = channels
-        self._identity: tuple[bytes, bytes, int] | None = None
+        self._identity: Identity | None = None
+        self._name: bytes | None = None
         self._polls = False
         self._expected_ttl: float | None = None
         """The TTL last noted since the line was empty."""
@@ -48,14 +51,14 @@ class Line:
         self._failing_since: float | None = None
         self._untold = 0
         self._unheard = 0
-        self._interval = recheck_interval(float("inf"))
+        self._interval = _LONGEST_INTERVAL
 
     def interval(self) -> float:
         """Return the longest this line goes without a re-check: by the shortest TTL since it was last empty."""
         return min(self._interval, _POLLING_INTERVAL) if self._session.polling else self._interval
 
-    def identity(self) -> tuple[bytes, bytes, int]:
-        """Return what each script is told of whoever asks: its name, the start of all channels, its life in ms.
+    def identity(self) -> "Identity":
+        """Return what each script is told of whoever asks.
 
         A session that cannot be told says in its name how often it looks.
         """
@@ -63,8 +66,32 @@ class Line:
         if self._identity is None or self._polls != session.polling:
             self._polls, interval = session.polling, self.interval()
             name = b"poll%d-%b" % (max(1, round(1000 * interval)), session.id) if self._polls else session.id
+            former, self._name = self._name, name
+            if former not in (None, name):
+                session.loop.call_soon(self._abandon, former, session.clock() + 3 * _LONGEST_INTERVAL)
             self._identity = (name, self._channels, round(3000 * interval))
         return self._identity
+
+    def _abandon(self, former: bytes, until: float) -> None:
+        """Let the line under a former name be dead at once, and not only from *until* on.
+
+        Turns would still go there, and to those who have left the line under the new name since.
+        """
+
+        def answered(call: Call, busy_ms: int, subscribers: int, passed_over: bool) -> None:
+            pass
+
+        def receive(call: Call, reply: object) -> None:
+            if not isinstance(reply, Exception):
+                self._grantor.read_recheck(call, reply, (), answered)
+            elif call.link is not None and not isinstance(reply, ResponseError):  # ahead of whatever is sent next
+                self._abandon(former, until)
+            else:
+                self._session.loop.call_later(SHORTEST_RECHECK, self._abandon, former, until)
+
+        if not self._session.closed and self._session.clock() < until:
+            patience = self._session.commands.patience
+            self._grantor.submit_recheck((former, self._channels, 0), (), receive, patience)
 
     def expect(self, request: Request) -> None:
         """Note the TTL of a request about to be made, which bounds how long the session may keep silent."""
@@ -131,6 +158,7 @@ class Line:
 
         self._on_their_way += 1
         self._grantor.submit_recheck(
+            self.identity(),
             [request.entry() for request in requests],
             receive,
             patience(self.interval(), self._session.commands.round_trip),
@@ -191,3 +219,6 @@ class Line:
 
 
 Answered = Callable[[Call, int, int, bool], None]
+
+Identity = tuple[bytes, bytes, int]
+"""The name of whoever asks, the start of all channels, and for how many ms its line lives without a re-check."""

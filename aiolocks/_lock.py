@@ -32,6 +32,8 @@ class Lock(Acquirable):
         max_hold: Seconds after which a lease is not renewed any more, so that a hung body cannot hold for ever.
         watchdog: "task" renews from the event loop; "thread" from a thread, and so even while the loop is blocked.
         max_stall: Seconds after which the thread takes a loop that shows no life for dead, and stops renewing.
+        replicas: How many replicas must have a lease before it is returned; a round trip or two more. It narrows what
+            a failover can lose, and does not close it.
         prefix: What every key begins with; no braces.
 
     Raises:
@@ -54,11 +56,12 @@ class Lock(Acquirable):
         max_hold: float | None = None,
         watchdog: Literal["task", "thread"] = "task",
         max_stall: float = 60.0,
+        replicas: int = 0,
         prefix: str = "aiolocks:",
         **unknown: Never,
     ) -> None:
         reject_unknown("Lock", unknown)
-        options = Options(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall)
+        options = Options(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas)
         super().__init__(client, name, prefix, options)
 
     def hold(self, *, timeout: float | Unset | None = UNSET, **unknown: Never) -> Hold:

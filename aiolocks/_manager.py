@@ -21,6 +21,7 @@ class LeaseOptions(TypedDict, total=False):
     max_hold: float | None
     watchdog: Literal["task", "thread"]
     max_stall: float
+    replicas: int
     prefix: str
 
 

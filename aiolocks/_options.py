@@ -64,6 +64,7 @@ class Options:
     max_hold: float | None = None
     watchdog: Literal["task", "thread"] = "task"
     max_stall: float = 60.0
+    replicas: int = 0
 
     def __post_init__(self) -> None:
         check_ttl(self.ttl)
@@ -78,6 +79,10 @@ class Options:
             raise ValueError(f'watchdog must be "task" or "thread", not {self.watchdog!r}')
         if check_seconds("max_stall", self.max_stall) <= 0:
             raise ValueError(f"max_stall must be > 0 seconds, not {self.max_stall!r}")
+        if isinstance(self.replicas, bool) or not isinstance(self.replicas, int):
+            raise TypeError(f"replicas must be an int, not {self.replicas!r}")
+        if self.replicas < 0:
+            raise ValueError(f"replicas must be >= 0, not {self.replicas!r}")
 
     @property
     def renewed_in_loop(self) -> bool:

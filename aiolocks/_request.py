@@ -13,6 +13,9 @@ from typing import Any, NamedTuple, Protocol, final
 from ._commands import Call, Commands
 from ._deadlines import deadline
 
+LONGEST_RETRY = 60.0
+"""Seconds within which a request sent over a lost connection may still reach Redis; tombstones last at least that."""
+
 
 class Granted(NamedTuple):
     """A lease began, no earlier than local time *counted_from*."""
@@ -87,6 +90,11 @@ class Request:
             if self._given_up:
                 turn.cancel()
         return turn
+
+    @property
+    def undo_for(self) -> float:
+        """Seconds for which an undo is worth trying: what is on the server already ends with its TTL."""
+        return max(self.ttl, LONGEST_RETRY) if self.unanswered else self.ttl
 
     def give_up(self) -> None:
         """Let nobody wait for the turn any more."""
@@ -196,6 +204,18 @@ class Grantor(Protocol):
 
         *tell* is called once: with True if a live lease was ended by this, False if there was none, or the exception
         that leaves it open.
+        """
+        ...
+
+
+class Replicating(Grantor, Protocol):
+    """One Redis that may have replicas."""
+
+    def replicate(self, request: Request, replicas: int) -> Awaitable[Granted]:
+        """See that so many replicas have what was granted.
+
+        Raises:
+            RedisError: Fewer have it in time, or that could not be found out, or the lease ran out meanwhile.
         """
         ...
 

@@ -9,7 +9,7 @@ import logging
 import os
 import time
 import weakref
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from typing import Any, final
 
@@ -23,8 +23,10 @@ from ._lease_state import LeaseState
 from ._ledger import Ledger
 from ._line import Line
 from ._link import background
+from ._loop_end import at_loop_end, finish
 from ._options import Options
 from ._patrol import Patrol
+from ._replication import Replication
 from ._request import Grantor, Request
 from ._wakeups import Wakeups
 from ._watchdog import Watchdog
@@ -61,6 +63,7 @@ class Session:
         self.commands = Commands(pool, loop, self.clock, self._link_lost)
         self.watchdog = Watchdog(loop, self.clock)
         self._thread_watchdog: ThreadWatchdog | None = None
+        self.replication = Replication(pool, loop, self.clock)
         self.wakeups = Wakeups(
             pool, loop, self.clock, on_grant=self.deliver, on_subscribed=self._recheck_all, on_forbidden=self._forbidden
         )
@@ -79,7 +82,7 @@ class Session:
         self._questions = 0
         self.new_token: Callable[[], bytes] = partial(next, _tokens())
         """Returns 128 random bits, in hex."""
-        self._at_exit = _run_until_loop_ends(self)
+        self._at_exit = at_loop_end(self.close)
         # The class behind anyio's, which looks on each call for the library that runs: that costs as much as the scope.
         # And the first scope imports a good deal, which must not eat from a lease that is running.
         self.new_scope: Callable[[], anyio.CancelScope] = type(anyio.CancelScope())
@@ -211,6 +214,7 @@ class Session:
         self.waits.close()
         self.wakeups.close()
         self.commands.close()
+        self.replication.commands.close()
 
     def _end_thread(self) -> None:
         if self._thread_watchdog is not None:
@@ -219,7 +223,7 @@ class Session:
     def forked(self) -> None:
         """In a forked child: its copies of the leases are the parent's alone."""
         self.closed = self.foreign = True
-        for owner in (self.commands, self.wakeups, self._thread_watchdog):
+        for owner in (self.commands, self.wakeups, self.replication.commands, self._thread_watchdog):
             if owner is not None:
                 owner.let_go()
 
@@ -244,7 +248,8 @@ class Session:
         self.waits.close()
         self.wakeups.close()
         self.commands.close()
-        _finish(self._at_exit)
+        self.replication.commands.close()
+        finish(self._at_exit)
 
     def _idle(self) -> None:
         self._idle_timer = None
@@ -306,26 +311,3 @@ def _forked() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)
-
-
-def _run_until_loop_ends(session: Session) -> AsyncGenerator[None, None]:
-    """Have the session closed when `asyncio.run` shuts its loop down, after all tasks have had their say.
-
-    `loop.shutdown_asyncgens()` is the one hook that asyncio has for that; a task of ours would be cancelled first.
-    """
-
-    async def wait(session: Session) -> AsyncGenerator[None, None]:
-        try:
-            yield
-        finally:
-            session.close()
-
-    generator = wait(session)
-    with contextlib.suppress(StopIteration):
-        generator.asend(None).send(None)
-    return generator
-
-
-def _finish(generator: AsyncGenerator[None, None]) -> None:
-    with contextlib.suppress(StopIteration, RuntimeError, ValueError):  # the last two: it is the one that runs
-        generator.aclose().send(None)

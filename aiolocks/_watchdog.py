@@ -45,8 +45,8 @@ class Watchdog:
         self._clock = clock
         self._commands = commands
         self._stalled = stalled
-        self._live: set[LeaseState] = set()
-        self._fresh: set[LeaseState] = set()
+        self._live: dict[LeaseState, None] = {}  # in the order in which they came, so that a run can be repeated
+        self._fresh: dict[LeaseState, None] = {}
         self._heap: list[tuple[float, int, LeaseState]] = []
         self._sequence = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
@@ -54,7 +54,7 @@ class Watchdog:
 
     def add(self, state: LeaseState, now: float) -> None:
         """Renew this lease from *now* on."""
-        self._fresh.add(state)
+        self._fresh[state] = None
         state.due = now
         sorted_at = now + min(state.request.ttl, state.deadline - now) / 4
         if sorted_at < self._timer_at:
@@ -63,9 +63,9 @@ class Watchdog:
     def forget(self, state: LeaseState) -> None:
         """Never renew this lease again. What is on its way changes nothing any more."""
         if state in self._fresh:
-            self._fresh.remove(state)
+            del self._fresh[state]
             return
-        self._live.discard(state)
+        self._live.pop(state, None)
         if len(self._heap) > 64 and len(self._heap) > 2 * len(self._live):
             self._heap = [entry for entry in self._heap if entry[2] in self._live]
             heapq.heapify(self._heap)
@@ -85,11 +85,11 @@ class Watchdog:
 
     def _sort(self) -> None:
         """Put those in order that have lasted long enough to need it."""
-        fresh, self._fresh = self._fresh, set()
+        fresh, self._fresh = self._fresh, {}
         for state in fresh:
             came, ttl = state.due, state.request.ttl
             left = max(state.deadline - came, 0.0)  # a grant that was long on its way leaves less than a TTL
-            self._live.add(state)
+            self._live[state] = None
             self._push(state, came, min(renewal_delay(ttl, random.random()), left / 2))
 
     def _push(self, state: LeaseState, now: float, delay: float) -> None:
@@ -153,7 +153,7 @@ class Watchdog:
             self._lose(state, TAKEN)
 
     def _lose(self, state: LeaseState, reason: str) -> None:
-        self._live.discard(state)
+        self._live.pop(state, None)
         if self._commands is None:
             state.lose(reason)
         else:

@@ -261,3 +261,9 @@ def test_max_stall_is_a_number_of_seconds_above_zero() -> None:
     for wrong, error in ((0, ValueError), (-1, ValueError), (None, TypeError), (float("inf"), ValueError)):
         with pytest.raises(error, match="max_stall"):
             Lock(NOBODY, "orders", watchdog="thread", max_stall=cast("float", wrong))
+
+
+def test_replicas_is_a_whole_number() -> None:
+    for wrong, error in ((-1, ValueError), (None, TypeError), (1.0, TypeError), (True, TypeError)):
+        with pytest.raises(error, match="replicas"):
+            Lock(NOBODY, "orders", replicas=cast("int", wrong))

@@ -169,7 +169,7 @@ class Scripts:
             args |= {"limit": limit or self.limit, "declare": int(declare)}
         answer = self.run("grant", session=session, who=who, **args)
         if isinstance(answer, int):
-            return Granted(answer, [])
+            return Granted(answer)
         verdict, *reply = answer
         if verdict == b"withdrawn":
             return Withdrawn()
@@ -199,7 +199,7 @@ class Scripts:
         self, who: str, *, session: str = "home", ttl_ms: int = TTL, permits: int = 1, bury_ms: int = 0
     ) -> Released:
         answer = self.run("release", session=session, who=who, ttl_ms=ttl_ms, permits=permits, bury_ms=bury_ms)
-        ended, mine = (answer, []) if isinstance(answer, int) else answer
+        ended, mine = (answer, ()) if isinstance(answer, int) else answer
         return Released(ended == 1, _grants(mine))
 
     def recheck(self, *waiters: str | bytes, session: str = "home", life_ms: int = LIFE) -> Rechecked:

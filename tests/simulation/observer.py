@@ -1,61 +1,22 @@
-"""What only an all-seeing observer can check: it reads each request, each reply, and the keys as DESIGN.md has them.
+"""What only an all-seeing observer can check: it reads each request, each reply, and the keys behind them.
 
-Of every script it knows the names of its arguments from the script's own header. The promises that it checks are named
-as in SAFETY.md and DESIGN.md. A new primitive needs its kind of holder key here, and nothing else.
+The promises that it checks are named as in SAFETY.md and DESIGN.md.
 """
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, final
 
-import aiolocks
-from aiolocks._scripts import Script, load
+from aiolocks._scripts import Script
 
 from .history import History
+from .names import Name, Waiter
+from .requests import read, scripts, whole
 from .server import RawError, Server, ServerSocket
 from .world import World
 
 WAKE = b"aiolocks:wake:"
-_NAMES = sorted(
-    path.stem for path in (Path(aiolocks.__file__).parent / "lua").glob("*.lua") if not path.stem.startswith("_")
-)
 _NOTICE = re.compile(rb"(\S+) (-?\d+) (\d+) (.+)", re.DOTALL)
-
-
-def scripts() -> dict[bytes, Script]:
-    """Return the library's scripts by what requests name them by: source and digest."""
-    found: dict[bytes, Script] = {}
-    for name in _NAMES:
-        script = load(name)
-        found[script.sha] = found[script.source] = script
-    return found
-
-
-@dataclass(slots=True)
-class _Waiter:
-    ticket: int
-    session: bytes
-    heard_at: float
-    life: float
-    reachable: bool
-
-
-@dataclass(slots=True)
-class _Name:
-    """What is known of one name, by its holder key."""
-
-    base: bytes
-    holders: dict[bytes, tuple[int, int]] = field(default_factory=dict[bytes, tuple[int, int]])
-    ends: dict[bytes, float] = field(default_factory=dict[bytes, float])
-    waiting: dict[bytes, _Waiter] = field(default_factory=dict[bytes, _Waiter])
-    newest: int = 0
-    limit: int = 1
-    tickets: dict[bytes, int] = field(default_factory=dict[bytes, int])
-    repeated: set[bytes] = field(default_factory=set[bytes])
-    withdrawn: set[bytes] = field(default_factory=set[bytes])
-    unknown_since: dict[bytes, float] = field(default_factory=dict[bytes, float])
 
 
 @final
@@ -71,11 +32,9 @@ class Observer:
         self._server = server
         self._history = history
         self._scripts = scripts()
-        self._names: dict[bytes, _Name] = {}
-        self._lost_at: dict[bytes, float] = {}
+        self._names: dict[bytes, Name] = {}
         self._published: list[bytes] = []
         self._ghost = False
-        self._polling: set[bytes] = set()
         self.sane = True
         self.clock_steps_back = False
         server.watcher = self
@@ -93,27 +52,21 @@ class Observer:
         if isinstance(reply, RawError):
             self._error(script, reply, socket)
             return
-        count = int(fields[2])
-        keys = dict(zip(script.keys, fields[3 : 3 + count], strict=True))
-        values = fields[3 + count :]
-        args = dict(zip(script.args, values, strict=False))
-        more = values[len(script.args) - 1 :]
+        asked = read(script, fields)
         if self._world.tracing:
-            shown = b" ".join(values).decode()
-            self._world.note(
-                "server", f"{socket.number}: {script.name} {keys[script.keys[0]].decode()} {shown} -> {reply!r}"
-            )
+            shown = b" ".join([asked.base, b" ".join(asked.values)]).decode()
+            self._world.note("server", f"{socket.number}: {script.name} {shown} -> {reply!r}")
         kind, _, verb = script.name.partition("_")
-        name = self._names.setdefault(keys[script.keys[0]], _Name(keys[script.keys[0]]))
+        name = self._names.setdefault(asked.base, Name(asked.base))
         look = _LOOKS.get(verb)
         if not socket.channels:  # it cannot ask who listens, and so passes over all others
             for waiter in name.waiting.values():
-                waiter.reachable = waiter.reachable and waiter.session == args.get("session")
+                waiter.reachable = waiter.reachable and waiter.session == asked.args.get("session")
         known = dict(name.waiting)
         self._ghost = socket.outlet is None
         if look is not None:
-            look(self, name, args, more, reply)
-        self._compare(name, kind, known, args)
+            look(self, name, asked.args, asked.more, whole(verb, reply))
+        self._compare(name, kind, known, asked.args)
 
     def published(self, channel: bytes, message: bytes, subscribers: int) -> None:
         """W1: a session that nobody listens for is handed nothing."""
@@ -137,9 +90,7 @@ class Observer:
     def forget(self) -> None:
         """All data are gone."""
         for name in self._names.values():
-            name.holders.clear()
-            name.ends.clear()
-            name.waiting.clear()
+            name.forget()
 
     def held(self, base: bytes) -> bool:
         """Return whether anybody holds *base* on the server just now."""
@@ -180,7 +131,7 @@ class Observer:
         else:
             self._world.violate(f"{script.name} failed: {error}")
 
-    def _grant(self, name: _Name, args: dict[str, bytes], more: list[bytes], reply: Any) -> None:
+    def _grant(self, name: Name, args: dict[str, bytes], more: list[bytes], reply: Any) -> None:
         meet = self._world.meet
         token, verdict = args["token"], reply[0]
         if self._ghost:  # the library cannot know of it: whatever it brings about ends with its TTL
@@ -202,10 +153,9 @@ class Observer:
             grants = reply[2]
         self._own(name, grants, token)
         if args["session"].startswith(b"poll"):
-            self._polling.add(args["session"].partition(b"-")[2])
             meet("requests of polling sessions", "server")
 
-    def _recheck(self, name: _Name, args: dict[str, bytes], more: list[bytes], reply: Any) -> None:
+    def _recheck(self, name: Name, args: dict[str, bytes], more: list[bytes], reply: Any) -> None:
         meet = self._world.meet
         passed_over, answers, grants = reply[3:]
         meet("re-checks", "server")
@@ -214,10 +164,7 @@ class Observer:
         for entry, answer in zip(more, answers, strict=False):
             token = entry.split(b" ")[0]
             if answer > 0:
-                orphan = token in name.withdrawn and token not in name.waiting
-                # A session that has taken to polling stands in a line of another name. A re-check that comes later than
-                # that may still wake its old line, for as long as that lives.
-                if self.sane and orphan and args["session"] not in self._polling:
+                if self.sane and token in name.withdrawn and token not in name.waiting:
                     self._world.violate(
                         f"W8: {name.base.decode()}: a re-check queued {token.decode()[:8]} after its undo"
                     )
@@ -227,7 +174,7 @@ class Observer:
                 meet("grants found by a re-check" if answer < 0 else "waiters found forgotten", "server")
         self._own(name, grants, b"")
 
-    def _release(self, name: _Name, args: dict[str, bytes], more: list[bytes], reply: Any) -> None:
+    def _release(self, name: Name, args: dict[str, bytes], more: list[bytes], reply: Any) -> None:
         token = args["token"]
         name.waiting.pop(token, None)
         if token not in name.repeated:
@@ -240,45 +187,29 @@ class Observer:
                 self._world.meet("undos of a grant", "server")
         self._own(name, reply[1], token)
 
-    def _renew(self, name: _Name, args: dict[str, bytes], more: list[bytes], reply: Any) -> None:
+    def _renew(self, name: Name, args: dict[str, bytes], more: list[bytes], reply: Any) -> None:
         self._world.meet("renewals" if reply == 1 else "renewals refused", "server")
 
-    def _resize(self, name: _Name, args: dict[str, bytes], more: list[bytes], reply: Any) -> None:
+    def _resize(self, name: Name, args: dict[str, bytes], more: list[bytes], reply: Any) -> None:
         self._world.meet("resizes", "server")
         self._own(name, reply[1], b"")
 
-    def _own(self, name: _Name, grants: list[Any], asking: bytes) -> None:
+    def _own(self, name: Name, grants: list[Any], asking: bytes) -> None:
         for token, fence, _ in grants:
             name.waiting.pop(token, None)
             if token != asking and fence > 0:
                 self._world.meet("hand-offs within a session", "server")
 
-    def _waits(self, name: _Name, token: bytes, ticket: int, args: dict[str, bytes]) -> None:
+    def _waits(self, name: Name, token: bytes, ticket: int, args: dict[str, bytes]) -> None:
         session = args["session"]
         reachable = self._server.subscribers(WAKE + session) > 0
         life = int(args["life_ms"]) / 1000
         name.tickets[token] = ticket
-        name.waiting[token] = _Waiter(ticket, session, self._server.clock(), life, reachable)
+        name.waiting[token] = Waiter(ticket, session, self._server.clock(), life, reachable)
 
-    def _holders(self, name: _Name) -> dict[bytes, tuple[int, int]]:
+    def _holders(self, name: Name) -> dict[bytes, tuple[int, int]]:
         """Return who holds *name* on the server: fencing token and permits of each token. Check P3 on the way."""
-        database = self._server.database()
-        holders: dict[bytes, tuple[int, int]] = {}
-        ends: dict[bytes, float] = {}
-        item = database.get(name.base)
-        if item is not None and name.base.startswith(b"aiolocks:lock:"):
-            token, _, fence = item.value.partition(b" ")
-            holders[token] = (int(fence), 1)
-            ends[token] = item.expireat or float("inf")
-        elif item is not None:
-            meta = database.get(name.base + b":meta")
-            known = {} if meta is None else meta.value
-            now = database.time
-            for token, score in list(item.value.items()):
-                if score / 1000 > now:
-                    permits, _, fence = known[token].partition(b" ") if token in known else (b"1", b"", b"0")
-                    holders[token] = (int(fence), int(permits))
-                    ends[token] = score / 1000
+        holders, ends = name.standing(self._server.database())
         if not self.clock_steps_back:
             for token, end in ends.items():
                 if end < name.ends.get(token, 0.0) - 1e-4:
@@ -291,7 +222,7 @@ class Observer:
         name.ends = ends
         return holders
 
-    def _compare(self, name: _Name, kind: str, known: dict[bytes, _Waiter], args: dict[str, bytes]) -> None:
+    def _compare(self, name: Name, kind: str, known: dict[bytes, Waiter], args: dict[str, bytes]) -> None:
         """See who was granted what by the script that has just run."""
         before, after = name.holders, self._holders(name)
         name.holders = after
@@ -318,21 +249,17 @@ class Observer:
             if token not in after:
                 self._world.violate(f"{text}: a grant was announced that is none")
 
-    def _check_order(self, name: _Name, token: bytes, known: dict[bytes, _Waiter], asked_anew: int, text: str) -> None:
+    def _check_order(self, name: Name, token: bytes, known: dict[bytes, Waiter], asked_anew: int, text: str) -> None:
         """FIFO among those who are known to wait, to live, and to be reachable."""
         if not self.sane:
             return
-        ticket = name.tickets.get(token) or asked_anew or float("inf")
-        now = self._server.clock()
-        for other, waiter in name.waiting.items():
-            alive = now - waiter.heard_at < waiter.life - 0.002
-            if waiter.ticket < ticket and waiter.reachable and alive and other in known and other != token:
-                self._world.violate(
-                    f"FIFO: {text}: {token.decode()[:8]} was granted before {other.decode()[:8]} of "
-                    f"{waiter.session.decode()[:8]}, which was reachable and had waited for longer"
-                )
+        for other in name.overtaken(token, known, asked_anew, self._server.clock()):
+            self._world.violate(
+                f"FIFO: {text}: {token.decode()[:8]} was granted before {other.decode()[:8]} of "
+                f"{name.waiting[other].session.decode()[:8]}, which was reachable and had waited for longer"
+            )
 
-    def _check_held(self, name: _Name, text: str) -> None:
+    def _check_held(self, name: Name, text: str) -> None:
         """P1, P2, P4: whoever believes to hold does, on the server, at every instant."""
         if not self.sane:
             return
@@ -340,9 +267,8 @@ class Observer:
             if believed.encode() not in name.holders:
                 self._world.violate(f"P1: {text}: {believed[:8]} believes to hold, but does not on the server")
 
-    def _note_limit(self, name: _Name) -> None:
-        meta = self._server.database().get(name.base + b":meta")
-        limit = int(meta.value.get(b"limit", b"0")) if meta is not None else 0
+    def _note_limit(self, name: Name) -> None:
+        limit = name.limit_in_force(self._server.database())
         if limit and limit != name.limit:
             name.limit = limit
             self._history.limit(name.base.decode(), limit)

@@ -2,10 +2,11 @@
 
 import pytest
 
-from tests.simulation.defects import DEFECTS, NotThere, finds, planted
+from tests.simulation.defects import DEFECTS, finds, planted
 from tests.simulation.run import run
 from tests.simulation.runner import find
 from tests.simulation.scenarios import SCENARIOS, play
+from tests.support.garden import NotThere
 
 # A process that crashes runs none of its destructors; in the simulation they run, in a loop that is closed.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -14,8 +14,9 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, LimitMismatchError, Lock, Semaphore
 
+from .connection import SimulatedConnection
 from .history import History
-from .network import Network, SimulatedConnection
+from .network import Network
 from .process import Process
 from .world import World
 

@@ -1,0 +1,79 @@
+"""The table of rules: for each clause a check, and defects that switch it off, with each of which the check must fail.
+
+A check is a function named as what it shows; its docstring names the rule. It takes what it needs by the name of its
+parameters: `scripts` (one script at a time on a real server), `scene` (whole programs in virtual time), `replicated`
+(a primary with a replica), `kind` (which primitive it is).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, final
+
+from tests.support.garden import Garden
+
+Defect = Callable[[Garden, str], None]
+"""Plants itself, in the scripts of the primitive that is named if it is in one of those."""
+
+LOCK = ("lock",)
+SEMAPHORE = ("semaphore",)
+BOTH = (*LOCK, *SEMAPHORE)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """One clause of a rule, for one primitive."""
+
+    rule: str
+    check: Callable[..., None]
+    kind: str
+    defects: tuple[Defect, ...]
+
+    def __str__(self) -> str:
+        return f"{self.rule} {self.check.__name__} {self.kind}"
+
+
+CLAUSES: list[Clause] = []
+
+
+def clause(rule: str, *defects: Defect, kinds: tuple[str, ...] = BOTH) -> Callable[[Callable[..., None]], Any]:
+    """Add a check to the table; each of *defects* alone must make it fail."""
+
+    def add(check: Callable[..., None]) -> Callable[..., None]:
+        assert defects, f"{check.__name__} has nothing that makes it fail"
+        assert check.__doc__ is not None
+        assert check.__doc__.startswith(f"{rule}: "), f"{check.__name__} does not name its rule"
+        CLAUSES.extend(Clause(rule, check, kind, defects) for kind in kinds)
+        return check
+
+    return add
+
+
+def verb(name: str, old: str, new: str) -> Defect:
+    """Replace *old* in the script of that verb."""
+    return lambda garden, kind: garden.lua(f"{kind}_{name}", old, new)
+
+
+def shared(old: str, new: str) -> Defect:
+    """Replace *old* in whichever of the files that scripts share has it."""
+    return lambda garden, _: garden.shared(old, new)
+
+
+def python(owner: Any, name: str, old: str, new: str) -> Defect:
+    """Replace *old* in a function's source."""
+    return lambda garden, _: garden.source(owner, name, old, new)
+
+
+def each(**defects: Defect) -> Defect:
+    """Plant for each primitive its own."""
+    return lambda garden, kind: defects[kind](garden, kind)
+
+
+def both(*defects: Defect) -> Defect:
+    """Plant all of these."""
+
+    def plant(garden: Garden, kind: str) -> None:
+        for defect in defects:
+            defect(garden, kind)
+
+    return plant

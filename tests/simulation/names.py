@@ -1,0 +1,90 @@
+"""What is known of one name: who holds it, as the keys say, and who waits for it, as the replies said.
+
+The keys are read as DESIGN.md has them. A new primitive needs its kind of holder key in `standing`, and nothing else.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, final
+
+
+@final
+@dataclass(slots=True)
+class Waiter:
+    """Who was told that it waits, when, and in which session; *reachable*: somebody has listened for it ever since."""
+
+    ticket: int
+    session: bytes
+    heard_at: float
+    life: float
+    reachable: bool
+
+
+@final
+@dataclass(slots=True)
+class Name:
+    """One name, by its holder key.
+
+    Attributes:
+        holders: Fencing token and permits of each token that holds it.
+        ends: When each lease ends, by the server's clock.
+        newest: The greatest fencing token seen.
+        tickets: The newest ticket that each token was told.
+        repeated: Tokens of which the network has sent a request twice.
+        withdrawn: Tokens that were undone or released.
+        unknown_since: Since when something has been amiss with each of these tokens.
+    """
+
+    base: bytes
+    holders: dict[bytes, tuple[int, int]] = field(default_factory=dict[bytes, tuple[int, int]])
+    ends: dict[bytes, float] = field(default_factory=dict[bytes, float])
+    waiting: dict[bytes, Waiter] = field(default_factory=dict[bytes, Waiter])
+    newest: int = 0
+    limit: int = 1
+    tickets: dict[bytes, int] = field(default_factory=dict[bytes, int])
+    repeated: set[bytes] = field(default_factory=set[bytes])
+    withdrawn: set[bytes] = field(default_factory=set[bytes])
+    unknown_since: dict[bytes, float] = field(default_factory=dict[bytes, float])
+
+    def forget(self) -> None:
+        """All data are gone."""
+        self.holders.clear()
+        self.ends.clear()
+        self.waiting.clear()
+
+    def standing(self, database: Any) -> tuple[dict[bytes, tuple[int, int]], dict[bytes, float]]:
+        """Return `holders` and `ends` as the keys have them now."""
+        holders: dict[bytes, tuple[int, int]] = {}
+        ends: dict[bytes, float] = {}
+        item = database.get(self.base)
+        if item is not None and self.base.startswith(b"aiolocks:lock:"):
+            token, _, fence = item.value.partition(b" ")
+            holders[token] = (int(fence), 1)
+            ends[token] = item.expireat or float("inf")
+        elif item is not None:
+            meta = database.get(self.base + b":meta")
+            known = {} if meta is None else meta.value
+            now = database.time
+            for token, score in list(item.value.items()):
+                if score / 1000 > now:
+                    permits, _, fence = known[token].partition(b" ") if token in known else (b"1", b"", b"0")
+                    holders[token] = (int(fence), int(permits))
+                    ends[token] = score / 1000
+        return holders, ends
+
+    def overtaken(self, token: bytes, known: dict[bytes, Waiter], asked_anew: int, now: float) -> list[bytes]:
+        """Return who lives, can be reached, has waited since *known* and for longer than *token*, to be granted now."""
+        ticket = self.tickets.get(token) or asked_anew or float("inf")
+        return [
+            other
+            for other, waiter in self.waiting.items()
+            if waiter.ticket < ticket
+            and waiter.reachable
+            and now - waiter.heard_at < waiter.life - 0.002
+            and other in known
+            and other != token
+        ]
+
+    def limit_in_force(self, database: Any) -> int:
+        """Return the limit that the keys have now, or 0."""
+        meta = database.get(self.base + b":meta")
+        return int(meta.value.get(b"limit", b"0")) if meta is not None else 0

@@ -1,0 +1,62 @@
+"""What a request asks for: which script, with its keys and arguments by the names in the script's own header."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import aiolocks
+from aiolocks._scripts import Script, load
+
+_NAMES = sorted(
+    path.stem for path in (Path(aiolocks.__file__).parent / "lua").glob("*.lua") if not path.stem.startswith("_")
+)
+
+
+def scripts() -> dict[bytes, Script]:
+    """Return the library's scripts by what requests name them by: source and digest."""
+    found: dict[bytes, Script] = {}
+    for name in _NAMES:
+        script = load(name)
+        found[script.sha] = found[script.source] = script
+    return found
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One run of a script.
+
+    Attributes:
+        base: The first key, which names what is asked about.
+        args: All arguments; of those that the last name stands for, the first.
+        more: All of those.
+        values: All arguments as they came.
+    """
+
+    script: Script
+    base: bytes
+    args: dict[str, bytes]
+    more: list[bytes]
+    values: list[bytes]
+
+
+def read(script: Script, fields: list[bytes]) -> Asked:
+    """Return what *fields*, a request to run *script*, asks for."""
+    count = int(fields[2])
+    values = fields[3 + count :]
+    return Asked(
+        script,
+        base=fields[3],
+        args=dict(zip(script.args, values, strict=False)),
+        more=values[len(script.args) - 1 :],
+        values=values,
+    )
+
+
+def whole(verb: str, reply: Any) -> Any:
+    """Return *reply* as a script gives it when there is more to tell than one number."""
+    if isinstance(reply, int) and verb == "grant":
+        return [b"granted", reply, []]
+    if isinstance(reply, int) and verb == "release":
+        return [reply, []]
+    return reply
