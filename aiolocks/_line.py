@@ -111,7 +111,8 @@ class Line:
         self._look_every(min(self._interval, recheck_interval(request.ttl)))
         self._session.lines[self] = None
         self._listen(subscribers)
-        self._schedule(self._delay(busy_ms))
+        if self._timer is None or busy_ms < 1000 * self._interval:  # else the re-check that is due comes sooner anyway
+            self._schedule(self._delay(busy_ms))
 
     def leave(self, request: Request) -> None:
         if self.waiting.pop(request.token, None) is not None and not self.waiting:

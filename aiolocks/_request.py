@@ -146,13 +146,14 @@ class Request:
 
     def grant(self, fence: int, counted_from: float | None = None) -> bool:
         """Resolve the turn, unless it is resolved or the news are older than an answer that this token waits."""
-        if self.turn.done() or (counted_from is None and fence <= self.fence_seen):
+        turn = self.turn
+        if turn.done() or (counted_from is None and fence <= self.fence_seen):
             return False
         if counted_from is None and self.counted_from is None and not self.unanswered:
             return False  # it has been given up
         if counted_from is None:
             counted_from = self.unanswered[0].sent_at if self.counted_from is None else self.counted_from
-        self.turn.set_result(Granted(fence, counted_from))
+        turn.set_result(Granted(fence, counted_from))
         return True
 
     def left_at(self, counted_from: float) -> None:
