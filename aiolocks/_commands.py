@@ -12,7 +12,7 @@ from typing import Any, cast, final
 
 from redis.asyncio.retry import Retry
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import NoScriptError, ReadOnlyError, RedisError
+from redis.exceptions import NoScriptError, ReadOnlyError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ._bound import Arguments, Command
@@ -76,6 +76,8 @@ class Call:
             if isinstance(reply, (ReadOnlyError, RedisConnectionError)):
                 # A demoted primary, or one that is still loading: whatever comes next must look for the primary anew.
                 self.link.close(reply)
+            elif isinstance(reply, ResponseError):
+                reply = _discreet(reply)
         receiver, self.receiver = self.receiver, None
         if receiver is not None:
             receiver(self, reply)
@@ -96,6 +98,12 @@ class Call:
 
 
 CallReceiver = Callable[[Call, object], None]
+
+
+def _discreet(error: ResponseError) -> ResponseError:
+    """Leave out the arguments that Redis quotes when it does not know a command: the token is one of them."""
+    text, quoted, _ = str(error).partition(", with args beginning with")
+    return ResponseError(text) if quoted else error
 
 
 @final

@@ -109,5 +109,12 @@ def redis_client(url: str) -> Redis:
     """Return redis-py's client for *url*; its error for a foreign scheme does not know of ours."""
     if not url.startswith(("redis://", "rediss://", "unix://")):
         raise ValueError("url must begin with redis://, rediss://, unix:// or memory://")
-    client: Redis = Redis.from_url(url)  # pyright: ignore[reportUnknownMemberType]  # its **kwargs are not annotated
-    return client
+    try:
+        client: Redis = Redis.from_url(url)  # pyright: ignore[reportUnknownMemberType]  # its **kwargs are not annotated
+        return client
+    except (ValueError, TypeError):
+        pass  # its text quotes from the URL, and that may be the password; so not even as a context of ours
+    raise ValueError(
+        "url cannot be read; it looks like redis://HOST:PORT/DB, rediss://... or unix:///PATH, with special characters "
+        "of a password written as %XX"
+    )

@@ -4,7 +4,7 @@ The server is fakeredis, which the extra `aiolocks[memory]` installs; nothing he
 """
 
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from redis.asyncio import Redis
 
@@ -25,10 +25,10 @@ def memory_client(url: str) -> Redis:
         from fakeredis import FakeAsyncRedis, FakeServer
     except ImportError as error:
         raise ImportError('memory:// needs the extra "memory": pip install "aiolocks[memory]"') from error
-    parts = urlsplit(url)
-    if parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc:
+    name = url.removeprefix(SCHEME).rstrip("/")
+    if not set(name).isdisjoint("/?#@"):
         raise ValueError("memory:// takes a name and nothing else, such as memory://tests")
-    name = unquote(parts.netloc)
+    name = unquote(name)
     server = FakeServer(version=(7,)) if not name else _servers.get(name)
     if server is None:
         server = _servers[name] = FakeServer(version=(7,))

@@ -1,0 +1,277 @@
+"""No token, password or URL with credentials in a log line, a warning, an error, a note or a repr (P14)."""
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator, Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+import pytest_asyncio
+import redis as synchronous
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import AuthenticationError, ResponseError
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+import aiolocks
+from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, LimitMismatchError, Lock, LockManager, Semaphore
+from aiolocks.testing import FaultProxy
+from tests.support.primitives import ROWS, Acquirable, Row, queued
+from tests.support.secrets import PASSWORD, Ear, listening
+from tests.support.servers import RedisServer
+
+pytest_plugins = ["tests.support.table"]
+pytestmark = [pytest.mark.asyncio, pytest.mark.redis]
+
+KINDS = {file.stem.split("_")[0] for file in (Path(aiolocks.__file__).parent / "lua").glob("*_grant.lua")}
+
+every_row = pytest.mark.parametrize("row", [row for row in ROWS if row.places == 1], ids=str)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A server with a password, behind a proxy, and somebody who listens."""
+
+    server: RedisServer
+    proxy: FaultProxy
+    ear: Ear
+
+    def url(self, password: str = PASSWORD, user: str = "") -> str:
+        return f"redis://{user}:{quote(password, safe='')}@127.0.0.1:{self.proxy.port}"
+
+    def client(self, url: str | None = None, **options: Any) -> Redis:
+        return Redis.from_url(url or self.url(), retry=Retry(NoBackoff(), 0), **options)
+
+    def admin(self, *command: Any) -> None:
+        admin: Any
+        with closing(synchronous.Redis(unix_socket_path=self.server.socket_path, password=PASSWORD)) as admin:
+            admin.execute_command(*command)
+
+
+@pytest_asyncio.fixture
+async def scene(servers: Callable[..., RedisServer], quick_sessions: None) -> AsyncIterator[Scene]:
+    server = servers(options={"requirepass": f'"{PASSWORD}"'})
+    with listening() as ear:
+        async with FaultProxy(path=server.socket_path) as proxy:
+            proxy.on_request = ear.note_request
+            scene = Scene(server, proxy, ear)
+            async with scene.client() as client:
+                await use(scene, client)
+            yield scene
+        gc.collect()
+
+
+async def use(scene: Scene, client: Redis) -> None:
+    """Take everything there is in good order, so that there are tokens to keep; look at it from all sides."""
+    locks = LockManager(client, ttl=5)
+    leases: list[Lease] = []
+    for row in ROWS:
+        acquirable = row.make(client, f"seen {row}", ttl=5)
+        async with acquirable as lease:
+            leases = [lease, *[await acquirable.acquire() for _ in range(row.places - 1)]]
+            waiting = asyncio.ensure_future(acquirable.acquire())
+            await queued(acquirable, 1)
+            scene.ear.look_around()
+            scene.ear.say("object", locks, acquirable, *leases, acquirable.hold(), await acquirable.statistics())
+            for extra in leases[1:]:
+                await extra.release()
+        scene.ear.say("object", *leases, waiting, await waiting)
+        await (await waiting).release()
+    scene.ear.tokens |= {leases[0].token}
+
+
+@every_row
+async def test_when_the_password_is_wrong(scene: Scene, row: Row) -> None:
+    wrong = "wr0ng/ünd so"
+    scene.ear.secrets.add("wr0ng")
+    for url in (scene.url(wrong), scene.url(wrong, "somebody"), f"redis://127.0.0.1:{scene.proxy.port}"):
+        async with scene.client(url) as client:
+            # Without a handshake, Redis says only that it does not read so much from a stranger.
+            await all_refused(scene, row.make(client, "orders"), AuthenticationError, ResponseError)
+
+
+@every_row
+async def test_when_the_connection_is_refused(scene: Scene, row: Row) -> None:
+    scene.proxy.refuse = True
+    async with scene.client() as client:
+        await all_refused(scene, row.make(client, "orders"), RedisConnectionError)
+    async with scene.client(f"unix:///nowhere?password={quote(PASSWORD, safe='')}") as client:
+        await all_refused(scene, row.make(client, "orders"), RedisConnectionError)
+
+
+async def all_refused(scene: Scene, acquirable: Any, *errors: type[Exception]) -> None:
+    for ask in (acquirable.acquire, acquirable.try_acquire, acquirable.locked, acquirable.statistics):
+        with scene.ear.raises(*errors):
+            await ask()
+    with scene.ear.raises(*errors):
+        async with acquirable.hold(timeout=0.2):
+            pass
+
+
+@every_row
+async def test_when_rights_are_missing(scene: Scene, row: Row) -> None:
+    async def try_without(lacks: str) -> None:
+        rest = {"&": ["+@all", "resetchannels"], "~": ["+@all", "resetkeys"]}.get(lacks, ["+@all", lacks])
+        scene.admin("ACL", "SETUSER", f"u{lacks}", "reset", "on", f">{PASSWORD}", "~*", "&*", *rest)
+        trouble: list[BaseException] = []
+        async with scene.client(scene.url(user=f"u{lacks}")) as client:
+            for ask in (hold_and_wait, release_by_hand):
+                try:
+                    await ask(row.make(client, f"orders{lacks}", ttl=1))
+                except ResponseError as error:
+                    trouble.append(error)
+                    scene.ear.listen_to(error)
+        assert bool(trouble) == (lacks != "&"), lacks
+
+    await asyncio.gather(*map(try_without, ("-eval", "-evalsha", "-time", "-exists", "&", "~")))
+
+
+async def hold_and_wait(acquirable: Acquirable) -> None:
+    async with acquirable as lease:
+        waiting = asyncio.ensure_future(acquirable.acquire(timeout=0.1))
+        try:
+            await lease.renew()
+            await lease.renew()  # from the second time on, a script is sent by its digest
+            await asyncio.wait([waiting])
+        finally:
+            await asyncio.gather(waiting, return_exceptions=True)
+
+
+async def release_by_hand(acquirable: Acquirable) -> None:
+    lease = await acquirable.acquire(timeout=1)
+    await lease.release()
+
+
+@every_row
+@pytest.mark.parametrize("watchdog", ["task", "thread"])
+async def test_when_a_lease_is_taken_away_or_its_holder_is_cut_off(scene: Scene, row: Row, watchdog: str) -> None:
+    async with scene.client() as client:
+        acquirable = row.make(client, "orders", ttl=0.4, watchdog=watchdog)
+        with scene.ear.raises(LeaseLostError):
+            async with acquirable as lease:
+                scene.admin("FLUSHALL")
+                await asyncio.sleep(10)
+        after_a_loss(scene, lease)
+        with scene.ear.raises(ZeroDivisionError):
+            async with acquirable:
+                scene.admin("FLUSHALL")
+                try:
+                    await asyncio.sleep(10)
+                except asyncio.CancelledError:
+                    raise ZeroDivisionError from None
+        with scene.ear.raises(LeaseLostError):
+            async with acquirable as lease:
+                scene.proxy.black_hole = True
+                await asyncio.sleep(10)
+        after_a_loss(scene, lease)
+        scene.ear.look_around()
+
+
+def after_a_loss(scene: Scene, lease: Lease) -> None:
+    scene.ear.say("lost lease", lease)
+    with scene.ear.raises(LeaseLostError):
+        lease.check()
+
+
+@every_row
+async def test_when_nobody_lets_go_or_the_release_cannot_be_confirmed(scene: Scene, row: Row) -> None:
+    async with scene.client() as one, scene.client() as other:
+        mine, theirs = row.make(one, "orders", ttl=1), row.make(other, "orders", ttl=1)
+        async with mine:
+            for timeout in (0, 0.05):
+                with scene.ear.raises(AcquireTimeoutError):
+                    await theirs.acquire(timeout=timeout)
+            waiting = asyncio.ensure_future(theirs.acquire())
+            await queued(mine, 1)
+            scene.proxy.black_hole = True
+        with scene.ear.raises(RedisTimeoutError, RedisConnectionError):
+            await waiting
+        scene.proxy.black_hole = False
+        lease = await mine.acquire()
+        scene.proxy.black_hole = True
+        with scene.ear.raises(RedisTimeoutError, RedisConnectionError):
+            await lease.release()
+    assert any("could not be confirmed" in text for _, text in scene.ear.heard)
+
+
+async def take_and_drop(acquirable: Acquirable) -> None:
+    await acquirable.acquire()
+
+
+@every_row
+async def test_when_the_program_is_wrong(scene: Scene, row: Row) -> None:
+    async with scene.client() as client:
+        acquirable = row.make(client, "orders", ttl=5)
+        async with acquirable as lease:
+            if row.id == "lock":
+                with scene.ear.raises(RuntimeError):
+                    await acquirable.acquire()
+            with scene.ear.raises(RuntimeError):
+                async with lease, lease:
+                    pass
+        with scene.ear.raises(RuntimeError):
+            await acquirable.release()
+        with scene.ear.raises(LeaseLostError):
+            lease.check()
+        with scene.ear.warnings():
+            await asyncio.create_task(take_and_drop(row.make(client, "dropped", ttl=0.2)))
+            await asyncio.sleep(0)  # what ends with a task ends in its callbacks
+            gc.collect()
+        for kind in KINDS:
+            scene.admin("SET", f"aiolocks:{kind}:{{typed}}:queue", "no queue")
+        with scene.ear.raises(ResponseError, match="WRONGTYPE"):
+            await row.make(client, "typed", ttl=0.2).acquire(timeout=1)
+    assert any("dropped without being released" in text for _, text in scene.ear.heard)
+
+
+async def test_when_a_semaphore_has_another_limit(scene: Scene) -> None:
+    async with scene.client() as one, scene.client(scene.url(user="default")) as other:
+        with scene.ear.raises(LimitMismatchError):
+            await Semaphore(one, "scraper", 2).acquire(permits=3)
+        await Semaphore(other, "scraper", 3).statistics()
+        async with Semaphore(other, "scraper", 3):
+            pass
+
+
+async def test_when_a_hosted_server_does_not_know_a_command(scene: Scene, servers: Callable[..., RedisServer]) -> None:
+    """Redis quotes the arguments of a command that it does not know, and a token is among them."""
+    server = servers(options={"rename-command": 'EVALSHA ""'})
+    async with FaultProxy(path=server.socket_path) as proxy:
+        proxy.on_request = scene.ear.note_request
+        for name, prefix in (("a", ""), ("a", "aiolocks:"), ("orders:42", "")):
+            async with scene.client(proxy.url) as client:
+                lock = Lock(client, name, prefix=prefix, ttl=1)
+                lease = await lock.acquire()  # each script is sent whole once
+                assert await lease.renew()
+                for ask in (lease.renew, lock.acquire, lease.release):
+                    with scene.ear.raises(ResponseError, match="unknown command .EVALSHA.$"):
+                        await ask()
+
+
+async def test_when_a_url_cannot_be_read(scene: Scene) -> None:
+    password = quote(PASSWORD, safe="")
+    for url in (
+        f"redis://:{PASSWORD}@localhost",
+        f"redis://user:{PASSWORD}@localhost:6379/0",
+        f"redis://:{password}@localhost:port",
+        f"redis://:{password}@[localhost",
+        f"http://:{password}@localhost",
+        f"memory://:{password}@name",
+        "memory://s3same\N{ACCOUNT OF}@name",
+        "redis://:s3same\N{ACCOUNT OF}@name",
+        f"redis://:{password}@localhost?db=x",
+        f"redis://:{password}@localhost?socket_timeout=x",
+    ):
+        try:
+            manager = LockManager.from_url(url)
+        except (ValueError, TypeError) as error:
+            scene.ear.listen_to(error)
+        else:
+            scene.ear.say("manager", manager)
+            await manager.aclose()
