@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from aiolocks import __version__
 
-from . import _demo
+from . import _demo, _doctor
 from ._errors import Unusable
 
 _INTERRUPTED = 130
@@ -45,4 +45,5 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"aiolocks {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _demo.register(commands)
+    _doctor.register(commands)
     return parser

@@ -17,10 +17,10 @@ from .._keys import Keys
 from .._memory import SCHEME
 from ._errors import Unusable
 
-_PATIENCE = 5.0
+PATIENCE = 5.0
 """Seconds for the first answer."""
 
-_OLDEST = (6, 2)
+OLDEST = (6, 2)
 
 _NO_MEMORY = 'memory:// needs the in-memory server: pip install "aiolocks[demo]", or give the --url of a Redis'
 
@@ -45,17 +45,17 @@ async def connect(url: str, run: str) -> AsyncGenerator[Server]:
     in_process = url.startswith(SCHEME)
     if url.rstrip("/") == SCHEME.rstrip("/"):
         url = SCHEME + run
-    place = SCHEME if in_process else _place(url)
+    place = SCHEME if in_process else place_of(url)
     if not in_process:
         await _check(url, place)
-    async with _manager(url) as locks:
+    async with manager_of(url) as locks:
         try:
             await _try_out(locks, f"{run}-probe")
             yield Server(url, place, locks, in_process)
         except RedisError as error:
             if in_process and "unknown command" in str(error):  # fakeredis without its Lua
                 raise Unusable(_NO_MEMORY) from None
-            raise Unusable(f"Redis at {place} is of no use: {_reason(error, url)}") from None
+            raise Unusable(f"Redis at {place} is of no use: {reason(error, url)}") from None
 
 
 async def forget(client: Redis, name: str) -> None:
@@ -72,7 +72,7 @@ async def _try_out(locks: LockManager, name: str) -> None:
     await forget(locks.client, name)
 
 
-def _manager(url: str) -> LockManager:
+def manager_of(url: str) -> LockManager:
     try:
         return LockManager.from_url(url)
     except ImportError:
@@ -82,15 +82,15 @@ def _manager(url: str) -> LockManager:
         raise Unusable("memory:// takes a name and nothing else, such as memory://tests") from None
 
 
-def _place(url: str) -> str:
-    parts = _client(url).connection_pool.connection_kwargs
+def place_of(url: str) -> str:
+    parts = client_of(url).connection_pool.connection_kwargs
     return str(parts.get("path") or f"{parts.get('host', 'localhost')}:{parts.get('port', 6379)}")
 
 
-def _client(url: str) -> Redis:
+def client_of(url: str) -> Redis:
     try:
         client: Redis = Redis.from_url(  # pyright: ignore[reportUnknownMemberType]  # its **kwargs are not annotated
-            url, retry=Retry(NoBackoff(), 0), socket_connect_timeout=_PATIENCE
+            url, retry=Retry(NoBackoff(), 0), socket_connect_timeout=PATIENCE
         )
         return client
     except (ValueError, TypeError):
@@ -100,23 +100,32 @@ def _client(url: str) -> Redis:
         ) from None
 
 
+@asynccontextmanager
+async def answering(url: str, place: str, otherwise: str) -> AsyncGenerator[Redis]:
+    """Yield a client that never retries; *otherwise* says what to do beyond starting it and correcting the URL.
+
+    Raises:
+        Unusable: The server cannot be reached, now or later, or does not let us in.
+    """
+    try:
+        async with client_of(url) as client:
+            yield client
+        return
+    except TimeoutError:
+        why = f"no answer within {PATIENCE:g} s"
+    except (RedisError, OSError) as error:
+        why = reason(error, url)
+    except (ValueError, TypeError):
+        why = "the URL has options that redis-py does not know"
+    raise Unusable(f"cannot use Redis at {place} ({why}): start it{otherwise}")
+
+
 async def _check(url: str, place: str) -> None:
     """Raise Unusable unless the server answers at once and is new enough."""
-    client = _client(url)
-    try:
-        async with client, asyncio.timeout(_PATIENCE):
-            version = await _version(client)
-    except TimeoutError:
-        reason = f"no answer within {_PATIENCE:g} s"
-    except (RedisError, OSError) as error:
-        reason = _reason(error, url)
-    except (ValueError, TypeError):
-        reason = "the URL has options that redis-py does not know"
-    else:
-        if version and version < _OLDEST:
-            raise Unusable(f"Redis at {place} is {'.'.join(map(str, version))}; aiolocks needs 6.2 or newer")
-        return
-    raise Unusable(f"cannot use Redis at {place} ({reason}): start it, correct --url, or leave --url out")
+    async with answering(url, place, ", correct --url, or leave --url out") as client, asyncio.timeout(PATIENCE):
+        version = await _version(client)
+    if version and version < OLDEST:
+        raise Unusable(f"Redis at {place} is {'.'.join(map(str, version))}; aiolocks needs 6.2 or newer")
 
 
 async def _version(client: Any) -> tuple[int, ...]:
@@ -128,14 +137,14 @@ async def _version(client: Any) -> tuple[int, ...]:
         return ()  # not allowed to ask, or a server that counts otherwise
 
 
-def _reason(error: Exception, url: str) -> str:
+def reason(error: Exception, url: str) -> str:
     """Return what happened in one short line, without what the URL keeps secret."""
     if isinstance(error.__context__, ConnectionRefusedError):
         return "connection refused"
     text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
     if isinstance(error, AuthenticationError) or "authenticated" in text:
         return "it asks for another user or password"
-    password = None if url.startswith(SCHEME) else _client(url).connection_pool.connection_kwargs.get("password")
+    password = None if url.startswith(SCHEME) else client_of(url).connection_pool.connection_kwargs.get("password")
     if password:
         text = text.replace(password, "…")
     return text if len(text) <= 120 else text[:119] + "…"

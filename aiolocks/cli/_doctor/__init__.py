@@ -1,0 +1,160 @@
+"""`aiolocks doctor`: say what endangers locks on a server, and what to do about it."""
+
+import argparse
+import asyncio
+import json
+import os
+import textwrap
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..._keys import check_prefix
+from ..._memory import SCHEME
+from ..._options import check_ttl
+from .._connect import answering, client_of, connect, place_of
+from .._screen import WIDTH, Line, Screen
+from . import _settings, _timing
+from ._finding import Finding, Verdict, exit_status
+from ._rights import missing_rights, rights, wake_ups
+from ._trial import hand_over, not_tried, refused
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+_STYLES = {
+    Verdict.OK: "bold green",
+    Verdict.WARNING: "bold yellow",
+    Verdict.DANGER: "bold red",
+    Verdict.UNKNOWN: "bold magenta",
+}
+
+
+def register(commands: "Commands") -> None:
+    """Add this command to the parser."""
+    parser = commands.add_parser(
+        "doctor",
+        help="see what endangers locks on a server",
+        description="See what endangers locks on a server, and what to do about it. The exit status is 1 when there is "
+        "a danger (with --strict: when anything is not ok), 2 when the server cannot be reached, else 0.",
+    )
+    parser.add_argument(
+        "--url",
+        default="redis://localhost",
+        help="redis://HOST:PORT, rediss:// or unix://, as the user that your program is; the default is %(default)s",
+    )
+    parser.add_argument("--ttl", type=_ttl, default=30.0, help="seconds of your leases, 30 if left out")
+    parser.add_argument("--prefix", type=_prefix, default="aiolocks:", help="what your keys begin with")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 for warnings and unknowns too")
+    parser.add_argument("--json", action="store_true", help="print one JSON object, for scripts")
+    parser.set_defaults(run=_run)
+
+
+def _ttl(text: str) -> float:
+    try:
+        ttl = float(text)
+        check_ttl(ttl)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return ttl
+
+
+def _prefix(text: str) -> str:
+    try:
+        check_prefix(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    place = SCHEME if arguments.url.startswith(SCHEME) else place_of(arguments.url)
+    findings = asyncio.run(_examine(arguments.url, place, arguments.ttl, arguments.prefix))
+    status = exit_status(findings, strict=arguments.strict)
+    if arguments.json:
+        print(json.dumps(_report(place, arguments, findings), indent=2))
+    else:
+        Screen().write(*_lines(place, arguments.ttl, findings))
+    return status
+
+
+async def _examine(url: str, place: str, ttl: float, prefix: str) -> list[Finding]:
+    name = f"doctor-{os.urandom(6).hex()}"
+    if url.startswith(SCHEME):
+        return await _examine_memory(url, prefix, name)
+    async with answering(url, place, ", or correct --url") as client:
+        facts = await _settings.facts_of(client)
+        server = _settings.server(facts)
+        if server.figures.get("mode", "standalone") != "standalone":
+            return [server]  # all else would be answered by other nodes
+        missing, refusal = await missing_rights(client, prefix, name)
+        samples = await _timing.sample(client)
+        findings = [
+            server,
+            _settings.replication(facts),
+            _settings.eviction(facts),
+            _settings.persistence(facts),
+            _timing.clock(samples, ttl),
+            _timing.latency(samples, ttl),
+            rights(missing, prefix),
+            wake_ups(missing, prefix),
+        ]
+        if refusal:
+            return [*findings, refused(refusal)]
+        if missing:
+            return [*findings, not_tried("rights are missing")]
+        async with client_of(url) as other:
+            return [*findings, await hand_over(client, other, prefix, name, url)]
+
+
+async def _examine_memory(url: str, prefix: str, name: str) -> list[Finding]:
+    found = "in the memory of one process: excludes nobody in other processes, and ends with this one"
+    async with connect(url, name) as server, connect(server.url, name) as again:
+        trial = await hand_over(server.locks.client, again.locks.client, prefix, name, url)
+    return [Finding("server", Verdict.OK, found), trial]
+
+
+def _report(place: str, arguments: argparse.Namespace, findings: Sequence[Finding]) -> dict[str, object]:
+    return {
+        "server": place,
+        "ttl": arguments.ttl,
+        "prefix": arguments.prefix,
+        "status": exit_status(findings, strict=arguments.strict),
+        "checks": [
+            {
+                "check": finding.check,
+                "verdict": finding.verdict,
+                "found": finding.found,
+                "advice": finding.advice,
+                "figures": dict(finding.figures),
+            }
+            for finding in findings
+        ],
+    }
+
+
+def _lines(place: str, ttl: float, findings: Sequence[Finding]) -> list[Line]:
+    lines: list[Line] = [[("aiolocks doctor", "bold"), (f" on {place}, for leases of {ttl:g} s", "")], []]
+    width = max(len(finding.check) for finding in findings)
+    for finding in findings:
+        indent = " " * (width + 14)
+        first, *more = textwrap.wrap(finding.found, WIDTH - len(indent))
+        mark = (f"   {finding.verdict:7}", _STYLES[finding.verdict])
+        lines.append([mark, (f"  {finding.check:{width}}  ", "bold"), (first, "")])
+        lines += [[(indent + line, "")] for line in more]
+        advice = textwrap.wrap(finding.advice, WIDTH - len(indent), initial_indent="-> ", subsequent_indent="   ")
+        lines += [[(indent + line, "dim")] for line in advice]
+    return [*lines, [], _summary(findings)]
+
+
+def _summary(findings: Sequence[Finding]) -> Line:
+    count = Counter(finding.verdict for finding in findings)
+    worst = next((verdict for verdict in (Verdict.DANGER, Verdict.WARNING, Verdict.UNKNOWN) if count[verdict]), None)
+    if worst is None:
+        return [("Fit for locks.", _STYLES[Verdict.OK])]
+    told = [
+        f"{count[verdict]} {word}{'s' if count[verdict] > 1 else ''}"
+        for verdict, word in ((Verdict.DANGER, "danger"), (Verdict.WARNING, "warning"), (Verdict.UNKNOWN, "unknown"))
+        if count[verdict]
+    ]
+    return [(", ".join(told) + ".", _STYLES[worst])]

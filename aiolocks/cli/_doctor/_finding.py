@@ -1,0 +1,44 @@
+"""What one check says: a verdict, what was found, and what to do about it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Verdict(StrEnum):
+    """How much it matters to locks."""
+
+    OK = "ok"
+    WARNING = "warning"
+    """A restart, a failover or a step of a clock would endanger them."""
+    DANGER = "danger"
+    """They do not work, or two can hold the same one, without anything else going wrong."""
+    UNKNOWN = "unknown"
+    """The server does not tell this user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line or short block of the report; `figures` are for scripts."""
+
+    check: str
+    verdict: Verdict
+    found: str
+    advice: str = ""
+    figures: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+def unknown(check: str, *rights: str) -> Finding:
+    return Finding(
+        check,
+        Verdict.UNKNOWN,
+        "the server does not tell this user",
+        f"give the right {' '.join(rights)}, or ask whoever runs the server",
+    )
+
+
+def exit_status(findings: Sequence[Finding], *, strict: bool) -> int:
+    """Return 1 when there is a danger; *strict*: when anything is not ok."""
+    bad = {Verdict.DANGER} if not strict else set(Verdict) - {Verdict.OK}
+    return 1 if any(finding.verdict in bad for finding in findings) else 0

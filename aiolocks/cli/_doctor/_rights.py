@@ -1,0 +1,149 @@
+"""Whether the user may do what locks do: each command is tried, on a key and a channel of the prefix.
+
+The key is gone after a second at the latest, and at the end of the trial if DEL is allowed.
+"""
+
+import asyncio
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from redis.exceptions import NoPermissionError, RedisError, ResponseError
+
+from ..._keys import Keys
+from .._connect import PATIENCE
+from ._finding import Finding, Verdict
+
+_LIFE_MS = 1000
+_NOTHING = "return 1"
+_NOWHERE = "0" * 40
+
+_FORBIDS_KEY = re.compile(r"access .*\bkeys?\b")
+_FORBIDS_CHANNEL = re.compile(r"access .*\bchannels?\b")
+
+WAKE_UPS = frozenset({"+subscribe", "+unsubscribe", "+publish", "+pubsub|numsub", "&"})
+"""Without these waiters ask for their turn again and again; without any other there are no locks."""
+
+Attempt = tuple[str, tuple[Any, ...]]
+
+
+def attempts(key: bytes, channel: bytes) -> list[Attempt]:
+    """Return each command that locks need, by the right that it needs, in such an order that nothing stays behind.
+
+    The key holds a string from the first to the last. So what is meant for a hash or a sorted set is allowed and
+    does nothing: only a right that is missing is told in other words.
+    """
+    return [
+        ("+set", ("SET", key, "1", "PX", _LIFE_MS)),
+        ("+pexpire", ("PEXPIRE", key, _LIFE_MS)),
+        ("+get", ("GET", key)),
+        ("+exists", ("EXISTS", key)),
+        ("+pttl", ("PTTL", key)),
+        ("+time", ("TIME",)),
+        ("+hget", ("HGET", key, "field")),
+        ("+hmget", ("HMGET", key, "field")),
+        ("+hset", ("HSET", key, "field", "1")),
+        ("+hdel", ("HDEL", key, "field")),
+        ("+hkeys", ("HKEYS", key)),
+        ("+zadd", ("ZADD", key, 1, "member")),
+        ("+zcard", ("ZCARD", key)),
+        ("+zcount", ("ZCOUNT", key, "-inf", "+inf")),
+        ("+zrange", ("ZRANGE", key, 0, 0)),
+        ("+zrangebyscore", ("ZRANGEBYSCORE", key, "-inf", "+inf")),
+        ("+zrank", ("ZRANK", key, "member")),
+        ("+zscore", ("ZSCORE", key, "member")),
+        ("+zrem", ("ZREM", key, "member")),
+        ("+zremrangebyscore", ("ZREMRANGEBYSCORE", key, "-inf", "+inf")),
+        ("+eval", ("EVAL", _NOTHING, 1, key)),
+        ("+evalsha", ("EVALSHA", _NOWHERE, 1, key)),
+        ("+ping", ("PING",)),
+        ("+pubsub|numsub", ("PUBSUB", "NUMSUB", channel)),
+        ("+publish", ("PUBLISH", channel, "")),
+        ("+pexpire", ("PEXPIRE", key, _LIFE_MS)),
+        ("+del", ("DEL", key)),
+    ]
+
+
+_LEAVES_A_KEY = {"+hset", "+zadd"}
+"""When +set is missing, they do what they say."""
+
+
+async def missing_rights(client: Any, prefix: str, name: str) -> tuple[list[str], str]:
+    """Try everything; return the rights that are missing, and why the server refuses writes although it allows them.
+
+    `~` stands for the keys of the prefix, `&` for its channels.
+    """
+    keys = Keys(prefix, "lock", name)
+    missing: dict[str, None] = {}
+    refusal = ""
+    for right, command in attempts(keys.base, keys.channels + name.encode()):
+        if right in _LEAVES_A_KEY and {"+set", "+pexpire"} <= missing.keys():
+            continue
+        try:
+            await client.execute_command(*command)
+        except NoPermissionError as error:
+            missing[_right_in(error, right)] = None
+        except ResponseError as error:
+            text = str(error)
+            if "unknown command" in text:  # renamed, as hosted servers do
+                missing[right] = None
+            elif right == "+set":
+                refusal = text
+    for right in await _missing_to_listen(client, keys.channels + name.encode()):
+        missing[right] = None
+    return list(missing), refusal
+
+
+async def _missing_to_listen(client: Any, channel: bytes) -> list[str]:
+    """Subscribe and unsubscribe on a connection of its own, as waiters do."""
+    listener = client.pubsub()
+    missing: list[str] = []
+    try:
+        for right, ask in (("+subscribe", listener.subscribe), ("+unsubscribe", listener.unsubscribe)):
+            try:
+                await ask(channel)
+                async with asyncio.timeout(PATIENCE):
+                    while await listener.get_message(timeout=PATIENCE) is None:
+                        pass
+            except NoPermissionError as error:
+                missing.append(_right_in(error, right))
+                if right == "+subscribe":
+                    break
+    finally:
+        try:
+            await listener.aclose()
+        except RedisError:
+            pass
+    return missing
+
+
+def _right_in(error: NoPermissionError, right: str) -> str:
+    text = str(error)
+    return "~" if _FORBIDS_KEY.search(text) else "&" if _FORBIDS_CHANNEL.search(text) else right
+
+
+def rights(missing: Sequence[str], prefix: str) -> Finding:
+    """May this user do what locks are made of?"""
+    lacks = [right for right in missing if right not in WAKE_UPS]
+    if not lacks:
+        return Finding("rights", Verdict.OK, "this user may do all that locks need")
+    return Finding(
+        "rights", Verdict.DANGER, f"this user lacks {_named(lacks, prefix)}: locks do not work",
+        f"ACL SETUSER USER {_named(lacks, prefix)}", {"missing": [_named([right], prefix) for right in lacks]},
+    )  # fmt: skip
+
+
+def wake_ups(missing: Sequence[str], prefix: str) -> Finding:
+    """May this user be told, and tell others, that it is their turn?"""
+    lacks = [right for right in missing if right in WAKE_UPS]
+    if not lacks:
+        return Finding("wake-ups", Verdict.OK, "waiters are told of their turn")
+    return Finding(
+        "wake-ups", Verdict.WARNING,
+        f"this user lacks {_named(lacks, prefix)}: waiters have to ask for their turn, up to a second late",
+        f"ACL SETUSER USER {_named(lacks, prefix)}", {"missing": [_named([right], prefix) for right in lacks]},
+    )  # fmt: skip
+
+
+def _named(missing: Sequence[str], prefix: str) -> str:
+    return " ".join(f"{right}{prefix}*" if right in "~&" else right for right in missing)

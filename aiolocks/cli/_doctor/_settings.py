@@ -1,0 +1,159 @@
+"""How the server is set up, as far as locks care. Pure: what INFO and CONFIG GET answered comes in as facts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from redis.exceptions import ResponseError
+
+from .._connect import OLDEST
+from ._finding import Finding, Verdict, unknown
+
+_ASKED = ("appendfsync", "min-replicas-to-write", "save")
+"""What CONFIG GET alone tells."""
+
+_NEARLY_FULL = 0.9
+
+_TELLS = "+config|get"
+
+_IF_FORGOTTEN = "or have workers wait one ttl after a restart before they begin"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """INFO's fields and CONFIG's settings; empty where the server does not tell this user."""
+
+    info: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    config: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+async def facts_of(client: Any) -> Facts:
+    """Ask INFO and CONFIG GET, either of which may be forbidden, or taken out of a hosted server."""
+    config: dict[str, str] = {}
+    try:
+        for name in _ASKED:
+            config |= await client.config_get(name)
+    except ResponseError:
+        pass
+    try:
+        return Facts(await client.info(), config)
+    except ResponseError:
+        return Facts({}, config)
+
+
+def server(facts: Facts) -> Finding:
+    """Is it a Redis of the kind that this version knows?"""
+    info = facts.info
+    if not info:
+        return unknown("server", "+info")
+    release = str(info.get("redis_version", ""))
+    version = tuple(int(part) for part in release.split(".")[:2] if part.isdigit())
+    mode = str(info.get("redis_mode", "standalone"))
+    kind = str(info.get("server_name", "redis"))
+    figures = {"version": release, "mode": mode}
+    if mode == "sentinel":
+        advice = "ask it for the primary (SENTINEL GET-MASTER-ADDR-BY-NAME) and examine that one"
+        return Finding("server", Verdict.DANGER, "a Sentinel, which keeps no data and so no locks", advice, figures)
+    if mode == "cluster":
+        found = f"Redis {release}, a node of a Cluster, which this version does not support"
+        return Finding("server", Verdict.DANGER, found, "use a server that is not part of a Cluster", figures)
+    if version < OLDEST:
+        return Finding("server", Verdict.DANGER, f"Redis {release}", "aiolocks needs 6.2 or newer", figures)
+    if kind != "redis":
+        found = f"{kind}, which speaks the protocol of Redis {release}"
+        return Finding("server", Verdict.WARNING, found, "aiolocks is tested on Redis itself only", figures)
+    return Finding("server", Verdict.OK, f"Redis {release}, {mode}", figures=figures)
+
+
+def replication(facts: Facts) -> Finding:
+    """May a lock be forgotten when another server takes over?"""
+    info = facts.info
+    if not info:
+        return unknown("replication", "+info")
+    if info.get("role") == "slave":
+        advice = f"give the --url of the primary: {info.get('master_host')}:{info.get('master_port')}"
+        return Finding("replication", Verdict.DANGER, "this is a replica, which takes no writes", advice)
+    replicas = int(info.get("connected_slaves", 0))
+    good = info.get("min_slaves_good_slaves")  # there when min-replicas-to-write is set
+    wanted = int(facts.config.get("min-replicas-to-write", 0 if good is None else 1))
+    figures = {"replicas": replicas, "min_replicas_to_write": wanted}
+    if good is not None and int(good) < wanted:
+        found = f"min-replicas-to-write is {wanted}, good replicas connected: {good}, so every write is refused"
+        return Finding("replication", Verdict.DANGER, found, "bring the replicas back, or lower the setting", figures)
+    if good is not None:
+        found = f"good replicas connected: {good}, min-replicas-to-write: {wanted}"
+        advice = "a failover can still forget the last moment: let the resource check fencing tokens"
+        return Finding("replication", Verdict.OK, found, advice, figures)
+    if replicas:
+        found = f"replicas: {replicas}, min-replicas-to-write: 0, so a primary cut off from them goes on granting"
+        advice = (
+            "CONFIG SET min-replicas-to-write 1 and min-replicas-max-lag 10; "
+            "let the resource check fencing tokens, as a failover can forget locks"
+        )
+        return Finding("replication", Verdict.WARNING, found, advice, figures)
+    return Finding("replication", Verdict.OK, "no replicas, so no failover that could forget locks", figures=figures)
+
+
+def eviction(facts: Facts) -> Finding:
+    """May the server throw live locks away?"""
+    info = facts.info
+    if "maxmemory_policy" not in info:
+        return unknown("eviction", "+info")
+    policy, most, used = str(info["maxmemory_policy"]), int(info["maxmemory"]), int(info["used_memory"])
+    figures = {"policy": policy, "maxmemory": most, "used_memory": used, "evicted": int(info.get("evicted_keys", 0))}
+    advice = "CONFIG SET maxmemory-policy noeviction"
+    if policy != "noeviction" and most:
+        found = f"{policy} removes live locks when the {_bytes(most)} of maxmemory are full ({_bytes(used)} now)"
+        return Finding("eviction", Verdict.DANGER, found, advice, figures)
+    if policy != "noeviction":
+        found = f"{policy}, though without maxmemory nothing is removed yet"
+        return Finding("eviction", Verdict.WARNING, found, advice, figures)
+    if most and used > _NEARLY_FULL * most:
+        found = f"noeviction, but {_bytes(used)} of {_bytes(most)} are used: at the limit nothing more is granted"
+        return Finding("eviction", Verdict.WARNING, found, "raise maxmemory, or use another server for locks", figures)
+    return Finding("eviction", Verdict.OK, "noeviction", figures=figures)
+
+
+def persistence(facts: Facts) -> Finding:
+    """May locks be forgotten, or those of the past come back, by a restart?"""
+    info, config = facts.info, facts.config
+    if "aof_enabled" not in info:
+        return unknown("persistence", "+info", _TELLS)
+    figures = {"aof": bool(info["aof_enabled"]), **{name: config[name] for name in _ASKED if name in config}}
+    if info["aof_enabled"]:
+        return _append_only(info, config.get("appendfsync"), figures)
+    advice = f"appendonly yes and appendfsync always, {_IF_FORGOTTEN}"
+    if "save" not in config:
+        found = "no append-only file: a restart forgets locks, or brings back those of the last snapshot"
+    elif config["save"]:
+        found = "snapshots only: a restart forgets newer locks, and brings older ones back"
+    else:
+        found = "none: a restart forgets every lock"
+    return Finding("persistence", Verdict.WARNING, found, advice, figures)
+
+
+def _append_only(info: Mapping[str, Any], fsync: str | None, figures: dict[str, Any]) -> Finding:
+    if info.get("aof_last_write_status", "ok") != "ok":
+        found = "the last write to the append-only file failed, and Redis refuses writes until one succeeds"
+        return Finding("persistence", Verdict.DANGER, found, "look for a full disk, and at the server's log", figures)
+    if fsync is None:
+        return Finding(
+            "persistence",
+            Verdict.UNKNOWN,
+            "append-only file, but whether each write is on disk at once is not told to this user",
+            f"give the right {_TELLS}, or see to appendfsync always",
+            figures,
+        )
+    if fsync == "always":
+        return Finding("persistence", Verdict.OK, "append-only file, each write on disk at once", figures=figures)
+    lost = "the last second" if fsync == "everysec" else "what the system had not written yet"
+    found = f"append-only file with appendfsync {fsync}: a crash of the machine forgets {lost}"
+    return Finding("persistence", Verdict.WARNING, found, f"appendfsync always, {_IF_FORGOTTEN}", figures)
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"

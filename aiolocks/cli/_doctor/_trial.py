@@ -1,0 +1,77 @@
+"""The proof: a lock and a semaphore go from one session to another, as between two processes."""
+
+import asyncio
+import time
+from typing import Protocol
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from aiolocks import Lease, LockManager, Statistics
+
+from ..._keys import Keys
+from .._connect import PATIENCE, reason
+from ._finding import Finding, Verdict
+
+_TTL = 5.0
+_LOOK = 0.01
+
+
+class _Acquirable(Protocol):
+    async def acquire(self, *, timeout: float | None = ...) -> Lease: ...
+    async def statistics(self) -> Statistics: ...
+
+
+async def hand_over(one: Redis, other: Redis, prefix: str, name: str, url: str) -> Finding:
+    """Have *other* wait for what *one* holds, once for each kind, and leave nothing behind."""
+    mine, theirs = LockManager(one, ttl=_TTL, prefix=prefix), LockManager(other, ttl=_TTL, prefix=prefix)
+    took: list[float] = []
+    try:
+        took.append(await _from_to(mine.lock(name), theirs.lock(name)))
+        took.append(await _from_to(mine.semaphore(name, 1), theirs.semaphore(name, 1)))
+    except RedisError as error:
+        advice = "see to what the server says; nothing can be locked before"
+        return Finding("hand-over", Verdict.DANGER, f"failed: {reason(error, url)}", advice)
+    finally:
+        await _forget(one, prefix, name)
+    found = f"a lock and a semaphore went from one session to another, in {1000 * max(took):.3g} ms at most"
+    return Finding("hand-over", Verdict.OK, found, figures={"worst_s": round(max(took), 6)})
+
+
+def not_tried(why: str) -> Finding:
+    return Finding("hand-over", Verdict.UNKNOWN, f"not tried: {why}", "see to that first, and ask the doctor again")
+
+
+def refused(why: str) -> Finding:
+    advice = "see to what the server says; nothing can be locked before"
+    return Finding("hand-over", Verdict.DANGER, f"the server refuses writes: {why}", advice)
+
+
+async def _from_to(mine: _Acquirable, theirs: _Acquirable) -> float:
+    """Return the seconds from the release to the grant."""
+    lease = await mine.acquire(timeout=PATIENCE)
+    waiting = asyncio.ensure_future(theirs.acquire(timeout=PATIENCE))
+    try:
+        while not waiting.done() and not (await mine.statistics()).waiting:  # noqa: ASYNC110  # only the server knows
+            await asyncio.sleep(_LOOK)
+        released_at = time.monotonic()
+    except BaseException:
+        waiting.cancel()
+        raise
+    finally:
+        await lease.release()
+    following = await waiting
+    took = time.monotonic() - released_at
+    await following.release()
+    if following.fencing_token <= lease.fencing_token:
+        raise RedisError(f"the fencing token {following.fencing_token} came after {lease.fencing_token}")
+    return took
+
+
+async def _forget(client: Redis, prefix: str, name: str) -> None:
+    """Delete what would stay for a day."""
+    for key in (Keys(prefix, "lock", name).part(b"fence"), Keys(prefix, "semaphore", name).part(b"meta")):
+        try:
+            await client.delete(key)
+        except RedisError:
+            pass
