@@ -157,7 +157,7 @@ class RedisServer:
     def _start_on_free_port(self) -> int:
         """Start on a port that seems free; another process may take it before the server does, so try again."""
         for _ in range(20):
-            port = _free_port()
+            port = free_port()
             try:
                 return self._start(port)
             except ServerError as error:
@@ -249,7 +249,8 @@ def _answers(socket_path: str) -> bool:
     return bool(reply) and not reply.startswith(b"-LOADING")
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a TCP port of 127.0.0.1 that nobody listens on now."""
     while True:
         port = random.choice(_PORTS)
         with socket.socket() as probe:

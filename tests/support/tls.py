@@ -1,0 +1,50 @@
+"""A redis-server that speaks TLS and nothing else on TCP, with certificates that a test may get wrong."""
+
+from pathlib import Path
+from typing import Any, final
+
+import pytest
+import trustme
+
+from .servers import RedisServer, ServerError, free_port
+
+
+@final
+class TlsServer:
+    """Start one with a certificate for localhost, by an authority of its own.
+
+    Skips the test where redis-server was built without TLS.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.authority = trustme.CA()
+        self._directory = directory
+        self.port = free_port()
+        self.present(self.authority)
+        options = {
+            "port": "0",
+            "tls-port": str(self.port),
+            "tls-auth-clients": "no",
+            "tls-ca-cert-file": str(directory / "ca.pem"),
+            "tls-cert-file": str(directory / "cert.pem"),
+            "tls-key-file": str(directory / "key.pem"),
+        }
+        try:
+            self.server = RedisServer(port=self.port, options=options)
+        except ServerError as error:
+            if "Bad directive" not in str(error):
+                raise
+            pytest.skip("this redis-server was built without TLS")
+
+    def present(self, authority: trustme.CA, host: str = "localhost", **terms: Any) -> None:
+        """Show a certificate of this kind from the next start on."""
+        certificate = authority.issue_cert(host, **terms)
+        authority.cert_pem.write_to_path(self._directory / "ca.pem")
+        certificate.private_key_pem.write_to_path(self._directory / "key.pem")
+        certificate.cert_chain_pems[0].write_to_path(self._directory / "cert.pem")
+
+    def url(self, *, host: str = "localhost", trusts: trustme.CA | None = None) -> str:
+        """Return the URL of a client that knows the server by *host* and trusts one authority."""
+        path = self._directory / f"trusted-{'own' if trusts is None else id(trusts)}.pem"
+        (trusts or self.authority).cert_pem.write_to_path(path)
+        return f"rediss://{host}:{self.port}?ssl_ca_certs={path}"

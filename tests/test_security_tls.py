@@ -1,0 +1,149 @@
+"""Over TLS a server is believed only with a certificate that is right, on every connection: or nothing is held."""
+
+import asyncio
+import datetime
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import redis as synchronous
+import trustme
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from aiolocks import LeaseLostError, Lock, LockManager
+from aiolocks.cli import main
+from tests.faults.support.lag import SLACK, measured_lag
+from tests.support.primitives import ROWS, Row, queued
+from tests.support.tls import TlsServer
+
+pytest_plugins = ["tests.support.table"]
+pytestmark = pytest.mark.redis
+
+UNREACHABLE = (RedisConnectionError, RedisTimeoutError)
+"""The latter where the caller's patience ends before the handshake does."""
+
+YESTERDAY = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
+
+WRONG: dict[str, Callable[[TlsServer], str]] = {
+    "another authority": lambda tls: tls.url(trusts=trustme.CA()),
+    "another host": lambda tls: tls.url(host="127.0.0.1"),
+    "no authority": lambda tls: f"rediss://localhost:{tls.port}",
+    "no TLS": lambda tls: f"redis://localhost:{tls.port}",
+}
+
+
+@pytest.fixture
+def tls(tmp_path: Path) -> Iterator[TlsServer]:
+    """A server of the test's own."""
+    running = TlsServer(tmp_path)
+    yield running
+    running.server.stop()
+
+
+def connect(url: str) -> Redis:
+    """Return a client that never retries."""
+    return Redis.from_url(url, retry=Retry(NoBackoff(), 0))
+
+
+def keys(tls: TlsServer) -> list[bytes]:
+    with closing(synchronous.Redis.from_url(tls.server.url)) as admin:
+        return list(admin.scan_iter())
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("row", ROWS, ids=str)
+async def test_with_verification_leases_are_renewed_and_waiters_are_told(
+    tls: TlsServer, quick_sessions: None, caplog: pytest.LogCaptureFixture, row: Row
+) -> None:
+    """The one connection that all tasks share, and the one for wake-ups: the server has no other port."""
+    async with connect(tls.url()) as one, connect(tls.url()) as other, measured_lag() as lag:
+        mine, theirs = row.make(one, "orders", ttl=0.8), row.make(other, "orders", ttl=0.8)
+        leases = [await mine.acquire() for _ in range(row.places)]
+        waiting = [asyncio.ensure_future(theirs.acquire()) for _ in range(50)]
+        await queued(mine, 50)
+        await asyncio.sleep(1)  # longer than the TTL
+        for lease in leases:
+            lease.check()
+        released_at = time.monotonic()
+        for lease in leases:
+            await lease.release()
+        for waiter in waiting:
+            await (await waiter).release()
+        took = time.monotonic() - released_at
+    print(f"50 hand-overs in {took:.3f} s")
+    assert took < 0.25 + SLACK * 0.25 + lag.worst, "none waited for its re-check"
+    assert caplog.records == []
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("wrong", WRONG)
+async def test_a_server_that_cannot_prove_who_it_is_grants_nothing(
+    tls: TlsServer, quick_sessions: None, wrong: str
+) -> None:
+    async with connect(WRONG[wrong](tls)) as client:
+        for row in ROWS:
+            acquirable = row.make(client, "orders", ttl=1)
+            with pytest.raises(UNREACHABLE):
+                await acquirable.try_acquire()
+            with pytest.raises(UNREACHABLE):
+                async with acquirable.hold(timeout=0.3):
+                    pytest.fail("the body began")
+            with pytest.raises(UNREACHABLE):
+                await acquirable.locked()
+    assert keys(tls) == []
+
+
+@pytest.mark.asyncio
+async def test_a_certificate_that_has_expired_grants_nothing(tls: TlsServer, quick_sessions: None) -> None:
+    tls.present(tls.authority, not_before=YESTERDAY - datetime.timedelta(days=1), not_after=YESTERDAY)
+    tls.server.restart()
+    async with connect(tls.url()) as client:
+        with pytest.raises(RedisConnectionError, match="certificate has expired"):
+            await Lock(client, "orders").try_acquire()
+    assert keys(tls) == []
+
+
+@pytest.mark.asyncio
+@pytest.mark.faults
+async def test_a_server_that_becomes_another_one_while_a_lease_is_held_is_not_believed_any_more(
+    tls: TlsServer, quick_sessions: None
+) -> None:
+    """Somebody else answers at the address: the lease ends at its deadline, and a waiter is never granted by it."""
+    async with connect(tls.url()) as client:
+        began = time.monotonic()
+        with pytest.raises(LeaseLostError):
+            async with Lock(client, "orders", ttl=0.8):
+                waiting = asyncio.ensure_future(Lock(client, "orders", ttl=0.8).acquire())
+                tls.present(trustme.CA())
+                tls.server.restart()
+                await asyncio.sleep(30)
+        assert time.monotonic() - began < 30
+        with pytest.raises(UNREACHABLE):
+            await waiting
+    assert keys(tls) == []
+
+
+@pytest.mark.asyncio
+async def test_a_rediss_url_verifies_by_itself(tls: TlsServer, quick_sessions: None) -> None:
+    async with LockManager.from_url(tls.url()) as locks, locks.lock("orders") as lease:
+        assert lease.held
+    async with LockManager.from_url(f"rediss://localhost:{tls.port}") as locks:
+        with pytest.raises(UNREACHABLE):
+            await locks.lock("orders").acquire(timeout=0.3)
+
+
+def test_the_doctor_goes_by_tls_and_ends_with_2_when_the_certificate_is_wrong(
+    tls: TlsServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["doctor", "--url", tls.url()]) == 0
+    assert f"localhost:{tls.port}" in capsys.readouterr().out
+    for wrong in WRONG.values():
+        assert main(["doctor", "--url", wrong(tls)]) == 2
+    assert "certificate" in capsys.readouterr().err
+    assert keys(tls) == []
