@@ -36,11 +36,15 @@ pytestmark = [
 ]
 
 
+_MEASURED = [name for name in SCENARIOS if name != "faults"]
+"""What gives figures; the other one gives verdicts."""
+
+
 @pytest.mark.slow
 def test_every_scenario_runs_and_prints_whole_tables(tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
     done = subprocess.run(
-        [sys.executable, "-m", "tests.bench", "--tiny", "--only", "aiolocks", "--json", str(figures)],
+        [sys.executable, "-m", "tests.bench", *_MEASURED, "--tiny", "--only", "aiolocks", "--json", str(figures)],
         capture_output=True,
         text=True,
         cwd=REPOSITORY,
@@ -48,18 +52,32 @@ def test_every_scenario_runs_and_prints_whole_tables(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
-    for scenario in SCENARIOS.values():
-        assert f"## {scenario.title}" in lines
+    for name in _MEASURED:
+        assert f"## {SCENARIOS[name].title}" in lines
     for above, line in pairwise(lines):
         if above.startswith("|") and line.startswith("|"):
             assert len(above) == len(line), "a table whose columns do not line up"
             assert above.count(" | ") == line.count(" | ")
     runs = json.loads(figures.read_text(encoding="utf-8"))["runs"]
-    assert list(runs) == list(SCENARIOS)
+    assert list(runs) == _MEASURED
     for rows in runs.values():
         assert rows
         for row, measured in rows.items():
             assert all(run["figures"] and not run["remarks"] for run in measured), row
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+def test_aiolocks_passes_when_things_go_wrong_and_the_table_shows_who_does_not() -> None:
+    scenario = SCENARIOS["faults"]
+    results = run_all(scenario, TINY, ["aiolocks", "redis-py"], lambda _: None)
+    [table] = scenario.report(results, TINY).tables
+    passed = {row: run.figures.get("passed") for row, [run] in results.items()}
+    assert [row for row in passed if row.startswith("aiolocks") and passed[row] != 1] == [], table
+    assert len(passed) == 2 * 6
+    assert None not in passed.values(), table
+    assert passed["redis-py: cancelled-acquire"] == 0, "what leaves ten locks behind must not pass"
+    assert table.count("FAILS") == sum(verdict == 0 for verdict in passed.values())
 
 
 def test_a_measurement_runs_in_a_process_of_its_own() -> None:

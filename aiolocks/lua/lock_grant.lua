@@ -36,6 +36,9 @@ if owner == token then
   return { 'granted', number, {} }
 end
 
+if not owner then
+  last_fence() -- a key of another type is an error before anything is changed
+end
 local place_in_line, busy_ms
 if wait == '1' then
   place_in_line, busy_ms = enqueue(entry, ticket)

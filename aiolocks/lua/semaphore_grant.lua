@@ -55,6 +55,7 @@ if number then
 end
 local verdict, amount = admits(tonumber(permits))
 if verdict == 'never' then
+  leave(entry) -- it may stand in line since before the limit was lowered, and nobody would wait for that turn
   return { 'refused', amount, mine, differed, limit_in_force }
 end
 local place_in_line

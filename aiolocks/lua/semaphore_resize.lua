@@ -12,7 +12,8 @@
 -- uses     clock, permits, semaphore, queue, hand_over
 drop_expired()
 local before = limit_in_force
-redis.call('ZCARD', queue) -- a key of another type is an error before anything is changed
+redis.call('ZCARD', queue)
+redis.call('ZCARD', waiters) -- a key of another type is an error before anything is changed
 put_in_force(limit)
 local mine = {}
 hand_over(mine)

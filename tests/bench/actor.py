@@ -1,7 +1,9 @@
 """A process that asks for a lock, to be killed or stopped: `python -m tests.bench.actor`, and a line of JSON as orders.
 
 It says `up` when it is connected, waits for a line, has its tasks ask, says `asked`, and `granted` with the instant
-(nanoseconds of CLOCK_MONOTONIC) for each grant. A task keeps what it was granted, or releases it at once.
+(nanoseconds of CLOCK_MONOTONIC) for each grant. A task keeps what it was granted, or releases it at once; or it blocks
+the loop in a block of its own and works on, and then says `ended` with the instants at which the loop was back and the
+body was over, and the error if there was one.
 """
 
 import asyncio
@@ -9,7 +11,7 @@ import json
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, final
 
@@ -64,14 +66,28 @@ class Actor:
 
 
 @asynccontextmanager
-async def actor(library: str, url: str, ttl: float, *, tasks: int = 1, keeps: bool = False) -> AsyncIterator[Actor]:
-    """Run a process of *tasks* that each ask once for `bench`, with a lease of *ttl* seconds; killed on leaving."""
+async def actor(
+    library: str,
+    url: str,
+    ttl: float,
+    *,
+    tasks: int = 1,
+    keeps: bool = False,
+    blocks: float = 0.0,
+    works: float = 0.0,
+    options: Mapping[str, Any] | None = None,
+) -> AsyncIterator[Actor]:
+    """Run a process of *tasks* that each ask once for `bench`, with a lease of *ttl* seconds; killed on leaving.
+
+    Whoever blocks the loop, for so many seconds, then *works* on for so many.
+    """
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.bench.actor",
         stdin=PIPE, stdout=PIPE, cwd=REPOSITORY, env=environment(),
     )  # fmt: skip
     try:
         orders = {"library": library, "url": url, "ttl": ttl, "tasks": tasks, "keeps": keeps}
+        orders |= {"blocks": blocks, "works": works, "options": dict(options or {})}
         assert process.stdin is not None
         process.stdin.write(json.dumps(orders).encode() + b"\n")
         yield Actor(process)
@@ -88,7 +104,9 @@ async def _act(orders: dict[str, Any]) -> None:
         await warm.release(await warm.acquire())
         print("up", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
-        tasks = [asyncio.create_task(_ask(client.lock("bench", orders["ttl"]), orders)) for _ in range(orders["tasks"])]
+        turns = [client.lock("bench", orders["ttl"], **orders["options"]) for _ in range(orders["tasks"])]
+        act = _block if orders["blocks"] else _ask
+        tasks = [asyncio.create_task(act(turn, orders)) for turn in turns]
         await asyncio.sleep(0)  # each has begun to ask
         print("asked", flush=True)
         await asyncio.gather(*tasks)
@@ -100,6 +118,25 @@ async def _ask(turn: Turn, orders: dict[str, Any]) -> None:
     if orders["keeps"]:
         await asyncio.Event().wait()
     await turn.release(held)
+
+
+async def _block(turn: Turn, orders: dict[str, Any]) -> None:
+    assert turn.block is not None
+    woke = stopped = 0
+    told = ""
+    try:
+        async with turn.block():
+            print(f"granted {time.monotonic_ns()}", flush=True)
+            await asyncio.sleep(orders["works"])  # whatever renews it is under way
+            time.sleep(orders["blocks"])
+            woke = time.monotonic_ns()
+            try:
+                await asyncio.sleep(orders["works"])
+            finally:
+                stopped = time.monotonic_ns()
+    except Exception as error:
+        told = type(error).__name__
+    print(f"ended {woke} {stopped} {told}", flush=True)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,8 @@ class Scale:
     crash_ttl: float = 2.0
     doomed: int = 10
     """Waiters that are killed or stopped."""
+    fault_ttl: float = 2.0
+    """Well above what a criterion gives for "soon", or nothing could fail it."""
     lengths: tuple[int, ...] = (10, 100, 1_000, 10_000)
     """Queue lengths at which the release script is timed."""
     sessions: tuple[int, ...] = (1, 2)
@@ -52,6 +54,7 @@ TINY = Scale(
     crowd=5,
     crash_ttl=0.4,
     doomed=2,
+    fault_ttl=1.2,
     lengths=(3, 6),
     sessions=(2,),
     crowds=(2, 4),

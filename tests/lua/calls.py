@@ -114,16 +114,18 @@ def poller(interval_ms: int) -> str:
 class Scripts:
     """The scripts of one name of one kind of primitive, on one server."""
 
-    def __init__(self, redis: Redis, kind: Literal["lock", "semaphore"], *, limit: int = 1) -> None:
+    def __init__(
+        self, redis: Redis, kind: Literal["lock", "semaphore"], *, limit: int = 1, keys: Keys | None = None
+    ) -> None:
         self.redis: Any = redis
         """Any, since what redis-py returns is typed for asyncio too."""
         self.kind = kind
         self.limit = limit
-        self.keys = Keys("aiolocks:", kind, "orders:42")
+        self.keys = keys or Keys("aiolocks:", kind, "orders:42")
 
     def over(self, redis: Redis) -> "Scripts":
         """Return the same name, asked for over another client."""
-        return Scripts(redis, self.kind, limit=self.limit)
+        return Scripts(redis, self.kind, limit=self.limit, keys=self.keys)
 
     def key(self, field: str, *, session: str = "home", who: str = "") -> bytes:
         """Return the key that headers call *field*."""
@@ -168,7 +170,7 @@ class Scripts:
         if self.kind == "semaphore":
             args |= {"limit": limit or self.limit, "declare": int(declare)}
         answer = self.run("grant", session=session, who=who, **args)
-        if isinstance(answer, int):
+        if isinstance(answer, int):  # nobody was in the way
             return Granted(answer)
         verdict, *reply = answer
         if verdict == b"withdrawn":
@@ -196,10 +198,18 @@ class Scripts:
         return answer
 
     def release(
-        self, who: str, *, session: str = "home", ttl_ms: int = TTL, permits: int = 1, bury_ms: int = 0
+        self,
+        who: str,
+        *,
+        session: str = "home",
+        ttl_ms: int = TTL,
+        permits: int = 1,
+        bury_ms: int = 0,
+        life_ms: int = LIFE,
     ) -> Released:
-        answer = self.run("release", session=session, who=who, ttl_ms=ttl_ms, permits=permits, bury_ms=bury_ms)
-        ended, mine = (answer, ()) if isinstance(answer, int) else answer
+        args = {"ttl_ms": ttl_ms, "permits": permits, "bury_ms": bury_ms, "life_ms": life_ms}
+        answer = self.run("release", session=session, who=who, **args)
+        ended, mine = (answer, ()) if isinstance(answer, int) else answer  # an int: nobody waits
         return Released(ended == 1, _grants(mine))
 
     def recheck(self, *waiters: str | bytes, session: str = "home", life_ms: int = LIFE) -> Rechecked:
@@ -213,9 +223,9 @@ class Scripts:
         answer: int = self.run("renew", who=who, ttl_ms=ttl_ms)
         return answer == 1
 
-    def resize(self, limit: int, *, session: str = "home") -> tuple[int, list[Grant]]:
+    def resize(self, limit: int, *, session: str = "home", life_ms: int = LIFE) -> tuple[int, list[Grant]]:
         """Return the limit before, and what that freed for the asking session."""
-        before, mine = self.run("resize", session=session, limit=limit)
+        before, mine = self.run("resize", session=session, limit=limit, life_ms=life_ms)
         return before, _grants(mine)
 
     def statistics(self) -> Statistics:

@@ -97,6 +97,15 @@ def test_who_is_refused_neither_holds_nor_waits(full: Scripts) -> None:
     assert contents(full) == before
 
 
+def test_who_is_refused_when_it_asks_again_is_not_in_line_any_more(full: Scripts) -> None:
+    """Its first answer was lost, and the limit has been lowered since: a turn later on would be nobody's (P7)."""
+    full.queued("ben", permits=2)
+    full.queued("cat", permits=3)
+    full.resize(2)
+    assert full.grant("cat", permits=3) == Refused(2)
+    assert line(full) == ["ben"]
+
+
 def test_resizing_says_what_the_limit_was(full: Scripts) -> None:
     assert full.resize(5) == (3, [])
     assert full.resize(4) == (5, [])

@@ -32,7 +32,7 @@ class _Client:
             lock = self._locks[name] = FifoLock(
                 self._redis, name, lease_ms=lease_ms, poll_ms=min(lease_ms, DEFAULT_POLL_MS)
             )
-        return Turn(lock.acquire, lock.release, _fence, lock._release.sha.encode())
+        return Turn(lock.acquire, lock.release, _fence, lock._release.sha.encode(), lock.hold)
 
     def semaphore(self, name: str, limit: int) -> Turn:
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""aiolocks on the client that redis-py makes by default."""
+"""aiolocks on a client of redis-py with the default pool."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,6 +9,7 @@ from redis.asyncio import Redis
 from aiolocks import Lease, Lock, Semaphore
 from aiolocks._scripts import load
 from tests.bench.peers import SAFETY, Turn
+from tests.bench.peers.pools import retrying
 
 
 def _fence(lease: Lease) -> int:
@@ -31,5 +32,5 @@ class _Client:
 @asynccontextmanager
 async def connect(url: str, connections: int | None) -> AsyncIterator[_Client]:
     assert connections is None, "one connection, whatever the pool"
-    async with Redis.from_url(url) as redis:
+    async with Redis.from_url(url, retry=retrying()) as redis:
         yield _Client(redis)

@@ -5,13 +5,23 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import ConstantBackoff
+
+
+def retrying() -> Retry:
+    """Return what has a command sent again when its connection broke, as a client of `Redis()` does by default.
+
+    One of `Redis.from_url` does not unless told so; and the default pause of a second or more says nothing of locks.
+    """
+    return Retry(ConstantBackoff(0.01), 3)
 
 
 @asynccontextmanager
 async def client_of(url: str, connections: int | None, **options: Any) -> AsyncIterator[Redis]:
     """Yield a client whose pool waits for a free one of *connections*; None: redis-py's default client."""
     if connections is None:
-        async with Redis.from_url(url, **options) as redis:
+        async with Redis.from_url(url, retry=retrying(), **options) as redis:
             yield redis
     else:
         pool = BlockingConnectionPool.from_url(url, max_connections=connections, timeout=None, **options)

@@ -21,7 +21,7 @@ class _Client:
 
     def lock(self, name: str, ttl: float = SAFETY, **options: Never) -> Turn:
         lock = AIORedlock(key=name, masters={self._redis}, auto_release_time=ttl)
-        return Turn(lock.acquire, lambda _: lock.release())
+        return Turn(lock.acquire, lambda _: lock.release(), block=lambda: lock)
 
     def semaphore(self, name: str, limit: int) -> Turn:
         raise NotImplementedError

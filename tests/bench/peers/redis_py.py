@@ -16,7 +16,7 @@ class _Client:
 
     def lock(self, name: str, ttl: float = SAFETY, **options: Never) -> Turn:
         lock = self._redis.lock(name, timeout=ttl)
-        return Turn(lock.acquire, lambda _: lock.release())
+        return Turn(lock.acquire, lambda _: lock.release(), block=lambda: lock)
 
     def semaphore(self, name: str, limit: int) -> Turn:
         raise NotImplementedError

@@ -2,6 +2,7 @@
 
 One object per task, as it is what remembers who holds. A waiter that nobody rings looks again after 5 s by default;
 here at least once per lease, since that is when a dead holder's is over. Their client's socket timeout must be longer.
+`strict_mode` is not the default, but "recommended for production": whoever has lost its lock gets an error.
 """
 
 from collections.abc import AsyncIterator
@@ -27,8 +28,8 @@ class _Client:
         self._redis = redis
 
     def lock(self, name: str, ttl: float = SAFETY, **options: Never) -> Turn:
-        mutex = Mutex(self._redis, name, lock_timeout=ttl, blpop_timeout=min(_LOOKS_AGAIN, ttl))
-        return Turn(mutex.aacquire, lambda _: mutex.arelease(), _fence)
+        mutex = Mutex(self._redis, name, lock_timeout=ttl, blpop_timeout=min(_LOOKS_AGAIN, ttl), strict_mode=True)
+        return Turn(mutex.aacquire, lambda _: mutex.arelease(), _fence, block=lambda: mutex)
 
     def semaphore(self, name: str, limit: int) -> Turn:
         semaphore = Semaphore(self._redis, SemaphoreConfig(name=name, limit=limit, lock_timeout=SAFETY))

@@ -1,9 +1,20 @@
 """The scenarios, by name, in the order in which they are run."""
 
 from tests.bench.scenario import Scenario
-from tests.bench.scenarios import commands, crashes, crowd, memory, one_lock, one_task, own_locks, semaphore, watchdog
+from tests.bench.scenarios import (
+    commands,
+    crashes,
+    crowd,
+    faults,
+    memory,
+    one_lock,
+    one_task,
+    own_locks,
+    semaphore,
+    watchdog,
+)
 
 SCENARIOS: dict[str, Scenario] = {
     module.SCENARIO.name: module.SCENARIO
-    for module in (one_task, own_locks, one_lock, semaphore, watchdog, memory, crowd, crashes, commands)
+    for module in (one_task, own_locks, one_lock, semaphore, watchdog, memory, crowd, crashes, faults, commands)
 }

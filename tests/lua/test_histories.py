@@ -1,0 +1,99 @@
+"""Whatever sessions ask for, in whatever order, twice or late, the scripts do what the model in plain Python does.
+
+`AIOLOCKS_EXAMPLES=5000 pytest tests/lua/test_histories.py` tries that many other histories of each, and longer ones.
+"""
+
+from typing import ClassVar, Literal
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, rule, run_state_machine_as_test
+from redis import Redis
+
+from tests.lua.histories import LONG, SETTINGS, History
+from tests.lua.model import Model
+from tests.lua.shapes import ASKERS, LIFE
+from tests.support.servers import RedisServer
+
+pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(0 if LONG else 60)]
+
+_ASKER = st.integers(0, ASKERS - 1)
+_TICKET = st.none() | st.sampled_from([1, 2**52]) | _ASKER
+"""No old ticket; one from long ago or from before the clock stepped back; or the one that an asker had last."""
+_CROWD = st.lists(_ASKER, min_size=3, max_size=8, unique=True)
+_LIMIT = st.sampled_from([2, 1, 3, 2, 3, 4, 10**9])
+
+
+class MutexHistory(History):
+    """A mutex."""
+
+    kind: ClassVar[Literal["lock", "semaphore"]] = "lock"
+
+    @initialize(data=st.data())
+    def begin(self, data: st.DataObject) -> None:
+        self.set_up(Model(1, exclusive=True), data)
+
+    @rule(number=_ASKER, old=_TICKET, again=st.booleans())
+    def acquire(self, number: int, old: int | None, again: bool) -> None:
+        self.twice(again, lambda: self.ask(self.askers[number], wait=True, ticket=self.ticket(old)))
+
+    @rule(numbers=_CROWD)
+    def crowd(self, numbers: list[int]) -> None:
+        for number in numbers:
+            self.ask(self.askers[number], wait=True)
+
+    @rule(number=_ASKER, again=st.booleans())
+    def try_acquire(self, number: int, again: bool) -> None:
+        self.twice(again, lambda: self.ask(self.askers[number], wait=False))
+
+
+class SemaphoreHistory(History):
+    """A semaphore, whose limit is declared, resized and forgotten meanwhile."""
+
+    kind: ClassVar[Literal["lock", "semaphore"]] = "semaphore"
+
+    @initialize(data=st.data())
+    def begin(self, data: st.DataObject) -> None:
+        self.set_up(Model(0, exclusive=False), data)
+
+    def permits(self) -> st.SearchStrategy[int]:
+        return st.sampled_from([1, 1, 2, 1, 2, 3, 10**9])
+
+    @rule(number=_ASKER, old=_TICKET, limit=_LIMIT, declare=st.booleans(), again=st.booleans())
+    def acquire(self, number: int, old: int | None, limit: int, declare: bool, again: bool) -> None:
+        ticket = self.ticket(old)
+        self.twice(
+            again,
+            lambda: self.ask(self.askers[number], wait=True, ticket=ticket, limit=limit, declare=declare),
+        )
+
+    @rule(numbers=_CROWD)
+    def crowd(self, numbers: list[int]) -> None:
+        for number in numbers:
+            self.ask(self.askers[number], wait=True, limit=self.model.limit or 2, declare=False)
+
+    @rule(number=_ASKER, limit=_LIMIT, again=st.booleans())
+    def try_acquire(self, number: int, limit: int, again: bool) -> None:
+        self.twice(again, lambda: self.ask(self.askers[number], wait=False, limit=limit, declare=False))
+
+    @rule(number=st.integers(0, 3), limit=_LIMIT, again=st.booleans())
+    def resize(self, number: int, limit: int, again: bool) -> None:
+        session = self.sessions[number]
+
+        def once() -> None:
+            limit_before = self.model.limit
+            before, mine = self.scripts.resize(limit, session=session.name, life_ms=LIFE)
+            self.look()
+            assert before == limit_before
+            self.compare(session, self.model.resize(limit, self.seen, by=session), mine)
+
+        self.twice(again, once)
+
+
+@pytest.mark.parametrize("machine", [MutexHistory, SemaphoreHistory])
+def test_any_history_of_the_scripts_is_that_of_the_model(
+    machine: type[History], server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Redis.from_url(server.url) as redis:
+        monkeypatch.setattr(machine, "redis", redis, raising=False)
+        run_state_machine_as_test(machine, settings=SETTINGS)
