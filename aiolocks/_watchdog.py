@@ -67,7 +67,8 @@ class Watchdog:
             return
         self._live.pop(state, None)
         if len(self._heap) > 64 and len(self._heap) > 2 * len(self._live):
-            self._heap = [entry for entry in self._heap if entry[2] in self._live]
+            # Of a lease that lives only the entry that counts: with the others the heap would be as long again at once.
+            self._heap = [entry for entry in self._heap if entry[2] in self._live and entry[0] == entry[2].due]
             heapq.heapify(self._heap)
 
     def close(self) -> None:

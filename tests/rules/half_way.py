@@ -63,6 +63,7 @@ def _flagged(garden: Garden, kind: str) -> None:
     ),
     _flagged,
 )
+@_unbroken()  # before Redis 7, a script with that line is an error of its own
 def a_release_ends_and_hands_over_at_the_memory_limit(scripts: Scripts) -> None:
     """W9: it begins with what frees memory; after that, Redis accepts every write of a script without `#!lua`."""
     scripts.granted("ann")
@@ -97,6 +98,7 @@ def a_waiter_leaves_the_line_at_the_memory_limit(scripts: Scripts) -> None:
     ),
     _flagged,
 )
+@_unbroken()
 def a_lease_is_renewed_at_the_memory_limit(scripts: Scripts) -> None:
     """W9: a renewal begins with PEXPIRE."""
     scripts.granted("ann", ttl_ms=5_000)
@@ -106,6 +108,7 @@ def a_lease_is_renewed_at_the_memory_limit(scripts: Scripts) -> None:
 
 
 @clause("W9", _first("recheck", "redis.call('PEXPIRE', waiters, life_ms)"), _flagged)
+@_unbroken()
 def a_recheck_puts_its_session_back_at_the_memory_limit(scripts: Scripts) -> None:
     """W9: it begins with PEXPIRE too, as to stand in the queue takes memory."""
     scripts.granted("ann")

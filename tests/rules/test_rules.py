@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from inspect import signature
 from typing import Any
 
 import pytest
@@ -44,8 +45,7 @@ def _provided(name: str, kind: str, fixture: Callable[[str], Any]) -> Iterator[A
 
 def _run(clause: Clause, request: pytest.FixtureRequest) -> None:
     with ExitStack() as stack:
-        code = clause.check.__code__
-        names = code.co_varnames[: code.co_argcount]
+        names = signature(clause.check).parameters
         clause.check(*(stack.enter_context(_provided(name, clause.kind, request.getfixturevalue)) for name in names))
 
 
