@@ -6,7 +6,7 @@ from tests.lua.states import holders
 from tests.rules.scene import Scene
 from tests.rules.table import clause, each, python, shared, verb
 
-_DEAF = shared("local here, deaf = head == session, polling(head)", "local here, deaf = head == session, false")
+_DEAF = shared("local deaf = not here and polling(head)", "local deaf = false")
 
 
 @clause("W11", _DEAF)
@@ -18,7 +18,7 @@ def a_session_that_polls_is_handed_its_turn(scripts: Scripts) -> None:
     assert list(holders(scripts)) == ["ben"]
 
 
-@clause("W11", shared("deaf and not here and math.min(2 * deaf, tonumber(ttl_ms)) or ttl_ms", "ttl_ms"))
+@clause("W11", shared("deaf and math.min(2 * deaf, tonumber(ttl_ms)) or ttl_ms", "ttl_ms"))
 def its_turn_lasts_for_two_of_its_looks(scripts: Scripts) -> None:
     """W11: one that it does not notice costs the others no more than that."""
     scripts.granted("ann")

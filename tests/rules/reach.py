@@ -135,7 +135,13 @@ def who_is_passed_over_is_in_nobodys_way(scripts: Scripts) -> None:
     assert sessions(scripts) == []
 
 
-@clause("W2", verb("recheck", "  keep_queue()\n", "  redis.call('PEXPIRE', waiters, life_ms)\n"))
+@clause(
+    "W2",
+    both(
+        verb("recheck", "  keep_queue()\n", "  redis.call('PEXPIRE', waiters, life_ms)\n"),
+        shared("if not rank and redis.call('EXISTS', waiters) == 1 then", "if false then"),  # whoever hands over, too
+    ),
+)
 def the_next_recheck_puts_it_back(scripts: Scripts) -> None:
     """W2: with its old ticket, and so at its old place."""
     _awaited(scripts)
@@ -159,8 +165,8 @@ def a_session_whose_line_has_vanished_is_dead(scripts: Scripts) -> None:
 @clause(
     "W2",
     shared("redis.call('ZRANGE', queue, 0, 0)[1]", "redis.call('ZRANGE', queue, -1, -1)[1]"),
-    shared("redis.call('ZRANGE', line, 0, 0, 'WITHSCORES')", "redis.call('ZRANGE', line, -1, -1, 'WITHSCORES')"),
-    shared("  place(head)\nend", "end"),
+    shared("redis.call('ZRANGE', line, 0, 1)", "redis.call('ZREVRANGE', line, 0, 1)"),
+    shared("redis.call('ZADD', queue, redis.call('ZSCORE', line, next_entry), head)", "next_entry = nil"),
 )
 def who_can_be_reached_is_served_in_the_order_of_asking(scripts: Scripts) -> None:
     """W2: also when waiters of several sessions alternate."""
@@ -176,7 +182,7 @@ def who_can_be_reached_is_served_in_the_order_of_asking(scripts: Scripts) -> Non
     assert served == ["ben", "cat", "dan", "eve"]
 
 
-_NO_OLD_TICKET = shared("if tonumber(old_ticket) > 0 then", "if false then")
+_NO_OLD_TICKET = shared("if old > 0 and old < ticket then", "if false then")
 
 
 @clause("W2", _NO_OLD_TICKET)

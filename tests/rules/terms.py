@@ -39,7 +39,10 @@ def the_message_names_the_terms(scripts: Scripts) -> None:
         assert [(message.who, message.amount) for message in inbox.messages()] == [("ben", 90_000)]
 
 
-@clause("W5", each(lock=verb("grant", "last_fence(), sub", "0, sub"), semaphore=verb("grant", "newest, sub", "0, sub")))
+@clause(
+    "W5",
+    each(lock=verb("grant", "last_fence(number), sub", "0, sub"), semaphore=verb("grant", "newest, sub", "0, sub")),
+)
 def who_is_told_to_wait_learns_the_last_fencing_token(scripts: Scripts) -> None:
     """W5: no grant up to that one is its own."""
     fence = scripts.granted("ann").fence
