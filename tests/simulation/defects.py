@@ -174,7 +174,13 @@ DEFECTS: dict[str, Defect] = {
     ),
     "counted-from-a-recheck-for-another": Defect(_counted_for_another, ("P1", "C1")),
     "recheck-creates": Defect(
-        _lua("lock_recheck", "    answers[at] = 0", "    answers[at] = enqueue(entry, 0)"), ("W8",)
+        _lua(
+            "lock_recheck",
+            "    answers[at] = 0",
+            "    local now, text = micros()\n    redis.call('ZADD', waiters, text, entry)\n    keep_queue()\n"
+            "    answers[at] = now",
+        ),
+        ("W8",),
     ),
     "no-undo": Defect(_no_undo, ("P7", "C4")),
     "stale-notices-believed": Defect(
