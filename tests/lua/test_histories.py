@@ -3,6 +3,7 @@
 `AIOLOCKS_EXAMPLES=5000 pytest tests/lua/test_histories.py` tries that many other histories of each, and longer ones.
 """
 
+import faulthandler
 from typing import ClassVar, Literal
 
 import pytest
@@ -94,6 +95,8 @@ class SemaphoreHistory(History):
 def test_any_history_of_the_scripts_is_that_of_the_model(
     machine: type[History], server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if LONG:
+        faulthandler.cancel_dump_traceback_later()  # pytest's, which would end a run of over three minutes
     with Redis.from_url(server.url) as redis:
         monkeypatch.setattr(machine, "redis", redis, raising=False)
         run_state_machine_as_test(machine, settings=SETTINGS)
