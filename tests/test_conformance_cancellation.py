@@ -104,6 +104,8 @@ async def test_a_timeout_at_the_moment_of_the_loss_leaves_no_cancellation_behind
 
 
 async def test_a_cancellation_stays_one(make: Make) -> None:
+    """F3: cancelled while it waits, works or lets go, a block ends in that cancellation."""
+
     async def work() -> None:
         async with make():
             inside.set()

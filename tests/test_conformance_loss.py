@@ -67,6 +67,7 @@ async def test_a_body_that_finished_before_it_noticed_its_loss_ends_in_an_error(
 
 
 async def test_a_body_that_blocked_the_loop_for_three_ttls_ends_in_an_error(make: Make) -> None:
+    """F9: what renews in the loop cannot renew meanwhile."""
     with pytest.raises(LeaseLostError):
         async with make(ttl=BRIEF):
             time.sleep(3 * BRIEF)

@@ -63,6 +63,8 @@ def compute(seconds: float) -> None:
 
 @pytest.mark.parametrize("block", [sleep, compute])
 def test_a_blocked_loop_keeps_its_lease(run: Callable[[Main], None], block: Callable[[float], None]) -> None:
+    """F9: asleep, or computing in Python."""
+
     async def main(client: Redis) -> None:
         async with Lock(client, "blocked", ttl=TTL, watchdog="thread") as lease:
             block(3 * TTL)
@@ -156,6 +158,8 @@ def test_releases_race_with_renewals_and_nothing_stays(run: Callable[[Main], Non
 
 
 def test_a_fork_leaves_the_lease_to_the_parent(run: Callable[[Main], None]) -> None:
+    """F21: the thread of the parent goes on; its copy does not exist."""
+
     async def main(client: Redis) -> None:
         async with Lock(client, "blocked", ttl=TTL, watchdog="thread") as lease:
             await asyncio.sleep(0.5)  # the thread is connected and has renewed

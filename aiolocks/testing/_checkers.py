@@ -23,10 +23,11 @@ def check_exclusion(history: Iterable[Event], limits: Limits = 1) -> list[str]:
     history = list(history)
     wrong: list[str] = []
     for name, held in _by_name(history).items():
+        changes = _limit_changes(history, name)
         live: list[Held] = []
         for new in held:
             live = [other for other in live if not other.ended_by(new.start_ns)]
-            limit = _limit(history, name, limits, new)
+            limit = _limit(changes, limits, new)
             if limit == 1:
                 wrong += [f"C1: two holders of {name!r}: {other}; {new}" for other in live]
             elif sum(other.start.permits for other in live) + new.start.permits > limit:
@@ -83,13 +84,14 @@ def check_linearizable(history: Iterable[Event], limits: Limits = 1, *, exclusiv
     history = list(history)
     wrong: list[str] = []
     for name, held in _by_name(history).items():
+        changes = _limit_changes(history, name)
         earlier: list[Held] = []
         point: float = float("-inf")
         for new in sorted(held, key=lambda each: each.start.fence):
             if new.asked_ns is not None:
                 point = max(point, new.asked_ns)
             if exclusive:
-                limit = _limit(history, name, limits, new)
+                limit = _limit(changes, limits, new)
                 earlier = [other for other in earlier if not _over(other, point)]
                 waiting = sorted(earlier, key=_end)
                 while waiting and sum(other.start.permits for other in waiting) + new.start.permits > limit:
@@ -149,13 +151,16 @@ def _by_name(history: Iterable[Event]) -> dict[str, list[Held]]:
     return found
 
 
-def _limit(history: list[Event], name: str, limits: Limits, new: Held) -> int:
+def _limit_changes(history: list[Event], name: str) -> list[Event]:
+    return in_order(event for event in history if event.event == LIMIT and event.name == name)
+
+
+def _limit(changes: list[Event], limits: Limits, new: Held) -> int:
     """Return the largest limit in force at any time between the asking for *new* and its being known."""
-    best = limits if isinstance(limits, int) else limits.get(name, 1)
-    changes = [event for event in history if event.event == LIMIT and event.name == name]
+    best = limits if isinstance(limits, int) else limits.get(new.start.name, 1)
     asked = new.start_ns if new.asked_ns is None else new.asked_ns
     candidates: list[int] = []
-    for event in in_order(changes):
+    for event in changes:
         began = event.monotonic_ns if event.asked_ns is None else event.asked_ns
         if event.monotonic_ns <= asked:
             candidates = [event.permits]

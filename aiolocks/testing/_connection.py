@@ -11,10 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar, cast, final
 
-from ._resp import Pairing, Scanner, starts_replication
+from ._resp import Pairing, Scanner, starts_replication, verb
 
 Loss = Literal["reset", "black_hole"]
-"""How a reply is lost: the connection is reset, or stays open and carries nothing any more."""
+"""How a message is lost: the connection is reset, or stays open and carries nothing any more."""
+
+Way = Literal["requests", "replies"]
+"""One direction."""
 
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 """SO_LINGER: on, 0 seconds. Closing then sends RST instead of FIN."""
@@ -26,11 +29,13 @@ class Faults:
 
     delay_requests: float = 0.0
     delay_replies: float = 0.0
-    black_hole: bool = False
+    black_hole: bool | Way = False
     holding: bool = False
     requests: int = 0
     on_request: Callable[[bytes], object] | None = None
-    losses: list[tuple[bytes | None, Loss]] = field(default_factory=list[tuple[bytes | None, Loss]])
+    orders: list[tuple[Way, bytes | None, Loss | float]] = field(
+        default_factory=list[tuple[Way, bytes | None, Loss | float]]
+    )
 
     def see(self, request: bytes) -> None:
         """Count a request and tell the observer, who may change anything here."""
@@ -38,14 +43,18 @@ class Faults:
         if self.on_request is not None:
             self.on_request(request)
 
-    def loss_of_reply(self, request: bytes) -> Loss | None:
-        """Return how the reply to *request* is to be lost, and forget that order; None if it is to arrive."""
-        for order in self.losses:
-            match, loss = order
-            if match is None or match in request:
-                self.losses.remove(order)
-                return loss
-        return None
+    def swallows(self, way: Way) -> bool:
+        """Whether everything in that direction is lost now."""
+        return self.black_hole is True or self.black_hole == way
+
+    def fate(self, way: Way, request: bytes) -> Loss | float:
+        """Return how *request*, or the reply to it, is to be lost, or by how much to be late; forget that order."""
+        for order in self.orders:
+            where, match, fate = order
+            if where == way and (match is None or match in request):
+                self.orders.remove(order)
+                return fate
+        return self.delay_requests if way == "requests" else self.delay_replies
 
 
 Item = TypeVar("Item")
@@ -65,7 +74,10 @@ class Connection:
         self._pairing = Pairing()
         self._faults = faults
         self._on_gone = on_gone
-        self._dead = False  # has lost something; TCP delivers in order or not at all, so nothing may follow
+        self._dead: set[Way] = set()  # has lost something; TCP delivers in order or not at all, so nothing may follow
+        self._deaf = False  # a request was lost, so none that follows it arrives; those before it do
+        self.verbs: set[bytes] = set()
+        """What the client has sent so far, in lower case."""
         self._replicating = False
 
     async def open(self, accepted: socket.socket, host: str, port: int, path: str | None) -> None:
@@ -89,12 +101,11 @@ class Connection:
         if self._server.opened and not self._faults.holding:
             self._requests.flush()
         self._replies.flush()
-        if not self._faults.black_hole:
-            if self.client.gone and not self._requests:
-                # Not close(): with replies unread that resets, and Redis may then drop requests it has not read.
-                self._server.finish()
-            if self._server.gone and not self._replies:
-                self.client.close()
+        if self.client.gone and not self._requests and not self._faults.swallows("requests"):
+            # Not close(): with replies unread that resets, and Redis may then drop requests it has not read.
+            self._server.finish()
+        if self._server.gone and not self._replies and not self._faults.swallows("replies"):
+            self.client.close()
         if self.client.gone and self._server.gone:
             self._requests.clear()
             self._replies.clear()
@@ -102,25 +113,34 @@ class Connection:
 
     def abandon(self) -> None:
         """Reset both ends; nothing more is delivered."""
-        self._dead = True
+        self._dead = {"requests", "replies"}
         self.client.cut()
         self._server.cut()
         self.settle()
 
-    def _swallows(self) -> bool:
-        self._dead = self._dead or self._faults.black_hole
-        return self._dead
+    def _swallows(self, way: Way) -> bool:
+        if self._faults.swallows(way):
+            self._dead.add(way)
+        return way in self._dead
 
     def _come_from_client(self, chunk: bytes) -> None:
-        self._swallows()
+        self._swallows("requests")
         for request in self._request_scanner.feed(chunk):
             self._faults.see(request)
-            if not self._swallows():
-                self._requests.push(request, self._faults.delay_requests)
+            self.verbs.add(verb(request))
+            if self._deaf or self._swallows("requests"):
+                continue
+            fate = self._faults.fate("requests", request)
+            if isinstance(fate, str):
+                self._deaf = True
+                if fate == "reset":
+                    self.client.cut()
+            else:
+                self._requests.push(request, fate)
         self.settle()
 
     def _leave_for_server(self, requests: list[bytes]) -> None:
-        if self._swallows():
+        if self._swallows("requests"):
             return
         for request in requests:
             if starts_replication(request):
@@ -131,16 +151,19 @@ class Connection:
         self._server.write(b"".join(requests))
 
     def _come_from_server(self, chunk: bytes) -> None:
-        if self._swallows():
+        if self._swallows("replies"):
             return
         for reply in self._reply_scanner.feed(chunk):
             request = None if self._replicating else self._pairing.answer(reply)
-            loss = None if request is None else self._faults.loss_of_reply(request)
-            self._replies.push((reply, loss), self._faults.delay_replies)
+            fate = self._faults.delay_replies if request is None else self._faults.fate("replies", request)
+            if isinstance(fate, str):
+                self._replies.push((reply, fate), self._faults.delay_replies)
+            else:
+                self._replies.push((reply, None), fate)
         self.settle()
 
     def _leave_for_client(self, replies: list[tuple[bytes, Loss | None]]) -> None:
-        if self._swallows():
+        if self._swallows("replies"):
             return
         intact: list[bytes] = []
         loss = None
@@ -151,7 +174,8 @@ class Connection:
         self.client.write(b"".join(intact))
         if loss == "reset":
             self.client.cut()
-        self._dead = loss == "black_hole"
+        elif loss == "black_hole":
+            self._dead = {"requests", "replies"}
 
 
 @final

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable
 from typing import Self, final
 
-from ._connection import Connection, Faults, Loss
+from ._connection import Connection, Faults, Loss, Way
 
 _HOST = "127.0.0.1"
 
@@ -92,17 +92,21 @@ class FaultProxy:
         self._faults.delay_replies = delay
 
     @property
-    def black_hole(self) -> bool:
+    def black_hole(self) -> bool | Way:
         """While true, whatever either side sends is swallowed, a close included; connections stay open.
 
-        A connection that lost something carries nothing any more, even after this is false again: TCP delivers in
-        order or not at all. One that lost nothing goes on.
+        "requests" or "replies" swallows what goes in that direction alone.
+
+        A connection that lost something carries nothing any more in that direction, even after this is false again:
+        TCP delivers in order or not at all. One that lost nothing goes on.
         """
         return self._faults.black_hole
 
     @black_hole.setter
-    def black_hole(self, on: bool) -> None:
-        self._faults.black_hole = on
+    def black_hole(self, what: bool | Way) -> None:
+        if what not in (True, False, "requests", "replies"):
+            raise ValueError(f"black_hole must be True, False, 'requests' or 'replies', not {what!r}")
+        self._faults.black_hole = what
         self._settle()
 
     def hold_requests(self) -> None:
@@ -121,14 +125,39 @@ class FaultProxy:
             match: Part of the request as sent (a verb, a key); None matches any request.
             how: "reset" cuts the connection (RST); "black_hole" leaves it open, and nothing passes any more.
         """
+        self._order("replies", match, how)
+
+    def drop_next_request(self, match: bytes | None = None, how: Loss = "reset") -> None:
+        """Lose the next request whose raw bytes contain *match*, and what follows it on that connection.
+
+        Args:
+            match: As for `drop_next_reply`.
+            how: "reset" cuts the connection (RST); "black_hole" leaves it open, and answers still come.
+        """
+        self._order("requests", match, how)
+
+    def delay_next_reply(self, delay: float, match: bytes | None = None) -> None:
+        """Have the next reply to a request that contains *match* come *delay* seconds late, and what follows it."""
+        self._faults.orders.append(("replies", match, delay))
+
+    def delay_next_request(self, delay: float, match: bytes | None = None) -> None:
+        """Have the next request that contains *match* come *delay* seconds late, and what follows it."""
+        self._faults.orders.append(("requests", match, delay))
+
+    def cut_all(self, verb: bytes | None = None) -> None:
+        """Reset (RST) every client's connection now. Requests on their way still reach Redis.
+
+        Args:
+            verb: Only those by which such a command was sent, as b"SUBSCRIBE".
+        """
+        for connection in list(self._connections):
+            if verb is None or verb.lower() in connection.verbs:
+                connection.client.cut()
+
+    def _order(self, way: Way, match: bytes | None, how: Loss) -> None:
         if how not in ("reset", "black_hole"):
             raise ValueError(f"how must be 'reset' or 'black_hole', not {how!r}")
-        self._faults.losses.append((match, how))
-
-    def cut_all(self) -> None:
-        """Reset (RST) every client's connection now. Requests on their way still reach Redis."""
-        for connection in list(self._connections):
-            connection.client.cut()
+        self._faults.orders.append((way, match, how))
 
     async def __aenter__(self) -> Self:
         self._listener = socket.create_server((_HOST, 0), backlog=512)

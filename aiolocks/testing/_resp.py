@@ -86,14 +86,14 @@ class Pairing:
 
     def ask(self, request: bytes) -> None:
         """Note a request that is on its way."""
-        subscribing = _word(request) in _SUBSCRIBING
+        subscribing = verb(request) in _SUBSCRIBING
         self._subscriber = self._subscriber or subscribing
         channels = int(request[1 : request.index(b"\r\n")]) - 1 if subscribing else 0
         self._asked.append(_Asked(request, max(channels, 1), subscribing))
 
     def answer(self, reply: bytes) -> bytes | None:
         """Return the request that *reply* answers; None if it is a push message."""
-        word = _word(reply)
+        word = verb(reply)
         # RESP 2 has no type for pushes. There, a subscriber's connection carries nothing else that looks like one.
         pushed = reply[:1] == b">" or (self._subscriber and word in _SUBSCRIBING | _MESSAGES)
         if not self._asked:
@@ -109,10 +109,10 @@ class Pairing:
 
 def starts_replication(request: bytes) -> bool:
     """Return whether a replica asks for the stream, which is no longer RESP."""
-    return _word(request) in _REPLICATING
+    return verb(request) in _REPLICATING
 
 
-def _word(message: bytes) -> bytes:
+def verb(message: bytes) -> bytes:
     """Return the first bulk string of an array, in lower case: a request's verb, a push message's kind."""
     parts = message.split(b"\r\n", 3)
     return parts[2].lower() if message[:1] in (b"*", b">") and len(parts) > 3 else b""

@@ -151,6 +151,7 @@ async def cancelled_once(
 async def test_acquires_cancelled_at_random_moments_leave_only_residue(
     redis: Redis, server: RedisServer, proxy: FaultProxy
 ) -> None:
+    """F2, F3: before it is sent, in flight, queued, granted but unread; by the task and by a scope."""
     seed = int(os.environ.get("AIOLOCKS_SEED", random.randrange(2**32)))
     print(f"AIOLOCKS_SEED={seed}")
     dice = random.Random(seed)
@@ -204,7 +205,7 @@ async def test_acquires_cancelled_at_random_moments_leave_only_residue(
 async def test_a_block_whose_scope_ends_in_the_turn_of_its_grant_never_works_and_leaves_nothing(
     redis: Redis, redis_url: str, kind: type[Lock] | type[Semaphore]
 ) -> None:
-    """A scope does not cancel a task whose answer is there, so the block is entered; its first await ends it."""
+    """F3: a scope does not cancel a task whose answer is there, so the block is entered; its first await ends it."""
     entered = worked = 0
     async with Redis.from_url(redis_url) as client, Lock(client, "keeps the session"):
         for number in range(40):
@@ -238,6 +239,7 @@ async def test_a_block_whose_scope_ends_in_the_turn_of_its_grant_never_works_and
 async def test_an_acquire_that_reaches_redis_after_its_undo_is_granted_to_nobody(
     redis: Redis, proxy: FaultProxy
 ) -> None:
+    """F2: the undo overtakes it, and leaves a tombstone for it."""
     kinds: list[Callable[[Redis, str], Lock | Semaphore]] = [
         lambda client, name: Lock(client, name, ttl=5),
         lambda client, name: Semaphore(client, name, 1, ttl=5),

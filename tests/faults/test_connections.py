@@ -74,6 +74,7 @@ async def repeatedly(act: Callable[[], Awaitable[object]], pause: float, seconds
 async def test_locks_make_progress_while_connections_are_killed_every_50_ms(
     redis: Redis, server: RedisServer, which: str
 ) -> None:
+    """F11: CLIENT KILL of one type and the other."""
     run: Any = redis.execute_command
 
     async def kill() -> None:
@@ -98,6 +99,7 @@ async def test_locks_make_progress_while_connections_are_killed_every_50_ms(
 
 
 async def test_no_noscript_reaches_anybody_while_scripts_are_flushed_in_a_loop(redis: Redis, redis_url: str) -> None:
+    """F12: every verb of both kinds."""
     async with Redis.from_url(redis_url) as one, Redis.from_url(redis_url) as other:
         async with Lock(one, "renewed by hand", ttl=2) as lease:
             bustle = Bustle(one, other)
@@ -119,7 +121,7 @@ async def test_no_noscript_reaches_anybody_while_scripts_are_flushed_in_a_loop(r
 
 
 async def test_acquires_cancelled_while_scripts_are_flushed_leave_only_residue(redis: Redis, redis_url: str) -> None:
-    """A request that is sent again because its script was gone must not pass its own undo."""
+    """F12: a request that is sent again because its script was gone must not pass its own undo."""
     async with Redis.from_url(redis_url) as client, Lock(client, "keeps the session"):
         for number in range(200):
             name = f"flushed-{number}"
@@ -142,6 +144,7 @@ async def test_acquires_cancelled_while_scripts_are_flushed_leave_only_residue(r
 async def test_a_holder_whose_data_was_flushed_learns_it_at_its_next_renewal_and_fences_go_on_rising(
     redis: Redis, redis_url: str, kind: type[Lock] | type[Semaphore]
 ) -> None:
+    """F6: as after an empty restart."""
     ttl = 1.5
     async with Redis.from_url(redis_url) as client, measured_lag() as lag:
         acquirable = Lock(client, "flushed", ttl=ttl) if kind is Lock else Semaphore(client, "flushed", 1, ttl=ttl)

@@ -95,6 +95,7 @@ async def test_forty_waiters_in_two_processes_never_overlap_and_keep_the_order_o
 async def test_the_next_waiter_has_the_name_of_a_killed_holder_within_its_ttl(
     redis: Redis, start: Start, kind: str
 ) -> None:
+    """F8: SIGKILL of the holder."""
     holder = start("hold", "orphaned", kind)
     assert await line_from(holder) == "held"
     mine = Lock(redis, "orphaned", ttl=TTL) if kind == "lock" else Semaphore(redis, "orphaned", 1, ttl=TTL)
@@ -115,7 +116,7 @@ async def test_the_next_waiter_has_the_name_of_a_killed_holder_within_its_ttl(
 async def test_ten_killed_waiters_hardly_delay_the_next_one_that_lives(
     redis: Redis, redis_url: str, start: Start, forking: str
 ) -> None:
-    """Also when a child that they forked lives on, with copies of their connections."""
+    """F8: also when a child that they forked lives on, with copies of their connections."""
     lock = Lock(redis, "haunted", ttl=10)  # so long that a re-check would come too late
     async with Redis.from_url(redis_url) as client, measured_lag() as lag:
         async with lock:
@@ -140,6 +141,7 @@ async def test_ten_killed_waiters_hardly_delay_the_next_one_that_lives(
 async def test_a_stopped_process_with_ten_waiters_costs_one_lease_in_all(
     redis: Redis, redis_url: str, log: Path, start: Start
 ) -> None:
+    """F8: SIGSTOP of waiters."""
     lock = Lock(redis, "frozen", ttl=TTL)
     async with Redis.from_url(redis_url) as client, measured_lag() as lag:
         async with lock:
@@ -165,6 +167,7 @@ async def test_a_stopped_process_with_ten_waiters_costs_one_lease_in_all(
 async def test_a_holder_stopped_for_two_ttls_loses_its_lease_and_the_resource_refuses_its_write(
     redis: Redis, start: Start
 ) -> None:
+    """F7: SIGSTOP between its check and its write."""
     writer = start("write", "stopped")
     assert await line_from(writer) == "held"
     await stopped(writer)

@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
 async def test_a_body_cut_off_from_redis_ends_before_anybody_else_can_have_the_name(
     redis: Redis, proxy: FaultProxy, kind: type[Lock] | type[Semaphore]
 ) -> None:
+    """F4: everything is swallowed for three TTLs."""
     ttl = 1.0
 
     def make(owner: Redis) -> Lock | Semaphore:
@@ -58,7 +59,7 @@ async def test_a_body_cut_off_from_redis_ends_before_anybody_else_can_have_the_n
 async def test_a_body_whose_grant_was_told_late_ends_before_anybody_else_can_have_the_name(
     redis: Redis, proxy: FaultProxy, kind: type[Lock] | type[Semaphore], how: str
 ) -> None:
-    """Counted from the answer, it would go on while the next one works."""
+    """F4: counted from the answer, it would go on while the next one works."""
     ttl, lateness = 2.0, 0.4
 
     def make(owner: Redis) -> Lock | Semaphore:

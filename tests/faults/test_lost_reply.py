@@ -43,6 +43,7 @@ async def calls_of(redis: Redis, command: str) -> int:
 async def test_a_lock_whose_grant_is_lost_is_acquired_once_with_one_fencing_token(
     redis: Redis, client: Redis, proxy: FaultProxy, how: Loss
 ) -> None:
+    """F1: one key, one fencing token, however the answer is lost."""
     await redis.config_resetstat()
     proxy.drop_next_reply(LOCK_KEY, how)
     begun = time.monotonic()
@@ -60,6 +61,7 @@ async def test_a_lock_whose_grant_is_lost_is_acquired_once_with_one_fencing_toke
 async def test_a_semaphore_whose_grant_is_lost_gives_one_permit(
     redis: Redis, client: Redis, proxy: FaultProxy, how: Loss
 ) -> None:
+    """F1 for permits."""
     proxy.drop_next_reply(SEMAPHORE_KEY, how)
     semaphore = Semaphore(client, "once", 5, ttl=20)
     lease = await semaphore.acquire(permits=2)

@@ -133,7 +133,7 @@ async def test_a_lease_that_begins_with_little_left_is_renewed_in_time(redis: Re
         await holding.release()
         lease = await asyncio.wait_for(waiter, timeout=5)
         proxy.on_request = None
-        proxy._faults.losses.clear()
+        proxy._faults.orders.clear()
         proxy.cut_all()
         left = lease.remaining()
         print(f"{left:.2f} s of {ttl:g} s are left")

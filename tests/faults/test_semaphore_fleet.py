@@ -70,6 +70,7 @@ async def seconds_until_all_are_free(url: str) -> float:
 def test_fifty_processes_with_random_kills_never_exceed_the_limit_and_all_permits_come_back(
     redis_url: str, tmp_path: Path
 ) -> None:
+    """F8 for permits."""
     seed = int(os.environ.get("AIOLOCKS_SEED", random.randrange(2**32)))
     print(f"AIOLOCKS_SEED={seed}")
     dice = random.Random(seed)

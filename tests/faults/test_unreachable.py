@@ -93,6 +93,7 @@ async def test_a_redis_that_falls_silent_before_the_first_answer_is_not_mistaken
 async def test_a_waiter_rides_out_a_server_that_stands_still_for_half_a_ttl(
     own_server: RedisServer, kind: type[Lock] | type[Semaphore]
 ) -> None:
+    """F5: for less than a TTL, nothing is lost."""
     ttl = 2.0
     async with Redis.from_url(own_server.url) as holder, Redis.from_url(own_server.url) as client:
 
@@ -118,6 +119,7 @@ async def test_a_waiter_rides_out_a_server_that_stands_still_for_half_a_ttl(
 async def test_a_waiter_rides_out_a_restart_that_forgets_everything(
     own_server: RedisServer, kind: type[Lock] | type[Semaphore]
 ) -> None:
+    """F6: the waiter asks anew, and is granted."""
     ttl = 3.0
     async with Redis.from_url(own_server.url) as holder, Redis.from_url(own_server.url) as client:
 

@@ -1,4 +1,4 @@
-"""A few hundred simulated seeds; ten thousand are run at night: `python -m tests.simulation --seeds 10000 --jobs 2`.
+"""F20: a few hundred simulated seeds; ten thousand at night: `python -m tests.simulation --seeds 10000 --jobs 2`.
 
 AIOLOCKS_SEEDS sets how many, and AIOLOCKS_FIRST_SEED which is first.
 """

@@ -48,6 +48,7 @@ class RedisServer:
         options: Lines for redis.conf, directive to arguments: `{"appendonly": "yes", "user alice": "on >pw ~*"}`.
         binary: Path of redis-server; None looks for it as `find_binary` does.
         arguments: More of the command line, such as `--sentinel`.
+        environment: Variables that only the server gets.
 
     Raises:
         ServerError: No binary, or the server did not answer within 10 s.
@@ -60,8 +61,10 @@ class RedisServer:
         options: Mapping[str, str] | None = None,
         binary: str | None = None,
         arguments: tuple[str, ...] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self._binary = binary or find_binary()
+        self._environment = dict(environment or {})
         self._options = dict(options or {})
         self._arguments = arguments
         self._process: subprocess.Popen[bytes] | None = None
@@ -180,6 +183,7 @@ class RedisServer:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=self.directory,
+                env={**os.environ, **self._environment},
             )
         self._wait_until_ready(self._process)
         return port

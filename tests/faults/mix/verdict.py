@@ -1,0 +1,123 @@
+"""What the history, the store and the server say about a run: C1 to C4, and P14 besides."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from redis.asyncio import Redis
+
+from aiolocks.testing import (
+    Event,
+    check_ended,
+    check_exclusion,
+    check_fencing,
+    check_linearizable,
+    check_residue,
+    read_history,
+)
+
+from .faults import Loss
+from .plan import LIMIT, LOCKS, NAMES, PERMITS, Plan
+from .store import accepted, out_of_order
+
+
+@dataclass(slots=True)
+class Evidence:
+    """What is there to judge."""
+
+    directory: Path
+    plan: Plan
+    losses: list[Loss]
+    wrong: list[str]
+    keys: dict[bytes, int]
+    clients: list[str]
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What was wrong, and how much there was to go wrong."""
+
+    violations: list[str]
+    grants: int = 0
+    lost: int = 0
+    accepted: int = 0
+    late: int = 0
+    """Writes to locks' unchecked counters that a newer holder's had come before."""
+    slowest: float = 0.0
+    """Seconds until a fresh client had every name after all faults."""
+    faults: Counter[str] = field(default_factory=Counter[str])
+
+
+async def judge(evidence: Evidence, store: Redis) -> Verdict:
+    """Return the verdict on a run that is over."""
+    history = read_history(evidence.directory / "history")
+    events = as_promised(history, evidence.losses)
+    writes = {name: await accepted(store, name) for name in NAMES}
+    acquired = [event for event in history if event.event == "acquired"]
+    violations = [
+        *evidence.wrong,
+        *check_exclusion(events, {PERMITS: LIMIT}),
+        *(text for name in NAMES for text in check_fencing([*writes[name], *_after(acquired, name)])),
+        *check_linearizable(events, {PERMITS: LIMIT}),
+        *check_ended(history),
+        *check_residue(evidence.keys),
+        *(f"C4: still connected: {client}" for client in evidence.clients),
+        *(f"F21: a forked child believes to hold: {event}" for event in history if event.event == "child holds"),
+        *_said(evidence.directory, {event.token for event in acquired}),
+    ]
+    return Verdict(
+        violations,
+        grants=len(acquired),
+        lost=sum(event.event == "lost" for event in history),
+        accepted=sum(map(len, writes.values())),
+        late=sum([await out_of_order(store, name) for name in LOCKS]),
+        faults=Counter(strike.kind for strike in evidence.plan.strikes),
+    )
+
+
+def as_promised(history: list[Event], losses: list[Loss]) -> list[Event]:
+    """Return what the checkers are to judge: *history* with each hold ended where no more is promised.
+
+    A process that was killed believed in its leases no longer than it had noted. And a server that loses its data
+    ends all leases that it had granted, which are told from later ones by their fencing tokens; of one that its
+    holder learned of only afterwards, nothing is promised but its fencing token.
+    """
+    ends: list[Event] = []
+    until: dict[str, int] = {}
+    killed = {event.pid for event in history if event.event == "killed"}
+    for event in history:
+        if event.event == "until":
+            until[event.token] = max(until.get(event.token, 0), event.monotonic_ns)
+    known = []
+    for event in history:
+        if event.event in ("released", "lost", "killed"):
+            known.append(event)
+        elif event.event == "acquired":
+            gone_ns = min((loss.since_ns for loss in losses if event.fence <= loss.fence), default=None)
+            if gone_ns is None or event.monotonic_ns < gone_ns:
+                known.append(event)
+                ends += [_lost(event, gone_ns)] if gone_ns is not None else []
+                ends += [_lost(event, until[event.token])] if event.pid in killed and event.token in until else []
+    return sorted([*known, *ends], key=lambda event: event.monotonic_ns)
+
+
+def _lost(acquired: Event, at_ns: int) -> Event:
+    return Event(
+        max(at_ns, acquired.monotonic_ns), acquired.pid, "lost", acquired.token, acquired.fence, acquired.name,
+        acquired.permits,
+    )  # fmt: skip
+
+
+def _after(acquired: list[Event], name: str) -> list[Event]:
+    """Return the grants of *name*, of which no two may share a fencing token, nor one a write's with another token."""
+    return [event for event in acquired if event.name == name]
+
+
+def _said(directory: Path, tokens: set[str]) -> list[str]:
+    """Return what the workers should not have printed or logged."""
+    wrong = [f"{path.name}: {text}" for path in directory.glob("stderr-*") if (text := path.read_text())]
+    for path in directory.glob("messages-*"):
+        text = path.read_text()
+        wrong += [f"{path.name}: {line}" for line in text.splitlines() if line.startswith(("ERROR", "CRITICAL"))]
+        wrong += [f"P14: a token in {path.name}" for token in tokens if token in text]
+    return wrong

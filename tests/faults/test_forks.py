@@ -1,0 +1,52 @@
+"""After `os.fork()` a lease belongs to the parent alone: the child neither keeps it alive nor ends it."""
+
+import time
+from pathlib import Path
+
+import pytest
+import redis as redis_sync
+
+from tests.faults.support.lag import SLACK
+from tests.support.servers import RedisServer
+from tests.support.workers import spawn
+
+pytestmark = [
+    pytest.mark.redis,
+    pytest.mark.faults,
+    pytest.mark.parametrize("watchdog", ["task", "thread"]),
+    pytest.mark.parametrize("kind", ["Lock", "Semaphore"]),
+]
+
+TTL = 0.6
+BASES = {"Lock": "aiolocks:lock:{forked}", "Semaphore": "aiolocks:semaphore:{forked}"}
+
+
+def test_a_child_never_releases_nor_renews_the_lease_of_its_parent(
+    server: RedisServer, tmp_path: Path, kind: str, watchdog: str
+) -> None:
+    """F21: whatever the child does, the parent keeps its lease; once the parent is dead, the child keeps nothing."""
+    with (
+        spawn("-m", "tests.faults.support.forking", kind, server.url, str(TTL), watchdog) as parent,
+        redis_sync.Redis.from_url(server.url) as operator,
+    ):
+        assert parent.stdout is not None
+        said = [parent.stdout.readline().strip() for _ in range(2)]
+        assert said == ["child: held False, lost True, renewed False, released False", "parent: held True"]
+        assert operator.exists(BASES[kind])
+        time.sleep(1.5 * TTL)
+        assert operator.exists(BASES[kind]), "the parent renews it"
+        parent.kill()
+        killed_at = time.monotonic()
+        while operator.exists(BASES[kind]) and not expired(operator, kind):
+            assert time.monotonic() - killed_at < TTL + SLACK * 0.2, "the child renews it"
+            time.sleep(0.01)
+        print(f"{kind}, {watchdog}: ended {time.monotonic() - killed_at:.3f} s after the parent was killed")
+        assert parent.stdout.readline() == "child: still here\n"
+
+
+def expired(operator: redis_sync.Redis, kind: str) -> bool:
+    """Whether a semaphore's only permit has lapsed; it is removed by whoever asks next."""
+    if kind == "Lock":
+        return False
+    seconds, microseconds = operator.time()
+    return operator.zcount(BASES[kind], seconds * 1000 + microseconds // 1000, "+inf") == 0

@@ -1,0 +1,102 @@
+"""What takes too long for every change: more faults, seeds and states, and time bounds as promised, without slack.
+
+    python -m tests.nightly                          all of it
+    python -m tests.nightly mix faults               some parts
+    python -m tests.nightly mix --seconds 60 --seed 7 --seed 8
+
+Nothing else should run on the machine meanwhile. The exit status is 0 if every part passed.
+"""
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_REPOSITORY = Path(__file__).parent.parent
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of the commands, what it shows, and the environment that it gets besides."""
+
+    name: str
+    shows: str
+    command: tuple[str, ...]
+    environment: dict[str, str] = field(default_factory=dict[str, str])
+
+    def __str__(self) -> str:
+        variables = [f"{name}={value}" for name, value in self.environment.items()]
+        return " ".join([*variables, "python", *map(shlex.quote, self.command)])
+
+
+def parts(options: argparse.Namespace) -> list[Part]:
+    """Return all parts in the order in which they run."""
+    exact = {"AIOLOCKS_SLACK": "1"}
+    seeds = [f"--seed={seed}" for seed in options.seed] or [f"--seeds={options.seeds}"]
+    each = options.seconds / (len(options.seed) or options.seeds)
+    found = [
+        Part(
+            "mix",
+            "real processes under a random mix of faults (F19)",
+            ("-m", "tests.faults.mix", *seeds, f"--seconds={each:g}"),
+            exact,
+        ),
+        Part(
+            "faults",
+            "every fault by itself, bounds without slack",
+            ("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/faults", "tests/test_watchdog_thread.py"),
+            exact,
+        ),
+        Part(
+            "simulation",
+            "schedules under a virtual clock (F20)",
+            ("-m", "tests.simulation", f"--seeds={options.schedules}", f"--jobs={options.jobs}"),
+        ),
+    ]
+    if (_REPOSITORY / "tests" / "model" / "__main__.py").exists():
+        found.append(Part("model", "every interleaving within the large bound", ("-m", "tests.model", "--large")))
+    return found
+
+
+def run(chosen: Sequence[Part]) -> int:
+    """Run them one after the other, whatever comes of each; print a table at the end. Return how many failed."""
+    rows = []
+    for part in chosen:
+        print(f"\n== {part.name}: {part}\n", flush=True)
+        begun = time.monotonic()
+        status = subprocess.run(
+            [sys.executable, *part.command], cwd=_REPOSITORY, env={**os.environ, **part.environment}, check=False
+        ).returncode
+        rows.append((part, status, time.monotonic() - begun))
+    print(f"\n{'part':12}{'result':10}{'took':>9}   shows")
+    for part, status, took in rows:
+        print(f"{part.name:12}{'passed' if status == 0 else 'FAILED':10}{took:7.0f} s   {part.shows}")
+    return sum(status != 0 for _, status, _ in rows)
+
+
+def chosen(arguments: Sequence[str] | None = None) -> list[Part]:
+    """Return the parts that the command line asks for."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.nightly", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("part", nargs="*", help="mix, faults, simulation, model; all if none is named")
+    parser.add_argument("--seconds", type=float, default=600.0, help="mix: for how long, all seeds together")
+    parser.add_argument("--seeds", type=int, default=5, help="mix: how many, drawn then and printed")
+    parser.add_argument("--seed", type=int, action="append", default=[], help="mix: this one; may be given again")
+    parser.add_argument("--schedules", type=int, default=10_000, help="simulation: how many seeds")
+    parser.add_argument("--jobs", type=int, default=2, help="simulation: in so many processes")
+    options = parser.parse_args(arguments)
+    known = {part.name: part for part in parts(options)}
+    unknown = [name for name in options.part if name not in known]
+    if unknown:
+        parser.error(f"no such part: {', '.join(unknown)}; there are {', '.join(known)}")
+    return [known[name] for name in options.part or known]
+
+
+if __name__ == "__main__":
+    sys.exit(run(chosen()) > 0)
