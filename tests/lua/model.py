@@ -154,6 +154,7 @@ class Model:
         if known:
             self.standing.add(session)
         before = self.remembered
+        self._return_to_line(session)  # even with waiters that it did not list: the reply can reach them
         return answers, known and not stood, before, self._hand_over(session, seen)
 
     def renew(self, who: str, ttl_ms: int, seen: Seen) -> bool:
