@@ -54,7 +54,7 @@ Outcome(S, is, fence) ==
 (* Gives what is free to whoever waits longest and can be told: one of the asking session by the reply, another by a *)
 (* notice. Whether it can be told is known beforehand (W1); who cannot is passed over (W2); on its own terms (W4).   *)
 HandOver(out, s, terms) ==
-  LET S == out.srv
+  LET S == IF Waiters(out.srv, s) = {} THEN out.srv ELSE Place(out.srv, s) \* passed over before, but here it is
       dead == {q \in S.queue : Waiters(S, q) = {}}
       reachable == {q \in S.queue \ dead : q = s \/ S.sub[q] = "here"}
       next == First(S, {t \in S.line : Owner[t] \in reachable})
@@ -91,8 +91,7 @@ ReleaseScript(S, s, t, bury) ==
   LET ours == S.tok = t \/ (Broken("release without compare") /\ t \notin S.line)
       U == IF ours THEN Free(S) ELSE Leave(S, t)
       B == IF bury /\ ~Broken("no tombstone") THEN [U EXCEPT !.buried = @ \cup {t}] ELSE U
-      back == IF Waiters(B, s) = {} THEN B ELSE Place(B, s)
-  IN IF B.tok # 0 THEN Outcome(B, "undone", 0) ELSE HandOver(Outcome(back, "undone", 0), s, Ttl[t])
+  IN IF B.tok # 0 THEN Outcome(B, "undone", 0) ELSE HandOver(Outcome(B, "undone", 0), s, Ttl[t])
 
 (* How each of the tokens stands: -1 it waits, 0 it is unknown, else the fence of its grant. Creates nothing (W8).   *)
 RecheckScript(S, s, tokens) ==
