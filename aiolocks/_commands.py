@@ -31,7 +31,19 @@ _LONGEST_CONNECT = 5.0
 class Call:
     """One run of a script: waiting for a link, or on its way over `link` since `sent_at`, or answered."""
 
-    __slots__ = ("abandoned", "args", "bound", "due", "link", "patience", "receiver", "sent_at", "subject", "whole")
+    __slots__ = (
+        "abandoned",
+        "args",
+        "bound",
+        "due",
+        "link",
+        "patience",
+        "receiver",
+        "sent_at",
+        "subject",
+        "tell",
+        "whole",
+    )
 
     sent_at: float
     due: float
@@ -44,12 +56,13 @@ class Call:
         receiver: "CallReceiver",
         patience: float,
         subject: Any,
+        tell: Any,
     ) -> None:
         self.bound = bound
         self.args = args
         self.receiver: CallReceiver | None = receiver
         self.patience = patience
-        self.subject = subject
+        self.subject, self.tell = subject, tell
         """For whoever gave *args* and *receiver*, which so serve many calls."""
         self.link: Link | None = None
         self.whole = self.abandoned = False
@@ -142,6 +155,7 @@ class Commands:
         receiver: CallReceiver,
         patience: float,
         subject: Any = None,
+        tell: Any = None,
         *,
         unsent: float | None = None,
     ) -> Call:
@@ -151,11 +165,11 @@ class Commands:
             bound, args: What to run; *args* may depend on the link over which it leaves.
             receiver: Gets the reply, or the exception that came in its place.
             patience: Seconds to wait for the reply; then the link is given up.
-            subject: What the call is about, for *args* and *receiver*.
+            subject, tell: What the call is about, and whom to tell; for *args* and *receiver* alone.
             unsent: Seconds to wait for a link, if not *patience* as well.
         """
         now, link = self._clock(), self._ready
-        call = Call(bound, args, receiver, patience, subject)
+        call = Call(bound, args, receiver, patience, subject, tell)
         if link is not None:
             call.send(link, now)
         else:

@@ -63,12 +63,12 @@ class RedisGrantor:
         future: asyncio.Future[Answer] = session.loop.create_future()
         patience = _bounded(commands.patience, len(request.unanswered)) if request.unanswered else commands.patience
         request.sent(
-            commands.submit(self._grant, self._terms, self._answered, patience, (request, future), unsent=LONGEST_WAIT)
+            commands.submit(self._grant, self._terms, self._answered, patience, request, future, unsent=LONGEST_WAIT)
         )
         return future
 
     def _terms(self, call: Call, link: Link) -> Arguments:
-        request: Request = call.subject[0]
+        request: Request = call.subject
         extra = request.extra
         if extra:
             request.extra = request.extra_again
@@ -80,7 +80,7 @@ class RedisGrantor:
     def _answered(self, call: Call, reply: Any) -> None:
         request: Request
         future: asyncio.Future[Answer]
-        request, future = call.subject
+        request, future = call.subject, call.tell
         if isinstance(reply, int):  # granted at once, and there is nothing else to tell
             request.granted(call)
             if self.line.waiting:
@@ -148,7 +148,7 @@ class RedisGrantor:
         commands, bound = replication.commands, min(_LONGEST_REPLICATION, request.ttl / 4)
         patience = 2 * bound + commands.patience  # a WAIT may be in front of it, and one behind
         future: asyncio.Future[Answer] = self.session.loop.create_future()
-        call = commands.submit(Whole(self._grant), self._once_more, self._answered, patience, (request, future))
+        call = commands.submit(Whole(self._grant), self._once_more, self._answered, patience, request, future)
         request.sent(call)
         acknowledged = replication.acknowledged(call, replicas, bound)
         granted, count = await future, await acknowledged
@@ -161,7 +161,7 @@ class RedisGrantor:
         return granted
 
     def _once_more(self, call: Call, link: Link) -> Arguments:
-        request: Request = call.subject[0]
+        request: Request = call.subject
         # A millisecond longer, as the script writes nothing if it has nothing to extend; and never to queue again.
         return (
             request.token, request.ttl_ms + 1, request.permits, 0, 0, *self.line.identity(), *request.extra_again
@@ -237,10 +237,10 @@ class RedisGrantor:
             return
         commands = self.session.commands
         patience = _bounded(commands.patience, request.silences) if request.silences else commands.patience
-        commands.submit(self._release, self._undoing, self._undone, patience, (request, tell))
+        commands.submit(self._release, self._undoing, self._undone, patience, request, tell)
 
     def _undoing(self, call: Call, link: Link) -> Arguments:
-        request: Request = call.subject[0]
+        request: Request = call.subject
         bury_ms = 0
         if request.unanswered and any(asked.link is not link for asked in request.unanswered):
             # A request that went over another connection may still come after this one.
@@ -250,7 +250,7 @@ class RedisGrantor:
     def _undone(self, call: Call, reply: Any) -> None:
         request: Request
         tell: Tell
-        request, tell = call.subject
+        request, tell = call.subject, call.tell
         if isinstance(reply, int):  # a live lease was ended, and nobody waits
             tell(True)
         elif isinstance(reply, Exception):
