@@ -69,9 +69,7 @@ class Lease:
         Raises:
             LeaseLostError: It was lost, or released.
         """
-        state = self._state
-        if not state.held:
-            raise state.error(None if state.lost else "it was released before")
+        self._state.check()
 
     async def wait_lost(self) -> bool:
         """Wait until the lease is over: True when it was lost, False when it was released. Cancelling is harmless."""
@@ -114,15 +112,15 @@ class Lease:
         After a cancellation the release goes on in the background.
         """
         state = self._state
-        session = state.session
-        now = session.clock()
+        now = state.session.clock()
         valid = state.end(now)
         unlist(self)
-        withdrawal = session.drop(state, now)
-        if withdrawal is None or not valid:
+        withdrawal = state.drop(now)
+        if not valid:
             return False
-        # None: nothing there after an attempt whose answer was lost, which must have ended it.
-        return await withdrawal.confirmed() is not False
+        # None: others share the lease; or nothing was there after an attempt whose answer was lost, which must have
+        # ended it.
+        return withdrawal is None or await withdrawal.confirmed() is not False
 
     async def __aenter__(self) -> "Lease":
         """Enter a block whose body is stopped when the lease is lost.

@@ -19,8 +19,8 @@ LAYERS = {
     "pure": "_errors _deadlines _keys _options",
     "redis": "_scripts _bound _patrol _link _commands",
     "engine": "_request _replication _line _grantor _wakeups _ledger _lease_state _lease _watchdog _watchdog_thread "
-    "_withdrawal _loop_end _session _body _hold",
-    "primitives": "_acquirable _lock _semaphore",
+    "_withdrawal _loop_end _session _body _hold _nest",
+    "primitives": "_acquirable _lock _rlock _semaphore",
     "manager": "_memory _manager",
     "surface": "__init__ __main__ aiohttp cli fastapi testing",
 }

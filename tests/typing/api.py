@@ -15,6 +15,7 @@ from aiolocks import (
     Lock,
     LockError,
     LockManager,
+    RLock,
     Semaphore,
     Statistics,
 )
@@ -42,6 +43,19 @@ async def lock(redis: Redis) -> None:
         pass
     assert_type(await lock.acquire(), Lease)
     assert_type(await lock.acquire(timeout=5), Lease)
+    assert_type(await lock.acquire(timeout=None), Lease)
+    assert_type(await lock.try_acquire(), Lease | None)
+    assert_type(await lock.locked(), bool)
+    assert_type(await lock.statistics(), Statistics)
+    await lock.release()
+
+
+async def rlock(redis: Redis) -> None:
+    lock = RLock(redis, "orders:42", ttl=10, acquire_timeout=5.0, on_lost="flag", watchdog="thread", prefix="app:")
+    assert_type(lock, RLock)
+    async with lock as lease, lock.hold(timeout=5) as again:
+        assert_type(lease, Lease)
+        assert_type(again, Lease)
     assert_type(await lock.acquire(timeout=None), Lease)
     assert_type(await lock.try_acquire(), Lease | None)
     assert_type(await lock.locked(), bool)
@@ -93,6 +107,7 @@ async def manager(redis: Redis) -> None:
     client = locks.client
     assert_type(client, Redis)  # type: ignore[unused-awaitable]  # a client can be awaited, but need not be
     assert_type(locks.lock("orders:42", ttl=5), Lock)
+    assert_type(locks.rlock("orders:42", ttl=5), RLock)
     assert_type(locks.semaphore("scraper", 10, acquire_timeout=None), Semaphore)
     assert_type(LockManager.from_url("memory://", on_lost="flag"), LockManager)
     async with LockManager.from_url("redis://localhost") as locks:
