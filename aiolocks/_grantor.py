@@ -261,6 +261,9 @@ class RedisGrantor:
             self._deliver(reply[1])
             tell(reply[0] == 1)
 
+    def guarding(self, token: bytes) -> tuple[str, tuple[bytes, ...]]:
+        return f"{self._keys.family}_guard", (self._keys.base, self._keys.part(b"g:" + token))
+
     async def ask(self, verb: str, args: Arguments = (), *, as_waiter: bool = False) -> Any:
         """Run a script that has to do with no lease; *as_waiter* adds what handing over needs."""
         future: asyncio.Future[Any] = self.session.loop.create_future()

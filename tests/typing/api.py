@@ -95,6 +95,15 @@ async def lease(lease: Lease) -> None:
         assert_type(same, Lease)
 
 
+async def guard(lease: Lease, key: bytes) -> None:
+    answers = await lease.guard(("SET", key, 0.5), ["INCRBY", "n", 1], (b"GET", "k"))
+    first: object = answers[0]
+    assert isinstance(first, bytes | str | int | list | None)
+    for answer in answers:
+        if isinstance(answer, int):
+            assert_type(answer, int)
+
+
 async def only_if_nobody_else_does(redis: Redis) -> None:
     if lease := await Lock(redis, "report").try_acquire():
         async with lease:
