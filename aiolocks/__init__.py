@@ -1,12 +1,13 @@
 """Locks and semaphores for asyncio programs, shared across processes and machines through Redis."""
 
 from ._acquirable import Statistics
-from ._errors import AcquireTimeoutError, LeaseLostError, LimitMismatchError, LockError
+from ._errors import AcquireTimeoutError, LeaseLostError, LimitMismatchError, LockError, VersionConflictError
 from ._lease import Lease
 from ._lock import Lock
 from ._manager import LockManager
 from ._rlock import RLock
 from ._semaphore import Semaphore
+from ._versioned import Versioned
 
 __version__ = "0.1.0"
 
@@ -21,4 +22,6 @@ __all__ = [
     "RLock",
     "Semaphore",
     "Statistics",
+    "VersionConflictError",
+    "Versioned",
 ]

@@ -10,6 +10,7 @@ from ._lock import Lock
 from ._memory import SCHEME, memory_client
 from ._rlock import RLock
 from ._semaphore import Semaphore
+from ._versioned import Versioned
 
 
 class LeaseOptions(TypedDict, total=False):
@@ -89,6 +90,11 @@ class LockManager:
     def semaphore(self, name: str, limit: int, **options: Unpack[LeaseOptions]) -> Semaphore:
         """Return a `Semaphore`; *options* override the defaults."""
         return Semaphore(self._client, name, limit, **self._with(options))
+
+    def versioned(self, key: str, *, expire: float | None = None, prefix: str | None = None) -> Versioned:
+        """Return a `Versioned`; of the defaults, only `prefix` is for it."""
+        prefix = self._defaults.get("prefix", "aiolocks:") if prefix is None else prefix
+        return Versioned(self._client, key, expire=expire, prefix=prefix)
 
     async def aclose(self) -> None:
         """Close the client if `from_url` made it. Leases that are still held go on until they are released."""

@@ -20,7 +20,7 @@ LAYERS = {
     "redis": "_scripts _bound _patrol _link _commands",
     "engine": "_request _replication _line _grantor _wakeups _ledger _lease_state _lease _watchdog _watchdog_thread "
     "_withdrawal _loop_end _session _body _guard _hold _nest",
-    "primitives": "_acquirable _lock _rlock _semaphore",
+    "primitives": "_acquirable _lock _rlock _semaphore _versioned",
     "manager": "_memory _manager",
     "surface": "__init__ __main__ aiohttp cli fastapi testing",
 }

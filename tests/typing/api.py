@@ -18,6 +18,8 @@ from aiolocks import (
     RLock,
     Semaphore,
     Statistics,
+    VersionConflictError,
+    Versioned,
 )
 
 
@@ -104,6 +106,29 @@ async def guard(lease: Lease, key: bytes) -> None:
             assert_type(answer, int)
 
 
+async def versioned(redis: Redis) -> None:
+    stock = Versioned(redis, "stock:42", expire=60, prefix="app:")
+    assert_type(stock.key, str)
+    value, version = await stock.read()
+    assert_type(value, bytes | str | None)
+    assert_type(version, str)
+    assert_type(await stock.write(b"1", version), str)
+
+    def one_more(value: bytes | None) -> int:
+        return int(value or 0) + 1
+
+    async def louder(value: str | None) -> str:
+        return (value or "") + "!"
+
+    def either(value: bytes | str | None) -> bytes | str:
+        return value or b""
+
+    assert_type(await stock.update(one_more, attempts=5), tuple[bytes | str | int | float, str])
+    await stock.update(louder)
+    await stock.update(either)
+    await stock.update(lambda value: int(value or 0) - 1)
+
+
 async def only_if_nobody_else_does(redis: Redis) -> None:
     if lease := await Lock(redis, "report").try_acquire():
         async with lease:
@@ -118,6 +143,7 @@ async def manager(redis: Redis) -> None:
     assert_type(locks.lock("orders:42", ttl=5), Lock)
     assert_type(locks.rlock("orders:42", ttl=5), RLock)
     assert_type(locks.semaphore("scraper", 10, acquire_timeout=None), Semaphore)
+    assert_type(locks.versioned("stock:42", expire=5), Versioned)
     assert_type(LockManager.from_url("memory://", on_lost="flag"), LockManager)
     async with LockManager.from_url("redis://localhost") as locks:
         assert_type(locks, LockManager)
@@ -131,6 +157,13 @@ def statistics(now: Statistics) -> None:
     assert_type(now.waiting, int)
     assert_type(now.fencing_token, int)
     assert_type(now.limit, int)
+
+
+def conflict(conflict: VersionConflictError) -> LockError:
+    assert_type(conflict.name, str)
+    assert_type(conflict.expected, str)
+    assert_type(conflict.actual, str)
+    return conflict
 
 
 def errors(busy: AcquireTimeoutError, lost: LeaseLostError, refused: LimitMismatchError) -> None:
