@@ -8,6 +8,7 @@ from ._manager import LockManager
 from ._rlock import RLock
 from ._semaphore import Semaphore
 from ._versioned import Versioned
+from ._with_lock import with_lock
 
 __version__ = "0.1.0"
 
@@ -24,4 +25,5 @@ __all__ = [
     "Statistics",
     "VersionConflictError",
     "Versioned",
+    "with_lock",
 ]

@@ -1,7 +1,8 @@
 """`LockManager`: defaults shared by many locks, and a client of its own when it made one."""
 
+from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Literal, Self, TypedDict, Unpack, final
+from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack, final
 
 from redis.asyncio import Redis
 
@@ -11,6 +12,8 @@ from ._memory import SCHEME, memory_client
 from ._rlock import RLock
 from ._semaphore import Semaphore
 from ._versioned import Versioned
+
+T = TypeVar("T")
 
 
 class LeaseOptions(TypedDict, total=False):
@@ -95,6 +98,10 @@ class LockManager:
         """Return a `Versioned`; of the defaults, only `prefix` is for it."""
         prefix = self._defaults.get("prefix", "aiolocks:") if prefix is None else prefix
         return Versioned(self._client, key, expire=expire, prefix=prefix)
+
+    def _make(self, kind: Callable[..., T], name: object, options: Mapping[str, object]) -> T:
+        """Return what *kind* makes of the client, *name* and *options*, which override the defaults."""
+        return kind(self._client, name, **{**self._defaults, **options})
 
     async def aclose(self) -> None:
         """Close the client if `from_url` made it. Leases that are still held go on until they are released."""

@@ -21,7 +21,7 @@ LAYERS = {
     "engine": "_request _replication _line _grantor _wakeups _ledger _lease_state _lease _watchdog _watchdog_thread "
     "_withdrawal _loop_end _session _body _guard _hold _nest",
     "primitives": "_acquirable _lock _rlock _semaphore _versioned",
-    "manager": "_memory _manager",
+    "manager": "_memory _manager _with_lock",
     "surface": "__init__ __main__ aiohttp cli fastapi testing",
 }
 """Lowest first. A module imports from its own layer and from those below."""

@@ -20,6 +20,7 @@ from aiolocks import (
     Statistics,
     VersionConflictError,
     Versioned,
+    with_lock,
 )
 
 
@@ -127,6 +128,23 @@ async def versioned(redis: Redis) -> None:
     await stock.update(louder)
     await stock.update(either)
     await stock.update(lambda value: int(value or 0) - 1)
+
+
+def decorated(redis: Redis, locks: LockManager) -> None:
+    @with_lock(redis, "invoice:{number}", ttl=5)
+    async def send(number: int, *, copy: bool = False) -> float:
+        return 0.5
+
+    @with_lock(lambda: locks, ["{name}"], kind=Semaphore, limit=3)
+    async def fetch(name: str) -> None: ...
+
+    async def called() -> None:
+        assert_type(await send(1, copy=True), float)
+        assert_type(await fetch("a"), None)
+        await send("1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        await fetch()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+    called().close()
 
 
 async def only_if_nobody_else_does(redis: Redis) -> None:
