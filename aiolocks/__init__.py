@@ -1,11 +1,14 @@
 """Locks and semaphores for asyncio programs, shared across processes and machines through Redis."""
 
 from ._acquirable import Statistics
-from ._errors import AcquireTimeoutError, LeaseLostError, LimitMismatchError, LockError
+from ._errors import AcquireTimeoutError, LeaseLostError, LimitMismatchError, LockError, VersionConflictError
 from ._lease import Lease
 from ._lock import Lock
 from ._manager import LockManager
+from ._rlock import RLock
 from ._semaphore import Semaphore
+from ._versioned import Versioned
+from ._with_lock import with_lock
 
 __version__ = "0.1.0"
 
@@ -17,6 +20,10 @@ __all__ = [
     "Lock",
     "LockError",
     "LockManager",
+    "RLock",
     "Semaphore",
     "Statistics",
+    "VersionConflictError",
+    "Versioned",
+    "with_lock",
 ]

@@ -53,10 +53,12 @@ class Acquirable:
     """The base of the primitives; not for use by itself."""
 
     kind: ClassVar[str]
+    scripts: ClassVar[str] = ""
+    """The kind whose scripts serve this one too; the keys are its own all the same."""
 
     def __init__(self, client: Redis, name: str, prefix: str, options: Options) -> None:
         self._pool = pool_of(client)
-        self._keys = Keys(prefix, self.kind, name)
+        self._keys = Keys(prefix, self.kind, name, self.scripts)
         self._options = options
         self._newest_grantor: RedisGrantor | None = None
 
@@ -92,7 +94,7 @@ class Acquirable:
 
     def _hold(self, timeout: float | Unset | None, permits: int) -> Hold:
         seconds = self._timeout(timeout)
-        return Hold(lambda: self._asking(seconds, permits, entering=True))
+        return Hold(lambda: obtain(self._asking(seconds, permits, entering=True), must=True))
 
     def _acquire(self, timeout: float | Unset | None, permits: int) -> Coroutine[Any, Any, Lease]:
         state = self._asking(self._timeout(timeout), permits, entering=True)

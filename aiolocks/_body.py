@@ -86,7 +86,7 @@ class Body:
             session.ledger.leave(task, state.base, state.request.permits)
             if self._scope is not None:
                 leaving = _close(task, self._scope, exc_type, exc, traceback)
-        withdrawal = session.drop(state, now)
+        withdrawal = state.drop(now)
         if not valid:
             session.touch()
             if state.lost:

@@ -4,7 +4,8 @@
     └─ LockError
        ├─ AcquireTimeoutError             also a TimeoutError
        ├─ LeaseLostError                  also redis.exceptions.LockNotOwnedError
-       └─ LimitMismatchError
+       ├─ LimitMismatchError
+       └─ VersionConflictError
 
 Trouble with the connection is not wrapped: redis-py's own exceptions leave as they are.
 """
@@ -68,3 +69,18 @@ class LimitMismatchError(LockError):
         super().__init__(message, name=name)
         self.permits = permits
         self.limit = limit
+
+
+class VersionConflictError(LockError):
+    """The value was written by somebody else since it was read. Nothing was changed: read it again.
+
+    Attributes:
+        name: The key of the value.
+        expected: The version that the writer had read.
+        actual: The version that was found.
+    """
+
+    def __init__(self, message: str, *, name: str, expected: str, actual: str) -> None:
+        super().__init__(message, name=name)
+        self.expected = expected
+        self.actual = actual

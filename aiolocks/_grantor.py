@@ -37,9 +37,9 @@ class RedisGrantor:
     def __init__(self, session: "Session", keys: Keys) -> None:
         self.session = session
         self._keys = keys
-        self._common = (keys.base, keys.part(b"meta" if keys.kind == "semaphore" else b"fence"), keys.part(b"queue"))
-        self._grant = Bound(load(f"{keys.kind}_grant"), self._keys_for, per_token=True)
-        self._release = Bound(load(f"{keys.kind}_release"), self._keys_for, per_token=True)
+        self._common = (keys.base, keys.part(b"meta" if keys.family == "semaphore" else b"fence"), keys.part(b"queue"))
+        self._grant = Bound(load(f"{keys.family}_grant"), self._keys_for, per_token=True)
+        self._release = Bound(load(f"{keys.family}_release"), self._keys_for, per_token=True)
         self._renew = self._bound("renew", per_token=True)
         self._own_waiters = keys.part(b"q:" + session.id)
         self._tombstones = keys.part(b"t:")
@@ -170,7 +170,7 @@ class RedisGrantor:
     def submit_recheck(
         self, identity: Identity, entries: Sequence[bytes], receive: CallReceiver, patience: float
     ) -> None:
-        script = load(f"{self._keys.kind}_recheck")
+        script = load(f"{self._keys.family}_recheck")
         keys = (*self._common, self._keys.part(b"q:" + identity[0]))[: len(script.keys)]
         bound = Bound(script, lambda _: keys, per_token=False)
         self.session.commands.submit(bound, (*identity, *entries), receive, patience)
@@ -261,6 +261,9 @@ class RedisGrantor:
             self._deliver(reply[1])
             tell(reply[0] == 1)
 
+    def guarding(self, token: bytes) -> tuple[str, tuple[bytes, ...]]:
+        return f"{self._keys.family}_guard", (self._keys.base, self._keys.part(b"g:" + token))
+
     async def ask(self, verb: str, args: Arguments = (), *, as_waiter: bool = False) -> Any:
         """Run a script that has to do with no lease; *as_waiter* adds what handing over needs."""
         future: asyncio.Future[Any] = self.session.loop.create_future()
@@ -307,7 +310,7 @@ class RedisGrantor:
 
     def _bound(self, verb: str, *, per_token: bool = False) -> Bound:
         """Return a script that needs no tombstone."""
-        script = load(f"{self._keys.kind}_{verb}")
+        script = load(f"{self._keys.family}_{verb}")
         return Bound(script, lambda _: (*self._common, self._waiters())[: len(script.keys)], per_token=per_token)
 
 

@@ -16,7 +16,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from ._body import GRACE, Body, settle
 from ._commands import LONGEST_WAIT
 from ._errors import AcquireTimeoutError
-from ._lease import Lease, as_coroutine, calling_frame
+from ._lease import Lease, as_coroutine, calling_frame, state_of
 from ._lease_state import LeaseState
 from ._request import Answer, Busy, Granted, Grantor, Queued, Replicating, Request
 
@@ -161,10 +161,10 @@ async def _undo(state: LeaseState, error: BaseException) -> None:
 class Hold:
     """`async with lock.hold(...)`: one acquisition and its block. Use it once at a time."""
 
-    __slots__ = ("_ask", "_body", "_in_use")
+    __slots__ = ("_body", "_in_use", "_take")
 
-    def __init__(self, ask: Callable[[], LeaseState]) -> None:
-        self._ask = ask
+    def __init__(self, take: Callable[[], Coroutine[Any, Any, Lease]]) -> None:
+        self._take = take
         self._in_use = False
         self._body: Body | None = None
 
@@ -180,13 +180,14 @@ class Hold:
         """
         if self._in_use:
             raise RuntimeError("this hold is in use already: call hold() again for another block")
-        state = self._ask()
+        taking = self._take()
         self._in_use = True
         try:
-            lease = await obtain(state, must=True)
+            lease = await taking
         except BaseException:
             self._in_use = False
             raise
+        state = state_of(lease)
         self._body = Body(lease, state, state.task)
         return lease
 

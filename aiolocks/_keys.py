@@ -20,10 +20,17 @@ class Keys:
     prefix: str
     kind: str
     name: str
+    scripts: str = ""
+    """Whose scripts serve it, if not those of its own kind."""
 
     def __post_init__(self) -> None:
         check_prefix(self.prefix)
         check_name(self.name)
+
+    @property
+    def family(self) -> str:
+        """What the names of its scripts begin with."""
+        return self.scripts or self.kind
 
     @cached_property
     def base(self) -> bytes:

@@ -16,6 +16,7 @@ from ._request import resolve
 T = TypeVar("T")
 
 if TYPE_CHECKING:
+    from ._batch import Command, Reply
     from ._body import Body
 
 
@@ -69,9 +70,7 @@ class Lease:
         Raises:
             LeaseLostError: It was lost, or released.
         """
-        state = self._state
-        if not state.held:
-            raise state.error(None if state.lost else "it was released before")
+        self._state.check()
 
     async def wait_lost(self) -> bool:
         """Wait until the lease is over: True when it was lost, False when it was released. Cancelling is harmless."""
@@ -102,6 +101,37 @@ class Lease:
         state.extend(sent_at, ttl)
         return state.held
 
+    async def guard(self, *commands: "Command") -> "list[Reply]":
+        """Send commands of your own, to be run together, atomically, and only if this is still the current lease::
+
+            balance, _ = await lease.guard(("INCRBY", "account:42", -10), ("RPUSH", "log", "took 10"))
+
+        Redis itself looks whether the lease is held when it runs them, so no pause and no late packet can let a former
+        holder write. A request that is sent again, because its answer was lost, is carried out once.
+
+        They run as in a Lua script. Keys are the caller's own: no prefix is added. Commands that wait, that belong to a
+        connection or a transaction, or that run a script are refused; on a Cluster, so are keys in another slot than
+        the lock's name. Guards of one lease follow one another.
+
+        Args:
+            commands: Tuples of str, bytes, int and float, such as ``("SET", key, value)``; up to 4,000 words in all.
+
+        Returns:
+            What each command answered, as Redis says it (RESP 2): ``b"OK"``, an int, bytes, None, or a list. With
+            `decode_responses`, str in place of bytes.
+
+        Raises:
+            TypeError, ValueError: Not such commands. Nothing was sent.
+            LeaseLostError: The lease was lost, or released. Nothing was written.
+            ResponseError: One of them failed, and those behind it were not run. Those before it stay: Redis has no
+                rollback.
+            RedisError: Not confirmed while the lease lasted, or within 10 s: they may have been run, but once at most.
+                The same after a cancellation.
+        """
+        from ._guard import guard  # most leases need it not
+
+        return await guard(self._state, commands)
+
     async def release(self) -> bool:
         """Let go, so that the next waiter gets it; may be called again.
 
@@ -114,15 +144,15 @@ class Lease:
         After a cancellation the release goes on in the background.
         """
         state = self._state
-        session = state.session
-        now = session.clock()
+        now = state.session.clock()
         valid = state.end(now)
         unlist(self)
-        withdrawal = session.drop(state, now)
-        if withdrawal is None or not valid:
+        withdrawal = state.drop(now)
+        if not valid:
             return False
-        # None: nothing there after an attempt whose answer was lost, which must have ended it.
-        return await withdrawal.confirmed() is not False
+        # None: others share the lease; or nothing was there after an attempt whose answer was lost, which must have
+        # ended it.
+        return withdrawal is None or await withdrawal.confirmed() is not False
 
     async def __aenter__(self) -> "Lease":
         """Enter a block whose body is stopped when the lease is lost.

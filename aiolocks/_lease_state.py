@@ -8,12 +8,13 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, final
+from typing import TYPE_CHECKING, Any, Protocol
 
 from . import _deadlines
 from ._errors import LeaseLostError
 from ._options import Options
 from ._request import Granted, Grantor, Request
+from ._withdrawal import Withdrawal
 
 if TYPE_CHECKING:
     from ._session import Session
@@ -29,10 +30,12 @@ class Keeper(Protocol):
         """Never renew this lease again."""
 
 
+LONGEST_RELEASE = 10.0
+"""Seconds for which a release by hand is retried, if the lease lasts that long."""
+
 TAKEN = "it is gone from the server: expired, deleted, or given to somebody else"
 
 
-@final
 class LeaseState:
     """What is known of one acquisition: it `begins` with the grant."""
 
@@ -143,6 +146,16 @@ class LeaseState:
         self._conclude()
         self.session.forget(self.request)
 
+    def drop(self, now: float) -> Withdrawal | None:
+        """Begin to end the lease on the server, after its end here was noted; None if there is nothing to do."""
+        if self.dropped:
+            return None
+        self.dropped = True
+        until = min(max(self.deadline, now), now + LONGEST_RELEASE)
+        withdrawal = Withdrawal(self.session, self.grantor, self.request, until)
+        self.session.forget(self.request)
+        return withdrawal
+
     def watch_deadline(self) -> None:
         """From now on note the loss at the deadline even if nobody looks."""
         if self._timer is None and not self.over:
@@ -172,6 +185,10 @@ class LeaseState:
             self.keeper.forget(self)
         if self._over is not None:
             self._over.set()
+
+    def check(self) -> None:
+        if not self.held:
+            raise self.error(None if self.lost else "it was released before")
 
     def error(self, reason: str | None = None) -> LeaseLostError:
         reason = reason or self.reason

@@ -1,14 +1,19 @@
 """`LockManager`: defaults shared by many locks, and a client of its own when it made one."""
 
+from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Literal, Self, TypedDict, Unpack, final
+from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack, final
 
 from redis.asyncio import Redis
 
 from ._acquirable import pool_of
 from ._lock import Lock
 from ._memory import SCHEME, memory_client
+from ._rlock import RLock
 from ._semaphore import Semaphore
+from ._versioned import Versioned
+
+T = TypeVar("T")
 
 
 class LeaseOptions(TypedDict, total=False):
@@ -81,9 +86,22 @@ class LockManager:
         """Return a `Lock`; *options* override the defaults."""
         return Lock(self._client, name, **self._with(options))
 
+    def rlock(self, name: str, **options: Unpack[LeaseOptions]) -> RLock:
+        """Return an `RLock`; *options* override the defaults."""
+        return RLock(self._client, name, **self._with(options))
+
     def semaphore(self, name: str, limit: int, **options: Unpack[LeaseOptions]) -> Semaphore:
         """Return a `Semaphore`; *options* override the defaults."""
         return Semaphore(self._client, name, limit, **self._with(options))
+
+    def versioned(self, key: str, *, expire: float | None = None, prefix: str | None = None) -> Versioned:
+        """Return a `Versioned`; of the defaults, only `prefix` is for it."""
+        prefix = self._defaults.get("prefix", "aiolocks:") if prefix is None else prefix
+        return Versioned(self._client, key, expire=expire, prefix=prefix)
+
+    def _make(self, kind: Callable[..., T], name: object, options: Mapping[str, object]) -> T:
+        """Return what *kind* makes of the client, *name* and *options*, which override the defaults."""
+        return kind(self._client, name, **{**self._defaults, **options})
 
     async def aclose(self) -> None:
         """Close the client if `from_url` made it. Leases that are still held go on until they are released."""

@@ -8,10 +8,13 @@ import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol, final
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, final
 
 from ._commands import Call, Commands
 from ._deadlines import deadline
+
+if TYPE_CHECKING:
+    from ._guard import Runs
 
 LONGEST_RETRY = 60.0
 """Seconds within which a request sent over a lost connection may still reach Redis; tombstones last at least that."""
@@ -50,8 +53,8 @@ class Request:
 
     __slots__ = (
         "_given_up", "_turn", "asked_at", "counted_from", "extra", "extra_again", "failing_since", "fence_seen",
-        "learn", "permits", "reached", "retry_after", "silences", "ticket", "token", "ttl", "ttl_ms", "unanswered",
-        "valid_for", "wait",
+        "learn", "permits", "reached", "retry_after", "runs", "silences", "ticket", "token", "ttl", "ttl_ms",
+        "unanswered", "valid_for", "wait",
     )  # fmt: skip
 
     def __init__(self, ttl: float, permits: int, *, wait: bool, token: bytes | None = None) -> None:
@@ -78,6 +81,8 @@ class Request:
         """What this primitive's script takes beyond the usual arguments, the first time that it is sent."""
         self.extra_again: tuple[bytes | int, ...] = ()
         """The same for later times: what was declared once must not undo what came since."""
+        self.runs: Runs | None = None
+        """Of commands that the lease guards."""
         self.learn: Callable[..., None] | None = None
         """Gets the arguments of the script's run, and its answer."""
 

@@ -19,7 +19,6 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from ._commands import Commands
 from ._grantor import RedisGrantor
 from ._keys import Keys
-from ._lease_state import LeaseState
 from ._ledger import Ledger
 from ._line import Line
 from ._link import background
@@ -37,9 +36,6 @@ log = logging.getLogger("aiolocks")
 
 IDLE = 0.5
 """Seconds that a session outlives its last lease and waiter, so that the next one finds it connected."""
-
-LONGEST_RELEASE = 10.0
-"""Seconds for which a release by hand is retried, if the lease lasts that long."""
 
 
 lease_clock: Callable[[], float] = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
@@ -178,17 +174,6 @@ class Session:
     def withdraw(self, grantor: Grantor, request: Request, until: float) -> Withdrawal:
         """Undo a request or lease; its token is nobody's from now on."""
         withdrawal = Withdrawal(self, grantor, request, until)
-        self.forget(request)
-        return withdrawal
-
-    def drop(self, state: LeaseState, now: float) -> Withdrawal | None:
-        """Begin to end a lease on the server, after its end here was noted; None if that was begun before."""
-        if state.dropped:
-            return None
-        state.dropped = True
-        until = min(max(state.deadline, now), now + LONGEST_RELEASE)
-        request = state.request
-        withdrawal = Withdrawal(self, state.grantor, request, until)
         self.forget(request)
         return withdrawal
 

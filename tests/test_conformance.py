@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from aiolocks import AcquireTimeoutError, Lease
-from tests.support.primitives import Acquirable, Make, every_row, queued
+from tests.support.primitives import Acquirable, Make, as_a_stranger, every_row, queued
 
 pytest_plugins = ["tests.support.table"]
 pytestmark = pytest.mark.asyncio
@@ -174,7 +174,7 @@ async def test_a_cancelled_waiter_leaves_nothing_behind(make: Make) -> None:
 
 @every_row
 async def test_try_acquire_gives_a_lease_while_a_place_is_free_and_then_none(make: Make) -> None:
-    leases = [await make().try_acquire() for _ in range(make.places)]
+    leases = [await as_a_stranger(make().try_acquire()) for _ in range(make.places)]
     assert await make().try_acquire() is None
     for lease in leases:
         assert lease is not None

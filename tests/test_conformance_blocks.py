@@ -10,7 +10,16 @@ import anyio
 import pytest
 
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError
-from tests.support.primitives import SHORT, Acquirable, Make, every_row, free
+from tests.support.primitives import (
+    SHORT,
+    Acquirable,
+    Make,
+    as_a_stranger,
+    every_row,
+    free,
+    not_reentrant,
+    one_place_not_reentrant,
+)
 
 pytest_plugins = ["tests.support.table"]
 pytestmark = pytest.mark.asyncio
@@ -38,7 +47,7 @@ async def go_on(generator: AsyncGenerator[Lease]) -> None:
 Leave = Callable[[AsyncGenerator[Lease]], Coroutine[Any, Any, None]]
 
 
-@every_row
+@not_reentrant
 async def test_a_block_that_would_wait_for_itself_is_an_error(make: Make) -> None:
     async with AsyncExitStack() as stack:
         await enter_all(make, stack)
@@ -47,7 +56,7 @@ async def test_a_block_that_would_wait_for_itself_is_an_error(make: Make) -> Non
                 pytest.fail("the body ran")
 
 
-@every_row
+@not_reentrant
 async def test_an_acquire_that_would_wait_for_itself_is_an_error(make: Make) -> None:
     async with AsyncExitStack() as stack:
         await enter_all(make, stack)
@@ -56,7 +65,7 @@ async def test_an_acquire_that_would_wait_for_itself_is_an_error(make: Make) -> 
         assert (await make().statistics()).waiting == 0
 
 
-@every_row
+@not_reentrant
 async def test_try_acquire_gives_none_where_a_block_would_wait_for_itself(make: Make) -> None:
     async with AsyncExitStack() as stack:
         leases = await enter_all(make, stack)
@@ -64,12 +73,14 @@ async def test_try_acquire_gives_none_where_a_block_would_wait_for_itself(make: 
         assert all(lease.held for lease in leases)
 
 
+@one_place_not_reentrant
 async def test_a_block_with_a_lease_got_by_hand_counts_as_one(make: Make) -> None:
     async with await make().acquire():
         with pytest.raises(RuntimeError):
             await make.beside().acquire(timeout=5)
 
 
+@one_place_not_reentrant
 async def test_a_task_with_a_lease_by_hand_alone_waits_like_any_other(make: Make) -> None:
     lease = await make().acquire()
     with pytest.raises(AcquireTimeoutError):
@@ -77,6 +88,7 @@ async def test_a_task_with_a_lease_by_hand_alone_waits_like_any_other(make: Make
     await lease.release()
 
 
+@one_place_not_reentrant
 async def test_a_task_started_in_a_block_waits_like_any_other(make: Make) -> None:
     async with make():
         with pytest.raises(AcquireTimeoutError):
@@ -122,7 +134,7 @@ async def test_tasks_that_share_one_object_never_interfere(make: Make) -> None:
 async def test_a_lapsed_lease_cannot_release_that_of_another_task_with_the_same_object(make: Make) -> None:
     lock = make(ttl=SHORT, max_hold=SHORT / 2)
     lapsed = await lock.acquire()
-    other = await asyncio.create_task(lock.acquire())
+    other = await as_a_stranger(lock.acquire())
     assert not lapsed.held
     assert await lapsed.release() is False
     with pytest.raises(RuntimeError):
@@ -134,7 +146,7 @@ async def test_a_lapsed_lease_cannot_release_that_of_another_task_with_the_same_
 async def test_a_block_whose_lease_lapsed_does_not_release_that_of_another_task(make: Make) -> None:
     lock = make(ttl=SHORT, renew=False, on_lost="flag")
     async with lock as lapsed:
-        other = await asyncio.create_task(lock.acquire())
+        other = await as_a_stranger(lock.acquire())
         assert lapsed.lost
     assert await other.release() is True
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from aiolocks import Lease, LeaseLostError
-from tests.support.primitives import BRIEF, SHORT, Make, every_row, free
+from tests.support.primitives import BRIEF, SHORT, Make, as_a_stranger, every_row, free
 
 pytest_plugins = ["tests.support.table"]
 pytestmark = pytest.mark.asyncio
@@ -61,7 +61,7 @@ async def test_the_primitive_releases_the_calling_tasks_lease(make: Make) -> Non
 
 @every_row
 async def test_the_primitive_releases_the_newest_lease_of_its_name_first(make: Make) -> None:
-    leases = await make.fill()
+    leases = [await make().acquire() for _ in range(make.places)]
     elsewhere = await make("other").acquire()
     held = []
     for _ in leases:
@@ -221,7 +221,7 @@ async def test_a_renewal_by_hand_of_a_released_lease_says_false(make: Make) -> N
 
 async def test_a_lapsed_lease_cannot_release_the_lease_of_the_next_holder(make: Make) -> None:
     lock = make(ttl=BRIEF, max_hold=BRIEF / 2)
-    lapsed = await lock.acquire()
+    lapsed = await as_a_stranger(lock.acquire())
     async with make() as other:
         assert await lapsed.release() is False
         assert other.held
@@ -230,7 +230,7 @@ async def test_a_lapsed_lease_cannot_release_the_lease_of_the_next_holder(make: 
 
 async def test_a_block_whose_lease_lapsed_leaves_the_next_holder_alone(make: Make) -> None:
     async with make(ttl=BRIEF, renew=False, on_lost="flag"):
-        other = await asyncio.create_task(make.beside().acquire())
+        other = await as_a_stranger(make.beside().acquire())
     assert await other.release() is True
 
 

@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 
 from aiolocks import AcquireTimeoutError, LeaseLostError
 from aiolocks.testing import FaultProxy
-from tests.support.primitives import SHORT, Make, Row, queued, until
+from tests.support.primitives import SHORT, Make, Row, as_a_stranger, queued, until
 
 pytest_plugins = ["tests.support.table"]
 pytestmark = pytest.mark.asyncio
@@ -36,7 +36,7 @@ async def test_nothing_of_ours_is_left_a_second_after_the_last_lease_and_waiter(
     before = asyncio.all_tasks()
     async with row.make(client, "orders", ttl=5):
         with pytest.raises(AcquireTimeoutError):
-            await asyncio.create_task(row.make(client, "orders").acquire(timeout=0.1))
+            await as_a_stranger(row.make(client, "orders").acquire(timeout=0.1))
         assert connections() == 2
 
     async def nothing_left() -> bool:
@@ -49,7 +49,7 @@ async def test_many_objects_around_clients_of_one_pool_share_two_connections(
     make: Make, connections: Callable[[], int]
 ) -> None:
     leases = [await make.beside(name=f"order {number}").acquire() for number in range(10)]
-    waiters = [asyncio.create_task(make.beside(name=f"order {number}").acquire()) for number in range(10)]
+    waiters = [as_a_stranger(make.beside(name=f"order {number}").acquire()) for number in range(10)]
     for number in range(10):
         await queued(make(f"order {number}"), 1)
     assert connections() == 2
@@ -66,7 +66,7 @@ async def test_a_token_is_shown_nowhere(make: Make, caplog: pytest.LogCaptureFix
     lease = await make(ttl=SHORT).acquire()
     shown = [repr(lease), str(lease)]
     with pytest.raises(AcquireTimeoutError) as busy:
-        await make.beside().acquire(timeout=0.05)
+        await as_a_stranger(make.beside().acquire(timeout=0.05))
     with pytest.raises(LeaseLostError) as lost:
         async with lease:
             await make.take_away()
@@ -118,7 +118,7 @@ async def test_a_client_may_be_configured_in_any_way(
     async with Redis.from_url(f"{redis_url}?{settings}") as client:
         lock = row.make(client, "orders", ttl=SHORT)
         async with lock as lease:
-            waiter = asyncio.create_task(lock.acquire())
+            waiter = as_a_stranger(lock.acquire())
             await queued(lock, 1)
             assert await lease.renew() is True
         await (await waiter).release()
@@ -136,15 +136,16 @@ REPOSITORY = Path(__file__).parents[1]
 
 PROGRAM = """
 import asyncio, sys
-from aiolocks import Lock, LockManager, Semaphore
+from contextvars import Context
+from aiolocks import LockManager
 
 async def main(url, kind, ending):
     asyncio.get_running_loop().slow_callback_duration = 60  # a busy machine is nobody's fault
     async with LockManager.from_url(url) as locks:
         def make(name):
-            return locks.lock(name, ttl=0.5) if kind == "lock" else locks.semaphore(name, 1, ttl=0.5)
+            return getattr(locks, kind)(name, ttl=0.5, **({"limit": 1} if kind == "semaphore" else {}))
         held = await make("orders").acquire()
-        waiter = asyncio.create_task(make("orders").acquire())
+        waiter = asyncio.create_task(make("orders").acquire(), context=Context())
         while (await make("orders").statistics()).waiting < 1:
             await asyncio.sleep(0.01)
         if ending == "by an error within a block":

@@ -9,7 +9,7 @@ import pytest
 import redis as redis_sync
 from redis.asyncio import Redis
 
-from aiolocks import Lock, LockManager, Semaphore
+from aiolocks import Lock, LockManager, RLock, Semaphore
 from tests.support.primitives import ROWS, Acquirable, Make, Row, queued
 
 pytest_plugins = ["tests.support.table"]
@@ -21,13 +21,17 @@ Constructor = Callable[..., object]
 
 CONSTRUCTORS: list[Constructor] = [
     lambda **options: Lock(NOBODY, "a", **options),
+    lambda **options: RLock(NOBODY, "a", **options),
     lambda **options: Semaphore(NOBODY, "a", 1, **options),
     lambda **options: LockManager(NOBODY, **options),
     lambda **options: LockManager(NOBODY).lock("a", **options),
+    lambda **options: LockManager(NOBODY).rlock("a", **options),
     lambda **options: LockManager(NOBODY).semaphore("a", 1, **options),
     lambda **options: LockManager.from_url("redis://localhost:1", **options),
 ]
-CONSTRUCTOR_NAMES = ["Lock", "Semaphore", "LockManager", "locks.lock", "locks.semaphore", "from_url"]
+CONSTRUCTOR_NAMES = [
+    "Lock", "RLock", "Semaphore", "LockManager", "locks.lock", "locks.rlock", "locks.semaphore", "from_url",
+]  # fmt: skip
 
 every_constructor = pytest.mark.parametrize("construct", CONSTRUCTORS, ids=CONSTRUCTOR_NAMES)
 

@@ -11,6 +11,9 @@ from tests.support.servers import RedisServer
 
 README = Path(__file__).parent.parent / "README.md"
 BLOCK = re.compile(r"^(<!-- run: fragment -->\n)?```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SLOW = re.compile(r"^Executing <.*> took [\d.]+ seconds\n", re.MULTILINE)
+"""What asyncio's debug mode says of a step that took 0.1 s: a busy machine is nobody's fault."""
+
 FRAME = """
 import asyncio
 from redis.asyncio import Redis
@@ -44,4 +47,5 @@ def test_a_block_of_the_readme_runs_as_it_stands(line: int, program: str, server
     done = subprocess.run(
         [sys.executable, "-X", "dev", "-W", "error", "-c", program], capture_output=True, text=True, timeout=30
     )
-    assert (done.returncode, done.stderr) == (0, ""), f"README.md, line {line}"
+    said = SLOW.sub("", done.stderr)
+    assert (done.returncode, said) == (0, ""), f"README.md, line {line}"

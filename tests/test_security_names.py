@@ -20,7 +20,7 @@ from aiolocks._keys import Keys
 from aiolocks._scripts import Script, load
 from aiolocks.testing import FaultProxy
 from tests.support.network import client_of, until
-from tests.support.primitives import ROWS, Row, queued
+from tests.support.primitives import ROWS, Row, as_a_stranger, queued
 
 pytest_plugins = ["tests.support.table"]
 
@@ -112,7 +112,7 @@ async def test_names_that_look_like_each_other_s_keys_are_held_all_at_once(redis
     ]
     leases = [await held.try_acquire() for held in objects]
     assert all(leases)
-    assert [await held.try_acquire() for held in objects] == [None] * len(objects)
+    assert [await as_a_stranger(held.try_acquire()) for held in objects] == [None] * len(objects)
     statistics = [await held.statistics() for held in objects]
     assert {(now.holders, now.waiting) for now in statistics} == {(1, 0)}
     for lease in leases:
@@ -195,7 +195,7 @@ def all_scripts() -> dict[bytes, Script]:
 def test_a_script_s_text_is_that_of_its_files_and_nothing_is_put_into_it() -> None:
     """Each line is one of a file's, or declares a name for a key or an argument."""
     lines = {line for file in LUA.glob("*.lua") for line in stripped(file.read_text(encoding="utf-8").splitlines())}
-    declaration = re.compile(r"local \w+ = (KEYS|ARGV)\[\d+\]|local \w+ = \{unpack\(ARGV, \d+\)\}")
+    declaration = re.compile(r"local \w+ = (KEYS|ARGV)\[\d+\]|local \w+ = \{unpack\((KEYS|ARGV), \d+\)\}")
     for script in all_scripts().values():
         for line in script.source.decode().splitlines():
             assert line in lines or declaration.fullmatch(line), (script.name, line)

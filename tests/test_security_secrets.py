@@ -22,7 +22,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 import aiolocks
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, LimitMismatchError, Lock, LockManager, Semaphore
 from aiolocks.testing import FaultProxy
-from tests.support.primitives import ROWS, Acquirable, Row, queued
+from tests.support.primitives import ROWS, Acquirable, Row, as_a_stranger, queued
 from tests.support.secrets import PASSWORD, Ear, listening
 from tests.support.servers import RedisServer
 
@@ -75,7 +75,7 @@ async def use(scene: Scene, client: Redis) -> None:
         acquirable = row.make(client, f"seen {row}", ttl=5)
         async with acquirable as lease:
             leases = [lease, *[await acquirable.acquire() for _ in range(row.places - 1)]]
-            waiting = asyncio.ensure_future(acquirable.acquire())
+            waiting = as_a_stranger(acquirable.acquire())
             await queued(acquirable, 1)
             scene.ear.look_around()
             scene.ear.say("object", locks, acquirable, *leases, acquirable.hold(), await acquirable.statistics())
@@ -134,7 +134,7 @@ async def test_when_rights_are_missing(scene: Scene, row: Row) -> None:
 
 async def hold_and_wait(acquirable: Acquirable) -> None:
     async with acquirable as lease:
-        waiting = asyncio.ensure_future(acquirable.acquire(timeout=0.1))
+        waiting = as_a_stranger(acquirable.acquire(timeout=0.1))
         try:
             await lease.renew()
             await lease.renew()  # from the second time on, a script is sent by its digest
@@ -223,7 +223,7 @@ async def test_when_the_program_is_wrong(scene: Scene, row: Row) -> None:
             await asyncio.create_task(take_and_drop(row.make(client, "dropped", ttl=0.2)))
             await asyncio.sleep(0)  # what ends with a task ends in its callbacks
             gc.collect()
-        for kind in KINDS:
+        for kind in (*KINDS, "rlock"):  # whose scripts are the lock's
             scene.admin("SET", f"aiolocks:{kind}:{{typed}}:queue", "no queue")
         with scene.ear.raises(ResponseError, match="WRONGTYPE"):
             await row.make(client, "typed", ttl=0.2).acquire(timeout=1)

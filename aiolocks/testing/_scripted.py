@@ -141,7 +141,11 @@ class ScriptedGrantor:
         max_hold: float | None = None,
     ) -> Hold:
         """Return a block, like `Lock.hold`."""
-        return Hold(lambda: self.asking(ttl=ttl, timeout=timeout, on_lost=on_lost, renew=renew, max_hold=max_hold))
+        return Hold(
+            lambda: obtain(
+                self.asking(ttl=ttl, timeout=timeout, on_lost=on_lost, renew=renew, max_hold=max_hold), must=True
+            )
+        )
 
     async def acquire(
         self,

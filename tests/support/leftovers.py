@@ -71,10 +71,12 @@ def empty(server: RedisServer) -> None:
 
 
 def is_residue(key: bytes) -> bool:
-    """Return whether *key* may outlive the last lease: a fencing token, a semaphore's meta, a tombstone."""
+    """Return whether *key* may stay a while: a fencing token, a semaphore's meta, a tombstone, a guard's answer,
+    what tells versions.
+    """
     # The first closing brace ends the name, as those inside of names are escaped. A name may end with ":fence".
     part = key.partition(b"}")[2] if b"}" in key else key
-    return part.endswith((b":fence", b":meta")) or b":t:" in part
+    return part.endswith((b":fence", b":meta")) or b":t:" in part or b":g:" in part or b":versioned:" in key
 
 
 async def wait_until_none(*checks: Callable[[], list[str]]) -> list[str]:

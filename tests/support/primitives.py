@@ -1,17 +1,20 @@
 """The conformance table's rows: every primitive, and how a test makes one. A new primitive is one more `Row`."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
+from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any, Protocol, final
+from typing import Any, Protocol, TypeVar, final
 
 import pytest
 from redis.asyncio import Redis
 
-from aiolocks import Lease, Lock, Semaphore, Statistics
+from aiolocks import Lease, Lock, RLock, Semaphore, Statistics
+
+T = TypeVar("T")
 
 SHORT = 0.4
 """Seconds of a TTL that a busy machine renews in time and a test can wait for."""
@@ -44,6 +47,8 @@ class Row:
     id: str
     make: Callable[..., Acquirable]
     places: int = 1
+    reentrant: bool = False
+    """Its holder may take it again."""
 
     def __str__(self) -> str:
         return self.id
@@ -51,12 +56,21 @@ class Row:
 
 ROWS = (
     Row("lock", Lock),
+    Row("rlock", RLock, reentrant=True),
     Row("semaphore", partial(Semaphore, limit=1)),
     Row("semaphore of 3", partial(Semaphore, limit=3), places=3),
 )
 
 every_row = pytest.mark.parametrize("row", ROWS, ids=str, indirect=True)
 """For promises in which places matter; the others are asked of the rows with one place."""
+
+not_reentrant = pytest.mark.parametrize("row", [row for row in ROWS if not row.reentrant], ids=str, indirect=True)
+"""For what happens to a task that asks once more for what it has."""
+
+one_place_not_reentrant = pytest.mark.parametrize(
+    "row", [row for row in ROWS if not row.reentrant and row.places == 1], ids=str, indirect=True
+)
+"""The same, if it takes but one lease."""
 
 
 @final
@@ -77,8 +91,8 @@ class Make:
         return self(client=Redis(connection_pool=self.client.connection_pool), **options)
 
     async def fill(self) -> list[Lease]:
-        """Take all places, by hand."""
-        return [await self().acquire() for _ in range(self.places)]
+        """Take all places, by hand; in a task that has nothing to do with this one, whose holds are its own."""
+        return [await as_a_stranger(self().acquire()) for _ in range(self.places)]
 
     async def take_away(self) -> None:
         """Let the server forget every lease and waiter."""
@@ -86,6 +100,11 @@ class Make:
             self._flush()
         else:
             await self.client.flushdb()
+
+
+def as_a_stranger(coroutine: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+    """Run *coroutine* in a task that knows nothing of what this one holds."""
+    return asyncio.create_task(coroutine, context=Context())
 
 
 async def until(condition: Callable[[], Awaitable[bool]], within: float = 5.0) -> None:

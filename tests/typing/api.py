@@ -15,8 +15,12 @@ from aiolocks import (
     Lock,
     LockError,
     LockManager,
+    RLock,
     Semaphore,
     Statistics,
+    VersionConflictError,
+    Versioned,
+    with_lock,
 )
 
 
@@ -42,6 +46,19 @@ async def lock(redis: Redis) -> None:
         pass
     assert_type(await lock.acquire(), Lease)
     assert_type(await lock.acquire(timeout=5), Lease)
+    assert_type(await lock.acquire(timeout=None), Lease)
+    assert_type(await lock.try_acquire(), Lease | None)
+    assert_type(await lock.locked(), bool)
+    assert_type(await lock.statistics(), Statistics)
+    await lock.release()
+
+
+async def rlock(redis: Redis) -> None:
+    lock = RLock(redis, "orders:42", ttl=10, acquire_timeout=5.0, on_lost="flag", watchdog="thread", prefix="app:")
+    assert_type(lock, RLock)
+    async with lock as lease, lock.hold(timeout=5) as again:
+        assert_type(lease, Lease)
+        assert_type(again, Lease)
     assert_type(await lock.acquire(timeout=None), Lease)
     assert_type(await lock.try_acquire(), Lease | None)
     assert_type(await lock.locked(), bool)
@@ -81,6 +98,55 @@ async def lease(lease: Lease) -> None:
         assert_type(same, Lease)
 
 
+async def guard(lease: Lease, key: bytes) -> None:
+    answers = await lease.guard(("SET", key, 0.5), ["INCRBY", "n", 1], (b"GET", "k"))
+    first: object = answers[0]
+    assert isinstance(first, bytes | str | int | list | None)
+    for answer in answers:
+        if isinstance(answer, int):
+            assert_type(answer, int)
+
+
+async def versioned(redis: Redis) -> None:
+    stock = Versioned(redis, "stock:42", expire=60, prefix="app:")
+    assert_type(stock.key, str)
+    value, version = await stock.read()
+    assert_type(value, bytes | str | None)
+    assert_type(version, str)
+    assert_type(await stock.write(b"1", version), str)
+
+    def one_more(value: bytes | None) -> int:
+        return int(value or 0) + 1
+
+    async def louder(value: str | None) -> str:
+        return (value or "") + "!"
+
+    def either(value: bytes | str | None) -> bytes | str:
+        return value or b""
+
+    assert_type(await stock.update(one_more, attempts=5), tuple[bytes | str | int | float, str])
+    await stock.update(louder)
+    await stock.update(either)
+    await stock.update(lambda value: int(value or 0) - 1)
+
+
+def decorated(redis: Redis, locks: LockManager) -> None:
+    @with_lock(redis, "invoice:{number}", ttl=5)
+    async def send(number: int, *, copy: bool = False) -> float:
+        return 0.5
+
+    @with_lock(lambda: locks, ["{name}"], kind=Semaphore, limit=3)
+    async def fetch(name: str) -> None: ...
+
+    async def called() -> None:
+        assert_type(await send(1, copy=True), float)
+        assert_type(await fetch("a"), None)
+        await send("1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        await fetch()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+    called().close()
+
+
 async def only_if_nobody_else_does(redis: Redis) -> None:
     if lease := await Lock(redis, "report").try_acquire():
         async with lease:
@@ -93,7 +159,9 @@ async def manager(redis: Redis) -> None:
     client = locks.client
     assert_type(client, Redis)  # type: ignore[unused-awaitable]  # a client can be awaited, but need not be
     assert_type(locks.lock("orders:42", ttl=5), Lock)
+    assert_type(locks.rlock("orders:42", ttl=5), RLock)
     assert_type(locks.semaphore("scraper", 10, acquire_timeout=None), Semaphore)
+    assert_type(locks.versioned("stock:42", expire=5), Versioned)
     assert_type(LockManager.from_url("memory://", on_lost="flag"), LockManager)
     async with LockManager.from_url("redis://localhost") as locks:
         assert_type(locks, LockManager)
@@ -107,6 +175,13 @@ def statistics(now: Statistics) -> None:
     assert_type(now.waiting, int)
     assert_type(now.fencing_token, int)
     assert_type(now.limit, int)
+
+
+def conflict(conflict: VersionConflictError) -> LockError:
+    assert_type(conflict.name, str)
+    assert_type(conflict.expected, str)
+    assert_type(conflict.actual, str)
+    return conflict
 
 
 def errors(busy: AcquireTimeoutError, lost: LeaseLostError, refused: LimitMismatchError) -> None:

@@ -13,7 +13,6 @@ import pytest
 
 from aiolocks import Lease
 from aiolocks._hold import Hold
-from aiolocks._lease_state import LeaseState
 from aiolocks._ledger import Block, Blocks, Ledger
 from aiolocks.testing import ScriptedGrantor
 
@@ -25,10 +24,10 @@ BASE = b"stub:scripted"
 
 
 def hold() -> Hold:
-    def ask() -> LeaseState:
+    async def take() -> Lease:
         raise NotImplementedError("a mere name here")
 
-    return Hold(ask)
+    return Hold(take)
 
 
 def frame() -> FrameType:

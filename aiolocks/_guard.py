@@ -1,0 +1,131 @@
+"""Commands of the holder's own, run on the server together, once, and only while the lease is the current one.
+
+The one rule: runs of a lease are numbered and never overlap, so that the server needs to remember but the last one to
+know a request that was sent twice, or that comes too late.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol, cast, final, runtime_checkable
+
+import hiredis
+from redis._parsers.base import BaseParser  # names no other place for it
+from redis.exceptions import ClusterCrossSlotError, ReadOnlyError, RedisError
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from ._batch import Batch, Command, Encoder, Reply, batch
+from ._bound import Arguments, Bound
+from ._commands import LONGEST_WAIT, Call
+from ._deadlines import retry_delay
+from ._lease_state import TAKEN, LeaseState
+from ._request import LONGEST_RETRY, resolve
+from ._scripts import load
+
+TROUBLE = (RedisConnectionError, RedisTimeoutError, OSError, ReadOnlyError)
+"""What leaves open whether the commands were run, or says that another server must be asked."""
+
+
+@final
+class Runs:
+    """Those of one token: how many there were, and whose turn it is."""
+
+    __slots__ = ("count", "turn")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.turn = asyncio.Lock()
+
+
+@runtime_checkable
+class Guarding(Protocol):
+    """A grantor whose leases can guard: all that they hold is on one server."""
+
+    def guarding(self, token: bytes) -> tuple[str, tuple[bytes, ...]]:
+        """Return the script that runs commands while *token* holds, and its keys in front of theirs.
+
+        Its arguments and what it returns are those of ``lock_guard.lua``.
+        """
+        ...
+
+
+async def guard(state: LeaseState, commands: Sequence[Command]) -> list[Reply]:
+    """See `Lease.guard`."""
+    session, grantor, request = state.session, state.grantor, state.request
+    encoder: Encoder = session.pool.get_encoder()
+    asked = batch(commands, encoder)
+    if not isinstance(grantor, Guarding):
+        raise TypeError(
+            f"{grantor.kind} {grantor.name!r}: its lease is not on one server, and so cannot guard commands"
+        )
+    if request.runs is None:
+        request.runs = Runs()
+    with session.question():
+        async with request.runs.turn:
+            state.check()
+            request.runs.count += 1
+            try:
+                reply = await _run(state, grantor, asked, request.runs.count)
+            except ClusterCrossSlotError:
+                holder = grantor.guarding(request.token)[1][0].decode()
+                raise ClusterCrossSlotError(
+                    f"{grantor.kind} {grantor.name!r}: on a Cluster its lease guards keys in its own slot alone; let "
+                    f"each key begin with {holder[holder.index('{') :]}. Nothing was written"
+                ) from None
+    if not isinstance(reply, bytes):
+        state.lose(TAKEN)
+        raise state.error(TAKEN if state.lost else "it was released before")
+    return _read(reply, encoder, asked)
+
+
+async def _run(state: LeaseState, grantor: Guarding, asked: Batch, number: int) -> object:
+    """Ask until the server has answered, while the lease lasts."""
+    session, request = state.session, state.request
+    until = min(state.deadline, session.clock() + LONGEST_WAIT)
+    failures = 0
+    script, keys = grantor.guarding(request.token)
+    bound = Bound(load(script), lambda _: (*keys, *asked.keys), per_token=False)
+    keep_ms = round(1000 * max(request.ttl, LONGEST_RETRY))
+    args: Arguments = (request.token, number, keep_ms, *asked.words)
+    while True:
+        answer: asyncio.Future[object] = session.loop.create_future()
+        patience = min(session.commands.patience * (1 << failures), LONGEST_WAIT)
+        call = session.commands.submit(bound, args, partial(_answered, answer), patience)
+        try:
+            return await answer
+        except TROUBLE:
+            failures += 1
+            pause = retry_delay(request.ttl, failures)
+            if session.clock() + pause >= until:
+                raise
+        except asyncio.CancelledError:
+            call.drop()  # if it has not left yet, it never will
+            raise
+        await asyncio.sleep(pause)
+
+
+def _answered(answer: "asyncio.Future[object]", call: Call, reply: object) -> None:
+    if isinstance(reply, bytes) and reply.startswith(b"*1\r\n-READONLY") and call.link is not None:
+        demoted = ReadOnlyError("You can't write against a read only replica.")
+        call.link.close(demoted)  # what comes next must look for the primary anew
+        reply = demoted
+    resolve(answer, reply)
+
+
+_parse_error = cast("Callable[[str], Exception]", cast("Any", BaseParser).parse_error)
+
+
+def _read(reply: bytes, encoder: Encoder, asked: Batch) -> list[Reply]:
+    """Return the answers, as the client's own commands would give them, or raise the error at their end."""
+    encoding = encoder.encoding if encoder.decode_responses else None
+    reader = hiredis.Reader(replyError=_parse_error, encoding=encoding, errors=encoder.encoding_errors)
+    reader.feed(reply)
+    answers: list[Any] = reader.gets()
+    error = answers[-1]
+    if isinstance(error, RedisError):
+        at = len(answers)
+        earlier = "" if at == 1 else "; what came before it stays"
+        error.args = (f"command {at} of {len(asked.names)} ({asked.names[at - 1]}): {error}{earlier}", *error.args[1:])
+        raise error
+    return answers

@@ -1,0 +1,157 @@
+"""One lease held several times over in this process: each hold is a share, and the last one to go ends the lease.
+
+The one rule: a share has no time of its own. Its deadline is the lease's, and so is its loss.
+"""
+
+import asyncio
+import dataclasses
+import weakref
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, final
+
+from ._lease import Lease, state_of, unlist
+from ._lease_state import LeaseState
+from ._options import Options
+
+if TYPE_CHECKING:
+    from ._session import Session
+    from ._withdrawal import Withdrawal
+
+Task = asyncio.Task[Any]
+
+
+@final
+class Nest:
+    """A lease on the server, and who in this process shares it."""
+
+    def __init__(self, lease: Lease, base: bytes) -> None:
+        """Take over *lease*, which nobody else must release; the running task is the one that got it."""
+        self.core = core = state_of(lease)
+        self.base = base
+        self.key = base + b"#" + core.request.token
+        """Under which the ledger notes who is inside; another lease of the name is another matter."""
+        self.task = asyncio.current_task()
+        self._lease = lease  # dropped only when it is over, or else it would warn
+        self._shares: list[Share] = []
+        self._dropped = False
+        unlist(lease)
+        core.on_loss = self._lost
+        if not core.options.renewed_in_loop:
+            core.watch_deadline()
+        _newest[core.session, base] = self
+        _inherited.set((*(seen for seen in _inherited.get() if seen() is not None), weakref.ref(self)))
+
+    def share(self, on_lost: str) -> Lease:
+        """Return a hold of the running task, with the lease's own terms but for what happens when it is lost."""
+        task = asyncio.current_task()
+        share = Share(self, task, _like(self.core.options, on_lost))
+        self._shares.append(share)
+        lease = Lease(share)
+        if task is not None:
+            self.core.session.ledger.add(task, self.base, lease)
+        return lease
+
+    def held_by(self, task: "Task | None") -> bool:
+        """Whether *task* took a share that is not released, or is inside a block with one."""
+        return any(share.task is task for share in self._shares) or self.entered_by(task)
+
+    def entered_by(self, task: "Task | None") -> bool:
+        return self.core.session.ledger.inside(task, self.key) > 0
+
+    def let_go(self, share: "Share", now: float, *, dropped: bool = False) -> "Withdrawal | None":
+        """End the lease when *share* was the last; let it lapse if one was *dropped*: its user may be at work."""
+        self._dropped = self._dropped or dropped
+        if share in self._shares:
+            self._shares.remove(share)
+        if self._shares:
+            return None
+        self.core.on_loss = None  # or else this would live until garbage is collected
+        if self._dropped:
+            self.core.abandon()
+            return None
+        self.core.end(now)
+        return self.core.drop(now)
+
+    def _lost(self) -> None:
+        for share in list(self._shares):
+            share.note_loss(self.core.reason)
+
+
+@final
+class Share(LeaseState):
+    """One hold of a lease that others may hold too."""
+
+    __slots__ = ("nest",)
+
+    def __init__(self, nest: Nest, task: "Task | None", options: Options) -> None:
+        core = nest.core
+        self.nest = nest
+        super().__init__(core.session, core.grantor, nest.key, core.request, options, None, task)
+        self.fence = core.fence
+
+    @property
+    def deadline(self) -> float:
+        return self.nest.core.deadline
+
+    @deadline.setter
+    def deadline(self, deadline: float) -> None:
+        pass  # it is the lease's
+
+    @property
+    def reason(self) -> str:
+        return self._reason or self.nest.core.reason
+
+    def extend(self, sent_at: float, ttl: float) -> None:
+        self.nest.core.extend(sent_at, ttl)
+
+    def lose(self, reason: str) -> None:
+        if not self.over:
+            self.nest.core.lose(reason)  # which tells all shares
+            self.note_loss(reason)
+
+    def note_loss(self, reason: str) -> None:
+        super().lose(reason)
+
+    def drop(self, now: float) -> "Withdrawal | None":
+        if self.dropped:
+            return None
+        self.dropped = True
+        return self.nest.let_go(self, now)
+
+    def abandon(self) -> None:
+        self._ended = self.dropped = True
+        self._conclude()
+        self.nest.let_go(self, self.session.clock(), dropped=True)
+
+
+_newest: "weakref.WeakValueDictionary[tuple[Session, bytes], Nest]" = weakref.WeakValueDictionary()
+"""The last lease of each name that this process got; a nest lives as long as somebody has a share."""
+
+_inherited: "ContextVar[tuple[weakref.ref[Nest], ...]]" = ContextVar("aiolocks_nests", default=())
+"""What this task, or a task that started it, had when it was started or has got since: tasks copy it."""
+
+
+def nest_of(session: "Session", base: bytes, task: "Task | None") -> Nest | None:
+    """Return the lease of *base* that *task* has a hold of, if it has one."""
+    newest = _newest.get((session, base))
+    if newest is not None and newest.held_by(task):
+        return newest
+    return next((nest for nest in _seen(session, base) if nest.held_by(task)), None)
+
+
+def held_by_parent(session: "Session", base: bytes, task: "Task | None") -> bool:
+    """Whether a task that is at work still holds *base*, and had it when it started *task* or a parent of that one."""
+    return any(
+        nest.task is not task and nest.task is not None and not nest.task.done()
+        for nest in _seen(session, base)
+        if nest.core.held and nest.held_by(nest.task)
+    )
+
+
+def _seen(session: "Session", base: bytes) -> list[Nest]:
+    seen = (reference() for reference in reversed(_inherited.get()))
+    return [nest for nest in seen if nest is not None and nest.base == base and nest.core.session is session]
+
+
+def _like(options: Options, on_lost: str) -> Options:
+    return options if options.on_lost == on_lost else dataclasses.replace(options, on_lost=on_lost)  # type: ignore[arg-type]

@@ -1,0 +1,175 @@
+"""`RLock`: one holder at a time, which may take it again."""
+
+import asyncio
+from types import FrameType
+from typing import ClassVar, Literal, Never, final
+
+from redis.asyncio import Redis
+
+from ._acquirable import Acquirable
+from ._body import Body
+from ._hold import Hold, obtain
+from ._lease import Lease, state_of
+from ._ledger import open_blocks
+from ._nest import Nest, held_by_parent, nest_of
+from ._options import UNSET, Options, Unset, reject_in_call, reject_unknown
+from ._session import Session
+
+
+@final
+class RLock(Acquirable):
+    """A mutex that its holder may take again: for functions that each hold it, and call one another.
+
+    ::
+
+        async with RLock(redis, "orders:42") as lease:
+            async with RLock(redis, "orders:42") as again:  # at once, in the same task
+                assert again.fencing_token == lease.fencing_token
+
+    The holder is the task that took it, or that is inside a block with its lease. What it takes again, through any
+    object of the same name and connection pool, shares the one lease on the server, its fencing token, its TTL and the
+    other terms that it was first taken on; only `on_lost` is each block's own. The count is kept in this process: in
+    whichever order the holds are released, the last one releases the lease. A loss stops every block.
+
+    A task that was *started* by the holder, while it holds, is not the holder. It gets a RuntimeError where it would
+    wait, for its parent most likely waits for it: start such a task before the block, or with a context of its own
+    (``create_task(…, context=contextvars.Context())``) if nobody within the block waits for it.
+
+    Args:
+        client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
+        name: What to lock: 1 to 1,024 bytes of UTF-8, any text. A `Lock` of the same name is another lock.
+        ttl: Seconds a lease lasts unless renewed: how long others wait when the holder's process dies. At least 0.1.
+        acquire_timeout: Seconds to wait for the lock; None waits for ever, 0 asks once.
+        on_lost: "cancel" stops the body of a block when its lease is lost; "flag" only marks the lease.
+        renew: False lets the lease end after its TTL, whatever the holder does.
+        max_hold: Seconds after which a lease is not renewed any more, so that a hung body cannot hold for ever.
+        watchdog: "task" renews from the event loop; "thread" from a thread, and so even while the loop is blocked.
+        max_stall: Seconds after which the thread takes a loop that shows no life for dead, and stops renewing.
+        replicas: How many replicas must have a lease before it is returned; a round trip or two more. It narrows what
+            a failover can lose, and does not close it.
+        prefix: What every key begins with; no braces.
+
+    Raises:
+        TypeError: A wrong type, a synchronous client, or a keyword that redis-py's Lock has and this one names
+            otherwise.
+        ValueError: A value out of range. Both before any I/O.
+    """
+
+    kind: ClassVar[str] = "rlock"
+    scripts: ClassVar[str] = "lock"
+
+    def __init__(
+        self,
+        client: Redis,
+        name: str,
+        *,
+        ttl: float = 30.0,
+        acquire_timeout: float | None = None,
+        on_lost: Literal["cancel", "flag"] = "cancel",
+        renew: bool = True,
+        max_hold: float | None = None,
+        watchdog: Literal["task", "thread"] = "task",
+        max_stall: float = 60.0,
+        replicas: int = 0,
+        prefix: str = "aiolocks:",
+        **unknown: Never,
+    ) -> None:
+        reject_unknown("RLock", unknown)
+        options = Options(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas)
+        super().__init__(client, name, prefix, options)
+
+    def hold(self, *, timeout: float | Unset | None = UNSET, **unknown: Never) -> Hold:
+        """Return a block that waits *timeout* seconds: ``async with lock.hold(timeout=5) as lease:``.
+
+        Left out, `acquire_timeout` counts; None waits for ever; 0 asks once. The holder never waits.
+
+        Raises, on entering:
+            AcquireTimeoutError: Somebody else held it all the time.
+            LeaseLostError: This task is inside a block of it whose lease is lost.
+            RuntimeError: A task that holds it has started this one, and most likely waits for it.
+            RedisError: Redis could not be asked.
+
+        Raises, on leaving:
+            LeaseLostError: The lease was lost, and the body raised nothing of its own.
+
+        After a cancellation nothing more than before stays held or queued.
+        """
+        reject_in_call("RLock.hold()", unknown)
+        seconds = self._timeout(timeout)
+        return Hold(lambda: self._take(seconds))
+
+    async def acquire(self, *, timeout: float | Unset | None = UNSET, **unknown: Never) -> Lease:
+        """Wait for a lease and return it; the caller must release it, as often as the lock was acquired.
+
+        It is renewed until then. Prefer `async with`, which also stops the body when the lease is lost.
+
+        Args:
+            timeout: Seconds to wait. Left out: `acquire_timeout`. None waits for ever; 0 asks once. The holder never
+                waits.
+
+        Raises:
+            AcquireTimeoutError: Nobody let go within *timeout*.
+            LeaseLostError: This task is inside a block of it whose lease is lost.
+            RuntimeError: A task that holds it has started this one, and most likely waits for it.
+            RedisError: Redis could not be asked.
+
+        After an error or a cancellation nothing more than before stays held: what may have been granted is released,
+        or lapses within its TTL if Redis cannot be reached.
+        """
+        reject_in_call("RLock.acquire()", unknown)
+        return await self._take(self._timeout(timeout))
+
+    async def try_acquire(self) -> Lease | None:
+        """Ask once: return a lease, or None if somebody else holds the lock or waits for it. The holder gets one.
+
+        Raises:
+            LeaseLostError: This task is inside a block of it whose lease is lost.
+            RedisError: Redis could not be asked. After that or a cancellation nothing more than before stays held.
+        """
+        nest = self._own_nest()
+        if nest is not None:
+            return nest.share(self._options.on_lost)
+        lease = await obtain(self._asking(0.0, 1, entering=False), must=False)
+        return None if lease is None else self._first_of(lease)
+
+    async def locked(self) -> bool:
+        """Say whether anybody holds the lock.
+
+        Raises:
+            RedisError: Redis could not be asked. Cancelling is harmless.
+        """
+        return (await self.statistics()).holders > 0
+
+    async def _enter(self, frame: FrameType) -> Lease:
+        lease = await self._take(self._options.acquire_timeout)
+        state = state_of(lease)
+        open_blocks.open(self, frame, state.task, Body(lease, state, state.task))
+        return lease
+
+    async def _take(self, timeout: float | None) -> Lease:
+        nest = self._own_nest()
+        if nest is not None:
+            return nest.share(self._options.on_lost)
+        if held_by_parent(Session.of(self._pool), self._keys.base, asyncio.current_task()):
+            raise RuntimeError(
+                f"{self.kind} {self.name!r}: a task that holds it has started this one, and would wait for it while "
+                "this one waits for the lock; start it before the block, or with a context of its own"
+            )
+        return self._first_of(await obtain(self._asking(timeout, 1, entering=False), must=True))
+
+    def _first_of(self, lease: Lease) -> Lease:
+        return Nest(lease, self._keys.base).share(self._options.on_lost)
+
+    def _own_nest(self) -> Nest | None:
+        """Return the lease that the running task has a hold of, or None if it must ask for one.
+
+        Raises:
+            LeaseLostError: It is inside a block with a lease that is lost. By hand, a lost lease is as good as none.
+        """
+        session, task = Session.of(self._pool), asyncio.current_task()
+        nest = nest_of(session, self._keys.base, task)
+        if nest is None or nest.core.held:
+            return nest
+        if nest.core.lost and nest.entered_by(task):
+            raise nest.core.error()
+        return None

@@ -1,0 +1,216 @@
+"""`lease.guard`: the caller's own commands, run only while the lease is the current one."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+from redis.exceptions import ResponseError
+
+from aiolocks import Lease, LeaseLostError, Lock, RLock
+from aiolocks._batch import MOST_WORDS
+from tests.support.primitives import BRIEF, Make, as_a_stranger, every_row
+from tests.support.servers import RedisServer
+
+pytest_plugins = ["tests.support.table"]
+pytestmark = [pytest.mark.asyncio, pytest.mark.leaves_residue]
+
+
+async def test_the_commands_of_a_holder_are_run_in_order_and_their_answers_returned(make: Make) -> None:
+    async with make() as lease:
+        answers = await lease.guard(
+            ("SET", "k", 41), ("INCR", "k"), ("get", "k"), ("GET", "none"), ("MGET", "k", "none")
+        )
+    assert answers == [b"OK", 42, b"42", None, [b"42", None]]
+    assert await make.client.get("k") == b"42"
+
+
+@every_row
+async def test_each_holder_guards_by_its_own_lease(make: Make) -> None:
+    leases = await make.fill()
+    for lease in leases:
+        assert await lease.guard(("INCR", "n")) != []
+    for lease in leases:
+        await lease.release()
+        with pytest.raises(LeaseLostError):
+            await lease.guard(("INCR", "n"))
+    assert await make.client.get("n") == str(make.places).encode()
+
+
+async def test_answers_are_decoded_as_the_client_does_it(redis_url: str, quick_sessions: None) -> None:
+    async with Redis.from_url(redis_url, decode_responses=True) as client, Lock(client, "orders") as lease:
+        answers = await lease.guard(("SET", "k", "é"), ("GET", "k"), ("LRANGE", "l", 0, -1), ("INCR", "n"))
+    assert answers == ["OK", "é", [], 1]
+
+
+async def test_bytes_of_any_kind_come_back_as_they_were(make: Make) -> None:
+    value = bytes(range(256)) + b"\r\n$-1\r\n"
+    async with make() as lease:
+        assert await lease.guard(("SET", b"\xff k", value), ("GET", b"\xff k")) == [b"OK", value]
+
+
+async def test_a_lease_that_the_server_has_taken_back_writes_nothing_and_is_lost(make: Make) -> None:
+    lease = await make(renew=False).acquire()
+    await make.take_away()
+    with pytest.raises(LeaseLostError):
+        await lease.guard(("SET", "k", 1), ("INCR", "n"))
+    assert await make.client.exists("k", "n") == 0
+    assert lease.lost
+
+
+async def test_a_guard_that_finds_the_loss_stops_its_block(make: Make) -> None:
+    with pytest.raises(LeaseLostError):
+        async with make(renew=False) as lease:
+            await make.take_away()
+            try:
+                await lease.guard(("SET", "k", 1))
+            except LeaseLostError:
+                await asyncio.sleep(10)
+            pytest.fail("the body went on")
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+    await asyncio.sleep(0)
+
+
+async def test_a_lease_whose_deadline_has_passed_writes_nothing(make: Make) -> None:
+    lease = await make(ttl=BRIEF, renew=False).acquire()
+    await lease.wait_lost()
+    with pytest.raises(LeaseLostError):
+        await lease.guard(("SET", "k", 1))
+    assert await make.client.exists("k") == 0
+
+
+async def test_a_released_lease_writes_nothing(make: Make) -> None:
+    lease = await make().acquire()
+    await lease.release()
+    with pytest.raises(LeaseLostError, match="released"):
+        await lease.guard(("SET", "k", 1))
+    assert await make.client.exists("k") == 0
+
+
+async def test_a_former_holder_writes_nothing_though_it_believes_in_its_lease(make: Make) -> None:
+    believer = await as_a_stranger(make(renew=False).acquire())
+    await make.take_away()
+    async with make(), asyncio.timeout(5):
+        assert believer.held
+        with pytest.raises(LeaseLostError):
+            await believer.guard(("SET", "k", "from the past"))
+    assert await make.client.get("k") is None
+
+
+async def test_of_commands_one_of_which_fails_the_earlier_ones_stay_and_the_later_are_not_run(make: Make) -> None:
+    async with make() as lease:
+        with pytest.raises(ResponseError, match=r"command 2 of 3 \(LPUSH\): .*stays"):
+            await lease.guard(("SET", "k", 1), ("LPUSH", "k", 2), ("SET", "k", 3))
+        assert await make.client.get("k") == b"1"
+        with pytest.raises(ResponseError, match=r"command 1 of 1 \(NOSUCHCOMMAND\)"):
+            await lease.guard(("NOSUCHCOMMAND", "k"))
+        assert lease.held
+
+
+async def test_guards_of_one_lease_may_be_called_at_once(make: Make) -> None:
+    async with make() as lease:
+        answers = await asyncio.gather(*(lease.guard(("RPUSH", "l", number)) for number in range(50)))
+    assert answers == [[number + 1] for number in range(50)]
+    assert await make.client.lrange("l", 0, -1) == [str(number).encode() for number in range(50)]
+
+
+@pytest.mark.parametrize("commands", [[], ["SET k 1"], [("SET", "k", 1), ("BLPOP", "l", 0)], [("SET", "k", None)]])
+async def test_what_cannot_be_guarded_is_refused_before_anything_is_sent(make: Make, commands: list[Any]) -> None:
+    async with make() as lease:
+        with pytest.raises((TypeError, ValueError)):
+            await lease.guard(*commands)
+    assert await make.client.exists("k") == 0
+
+
+async def test_as_many_words_as_are_allowed_are_run(make: Make) -> None:
+    numbers = range(MOST_WORDS - 3)
+    async with make() as lease:
+        assert await lease.guard(("RPUSH", "l", *numbers)) == [len(numbers)]
+        assert await lease.guard(("LRANGE", "l", 0, -1)) == [[str(number).encode() for number in numbers]]
+
+
+async def test_all_shares_of_a_reentrant_lock_guard_by_the_one_lease(client: Redis, quick_sessions: None) -> None:
+    lock = RLock(client, "orders")
+    async with lock as outer, lock as inner:
+        assert await inner.guard(("INCR", "n")) == [1]
+        assert await outer.guard(("INCR", "n")) == [2]
+    with pytest.raises(LeaseLostError):
+        await inner.guard(("INCR", "n"))
+
+
+async def test_a_guard_that_was_cancelled_does_no_harm_to_the_next(make: Make) -> None:
+    async with make() as lease:
+        for _ in range(20):
+            task = asyncio.create_task(lease.guard(("INCR", "n")))
+            await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task])
+        (count,) = await lease.guard(("INCR", "n"))
+    assert isinstance(count, int)
+    assert 1 <= count <= 21
+
+
+@pytest.mark.redis
+async def test_in_a_thousand_races_with_the_loss_nothing_is_written_after_it(
+    redis: Redis, tcp_url: str, quick_sessions: None
+) -> None:
+    """Each time the lease is taken from its holder and given to another while the holder's commands are on the way."""
+
+    stranger: Redis = Redis.from_url(tcp_url)
+
+    async def race(number: int) -> bool:
+        name = f"race {number}"
+        old = await Lock(redis, name, renew=False, on_lost="flag").acquire()
+
+        async def write() -> bool:
+            for _ in range(number % 7):
+                await asyncio.sleep(0)
+            try:
+                await old.guard(("SET", f"{name} writer", "old"), ("INCR", f"{name} old writes"))
+            except LeaseLostError:
+                return False
+            return True
+
+        async def take_over() -> Lease:
+            await stranger.delete(f"aiolocks:lock:{{{name}}}")
+            new = await Lock(stranger, name, renew=False).acquire()
+            await new.guard(("SET", f"{name} writer", "new"))
+            return new
+
+        wrote, new = await asyncio.gather(write(), take_over())
+        with pytest.raises(LeaseLostError):
+            await old.guard(("SET", f"{name} writer", "old"))
+        assert await redis.get(f"{name} writer") == b"new"
+        assert await redis.get(f"{name} old writes") == (b"1" if wrote else None)
+        await new.release()
+        return wrote
+
+    async with stranger:
+        outcomes = [
+            wrote
+            for start in range(0, 1000, 50)
+            for wrote in await asyncio.gather(*(race(start + number) for number in range(50)))
+        ]
+    print(f"{sum(outcomes)} of {len(outcomes)} were in time")
+    assert len(outcomes) == 1000
+    assert 0 < sum(outcomes) < 1000, "no race at all"
+
+
+@pytest.mark.redis
+async def test_on_a_cluster_keys_of_another_slot_are_refused_and_nothing_is_written(servers: Any) -> None:
+    server: RedisServer = servers(options={"cluster-enabled": "yes"})
+    async with Redis.from_url(server.url) as client:
+        execute: Any = client.execute_command
+        for start in range(0, 16384, 4096):
+            await execute("CLUSTER", "ADDSLOTS", *range(start, start + 4096))
+        while b"cluster_state:ok" not in await execute("CLUSTER", "INFO"):
+            await asyncio.sleep(0.01)
+        async with Lock(client, "orders:42") as lease:
+            with pytest.raises(ResponseError, match=r"begin with \{orders:42\}\."):
+                await lease.guard(("SET", "{orders:42}:total", 1), ("SET", "elsewhere", 1))
+            assert await client.get("{orders:42}:total") is None
+            assert await lease.guard(("SET", "{orders:42}:total", 1)) == [b"OK"]
+        stray = await as_a_stranger(Lock(client, "orders:42").acquire())
+        await stray.release()

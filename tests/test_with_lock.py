@@ -1,0 +1,270 @@
+"""`with_lock`: a coroutine function that holds a lock, named by its arguments, while it runs."""
+
+import asyncio
+import inspect
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolocks import AcquireTimeoutError, LeaseLostError, Lock, LockManager, RLock, Semaphore, with_lock
+from tests.support.primitives import SHORT, Make
+
+pytest_plugins = ["tests.support.table"]
+pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quick_sessions")]
+
+NOBODY = Redis(port=1)
+
+
+@dataclass
+class Invoice:
+    id: int
+    lines: list[str]
+
+
+async def held(client: Redis, kind: str = "lock") -> set[str]:
+    """Return the names that are held."""
+    return {
+        key.decode().split("{")[1].removesuffix("}")
+        async for key in client.scan_iter(f"aiolocks:{kind}:*")
+        if key[-1:] == b"}"
+    }
+
+
+async def test_the_lock_is_held_while_the_function_runs_and_its_result_returned(client: Redis) -> None:
+    @with_lock(client, "invoice:{invoice_id}")
+    async def send(invoice_id: int) -> set[str]:
+        return await held(client)
+
+    assert await send(42) == {"invoice:42"}
+    assert await held(client) == set()
+
+
+@pytest.mark.parametrize(
+    ("template", "name"),
+    [
+        ("fixed", "fixed"),
+        ("{a}", "1"),
+        ("{a}:{b}", "1:two"),
+        ("{c}", "three"),
+        ("{a:03}:{b!r}", "001:'two'"),
+        ("{rest[0]}", "four"),
+        ("{named[colour]}", "blue"),
+        ("{invoice.id}:{invoice.lines[0]}", "7:book"),
+        ("{a:{width}}", "    1"),
+        ("%7Ba%7D", "%257Ba%257D"),
+    ],
+)
+async def test_the_name_is_a_template_over_the_arguments(client: Redis, template: str, name: str) -> None:
+    @with_lock(client, template)
+    async def work(
+        a: int, b: str, c: str = "three", *rest: str, invoice: Invoice, width: int = 5, **named: str
+    ) -> set[str]:
+        return await held(client)
+
+    assert await work(1, "two", "three", "four", invoice=Invoice(7, ["book"]), colour="blue") == {name}
+
+
+async def test_positional_named_and_default_arguments_make_the_same_name(client: Redis) -> None:
+    @with_lock(client, "{shop}:{order}")
+    async def pay(shop: str, order: int = 42) -> set[str]:
+        return await held(client)
+
+    assert await pay("a") == await pay("a", 42) == await pay(order=42, shop="a") == {"a:42"}
+
+
+async def test_a_method_may_name_its_object(client: Redis) -> None:
+    class Account:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        @with_lock(client, "account:{self.number}")
+        async def close(self) -> set[str]:
+            return await held(client)
+
+    assert await Account(7).close() == {"account:7"}
+
+
+async def test_calls_of_one_name_take_turns_and_those_of_others_do_not(client: Redis) -> None:
+    inside: list[int] = []
+    most: dict[int, int] = {}
+
+    @with_lock(client, "order:{order}")
+    async def pay(order: int) -> None:
+        inside.append(order)
+        for number in set(inside):
+            most[number] = max(most.get(number, 0), inside.count(number))
+        most[-1] = max(most.get(-1, 0), len(inside))
+        await asyncio.sleep(0.02)
+        inside.remove(order)
+
+    await asyncio.gather(*(pay(number % 3) for number in range(9)))
+    assert most == {0: 1, 1: 1, 2: 1, -1: 3}
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "prefix"),
+    [
+        (Lock, {}, "lock"),
+        (RLock, {"ttl": 5}, "rlock"),
+        (Semaphore, {"limit": 2, "ttl": 5}, "semaphore"),
+        (partial(Semaphore, limit=2), {}, "semaphore"),
+    ],
+)
+async def test_every_kind_of_primitive_can_be_held(client: Redis, kind: Any, options: Any, prefix: str) -> None:
+    @with_lock(client, "a:{number}", kind=kind, **options)
+    async def work(number: int) -> set[str]:
+        return await held(client, prefix)
+
+    assert await work(1) == {"a:1"}
+
+
+async def test_a_list_of_templates_becomes_a_list_of_names(client: Redis) -> None:
+    asked: list[object] = []
+
+    def several(client: Redis, names: list[str], **options: Any) -> Lock:
+        asked.append(names)
+        return Lock(client, "+".join(names), **options)
+
+    @with_lock(client, ["from:{a}", "to:{b}"], kind=several)
+    async def move(a: int, b: int) -> None: ...
+
+    await move(1, 2)
+    assert asked[-1] == ["from:1", "to:2"]
+
+
+async def test_a_reentrant_function_may_call_itself(client: Redis) -> None:
+    @with_lock(client, "tree", kind=RLock)
+    async def depth(levels: int) -> int:
+        return 1 + await depth(levels - 1) if levels else 0
+
+    assert await depth(5) == 5
+
+
+async def test_a_managers_defaults_count_and_options_override_them(make: Make) -> None:
+    locks = LockManager(make.client, acquire_timeout=0, prefix="app:")
+
+    @with_lock(locks, "a", ttl=5)
+    async def work() -> list[bytes]:
+        with pytest.raises(AcquireTimeoutError):
+            await asyncio.create_task(again())
+        return [key async for key in make.client.scan_iter("app:*")]
+
+    @with_lock(locks, "a", prefix="app:")
+    async def again() -> None:
+        pytest.fail("the body ran")
+
+    assert b"app:lock:{a}" in await work()
+    await make.client.flushdb()
+
+
+async def test_the_client_may_come_later(client: Redis) -> None:
+    made: list[Redis | LockManager] = []
+
+    @with_lock(lambda: made[0], "a")
+    async def work() -> set[str]:
+        return await held(client)
+
+    for later in (client, LockManager(client)):
+        made[:] = [later]
+        assert await work() == {"a"}
+
+
+async def test_what_the_function_raises_leaves_unchanged(client: Redis) -> None:
+    error = ZeroDivisionError("its own")
+
+    @with_lock(client, "a")
+    async def fail() -> None:
+        raise error
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        await fail()
+    assert caught.value is error
+    assert await held(client) == set()
+
+
+async def test_a_loss_stops_the_function(client: Redis) -> None:
+    @with_lock(client, "a", ttl=SHORT)
+    async def work() -> None:
+        await client.flushdb()
+        await asyncio.sleep(10)
+
+    with pytest.raises(LeaseLostError):
+        await work()
+
+
+async def test_wrong_arguments_are_the_functions_own_type_error_and_nothing_is_asked() -> None:
+    @with_lock(NOBODY, "{a}")
+    async def work(a: int) -> None: ...
+
+    wrong: Any = work
+    with pytest.raises(TypeError):
+        await wrong()
+    with pytest.raises(TypeError):
+        await wrong(1, b=2)
+
+
+async def test_the_function_keeps_its_name_its_docstring_and_its_signature() -> None:
+    @with_lock(NOBODY, "{a}")
+    async def work(a: int, *, b: str = "") -> float:
+        """Work."""
+        return 0.5
+
+    assert (work.__name__, work.__doc__) == ("work", "Work.")
+    assert str(inspect.signature(work)) == "(a: int, *, b: str = '') -> float"
+    assert inspect.iscoroutinefunction(work)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{",
+        "}",
+        "{}",
+        "{0}",
+        "{a",
+        "{c}",
+        "{c.d}",
+        "{c[0]}",
+        "{a!x}",
+        "{a.}",
+        "{a[}",
+        "{a[]}",
+        "{a:{c}}",
+        "{a b}",
+        "{ a}",
+    ],
+)
+async def test_a_bad_template_is_an_error_at_decoration(template: str) -> None:
+    async def work(a: int, b: int = 0) -> None: ...
+
+    with pytest.raises(ValueError):
+        with_lock(lambda: NOBODY, template)(work)
+
+
+async def test_a_bad_option_is_an_error_at_decoration() -> None:
+    async def work() -> None: ...
+
+    with pytest.raises(ValueError, match="ttl"):
+        with_lock(NOBODY, "a", ttl=0)(work)
+    with pytest.raises(TypeError, match="limit"):
+        with_lock(NOBODY, "a", kind=Semaphore)(work)
+    with pytest.raises(TypeError, match="timeout"):
+        with_lock(LockManager(NOBODY), "a", timeout=5)(work)
+
+
+async def test_what_is_no_coroutine_function_is_a_type_error_at_decoration() -> None:
+    def plain() -> None: ...
+
+    async def generator() -> Any:
+        yield 1
+
+    for wrong in (plain, generator, 5):
+        function: Any = wrong
+        with pytest.raises(TypeError, match="coroutine function"):
+            with_lock(NOBODY, "a")(function)
+    name: Any = 5
+    with pytest.raises(TypeError):
+        with_lock(NOBODY, name)
