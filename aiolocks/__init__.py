@@ -5,6 +5,7 @@ from ._errors import AcquireTimeoutError, LeaseLostError, LimitMismatchError, Lo
 from ._lease import Lease
 from ._lock import Lock
 from ._manager import LockManager
+from ._rwlock import RWLock
 from ._semaphore import Semaphore
 
 __version__ = "0.1.0"
@@ -17,6 +18,7 @@ __all__ = [
     "Lock",
     "LockError",
     "LockManager",
+    "RWLock",
     "Semaphore",
     "Statistics",
 ]

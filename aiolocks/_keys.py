@@ -15,11 +15,16 @@ _ESCAPES = str.maketrans({"%": "%25", "{": "%7B", "}": "%7D"})
 
 @dataclass(frozen=True)
 class Keys:
-    """The keys of one name of one kind of primitive, and the channels on which its waiters are told."""
+    """The keys of one name of one kind of primitive, and the channels on which its waiters are told.
+
+    Attributes:
+        family: The scripts that go by these keys, where kinds share theirs; the kind's own if left out.
+    """
 
     prefix: str
     kind: str
     name: str
+    family: str = ""
 
     def __post_init__(self) -> None:
         check_prefix(self.prefix)

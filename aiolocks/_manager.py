@@ -8,6 +8,7 @@ from redis.asyncio import Redis
 from ._acquirable import pool_of
 from ._lock import Lock
 from ._memory import SCHEME, memory_client
+from ._rwlock import RWLock
 from ._semaphore import Semaphore
 
 
@@ -80,6 +81,10 @@ class LockManager:
     def lock(self, name: str, **options: Unpack[LeaseOptions]) -> Lock:
         """Return a `Lock`; *options* override the defaults."""
         return Lock(self._client, name, **self._with(options))
+
+    def rwlock(self, name: str, **options: Unpack[LeaseOptions]) -> RWLock:
+        """Return an `RWLock`; *options* override the defaults."""
+        return RWLock(self._client, name, **self._with(options))
 
     def semaphore(self, name: str, limit: int, **options: Unpack[LeaseOptions]) -> Semaphore:
         """Return a `Semaphore`; *options* override the defaults."""

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError
-from tests.support.primitives import SHORT, Acquirable, Make, every_row, free
+from tests.support.primitives import SHORT, Acquirable, Make, every_row, exclusive_rows, free, limited_rows
 
 pytest_plugins = ["tests.support.table"]
 pytestmark = pytest.mark.asyncio
@@ -70,6 +70,7 @@ async def test_a_block_with_a_lease_got_by_hand_counts_as_one(make: Make) -> Non
             await make.beside().acquire(timeout=5)
 
 
+@exclusive_rows
 async def test_a_task_with_a_lease_by_hand_alone_waits_like_any_other(make: Make) -> None:
     lease = await make().acquire()
     with pytest.raises(AcquireTimeoutError):
@@ -77,6 +78,7 @@ async def test_a_task_with_a_lease_by_hand_alone_waits_like_any_other(make: Make
     await lease.release()
 
 
+@exclusive_rows
 async def test_a_task_started_in_a_block_waits_like_any_other(make: Make) -> None:
     async with make():
         with pytest.raises(AcquireTimeoutError):
@@ -102,7 +104,7 @@ async def test_a_lease_cannot_be_entered_twice_at_once(make: Make) -> None:
         assert lease.held
 
 
-@every_row
+@limited_rows
 async def test_tasks_that_share_one_object_never_interfere(make: Make) -> None:
     lock = make()
     inside: set[str] = set()
@@ -119,6 +121,7 @@ async def test_tasks_that_share_one_object_never_interfere(make: Make) -> None:
     await asyncio.gather(*(work() for _ in range(6)))
 
 
+@exclusive_rows
 async def test_a_lapsed_lease_cannot_release_that_of_another_task_with_the_same_object(make: Make) -> None:
     lock = make(ttl=SHORT, max_hold=SHORT / 2)
     lapsed = await lock.acquire()
@@ -131,6 +134,7 @@ async def test_a_lapsed_lease_cannot_release_that_of_another_task_with_the_same_
     assert await other.release() is True
 
 
+@exclusive_rows
 async def test_a_block_whose_lease_lapsed_does_not_release_that_of_another_task(make: Make) -> None:
     lock = make(ttl=SHORT, renew=False, on_lost="flag")
     async with lock as lapsed:

@@ -114,7 +114,7 @@ def requests(example: str, url: str) -> list[str]:
 
 
 def test_every_example_is_tested() -> None:
-    assert {*SERVERS, "cron", "leader", "scraper", "worker"} == set(EXAMPLES)
+    assert {*SERVERS, "cron", "leader", "price_list", "scraper", "worker"} == set(EXAMPLES)
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
@@ -122,7 +122,7 @@ def test_an_example_has_less_than_60_lines(example: str) -> None:
     assert len((REPOSITORY / "examples" / f"{example}.py").read_text(encoding="utf-8").splitlines()) < 60
 
 
-@pytest.mark.parametrize("example", ["cron", "scraper"])
+@pytest.mark.parametrize("example", ["cron", "price_list", "scraper"])
 def test_an_example_prints_what_its_docstring_says(example: str, tcp_url: str) -> None:
     assert output(example, tcp_url) == blocks(example)[1]
 

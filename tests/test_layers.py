@@ -16,11 +16,11 @@ import aiolocks.testing
 PACKAGE = Path(aiolocks.__file__).parent
 
 LAYERS = {
-    "pure": "_errors _deadlines _keys _options",
+    "pure": "_errors _deadlines _keys _modes _options",
     "redis": "_scripts _bound _patrol _link _commands",
     "engine": "_request _replication _line _grantor _wakeups _ledger _lease_state _lease _watchdog _watchdog_thread "
-    "_withdrawal _loop_end _session _body _hold",
-    "primitives": "_acquirable _lock _semaphore",
+    "_withdrawal _loop_end _session _body _hold _insist _upgrade",
+    "primitives": "_acquirable _lock _rwlock _semaphore",
     "manager": "_memory _manager",
     "surface": "__init__ __main__ aiohttp cli fastapi testing",
 }
