@@ -6,6 +6,7 @@ from ._lease import Lease
 from ._lock import Lock
 from ._manager import LockManager
 from ._rlock import RLock
+from ._rwlock import RWLock
 from ._semaphore import Semaphore
 from ._versioned import Versioned
 from ._with_lock import with_lock
@@ -21,6 +22,7 @@ __all__ = [
     "LockError",
     "LockManager",
     "RLock",
+    "RWLock",
     "Semaphore",
     "Statistics",
     "VersionConflictError",

@@ -34,11 +34,11 @@ class Statistics:
 
     Attributes:
         name: What was asked about.
-        permits: Permits in use; of a lock, 1 while it is held.
+        permits: Permits in use; of a lock, 1 while it is held; where many read, as many as `holders`.
         holders: Leases held.
         waiting: Waiters in the queue.
         fencing_token: The newest fencing token; 0 when none was given for a day.
-        limit: How many permits may be in use; of a lock, 1. 0 when no process has declared one.
+        limit: How many permits may be in use; of a lock, 1. 0 when no process has declared one, or there is none.
     """
 
     name: str
@@ -53,12 +53,14 @@ class Acquirable:
     """The base of the primitives; not for use by itself."""
 
     kind: ClassVar[str]
-    scripts: ClassVar[str] = ""
-    """The kind whose scripts serve this one too; the keys are its own all the same."""
+    family: ClassVar[str] = ""
+    """Whose scripts these are, if not its own."""
+    _share = 1
+    """What a block asks for without further words: one permit, or a mode."""
 
     def __init__(self, client: Redis, name: str, prefix: str, options: Options) -> None:
         self._pool = pool_of(client)
-        self._keys = Keys(prefix, self.kind, name, self.scripts)
+        self._keys = Keys(prefix, self.kind, name, self.family)
         self._options = options
         self._newest_grantor: RedisGrantor | None = None
 
@@ -87,7 +89,7 @@ class Acquirable:
         return as_coroutine(block.leave(exc_type, exc, traceback, frame))
 
     async def _enter(self, frame: FrameType) -> Lease:
-        state = self._asking(self._options.acquire_timeout, 1, entering=True)
+        state = self._asking(self._options.acquire_timeout, self._share, entering=True)
         lease = await obtain(state, must=True)
         open_blocks.open(self, frame, state.task, Body(lease, state, state.task))
         return lease
@@ -130,7 +132,7 @@ class Acquirable:
             RedisError: Redis could not be asked. Cancelling is harmless.
         """
         grantor = self._grantor()
-        permits, holders, waiting, fence, limit = await grantor.ask("statistics")
+        permits, holders, waiting, fence, limit, *_ = await grantor.ask("statistics")
         return Statistics(self.name, permits, holders, waiting, fence, limit)
 
     def _asking(self, timeout: float | None, permits: int, *, entering: bool) -> LeaseState:

@@ -48,15 +48,16 @@ async def settle(session: "Session", withdrawal: Withdrawal, until: float) -> No
 class Body:
     """The body of a block with a lease: stopped when the lease is lost, and the lease released at its end."""
 
-    __slots__ = ("_scope", "_state", "_task", "lease")
+    __slots__ = ("_permits", "_scope", "_state", "_task", "lease")
 
     def __init__(self, lease: Lease, state: LeaseState, task: "asyncio.Task[Any] | None") -> None:
         self.lease = lease
         self._state = state
         self._task = task
         self._scope: anyio.CancelScope | None = None
+        self._permits = state.request.permits  # a lease that changes its mode leaves as what it entered as
         if task is not None:
-            state.session.ledger.enter(task, state.base, state.request.permits)
+            state.session.ledger.enter(task, state.base, self._permits)
         if state.options.on_lost == "cancel":
             self._scope = state.session.new_scope()
             self._scope.__enter__()
@@ -83,7 +84,7 @@ class Body:
         valid = state.end(now)
         unlist(self.lease)
         if task is not None:
-            session.ledger.leave(task, state.base, state.request.permits)
+            session.ledger.leave(task, state.base, self._permits)
             if self._scope is not None:
                 leaving = _close(task, self._scope, exc_type, exc, traceback)
         withdrawal = state.drop(now)

@@ -13,7 +13,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ._bound import Arguments, Bound
 from ._commands import LONGEST_WAIT, Call, CallReceiver, Commands
-from ._errors import LimitMismatchError
+from ._errors import LockError
 from ._keys import Keys
 from ._line import Answered, Identity, Line
 from ._link import Link
@@ -37,9 +37,11 @@ class RedisGrantor:
     def __init__(self, session: "Session", keys: Keys) -> None:
         self.session = session
         self._keys = keys
-        self._common = (keys.base, keys.part(b"meta" if keys.family == "semaphore" else b"fence"), keys.part(b"queue"))
-        self._grant = Bound(load(f"{keys.family}_grant"), self._keys_for, per_token=True)
-        self._release = Bound(load(f"{keys.family}_release"), self._keys_for, per_token=True)
+        self._family = keys.family or keys.kind
+        script = load(f"{self._family}_grant")
+        self._common = (keys.base, keys.part(script.keys[1].encode()), keys.part(b"queue"))
+        self._grant = Bound(script, self._keys_for, per_token=True)
+        self._release = Bound(load(f"{self._family}_release"), self._keys_for, per_token=True)
         self._renew = self._bound("renew", per_token=True)
         self._own_waiters = keys.part(b"q:" + session.id)
         self._tombstones = keys.part(b"t:")
@@ -135,7 +137,7 @@ class RedisGrantor:
             return Busy()
         if verdict == b"refused":
             self._deliver(reply[2])
-            raise self._refusal(request, reply[1])
+            raise request.refused(self.kind, self.name, reply[1])
         raise RedisError("this request was withdrawn before it came")
 
     async def replicate(self, request: Request, replicas: int) -> Granted:
@@ -170,7 +172,7 @@ class RedisGrantor:
     def submit_recheck(
         self, identity: Identity, entries: Sequence[bytes], receive: CallReceiver, patience: float
     ) -> None:
-        script = load(f"{self._keys.family}_recheck")
+        script = load(f"{self._family}_recheck")
         keys = (*self._common, self._keys.part(b"q:" + identity[0]))[: len(script.keys)]
         bound = Bound(script, lambda _: keys, per_token=False)
         self.session.commands.submit(bound, (*identity, *entries), receive, patience)
@@ -199,7 +201,7 @@ class RedisGrantor:
             return
         try:
             answer = await self.grant(request)
-        except LimitMismatchError as error:  # redis-py's LockError, and so a RedisError
+        except LockError as error:  # a refusal; redis-py's LockError, and so a RedisError
             request.fail(error)
         except RedisError as error:
             now = self.session.clock()
@@ -262,10 +264,14 @@ class RedisGrantor:
             tell(reply[0] == 1)
 
     def guarding(self, token: bytes) -> tuple[str, tuple[bytes, ...]]:
-        return f"{self._keys.family}_guard", (self._keys.base, self._keys.part(b"g:" + token))
+        script = "lock_guard" if self._family == "lock" else "semaphore_guard"  # whose holders are a sorted set
+        return script, (self._keys.base, self._keys.part(b"g:" + token))
 
-    async def ask(self, verb: str, args: Arguments = (), *, as_waiter: bool = False) -> Any:
-        """Run a script that has to do with no lease; *as_waiter* adds what handing over needs."""
+    async def ask(
+        self, verb: str, args: Arguments = (), *, as_waiter: bool = False, keys: tuple[bytes, ...] = (),
+        patience: float = LONGEST_WAIT,
+    ) -> Any:  # fmt: skip
+        """Run a script that has to do with no lease; *as_waiter* adds what handing over needs; *keys* are its own."""
         future: asyncio.Future[Any] = self.session.loop.create_future()
 
         def receive(call: Call, reply: Any) -> None:
@@ -275,7 +281,8 @@ class RedisGrantor:
 
         if as_waiter:
             args = (*args, *self.line.identity())
-        self.session.commands.submit(self._bound(verb), args, receive, LONGEST_WAIT)
+        bound = Bound(load(f"{self._family}_{verb}"), lambda _: keys, per_token=False) if keys else self._bound(verb)
+        self.session.commands.submit(bound, args, receive, patience)
         with self.session.question():
             return await future
 
@@ -283,7 +290,7 @@ class RedisGrantor:
         """Take a grant, or a refusal, that was addressed to this token."""
         if fence == _REFUSED:
             self.line.leave(request)
-            request.fail(self._refusal(request, amount))
+            request.fail(request.refused(self.kind, self.name, amount))
         elif request.grant(fence):
             self.line.told()
             self.line.leave(request)
@@ -291,15 +298,6 @@ class RedisGrantor:
     def _deliver(self, grants: list[list[Any]]) -> None:
         for token, fence, amount in grants:
             self.session.deliver(token, fence, int(amount), self._keys.base)
-
-    def _refusal(self, request: Request, limit: int) -> LimitMismatchError:
-        return LimitMismatchError(
-            f"{self.kind} {self.name!r}: {request.permits} permits asked for, but its limit is {limit}; "
-            "ask for fewer, or resize it",
-            name=self.name,
-            permits=request.permits,
-            limit=limit,
-        )
 
     def _waiters(self) -> bytes:
         own = self.line.identity()[0]
@@ -310,7 +308,7 @@ class RedisGrantor:
 
     def _bound(self, verb: str, *, per_token: bool = False) -> Bound:
         """Return a script that needs no tombstone."""
-        script = load(f"{self._keys.family}_{verb}")
+        script = load(f"{self._family}_{verb}")
         return Bound(script, lambda _: (*self._common, self._waiters())[: len(script.keys)], per_token=per_token)
 
 

@@ -10,32 +10,33 @@ from functools import cached_property
 LONGEST_NAME = 1024
 """Bytes of UTF-8."""
 
+_WORDS = {"rlock": "reentrant", "rwlock": "readwrite", "multilock": "multi", "redlock": "quorum"}
+"""What keys have in place of a kind that ends as another does: a prefix could end with what it has more."""
+
 _ESCAPES = str.maketrans({"%": "%25", "{": "%7B", "}": "%7D"})
 
 
 @dataclass(frozen=True)
 class Keys:
-    """The keys of one name of one kind of primitive, and the channels on which its waiters are told."""
+    """The keys of one name of one kind of primitive, and the channels on which its waiters are told.
+
+    Attributes:
+        family: The scripts that go by these keys, where kinds share theirs; the kind's own if left out.
+    """
 
     prefix: str
     kind: str
     name: str
-    scripts: str = ""
-    """Whose scripts serve it, if not those of its own kind."""
+    family: str = ""
 
     def __post_init__(self) -> None:
         check_prefix(self.prefix)
         check_name(self.name)
 
-    @property
-    def family(self) -> str:
-        """What the names of its scripts begin with."""
-        return self.scripts or self.kind
-
     @cached_property
     def base(self) -> bytes:
         """The key of the holder; every other key of the name begins with it."""
-        return f"{self.prefix}{self.kind}:{{{self.name.translate(_ESCAPES)}}}".encode()
+        return f"{self.prefix}{_WORDS.get(self.kind, self.kind)}:{{{self.name.translate(_ESCAPES)}}}".encode()
 
     @cached_property
     def channels(self) -> bytes:

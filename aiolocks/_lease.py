@@ -10,7 +10,7 @@ from types import CoroutineType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast, final
 
 from ._lease_state import TAKEN, LeaseState
-from ._options import check_ttl
+from ._options import UNSET, Unset, check_ttl
 from ._request import resolve
 
 T = TypeVar("T")
@@ -18,6 +18,7 @@ T = TypeVar("T")
 if TYPE_CHECKING:
     from ._batch import Command, Reply
     from ._body import Body
+    from ._hold import Hold
 
 
 @final
@@ -153,6 +154,54 @@ class Lease:
         # None: others share the lease; or nothing was there after an attempt whose answer was lost, which must have
         # ended it.
         return withdrawal is None or await withdrawal.confirmed() is not False
+
+    def upgrade(self, *, timeout: float | Unset | None = UNSET) -> "Hold":
+        """Return a block that holds alone what this lease of `RWLock.upgradeable` shares with readers.
+
+        ::
+
+            async with rw.upgradeable as lease:
+                async with lease.upgrade(timeout=5) as alone:
+                    ...
+
+        It goes before all who wait, and lets no new readers in until those there have gone. Its lease is one of its
+        own, with a fencing token larger than theirs. After the block this lease is what it was.
+
+        Args:
+            timeout: Seconds to wait for the readers. Left out: `acquire_timeout`. None waits for ever; 0 asks once.
+
+        Raises, at once:
+            RuntimeError: This is not a lease of `RWLock.upgradeable`; for two readers would wait for each other.
+
+        Raises, on entering:
+            AcquireTimeoutError: Readers stayed all the time; this lease is held all the same.
+            LeaseLostError: This lease is lost, or was released.
+            RuntimeError: This task is inside such a block, and would wait for itself.
+            RedisError: Redis could not be asked.
+
+        Raises, on leaving:
+            LeaseLostError: The block's own lease was lost, and the body raised nothing of its own.
+
+        After a cancellation this lease is held as before, and nobody waits for the upgrade.
+        """
+        from ._upgrade import upgrade
+
+        return upgrade(self._state, timeout)
+
+    async def downgrade(self) -> None:
+        """Go on as a reader: others may read beside it from now on, and nobody has written in between.
+
+        For leases of `RWLock.write` and `RWLock.upgradeable`. Asking again is harmless.
+
+        Raises:
+            RuntimeError: It is a lease of something else, or of an `upgrade()`, which ends with its block.
+            LeaseLostError: It is lost, or was released.
+            RedisError: Not confirmed: take it for a read lease that may still keep others out. The same after a
+                cancellation.
+        """
+        from ._upgrade import downgrade
+
+        await downgrade(self._state)
 
     async def __aenter__(self) -> "Lease":
         """Enter a block whose body is stopped when the lease is lost.

@@ -10,6 +10,7 @@ from ._acquirable import pool_of
 from ._lock import Lock
 from ._memory import SCHEME, memory_client
 from ._rlock import RLock
+from ._rwlock import RWLock
 from ._semaphore import Semaphore
 from ._versioned import Versioned
 
@@ -89,6 +90,10 @@ class LockManager:
     def rlock(self, name: str, **options: Unpack[LeaseOptions]) -> RLock:
         """Return an `RLock`; *options* override the defaults."""
         return RLock(self._client, name, **self._with(options))
+
+    def rwlock(self, name: str, **options: Unpack[LeaseOptions]) -> RWLock:
+        """Return an `RWLock`; *options* override the defaults."""
+        return RWLock(self._client, name, **self._with(options))
 
     def semaphore(self, name: str, limit: int, **options: Unpack[LeaseOptions]) -> Semaphore:
         """Return a `Semaphore`; *options* override the defaults."""

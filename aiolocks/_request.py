@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, final
 
 from ._commands import Call, Commands
 from ._deadlines import deadline
+from ._errors import LimitMismatchError, LockError
 
 if TYPE_CHECKING:
     from ._guard import Runs
@@ -47,18 +48,26 @@ def _terms(ttl: float) -> tuple[int, float, float]:
     return ttl_ms, ttl_ms / 1000, deadline(0.0, ttl_ms / 1000)
 
 
+def fresh_token() -> bytes:
+    """Return a token that nobody can guess."""
+    return os.urandom(16).hex().encode()
+
+
 @final
 class Request:
-    """What one acquisition asks for, and its `turn`: the grant, or why there will be none."""
+    """What one acquisition asks for, and its `turn`: the grant, or why there will be none.
+
+    Its `permits` are a number of permits, or of whatever the primitive calls so: a read-write lock its modes.
+    """
 
     __slots__ = (
         "_given_up", "_turn", "asked_at", "counted_from", "extra", "extra_again", "failing_since", "fence_seen",
-        "learn", "permits", "reached", "retry_after", "runs", "silences", "ticket", "token", "ttl", "ttl_ms",
+        "learn", "permits", "reached", "refusal", "retry_after", "runs", "silences", "ticket", "token", "ttl", "ttl_ms",
         "unanswered", "valid_for", "wait",
     )  # fmt: skip
 
     def __init__(self, ttl: float, permits: int, *, wait: bool, token: bytes | None = None) -> None:
-        self.token = token or os.urandom(16).hex().encode()
+        self.token = token or fresh_token()
         self.ttl_ms, self.ttl, self.valid_for = _terms(ttl)
         self.permits = permits
         self.wait = wait
@@ -85,6 +94,8 @@ class Request:
         """Of commands that the lease guards."""
         self.learn: Callable[..., None] | None = None
         """Gets the arguments of the script's run, and its answer."""
+        self.refusal: Callable[[], LockError] | None = None
+        """Says what it means that this can never be granted; None: more permits than there are."""
 
     @property
     def turn(self) -> "asyncio.Future[Granted]":
@@ -138,11 +149,13 @@ class Request:
 
     def again(self) -> "Request":
         """Return the same request under a new token, at the old place in line."""
-        request = Request(self.ttl, self.permits, wait=self.wait)
+        stem, plus, _ = self.token.rpartition(b"+")  # an upgrade's token begins with that of the lease it grew from
+        request = Request(self.ttl, self.permits, wait=self.wait, token=stem + plus + fresh_token())
         request.ticket = self.ticket
         request.extra = self.extra
         request.extra_again = self.extra_again
         request.learn = self.learn
+        request.refusal = self.refusal
         return request
 
     def new_turn(self) -> None:
@@ -160,6 +173,17 @@ class Request:
             counted_from = self.unanswered[0].sent_at if self.counted_from is None else self.counted_from
         turn.set_result(Granted(fence, counted_from))
         return True
+
+    def refused(self, kind: str, name: str, limit: int) -> LockError:
+        """Return what to raise when this can never be granted: by what the primitive says, or as there is a limit."""
+        if self.refusal is not None:
+            return self.refusal()
+        return LimitMismatchError(
+            f"{kind} {name!r}: {self.permits} permits asked for, but its limit is {limit}; ask for fewer, or resize it",
+            name=name,
+            permits=self.permits,
+            limit=limit,
+        )
 
     def left_at(self, counted_from: float) -> None:
         """Note when a request left whose answer shows that no grant before it counts."""

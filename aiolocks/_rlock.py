@@ -56,7 +56,7 @@ class RLock(Acquirable):
     """
 
     kind: ClassVar[str] = "rlock"
-    scripts: ClassVar[str] = "lock"
+    family: ClassVar[str] = "lock"
 
     def __init__(
         self,

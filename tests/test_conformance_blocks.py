@@ -16,7 +16,9 @@ from tests.support.primitives import (
     Make,
     as_a_stranger,
     every_row,
+    exclusive_rows,
     free,
+    limited_rows,
     not_reentrant,
     one_place_not_reentrant,
 )
@@ -114,7 +116,7 @@ async def test_a_lease_cannot_be_entered_twice_at_once(make: Make) -> None:
         assert lease.held
 
 
-@every_row
+@limited_rows
 async def test_tasks_that_share_one_object_never_interfere(make: Make) -> None:
     lock = make()
     inside: set[str] = set()
@@ -131,6 +133,7 @@ async def test_tasks_that_share_one_object_never_interfere(make: Make) -> None:
     await asyncio.gather(*(work() for _ in range(6)))
 
 
+@exclusive_rows
 async def test_a_lapsed_lease_cannot_release_that_of_another_task_with_the_same_object(make: Make) -> None:
     lock = make(ttl=SHORT, max_hold=SHORT / 2)
     lapsed = await lock.acquire()
@@ -143,6 +146,7 @@ async def test_a_lapsed_lease_cannot_release_that_of_another_task_with_the_same_
     assert await other.release() is True
 
 
+@exclusive_rows
 async def test_a_block_whose_lease_lapsed_does_not_release_that_of_another_task(make: Make) -> None:
     lock = make(ttl=SHORT, renew=False, on_lost="flag")
     async with lock as lapsed:

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from aiolocks import Lease, LeaseLostError
-from tests.support.primitives import BRIEF, SHORT, Make, as_a_stranger, every_row, free
+from tests.support.primitives import BRIEF, SHORT, Make, as_a_stranger, every_row, exclusive_rows, free
 
 pytest_plugins = ["tests.support.table"]
 pytestmark = pytest.mark.asyncio
@@ -19,6 +19,7 @@ async def test_a_release_that_ended_a_live_lease_says_true(make: Make) -> None:
     assert await make().locked() is False
 
 
+@exclusive_rows
 async def test_a_second_release_says_false_and_does_no_harm(make: Make) -> None:
     lease = await make().acquire()
     await lease.release()
@@ -101,6 +102,7 @@ async def test_a_lease_got_by_hand_may_be_entered_in_another_task(make: Make) ->
     assert await make().locked() is False
 
 
+@exclusive_rows
 async def test_a_body_that_works_for_five_ttls_keeps_its_lease(make: Make) -> None:
     async with make(ttl=SHORT) as lease:
         await asyncio.sleep(5 * SHORT)
@@ -219,6 +221,7 @@ async def test_a_renewal_by_hand_of_a_released_lease_says_false(make: Make) -> N
     assert await lease.renew() is False
 
 
+@exclusive_rows
 async def test_a_lapsed_lease_cannot_release_the_lease_of_the_next_holder(make: Make) -> None:
     lock = make(ttl=BRIEF, max_hold=BRIEF / 2)
     lapsed = await as_a_stranger(lock.acquire())

@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 
 from aiolocks import AcquireTimeoutError, LeaseLostError
 from aiolocks.testing import FaultProxy
-from tests.support.primitives import SHORT, Make, Row, as_a_stranger, queued, until
+from tests.support.primitives import SHORT, Make, Row, as_a_stranger, exclusive_rows, queued, until
 
 pytest_plugins = ["tests.support.table"]
 pytestmark = pytest.mark.asyncio
@@ -30,6 +30,7 @@ def our_timers() -> list[asyncio.TimerHandle]:
     ]
 
 
+@exclusive_rows
 async def test_nothing_of_ours_is_left_a_second_after_the_last_lease_and_waiter(
     row: Row, client: Redis, connections: Callable[[], int]
 ) -> None:
@@ -45,6 +46,7 @@ async def test_nothing_of_ours_is_left_a_second_after_the_last_lease_and_waiter(
     await until(nothing_left, within=1.0)
 
 
+@exclusive_rows
 async def test_many_objects_around_clients_of_one_pool_share_two_connections(
     make: Make, connections: Callable[[], int]
 ) -> None:
@@ -59,6 +61,7 @@ async def test_many_objects_around_clients_of_one_pool_share_two_connections(
         await (await waiter).release()
 
 
+@exclusive_rows
 async def test_a_token_is_shown_nowhere(make: Make, caplog: pytest.LogCaptureFixture) -> None:
     asyncio.get_running_loop().set_debug(True)
     asyncio.get_running_loop().slow_callback_duration = 0.0  # log every callback
@@ -108,6 +111,7 @@ async def test_an_acquire_is_answered_though_the_session_falls_idle_meanwhile(ro
         await lease.release()
 
 
+@exclusive_rows
 @pytest.mark.parametrize(
     "settings",
     ["decode_responses=true", "protocol=2", "protocol=3", "max_connections=1", "health_check_interval=1", "db=1"],

@@ -9,8 +9,8 @@ import pytest
 import redis as redis_sync
 from redis.asyncio import Redis
 
-from aiolocks import Lock, LockManager, RLock, Semaphore
-from tests.support.primitives import ROWS, Acquirable, Make, Row, queued
+from aiolocks import Lock, LockManager, RLock, RWLock, Semaphore
+from tests.support.primitives import ROWS, Acquirable, Make, Row, exclusive_rows, queued
 
 pytest_plugins = ["tests.support.table"]
 
@@ -22,15 +22,18 @@ Constructor = Callable[..., object]
 CONSTRUCTORS: list[Constructor] = [
     lambda **options: Lock(NOBODY, "a", **options),
     lambda **options: RLock(NOBODY, "a", **options),
+    lambda **options: RWLock(NOBODY, "a", **options),
     lambda **options: Semaphore(NOBODY, "a", 1, **options),
     lambda **options: LockManager(NOBODY, **options),
     lambda **options: LockManager(NOBODY).lock("a", **options),
     lambda **options: LockManager(NOBODY).rlock("a", **options),
+    lambda **options: LockManager(NOBODY).rwlock("a", **options),
     lambda **options: LockManager(NOBODY).semaphore("a", 1, **options),
     lambda **options: LockManager.from_url("redis://localhost:1", **options),
 ]
 CONSTRUCTOR_NAMES = [
-    "Lock", "RLock", "Semaphore", "LockManager", "locks.lock", "locks.rlock", "locks.semaphore", "from_url",
+    "Lock", "RLock", "RWLock", "Semaphore", "LockManager", "locks.lock", "locks.rlock", "locks.rwlock",
+    "locks.semaphore", "from_url",
 ]  # fmt: skip
 
 every_constructor = pytest.mark.parametrize("construct", CONSTRUCTORS, ids=CONSTRUCTOR_NAMES)
@@ -219,6 +222,7 @@ async def test_names_of_every_shape_are_kept_apart(make: Make) -> None:
         assert await lease.release()
 
 
+@exclusive_rows
 @pytest.mark.asyncio
 async def test_waiters_of_another_process_get_their_turn_whatever_the_name_is(make: Make, stranger: Redis) -> None:
     holders = [await make(name).acquire() for name in NAMES]

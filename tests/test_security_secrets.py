@@ -29,7 +29,7 @@ from tests.support.servers import RedisServer
 pytest_plugins = ["tests.support.table"]
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis]
 
-KINDS = {file.stem.split("_")[0] for file in (Path(aiolocks.__file__).parent / "lua").glob("*_grant.lua")}
+KINDS = {file.stem.split("_")[0] for file in (Path(aiolocks.__file__).parent / "lua").glob("*_grant.lua")} | {"rwlock"}
 
 every_row = pytest.mark.parametrize("row", [row for row in ROWS if row.places == 1], ids=str)
 

@@ -69,7 +69,7 @@ local function hand_over(mine)
     else
       local token, ttl_ms, permits = string.match(entry, '^(%S+) (%d+) (%d+)')
       local deaf = not here and polling(head)
-      local verdict, amount = admits(tonumber(permits))
+      local verdict, amount = admits(tonumber(permits), token)
       if verdict == 'never' then
         take_out(head, line, entry, next_entry)
         if here then

@@ -12,6 +12,7 @@ import pytest
 from redis import Redis
 
 from aiolocks._keys import Keys
+from aiolocks._modes import EXCLUSIVE
 from aiolocks._scripts import load
 
 TTL = 30_000
@@ -115,13 +116,16 @@ class Scripts:
     """The scripts of one name of one kind of primitive, on one server."""
 
     def __init__(
-        self, redis: Redis, kind: Literal["lock", "semaphore"], *, limit: int = 1, keys: Keys | None = None
+        self, redis: Redis, kind: Literal["lock", "semaphore", "rwlock"], *, limit: int = 1, keys: Keys | None = None
     ) -> None:
         self.redis: Any = redis
         """Any, since what redis-py returns is typed for asyncio too."""
         self.kind = kind
         self.limit = limit
-        self.keys = keys or Keys("aiolocks:", kind, "orders:42")
+        self.family = "shared" if kind == "rwlock" else kind
+        self.usual = EXCLUSIVE if kind == "rwlock" else 1
+        """What is asked for if a test does not say: one permit, or to be alone."""
+        self.keys = keys or Keys("aiolocks:", kind, "orders:42", self.family)
 
     def over(self, redis: Redis) -> "Scripts":
         """Return the same name, asked for over another client."""
@@ -135,13 +139,19 @@ class Scripts:
         }  # fmt: skip
         return self.keys.base if field in {"holder", "holders"} else self.keys.part(parts[field])
 
+    def entry(self, who: str, *, ttl_ms: int = TTL) -> bytes:
+        """Return how a waiter with the usual terms stands in line."""
+        return entry(who, ttl_ms=ttl_ms, permits=self.usual)
+
     def run(self, verb: str, *, session: str = "home", who: str = "", **args: object) -> Any:
         """Run the script of *verb*; a *session* or token that its header does not name is not passed."""
-        script = load(f"{self.kind}_{verb}")
+        script = load(f"{self.family}_{verb}")
         always: dict[str, object] = {"session": session, "channels": self.keys.channels, "life_ms": LIFE}
         if who:
             always["token"] = token(who)
         args = {name: value for name, value in always.items() if name in script.args} | args
+        if "mode" in script.args and "permits" in args:
+            args["mode"] = args.pop("permits")
         if set(args) != set(script.args):
             raise TypeError(f"{script.name} takes {script.args}, not {tuple(args)}")
         keys = [self.key(field, session=session, who=who) for field in script.keys]
@@ -157,7 +167,7 @@ class Scripts:
         *,
         session: str = "home",
         ttl_ms: int = TTL,
-        permits: int = 1,
+        permits: int | None = None,
         wait: bool = True,
         ticket: int = 0,
         life_ms: int = LIFE,
@@ -165,7 +175,7 @@ class Scripts:
         declare: bool = False,
     ) -> Granted | Queued | Busy | Refused | Withdrawn:
         args: dict[str, object] = {
-            "ttl_ms": ttl_ms, "permits": permits, "wait": int(wait), "ticket": ticket, "life_ms": life_ms
+            "ttl_ms": ttl_ms, "permits": permits or self.usual, "wait": int(wait), "ticket": ticket, "life_ms": life_ms
         }  # fmt: skip
         if self.kind == "semaphore":
             args |= {"limit": limit or self.limit, "declare": int(declare)}
@@ -203,18 +213,18 @@ class Scripts:
         *,
         session: str = "home",
         ttl_ms: int = TTL,
-        permits: int = 1,
+        permits: int | None = None,
         bury_ms: int = 0,
         life_ms: int = LIFE,
     ) -> Released:
-        args = {"ttl_ms": ttl_ms, "permits": permits, "bury_ms": bury_ms, "life_ms": life_ms}
+        args = {"ttl_ms": ttl_ms, "permits": permits or self.usual, "bury_ms": bury_ms, "life_ms": life_ms}
         answer = self.run("release", session=session, who=who, **args)
         ended, mine = (answer, ()) if isinstance(answer, int) else answer  # an int: nobody waits
         return Released(ended == 1, _grants(mine))
 
     def recheck(self, *waiters: str | bytes, session: str = "home", life_ms: int = LIFE) -> Rechecked:
         """Ask how *waiters* stand: names with the usual terms, or whole entries."""
-        entries = [entry(waiter) if isinstance(waiter, str) else waiter for waiter in waiters]
+        entries = [self.entry(waiter) if isinstance(waiter, str) else waiter for waiter in waiters]
         reply = self.run("recheck", session=session, life_ms=life_ms, entries=entries)
         subscribers, busy_ms, fence, passed_over, answers, mine = reply
         return Rechecked(subscribers, busy_ms, fence, passed_over == 1, answers, _grants(mine))
@@ -229,7 +239,7 @@ class Scripts:
         return before, _grants(mine)
 
     def statistics(self) -> Statistics:
-        return Statistics(*self.run("statistics"))
+        return Statistics(*self.run("statistics")[:5])
 
 
 def _grants(reply: Sequence[Any]) -> list[Grant]:

@@ -32,7 +32,13 @@ def semaphore(backend: Redis) -> Scripts:
     return Scripts(backend, "semaphore", limit=3)
 
 
-@pytest.fixture(params=["lock", "semaphore"])
+@pytest.fixture
+def rwlock(backend: Redis) -> Scripts:
+    """A read-write lock; what is asked for without further words is to write."""
+    return Scripts(backend, "rwlock")
+
+
+@pytest.fixture(params=["lock", "semaphore", "rwlock"])
 def exclusive(request: pytest.FixtureRequest, backend: Redis) -> Scripts:
-    """A mutex, and a semaphore of one permit: for what both promise."""
+    """A mutex, a semaphore of one permit, and a lock to write: for what all promise."""
     return Scripts(backend, request.param, limit=1)

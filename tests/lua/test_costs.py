@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from redis import Redis
 
-from tests.lua.calls import LIFE, Scripts, entry, on_server, token
+from tests.lua.calls import LIFE, Scripts, on_server, token
 from tests.lua.states import die, holders, line, listening, sessions
 
 pytest_plugins = ["tests.lua.fixtures"]
@@ -27,7 +27,7 @@ def _cost(scripts: Scripts, call: Callable[[], object]) -> Counter[str]:
 
 def _crowd(scripts: Scripts, session: str, size: int, *, start: int = 0) -> None:
     """Put *size* waiters into one session's line."""
-    entries = {entry(f"w{number}w"): start + number for number in range(1, size + 1)}
+    entries = {scripts.entry(f"w{number}w"): start + number for number in range(1, size + 1)}
     key = scripts.key("waiters", session=session)
     scripts.redis.zadd(key, entries)
     scripts.redis.pexpire(key, LIFE)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.lua.calls import TTL, Scripts, entry
+from tests.lua.calls import TTL, Scripts
 from tests.lua.states import fence_of, lapse, last_fence, listening, now_us, pttl, set_last_fence
 
 pytest_plugins = ["tests.lua.fixtures"]
@@ -77,7 +77,7 @@ def test_a_ticket_is_kept_as_digits(exclusive: Scripts) -> None:
     """Places are compared to the microsecond, and come back as the old ticket."""
     exclusive.granted("ann")
     ticket = exclusive.queued("ben").ticket
-    assert exclusive.redis.zscore(exclusive.key("waiters"), entry("ben")) == ticket
+    assert exclusive.redis.zscore(exclusive.key("waiters"), exclusive.entry("ben")) == ticket
     assert exclusive.redis.zscore(exclusive.key("queue"), "home") == ticket
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.lua.calls import TTL, Busy, Queued, Scripts, Withdrawn, entry, token
+from tests.lua.calls import TTL, Busy, Queued, Scripts, Withdrawn, token
 from tests.lua.states import (
     contents,
     fence_of,
@@ -64,7 +64,7 @@ def test_a_holder_that_asks_again_does_not_stand_in_line(exclusive: Scripts) -> 
     """However it came there: a turn of a token that has been released would be nobody's."""
     exclusive.granted("ann")
     exclusive.queued("ben")
-    exclusive.redis.zadd(exclusive.key("waiters"), {entry("ann"): 5})
+    exclusive.redis.zadd(exclusive.key("waiters"), {exclusive.entry("ann"): 5})
     exclusive.granted("ann")
     assert [grant.who for grant in exclusive.release("ann").mine] == ["ben"]
 
@@ -141,4 +141,4 @@ def test_a_waiter_is_not_granted_again_what_it_does_not_hold(exclusive: Scripts)
     exclusive.queued("ben")
     assert isinstance(exclusive.grant("ben", wait=False), Busy)
     assert (list(holders(exclusive)), sessions(exclusive)) == (["ann"], ["home"])
-    assert exclusive.redis.zrange(exclusive.key("waiters"), 0, -1) == [entry("ben")]
+    assert exclusive.redis.zrange(exclusive.key("waiters"), 0, -1) == [exclusive.entry("ben")]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.lua.calls import TTL, Grant, Scripts, entry, poller, token
+from tests.lua.calls import TTL, Grant, Scripts, poller, token
 from tests.lua.states import (
     Message,
     fence_of,
@@ -146,7 +146,7 @@ def test_a_session_keeps_its_place_for_its_next_waiter(held: Scripts) -> None:
         held.release("ann")
     assert sessions(held) == ["home", "away"]
     assert held.redis.zscore(held.key("queue"), "away") == held.redis.zscore(
-        held.key("waiters", session="away"), entry("dan")
+        held.key("waiters", session="away"), held.entry("dan")
     )
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.lua.calls import LIFE, TTL, Scripts, entry
+from tests.lua.calls import LIFE, TTL, Scripts
 from tests.lua.states import die, line, listening, now_us, pttl, sessions, tickets
 
 pytest_plugins = ["tests.lua.fixtures"]
@@ -19,7 +19,7 @@ def held(exclusive: Scripts) -> Scripts:
 
 def _in_line(scripts: Scripts, who: str, session: str, ticket: int) -> None:
     """Write down a waiter from when the clock was elsewhere."""
-    scripts.redis.zadd(scripts.key("waiters", session=session), {entry(who): ticket})
+    scripts.redis.zadd(scripts.key("waiters", session=session), {scripts.entry(who): ticket})
     if len(line(scripts, session)) == 1:
         scripts.redis.zadd(scripts.key("queue"), {session: ticket})
 

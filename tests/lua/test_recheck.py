@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.lua.calls import LIFE, TTL, Scripts, entry, poller
+from tests.lua.calls import LIFE, TTL, Scripts, poller
 from tests.lua.states import (
     contents,
     die,
@@ -83,7 +83,7 @@ def test_a_recheck_of_what_nobody_uses_creates_nothing(exclusive: Scripts) -> No
 
 
 def test_a_waiter_with_other_terms_is_not_known(awaited: Scripts) -> None:
-    assert awaited.recheck(entry("ben", ttl_ms=5)).answers == [0]
+    assert awaited.recheck(awaited.entry("ben", ttl_ms=5)).answers == [0]
 
 
 def test_a_waiter_of_another_session_is_not_known(awaited: Scripts) -> None:
@@ -121,7 +121,7 @@ def test_a_turn_that_is_found_is_a_whole_lease(awaited: Scripts) -> None:
 
 
 def test_a_turn_that_is_found_is_not_waited_for_any_more(awaited: Scripts) -> None:
-    awaited.redis.zadd(awaited.key("waiters"), {entry("ann"): 5})
+    awaited.redis.zadd(awaited.key("waiters"), {awaited.entry("ann"): 5})
     awaited.recheck("ann", "ben")
     assert line(awaited) == ["ben"]
 

@@ -5,16 +5,21 @@ import random
 import pytest
 from redis import Redis
 
+from aiolocks._modes import EXCLUSIVE, SHARED, UPGRADEABLE
 from tests.lua.calls import TTL, Scripts, entry
 from tests.lua.states import contents, die, holders, keys, lapse, listening, pttl, sessions
 
 pytest_plugins = ["tests.lua.fixtures"]
 
 
-@pytest.fixture(params=["lock", "semaphore"])
+@pytest.fixture(params=["lock", "semaphore", "rwlock"])
 def shared(request: pytest.FixtureRequest, backend: Redis) -> Scripts:
-    """A mutex, and a semaphore of three permits."""
+    """A mutex, a semaphore of three permits, and a read-write lock."""
     return Scripts(backend, request.param, limit=3)
+
+
+_AMOUNTS = {"lock": [1], "semaphore": [1, 2, 3], "rwlock": [SHARED, UPGRADEABLE, EXCLUSIVE]}
+"""What one may ask for: permits, or modes."""
 
 
 def _endless(scripts: Scripts) -> list[bytes]:
@@ -34,7 +39,7 @@ def test_a_lease_and_its_release_leave_residue_only(shared: Scripts) -> None:
 
 
 def test_waiters_that_give_up_leave_residue_only(shared: Scripts) -> None:
-    shared.granted("ann", permits=1 if shared.kind == "lock" else 3)
+    shared.granted("ann", permits=max(_AMOUNTS[shared.kind]))
     shared.queued("ben")
     shared.queued("cat", session="away")
     shared.release("ben")
@@ -74,7 +79,7 @@ def test_any_traffic_leaves_residue_only_and_never_a_key_without_an_end(shared: 
     with listening(shared, "s0"), listening(shared, "s1"):
         for step in range(120):
             session = f"s{chance.randrange(4)}"
-            asked.setdefault(f"w{step}w", (session, 1 if shared.kind == "lock" else chance.choice([1, 2, 3])))
+            asked.setdefault(f"w{step}w", (session, chance.choice(_AMOUNTS[shared.kind])))
             who = chance.choice(list(asked)[-12:])
             home, permits = asked[who]
             match chance.randrange(9):

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar, final
 import pytest
 from redis.asyncio import Redis
 
-from aiolocks import Lease, Lock, RLock, Semaphore, Statistics
+from aiolocks import Lease, Lock, RLock, RWLock, Semaphore, Statistics
 
 T = TypeVar("T")
 
@@ -49,19 +49,35 @@ class Row:
     places: int = 1
     reentrant: bool = False
     """Its holder may take it again."""
+    limited: bool = True
+    """Whether the statistics have a limit: the number of places."""
+    filler: Callable[..., Acquirable] | None = None
+    """What takes all places, where this does not exclude itself."""
 
     def __str__(self) -> str:
         return self.id
+
+
+def reading(client: Redis, name: str, **options: Any) -> Acquirable:
+    return RWLock(client, name, **options).read
+
+
+def writing(client: Redis, name: str, **options: Any) -> Acquirable:
+    return RWLock(client, name, **options).write
 
 
 ROWS = (
     Row("lock", Lock),
     Row("rlock", RLock, reentrant=True),
     Row("semaphore", partial(Semaphore, limit=1)),
+    Row("write lock", writing, limited=False),
     Row("semaphore of 3", partial(Semaphore, limit=3), places=3),
 )
 
-every_row = pytest.mark.parametrize("row", ROWS, ids=str, indirect=True)
+EVERY_ROW = (*ROWS, Row("read lock", reading, limited=False, filler=writing))
+"""With those whose leases go together, and wait for others only."""
+
+every_row = pytest.mark.parametrize("row", EVERY_ROW, ids=str, indirect=True)
 """For promises in which places matter; the others are asked of the rows with one place."""
 
 not_reentrant = pytest.mark.parametrize("row", [row for row in ROWS if not row.reentrant], ids=str, indirect=True)
@@ -72,6 +88,12 @@ one_place_not_reentrant = pytest.mark.parametrize(
 )
 """The same, if it takes but one lease."""
 
+limited_rows = pytest.mark.parametrize("row", ROWS, ids=str, indirect=True)
+"""For promises that leases of one name exclude each other, in the end."""
+
+exclusive_rows = pytest.mark.parametrize("row", [row for row in ROWS if row.places == 1], ids=str, indirect=True)
+"""For promises that one lease excludes all others of its name."""
+
 
 @final
 class Make:
@@ -81,6 +103,7 @@ class Make:
         self.client = client
         self._flush = flush
         self.places = row.places
+        self.limit = row.places if row.limited else 0
         self._row = row
 
     def __call__(self, name: str = "orders", *, client: Redis | None = None, **options: Any) -> Acquirable:
@@ -92,7 +115,8 @@ class Make:
 
     async def fill(self) -> list[Lease]:
         """Take all places, by hand; in a task that has nothing to do with this one, whose holds are its own."""
-        return [await as_a_stranger(self().acquire()) for _ in range(self.places)]
+        filler = self._row.filler or self._row.make
+        return [await as_a_stranger(filler(self.client, "orders").acquire()) for _ in range(self.places)]
 
     async def take_away(self) -> None:
         """Let the server forget every lease and waiter."""

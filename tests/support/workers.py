@@ -19,6 +19,9 @@ ACQUIRED, RELEASED, LOST, KILLED = "acquired", "released", "lost", "killed"
 """Events. A worker records `acquired` after it was granted, and `released` or `lost` before it lets anybody else know;
 the parent records `killed` when the worker is dead. Other events are allowed and mean nothing to the checkers."""
 
+ALONE = 1_000_000
+"""How many permits a writer counts as, so that `max_depth` is this exactly if it was alone, and else more."""
+
 Log: TypeAlias = str | os.PathLike[str]
 
 _REPOSITORY = Path(__file__).parents[2]

@@ -16,6 +16,7 @@ from aiolocks import (
     LockError,
     LockManager,
     RLock,
+    RWLock,
     Semaphore,
     Statistics,
     VersionConflictError,
@@ -64,6 +65,24 @@ async def rlock(redis: Redis) -> None:
     assert_type(await lock.locked(), bool)
     assert_type(await lock.statistics(), Statistics)
     await lock.release()
+
+
+async def rwlock(redis: Redis) -> None:
+    rw = RWLock(redis, "catalogue", ttl=10, on_lost="flag")
+    assert_type(rw, RWLock)
+    assert_type(rw.name, str)
+    for mode in (rw.read, rw.write, rw.upgradeable):
+        async with mode as lease:
+            assert_type(lease, Lease)
+        async with mode.hold(timeout=5) as lease:
+            assert_type(lease, Lease)
+        assert_type(await mode.acquire(timeout=None), Lease)
+        assert_type(await mode.try_acquire(), Lease | None)
+        assert_type(await mode.locked(), bool)
+        assert_type(await mode.statistics(), Statistics)
+    async with rw.upgradeable as lease, lease.upgrade(timeout=5) as alone:
+        assert_type(alone, Lease)
+    await lease.downgrade()
 
 
 async def semaphore(redis: Redis) -> None:

@@ -13,10 +13,10 @@ import time
 import redis
 from redis.asyncio import Redis
 
-from aiolocks import LeaseLostError, Lock, Semaphore
+from aiolocks import LeaseLostError, Lock, RWLock, Semaphore
 from aiolocks._session import Session
 from tests.faults.support.resource import write
-from tests.support.workers import ACQUIRED, RELEASED, open_log, record
+from tests.support.workers import ACQUIRED, ALONE, RELEASED, open_log, record
 
 
 async def hold(client: Redis, name: str, ttl: float, log: int, kind: str) -> None:
@@ -87,7 +87,32 @@ async def share(client: Redis, name: str, ttl: float, log: int, limit: str) -> N
             pass
 
 
-ROLES = {"hold": hold, "wait": wait, "write": write_after_a_stop, "share": share}
+async def read_and_write(
+    client: Redis, name: str, ttl: float, log: int, readers: str, writers: str, seconds: str
+) -> None:
+    """Have so many tasks read and so many write, in turns, for so many *seconds*; a writer counts as ALONE permits."""
+    rw = RWLock(client, name, ttl=ttl)
+    await client.ping()
+    print("up", flush=True)
+    until = asyncio.get_running_loop().time() + float(seconds)
+
+    async def use(mode: str, permits: int) -> None:
+        acquirable = getattr(rw, mode)
+        while (begun := asyncio.get_running_loop().time()) < until:
+            async with acquirable as lease:
+                waited_ms = 1000 * (asyncio.get_running_loop().time() - begun)
+                record(log, ACQUIRED, lease.token, lease.fencing_token, permits=permits)
+                await asyncio.sleep(random.uniform(0.001, 0.003))
+                record(log, RELEASED, lease.token, lease.fencing_token, permits=permits)
+            record(log, f"{mode} {waited_ms:.3f}")
+
+    tasks = [asyncio.create_task(use("read", 1)) for _ in range(int(readers))]
+    await asyncio.gather(*tasks, *(use("write", ALONE) for _ in range(int(writers))))
+
+
+ROLES = {
+    "hold": hold, "wait": wait, "write": write_after_a_stop, "share": share, "read and write": read_and_write
+}  # fmt: skip
 
 
 async def main(role: str, url: str, name: str, ttl: str, log: str, *more: str) -> None:

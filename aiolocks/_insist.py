@@ -1,0 +1,31 @@
+"""Asks until Redis has answered: for scripts that do no harm when they run twice."""
+
+import asyncio
+from typing import Any
+
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from ._bound import Arguments
+from ._commands import LONGEST_WAIT
+from ._deadlines import retry_delay
+from ._grantor import RedisGrantor
+
+
+async def insist(grantor: RedisGrantor, verb: str, args: Arguments, *, until: float, **options: Any) -> Any:
+    """Do as `RedisGrantor.ask` does, again and again if need be, and more patiently each time.
+
+    Raises:
+        RedisError: Not answered until local time *until*.
+    """
+    session, failures = grantor.session, 0
+    while True:
+        patience = min(session.commands.patience * 2 ** min(failures, 4), LONGEST_WAIT)
+        try:
+            return await grantor.ask(verb, args, patience=patience, **options)
+        except (RedisConnectionError, RedisTimeoutError, OSError):
+            failures += 1
+            pause = retry_delay(until - session.clock(), failures)
+            if session.clock() + pause >= until:
+                raise
+            await asyncio.sleep(pause)

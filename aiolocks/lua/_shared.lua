@@ -1,0 +1,140 @@
+-- A name held in modes, some of which go together. A sorted set of holders' tokens, scored with the server's own time
+-- (ms) at which each lease ends. Beside it one hash: the last fencing token, the largest TTL ever granted, how many hold
+-- each mode, and for each holder `mode fence`.
+-- Needs the names: holders, meta.
+
+-- What each mode may be held beside, by numbers: 1 IS and 2 IX announce 3 S (shared) and 6 X (exclusive) further down a
+-- path, 4 SIX is both S and IX, and 5 U reads beside readers until it is upgraded. That is 7: exclusive but for the U it
+-- grew from, whose token its own begins with.
+local BESIDE = { '12345', '12', '135', '1', '13', '', '5' }
+local EXCLUSIVE, UPGRADE = 6, 7
+
+local now_us = micros()
+local now_ms = math.floor(now_us / 1000)
+local known = redis.call('HMGET', meta, 'fence', 'ttl', 'held')
+local newest = tonumber(known[1] or 0)
+local longest = tonumber(known[2] or 0)
+local held = {}
+local counted = 0
+for number in string.gmatch(known[3] or '0 0 0 0 0 0 0', '%d+') do
+  held[#held + 1] = tonumber(number)
+  counted = counted + tonumber(number)
+end
+
+-- A holder of which nothing is known any more, as the hash was deleted, may be any: it excludes all.
+local function mode_of(token)
+  return tonumber(string.match(redis.call('HGET', meta, token) or '', '^%d+')) or EXCLUSIVE
+end
+
+-- The set ends by itself when all leases in it have run out, and the hash may have been deleted: then the counts are
+-- made anew. They are written with the next grant.
+if counted ~= redis.call('ZCARD', holders) then
+  for _, field in ipairs(redis.call('HKEYS', meta)) do
+    if string.len(field) > string.len('fence') and not redis.call('ZSCORE', holders, field) then
+      redis.call('HDEL', meta, field)
+    end
+  end
+  held = { 0, 0, 0, 0, 0, 0, 0 }
+  for _, token in ipairs(redis.call('ZRANGE', holders, 0, -1)) do
+    local mode = mode_of(token)
+    held[mode] = held[mode] + 1
+  end
+end
+
+local function drop(token)
+  local mode = mode_of(token)
+  if redis.call('ZREM', holders, token) == 1 then
+    redis.call('HDEL', meta, token)
+    held[mode] = held[mode] - 1
+    redis.call('HSET', meta, 'held', table.concat(held, ' '))
+    return 1
+  end
+  return 0
+end
+
+-- Every script begins here. Nothing is written when no lease has run out, so that a request which the server then
+-- refuses, for want of memory, has changed nothing.
+for _, token in ipairs(redis.call('ZRANGEBYSCORE', holders, '-inf', now_ms)) do
+  drop(token)
+end
+
+-- The fencing token of a holder's lease, or nothing.
+local function fence_of(token)
+  if redis.call('ZSCORE', holders, token) then
+    return tonumber(string.match(redis.call('HGET', meta, token) or '6 0', '%d+$'))
+  end
+end
+
+local function next_fence()
+  return math.max(newest + 1, now_us)
+end
+
+-- Keys outlive what they tell, and never lose time. PEXPIRE goes first, as it is allowed at the memory limit.
+local function keep(ttl_ms)
+  redis.call('PEXPIRE', holders, math.max(redis.call('PTTL', holders), tonumber(ttl_ms)))
+  redis.call('PEXPIRE', meta, math.max(DAY * 1000, 2 * math.max(longest, tonumber(ttl_ms))))
+end
+
+local function note(token, mode, number)
+  held[mode] = held[mode] + 1
+  redis.call(
+    'HSET', meta, 'fence', digits(newest), 'ttl', digits(longest), 'held', table.concat(held, ' '),
+    token, mode .. ' ' .. digits(number)
+  )
+end
+
+local function grant(token, ttl_ms, mode, number)
+  redis.call('ZADD', holders, digits(now_ms + tonumber(ttl_ms)), token)
+  newest, longest = number, math.max(longest, tonumber(ttl_ms))
+  note(token, tonumber(mode), number)
+  keep(ttl_ms)
+end
+
+-- A clock that stepped back left scores further ahead than any lease can last: nobody renews those of the dead, so
+-- bring them down to what a holder that lives has been promised at most.
+local function clamp()
+  if longest == 0 then
+    return -- the hash was deleted under its holders
+  end
+  local latest = digits(now_ms + longest)
+  for _, token in ipairs(redis.call('ZRANGEBYSCORE', holders, '(' .. latest, '+inf')) do
+    redis.call('ZADD', holders, 'XX', latest, token)
+  end
+end
+
+-- Can this mode be had now? 'yes', 'later' or 'never'; and 0 when nothing else can be had either.
+local function admits(mode, token)
+  if mode == UPGRADE then
+    local upgradeable = string.match(token, '^(.-)%+') or ''
+    if not redis.call('ZSCORE', holders, upgradeable) or mode_of(upgradeable) ~= 5 then
+      return 'never', 0
+    end
+  end
+  for other, count in ipairs(held) do
+    if count > 0 and not string.find(BESIDE[mode], other, 1, true) then
+      clamp()
+      return 'later', held[EXCLUSIVE] + held[UPGRADE] == 0 and 1 or 0
+    end
+  end
+  return 'yes', 1
+end
+
+-- No script ever shortens a lease: the holder may count on what it was told before.
+local function extend(token, ttl_ms)
+  keep(ttl_ms)
+  redis.call('ZADD', holders, 'XX', 'GT', digits(now_ms + tonumber(ttl_ms)), token)
+  if tonumber(ttl_ms) > longest then
+    longest = tonumber(ttl_ms)
+    redis.call('HSET', meta, 'ttl', digits(longest))
+  end
+end
+
+-- ms until the first lease can end; -2 when nobody holds one.
+local function busy_for()
+  local first = redis.call('ZRANGE', holders, 0, 0, 'WITHSCORES')[2]
+  return first and math.max(tonumber(first) - now_ms, 0) or -2
+end
+
+-- There may be more to hand over after a grant.
+local exclusive = false
+local revoke = drop

@@ -1,0 +1,427 @@
+"""What a read-write lock promises beyond the conformance table: who may be inside together, and changes of mode."""
+
+import asyncio
+import math
+import time
+from itertools import permutations
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, LockManager, RWLock
+from tests.support.primitives import SHORT, free, queued, until
+from tests.support.workers import spawn
+
+pytest_plugins = ["tests.support.table"]
+pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quick_sessions")]
+
+MODES = ["read", "upgradeable", "write"]
+
+WORKER = """
+import asyncio, sys
+from redis.asyncio import Redis
+from aiolocks import RWLock
+
+async def main(url, mode, upgrade):
+    redis = Redis.from_url(url)
+    async with getattr(RWLock(redis, "catalogue", ttl=0.4), mode) as lease:
+        print("holds", flush=True)
+        if upgrade:
+            async with lease.upgrade():
+                print("holds alone", flush=True)
+                await asyncio.sleep(60)
+        await asyncio.sleep(60)
+
+asyncio.run(main(*sys.argv[1:], *[""] * (4 - len(sys.argv))))
+"""
+"""Another process: holds until it is killed."""
+
+
+@pytest.fixture
+def rw(client: Redis) -> RWLock:
+    """A read-write lock."""
+    return RWLock(client, "catalogue")
+
+
+async def ended(task: "asyncio.Task[Any]") -> None:
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_readers_are_inside_together(rw: RWLock) -> None:
+    inside = asyncio.Barrier(5)
+
+    async def read() -> None:
+        async with rw.read:
+            await inside.wait()
+
+    async with asyncio.timeout(5):
+        await asyncio.gather(*(read() for _ in range(5)))
+
+
+async def test_a_writer_is_never_inside_with_anybody(rw: RWLock) -> None:
+    readers = writers = 0
+    seen = []
+
+    async def read() -> None:
+        nonlocal readers
+        for _ in range(5):
+            async with rw.read:
+                readers += 1
+                await asyncio.sleep(0.001)
+                seen.append((readers, writers))
+                readers -= 1
+
+    async def write() -> None:
+        nonlocal writers
+        for _ in range(5):
+            async with rw.write:
+                writers += 1
+                await asyncio.sleep(0.001)
+                seen.append((readers, writers))
+                writers -= 1
+
+    await asyncio.gather(*(read() for _ in range(6)), *(write() for _ in range(3)))
+    assert all(readers == 0 or writers == 0 for readers, writers in seen)
+    assert max(writers for _, writers in seen) == 1
+
+
+async def test_no_reader_passes_an_earlier_writer(rw: RWLock) -> None:
+    order: list[str] = []
+
+    async def enter(mode: str) -> None:
+        async with getattr(rw, mode):
+            order.append(mode)
+
+    async with rw.read:
+        tasks = []
+        for number, mode in enumerate(["write", "read", "read", "write", "read"]):
+            tasks.append(asyncio.create_task(enter(mode)))
+            await queued(rw.read, number + 1)
+        assert await rw.read.try_acquire() is None
+    await asyncio.gather(*tasks)
+    assert order == ["write", "read", "read", "write", "read"]
+
+
+async def test_readers_who_wait_together_are_let_in_together(rw: RWLock) -> None:
+    writer = await rw.write.acquire()
+    readers = [asyncio.create_task(rw.read.acquire()) for _ in range(4)]
+    await queued(rw.read, 4)
+    await writer.release()
+    leases = await asyncio.gather(*readers)
+    assert (await rw.read.statistics()).holders == 4
+    assert len({lease.fencing_token for lease in leases}) == 4
+    for lease in leases:
+        await lease.release()
+
+
+async def test_locked_says_whether_a_holder_is_in_the_way(rw: RWLock) -> None:
+    async def locked() -> list[bool]:
+        return [await getattr(rw, mode).locked() for mode in MODES]
+
+    seen = {"": await locked()}
+    for mode in MODES:
+        async with getattr(rw, mode):
+            seen[mode] = await locked()
+    assert seen == {
+        "": [False, False, False],
+        "read": [False, False, True],
+        "upgradeable": [False, True, True],
+        "write": [True, True, True],
+    }
+
+
+@pytest.mark.parametrize(("outer", "inner"), [*permutations(MODES, 2), *zip(MODES, MODES, strict=True)])
+async def test_a_task_inside_that_enters_again_gets_an_error_instead_of_a_deadlock(
+    rw: RWLock, outer: str, inner: str
+) -> None:
+    """Even reading within reading: a writer that came between would wait for the one, and the other for it."""
+    async with getattr(rw, outer):
+        with pytest.raises(RuntimeError, match="would wait for itself"):
+            async with getattr(rw, inner):
+                pass
+        assert await getattr(rw, inner).try_acquire() is None
+
+
+async def test_the_lock_itself_cannot_be_acquired(rw: RWLock) -> None:
+    assert not any(hasattr(rw, method) for method in ("acquire", "hold", "__aenter__", "release"))
+
+
+async def test_nobody_takes_the_word_of_another_kind_of_lock_with_that_name(client: Redis) -> None:
+    async with LockManager(client).rwlock("same").write, LockManager(client).lock("same"):
+        pass
+
+
+async def test_an_upgrade_is_alone_and_then_reads_beside_readers_again(rw: RWLock) -> None:
+    async with rw.upgradeable as lease:
+        async with lease.upgrade() as alone:
+            assert await rw.read.locked()
+            assert (alone.held, lease.held) == (True, True)
+            assert alone.fencing_token > lease.fencing_token
+        assert not await rw.read.locked()
+        assert (alone.held, lease.held) == (False, True)
+
+
+async def test_an_upgrade_waits_for_the_readers_and_goes_before_the_writers(rw: RWLock) -> None:
+    order: list[str] = []
+
+    async def write() -> None:
+        async with rw.write:
+            order.append("write")
+
+    reader = await rw.read.acquire()
+    async with rw.upgradeable as lease:
+        writer = asyncio.create_task(write())
+        await queued(rw.write, 1)
+        asyncio.get_running_loop().call_later(0.05, lambda: asyncio.ensure_future(reader.release()))
+        async with lease.upgrade():
+            assert not reader.held
+            order.append("upgrade")
+    await writer
+    assert order == ["upgrade", "write"]
+
+
+async def test_new_readers_wait_for_an_upgrade_that_waits(rw: RWLock) -> None:
+    reader = await rw.read.acquire()
+    lease = await rw.upgradeable.acquire()
+
+    async def alone() -> int:
+        async with lease.upgrade() as upgraded:
+            return upgraded.fencing_token
+
+    upgrading = asyncio.create_task(alone())
+    await queued(rw.read, 1)
+    late = asyncio.create_task(rw.read.acquire())
+    await queued(rw.read, 2)
+    await reader.release()
+    fence = await upgrading
+    late_lease = await late
+    assert late_lease.fencing_token > fence
+    await late_lease.release()
+    await lease.release()
+
+
+@pytest.mark.parametrize("timeout", [0, 0.05])
+async def test_an_upgrade_that_waits_too_long_leaves_the_lease_as_it_was(rw: RWLock, timeout: float) -> None:
+    reader = await rw.read.acquire()
+    async with rw.upgradeable as lease:
+        with pytest.raises(AcquireTimeoutError):
+            async with lease.upgrade(timeout=timeout):
+                pass
+        assert lease.held
+        assert (await rw.read.statistics()).waiting == 0
+        await reader.release()
+        async with lease.upgrade(timeout=timeout):
+            pass
+
+
+async def test_a_cancelled_upgrade_lets_those_behind_it_in(rw: RWLock) -> None:
+    reader, lease = await rw.read.acquire(), await rw.upgradeable.acquire()
+
+    async def alone() -> None:
+        async with lease.upgrade():
+            pass
+
+    upgrading = asyncio.create_task(alone())
+    await queued(rw.read, 1)
+    late = asyncio.create_task(rw.read.acquire())
+    await queued(rw.read, 2)
+    await ended(upgrading)
+    for held in (await late, lease, reader):
+        assert held.held
+        await held.release()
+
+
+@pytest.mark.parametrize("on_lost", ["cancel", "flag"])
+async def test_a_lease_that_is_lost_while_its_upgrade_waits_is_a_lease_lost_error(client: Redis, on_lost: Any) -> None:
+    rw = RWLock(client, "catalogue", ttl=SHORT, on_lost=on_lost)
+    reader = await rw.read.acquire()
+    with pytest.raises(LeaseLostError):
+        async with rw.upgradeable as lease:
+            asyncio.get_running_loop().call_later(0.05, lambda: asyncio.ensure_future(take_away(rw, client, lease)))
+            async with lease.upgrade(timeout=10):
+                pass
+    await until(lambda: nobody_waits(rw))
+    await reader.release()
+
+
+async def take_away(rw: RWLock, client: Redis, lease: Lease) -> None:
+    """Let the server forget one lease."""
+    await client.zrem("aiolocks:readwrite:{catalogue}", lease.token)
+
+
+async def nobody_waits(rw: RWLock) -> bool:
+    return (await rw.read.statistics()).waiting == 0
+
+
+async def test_a_body_whose_upgrade_is_lost_is_cancelled(client: Redis) -> None:
+    rw = RWLock(client, "catalogue", ttl=SHORT)
+    async with rw.upgradeable as lease:
+        with pytest.raises(LeaseLostError):
+            async with lease.upgrade() as alone:
+                await take_away(rw, client, alone)
+                await asyncio.sleep(10)
+        assert lease.held
+
+
+async def test_a_lease_that_lapses_during_its_upgrade_lets_nobody_in(client: Redis) -> None:
+    """Its own body is stopped; but the upgrade is a lease of its own, and the writes may go on until it ends."""
+    rw = RWLock(client, "catalogue", ttl=SHORT)
+    lease = await rw.upgradeable.acquire()
+    async with lease.upgrade() as alone:
+        await take_away(rw, client, lease)
+        assert await lease.wait_lost()
+        assert [await getattr(rw, mode).locked() for mode in MODES] == [True] * 3
+        assert alone.held
+    assert not await rw.write.locked()
+
+
+async def test_a_read_lease_cannot_be_upgraded_and_is_told_why(rw: RWLock) -> None:
+    async with rw.read as lease:
+        with pytest.raises(RuntimeError, match=r"wait for each other for ever; take `upgradeable`"):
+            lease.upgrade()
+
+
+async def test_a_write_lease_cannot_be_upgraded(rw: RWLock) -> None:
+    async with rw.write as lease:
+        with pytest.raises(RuntimeError, match="exclusive already"):
+            lease.upgrade()
+
+
+async def test_leases_of_other_primitives_cannot_change_their_mode(client: Redis) -> None:
+    async with LockManager(client).lock("catalogue") as lease:
+        with pytest.raises(RuntimeError, match="only a lease of RWLock"):
+            lease.upgrade()
+        with pytest.raises(RuntimeError, match="only leases of RWLock"):
+            await lease.downgrade()
+
+
+async def test_a_task_that_upgrades_twice_gets_an_error_instead_of_a_deadlock(rw: RWLock) -> None:
+    async with rw.upgradeable as lease, lease.upgrade() as alone:
+        with pytest.raises(RuntimeError, match="would wait for itself"):
+            async with lease.upgrade():
+                pass
+        with pytest.raises(RuntimeError, match="exclusive already"):
+            alone.upgrade()
+        with pytest.raises(RuntimeError, match="leaving its block"):
+            await alone.downgrade()
+
+
+async def test_two_tasks_upgrade_one_lease_in_turn(rw: RWLock) -> None:
+    lease, inside = await rw.upgradeable.acquire(), 0
+
+    async def alone() -> None:
+        nonlocal inside
+        for _ in range(3):
+            async with lease.upgrade():
+                inside += 1
+                assert inside == 1
+                await asyncio.sleep(0.001)
+                inside -= 1
+
+    await asyncio.gather(alone(), alone(), alone())
+    await lease.release()
+
+
+async def test_a_released_lease_cannot_be_upgraded(rw: RWLock) -> None:
+    lease = await rw.upgradeable.acquire()
+    block = lease.upgrade()
+    await lease.release()
+    with pytest.raises(LeaseLostError, match="released before"):
+        async with block:
+            pass
+
+
+async def test_an_upgrade_is_renewed_no_longer_than_its_lease_is(client: Redis) -> None:
+    begun = time.monotonic()
+    async with RWLock(client, "catalogue", ttl=SHORT, max_hold=1.0, on_lost="flag").upgradeable as lease:
+        await asyncio.sleep(0.9)
+        async with lease.upgrade() as alone:
+            assert await alone.wait_lost()
+    assert time.monotonic() - begun < 1.8  # its own max_hold alone would end at 1.9 s
+
+
+async def test_a_writer_that_goes_on_as_reader_lets_readers_in_but_no_writer(rw: RWLock) -> None:
+    async with rw.write as lease:
+        reader = asyncio.create_task(rw.read.acquire())
+        await queued(rw.read, 1)
+        writer = asyncio.create_task(rw.write.acquire())
+        await queued(rw.read, 2)
+        await lease.downgrade()
+        await (await reader).release()
+        assert lease.held
+        assert (await rw.read.statistics()).waiting == 1
+    await (await writer).release()
+
+
+async def test_an_upgradeable_lease_that_goes_on_as_reader_makes_room_for_the_next(rw: RWLock) -> None:
+    async with rw.upgradeable as lease:
+        assert await rw.upgradeable.locked()
+        await lease.downgrade()
+        await lease.downgrade()
+        assert not await rw.upgradeable.locked()
+        with pytest.raises(RuntimeError, match="read lease cannot be upgraded"):
+            lease.upgrade()
+
+
+async def test_a_lost_lease_cannot_go_on_as_reader(rw: RWLock, client: Redis) -> None:
+    lease = await rw.write.acquire()
+    await take_away(rw, client, lease)
+    with pytest.raises(LeaseLostError):
+        await lease.downgrade()
+    assert lease.lost
+
+
+async def test_a_task_that_went_on_as_reader_is_still_inside(rw: RWLock) -> None:
+    async with rw.write as lease:
+        await lease.downgrade()
+        with pytest.raises(RuntimeError, match="would wait for itself"):
+            await rw.write.acquire()
+    async with rw.write:
+        pass
+
+
+async def test_readers_are_renewed_one_by_one(client: Redis) -> None:
+    rw = RWLock(client, "catalogue", ttl=SHORT)
+    leases = [await rw.read.acquire() for _ in range(3)]
+    await take_away(rw, client, leases[0])
+    assert await leases[0].wait_lost()
+    await asyncio.sleep(2 * SHORT)
+    assert [lease.held for lease in leases] == [False, True, True]
+    for lease in leases[1:]:
+        await lease.release()
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize(
+    ("held", "then"),
+    [(["read"], "write"), (["write"], "read"), (["upgradeable"], "upgradeable"), (["upgradeable", "upgrade"], "read")],
+    ids=["reader", "writer", "upgradeable", "upgrade"],
+)
+async def test_what_a_killed_process_held_can_be_had_within_its_ttl(
+    redis: Redis, redis_url: str, held: list[str], then: str
+) -> None:
+    mode = getattr(RWLock(redis, "catalogue"), then)
+    with spawn("-c", WORKER, redis_url, *held) as process:
+        assert process.stdout is not None
+        for _ in held:
+            assert (await asyncio.to_thread(process.stdout.readline)).startswith("holds")
+        assert await mode.try_acquire() is None
+        process.kill()
+        async with mode.hold(timeout=3):
+            pass
+
+
+async def test_names_and_options_go_as_for_any_other(client: Redis) -> None:
+    rw = LockManager(client, ttl=5).rwlock("a{b}:read")
+    assert repr(rw) == "<RWLock 'a{b}:read'>"
+    assert repr(rw.read) == "<RWLock 'a{b}:read' read>"
+    async with rw.read as lease:
+        assert lease.name == rw.name == rw.write.name
+        assert 4 < lease.remaining() < 5
+    with pytest.raises(TypeError, match="acquire_timeout"):
+        RWLock(client, "x", blocking_timeout=3)  # type: ignore[arg-type]  # as a newcomer from redis-py would
+    with pytest.raises(ValueError, match="ttl"):
+        RWLock(client, "x", ttl=math.inf)
+    await free(rw.write)
