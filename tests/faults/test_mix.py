@@ -23,7 +23,7 @@ from tests.faults.mix.verdict import as_promised
 pytestmark = pytest.mark.faults
 
 SECONDS = float(os.environ.get("AIOLOCKS_MIX_SECONDS", "20"))
-FIXED = 4
+FIXED = 3
 """A seed whose faults surely bite."""
 
 

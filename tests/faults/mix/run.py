@@ -41,6 +41,7 @@ class Workers:
         stack.callback(self._recorder.close)
         self._generations = [0] * WORKERS
         self._starting: set[asyncio.Task[None]] = set()
+        self._wrong: list[str] = []
         self.up: dict[int, Process] = {}
 
     async def start(self, worker: int) -> None:
@@ -55,6 +56,8 @@ class Workers:
         assert process.stdout is not None
         if await asyncio.to_thread(process.stdout.readline) == "up\n":
             self.up[worker] = process
+        else:
+            self._wrong.append(f"worker {worker} (process {process.pid}) did not start")
 
     def signal(self, worker: int, number: signal.Signals) -> None:
         if worker in self.up:
@@ -79,7 +82,7 @@ class Workers:
             await self.kill(worker)
         for worker in self.up:
             self.signal(worker, signal.SIGTERM)
-        wrong = []
+        wrong = self._wrong
         for worker, process in self.up.items():
             try:
                 status = await asyncio.to_thread(process.wait, 10)

@@ -152,8 +152,9 @@ class Program:
         self.leases.add(lease)
         watch = Watch(self._recorder, lease, permits, asked)
         try:
-            long = 2 * TTL if dice.random() < 0.3 and state_of(lease).options.renew else 0.0
-            left = dice.choice([0.0, 0.0, 0.01, 0.05, 0.1, 0.2, long])
+            left = dice.choice([0.0, 0.0, 0.01, 0.05, 0.1, 0.2, 2 * TTL if dice.random() < 0.3 else 0.0])
+            if not state_of(lease).options.renew:
+                left = min(left, 0.01)
             while True:
                 await self._write(lease)
                 watch.look()
