@@ -1,10 +1,19 @@
 """Locks and semaphores for asyncio programs, shared across processes and machines through Redis."""
 
 from ._acquirable import Statistics
-from ._errors import AcquireTimeoutError, LeaseLostError, LimitMismatchError, LockError, VersionConflictError
+from ._errors import (
+    AcquireTimeoutError,
+    LeaseLostError,
+    LimitMismatchError,
+    LockError,
+    QuorumError,
+    VersionConflictError,
+)
 from ._lease import Lease
 from ._lock import Lock
 from ._manager import LockManager
+from ._multilock import MultiLock
+from ._redlock import Redlock
 from ._rlock import RLock
 from ._rwlock import RWLock
 from ._semaphore import Semaphore
@@ -21,8 +30,11 @@ __all__ = [
     "Lock",
     "LockError",
     "LockManager",
+    "MultiLock",
+    "QuorumError",
     "RLock",
     "RWLock",
+    "Redlock",
     "Semaphore",
     "Statistics",
     "VersionConflictError",

@@ -10,21 +10,22 @@ import sys
 from collections.abc import Coroutine, Hashable
 from dataclasses import dataclass
 from types import CoroutineType, FrameType, TracebackType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import redis as redis_sync
 from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 
 from ._body import Body
+from ._bound import Arguments
 from ._grantor import RedisGrantor
 from ._hold import Hold, obtain
 from ._keys import Keys
 from ._lease import Lease, as_coroutine, state_of
 from ._lease_state import TAKEN, LeaseState
-from ._ledger import open_blocks
+from ._ledger import Base, open_blocks
 from ._options import UNSET, Options, Unset, check_timeout
-from ._request import Request
+from ._request import Grantor, Request
 from ._session import Session, no_loop_runs
 
 
@@ -61,6 +62,7 @@ class Acquirable:
     def __init__(self, client: Redis, name: str, prefix: str, options: Options) -> None:
         self._pool = pool_of(client)
         self._keys = Keys(prefix, self.kind, name, self.family)
+        self._base: Base = self._keys.base
         self._options = options
         self._newest_grantor: RedisGrantor | None = None
 
@@ -119,7 +121,7 @@ class Acquirable:
         After a cancellation the release goes on in the background.
         """
         session = Session.find(self._pool)
-        lease = session.ledger.newest(asyncio.current_task(), self._keys.base) if session is not None else None
+        lease = session.ledger.newest(asyncio.current_task(), self._base) if session is not None else None
         if lease is None:
             raise RuntimeError(f"{self.kind} {self.name!r}: the calling task holds no lease to release")
         if not await lease.release():
@@ -131,9 +133,11 @@ class Acquirable:
         Raises:
             RedisError: Redis could not be asked. Cancelling is harmless.
         """
-        grantor = self._grantor()
-        permits, holders, waiting, fence, limit, *_ = await grantor.ask("statistics")
+        permits, holders, waiting, fence, limit, *_ = await self._ask("statistics")
         return Statistics(self.name, permits, holders, waiting, fence, limit)
+
+    async def _ask(self, verb: str, args: Arguments = (), *, as_waiter: bool = False) -> Any:
+        return await cast("RedisGrantor", self._grantor()).ask(verb, args, as_waiter=as_waiter)
 
     def _asking(self, timeout: float | None, permits: int, *, entering: bool) -> LeaseState:
         grantor, options = self._grantor(), self._options
@@ -143,9 +147,9 @@ class Acquirable:
             raise waits_for_itself(self.kind, self.name)
         request = Request(options.ttl, permits, wait=timeout is None or timeout > 0, token=session.new_token())
         self._prepare(session, task, request)
-        return LeaseState(session, grantor, self._keys.base, request, options, timeout, task)
+        return LeaseState(session, grantor, self._base, request, options, timeout, task)
 
-    def _grantor(self) -> RedisGrantor:
+    def _grantor(self) -> Grantor:
         """Return whom to ask in the running loop; kept for the next time, as making it costs as much as asking."""
         grantor = self._newest_grantor
         if grantor is None or not grantor.session.runs():
@@ -156,7 +160,7 @@ class Acquirable:
         """Add what the primitive's script takes beyond the usual."""
 
     def _would_wait_for_itself(self, session: Session, task: "asyncio.Task[Any] | None") -> bool:
-        return session.ledger.inside(task, self._keys.base) > 0
+        return session.ledger.inside(task, self._base) > 0
 
     def _timeout(self, timeout: float | Unset | None) -> float | None:
         if timeout is UNSET:
@@ -180,6 +184,13 @@ def server_of(pool: Any) -> Hashable:
     return (*address, getattr(pool, "service_name", None), id(options.get("server")))
 
 
+def place_of(pool: Any) -> str:
+    """Return the address of the server behind *pool*, without what it keeps secret."""
+    options = pool.connection_kwargs
+    place = options.get("path") or f"{options.get('host', 'localhost')}:{options.get('port', 6379)}"
+    return f"{place}/{options['db']}" if options.get("db") else str(place)
+
+
 def pool_of(client: Redis) -> Any:
     """Return the connection pool of *client*, or raise the TypeError that says what to pass instead."""
     given: object = client
@@ -187,6 +198,8 @@ def pool_of(client: Redis) -> Any:
         raise TypeError("aiolocks needs an asynchronous client: from redis.asyncio import Redis, not from redis")
     if isinstance(given, str):
         raise TypeError("aiolocks needs a redis.asyncio.Redis client, not a URL: see LockManager.from_url")
+    if isinstance(given, (list, tuple)):
+        raise TypeError(f"one client is needed, not a {type(given).__name__}: only a Redlock has several")
     if not isinstance(given, Redis) or isinstance(given, Pipeline):
         raise TypeError(f"aiolocks needs a redis.asyncio.Redis client, not {type(given).__name__}")
     return given.connection_pool

@@ -142,6 +142,7 @@ class Commands:
         self._waiting: deque[Call] = deque()
         self._patrol = Patrol(loop, clock, self._unanswered, self._silent)
         self._default_retry: Retry | None = None
+        self._others: dict[int, Commands] = {}
         self._heard_at = 0.0
         """When a reply came. They come in order, so that all that are awaited are then on their way."""
         self.round_trip = 0.0
@@ -198,13 +199,25 @@ class Commands:
         self.round_trip = max(now - call.sent_at, 0.8 * self.round_trip)
         self.patience = 4 * self.round_trip if self.round_trip > 0.25 else 1.0
 
+    def of(self, pool: Any) -> "Commands":
+        """Return those of the same loop for another pool, which end with these."""
+        if pool is self._pool:
+            return self
+        if id(pool) not in self._others:
+            self._others[id(pool)] = Commands(pool, self.loop, self._clock, lambda: None)
+        return self._others[id(pool)]
+
     def let_go(self) -> None:
         """In a forked child: see `Link.let_go`."""
         if self._link is not None:
             self._link.let_go()
+        for other in self._others.values():
+            other.let_go()
 
     def close(self) -> None:
         """Close the link at once. A later call would open a new one."""
+        for other in self._others.values():
+            other.close()
         self._patrol.close()
         if self._task is not None:
             self._task.cancel()

@@ -5,10 +5,13 @@
        ├─ AcquireTimeoutError             also a TimeoutError
        ├─ LeaseLostError                  also redis.exceptions.LockNotOwnedError
        ├─ LimitMismatchError
+       ├─ QuorumError
        └─ VersionConflictError
 
 Trouble with the connection is not wrapped: redis-py's own exceptions leave as they are.
 """
+
+from collections.abc import Mapping
 
 from redis import exceptions as redis_exceptions
 
@@ -69,6 +72,19 @@ class LimitMismatchError(LockError):
         super().__init__(message, name=name)
         self.permits = permits
         self.limit = limit
+
+
+class QuorumError(LockError):
+    """Too few of the servers of a `Redlock` answered; had enough said "busy", it were an AcquireTimeoutError.
+
+    Attributes:
+        name: What was asked for.
+        outcomes: What became of each server's part, by its address.
+    """
+
+    def __init__(self, message: str, *, name: str, outcomes: Mapping[str, str]) -> None:
+        super().__init__(message, name=name)
+        self.outcomes = outcomes
 
 
 class VersionConflictError(LockError):

@@ -57,7 +57,7 @@ async def guard(state: LeaseState, commands: Sequence[Command]) -> list[Reply]:
     asked = batch(commands, encoder)
     if not isinstance(grantor, Guarding):
         raise TypeError(
-            f"{grantor.kind} {grantor.name!r}: its lease is not on one server, and so cannot guard commands"
+            f"{grantor.kind} {grantor.name!r}: its lease is not under one key of one server, and so cannot guard"
         )
     if request.runs is None:
         request.runs = Runs()

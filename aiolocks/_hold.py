@@ -36,9 +36,9 @@ async def obtain(state: LeaseState, *, must: bool) -> Lease | None:
     try:
         if timeout:
             async with asyncio.timeout(timeout):
-                granted = await _granted(state)
+                granted = await wait_granted(state)
         else:
-            granted = await _granted(state)
+            granted = await wait_granted(state)
         if granted is not None:
             if state.options.replicas:
                 granted = await cast("Replicating", state.grantor).replicate(state.request, state.options.replicas)
@@ -66,8 +66,10 @@ def _too_late(state: LeaseState) -> Exception:
     request, grantor = state.request, state.grantor
     if request.retry_after is not None:
         return timed_out(grantor, request, state.timeout or 0.0)
-    return state.trouble or RedisTimeoutError(
-        f"{grantor.kind} {grantor.name!r}: Redis did not answer within {_bound(state):g} s"
+    return (
+        state.trouble
+        or request.trouble
+        or RedisTimeoutError(f"{grantor.kind} {grantor.name!r}: Redis did not answer within {_bound(state):g} s")
     )
 
 
@@ -87,7 +89,7 @@ def timed_out(grantor: Grantor, request: Request, timeout: float) -> AcquireTime
     )
 
 
-async def _granted(state: LeaseState) -> Granted | None:
+async def wait_granted(state: LeaseState) -> Granted | None:
     """Ask, wait for the turn, and see that enough of the lease is left to begin with."""
     session, grantor = state.session, state.grantor
     while True:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import sys
 import warnings
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from functools import partial
 from types import CoroutineType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast, final
@@ -49,6 +49,14 @@ class Lease:
     def fencing_token(self) -> int:
         """A number that grows with every grant of the name: hand it to the resource, which rejects smaller ones."""
         return self._state.fence
+
+    @property
+    def fencing_tokens(self) -> Mapping[str, int]:
+        """The fencing token of each name: a `MultiLock` has several, and every other lease the one.
+
+        Hand to each resource that of its own name.
+        """
+        return {part.grantor.name: part.fence for part in self._state.request.parts} or {self.name: self._state.fence}
 
     @property
     def held(self) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from . import _deadlines
 from ._errors import LeaseLostError
+from ._ledger import Base
 from ._options import Options
 from ._request import Granted, Grantor, Request
 from ._withdrawal import Withdrawal
@@ -46,7 +47,7 @@ class LeaseState:
     )  # fmt: skip
 
     def __init__(
-        self, session: "Session", grantor: Grantor, base: bytes, request: Request, options: Options,
+        self, session: "Session", grantor: Grantor, base: Base, request: Request, options: Options,
         timeout: float | None, task: "asyncio.Task[Any] | None",
     ) -> None:  # fmt: skip
         self.session = session

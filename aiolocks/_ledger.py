@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 Task = asyncio.Task[Any]
 
+Base = bytes | tuple[bytes, ...]
+"""What names something that is held; several names held as one have several."""
+
 
 # Methods whose frames do not name a block, but the stack that they run for.
 _ENTERS, _LEAVES = AsyncExitStack.enter_async_context.__code__, AsyncExitStack.__aexit__.__code__
@@ -79,7 +82,7 @@ class Ledger:
 
     def __init__(self, on_change: Callable[[], None] = lambda: None) -> None:
         self._on_change = on_change
-        self._leases: dict[Task, dict[Lease, bytes]] = {}
+        self._leases: dict[Task, dict[Lease, Base]] = {}
         self._inside: dict[tuple[Task, bytes], int] = {}
 
     def in_use(self) -> bool:
@@ -90,21 +93,31 @@ class Ledger:
         for task in self._leases:
             task.remove_done_callback(self._task_ended)
 
-    def enter(self, task: Task, base: bytes, permits: int) -> None:
+    def enter(self, task: Task, base: Base, permits: int) -> None:
+        if isinstance(base, tuple):
+            for one in base:
+                self.enter(task, one, permits)
+            return
         key = (task, base)
         self._inside[key] = self._inside.get(key, 0) + permits
 
-    def leave(self, task: Task, base: bytes, permits: int) -> None:
+    def leave(self, task: Task, base: Base, permits: int) -> None:
+        if isinstance(base, tuple):
+            for one in base:
+                self.leave(task, one, permits)
+            return
         key = (task, base)
         left = self._inside.pop(key, 0) - permits
         if left > 0:
             self._inside[key] = left
 
-    def inside(self, task: Task | None, base: bytes) -> int:
-        """Return how many permits of *base* the open blocks of *task* hold."""
+    def inside(self, task: Task | None, base: Base) -> int:
+        """Return how many permits of *base*, or of any of several, the open blocks of *task* hold."""
+        if isinstance(base, tuple):
+            return max(self.inside(task, one) for one in base)
         return self._inside.get((task, base), 0) if task is not None else 0
 
-    def add(self, task: Task, base: bytes, lease: "Lease") -> None:
+    def add(self, task: Task, base: Base, lease: "Lease") -> None:
         leases = self._leases.get(task)
         if leases is None:
             leases = self._leases[task] = {}
@@ -115,7 +128,7 @@ class Ledger:
         if task in self._leases:
             self._leases[task].pop(lease, None)
 
-    def newest(self, task: Task | None, base: bytes) -> "Lease | None":
+    def newest(self, task: Task | None, base: Base) -> "Lease | None":
         leases = self._leases.get(task, {}) if task is not None else {}
         return next((lease for lease in reversed(leases) if leases[lease] == base), None)
 

@@ -1,6 +1,6 @@
 """`LockManager`: defaults shared by many locks, and a client of its own when it made one."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack, final
 
@@ -9,6 +9,7 @@ from redis.asyncio import Redis
 from ._acquirable import pool_of
 from ._lock import Lock
 from ._memory import SCHEME, memory_client
+from ._multilock import MultiLock
 from ._rlock import RLock
 from ._rwlock import RWLock
 from ._semaphore import Semaphore
@@ -86,6 +87,10 @@ class LockManager:
     def lock(self, name: str, **options: Unpack[LeaseOptions]) -> Lock:
         """Return a `Lock`; *options* override the defaults."""
         return Lock(self._client, name, **self._with(options))
+
+    def multilock(self, names: Iterable[str], **options: Unpack[LeaseOptions]) -> MultiLock:
+        """Return a `MultiLock`; *options* override the defaults."""
+        return MultiLock(self._client, names, **self._with(options))
 
     def rlock(self, name: str, **options: Unpack[LeaseOptions]) -> RLock:
         """Return an `RLock`; *options* override the defaults."""

@@ -25,6 +25,8 @@ _ELSEWHERE = {
     "expire": "ttl=",
     "lock_timeout": "ttl=",
 }
+QUORUM_OF_PERMITS = "several servers would hand out too much: with 3 of them and 2 permits, AB, BC and AC all win"
+_IMPOSSIBLE = {"limit": QUORUM_OF_PERMITS, "permits": QUORUM_OF_PERMITS, "replicas": "its servers are independent"}
 _NEEDLESS = {
     "sleep": "waiters are woken, they do not poll",
     "thread_local": "an acquisition's state is in its Lease",
@@ -41,6 +43,8 @@ def reject_unknown(where: str, names: Mapping[str, object]) -> None:
             raise TypeError(f"{where} has no {name!r}: use {_ELSEWHERE[name]}")
         if name in _NEEDLESS:
             raise TypeError(f"{where} has no {name!r}, and needs none: {_NEEDLESS[name]}")
+        if name in _IMPOSSIBLE:
+            raise TypeError(f"{where} has no {name!r}: {_IMPOSSIBLE[name]}")
         options = ", ".join(Options.__dataclass_fields__)
         raise TypeError(f"{where} has no {name!r}; its options are {options}, prefix")
 

@@ -5,7 +5,7 @@ Pure state. The one rule: a grant counts from the newest request of which it is 
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, final
@@ -16,6 +16,7 @@ from ._errors import LimitMismatchError, LockError
 
 if TYPE_CHECKING:
     from ._guard import Runs
+    from ._session import Session
 
 LONGEST_RETRY = 60.0
 """Seconds within which a request sent over a lost connection may still reach Redis; tombstones last at least that."""
@@ -62,8 +63,8 @@ class Request:
 
     __slots__ = (
         "_given_up", "_turn", "asked_at", "counted_from", "extra", "extra_again", "failing_since", "fence_seen",
-        "learn", "permits", "reached", "refusal", "retry_after", "runs", "silences", "ticket", "token", "ttl", "ttl_ms",
-        "unanswered", "valid_for", "wait",
+        "learn", "parts", "permits", "reached", "refusal", "retry_after", "runs", "silences", "ticket", "token",
+        "trouble", "ttl", "ttl_ms", "unanswered", "valid_for", "wait",
     )  # fmt: skip
 
     def __init__(self, ttl: float, permits: int, *, wait: bool, token: bytes | None = None) -> None:
@@ -96,6 +97,10 @@ class Request:
         """Gets the arguments of the script's run, and its answer."""
         self.refusal: Callable[[], LockError] | None = None
         """Says what it means that this can never be granted; None: more permits than there are."""
+        self.parts: Sequence[Part] = ()
+        """What it is made of, when a Grantor made of Grantors decides over it."""
+        self.trouble: Exception | None = None
+        """Why its parts could not be had, when that was last tried."""
 
     @property
     def turn(self) -> "asyncio.Future[Granted]":
@@ -208,6 +213,11 @@ class Grantor(Protocol):
         ...
 
     @property
+    def session(self) -> "Session":
+        """Whose clock and watchdog its leases go by."""
+        ...
+
+    @property
     def kind(self) -> str:
         """Such as ``lock``, for messages."""
         ...
@@ -236,6 +246,19 @@ class Grantor(Protocol):
         that leaves it open.
         """
         ...
+
+
+@final
+@dataclass(slots=True)
+class Part:
+    """One of several requests that are one lease together, and whom it is for."""
+
+    grantor: Grantor
+    request: Request
+    fence: int = 0
+    """The fencing token that it was granted with, or 0."""
+    ended: bool | None = None
+    """What the server answered when it was undone."""
 
 
 class Replicating(Grantor, Protocol):

@@ -150,7 +150,7 @@ class RWLockMode(Acquirable):
         Raises:
             RedisError: Redis could not be asked. Cancelling is harmless.
         """
-        *_, free = await self._grantor().ask("statistics")
+        *_, free = await self._ask("statistics")
         return not free[self._share - 1]
 
     def __repr__(self) -> str:

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from ._acquirable import Acquirable, server_of, waits_for_itself
 from ._hold import Hold
 from ._lease import Lease
-from ._options import UNSET, Options, Unset, check_permits, reject_in_call, reject_unknown
+from ._options import QUORUM_OF_PERMITS, UNSET, Options, Unset, check_permits, reject_in_call, reject_unknown
 from ._request import Request
 from ._session import Session
 
@@ -76,6 +76,9 @@ class Semaphore(Acquirable):
     ) -> None:
         reject_unknown("Semaphore", unknown)
         check_limit(limit)
+        given: object = client
+        if isinstance(given, (list, tuple)):
+            raise TypeError(f"a semaphore needs one client: {QUORUM_OF_PERMITS}")
         options = Options(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas)
         super().__init__(client, name, prefix, options)
         self._limit = limit
@@ -144,7 +147,7 @@ class Semaphore(Acquirable):
             RedisError: Not confirmed; the same after a cancellation. Asking again is harmless.
         """
         check_limit(limit)
-        await self._grantor().ask("resize", (limit,), as_waiter=True)
+        await self._ask("resize", (limit,), as_waiter=True)
         self._declarations().update({(self._keys.base, self._limit), (self._keys.base, limit)})
 
     async def locked(self) -> bool:

@@ -136,6 +136,8 @@ class Session:
 
     def forget(self, request: Request) -> None:
         self.tokens.pop(request.token, None)
+        for part in request.parts:
+            part.grantor.session.forget(part.request)
         if not self.tokens:
             self.touch()
 
@@ -171,9 +173,11 @@ class Session:
             stray.reached = True
             Withdrawal(self, grantor, stray, self.clock() + stray.ttl)
 
-    def withdraw(self, grantor: Grantor, request: Request, until: float) -> Withdrawal:
-        """Undo a request or lease; its token is nobody's from now on."""
-        withdrawal = Withdrawal(self, grantor, request, until)
+    def withdraw(
+        self, grantor: Grantor, request: Request, until: float, then: Callable[[Withdrawal], None] | None = None
+    ) -> Withdrawal:
+        """Undo a request or lease; its token is nobody's from now on. *then* is called when that is done."""
+        withdrawal = Withdrawal(self, grantor, request, until, then)
         self.forget(request)
         return withdrawal
 

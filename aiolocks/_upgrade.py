@@ -6,6 +6,7 @@ cancellation and loss are those of any other acquisition, and after it the first
 
 import asyncio
 from dataclasses import replace
+from typing import cast
 
 from ._commands import LONGEST_WAIT
 from ._grantor import RedisGrantor
@@ -41,7 +42,7 @@ def upgrade(state: LeaseState, timeout: float | Unset | None) -> Hold:
 
 
 def _asking(state: LeaseState, timeout: float | None) -> LeaseState:
-    session, base, task = state.session, state.base + b"+", asyncio.current_task()
+    session, base, task = state.session, cast("bytes", state.base) + b"+", asyncio.current_task()
     if not state.held:
         raise state.error(None if state.lost else "it was released before")
     if session.ledger.inside(task, base):

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, final
 
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -24,15 +25,23 @@ class Withdrawal:
     """
 
     __slots__ = (
-        "_failures", "_grantor", "_request", "_session", "_until", "_waiter", "awaited", "done", "due", "ended",
-        "trouble",
+        "_failures", "_grantor", "_request", "_session", "_then", "_until", "_waiter", "awaited", "done", "due",
+        "ended", "trouble",
     )  # fmt: skip
 
-    def __init__(self, session: "Session", grantor: Grantor, request: Request, until: float) -> None:
+    def __init__(
+        self,
+        session: "Session",
+        grantor: Grantor,
+        request: Request,
+        until: float,
+        then: "Callable[[Withdrawal], None] | None" = None,
+    ) -> None:
         self._session = session
         self._grantor = grantor
         self._request = request
         self._until = until
+        self._then = then
         self._failures = 0
         self._waiter: asyncio.Future[None] | None = None
         self.due = math.inf
@@ -109,6 +118,8 @@ class Withdrawal:
         else:
             self.trouble = result
         self.wake()
+        if self._then is not None:
+            self._then(self)
 
     def wake(self) -> None:
         """Let whoever waits go on."""

@@ -53,6 +53,23 @@ def parts(options: argparse.Namespace) -> list[Part]:
             exact,
         ),
         Part(
+            "fleets",
+            "MultiLock and Redlock under contention, for long",
+            (
+                "-m",
+                "pytest",
+                "-q",
+                "-s",
+                "-p",
+                "no:cacheprovider",
+                "-o",
+                "faulthandler_timeout=3600",
+                "tests/faults/test_multilock_fleet.py",
+                "tests/faults/test_redlock_fleet.py",
+            ),
+            {"AIOLOCKS_FLEET_SECONDS": "20", "AIOLOCKS_ACQUISITIONS": "10000"},
+        ),
+        Part(
             "simulation",
             "schedules under a virtual clock (F20)",
             ("-m", "tests.simulation", f"--seeds={options.schedules}", f"--jobs={options.jobs}"),
@@ -84,7 +101,7 @@ def chosen(arguments: Sequence[str] | None = None) -> list[Part]:
     parser = argparse.ArgumentParser(
         prog="python -m tests.nightly", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", nargs="*", help="mix, faults, simulation, model; all if none is named")
+    parser.add_argument("part", nargs="*", help="mix, faults, fleets, simulation, model; all if none is named")
     parser.add_argument("--seconds", type=float, default=600.0, help="mix: for how long, all seeds together")
     parser.add_argument("--seeds", type=int, default=5, help="mix: how many, drawn then and printed")
     parser.add_argument("--seed", type=int, action="append", default=[], help="mix: this one; may be given again")

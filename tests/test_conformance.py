@@ -12,7 +12,17 @@ from typing import Any
 import pytest
 
 from aiolocks import AcquireTimeoutError, Lease
-from tests.support.primitives import Acquirable, Make, as_a_stranger, every_row, limited_rows, queued
+from tests.support.primitives import (
+    Acquirable,
+    Make,
+    as_a_stranger,
+    each_with_a_queue,
+    every_row,
+    every_row_with_a_queue,
+    limited_rows,
+    limited_rows_with_a_queue,
+    queued,
+)
 
 pytest_plugins = ["tests.support.table"]
 pytestmark = pytest.mark.asyncio
@@ -42,7 +52,7 @@ either_way = pytest.mark.parametrize("ask", [by_acquire, by_hold])
 async def test_a_block_has_a_held_lease_of_that_name(make: Make) -> None:
     async with make("orders:42", ttl=5) as lease:
         assert isinstance(lease, Lease)
-        assert (lease.name, lease.held, lease.lost) == ("orders:42", True, False)
+        assert (lease.name, lease.held, lease.lost) == (make.called("orders:42"), True, False)
         assert 4 < lease.remaining() < 5
 
 
@@ -75,7 +85,7 @@ async def test_no_more_tasks_are_inside_at_once_than_there_are_places(make: Make
     assert most <= make.places
 
 
-@every_row
+@every_row_with_a_queue
 async def test_waiters_of_a_process_are_granted_in_the_order_of_asking(make: Make) -> None:
     lock, holders = make(), await make.fill()
     granted: list[tuple[int, int]] = []
@@ -100,7 +110,7 @@ async def test_a_wait_that_is_too_long_is_an_error_that_says_all_about_it(make: 
     holders = await make.fill()
     with pytest.raises(AcquireTimeoutError) as caught:
         await ask(make(), 0.1)
-    assert (caught.value.name, caught.value.timeout) == ("orders", 0.1)
+    assert (caught.value.name, caught.value.timeout) == (make.called("orders"), 0.1)
     assert 0 < caught.value.retry_after <= 30
     for holder in holders:
         await holder.release()
@@ -161,6 +171,7 @@ async def test_an_explicit_none_waits_longer_than_the_acquire_timeout(make: Make
     await waiter
 
 
+@each_with_a_queue
 async def test_a_cancelled_waiter_leaves_nothing_behind(make: Make) -> None:
     (holder,) = await make.fill()
     waiter = asyncio.create_task(make().acquire())
@@ -181,7 +192,7 @@ async def test_try_acquire_gives_a_lease_while_a_place_is_free_and_then_none(mak
         assert await lease.release()
 
 
-@limited_rows
+@limited_rows_with_a_queue
 async def test_try_acquire_never_passes_a_waiter(make: Make) -> None:
     holder, *others = await make.fill()
     waiter = asyncio.create_task(make().acquire())
@@ -206,13 +217,14 @@ async def test_locked_says_whether_all_places_are_taken(make: Make) -> None:
     assert seen == [*free, True, *free]
 
 
-@every_row
+@every_row_with_a_queue
 async def test_statistics_count_holders_and_waiters(make: Make) -> None:
     leases = await make.fill()
     waiter = asyncio.create_task(make().acquire())
     await queued(make(), 1)
     now = await make().statistics()
-    assert (now.name, now.holders, now.permits, now.limit) == ("orders", make.places, make.places, make.limit)
+    assert (now.name, now.holders, now.permits) == (make.called("orders"), make.places, make.places)
+    assert now.limit == make.limit
     assert now.fencing_token == leases[-1].fencing_token
     for lease in leases:
         await lease.release()

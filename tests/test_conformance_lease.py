@@ -151,7 +151,7 @@ async def test_a_check_sees_by_the_clock_that_the_lease_has_ended(make: Make) ->
     time.sleep(BRIEF)
     with pytest.raises(LeaseLostError) as caught:
         lease.check()
-    assert (caught.value.name, caught.value.fencing_token) == ("orders", lease.fencing_token)
+    assert (caught.value.name, caught.value.fencing_token) == (make.called("orders"), lease.fencing_token)
     await lease.release()
 
 

@@ -30,7 +30,7 @@ async def test_the_error_of_a_loss_says_what_was_lost_and_why(make: Make) -> Non
             await make.take_away()
             await asyncio.sleep(LONG)
     error = caught.value
-    assert (error.name, error.fencing_token) == ("orders", lease.fencing_token)
+    assert (error.name, error.fencing_token) == (make.called("orders"), lease.fencing_token)
     assert error.reason
     assert error.reason in str(error)
 

@@ -21,7 +21,7 @@ def test_every_part_runs_and_a_failed_one_is_counted(capfd: pytest.CaptureFixtur
 def test_an_unknown_part_is_a_mistake_that_names_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         chosen(["mixture"])
-    assert "mix, faults, simulation" in capsys.readouterr().err
+    assert "mix, faults, fleets, simulation" in capsys.readouterr().err
 
 
 def test_seconds_are_shared_among_the_seeds() -> None:
@@ -34,4 +34,4 @@ def test_seconds_are_shared_among_the_seeds() -> None:
 
 
 def test_all_parts_run_if_none_is_named() -> None:
-    assert [part.name for part in chosen([])][:3] == ["mix", "faults", "simulation"]
+    assert [part.name for part in chosen([])][:4] == ["mix", "faults", "fleets", "simulation"]

@@ -9,8 +9,8 @@ import pytest
 import redis as redis_sync
 from redis.asyncio import Redis
 
-from aiolocks import Lock, LockManager, RLock, RWLock, Semaphore
-from tests.support.primitives import ROWS, Acquirable, Make, Row, exclusive_rows, queued
+from aiolocks import Lock, LockManager, MultiLock, Redlock, RLock, RWLock, Semaphore
+from tests.support.primitives import ROWS, Acquirable, Make, Row, each_with_a_queue, queued
 
 pytest_plugins = ["tests.support.table"]
 
@@ -21,19 +21,22 @@ Constructor = Callable[..., object]
 
 CONSTRUCTORS: list[Constructor] = [
     lambda **options: Lock(NOBODY, "a", **options),
+    lambda **options: MultiLock(NOBODY, ["a"], **options),
+    lambda **options: Redlock([NOBODY], "a", **options),
     lambda **options: RLock(NOBODY, "a", **options),
     lambda **options: RWLock(NOBODY, "a", **options),
     lambda **options: Semaphore(NOBODY, "a", 1, **options),
     lambda **options: LockManager(NOBODY, **options),
     lambda **options: LockManager(NOBODY).lock("a", **options),
+    lambda **options: LockManager(NOBODY).multilock(["a"], **options),
     lambda **options: LockManager(NOBODY).rlock("a", **options),
     lambda **options: LockManager(NOBODY).rwlock("a", **options),
     lambda **options: LockManager(NOBODY).semaphore("a", 1, **options),
     lambda **options: LockManager.from_url("redis://localhost:1", **options),
 ]
 CONSTRUCTOR_NAMES = [
-    "Lock", "RLock", "RWLock", "Semaphore", "LockManager", "locks.lock", "locks.rlock", "locks.rwlock",
-    "locks.semaphore", "from_url",
+    "Lock", "MultiLock", "Redlock", "RLock", "RWLock", "Semaphore", "LockManager",
+    "locks.lock", "locks.multilock", "locks.rlock", "locks.rwlock", "locks.semaphore", "from_url",
 ]  # fmt: skip
 
 every_constructor = pytest.mark.parametrize("construct", CONSTRUCTORS, ids=CONSTRUCTOR_NAMES)
@@ -218,11 +221,11 @@ async def test_names_of_every_shape_are_kept_apart(make: Make) -> None:
     leases = [await make(name).try_acquire() for name in NAMES]
     for name, lease in zip(NAMES, leases, strict=True):
         assert lease is not None, name
-        assert lease.name == name
+        assert lease.name == make.called(name)
         assert await lease.release()
 
 
-@exclusive_rows
+@each_with_a_queue
 @pytest.mark.asyncio
 async def test_waiters_of_another_process_get_their_turn_whatever_the_name_is(make: Make, stranger: Redis) -> None:
     holders = [await make(name).acquire() for name in NAMES]

@@ -76,7 +76,8 @@ def is_residue(key: bytes) -> bool:
     """
     # The first closing brace ends the name, as those inside of names are escaped. A name may end with ":fence".
     part = key.partition(b"}")[2] if b"}" in key else key
-    return part.endswith((b":fence", b":meta")) or b":t:" in part or b":g:" in part or b":versioned:" in key
+    ends = (b":fence", b":meta", b":agreed")
+    return part.endswith(ends) or b":t:" in part or b":g:" in part or b":versioned:" in key
 
 
 async def wait_until_none(*checks: Callable[[], list[str]]) -> list[str]:

@@ -1,6 +1,7 @@
 """The conformance table's rows: every primitive, and how a test makes one. A new primitive is one more `Row`."""
 
 import asyncio
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from contextvars import Context
@@ -12,7 +13,8 @@ from typing import Any, Protocol, TypeVar, final
 import pytest
 from redis.asyncio import Redis
 
-from aiolocks import Lease, Lock, RLock, RWLock, Semaphore, Statistics
+from aiolocks import Lease, Lock, MultiLock, Redlock, RLock, RWLock, Semaphore, Statistics
+from tests.support.clients import CHOSEN
 
 T = TypeVar("T")
 
@@ -47,6 +49,17 @@ class Row:
     id: str
     make: Callable[..., Acquirable]
     places: int = 1
+    called: Callable[[str], str] = str
+    """What its leases and errors say that is held, given the name."""
+    queue: bool = True
+    """Whether waiters wait in line, first come, first served. At several servers they cannot: lines could wait for
+    each other."""
+    connections: int = 2
+    """Connections to the server while somebody waits."""
+    guards: bool = True
+    """Whether its leases guard commands: not where they are under several keys, or on several servers."""
+    round_trips: int = 1
+    """How many it takes to be granted what is free."""
     reentrant: bool = False
     """Its holder may take it again."""
     limited: bool = True
@@ -66,8 +79,40 @@ def writing(client: Redis, name: str, **options: Any) -> Acquirable:
     return RWLock(client, name, **options).write
 
 
+def several(client: Redis, name: str, **options: Any) -> MultiLock:
+    return MultiLock(client, [*several_names(name), name], **options)
+
+
+def several_names(name: Any) -> list[str]:
+    """Return *name* and two more that go with it, not in order."""
+    return [f"{name[:200]}, third", name, f"{name[:200]}, second"] if isinstance(name, str) else [name]
+
+
+MAY_NOT_SELECT = CHOSEN == "acl"
+"""The README's rights are for one database."""
+
+_others: "weakref.WeakKeyDictionary[Any, list[Redis]]" = weakref.WeakKeyDictionary()
+
+
+def of_three_servers(client: Redis, name: str, **options: Any) -> Redlock:
+    """Return a lock on three databases of one server, which for it are three servers."""
+    pool = getattr(client, "connection_pool", None)
+    if MAY_NOT_SELECT or not hasattr(pool, "connection_class"):
+        return Redlock([client], name, **options)
+    if pool not in _others:
+        _others[pool] = [Redis(connection_pool=another_database(pool, db)) for db in (7, 8)]
+    return Redlock([client, *_others[pool]], name, **options)
+
+
+def another_database(pool: Any, db: int) -> Any:
+    settings = {**pool.connection_kwargs, "db": db}
+    return type(pool)(connection_class=pool.connection_class, **settings)
+
+
 ROWS = (
     Row("lock", Lock),
+    Row("redlock", of_three_servers, queue=False, guards=False, connections=1 if MAY_NOT_SELECT else 3, round_trips=2),
+    Row("multilock", several, guards=False, called=lambda name: ", ".join(sorted(several_names(name)))),
     Row("rlock", RLock, reentrant=True),
     Row("semaphore", partial(Semaphore, limit=1)),
     Row("write lock", writing, limited=False),
@@ -76,6 +121,15 @@ ROWS = (
 
 EVERY_ROW = (*ROWS, Row("read lock", reading, limited=False, filler=writing))
 """With those whose leases go together, and wait for others only."""
+
+each_with_a_queue = pytest.mark.parametrize(
+    "row", [row for row in ROWS if row.queue and row.places == 1], ids=str, indirect=True
+)
+"""For promises to those who wait in line; the next two as well."""
+
+limited_rows_with_a_queue = pytest.mark.parametrize("row", [row for row in ROWS if row.queue], ids=str, indirect=True)
+
+every_row_with_a_queue = pytest.mark.parametrize("row", [row for row in EVERY_ROW if row.queue], ids=str, indirect=True)
 
 every_row = pytest.mark.parametrize("row", EVERY_ROW, ids=str, indirect=True)
 """For promises in which places matter; the others are asked of the rows with one place."""
@@ -104,6 +158,7 @@ class Make:
         self._flush = flush
         self.places = row.places
         self.limit = row.places if row.limited else 0
+        self.called = row.called
         self._row = row
 
     def __call__(self, name: str = "orders", *, client: Redis | None = None, **options: Any) -> Acquirable:
@@ -123,7 +178,7 @@ class Make:
         if self._flush is not None:
             self._flush()
         else:
-            await self.client.flushdb()
+            await self.client.flushall()
 
 
 def as_a_stranger(coroutine: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":

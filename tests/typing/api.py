@@ -1,5 +1,6 @@
 """What type checkers must make of the public API. Checked by mypy and pyright, never run."""
 
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import assert_type
 
@@ -15,6 +16,9 @@ from aiolocks import (
     Lock,
     LockError,
     LockManager,
+    MultiLock,
+    QuorumError,
+    Redlock,
     RLock,
     RWLock,
     Semaphore,
@@ -101,6 +105,33 @@ async def semaphore(redis: Redis) -> None:
     await semaphore.release()
 
 
+async def several_names(redis: Redis) -> None:
+    lock = MultiLock(redis, ["account:1", "account:2"], ttl=10, acquire_timeout=5)
+    assert_type(lock.names, tuple[str, ...])
+    async with lock as lease:
+        assert_type(lease, Lease)
+        assert_type(lease.fencing_tokens, Mapping[str, int])
+    assert_type(await lock.acquire(timeout=None), Lease)
+    assert_type(await lock.try_acquire(), Lease | None)
+    assert_type(await lock.locked(), bool)
+    assert_type(await lock.statistics(), Statistics)
+
+
+async def several_servers(a: Redis, b: Redis, c: Redis) -> None:
+    lock = Redlock([a, b, c], "orders:42", ttl=10, acquire_timeout=5)
+    async with lock.hold(timeout=5) as lease:
+        assert_type(lease, Lease)
+    assert_type(await lock.acquire(timeout=None), Lease)
+    assert_type(await lock.try_acquire(), Lease | None)
+    assert_type(await lock.locked(), bool)
+    assert_type(await lock.statistics(), Statistics)
+
+
+def too_few_answered(error: QuorumError) -> None:
+    assert_type(error.name, str)
+    assert_type(error.outcomes, Mapping[str, str])
+
+
 async def lease(lease: Lease) -> None:
     assert_type(lease.name, str)
     assert_type(lease.token, str)
@@ -178,6 +209,7 @@ async def manager(redis: Redis) -> None:
     client = locks.client
     assert_type(client, Redis)  # type: ignore[unused-awaitable]  # a client can be awaited, but need not be
     assert_type(locks.lock("orders:42", ttl=5), Lock)
+    assert_type(locks.multilock(["a", "b"], ttl=5), MultiLock)
     assert_type(locks.rlock("orders:42", ttl=5), RLock)
     assert_type(locks.semaphore("scraper", 10, acquire_timeout=None), Semaphore)
     assert_type(locks.versioned("stock:42", expire=5), Versioned)

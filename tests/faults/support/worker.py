@@ -13,7 +13,7 @@ import time
 import redis
 from redis.asyncio import Redis
 
-from aiolocks import LeaseLostError, Lock, RWLock, Semaphore
+from aiolocks import LeaseLostError, Lock, MultiLock, RWLock, Semaphore
 from aiolocks._session import Session
 from tests.faults.support.resource import write
 from tests.support.workers import ACQUIRED, ALONE, RELEASED, open_log, record
@@ -110,8 +110,27 @@ async def read_and_write(
     await asyncio.gather(*tasks, *(use("write", ALONE) for _ in range(int(writers))))
 
 
+async def take_several(client: Redis, name: str, ttl: float, log: int, count: str, seconds: str, seed: str) -> None:
+    """For so many seconds, take random ones of *count* names together, in random order."""
+    dice = random.Random(seed)
+    names = [f"{name} {number}" for number in range(int(count))]
+    await client.ping()
+    print("up", flush=True)
+    ends_at = time.monotonic() + float(seconds)
+    while time.monotonic() < ends_at:
+        chosen = dice.sample(names, dice.randint(1, len(names)))
+        lease = await MultiLock(client, chosen, ttl=ttl).acquire(timeout=10)
+        for each, fence in lease.fencing_tokens.items():
+            record(log, ACQUIRED, f"{each}/{lease.token}", fence)
+        await asyncio.sleep(dice.uniform(0.0, 0.004))
+        for each, fence in lease.fencing_tokens.items():
+            record(log, RELEASED, f"{each}/{lease.token}", fence)
+        await lease.release()
+
+
 ROLES = {
-    "hold": hold, "wait": wait, "write": write_after_a_stop, "share": share, "read and write": read_and_write
+    "hold": hold, "wait": wait, "write": write_after_a_stop, "share": share, "read and write": read_and_write,
+    "several": take_several,
 }  # fmt: skip
 
 

@@ -1,0 +1,299 @@
+"""Several independent servers that vote on one name: a lease is what most of them grant at the same time.
+
+A Grantor made of Grantors; the algorithm is Redlock, with fencing tokens that increase over any majority: the largest
+that was granted is put to all servers, each of which refuses it if it has accepted a larger one, or the same from
+somebody else; then a larger one is put to them. Nobody waits in line at any server, for lines at several could wait
+for each other: an attempt that fails is undone everywhere, and repeated after a random delay.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, final
+
+from redis.exceptions import RedisError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from ._body import GRACE, settle
+from ._bound import Arguments, Bound
+from ._commands import Call, Commands
+from ._errors import QuorumError
+from ._keys import Keys
+from ._parts import end, release_parts, renew_parts, undo_parts
+from ._quorum import Ballot, Tally, next_fence, quorum_of
+from ._request import Answer, Busy, Granted, Part, Request, Tell, fresh_token, resolve
+from ._scripts import load
+
+if TYPE_CHECKING:
+    from ._session import Session
+
+T = TypeVar("T")
+
+LONGEST_VOTE = 1.0
+"""Seconds that a server has to answer in one attempt."""
+
+SHORTEST_VOTE = 0.1
+
+LONGEST_PAUSE = 0.2
+"""Seconds between two attempts."""
+
+PATIENCE = 1.0
+"""Seconds for which too few servers may answer at first: one that restarts is back by then."""
+
+
+@final
+class Majority:
+    """Decides over one name on all of *sessions*; the first is the one that keeps the lease."""
+
+    def __init__(self, sessions: Sequence["Session"], keys: Keys, places: Sequence[str]) -> None:
+        self._sessions = sessions
+        self._home = self.session = sessions[0]
+        self._grantors = [session.grantor(keys) for session in sessions]
+        self._keys = keys
+        self._places = places
+        self._quorum = quorum_of(len(sessions))
+        agreed = keys.part(b"agreed")
+        self._raise = Bound(load("redlock_raise"), lambda _: (agreed, keys.part(b"fence")), per_token=False)
+        self._statistics = Bound(load("redlock_statistics"), lambda _: (agreed, keys.base), per_token=False)
+
+    @property
+    def name(self) -> str:
+        return self._keys.name
+
+    @property
+    def kind(self) -> str:
+        return self._keys.kind
+
+    async def grant(self, request: Request) -> Answer:
+        with contextlib.ExitStack() as stack:
+            for session in self._sessions:  # none may end between two attempts
+                stack.enter_context(session.question())
+            return await self._repeat(request)
+
+    async def _repeat(self, request: Request) -> Answer:
+        """Make attempts, until one is granted or the answer must be another."""
+        clock = self._home.clock
+        if request.parts and request.parts[0].fence:
+            whole = await self._made_whole(request)
+            if whole is not None:
+                return whole
+        failing_since: float | None = None
+        attempts = 0
+        while True:
+            began = clock()
+            answer = await self._attempt(request)
+            if isinstance(answer, Granted):
+                return answer
+            if isinstance(answer, Busy):
+                failing_since = None
+                if not request.wait:
+                    await self._settle(request)
+                    return answer
+            elif not isinstance(answer, QuorumError):
+                failing_since = None
+                if not request.wait:
+                    self._give_back(request)  # it may be asked for once more
+                    raise answer
+            else:
+                failing_since = began if failing_since is None else failing_since
+                if clock() - failing_since >= (request.ttl if request.reached else PATIENCE):
+                    raise answer
+            self._give_back(request)
+            attempts += 1
+            await asyncio.sleep(self._pause(attempts))
+
+    def renew(self, request: Request, ttl: float, tell: Tell, commands: Commands | None = None) -> None:
+        renew_parts(request.parts, self._quorum, ttl, tell, commands)
+
+    def withdraw(self, request: Request, tell: Tell) -> None:
+        if request.parts and request.parts[0].fence:
+            release_parts(request.parts, self._quorum, tell)
+        else:
+            undo_parts(request.parts, tell)
+
+    async def _made_whole(self, request: Request) -> Granted | None:
+        """Renew what was granted a while ago, or give it all back."""
+        sent_at = self._home.clock()
+        answer: asyncio.Future[bool] = self._home.loop.create_future()
+        self.renew(request, request.ttl, partial(resolve, answer))
+        if await answer:
+            return Granted(request.parts[0].fence, sent_at)
+        self._give_back(request)
+        return None
+
+    def _give_back(self, request: Request) -> None:
+        for part in request.parts:
+            end(part)
+        request.parts = ()
+
+    async def _settle(self, request: Request) -> None:
+        """Undo an attempt, and wait for that a little."""
+        until = self._home.clock() + min(GRACE, request.ttl)
+        for withdrawal in [end(part) for part in request.parts]:
+            if self._home.clock() < until:
+                await settle(self._home, withdrawal, until)
+
+    def _pause(self, attempts: int) -> float:
+        """Return a random delay, in which a rival whose attempt met with this one may win."""
+        round_trip = max(session.commands.round_trip for session in self._sessions)
+        shortest = max(0.005, min(2 * round_trip, LONGEST_PAUSE / 4))
+        return random.uniform(0.5, 1.5) * min(shortest * 2.0 ** min(attempts, 8), LONGEST_PAUSE)
+
+    async def _attempt(self, request: Request) -> Granted | Busy | Exception:
+        """Ask all servers once; an exception says why their answers were of no use."""
+        began = self._home.clock()
+        request.trouble = None
+        ballot = await self._vote(request)
+        if ballot.won:
+            request.reached = True
+            fence, ballot = await self._agree(request, max(ballot.granted.values()))
+            if fence and self._home.clock() < began + request.valid_for:
+                for part in request.parts:
+                    part.fence = fence
+                return Granted(fence, began)
+            if fence:
+                request.retry_after, request.trouble = (
+                    None,
+                    RedisTimeoutError(
+                        f"{self.kind} {self.name!r}: agreeing took longer than its TTL of {request.ttl:g} s allows"
+                    ),
+                )
+                return request.trouble
+        elif ballot.answered:
+            request.reached = True
+            request.retry_after = ballot.free_after()
+            return Busy()
+        request.retry_after, request.trouble = None, self._too_few(ballot)
+        return request.trouble
+
+    async def _vote(self, request: Request) -> Ballot:
+        """Ask all servers at once, and return as soon as their answers decide it."""
+        ballot, token = Ballot(len(self._grantors)), fresh_token()
+        decided: asyncio.Future[None] = self._home.loop.create_future()
+
+        def answered(at: int, part: Part, future: "asyncio.Future[Answer]") -> None:
+            if future.cancelled():
+                return
+            answer = future.exception() or future.result()
+            if isinstance(answer, Granted):
+                ballot.granted[at] = answer.fence
+            elif isinstance(answer, Exception):
+                ballot.failed[at] = answer
+            else:
+                ballot.busy[at] = part.request.retry_after or 0.0
+            if ballot.decided:
+                resolve(decided, None)
+
+        request.parts = [Part(grantor, Request(request.ttl, 1, wait=False, token=token)) for grantor in self._grantors]
+        for at, part in enumerate(request.parts):
+            part.grantor.session.tokens[token] = part.request
+            asked = asyncio.ensure_future(part.grantor.grant(part.request))
+            asked.add_done_callback(partial(answered, at, part))
+        try:
+            await self._within(decided, request.ttl)
+        except asyncio.CancelledError:
+            if ballot.won:
+                raise
+            if ballot.answered:  # what to say if the caller's time is over
+                request.retry_after = ballot.free_after()
+            elif request.retry_after is None:
+                request.trouble = self._too_few(ballot)
+            raise
+        return ballot
+
+    async def _agree(self, request: Request, fence: int) -> tuple[int | None, Ballot]:
+        """Have a majority accept a fencing token, *fence* if that will do; None if too few answered."""
+        while True:
+            args = (request.parts[0].request.token, fence)
+            ballot = await self._ask_all(self._raise, args, request.ttl)
+            if ballot.won:
+                return fence, ballot
+            if not ballot.busy:
+                return None, ballot
+            fence = next_fence(ballot.busy.values())
+
+    async def _ask_all(self, bound: Bound, args: Arguments, ttl: float) -> Ballot:
+        """Run a script everywhere that answers 0 for yes; what else it answers counts as busy."""
+        ballot = Ballot(len(self._sessions))
+        decided: asyncio.Future[None] = self._home.loop.create_future()
+
+        def answered(at: int, call: Call, reply: Any) -> None:
+            if isinstance(reply, Exception):
+                ballot.failed[at] = reply
+            elif reply == 0:
+                ballot.granted[at] = 0
+            else:
+                ballot.busy[at] = reply
+            if ballot.decided:
+                resolve(decided, None)
+
+        for at, session in enumerate(self._sessions):
+            session.commands.submit(bound, args, partial(answered, at), vote_time(ttl))
+        await self._within(decided, ttl)
+        return ballot
+
+    async def statistics(self, ttl: float) -> tuple[bool, int]:
+        """Return whether a majority is held, and the last fencing token.
+
+        Raises:
+            QuorumError: Too few servers answered for that to be known.
+        """
+        fences = [0]
+        size = len(self._sessions)
+        ballot = Ballot(size)
+        decided: asyncio.Future[bool | None] = self._home.loop.create_future()
+        held = Tally(size, self._quorum, partial(resolve, decided))
+
+        def answered(at: int, call: Call, reply: Any) -> None:
+            if isinstance(reply, Exception):
+                ballot.failed[at] = reply
+                held.note(reply)
+            else:
+                ballot.granted[at] = reply[1]
+                fences.append(reply[1])
+                held.note(reply[0] == 1)
+
+        with contextlib.ExitStack() as questions:
+            for at, session in enumerate(self._sessions):
+                questions.enter_context(session.question())
+                session.commands.submit(self._statistics, (), partial(answered, at), vote_time(ttl))
+            try:
+                verdict = await self._within(decided, ttl)
+            except RedisError:
+                verdict = None
+        if verdict is None:
+            raise self._too_few(ballot)
+        return verdict, max(fences)
+
+    async def _within(self, decided: "asyncio.Future[T]", ttl: float) -> T:
+        """Wait for a decision, or until those who have not answered have had their time."""
+        timer = self._home.loop.call_later(vote_time(ttl), resolve, decided, None)
+        try:
+            return await decided
+        finally:
+            timer.cancel()
+
+    def _too_few(self, ballot: Ballot) -> QuorumError:
+        outcomes: dict[str, str] = {}
+        for at, place in enumerate(self._places):
+            if at in ballot.failed:
+                outcomes[place] = str(ballot.failed[at]) or type(ballot.failed[at]).__name__
+            elif at in ballot.granted or at in ballot.busy:
+                outcomes[place] = "answered"
+            else:
+                outcomes[place] = "no answer in time"
+        count = len(ballot.granted) + len(ballot.busy)
+        told = "; ".join(f"{place}: {outcome}" for place, outcome in outcomes.items())
+        return QuorumError(
+            f"{self.kind} {self.name!r}: {count} of {ballot.size} servers answered in time, and it takes "
+            f"{ballot.quorum} ({told})",
+            name=self.name,
+            outcomes=outcomes,
+        )
+
+
+def vote_time(ttl: float) -> float:
+    """Return the seconds that a server has to answer: much less than a lease, as Redlock wants it."""
+    return max(SHORTEST_VOTE, min(LONGEST_VOTE, ttl / 4))

@@ -1,0 +1,165 @@
+"""`MultiLock`: several names at once, all or none."""
+
+from collections.abc import Iterable
+from typing import Any, ClassVar, Literal, Never, final
+
+from redis.asyncio import Redis
+
+from ._acquirable import Acquirable, Statistics
+from ._chain import Chain
+from ._hold import Hold
+from ._keys import Keys
+from ._lease import Lease
+from ._options import UNSET, Options, Unset, reject_in_call, reject_unknown
+from ._request import Grantor
+from ._session import Session
+
+
+@final
+class MultiLock(Acquirable):
+    """Several names held as one: all of them or none, and no deadlock whatever the order in which callers name them.
+
+    ::
+
+        async with MultiLock(redis, ["account:1", "account:2"]) as lease:
+            lease.fencing_tokens["account:1"]
+
+    It excludes every other `MultiLock` that has one of the names, and those alone: a `Lock` of such a name is another
+    lock, as a `Semaphore` would be. So lock what is locked together by `MultiLock` throughout; one name will do.
+
+    While it waits for one name it may hold others, those that come before it when sorted; they are
+    renewed meanwhile. There is one lease: it is lost when one of the names is, and then none is held on to.
+
+    Args:
+        client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
+        names: What to lock, in any order, duplicates allowed; each is 1 to 1,024 bytes of UTF-8, any text.
+        ttl: Seconds a lease lasts unless renewed: how long others wait when the holder's process dies. At least 0.1.
+        acquire_timeout: Seconds to wait for all of them; None waits for ever, 0 asks once.
+        on_lost: "cancel" stops the body of a block when its lease is lost; "flag" only marks the lease.
+        renew: False lets the lease end after its TTL, whatever the holder does.
+        max_hold: Seconds after which a lease is not renewed any more, so that a hung body cannot hold for ever.
+        watchdog: "task" renews from the event loop; "thread" from a thread, and so even while the loop is blocked.
+        max_stall: Seconds after which the thread takes a loop that shows no life for dead, and stops renewing.
+        replicas: How many replicas must have a lease before it is returned; a round trip or two more. It narrows what
+            a failover can lose, and does not close it.
+        prefix: What every key begins with; no braces.
+
+    Raises:
+        TypeError: A wrong type, such as one str for *names*, a synchronous client, or a keyword that redis-py's Lock
+            has and this one names otherwise.
+        ValueError: No name at all, or a value out of range. Both before any I/O.
+    """
+
+    kind: ClassVar[str] = "multilock"
+    family: ClassVar[str] = "lock"
+
+    def __init__(
+        self,
+        client: Redis,
+        names: Iterable[str],
+        *,
+        ttl: float = 30.0,
+        acquire_timeout: float | None = None,
+        on_lost: Literal["cancel", "flag"] = "cancel",
+        renew: bool = True,
+        max_hold: float | None = None,
+        watchdog: Literal["task", "thread"] = "task",
+        max_stall: float = 60.0,
+        replicas: int = 0,
+        prefix: str = "aiolocks:",
+        **unknown: Never,
+    ) -> None:
+        reject_unknown("MultiLock", unknown)
+        if isinstance(names, (str, bytes)):
+            raise TypeError(f"names must be several, such as [{names!r}], not one {type(names).__name__}")
+        each = {name: Keys(prefix, self.kind, name, self.family) for name in names}
+        if not each:
+            raise ValueError("names must not be empty")
+        options = Options(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas)
+        super().__init__(client, min(each), prefix, options)
+        self._each = tuple(each[name] for name in sorted(each))
+        self._base = tuple(keys.base for keys in self._each)
+
+    @property
+    def name(self) -> str:
+        """All names in order, joined by commas."""
+        return ", ".join(self.names)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names, each once, in the order in which they are taken."""
+        return tuple(keys.name for keys in self._each)
+
+    def hold(self, *, timeout: float | Unset | None = UNSET, **unknown: Never) -> Hold:
+        """Return a block that waits *timeout* seconds: ``async with locks.hold(timeout=5) as lease:``.
+
+        Left out, `acquire_timeout` counts; None waits for ever; 0 asks once.
+
+        Raises, on entering:
+            AcquireTimeoutError: Somebody else held one of the names all the time.
+            RuntimeError: This task is inside a block with one of the names, and would wait for itself.
+            RedisError: Redis could not be asked.
+
+        Raises, on leaving:
+            LeaseLostError: The lease was lost, and the body raised nothing of its own.
+
+        After a cancellation nothing stays held or queued.
+        """
+        reject_in_call("MultiLock.hold()", unknown)
+        return self._hold(timeout, 1)
+
+    async def acquire(self, *, timeout: float | Unset | None = UNSET, **unknown: Never) -> Lease:
+        """Wait for one lease of all names and return it; the caller must release it.
+
+        It is renewed until then. Prefer `async with`, which also stops the body when the lease is lost.
+
+        Args:
+            timeout: Seconds to wait. Left out: `acquire_timeout`. None waits for ever; 0 asks once.
+
+        Raises:
+            AcquireTimeoutError: Not all came free within *timeout*.
+            RuntimeError: This task is inside a block with one of the names, and would wait for itself.
+            RedisError: Redis could not be asked.
+
+        After an error or a cancellation nothing stays held: what may have been granted is released, or lapses within
+        its TTL if Redis cannot be reached.
+        """
+        reject_in_call("MultiLock.acquire()", unknown)
+        return await self._acquire(timeout, 1)
+
+    async def try_acquire(self) -> Lease | None:
+        """Ask once: return a lease of all names, or None if somebody holds one of them or waits for it.
+
+        Raises:
+            RedisError: Redis could not be asked. After that or a cancellation nothing stays held.
+        """
+        return await self._try_acquire(1)
+
+    async def locked(self) -> bool:
+        """Say whether anybody holds one of the names, be it while waiting for another.
+
+        Raises:
+            RedisError: Redis could not be asked. Cancelling is harmless.
+        """
+        return (await self.statistics()).holders > 0
+
+    async def statistics(self) -> Statistics:
+        """Ask Redis how the names stand, taken as one lock: held when one of them is.
+
+        `waiting` counts the waiters of all names, each of whom waits for one at a time; `fencing_token` is the
+        largest.
+
+        Raises:
+            RedisError: Redis could not be asked. Cancelling is harmless.
+        """
+        session = Session.of(self._pool)
+        grantors = [session.grantor(keys) for keys in self._each]
+        rows: list[Any] = [await grantor.ask("statistics") for grantor in grantors]
+        _, holders, waiting, fences, _ = zip(*rows, strict=True)
+        held = max(holders)
+        return Statistics(self.name, held, held, sum(waiting), max(fences), 1)
+
+    def _grantor(self) -> Grantor:
+        session = Session.of(self._pool)
+        grantors = [session.grantor(keys) for keys in self._each]
+        return Chain(session, self.kind, self.name, grantors, self._options)

@@ -1,0 +1,148 @@
+"""`Redlock`: one holder at a time, on a majority of independent servers."""
+
+from collections.abc import Iterable
+from typing import ClassVar, Literal, Never, final
+
+from redis.asyncio import Redis
+
+from ._acquirable import Acquirable, Statistics, place_of, pool_of, server_of
+from ._hold import Hold
+from ._lease import Lease
+from ._majority import Majority
+from ._options import UNSET, Options, Unset, reject_in_call, reject_unknown
+from ._session import Session
+
+
+@final
+class Redlock(Acquirable):
+    """A mutex that is held when most of several independent servers have granted it: it survives the loss of the rest.
+
+    ::
+
+        async with Redlock([redis_a, redis_b, redis_c], "orders:42") as lease:
+            ...
+
+    For servers that know nothing of each other: no replicas, no nodes of one Cluster. All are asked at once, and a
+    majority decides, however long the others take. Nobody waits in line: an attempt that fails is repeated after a
+    random delay, so nobody is first come, first served here, and `statistics()` count no waiters.
+
+    The limits of a lease stay, and two are added: a server that restarts empty must stay away for a TTL, and clocks
+    may drift only so much. Where stale writes must be kept out, hand `fencing_token` to the resource.
+
+    Args:
+        clients: One `redis.asyncio.Redis` for each server, as you configured them; five or three are usual, any
+            number works. They are neither modified nor closed.
+        name: What to lock: 1 to 1,024 bytes of UTF-8, any text.
+        ttl: Seconds a lease lasts unless renewed: how long others wait when the holder's process dies. At least 0.1.
+        acquire_timeout: Seconds to wait for the lock; None waits for ever, 0 asks once.
+        on_lost: "cancel" stops the body of a block when its lease is lost; "flag" only marks the lease.
+        renew: False lets the lease end after its TTL, whatever the holder does.
+        max_hold: Seconds after which a lease is not renewed any more, so that a hung body cannot hold for ever.
+        watchdog: "task" renews from the event loop; "thread" from a thread, and so even while the loop is blocked.
+        max_stall: Seconds after which the thread takes a loop that shows no life for dead, and stops renewing.
+        prefix: What every key begins with; no braces.
+
+    Raises:
+        TypeError: A wrong type, such as one client alone, a synchronous client, or a keyword that redis-py's Lock has
+            and this one names otherwise.
+        ValueError: No clients, two of the same server, or a value out of range. Both before any I/O.
+    """
+
+    kind: ClassVar[str] = "redlock"
+    family: ClassVar[str] = "lock"
+
+    def __init__(
+        self,
+        clients: Iterable[Redis],
+        name: str,
+        *,
+        ttl: float = 30.0,
+        acquire_timeout: float | None = None,
+        on_lost: Literal["cancel", "flag"] = "cancel",
+        renew: bool = True,
+        max_hold: float | None = None,
+        watchdog: Literal["task", "thread"] = "task",
+        max_stall: float = 60.0,
+        prefix: str = "aiolocks:",
+        **unknown: Never,
+    ) -> None:
+        reject_unknown("Redlock", unknown)
+        given: object = clients
+        if isinstance(given, Redis):
+            raise TypeError("clients must be several, such as [a, b, c]: see Lock for a single one")
+        several = list(clients)
+        if not several:
+            raise ValueError("clients must not be empty")
+        options = Options(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall)
+        super().__init__(several[0], name, prefix, options)
+        self._pools = [pool_of(client) for client in several]
+        self._places = [place_of(pool) for pool in self._pools]
+        if len({server_of(pool) for pool in self._pools}) < len(self._pools):
+            raise ValueError("clients must be of different servers: one that is asked twice has two votes")
+
+    def hold(self, *, timeout: float | Unset | None = UNSET, **unknown: Never) -> Hold:
+        """Return a block that waits *timeout* seconds: ``async with lock.hold(timeout=5) as lease:``.
+
+        Left out, `acquire_timeout` counts; None waits for ever; 0 asks once.
+
+        Raises, on entering:
+            AcquireTimeoutError: Somebody else held it all the time.
+            QuorumError: Too few servers answered.
+            RuntimeError: This task is inside a block of the same name, and would wait for itself.
+
+        Raises, on leaving:
+            LeaseLostError: The lease was lost, and the body raised nothing of its own.
+
+        After a cancellation nothing stays held.
+        """
+        reject_in_call("Redlock.hold()", unknown)
+        return self._hold(timeout, 1)
+
+    async def acquire(self, *, timeout: float | Unset | None = UNSET, **unknown: Never) -> Lease:
+        """Wait for a lease and return it; the caller must release it.
+
+        It is renewed until then. Prefer `async with`, which also stops the body when the lease is lost.
+
+        Args:
+            timeout: Seconds to wait. Left out: `acquire_timeout`. None waits for ever; 0 asks once.
+
+        Raises:
+            AcquireTimeoutError: Nobody let go within *timeout*.
+            QuorumError: Too few servers answered, for a second at first, or for a TTL once enough have.
+            RuntimeError: This task is inside a block of the same name, and would wait for itself.
+
+        After an error or a cancellation nothing stays held: what may have been granted is released on every server
+        that can be reached, and lapses within its TTL on the others.
+        """
+        reject_in_call("Redlock.acquire()", unknown)
+        return await self._acquire(timeout, 1)
+
+    async def try_acquire(self) -> Lease | None:
+        """Ask once: return a lease, or None if somebody holds the lock.
+
+        Two who ask at the same moment may both get None, as each may have got some of the servers.
+
+        Raises:
+            QuorumError: Too few servers answered. After that or a cancellation nothing stays held.
+        """
+        return await self._try_acquire(1)
+
+    async def locked(self) -> bool:
+        """Say whether most servers are held.
+
+        Raises:
+            QuorumError: Too few servers answered. Cancelling is harmless.
+        """
+        return (await self.statistics()).holders > 0
+
+    async def statistics(self) -> Statistics:
+        """Ask the servers how the name stands: held when most of them are. Nobody waits in line.
+
+        Raises:
+            QuorumError: Too few servers answered. Cancelling is harmless.
+        """
+        held, fence = await self._grantor().statistics(self._options.ttl)
+        return Statistics(self.name, int(held), int(held), 0, fence, 1)
+
+    def _grantor(self) -> Majority:
+        return Majority([Session.of(pool) for pool in self._pools], self._keys, self._places)

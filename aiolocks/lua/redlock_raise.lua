@@ -1,0 +1,20 @@
+-- Accept a fencing token that several servers must agree on, or refuse it.
+--
+-- It is refused when a larger one was accepted here, or this very one from somebody else. So of two that a majority
+-- accepts, the later is the larger.
+--
+-- KEYS[1]  agreed   string  `fencing token` and whose it is: the largest accepted here; lives for a day
+-- KEYS[2]  fence    string  last fencing token of this server's own grants, which goes on from what was accepted
+-- ARGV[1]  token    bytes   who asks
+-- ARGV[2]  number   int     the fencing token
+-- returns  0 when it is accepted, else the larger or equal one that stands in the way
+local DAY = 86400
+local known, owner = string.match(redis.call('GET', agreed) or '', '^(%d+) (%S+)$')
+if known and (tonumber(known) > tonumber(number) or (known == number and owner ~= token)) then
+  return tonumber(known)
+end
+redis.call('SET', agreed, number .. ' ' .. token, 'EX', DAY)
+if tonumber(redis.call('GET', fence) or 0) < tonumber(number) then
+  redis.call('SET', fence, number, 'EX', DAY)
+end
+return 0

@@ -1,0 +1,54 @@
+"""Processes that take random ones of the same names together: each name has one holder, and none waits for ever."""
+
+import asyncio
+import os
+import random
+from collections import defaultdict
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolocks import MultiLock
+from tests.support.workers import ACQUIRED, Record, overlaps, read_records, spawn
+
+pytestmark = [pytest.mark.redis, pytest.mark.faults, pytest.mark.slow]
+
+PROCESSES = 8
+NAMES = 10
+SECONDS = float(os.environ.get("AIOLOCKS_FLEET_SECONDS", "4"))
+"""The nightly run takes 20."""
+
+
+async def nothing_held(url: str) -> bool:
+    async with Redis.from_url(url) as client:
+        now = await MultiLock(client, [f"fleet {number}" for number in range(NAMES)]).statistics()
+    return (now.holders, now.waiting) == (0, 0)
+
+
+@pytest.mark.timeout(120)
+def test_eight_processes_with_random_names_in_random_order_never_deadlock_and_exclude_each_other_by_name(
+    redis_url: str, tmp_path: Path
+) -> None:
+    seed = int(os.environ.get("AIOLOCKS_SEED", random.randrange(2**32)))
+    print(f"AIOLOCKS_SEED={seed}")
+    log = tmp_path / "log"
+    command = ["-m", "tests.faults.support.worker", "several", redis_url, "fleet", "2", str(log)]
+    with ExitStack() as stack:
+        processes = [
+            stack.enter_context(spawn(*command, str(NAMES), str(SECONDS), f"{seed}-{number}"))
+            for number in range(PROCESSES)
+        ]
+        assert [process.wait(60 + SECONDS) for process in processes] == [0] * PROCESSES
+
+    by_name: dict[str, list[Record]] = defaultdict(list)
+    for entry in read_records(log):
+        by_name[entry.token.split("/")[0]].append(entry)
+    assert len(by_name) == NAMES
+    for records in by_name.values():
+        assert not overlaps(records)
+        fences = [record.fence for record in records if record.event == ACQUIRED]
+        assert fences == sorted(set(fences))
+    print(f"{len({record.token.split('/')[1] for records in by_name.values() for record in records})} leases")
+    assert asyncio.run(nothing_held(redis_url))

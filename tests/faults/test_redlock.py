@@ -1,0 +1,209 @@
+"""A lock on several servers, some of which hang or are gone."""
+
+import asyncio
+import contextlib
+import statistics
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import cast
+
+import pytest
+import pytest_asyncio
+from redis.asyncio import Redis
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from aiolocks import AcquireTimeoutError, LeaseLostError, QuorumError, Redlock
+from aiolocks.testing import FaultProxy
+from tests.support.leftovers import is_residue
+from tests.support.servers import RedisServer
+
+pytestmark = [pytest.mark.redis, pytest.mark.faults, pytest.mark.asyncio]
+
+TTL = 2.0
+
+
+@pytest.fixture
+def five(servers: Callable[..., RedisServer]) -> list[RedisServer]:
+    return [servers() for _ in range(5)]
+
+
+@pytest_asyncio.fixture
+async def clients(five: list[RedisServer]) -> AsyncIterator[list[Redis]]:
+    made = [Redis.from_url(server.tcp_url) for server in five]
+    yield made
+    for client in made:
+        await client.aclose()
+
+
+async def time_to_acquire(lock: Redlock) -> float:
+    """Return what an acquisition takes, the median of some."""
+    times = []
+    for _ in range(40):
+        begun = time.perf_counter()
+        lease = await lock.acquire(timeout=5)
+        times.append(time.perf_counter() - begun)
+        await lease.release()
+    return statistics.median(times)
+
+
+async def keys_held(server: RedisServer) -> list[bytes]:
+    """Return the keys of *server* that are no residue."""
+    async with Redis.from_url(server.url) as client:
+        return [key for key in cast("list[bytes]", await client.keys()) if not is_residue(key)]
+
+
+async def test_a_hung_server_does_not_slow_the_others(five: list[RedisServer], clients: list[Redis]) -> None:
+    lock = Redlock(clients, "orders", ttl=TTL)
+    await time_to_acquire(lock)  # connected, and warm
+    healthy = await time_to_acquire(lock)
+    five[2].pause()
+    hung = await time_to_acquire(lock)
+    five[2].resume()
+    print(f"median of 40: {1000 * healthy:.2f} ms with five, {1000 * hung:.2f} ms with one of them stopped")
+    assert hung < 1.5 * healthy + 0.001
+
+
+async def test_a_block_is_left_at_once_though_a_server_hangs(five: list[RedisServer], clients: list[Redis]) -> None:
+    async with Redlock(clients, "orders", ttl=TTL):
+        five[0].pause()
+        begun = time.monotonic()
+    assert time.monotonic() - begun < 0.5
+    five[0].resume()
+
+
+async def test_a_lease_is_renewed_though_two_of_five_servers_are_gone(
+    five: list[RedisServer], clients: list[Redis]
+) -> None:
+    async with Redlock(clients, "orders", ttl=TTL) as lease:
+        five[0].kill()
+        five[1].pause()
+        await asyncio.sleep(2 * TTL)
+        assert lease.held
+    five[1].resume()
+
+
+async def test_two_of_five_servers_may_be_gone(five: list[RedisServer], clients: list[Redis]) -> None:
+    five[0].kill()
+    five[4].kill()
+    lock = Redlock(clients, "orders", ttl=TTL)
+    async with lock as lease:
+        assert lease.held
+        assert await lock.locked()
+        assert await asyncio.create_task(lock.try_acquire()) is None
+    assert not await lock.locked()
+
+
+async def test_three_of_five_servers_gone_are_an_error_that_names_each(
+    five: list[RedisServer], clients: list[Redis]
+) -> None:
+    for server in five[:3]:
+        server.kill()
+    with pytest.raises(QuorumError) as caught:
+        await Redlock(clients, "orders", ttl=TTL).acquire()
+    assert list(caught.value.outcomes) == [f"127.0.0.1:{server.port}" for server in five]
+    assert [outcome == "answered" for outcome in caught.value.outcomes.values()] == [False] * 3 + [True] * 2
+    assert all(f"127.0.0.1:{server.port}" in str(caught.value) for server in five)
+    assert [await keys_held(server) for server in five[3:]] == [[], []]
+
+
+@pytest.mark.parametrize("timeout", [0, 0.3])
+async def test_a_caller_in_a_hurry_hears_of_servers_that_hang(
+    five: list[RedisServer], clients: list[Redis], timeout: float
+) -> None:
+    for server in five[:3]:
+        server.pause()
+    with pytest.raises(QuorumError, match="no answer in time"):
+        await Redlock(clients, "orders", ttl=TTL).acquire(timeout=timeout)
+    assert [await keys_held(server) for server in five[3:]] == [[], []]
+    for server in five[:3]:
+        server.resume()
+
+
+async def test_a_majority_that_says_busy_is_no_lack_of_answers(five: list[RedisServer], clients: list[Redis]) -> None:
+    lock = Redlock(clients, "orders", ttl=TTL)
+    async with lock:
+        five[0].kill()
+        with pytest.raises(AcquireTimeoutError) as caught:
+            await asyncio.create_task(lock.acquire(timeout=0.3))
+        assert 0 < caught.value.retry_after <= TTL
+
+
+async def test_a_body_is_stopped_when_a_majority_is_gone(five: list[RedisServer], clients: list[Redis]) -> None:
+    begun = time.monotonic()
+    with pytest.raises(LeaseLostError):
+        async with Redlock(clients, "orders", ttl=TTL):
+            for server in five[:3]:
+                server.kill()
+            await asyncio.sleep(10)
+    assert time.monotonic() - begun < TTL + 0.5
+
+
+async def test_a_lease_is_lost_when_a_majority_has_forgotten_it(five: list[RedisServer], clients: list[Redis]) -> None:
+    lease = await Redlock(clients, "orders", ttl=TTL).acquire()
+    for server in five[:2]:
+        server.flush()
+    await asyncio.sleep(TTL)
+    assert lease.held
+    five[2].flush()
+    assert await lease.renew() is False
+    assert await lease.release() is False
+
+
+async def test_a_majority_that_comes_back_is_waited_for(five: list[RedisServer], clients: list[Redis]) -> None:
+    for server in five[:3]:
+        server.kill()
+    waiting = asyncio.create_task(Redlock(clients, "orders", ttl=TTL).acquire())
+    await asyncio.sleep(0.2)
+    await asyncio.to_thread(five[0].restart)
+    lease = await waiting
+    assert await lease.release()
+
+
+async def test_a_thread_renews_on_all_servers(clients: list[Redis]) -> None:
+    async with Redlock(clients, "orders", ttl=0.6, watchdog="thread") as lease:
+        time.sleep(1.5)  # what the thread is for
+        assert lease.held
+
+
+async def test_a_late_grant_of_an_attempt_that_failed_is_undone(five: list[RedisServer], clients: list[Redis]) -> None:
+    lock = Redlock(clients, "orders", ttl=TTL)
+    async with lock:
+        pass  # connected
+    for server in five[:3]:
+        server.pause()
+    with pytest.raises(QuorumError):
+        await lock.acquire(timeout=0)
+    for server in five[:3]:
+        server.resume()
+    begun = time.monotonic()
+    while any([await keys_held(server) for server in five]):
+        assert time.monotonic() - begun < TTL + 0.5
+        await asyncio.sleep(0.05)
+
+
+async def test_an_even_number_of_servers_needs_more_than_half(five: list[RedisServer], clients: list[Redis]) -> None:
+    lock = Redlock(clients[:4], "orders", ttl=TTL)
+    five[0].kill()
+    async with lock as lease:
+        assert lease.held
+    five[1].kill()
+    with pytest.raises(QuorumError):
+        await lock.acquire()
+
+
+async def test_answers_that_come_too_late_for_the_ttl_are_repeated(
+    five: list[RedisServer], clients: list[Redis]
+) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        proxies = [await stack.enter_async_context(FaultProxy(port=server.port)) for server in five]
+        slow = [await stack.enter_async_context(Redis.from_url(proxy.url)) for proxy in proxies]
+        for proxy in proxies:
+            proxy.delay_requests = 0.09
+        with pytest.raises(RedisTimeoutError, match="TTL"):
+            await Redlock(slow, "orders", ttl=0.17).acquire(timeout=0)
+        waiting = asyncio.create_task(Redlock(slow, "orders", ttl=0.17).acquire(timeout=10))
+        await asyncio.sleep(0.5)
+        assert not waiting.done()
+        for proxy in proxies:
+            proxy.delay_requests = 0.0
+        await (await waiting).release()

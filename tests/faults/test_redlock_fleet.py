@@ -1,0 +1,109 @@
+"""Contenders for one name on five servers that restart at random, behind networks that delay at random."""
+
+import asyncio
+import contextlib
+import os
+import random
+from collections.abc import Callable
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolocks import LeaseLostError, QuorumError, Redlock
+from aiolocks.testing import FaultProxy
+from tests.support.servers import RedisServer
+
+pytestmark = [pytest.mark.redis, pytest.mark.faults, pytest.mark.slow, pytest.mark.asyncio]
+
+ACQUISITIONS = int(os.environ.get("AIOLOCKS_ACQUISITIONS", "150"))
+"""The nightly run takes 10,000, with `-o faulthandler_timeout=3600`."""
+
+CONTENDERS = 4
+SERVERS = 5
+TTL = 3.0
+
+
+class Resource:
+    """What the lock protects: notes the fencing tokens in the order in which it is shown them."""
+
+    def __init__(self) -> None:
+        self.fences: list[int] = []
+        self.inside = 0
+        self.most_inside = 0
+
+
+async def contend(lock: Redlock, resource: Resource) -> None:
+    while len(resource.fences) < ACQUISITIONS:
+        try:
+            lease = await lock.acquire(timeout=None)
+        except QuorumError:
+            continue  # too many servers were starting
+        async with contextlib.AsyncExitStack() as stack:
+            stack.enter_context(contextlib.suppress(LeaseLostError))
+            await stack.enter_async_context(lease)
+            resource.inside += 1
+            resource.most_inside = max(resource.most_inside, resource.inside)
+            try:
+                lease.check()
+                resource.fences.append(lease.fencing_token)
+                if len(resource.fences) % 500 == 0:
+                    print(f"{len(resource.fences)} acquisitions", flush=True)
+                await asyncio.sleep(random.uniform(0.0, 0.002))
+            finally:
+                resource.inside -= 1
+
+
+async def restart(servers: list[RedisServer], dice: random.Random) -> None:
+    """Kill one server after the other, and start it again with what it had on its disk."""
+    while True:
+        await asyncio.sleep(dice.uniform(0.3, 1.5))
+        server = dice.choice(servers)
+        await asyncio.to_thread(server.kill)
+        await asyncio.sleep(dice.uniform(0.0, 0.3))
+        await asyncio.to_thread(server.restart)
+
+
+async def delay(proxies: list[FaultProxy], dice: random.Random) -> None:
+    """Have one of *proxies* after the other hold its requests back for a while."""
+    while True:
+        proxy = dice.choice(proxies)
+        proxy.delay_requests = dice.choice([0.002, 0.01, 0.05, 0.3])
+        await asyncio.sleep(dice.uniform(0.0, 0.1))
+        proxy.delay_requests = 0.0
+
+
+@pytest.mark.timeout(60 if ACQUISITIONS <= 500 else 3600)
+async def test_fencing_tokens_increase_while_servers_restart_and_requests_are_delayed(
+    servers: Callable[..., RedisServer],
+) -> None:
+    asyncio.get_running_loop().slow_callback_duration = 60
+    seed = int(os.environ.get("AIOLOCKS_SEED", random.randrange(2**32)))
+    print(f"AIOLOCKS_SEED={seed}")
+    dice = random.Random(seed)
+    durable = {"appendonly": "yes", "appendfsync": "always"}
+    running = [servers(options=durable) for _ in range(SERVERS)]
+    resource = Resource()
+    async with contextlib.AsyncExitStack() as stack:
+        locks = []
+        proxies: list[FaultProxy] = []
+        for _ in range(CONTENDERS):
+            own = [await stack.enter_async_context(FaultProxy(port=server.port)) for server in running]
+            clients = [await stack.enter_async_context(Redis.from_url(proxy.url)) for proxy in own]
+            locks.append(Redlock(clients, "fleet", ttl=TTL))
+            proxies += own
+        trouble = [asyncio.create_task(restart(running, dice))]
+        trouble += [asyncio.create_task(delay(proxies[at::SERVERS], dice)) for at in range(SERVERS)]
+        try:
+            await asyncio.gather(*(contend(lock, resource) for lock in locks))
+        finally:
+            for task in trouble:
+                task.cancel()
+            await asyncio.wait(trouble)
+        for server in running:
+            if not server.running:
+                server.restart()
+        for proxy in proxies:
+            proxy.delay_requests = 0.0
+    assert resource.most_inside == 1
+    assert resource.fences == sorted(set(resource.fences))
+    print(f"{len(resource.fences)} acquisitions")

@@ -1,0 +1,127 @@
+"""What a MultiLock promises beyond the conformance table: which others it excludes, and what it says of each name."""
+
+import asyncio
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolocks import AcquireTimeoutError, LeaseLostError, Lock, MultiLock
+from tests.support.primitives import SHORT, free, queued
+
+pytest_plugins = ["tests.support.table"]
+
+
+def test_names_are_taken_once_each_and_in_one_order() -> None:
+    lock = MultiLock(Redis(port=1), ["b", "a", "c", "b"])
+    assert lock.names == ("a", "b", "c")
+    assert lock.name == "a, b, c"
+    assert repr(lock) == "<MultiLock 'a, b, c'>"
+
+
+def test_no_names_are_an_error() -> None:
+    with pytest.raises(ValueError, match="names"):
+        MultiLock(Redis(port=1), [])
+
+
+def test_one_string_is_not_taken_for_its_letters() -> None:
+    with pytest.raises(TypeError, match=r"\['orders'\]"):
+        MultiLock(Redis(port=1), "orders")
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("quick_sessions")
+class TestOnEveryServer:
+    """What needs one."""
+
+    async def test_those_who_share_a_name_exclude_each_other(self, client: Redis) -> None:
+        async with MultiLock(client, ["a", "b"]):
+            assert await asyncio.create_task(MultiLock(client, ["c", "b"]).try_acquire()) is None
+            async with MultiLock(client, ["c", "d"]) as lease:
+                assert lease.held
+
+    async def test_a_lock_of_the_same_name_is_another_lock(self, client: Redis) -> None:
+        async with MultiLock(client, ["a", "b"]), Lock(client, "a") as lease:
+            assert lease.held
+
+    async def test_a_block_that_would_wait_for_itself_by_one_name_is_an_error(self, client: Redis) -> None:
+        async with MultiLock(client, ["a", "b"]):
+            with pytest.raises(RuntimeError):
+                await MultiLock(client, ["b", "c"]).acquire()
+            assert await MultiLock(client, ["b", "c"]).try_acquire() is None
+        async with MultiLock(client, ["b", "c"]) as lease:
+            assert lease.held
+
+    async def test_the_order_of_names_does_not_matter_to_whoever_releases(self, client: Redis) -> None:
+        lease = await MultiLock(client, ["a", "b"]).acquire()
+        await MultiLock(client, ["b", "a", "b"]).release()
+        assert not lease.held
+
+    async def test_there_is_a_fencing_token_for_each_name(self, client: Redis) -> None:
+        async with MultiLock(client, ["a", "b"]) as first:
+            assert set(first.fencing_tokens) == {"a", "b"}
+            assert first.fencing_token == max(first.fencing_tokens.values())
+        async with MultiLock(client, ["b"]) as second:
+            assert second.fencing_tokens["b"] > first.fencing_tokens["b"]
+
+    async def test_a_lease_of_one_name_has_its_fencing_token_by_name_too(self, client: Redis) -> None:
+        async with Lock(client, "a") as lease:
+            assert lease.fencing_tokens == {"a": lease.fencing_token}
+
+    async def test_what_is_partly_held_outlives_its_ttl_while_another_is_waited_for(self, client: Redis) -> None:
+        holder = await MultiLock(client, ["b"]).acquire()
+        waiter = asyncio.create_task(MultiLock(client, ["a", "b"], ttl=SHORT).acquire())
+        await queued(MultiLock(client, ["b"]), 1)
+        for _ in range(5):
+            await asyncio.sleep(SHORT / 2)
+            assert await MultiLock(client, ["a"]).locked()
+        await holder.release()
+        lease = await waiter
+        assert lease.remaining() > SHORT / 3
+        await lease.release()
+
+    async def test_a_name_that_is_lost_while_another_is_waited_for_is_got_anew(self, client: Redis) -> None:
+        holder = await MultiLock(client, ["b"]).acquire()
+        waiter = asyncio.create_task(MultiLock(client, ["a", "b"], ttl=SHORT).acquire())
+        await queued(MultiLock(client, ["b"]), 1)
+        await client.delete("aiolocks:multilock:{a}")
+        other = await MultiLock(client, ["a"]).acquire()
+        await queued(MultiLock(client, ["a"]), 1)
+        await holder.release()
+        await other.release()
+        lease = await waiter
+        assert lease.fencing_tokens["a"] > other.fencing_token
+        await lease.release()
+
+    async def test_the_loss_of_one_name_is_the_loss_of_all(self, client: Redis) -> None:
+        with pytest.raises(LeaseLostError):
+            async with MultiLock(client, ["a", "b"], ttl=SHORT) as lease:
+                await client.delete("aiolocks:multilock:{b}")
+                await asyncio.sleep(10)
+        assert lease.lost
+        await free(MultiLock(client, ["a", "b"]))
+
+    async def test_a_wait_that_is_too_long_gives_back_what_was_held(self, client: Redis) -> None:
+        async with MultiLock(client, ["b"]):
+            with pytest.raises(AcquireTimeoutError):
+                await asyncio.create_task(MultiLock(client, ["a", "b", "c"]).acquire(timeout=0.1))
+            assert await MultiLock(client, ["a", "c"]).locked() is False
+
+    async def test_neighbours_in_a_ring_all_get_their_turn(self, client: Redis) -> None:
+        """The dining philosophers."""
+        turns = 0
+
+        async def dine(seat: int) -> None:
+            nonlocal turns
+            for _ in range(10):
+                async with MultiLock(client, [f"fork {seat}", f"fork {(seat + 1) % 5}"]):
+                    await asyncio.sleep(0)
+                    turns += 1
+
+        async with asyncio.timeout(20):
+            await asyncio.gather(*(dine(seat) for seat in range(5)))
+        assert turns == 50
+
+    async def test_it_says_that_it_cannot_guard_commands(self, client: Redis) -> None:
+        async with MultiLock(client, ["a", "b"]) as lease:
+            with pytest.raises(TypeError, match="guard"):
+                await lease.guard(("SET", "k", "v"))
