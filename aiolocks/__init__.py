@@ -9,6 +9,7 @@ from ._errors import (
     QuorumError,
     VersionConflictError,
 )
+from ._hierarchy import HierarchicalLock
 from ._lease import Lease
 from ._lock import Lock
 from ._manager import LockManager
@@ -24,6 +25,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AcquireTimeoutError",
+    "HierarchicalLock",
     "Lease",
     "LeaseLostError",
     "LimitMismatchError",

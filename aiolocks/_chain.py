@@ -6,7 +6,7 @@ What it holds meanwhile is renewed like any lease; when one of them is lost, all
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
@@ -35,14 +35,28 @@ UNREACHABLE = (RedisConnectionError, RedisTimeoutError, OSError)
 class Chain:
     """Decides over several names together; *grantors* are in the order that all callers agree on.
 
-    One serves one acquisition. The fencing token that it grants is the largest; each part keeps its own.
+    One serves one acquisition. The fencing token that it grants is the largest; each part keeps its own. Or all have
+    the one that *seal* returns when all are held; it returns 0 if one of them is gone.
+
+    *wishes* are the permits, or the mode, that each is asked for, and the ticket that it begins with.
     """
 
-    def __init__(self, session: "Session", kind: str, name: str, grantors: Sequence[Grantor], options: Options) -> None:
+    def __init__(
+        self,
+        session: "Session",
+        kind: str,
+        name: str,
+        grantors: Sequence[Grantor],
+        options: Options,
+        wishes: Sequence[tuple[int, int]] | None = None,
+        seal: Callable[[Request], Awaitable[int]] | None = None,
+    ) -> None:
         self.session = session
         self._kind = kind
         self._name = name
         self._grantors = grantors
+        self._wishes = wishes or [(1, 0)] * len(grantors)
+        self._seal = seal
         self._options = replace(options, renew=True, max_hold=None, on_lost="flag", replicas=0)
         """How parts are kept while others are waited for."""
 
@@ -55,8 +69,22 @@ class Chain:
         return self._kind
 
     async def grant(self, request: Request) -> Answer:
+        while True:
+            answer = await self._grant(request)
+            if self._seal is None or not isinstance(answer, Granted):
+                return answer
+            fence = await self._seal(request)
+            if fence:
+                for part in request.parts:
+                    part.fence = fence
+                return Granted(fence, answer.counted_from)
+            self._begin_anew(request)
+
+    async def _grant(self, request: Request) -> Answer:
         if not request.parts:
-            request.parts = [Part(grantor, Request(request.ttl, 1, wait=False)) for grantor in self._grantors]
+            request.parts = [
+                self._part(grantor, request, *wish) for grantor, wish in zip(self._grantors, self._wishes, strict=True)
+            ]
         if all(part.fence for part in request.parts):
             whole = await self._made_whole(request)
             if whole is not None:
@@ -81,6 +109,11 @@ class Chain:
             release_parts(request.parts, len(request.parts), tell)
         else:
             undo_parts(request.parts, tell)
+
+    def _part(self, grantor: Grantor, request: Request, permits: int, ticket: int) -> Part:
+        part = Part(grantor, Request(request.ttl, permits, wait=False))
+        part.request.ticket = ticket
+        return part
 
     def _begin_anew(self, request: Request) -> None:
         for part in request.parts:
@@ -203,7 +236,7 @@ class _Taking:
 
 def fresh_part(part: Part) -> Part:
     """Return the same part under another token."""
-    return Part(part.grantor, Request(part.request.ttl, 1, wait=False))
+    return Part(part.grantor, part.request.again())
 
 
 async def ask_all(request: Request, parts: Sequence[Part]) -> list[Answer | Exception]:

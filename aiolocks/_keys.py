@@ -15,6 +15,9 @@ _WORDS = {"rlock": "reentrant", "rwlock": "readwrite", "multilock": "multi", "re
 
 _ESCAPES = str.maketrans({"%": "%25", "{": "%7B", "}": "%7D"})
 
+_PART_ESCAPES = _ESCAPES | {ord(":"): "%3A"}
+"""Behind the braces a colon begins what belongs to the key."""
+
 
 @dataclass(frozen=True)
 class Keys:
@@ -22,12 +25,14 @@ class Keys:
 
     Attributes:
         family: The scripts that go by these keys, where kinds share theirs; the kind's own if left out.
+        path: The name is a path; all that begin at one root go into one Cluster slot.
     """
 
     prefix: str
     kind: str
     name: str
     family: str = ""
+    path: bool = False
 
     def __post_init__(self) -> None:
         check_prefix(self.prefix)
@@ -36,7 +41,9 @@ class Keys:
     @cached_property
     def base(self) -> bytes:
         """The key of the holder; every other key of the name begins with it."""
-        return f"{self.prefix}{_WORDS.get(self.kind, self.kind)}:{{{self.name.translate(_ESCAPES)}}}".encode()
+        root, slash, rest = self.name.partition("/") if self.path else (self.name, "", "")
+        tag, path = root.translate(_ESCAPES), rest.translate(_PART_ESCAPES)
+        return f"{self.prefix}{_WORDS.get(self.kind, self.kind)}:{{{tag}}}{slash}{path}".encode()
 
     @cached_property
     def channels(self) -> bytes:

@@ -7,6 +7,7 @@ from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack, final
 from redis.asyncio import Redis
 
 from ._acquirable import pool_of
+from ._hierarchy import HierarchicalLock
 from ._lock import Lock
 from ._memory import SCHEME, memory_client
 from ._multilock import MultiLock
@@ -83,6 +84,10 @@ class LockManager:
     def client(self) -> Redis:
         """The client that all of them use."""
         return self._client
+
+    def hierarchical(self, path: str, **options: Unpack[LeaseOptions]) -> HierarchicalLock:
+        """Return a `HierarchicalLock`; *options* override the defaults."""
+        return HierarchicalLock(self._client, path, **self._with(options))
 
     def lock(self, name: str, **options: Unpack[LeaseOptions]) -> Lock:
         """Return a `Lock`; *options* override the defaults."""

@@ -18,4 +18,5 @@ UPGRADE: Final = 7
 """Exclusive, beside the upgradeable lease that it grew from."""
 
 FRONT: Final = 1
-"""The ticket of an upgrade: it stands before all others, as they wait for what it grew from."""
+"""The ticket of whoever stands before all others, since they wait for what it holds already: an upgrade, and the levels
+of a second path."""

@@ -23,7 +23,18 @@ pytestmark = [pytest.mark.redis, pytest.mark.timeout(40)]
 
 REPOSITORY = Path(__file__).parents[1]
 EXAMPLES = sorted(path.stem for path in (REPOSITORY / "examples").glob("*.py"))
-PRINTING = ["cron", "decorated", "fencing_sqlite", "guard", "price_list", "quorum", "scraper", "tickets", "transfer"]
+PRINTING = [
+    "cron",
+    "decorated",
+    "fencing_sqlite",
+    "guard",
+    "orders_table",
+    "price_list",
+    "quorum",
+    "scraper",
+    "tickets",
+    "transfer",
+]
 SERVERS = ["aiohttp_checkout", "fastapi_orders"]
 WITHIN = 20
 

@@ -9,7 +9,7 @@ import pytest
 import redis as redis_sync
 from redis.asyncio import Redis
 
-from aiolocks import Lock, LockManager, MultiLock, Redlock, RLock, RWLock, Semaphore
+from aiolocks import HierarchicalLock, Lock, LockManager, MultiLock, Redlock, RLock, RWLock, Semaphore
 from tests.support.primitives import ROWS, Acquirable, Make, Row, each_with_a_queue, queued
 
 pytest_plugins = ["tests.support.table"]
@@ -20,6 +20,7 @@ NOBODY = Redis(port=1)
 Constructor = Callable[..., object]
 
 CONSTRUCTORS: list[Constructor] = [
+    lambda **options: HierarchicalLock(NOBODY, "a/b", **options),
     lambda **options: Lock(NOBODY, "a", **options),
     lambda **options: MultiLock(NOBODY, ["a"], **options),
     lambda **options: Redlock([NOBODY], "a", **options),
@@ -27,6 +28,7 @@ CONSTRUCTORS: list[Constructor] = [
     lambda **options: RWLock(NOBODY, "a", **options),
     lambda **options: Semaphore(NOBODY, "a", 1, **options),
     lambda **options: LockManager(NOBODY, **options),
+    lambda **options: LockManager(NOBODY).hierarchical("a/b", **options),
     lambda **options: LockManager(NOBODY).lock("a", **options),
     lambda **options: LockManager(NOBODY).multilock(["a"], **options),
     lambda **options: LockManager(NOBODY).rlock("a", **options),
@@ -35,8 +37,8 @@ CONSTRUCTORS: list[Constructor] = [
     lambda **options: LockManager.from_url("redis://localhost:1", **options),
 ]
 CONSTRUCTOR_NAMES = [
-    "Lock", "MultiLock", "Redlock", "RLock", "RWLock", "Semaphore", "LockManager",
-    "locks.lock", "locks.multilock", "locks.rlock", "locks.rwlock", "locks.semaphore", "from_url",
+    "HierarchicalLock", "Lock", "MultiLock", "Redlock", "RLock", "RWLock", "Semaphore", "LockManager",
+    "locks.hierarchical", "locks.lock", "locks.multilock", "locks.rlock", "locks.rwlock", "locks.semaphore", "from_url",
 ]  # fmt: skip
 
 every_constructor = pytest.mark.parametrize("construct", CONSTRUCTORS, ids=CONSTRUCTOR_NAMES)

@@ -49,7 +49,7 @@ else
   keep_queue() -- whoever of this session was passed over can be reached by this very answer
 end
 local mine = {}
-if verdict == 'later' or tonumber(mode) ~= UPGRADE then -- an upgrade stands before all others
+if verdict == 'later' or ticket ~= '1' then
   hand_over(mine)
   number = fence_of(token)
   verdict = redis.call('EXISTS', queue) == 0 and admits(tonumber(mode), token) or 'later'

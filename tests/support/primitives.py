@@ -13,7 +13,8 @@ from typing import Any, Protocol, TypeVar, final
 import pytest
 from redis.asyncio import Redis
 
-from aiolocks import Lease, Lock, MultiLock, Redlock, RLock, RWLock, Semaphore, Statistics
+from aiolocks import HierarchicalLock, Lease, Lock, MultiLock, Redlock, RLock, RWLock, Semaphore, Statistics
+from aiolocks._keys import check_name
 from tests.support.clients import CHOSEN
 
 T = TypeVar("T")
@@ -109,6 +110,19 @@ def another_database(pool: Any, db: int) -> Any:
     return type(pool)(connection_class=pool.connection_class, **settings)
 
 
+def row_of_a_table(client: Redis, name: str, **options: Any) -> Acquirable:
+    try:
+        check_name(name)
+    except (TypeError, ValueError):
+        return HierarchicalLock(client, name, **options).write  # must object
+    return HierarchicalLock(client, row_path(name), **options).write
+
+
+def row_path(name: str) -> str:
+    """Return a path that ends with *name*, or what a path can have of it."""
+    return f"shop/table/{name[:300].replace('/', '|')}"
+
+
 ROWS = (
     Row("lock", Lock),
     Row("redlock", of_three_servers, queue=False, guards=False, connections=1 if MAY_NOT_SELECT else 3, round_trips=2),
@@ -116,6 +130,7 @@ ROWS = (
     Row("rlock", RLock, reentrant=True),
     Row("semaphore", partial(Semaphore, limit=1)),
     Row("write lock", writing, limited=False),
+    Row("row of a table", row_of_a_table, limited=False, round_trips=2, called=row_path),
     Row("semaphore of 3", partial(Semaphore, limit=3), places=3),
 )
 

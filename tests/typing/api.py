@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 import aiolocks
 from aiolocks import (
     AcquireTimeoutError,
+    HierarchicalLock,
     Lease,
     LeaseLostError,
     LimitMismatchError,
@@ -87,6 +88,21 @@ async def rwlock(redis: Redis) -> None:
     async with rw.upgradeable as lease, lease.upgrade(timeout=5) as alone:
         assert_type(alone, Lease)
     await lease.downgrade()
+
+
+async def hierarchical(redis: Redis) -> None:
+    orders = HierarchicalLock(redis, "shop/orders", ttl=10, on_lost="flag")
+    assert_type(orders, HierarchicalLock)
+    assert_type(orders.name, str)
+    for mode in (orders.read, orders.write):
+        async with mode as lease:
+            assert_type(lease, Lease)
+        async with mode.hold(timeout=5) as lease:
+            assert_type(lease, Lease)
+        assert_type(await mode.acquire(timeout=None), Lease)
+        assert_type(await mode.try_acquire(), Lease | None)
+        assert_type(await mode.locked(), bool)
+        assert_type(await mode.statistics(), Statistics)
 
 
 async def semaphore(redis: Redis) -> None:

@@ -1,0 +1,244 @@
+"""`HierarchicalLock`: paths such as table, page and row, to be read or written at any level."""
+
+import asyncio
+from functools import partial
+from typing import Any, ClassVar, Literal, Never, final
+
+from redis.asyncio import Redis
+
+from ._acquirable import Acquirable
+from ._chain import Chain
+from ._hold import Hold
+from ._insist import insist
+from ._keys import Keys
+from ._lease import Lease
+from ._lease_state import LeaseState
+from ._modes import EXCLUSIVE, FRONT, INTENT_EXCLUSIVE, INTENT_SHARED, SHARED
+from ._options import UNSET, Options, Unset, reject_in_call, reject_unknown
+from ._request import Request
+from ._session import Session
+
+_ABOVE = {SHARED: INTENT_SHARED, EXCLUSIVE: INTENT_EXCLUSIVE}
+"""What is held at the levels above, for what is held at the end of the path."""
+
+_GOES_WITH = {
+    INTENT_SHARED: {INTENT_SHARED, INTENT_EXCLUSIVE, SHARED},
+    INTENT_EXCLUSIVE: {INTENT_SHARED, INTENT_EXCLUSIVE},
+}
+_IMPLIED_BY = {INTENT_SHARED: {INTENT_SHARED, INTENT_EXCLUSIVE, SHARED}, INTENT_EXCLUSIVE: {INTENT_EXCLUSIVE}}
+"""Of what a task's own blocks hold: beside what it may go, and what spares it the queue."""
+
+
+@final
+class HierarchicalLock:
+    """A path whose end can be read by many or written by one, together with all that lies below it.
+
+    ::
+
+        async with HierarchicalLock(redis, "shop/orders/42").write:  # one order
+            ...
+        async with HierarchicalLock(redis, "shop/orders").read:  # all orders: waits for it
+            ...
+
+    Whoever reads or writes "shop/orders" excludes those who write, or use, anything below it, and the other way round;
+    what lies side by side is in nobody's way. The levels above are held by intention locks (Gray and others, 1975), so
+    that it costs the same however many rows there are. Each level has its own queue, first come, first served, and
+    neither users of whole tables nor of single rows starve.
+
+    A lease has one fencing token, larger than all that were given before at any level of its path: show it to whatever
+    guards the row, the table or the shop.
+
+    The object itself cannot be acquired; `read` and `write` can. A task may hold several paths, also of one tree: it
+    is spared the queue at the levels that its open blocks hold. It gets `RuntimeError` for what it might wait for
+    itself for: a path above or below one that its own blocks write, the same path again, writing below or above what
+    its own blocks read. Tasks that take several rows should take them in one order.
+
+    Args:
+        client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
+        path: Names of the levels, from the root down, with "/" between; up to 1,024 bytes of UTF-8 in all.
+        ttl: Seconds a lease lasts unless renewed: how long others wait when the holder's process dies. At least 0.1.
+        acquire_timeout: Seconds to wait for all levels; None waits for ever, 0 asks once.
+        on_lost: "cancel" stops the body of a block when its lease is lost; "flag" only marks the lease.
+        renew: False lets the lease end after its TTL, whatever the holder does.
+        max_hold: Seconds after which a lease is not renewed any more, so that a hung body cannot hold for ever.
+        watchdog: "task" renews from the event loop; "thread" from a thread, and so even while the loop is blocked.
+        max_stall: Seconds after which the thread takes a loop that shows no life for dead, and stops renewing.
+        replicas: How many replicas must have a lease before it is returned; a round trip or two more. It narrows what
+            a failover can lose, and does not close it.
+        prefix: What every key begins with; no braces.
+
+    Raises:
+        TypeError: A wrong type, a synchronous client, or a keyword of redis-py's Lock that is named otherwise here.
+        ValueError: A level without a name, or a value out of range. Both before any I/O.
+    """
+
+    __slots__ = ("read", "write")
+
+    def __init__(
+        self,
+        client: Redis,
+        path: str,
+        *,
+        ttl: float = 30.0,
+        acquire_timeout: float | None = None,
+        on_lost: Literal["cancel", "flag"] = "cancel",
+        renew: bool = True,
+        max_hold: float | None = None,
+        watchdog: Literal["task", "thread"] = "task",
+        max_stall: float = 60.0,
+        replicas: int = 0,
+        prefix: str = "aiolocks:",
+        **unknown: Never,
+    ) -> None:
+        reject_unknown("HierarchicalLock", unknown)
+        options = Options(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas)
+        self.read = HierarchicalMode(client, path, prefix, options, "read", SHARED)
+        """Beside others who read the same, or anything below it."""
+        self.write = HierarchicalMode(client, path, prefix, options, "write", EXCLUSIVE)
+        """Alone, with all that lies below."""
+
+    @property
+    def name(self) -> str:
+        """The path, as given."""
+        return self.read.name
+
+    def __repr__(self) -> str:
+        return f"<HierarchicalLock {self.name!r}>"
+
+
+@final
+class HierarchicalMode(Acquirable):
+    """One way to hold a path: its `read` or `write`. Make a `HierarchicalLock` to get one."""
+
+    kind: ClassVar[str] = "hierarchy"
+    family: ClassVar[str] = "shared"
+
+    def __init__(self, client: Redis, path: str, prefix: str, options: Options, word: str, mode: int) -> None:
+        super().__init__(client, path, prefix, options)
+        self._levels = levels(prefix, self.kind, path, self.family)
+        self._modes = [_ABOVE[mode]] * (len(self._levels) - 1) + [mode]
+        self._keys = self._levels[-1]
+        self._base = tuple(_held(keys, mode) for keys, mode in zip(self._levels, self._modes, strict=True))
+        self._word = word
+        self._share = mode
+
+    def hold(self, *, timeout: float | Unset | None = UNSET, **unknown: Never) -> Hold:
+        """Return a block that waits *timeout* seconds: ``async with h.read.hold(timeout=5) as lease:``.
+
+        Left out, `acquire_timeout` counts; None waits for ever; 0 asks once.
+
+        Raises, on entering:
+            AcquireTimeoutError: Others were in the way all the time.
+            RuntimeError: This task is inside a block of the same tree, and might wait for itself.
+            RedisError: Redis could not be asked.
+
+        Raises, on leaving:
+            LeaseLostError: The lease was lost, and the body raised nothing of its own.
+
+        After a cancellation nothing stays held or queued.
+        """
+        reject_in_call(f"HierarchicalLock.{self._word}.hold()", unknown)
+        return self._hold(timeout, self._share)
+
+    async def acquire(self, *, timeout: float | Unset | None = UNSET, **unknown: Never) -> Lease:
+        """Wait for a lease and return it; the caller must release it.
+
+        It is renewed until then. Prefer `async with`, which also stops the body when the lease is lost.
+
+        Args:
+            timeout: Seconds to wait. Left out: `acquire_timeout`. None waits for ever; 0 asks once.
+
+        Raises:
+            AcquireTimeoutError: Others were in the way for *timeout*.
+            RuntimeError: This task is inside a block of the same tree, and might wait for itself.
+            RedisError: Redis could not be asked.
+
+        After an error or a cancellation nothing stays held: what may have been granted is released, or lapses within
+        its TTL if Redis cannot be reached.
+        """
+        reject_in_call(f"HierarchicalLock.{self._word}.acquire()", unknown)
+        return await self._acquire(timeout, self._share)
+
+    async def try_acquire(self) -> Lease | None:
+        """Ask once: return a lease, or None if at some level somebody is in the way or waits.
+
+        Raises:
+            RedisError: Redis could not be asked. After that or a cancellation nothing stays held.
+        """
+        return await self._try_acquire(self._share)
+
+    async def locked(self) -> bool:
+        """Say whether a holder is in the way, here or at a level above.
+
+        Raises:
+            RedisError: Redis could not be asked. Cancelling is harmless.
+        """
+        session = Session.of(self._pool)
+        asked = [session.grantor(keys).ask("statistics") for keys in self._levels]
+        answers: list[Any] = await asyncio.gather(*asked)
+        return not all(answer[-1][mode - 1] for answer, mode in zip(answers, self._modes, strict=True))
+
+    def _asking(self, timeout: float | None, permits: int, *, entering: bool) -> LeaseState:
+        session, task = Session.of(self._pool), asyncio.current_task()
+        tickets = self._tickets(session, task)
+        if entering and None in tickets:
+            raise RuntimeError(
+                f"{self.kind} {self.name!r}: this task is inside a block of the same tree, and might wait for itself"
+            )
+        state = super()._asking(timeout, permits, entering=False)
+        wishes = [(mode, ticket or 0) for mode, ticket in zip(self._modes, tickets, strict=True)]
+        grantors = [session.grantor(keys) for keys in self._levels]
+        seal = partial(self._seal, session) if len(grantors) > 1 else None
+        state.grantor = Chain(session, self.kind, self.name, grantors, self._options, wishes, seal)
+        return state
+
+    def _would_wait_for_itself(self, session: Session, task: "asyncio.Task[Any] | None") -> bool:
+        return None in self._tickets(session, task)
+
+    def _tickets(self, session: Session, task: "asyncio.Task[Any] | None") -> list[int | None]:
+        """Return the ticket to begin with at each level: before all others, or none; None: it might wait for itself.
+
+        What the task's open blocks hold at a level lets it in there at once; behind somebody who waits for these
+        blocks to end, it would wait for itself.
+        """
+        tickets: list[int | None] = []
+        for keys, mode in zip(self._levels, self._modes, strict=True):
+            held = {other for other in _EVERY if session.ledger.inside(task, _held(keys, other))}
+            if not held:
+                tickets.append(0)
+            elif held <= _GOES_WITH.get(mode, set()) and held & _IMPLIED_BY[mode]:
+                tickets.append(FRONT)
+            else:
+                tickets.append(None)
+        return tickets
+
+    async def _seal(self, session: Session, request: Request) -> int:
+        """Give all levels one fencing token, in one step; return 0 if a level is not held any more."""
+        metas = tuple(keys.part(b"meta") for keys in self._levels)
+        tokens = tuple(part.request.token for part in request.parts)
+        until = session.clock() + request.ttl / 2
+        number: int = await insist(session.grantor(self._keys), "fence", tokens, until=until, keys=metas)
+        return number
+
+    def __repr__(self) -> str:
+        return f"<HierarchicalLock {self.name!r} {self._word}>"
+
+
+_EVERY = (INTENT_SHARED, INTENT_EXCLUSIVE, SHARED, EXCLUSIVE)
+
+
+def _held(keys: Keys, mode: int) -> bytes:
+    """Return under what name the ledger has a level that is held in a mode."""
+    return b"%b %d" % (keys.base, mode)
+
+
+def levels(prefix: str, kind: str, path: str, family: str) -> list[Keys]:
+    """Return the keys of each level of *path*, from the root down.
+
+    Raises:
+        ValueError: A level has no name.
+    """
+    names = path.split("/")
+    if not all(names):
+        raise ValueError(f'path must be names with "/" between, none of them empty, not {path!r}')
+    return [Keys(prefix, kind, "/".join(names[: depth + 1]), family, path=True) for depth in range(len(names))]

@@ -1,0 +1,299 @@
+"""What paths promise beyond the conformance table: who may be inside at which level, in what order, and the fences."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from aiolocks import HierarchicalLock, Lease, LeaseLostError, LockManager
+from tests.support.primitives import SHORT, queued, until
+from tests.support.workers import spawn
+
+pytest_plugins = ["tests.support.table"]
+pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quick_sessions")]
+
+ROOT, TABLE, ROW, SIBLING = "shop", "shop/orders", "shop/orders/42", "shop/orders/43"
+
+WORKER = """
+import asyncio, sys
+from redis.asyncio import Redis
+from aiolocks import HierarchicalLock
+
+async def main(url, path):
+    redis = Redis.from_url(url)
+    async with HierarchicalLock(redis, path, ttl=0.4).write:
+        print("holds", flush=True)
+        await asyncio.sleep(60)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+"""Another process: holds until it is killed."""
+
+At = Callable[[str], HierarchicalLock]
+
+
+@pytest.fixture
+def at(client: Redis) -> At:
+    """Makes the lock of a path."""
+    return lambda path: HierarchicalLock(client, path)
+
+
+async def in_another_task(acquirable: object) -> bool:
+    """Return whether another task could have it at once."""
+
+    async def attempt() -> bool:
+        lease: Lease | None = await acquirable.try_acquire()  # type: ignore[attr-defined]  # either mode
+        if lease is not None:
+            await lease.release()
+        return lease is not None
+
+    return await asyncio.create_task(attempt())
+
+
+def overlap(one: str, other: str) -> bool:
+    """Say whether one path is the other, or lies above or below it."""
+    return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
+
+
+@pytest.mark.parametrize(("held", "wanted"), list(product([ROOT, TABLE, ROW, SIBLING], repeat=2)))
+async def test_who_writes_excludes_whoever_uses_the_same_or_what_is_above_or_below(
+    at: At, held: str, wanted: str
+) -> None:
+    async with at(held).write:
+        free = [await in_another_task(at(wanted).read), await in_another_task(at(wanted).write)]
+        locked = [await at(wanted).read.locked(), await at(wanted).write.locked()]
+    assert free == [not overlap(held, wanted)] * 2
+    assert locked == [overlap(held, wanted)] * 2
+
+
+@pytest.mark.parametrize(("held", "wanted"), list(product([ROOT, TABLE, ROW, SIBLING], repeat=2)))
+async def test_who_reads_excludes_whoever_writes_the_same_or_what_is_above_or_below(
+    at: At, held: str, wanted: str
+) -> None:
+    async with at(held).read:
+        free = [await in_another_task(at(wanted).read), await in_another_task(at(wanted).write)]
+    assert free == [True, not overlap(held, wanted)]
+
+
+async def test_whoever_waits_for_a_table_comes_before_later_users_of_its_rows(at: At) -> None:
+    order: list[str] = []
+
+    async def use(path: str) -> None:
+        async with at(path).write:
+            order.append(path)
+
+    async with at(ROW).write:
+        table = asyncio.create_task(use(TABLE))
+        await queued(at(TABLE).write, 1)
+        row = asyncio.create_task(use(SIBLING))
+        await queued(at(TABLE).write, 2)
+        assert not await in_another_task(at(SIBLING).write)
+    await asyncio.gather(table, row)
+    assert order == [TABLE, SIBLING]
+
+
+async def test_whoever_waits_for_a_row_keeps_nobody_from_its_siblings(at: At) -> None:
+    async with at(ROW).write:
+        waiter = asyncio.create_task(at(ROW).write.acquire())
+        await queued(at(ROW).write, 1)
+        assert await in_another_task(at(SIBLING).write)
+    await (await waiter).release()
+
+
+async def test_fencing_tokens_increase_for_every_level_they_are_shown_to(at: At) -> None:
+    fences = []
+    for path in [ROW, SIBLING, TABLE, ROW, ROOT, "shop/customers/1", TABLE]:
+        async with at(path).write as lease:
+            fences.append(lease.fencing_token)
+            assert set(lease.fencing_tokens.values()) == {lease.fencing_token}
+            for level in lease.fencing_tokens:
+                assert (await at(level).read.statistics()).fencing_token == fences[-1]
+    assert fences == sorted(set(fences))
+
+
+async def test_users_of_rows_at_the_same_time_have_different_fencing_tokens(at: At) -> None:
+    fences: list[int] = []
+
+    async def use(number: int) -> None:
+        for _ in range(4):
+            async with at(f"{TABLE}/{number}").write as lease:
+                fences.append(lease.fencing_token)
+
+    await asyncio.gather(*(use(number) for number in range(8)))
+    assert len(set(fences)) == len(fences)
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner"),
+    [
+        (("write", ROW), ("write", ROW)), (("read", ROW), ("read", ROW)), (("read", ROW), ("write", ROW)),
+        (("write", TABLE), ("read", ROW)), (("write", ROW), ("read", TABLE)), (("read", ROW), ("read", TABLE)),
+        (("read", TABLE), ("write", ROW)), (("read", ROW), ("write", SIBLING)),
+    ],
+)  # fmt: skip
+async def test_a_task_that_might_wait_for_itself_gets_an_error_instead_of_a_deadlock(
+    at: At, outer: tuple[str, str], inner: tuple[str, str]
+) -> None:
+    wanted = getattr(at(inner[1]), inner[0])
+    async with getattr(at(outer[1]), outer[0]):
+        with pytest.raises(RuntimeError, match="might wait for itself"):
+            async with wanted:
+                pass
+        assert await wanted.try_acquire() is None
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner"),
+    [
+        (("write", ROW), ("write", SIBLING)), (("write", ROW), ("read", SIBLING)), (("read", ROW), ("read", SIBLING)),
+        (("read", TABLE), ("read", ROW)),
+    ],
+)  # fmt: skip
+async def test_a_task_takes_a_second_path_though_somebody_waits_for_the_first_to_end(
+    at: At, outer: tuple[str, str], inner: tuple[str, str]
+) -> None:
+    """In the queue behind them it would wait for itself."""
+    async with getattr(at(outer[1]), outer[0]):
+        waiters = [asyncio.create_task(at(path).write.acquire()) for path in (TABLE, ROOT)]
+        await until(lambda: two_wait(at))
+        async with getattr(at(inner[1]), inner[0]).hold(timeout=2):
+            pass
+        for waiter in waiters:
+            waiter.cancel()
+        await asyncio.wait(waiters)
+
+
+async def two_wait(at: At) -> bool:
+    return (await at(ROOT).read.statistics()).waiting + (await at(TABLE).read.statistics()).waiting == 2
+
+
+async def test_a_cancelled_waiter_holds_no_level_any_more(at: At) -> None:
+    async with at(ROW).write:
+        waiter = asyncio.create_task(at(ROW).write.acquire())
+        await queued(at(ROW).write, 1)
+        assert (await at(TABLE).read.statistics()).holders == 2
+        waiter.cancel()
+        await asyncio.wait([waiter])
+        assert (await at(TABLE).read.statistics()).holders == 1
+
+
+async def test_what_is_held_while_waiting_is_renewed(client: Redis) -> None:
+    def at(path: str) -> HierarchicalLock:
+        return HierarchicalLock(client, path, ttl=SHORT)
+
+    async with at(ROW).write:
+        waiter = asyncio.create_task(at(ROW).write.acquire())
+        await queued(at(ROW).write, 1)
+        await asyncio.sleep(3 * SHORT)
+        assert (await at(ROOT).read.statistics()).holders == 2
+    lease = await waiter
+    assert lease.held
+    await lease.release()
+
+
+@pytest.mark.parametrize("level", [ROOT, TABLE])
+async def test_a_waiter_that_loses_a_level_begins_anew(client: Redis, level: str) -> None:
+    def at(path: str) -> HierarchicalLock:
+        return HierarchicalLock(client, path, ttl=SHORT)
+
+    async with at(ROW).write as held:
+        ours = {part.request.token for part in held._state.request.parts}
+        waiter = asyncio.create_task(at(ROW).write.acquire())
+        await queued(at(ROW).write, 1)
+        key = f"aiolocks:hierarchy:{level.replace('shop', '{shop}', 1)}"
+        tokens: Any = await client.zrange(key, 0, -1)
+        await client.zrem(key, *(set(tokens) - ours))
+
+        async def holds_anew() -> bool:
+            return (await at(level).read.statistics()).holders == 2
+
+        await until(holds_anew)
+        assert not waiter.done()
+    await (await waiter).release()
+
+
+@pytest.mark.parametrize("level", [ROOT, TABLE, ROW])
+async def test_a_lease_is_lost_with_any_of_its_levels(client: Redis, level: str) -> None:
+    with pytest.raises(LeaseLostError):
+        async with HierarchicalLock(client, ROW, ttl=SHORT).write:
+            await client.delete(f"aiolocks:hierarchy:{level.replace('shop', '{shop}', 1)}")
+            await asyncio.sleep(10)
+    for path in (ROOT, TABLE, ROW):
+        assert not await HierarchicalLock(client, path).write.locked()
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("path", [ROOT, TABLE, ROW])
+async def test_what_a_killed_process_held_can_be_had_within_its_ttl(redis: Redis, redis_url: str, path: str) -> None:
+    mode = HierarchicalLock(redis, TABLE).write
+    with spawn("-c", WORKER, redis_url, path) as process:
+        assert process.stdout is not None
+        assert await asyncio.to_thread(process.stdout.readline) == "holds\n"
+        assert await mode.try_acquire() is None
+        process.kill()
+        async with mode.hold(timeout=3):
+            pass
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_no_incompatible_pair_is_ever_held_together(client: Redis, seed: int) -> None:
+    """A random workload on a tree against a plain model: two paths that overlap are held together only to be read."""
+    chance = random.Random(seed)
+    paths = ["a", *(f"a/{table}" for table in "bc"), *(f"a/{table}/{row}" for table in "bc" for row in "12")]
+    held: list[tuple[str, str]] = []
+    fences: list[int] = []
+    together = 0
+
+    async def work() -> None:
+        nonlocal together
+        for _ in range(12):
+            path, mode = chance.choice(paths), chance.choice(["read", "write"])
+            timeout = chance.choice([0, 0.02, None, None, None])
+            try:
+                async with getattr(HierarchicalLock(client, path), mode).hold(timeout=timeout) as lease:
+                    clashes = [other for other in held if overlap(path, other[1]) and "write" in (mode, other[0])]
+                    assert not clashes, (mode, path, clashes)
+                    together = max(together, len(held) + 1)
+                    fences.append(lease.fencing_token)
+                    held.append((mode, path))
+                    try:
+                        await asyncio.sleep(chance.choice([0, 0.001, 0.005]))
+                    finally:
+                        held.remove((mode, path))
+            except (TimeoutError, RedisTimeoutError):  # the latter: not even an answer in that time
+                pass
+
+    async with asyncio.timeout(60):
+        await asyncio.gather(*(work() for _ in range(12)))
+    assert together > 1
+    assert len(set(fences)) == len(fences)
+    for path in paths:
+        now = await HierarchicalLock(client, path).read.statistics()
+        assert (now.holders, now.waiting) == (0, 0)
+
+
+@pytest.mark.parametrize("path", ["", "/", "a/", "/a", "a//b"])
+async def test_a_level_without_a_name_is_an_error_at_once(client: Redis, path: str) -> None:
+    with pytest.raises(ValueError, match=r"name must be|path must be"):
+        HierarchicalLock(client, path)
+
+
+async def test_paths_of_every_shape_are_kept_apart(client: Redis) -> None:
+    locks = LockManager(client)
+    paths = ["a:queue", "a/b:queue", "a/b/queue", "a%2Fb", "{a}/b", "a}/b", "a/{b", "a/b%3Aqueue", "a/b:q:1/c", "é/ü"]
+    leases = [await locks.hierarchical(path).write.try_acquire() for path in paths]
+    for path, lease in zip(paths, leases, strict=True):
+        assert lease is not None, path
+        assert lease.name == path
+        await lease.release()
+
+
+async def test_the_lock_itself_cannot_be_acquired(at: At) -> None:
+    assert repr(at(ROW)) == "<HierarchicalLock 'shop/orders/42'>"
+    assert repr(at(ROW).write) == "<HierarchicalLock 'shop/orders/42' write>"
+    assert not any(hasattr(at(ROW), method) for method in ("acquire", "hold", "__aenter__", "release"))
