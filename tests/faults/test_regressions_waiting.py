@@ -113,6 +113,28 @@ async def test_a_session_shows_life_as_often_as_its_shortest_ttl_asks_though_lon
     await holding.release()
 
 
+async def test_a_session_whose_waiters_begin_to_ask_for_more_life_signs_stays_in_the_queue(
+    redis: Redis, redis_url: str
+) -> None:
+    """With the first short TTL its line lives no longer than three intervals, and the re-check due was set before."""
+    short, long = 0.4, 30.0
+    holding = await Lock(redis, "mixed").acquire()
+    async with Redis.from_url(redis_url) as client:
+        first = asyncio.create_task(Lock(client, "mixed", ttl=long).acquire())
+        await until_waiting(Lock(redis, "mixed"), 1)
+        session = Session.find(client.connection_pool)
+        assert session is not None
+        (line,) = session.lines
+        await until(lambda: bool(session.wakeups._confirmed) and line._due - session.clock() > 0.8)
+        second = asyncio.create_task(Lock(client, "mixed", ttl=short).acquire())
+        await until_waiting(Lock(redis, "mixed"), 2)
+        for _ in range(50):
+            assert (await Lock(redis, "mixed").statistics()).waiting == 2, "its line has run out"
+            await asyncio.sleep(0.02)
+        await cancel(first, second)
+    await holding.release()
+
+
 async def test_a_waiter_is_not_given_up_because_its_loop_was_blocked_for_a_ttl(redis: Redis, proxy: FaultProxy) -> None:
     """Redis was there all the time; that a connection broke meanwhile is one failure, and not a TTL of them."""
     ttl = 1.0
