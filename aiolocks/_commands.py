@@ -196,7 +196,7 @@ class Commands:
         """Note that replies have come, the first of them to *call*: it was under way for longest."""
         self._heard_at = now = self._clock()
         self.round_trip = max(now - call.sent_at, 0.8 * self.round_trip)
-        self.patience = 4 * self.round_trip if self.round_trip > 0.25 else 1.0
+        self.patience = min(4 * self.round_trip, LONGEST_WAIT) if self.round_trip > 0.25 else 1.0
 
     def let_go(self) -> None:
         """In a forked child: see `Link.let_go`."""

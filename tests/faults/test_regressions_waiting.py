@@ -8,8 +8,12 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from aiolocks import Lease, Lock, Semaphore, _semaphore
+from aiolocks._bound import Bound
+from aiolocks._commands import LONGEST_WAIT, Call, Commands
 from aiolocks._deadlines import recheck_interval
-from aiolocks._session import Session
+from aiolocks._keys import Keys
+from aiolocks._scripts import load
+from aiolocks._session import Session, lease_clock
 from aiolocks.testing import FaultProxy
 from tests.faults.support.asking import outcome_of, retrying
 from tests.faults.support.lag import SLACK, measured_lag
@@ -197,3 +201,25 @@ async def test_a_wake_up_connection_that_is_dead_but_open_is_replaced(redis: Red
             await lease.release()
     print("seconds to the hand-over:", [round(delay, 3) for delay in delays])
     assert max(delays[-2:]) < woken + lag.worst
+
+
+async def test_a_reply_read_after_a_pause_makes_nobody_wait_longer_than_the_contract_says(redis: Redis) -> None:
+    """A minute for which the process was stopped looks like a round trip, and tells nothing of the next one."""
+    paused, keys = 0.0, Keys("aiolocks:", "lock", "paused")
+    commands = Commands(redis.connection_pool, asyncio.get_running_loop(), lambda: lease_clock() + paused, lambda: None)
+    statistics = Bound(
+        load("lock_statistics"), lambda _: (keys.base, keys.part(b"fence"), keys.part(b"queue")), per_token=False
+    )
+    for pause in (0.0, 60.0):
+        replied = asyncio.Event()
+
+        def receive(call: Call, reply: object, replied: asyncio.Event = replied) -> None:
+            assert not isinstance(reply, Exception)
+            replied.set()
+
+        commands.submit(statistics, (), receive, LONGEST_WAIT)
+        paused += pause
+        await asyncio.wait_for(replied.wait(), timeout=5)
+    assert commands.round_trip > LONGEST_WAIT
+    assert commands.patience <= LONGEST_WAIT
+    commands.close()
