@@ -88,7 +88,8 @@ class Call:
                 return
             if isinstance(reply, (ReadOnlyError, RedisConnectionError)):
                 # A demoted primary, or one that is still loading: whatever comes next must look for the primary anew.
-                self.link.close(reply)
+                # Those behind this one were not answered.
+                self.link.close(RedisConnectionError(str(reply)) if isinstance(reply, ReadOnlyError) else reply)
             elif isinstance(reply, ResponseError):
                 reply = _discreet(reply)
         receiver, self.receiver = self.receiver, None

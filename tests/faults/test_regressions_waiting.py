@@ -5,6 +5,8 @@ import time
 
 import pytest
 from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import ConstantBackoff
 from redis.exceptions import ResponseError
 
 from aiolocks import Lease, Lock, Semaphore, _semaphore
@@ -223,3 +225,18 @@ async def test_a_reply_read_after_a_pause_makes_nobody_wait_longer_than_the_cont
     assert commands.round_trip > LONGEST_WAIT
     assert commands.patience <= LONGEST_WAIT
     commands.close()
+
+
+async def test_a_primary_that_was_demoted_for_a_moment_is_asked_again(own_server: RedisServer) -> None:
+    """Its refusal is no answer to an acquire, but a reason to look for the primary anew."""
+    patient = Retry(ConstantBackoff(0.05), 50)
+    async with Redis.from_url(own_server.url) as admin, Redis.from_url(own_server.url, retry=patient) as client:
+        async with Lock(client, "keeps the session"):
+            await admin.replicaof("127.0.0.1", "1")
+            waiter = asyncio.create_task(Lock(client, "demoted").acquire(timeout=5))
+            async with asyncio.timeout(5):
+                while not (await admin.info("errorstats")).get("errorstat_READONLY"):
+                    await asyncio.sleep(0.01)
+            await admin.replicaof("NO", "ONE")
+            lease = await waiter
+            await lease.release()
