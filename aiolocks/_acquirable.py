@@ -83,9 +83,9 @@ class Acquirable:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> "CoroutineType[Any, Any, None]":
         frame = sys._getframe(1)
+        block = open_blocks.close(self, frame)
         if isinstance(exc, GeneratorExit) and no_loop_runs():
             return as_coroutine(_nothing())  # destroyed after its loop: nothing can be sent any more
-        block = open_blocks.close(self, frame)
         if block is None:
             raise RuntimeError(f"{self!r} is not held by a block that could be left here")
         return as_coroutine(block.leave(exc_type, exc, traceback, frame))

@@ -88,7 +88,8 @@ class Call:
                 return
             if isinstance(reply, (ReadOnlyError, RedisConnectionError)):
                 # A demoted primary, or one that is still loading: whatever comes next must look for the primary anew.
-                self.link.close(reply)
+                # Those behind this one were not answered.
+                self.link.close(RedisConnectionError(str(reply)) if isinstance(reply, ReadOnlyError) else reply)
             elif isinstance(reply, ResponseError):
                 reply = _discreet(reply)
         receiver, self.receiver = self.receiver, None
@@ -197,7 +198,7 @@ class Commands:
         """Note that replies have come, the first of them to *call*: it was under way for longest."""
         self._heard_at = now = self._clock()
         self.round_trip = max(now - call.sent_at, 0.8 * self.round_trip)
-        self.patience = 4 * self.round_trip if self.round_trip > 0.25 else 1.0
+        self.patience = min(4 * self.round_trip, LONGEST_WAIT) if self.round_trip > 0.25 else 1.0
 
     def of(self, pool: Any) -> "Commands":
         """Return those of the same loop for another pool, which end with these."""

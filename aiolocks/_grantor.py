@@ -8,7 +8,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, final
 
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ReadOnlyError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ._bound import Arguments, Bound
@@ -94,7 +95,7 @@ class RedisGrantor:
             if isinstance(reply, Exception):
                 if isinstance(reply, ResponseError) or call.link is None:
                     request.answered(call)
-                raise reply
+                raise RedisConnectionError(str(reply)) if isinstance(reply, ReadOnlyError) else reply
             request.answered(call)
             objection = request.learn and self._learn(request.learn, call, reply)
             answer = self._read_grant(call, reply, request)

@@ -53,16 +53,24 @@ class Blocks:
         """Return the block of the `async with owner` that *frame* leaves.
 
         The frame tells, even when another task finalizes a generator; or the `AsyncExitStack` that it runs for. Where
-        neither is known (code without Python frames, `pop_all`), the task tells, and else the newest block is meant.
+        neither is known (code without Python frames, `pop_all`), the task tells, and else the newest block of the
+        running loop is meant: other threads may have blocks of the same owner.
         """
         key = (owner, frame if frame.f_code is not _LEAVES else frame.f_locals["self"])
         entry = self._open.pop(key, None)
         if entry is None:
-            own = [other for other in list(self._open) if other[0] == owner]
+            try:
+                loop, task = asyncio.get_running_loop(), asyncio.current_task()
+            except RuntimeError:  # destroyed after its loop
+                return None
+            own = [
+                (other, holder is task)
+                for other, (holder, *_) in list(self._open.items())
+                if other[0] is owner and holder is not None and holder.get_loop() is loop
+            ]
             if not own:
                 return None
-            task = asyncio.current_task()
-            key = max(enumerate(own), key=lambda other: (self._open[other[1]][0] is task, other[0]))[1]
+            key = next((other for other, mine in reversed(own) if mine), own[-1][0])
             entry = self._open.pop(key)
         _, block, outer = entry
         if outer is not None:

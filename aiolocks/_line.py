@@ -105,6 +105,8 @@ class Line:
         if interval != self._interval:
             self._interval = interval
             self._identity = None
+            if self._timer is not None:  # a shorter one counts at once: the server is told it with the next request
+                self._schedule(interval)
 
     def join(self, request: Request, busy_ms: int, subscribers: int) -> None:
         self.waiting[request.token] = request

@@ -198,9 +198,11 @@ class Session:
         task.add_done_callback(self._tasks.discard)
 
     def _rest(self) -> None:
-        """Keep the books of blocks whose leases were lost, but no connection for them."""
+        """Keep the books of blocks whose leases were lost, but no connection for them.
+
+        Whoever waits for an undo still does, and until when at most.
+        """
         self._end_thread()
-        self.waits.close()
         self.wakeups.close()
         self.commands.close()
         self.replication.commands.close()

@@ -1,13 +1,17 @@
 """Faults once found in how leases are kept, lost and let go: each test is one that came back."""
 
 import asyncio
+import contextlib
 import threading
 import time
+from collections.abc import AsyncGenerator
 
 import pytest
 from redis.asyncio import Redis
 
 from aiolocks import Lease, LeaseLostError, Lock, Semaphore
+from aiolocks._ledger import open_blocks
+from aiolocks._memory import memory_client
 from aiolocks._request import Request
 from aiolocks._session import Session, lease_clock
 from aiolocks.testing import FaultProxy
@@ -172,3 +176,22 @@ async def test_a_short_lease_is_kept_though_redis_is_far_away(proxy: FaultProxy)
     async with Redis.from_url(proxy.url) as client, Lock(client, "far", ttl=1.5) as lease:
         await asyncio.sleep(3)
         lease.check()
+
+
+async def test_a_block_that_is_destroyed_after_its_loop_is_kept_nowhere() -> None:
+    async def holding(lock: Lock) -> AsyncGenerator[None]:
+        async with lock:
+            yield
+
+    def cut_off() -> bool:
+        loop = asyncio.new_event_loop()
+        lock = Lock(memory_client("memory://"), "cut off")
+        generator = holding(lock)
+        loop.run_until_complete(anext(generator))
+        loop.close()
+        with contextlib.suppress(StopIteration):
+            generator.aclose().send(None)
+        return any(owner is lock for owner, _ in open_blocks._open)
+
+    kept = await asyncio.to_thread(cut_off)
+    assert not kept

@@ -5,11 +5,17 @@ import time
 
 import pytest
 from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import ConstantBackoff
 from redis.exceptions import ResponseError
 
 from aiolocks import Lease, Lock, Semaphore, _semaphore
+from aiolocks._bound import Bound
+from aiolocks._commands import LONGEST_WAIT, Call, Commands
 from aiolocks._deadlines import recheck_interval
-from aiolocks._session import Session
+from aiolocks._keys import Keys
+from aiolocks._scripts import load
+from aiolocks._session import Session, lease_clock
 from aiolocks.testing import FaultProxy
 from tests.faults.support.asking import outcome_of, retrying
 from tests.faults.support.lag import SLACK, measured_lag
@@ -113,6 +119,28 @@ async def test_a_session_shows_life_as_often_as_its_shortest_ttl_asks_though_lon
     await holding.release()
 
 
+async def test_a_session_whose_waiters_begin_to_ask_for_more_life_signs_stays_in_the_queue(
+    redis: Redis, redis_url: str
+) -> None:
+    """With the first short TTL its line lives no longer than three intervals, and the re-check due was set before."""
+    short, long = 0.4, 30.0
+    holding = await Lock(redis, "mixed").acquire()
+    async with Redis.from_url(redis_url) as client:
+        first = asyncio.create_task(Lock(client, "mixed", ttl=long).acquire())
+        await until_waiting(Lock(redis, "mixed"), 1)
+        session = Session.find(client.connection_pool)
+        assert session is not None
+        (line,) = session.lines
+        await until(lambda: bool(session.wakeups._confirmed) and line._due - session.clock() > 0.8)
+        second = asyncio.create_task(Lock(client, "mixed", ttl=short).acquire())
+        await until_waiting(Lock(redis, "mixed"), 2)
+        for _ in range(50):
+            assert (await Lock(redis, "mixed").statistics()).waiting == 2, "its line has run out"
+            await asyncio.sleep(0.02)
+        await cancel(first, second)
+    await holding.release()
+
+
 async def test_a_waiter_is_not_given_up_because_its_loop_was_blocked_for_a_ttl(redis: Redis, proxy: FaultProxy) -> None:
     """Redis was there all the time; that a connection broke meanwhile is one failure, and not a TTL of them."""
     ttl = 1.0
@@ -175,3 +203,40 @@ async def test_a_wake_up_connection_that_is_dead_but_open_is_replaced(redis: Red
             await lease.release()
     print("seconds to the hand-over:", [round(delay, 3) for delay in delays])
     assert max(delays[-2:]) < woken + lag.worst
+
+
+async def test_a_reply_read_after_a_pause_makes_nobody_wait_longer_than_the_contract_says(redis: Redis) -> None:
+    """A minute for which the process was stopped looks like a round trip, and tells nothing of the next one."""
+    paused, keys = 0.0, Keys("aiolocks:", "lock", "paused")
+    commands = Commands(redis.connection_pool, asyncio.get_running_loop(), lambda: lease_clock() + paused, lambda: None)
+    statistics = Bound(
+        load("lock_statistics"), lambda _: (keys.base, keys.part(b"fence"), keys.part(b"queue")), per_token=False
+    )
+    for pause in (0.0, 60.0):
+        replied = asyncio.Event()
+
+        def receive(call: Call, reply: object, replied: asyncio.Event = replied) -> None:
+            assert not isinstance(reply, Exception)
+            replied.set()
+
+        commands.submit(statistics, (), receive, LONGEST_WAIT)
+        paused += pause
+        await asyncio.wait_for(replied.wait(), timeout=5)
+    assert commands.round_trip > LONGEST_WAIT
+    assert commands.patience <= LONGEST_WAIT
+    commands.close()
+
+
+async def test_a_primary_that_was_demoted_for_a_moment_is_asked_again(own_server: RedisServer) -> None:
+    """Its refusal is no answer to an acquire, but a reason to look for the primary anew."""
+    patient = Retry(ConstantBackoff(0.05), 50)
+    async with Redis.from_url(own_server.url) as admin, Redis.from_url(own_server.url, retry=patient) as client:
+        async with Lock(client, "keeps the session"):
+            await admin.replicaof("127.0.0.1", "1")
+            waiter = asyncio.create_task(Lock(client, "demoted").acquire(timeout=5))
+            async with asyncio.timeout(5):
+                while not (await admin.info("errorstats")).get("errorstat_READONLY"):
+                    await asyncio.sleep(0.01)
+            await admin.replicaof("NO", "ONE")
+            lease = await waiter
+            await lease.release()

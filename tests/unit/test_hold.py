@@ -523,6 +523,24 @@ async def test_the_session_ends_after_its_last_block_though_the_lease_ended_long
     assert grantor.session.closed
 
 
+@jumping
+async def test_a_block_is_left_within_a_second_though_another_ones_books_outlast_its_session_s_rest() -> None:
+    """The session lets its connections go when only blocks without a lease are left; a release may be awaited still."""
+    grantor = ScriptedGrantor(withdrawals=[True, NEVER])
+
+    async def leave() -> None:
+        async with ScriptedGrantor(name="silent", session=grantor.session, withdrawals=[NEVER]).hold():
+            pass
+
+    async with grantor.hold() as lease:
+        await lease.release()
+        await asyncio.sleep(10)
+        begun = clock()
+        async with asyncio.timeout(20):
+            await asyncio.create_task(leave())
+        assert clock() - begun <= 1.001
+
+
 @pytest.mark.parametrize("first", ["the loss", "the cancellation"])
 @jumping
 async def test_an_outer_cancellation_at_the_instant_of_a_loss_wins(first: str) -> None:

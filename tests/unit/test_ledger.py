@@ -82,6 +82,17 @@ async def test_the_task_tells_where_the_frame_does_not() -> None:
     assert blocks.close(owner, frame()) is theirs
 
 
+async def test_a_block_is_never_taken_for_one_of_another_thread() -> None:
+    """One lock may be shared by loops in several threads, and a stack whose blocks moved has no frame of theirs."""
+    blocks, owner, mine, theirs = Blocks(), object(), hold(), hold()
+    blocks.open(owner, frame(), asyncio.current_task(), mine)
+    their_frame = frame()
+    await asyncio.to_thread(asyncio.run, open_in_task(blocks, owner, their_frame, theirs))
+    assert await asyncio.create_task(close_in_task(blocks, owner, frame())) is mine
+    assert blocks.close(owner, frame()) is None
+    assert blocks.close(owner, their_frame) is theirs
+
+
 class Owner:
     """What primitives do with the blocks in their `async with`; the frame is that of whoever calls these methods."""
 
