@@ -83,7 +83,7 @@ class TestOnEveryServer:
         holder = await MultiLock(client, ["b"]).acquire()
         waiter = asyncio.create_task(MultiLock(client, ["a", "b"], ttl=SHORT).acquire())
         await queued(MultiLock(client, ["b"]), 1)
-        await client.delete("aiolocks:multilock:{a}")
+        await client.delete("aiolocks:multi:{a}")
         other = await MultiLock(client, ["a"]).acquire()
         await queued(MultiLock(client, ["a"]), 1)
         await holder.release()
@@ -95,7 +95,7 @@ class TestOnEveryServer:
     async def test_the_loss_of_one_name_is_the_loss_of_all(self, client: Redis) -> None:
         with pytest.raises(LeaseLostError):
             async with MultiLock(client, ["a", "b"], ttl=SHORT) as lease:
-                await client.delete("aiolocks:multilock:{b}")
+                await client.delete("aiolocks:multi:{b}")
                 await asyncio.sleep(10)
         assert lease.lost
         await free(MultiLock(client, ["a", "b"]))

@@ -108,7 +108,7 @@ async def test_calls_of_one_name_take_turns_and_those_of_others_do_not(client: R
     ("kind", "options", "prefix"),
     [
         (Lock, {}, "lock"),
-        (RLock, {"ttl": 5}, "rlock"),
+        (RLock, {"ttl": 5}, "reentrant"),
         (Semaphore, {"limit": 2, "ttl": 5}, "semaphore"),
         (partial(Semaphore, limit=2), {}, "semaphore"),
     ],

@@ -130,7 +130,7 @@ ROWS = (
     Row("rlock", RLock, reentrant=True),
     Row("semaphore", partial(Semaphore, limit=1)),
     Row("write lock", writing, limited=False),
-    Row("row of a table", row_of_a_table, limited=False, round_trips=2, called=row_path),
+    Row("row of a table", row_of_a_table, limited=False, guards=False, round_trips=2, called=row_path),
     Row("semaphore of 3", partial(Semaphore, limit=3), places=3),
 )
 
