@@ -87,7 +87,7 @@ async def test_a_server_that_cannot_prove_who_it_is_grants_nothing(
     tls: TlsServer, quick_sessions: None, wrong: str
 ) -> None:
     async with connect(WRONG[wrong](tls)) as client:
-        for row in ROWS:
+        for row in [row for row in ROWS if row.queue]:
             acquirable = row.make(client, "orders", ttl=1)
             with pytest.raises(UNREACHABLE):
                 await acquirable.try_acquire()
