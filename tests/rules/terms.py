@@ -111,7 +111,7 @@ def a_grant_that_nobody_here_awaits_is_passed_on_at_once(scene: Scene) -> None:
     assert visit.began < 1.1
 
 
-@clause("W5", python(_hold, "_granted", "session.tokens[request.token] = request", "pass"))
+@clause("W5", python(_hold, "wait_granted", "session.tokens[request.token] = request", "pass"))
 def a_grant_that_overtakes_the_answer_to_its_request_is_awaited(scene: Scene) -> None:
     """W5: a token counts from before its first byte leaves."""
     owner, waiter = scene.program(), scene.program()

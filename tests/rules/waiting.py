@@ -28,7 +28,7 @@ def _outcome(scene: Scene, coroutine: Coroutine[Any, Any, object]) -> str:
     return outcome
 
 
-_INSIDE = "session.ledger.inside(task, self._keys.base) > 0"
+_INSIDE = "session.ledger.inside(task, self._base) > 0"
 
 
 @clause("W12", python(_acquirable.Acquirable, "_would_wait_for_itself", _INSIDE, "False"), kinds=LOCK)

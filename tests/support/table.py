@@ -6,6 +6,7 @@ Test modules take them by `pytest_plugins = ["tests.support.table"]`.
 import asyncio
 import contextlib
 import itertools
+import os
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
@@ -21,7 +22,7 @@ from tests.support.servers import RedisServer
 _numbers = itertools.count()
 
 
-@pytest.fixture(params=["redis"] if clients.CHOSEN else ["memory", "redis"])
+@pytest.fixture(params=["redis"] if clients.CHOSEN or "AIOLOCKS_WITHOUT_MEMORY" in os.environ else ["memory", "redis"])
 def url(request: pytest.FixtureRequest, redis_url: str) -> str:
     """A server that the scripts run on, empty."""
     return redis_url if request.param == "redis" else f"memory://conformance-{next(_numbers)}"

@@ -63,7 +63,7 @@ def test_the_name_can_be_read_off_its_key(kind: str, name: str) -> None:
 
 @given(kinds, st.text(st.characters(exclude_characters="{}%", exclude_categories=["Cs"]), min_size=1, max_size=40))
 def test_a_name_without_braces_stays_readable(kind: str, name: str) -> None:
-    assert Keys(PREFIX, kind, name).base == f"{PREFIX}{kind}:{{{name}}}".encode()
+    assert Keys(PREFIX, kind, name).base.endswith(f":{{{name}}}".encode())
 
 
 @given(names, names)
