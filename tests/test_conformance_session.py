@@ -146,9 +146,14 @@ from aiolocks import LockManager
 async def main(url, kind, ending):
     asyncio.get_running_loop().slow_callback_duration = 60  # a busy machine is nobody's fault
     async with LockManager.from_url(url) as locks:
-        def make(name):
-            names = [name, name + "2", name + "3"] if kind == "multilock" else name
-            return getattr(locks, kind)(names, ttl=0.5, **({"limit": 1} if kind == "semaphore" else {}))
+        make = {
+            "lock": lambda name: locks.lock(name, ttl=0.5),
+            "rlock": lambda name: locks.rlock(name, ttl=0.5),
+            "multilock": lambda name: locks.multilock([name, name + "2", name + "3"], ttl=0.5),
+            "semaphore": lambda name: locks.semaphore(name, 1, ttl=0.5),
+            "write lock": lambda name: locks.rwlock(name, ttl=0.5).write,
+            "row of a table": lambda name: locks.hierarchical("shop/table/" + name, ttl=0.5).write,
+        }[kind]
         held = await make("orders").acquire()
         waiter = asyncio.create_task(make("orders").acquire(), context=Context())
         while (await make("orders").statistics()).waiting < 1:
