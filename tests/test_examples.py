@@ -55,7 +55,7 @@ def running(example: str, *arguments: str, warnings: str = "error") -> Iterator[
     process = subprocess.Popen(
         [sys.executable, "-W", warnings, program, *arguments],
         cwd=REPOSITORY,
-        env={**os.environ, "PYTHONPATH": package, "PYTHONUNBUFFERED": "1"},
+        env={**os.environ, "PYTHONPATH": package},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
