@@ -10,7 +10,8 @@ local function encoded(reply)
   elseif type(reply) ~= 'table' then
     return '$-1\r\n'
   elseif reply.err then
-    return '-' .. string.gsub(tostring(reply.err), '[\r\n]', ' ') .. '\r\n'
+    local text = string.gsub(tostring(reply.err), '^@user_script: *%d+: *%-?', '') -- what Redis 6.2 puts in front
+    return '-' .. string.gsub(text, '[\r\n]', ' ') .. '\r\n'
   elseif reply.ok then
     return '+' .. reply.ok .. '\r\n'
   end
