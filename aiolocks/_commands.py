@@ -86,6 +86,10 @@ class Call:
                 self.whole = True
                 self.send(self.link, self.sent_at)
                 return
+            if isinstance(reply, ResponseError) and ": -READONLY " in str(reply):
+                reply = ReadOnlyError(
+                    "You can't write against a read only replica."
+                )  # Redis 6.2 hides it in a script's error
             if isinstance(reply, (ReadOnlyError, RedisConnectionError)):
                 # A demoted primary, or one that is still loading: whatever comes next must look for the primary anew.
                 # Those behind this one were not answered.

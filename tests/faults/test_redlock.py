@@ -101,7 +101,7 @@ async def test_three_of_five_servers_gone_are_an_error_that_names_each(
     with pytest.raises(QuorumError) as caught:
         await Redlock(clients, "orders", ttl=TTL).acquire()
     assert list(caught.value.outcomes) == [f"127.0.0.1:{server.port}" for server in five]
-    assert [outcome == "answered" for outcome in caught.value.outcomes.values()] == [False] * 3 + [True] * 2
+    assert "answered" not in list(caught.value.outcomes.values())[:3]  # nor need the others have, when it is known
     assert all(f"127.0.0.1:{server.port}" in str(caught.value) for server in five)
     assert [await keys_held(server) for server in five[3:]] == [[], []]
 
