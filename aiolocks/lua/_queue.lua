@@ -5,13 +5,10 @@
 
 -- The session has shown that it lives. Its own line is *set* to its lifetime, never extended beyond: a lease handed
 -- to a session that has stopped must find that session dead when it lapses, or each of its waiters costs one lease.
--- The queue outlives the lease in the way. Both last a little longer or shorter, so as not to be set each time.
+-- The queue outlives the lease in the way, by a little more than needed, so as not to be extended each time.
 -- *placed*: the session stands at the place of its first waiter. Returns how long the lease in the way lasts, in ms.
 local function keep_queue(placed)
-  local left = redis.call('PTTL', waiters)
-  if not placed or left > tonumber(life_ms) or left < 0.9 * life_ms then
-    redis.call('PEXPIRE', waiters, life_ms) -- first a write that is allowed at the memory limit: then so are all others
-  end
+  redis.call('PEXPIRE', waiters, life_ms) -- first a write that is allowed at the memory limit: then so are all others
   if not placed then
     local first = redis.call('ZRANGE', waiters, 0, 0, 'WITHSCORES')
     if first[1] then
