@@ -36,6 +36,8 @@ class Name:
 
     base: bytes
     holders: dict[bytes, tuple[int, int]] = field(default_factory=dict[bytes, tuple[int, int]])
+    fences: dict[bytes, int] = field(default_factory=dict[bytes, int])
+    """Of each grant that was seen: a lease that lapsed is back when the server's clock steps back, and no new one."""
     ends: dict[bytes, float] = field(default_factory=dict[bytes, float])
     waiting: dict[bytes, Waiter] = field(default_factory=dict[bytes, Waiter])
     newest: int = 0

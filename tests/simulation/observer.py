@@ -224,16 +224,16 @@ class Observer:
 
     def _compare(self, name: Name, kind: str, known: dict[bytes, Waiter], args: dict[str, bytes]) -> None:
         """See who was granted what by the script that has just run."""
-        before, after = name.holders, self._holders(name)
-        name.holders = after
+        after = name.holders = self._holders(name)
         published, self._published = self._published, []
         text = name.base.decode()
         if kind == "semaphore":
             self._note_limit(name)
-        granted = [token for token in after if after[token][0] != before.get(token, (0, 0))[0]]
+        granted = [token for token in after if after[token][0] != name.fences.get(token)]
         for token in sorted(granted, key=lambda each: after[each][0]):
             fence = after[token][0]
             self._world.meet("grants", "server")
+            name.fences[token] = fence
             name.waiting.pop(token, None)
             if fence <= name.newest:
                 self._world.violate(f"P8: {text}: fencing token {fence} after {name.newest}")
