@@ -22,8 +22,9 @@ def test_of_each_command_the_number_of_its_words_goes_before_them() -> None:
 
 
 def test_words_are_written_as_redis_py_writes_them() -> None:
-    words: list[Any] = ["é", b"\xe9", 10**20, 0.1, 1e300, bytearray(b"a"), memoryview(b"b")]
+    words: list[Any] = ["é", b"\xe9", 10**20, 0.1, 1e300, memoryview(b"b")]
     assert list(of(("SET", *words)).words[2:]) == [UTF8.encode(word) for word in words]
+    assert of(("SET", bytearray(b"a"))).words[2] == b"a"  # which redis-py takes since 8.0
     assert batch([("SET", "é")], make_encoder("latin-1", "strict", True)).words[2] == b"\xe9"
 
 
