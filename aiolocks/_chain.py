@@ -22,9 +22,10 @@ from ._hold import wait_granted
 from ._lease_state import LeaseState
 from ._options import Options
 from ._parts import end, release_parts, renew_parts, undo_parts
-from ._request import Answer, Busy, Granted, Grantor, Part, Queued, Replicating, Request, Tell, resolve
+from ._request import Answer, Busy, Granted, Grantor, Holding, Part, Queued, Replicating, Request, Tell, resolve
 
 if TYPE_CHECKING:
+    from ._grantor import RedisGrantor
     from ._session import Session
 
 UNREACHABLE = (RedisConnectionError, RedisTimeoutError, OSError)
@@ -109,6 +110,12 @@ class Chain:
             release_parts(request.parts, len(request.parts), tell)
         else:
             undo_parts(request.parts, tell)
+
+    def guarding(self, request: Request) -> Holding:
+        """Return what all parts hold together; the answers are kept beside the first."""
+        each = [cast("RedisGrantor", part.grantor).guarding(part.request) for part in request.parts]
+        holders = tuple(key for held in each for key in held.holders)
+        return Holding(each[0].script, each[0].record, holders, tuple(token for held in each for token in held.tokens))
 
     def _part(self, grantor: Grantor, request: Request, permits: int, ticket: int) -> Part:
         part = Part(grantor, Request(request.ttl, permits, wait=False))

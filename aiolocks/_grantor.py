@@ -19,7 +19,7 @@ from ._keys import Keys
 from ._line import Answered, Identity, Line
 from ._link import Link
 from ._replication import Whole
-from ._request import LONGEST_RETRY, Answer, Busy, Granted, Queued, Request, Tell, resolve
+from ._request import LONGEST_RETRY, Answer, Busy, Granted, Holding, Queued, Request, Tell, resolve
 from ._scripts import load
 
 if TYPE_CHECKING:
@@ -264,9 +264,9 @@ class RedisGrantor:
             self._deliver(reply[1])
             tell(reply[0] == 1)
 
-    def guarding(self, token: bytes) -> tuple[str, tuple[bytes, ...]]:
+    def guarding(self, request: Request) -> Holding:
         script = "lock_guard" if self._family == "lock" else "semaphore_guard"  # whose holders are a sorted set
-        return script, (self._keys.base, self._keys.part(b"g:" + token))
+        return Holding(script, self._keys.part(b"g:" + request.token), (self._keys.base,), (request.token,))
 
     async def ask(
         self, verb: str, args: Arguments = (), *, as_waiter: bool = False, keys: tuple[bytes, ...] = (),

@@ -1,7 +1,8 @@
 """Commands of the holder's own, run on the server together, once, and only while the lease is the current one.
 
-The one rule: runs of a lease are numbered and never overlap, so that the server needs to remember but the last one to
-know a request that was sent twice, or that comes too late.
+One script, on one server, looks at all that the lease holds and then runs them. The one rule: runs of a lease are
+numbered and never overlap, so that the server needs to remember but the last one to know a request that was sent twice,
+or that comes too late.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ from typing import Any, Protocol, cast, final, runtime_checkable
 
 import hiredis
 from redis._parsers.base import BaseParser  # names no other place for it
+from redis.crc import key_slot
 from redis.exceptions import ClusterCrossSlotError, ReadOnlyError, RedisError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
@@ -20,7 +22,7 @@ from ._bound import Arguments, Bound
 from ._commands import LONGEST_WAIT, Call
 from ._deadlines import retry_delay
 from ._lease_state import TAKEN, LeaseState
-from ._request import LONGEST_RETRY, resolve
+from ._request import LONGEST_RETRY, Holding, Request, resolve
 from ._scripts import load
 
 TROUBLE = (RedisConnectionError, RedisTimeoutError, OSError, ReadOnlyError)
@@ -42,52 +44,61 @@ class Runs:
 class Guarding(Protocol):
     """A grantor whose leases can guard: all that they hold is on one server."""
 
-    def guarding(self, token: bytes) -> tuple[str, tuple[bytes, ...]]:
-        """Return the script that runs commands while *token* holds, and its keys in front of theirs.
-
-        Its arguments and what it returns are those of ``lock_guard.lua``.
-        """
+    def guarding(self, request: Request) -> Holding:
+        """Return what a granted request holds there."""
         ...
 
 
 async def guard(state: LeaseState, commands: Sequence[Command]) -> list[Reply]:
     """See `Lease.guard`."""
     session, grantor, request = state.session, state.grantor, state.request
-    encoder: Encoder = session.pool.get_encoder()
-    asked = batch(commands, encoder)
     if not isinstance(grantor, Guarding):
         raise TypeError(
-            f"{grantor.kind} {grantor.name!r}: its lease is not under one key of one server, and so cannot guard"
+            f"{grantor.kind} {grantor.name!r}: no one server knows whether its lease is the current one, and so none "
+            "can guard by it; let what is written to compare `lease.fencing_token`, or guard by a Lock on that server"
         )
+    encoder: Encoder = session.pool.get_encoder()
+    asked = batch(commands, encoder)
     if request.runs is None:
         request.runs = Runs()
     with session.question():
         async with request.runs.turn:
             state.check()
             request.runs.count += 1
+            held = grantor.guarding(request)
             try:
-                reply = await _run(state, grantor, asked, request.runs.count)
+                reply = await _run(state, held, asked, request.runs.count)
             except ClusterCrossSlotError:
-                holder = grantor.guarding(request.token)[1][0].decode()
-                raise ClusterCrossSlotError(
-                    f"{grantor.kind} {grantor.name!r}: on a Cluster its lease guards keys in its own slot alone; let "
-                    f"each key begin with {holder[holder.index('{') :]}. Nothing was written"
-                ) from None
+                raise _across_slots(f"{grantor.kind} {grantor.name!r}", held) from None
     if not isinstance(reply, bytes):
         state.lose(TAKEN)
         raise state.error(TAKEN if state.lost else "it was released before")
     return _read(reply, encoder, asked)
 
 
-async def _run(state: LeaseState, grantor: Guarding, asked: Batch, number: int) -> object:
+def _across_slots(what: str, held: Holding) -> ClusterCrossSlotError:
+    """Return what to raise when a Cluster refuses: it runs nothing over keys of several slots."""
+    if len({key_slot(key) for key in held.holders}) > 1:
+        return ClusterCrossSlotError(
+            f"{what}: on a Cluster its names are in different slots, so that no server can guard by all of them; "
+            "guard by a lock of one name. Nothing was written"
+        )
+    holder = held.holders[0].decode()
+    tag = holder[holder.index("{") : holder.index("}") + 1]
+    return ClusterCrossSlotError(
+        f"{what}: on a Cluster its lease guards keys in its own slot alone; let each key begin with {tag}. "
+        "Nothing was written"
+    )
+
+
+async def _run(state: LeaseState, held: Holding, asked: Batch, number: int) -> object:
     """Ask until the server has answered, while the lease lasts."""
     session, request = state.session, state.request
     until = min(state.deadline, session.clock() + LONGEST_WAIT)
     failures = 0
-    script, keys = grantor.guarding(request.token)
-    bound = Bound(load(script), lambda _: (*keys, *asked.keys), per_token=False)
+    bound = Bound(load(held.script), lambda _: (held.record, *held.holders, *asked.keys), per_token=False)
     keep_ms = round(1000 * max(request.ttl, LONGEST_RETRY))
-    args: Arguments = (request.token, number, keep_ms, *asked.words)
+    args: Arguments = (number, keep_ms, len(held.tokens), *held.tokens, *asked.words)
     while True:
         answer: asyncio.Future[object] = session.loop.create_future()
         patience = min(session.commands.patience * (1 << failures), LONGEST_WAIT)

@@ -122,6 +122,10 @@ class Lease:
         connection or a transaction, or that run a script are refused; on a Cluster, so are keys in another slot than
         the lock's name. Guards of one lease follow one another.
 
+        Of a lease that holds several names, or all levels of a path, each must be held; on a Cluster, names in
+        different slots cannot guard. Nor can a `Redlock`: no one server knows whether a majority still has its lease.
+        There, have what is written to compare `fencing_token`, or guard by a `Lock` on that server.
+
         Args:
             commands: Tuples of str, bytes, int and float, such as ``("SET", key, value)``; up to 4,000 words in all.
 
@@ -130,7 +134,7 @@ class Lease:
             `decode_responses`, str in place of bytes.
 
         Raises:
-            TypeError, ValueError: Not such commands. Nothing was sent.
+            TypeError, ValueError: Not such commands, or the lease of a `Redlock`. Nothing was sent.
             LeaseLostError: The lease was lost, or released. Nothing was written.
             ResponseError: One of them failed, and those behind it were not run. Those before it stay: Redis has no
                 rollback.

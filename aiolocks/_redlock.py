@@ -27,7 +27,8 @@ class Redlock(Acquirable):
     random delay, so nobody is first come, first served here, and `statistics()` count no waiters.
 
     The limits of a lease stay, and two are added: a server that restarts empty must stay away for a TTL, and clocks
-    may drift only so much. Where stale writes must be kept out, hand `fencing_token` to the resource.
+    may drift only so much. Where stale writes must be kept out, hand `fencing_token` to the resource. `lease.guard` is
+    a `TypeError`, as no one server knows whether a majority still has the lease.
 
     Args:
         clients: One `redis.asyncio.Redis` for each server, as you configured them; five or three are usual, any

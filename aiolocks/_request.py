@@ -261,6 +261,16 @@ class Part:
     """What the server answered when it was undone."""
 
 
+class Holding(NamedTuple):
+    """What the scripts that run commands of a holder's own go by: on one server, one token under each name."""
+
+    script: str
+    record: bytes
+    """Key of what is kept of the last run."""
+    holders: tuple[bytes, ...]
+    tokens: tuple[bytes, ...]
+
+
 class Replicating(Grantor, Protocol):
     """One Redis that may have replicas."""
 

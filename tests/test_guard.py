@@ -1,15 +1,23 @@
 """`lease.guard`: the caller's own commands, run only while the lease is the current one."""
 
 import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
+import pytest_asyncio
+from redis import Redis as SyncRedis
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from aiolocks import Lease, LeaseLostError, Lock, RLock
+from aiolocks import HierarchicalLock, Lease, LeaseLostError, Lock, MultiLock, Redlock, RLock, Semaphore
 from aiolocks._batch import MOST_WORDS
-from tests.support.primitives import BRIEF, Make, Row, as_a_stranger, every_row
+from aiolocks.testing import FaultProxy
+from tests.support.primitives import BRIEF, Acquirable, Make, Row, as_a_stranger, every_row, of_three_servers, queued
 from tests.support.servers import RedisServer
 
 pytest_plugins = ["tests.support.table"]
@@ -20,7 +28,49 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.leaves_residue]
 def _can_guard(request: pytest.FixtureRequest) -> None:
     row = request.getfixturevalue("row") if "row" in request.fixturenames else None
     if isinstance(row, Row) and not row.guards:
-        pytest.skip("its lease is not under one key of one server")
+        pytest.skip("no one server knows of its lease")
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """What is locked together, and how somebody else takes a part of it."""
+
+    holders: tuple[str, ...]
+    lock: Callable[..., Acquirable]
+    part: Callable[..., Acquirable]
+    """Given a client and which part."""
+
+
+def one(name: str) -> Name:
+    def lock(client: Redis, _: int = 0, **options: Any) -> Lock:
+        return Lock(client, name, **options)
+
+    return Name((f"aiolocks:lock:{{{name}}}",), lock, lock)
+
+
+def permit(name: str) -> Name:
+    def lock(client: Redis, _: int = 0, **options: Any) -> Semaphore:
+        return Semaphore(client, name, 1, **options)
+
+    return Name((f"aiolocks:semaphore:{{{name}}}",), lock, lock)
+
+
+def several(name: str) -> Name:
+    names = [f"{name}, {part}" for part in "abc"]
+    return Name(
+        tuple(f"aiolocks:multi:{{{part}}}" for part in names),
+        lambda client, **options: MultiLock(client, names, **options),
+        lambda client, which, **options: MultiLock(client, [names[which]], **options),
+    )
+
+
+def levels(name: str) -> Name:
+    below = ["", "/table", "/table/row"]
+    return Name(
+        tuple(f"aiolocks:hierarchy:{{{name}}}{level}" for level in below),
+        lambda client, **options: HierarchicalLock(client, name + below[-1], **options).write,
+        lambda client, which, **options: HierarchicalLock(client, name + below[which], **options).write,
+    )
 
 
 async def test_the_commands_of_a_holder_are_run_in_order_and_their_answers_returned(make: Make) -> None:
@@ -42,6 +92,15 @@ async def test_each_holder_guards_by_its_own_lease(make: Make) -> None:
         with pytest.raises(LeaseLostError):
             await lease.guard(("INCR", "n"))
     assert await make.client.get("n") == str(make.places).encode()
+
+
+async def test_a_holder_that_had_to_wait_guards_by_what_it_was_handed(make: Make) -> None:
+    (before,) = await make.fill()
+    waiting = as_a_stranger(make().acquire())
+    await queued(make(), 1)
+    await before.release()
+    async with await waiting as lease:
+        assert await lease.guard(("INCR", "n")) == [1]
 
 
 async def test_answers_are_decoded_as_the_client_does_it(redis_url: str, quick_sessions: None) -> None:
@@ -159,65 +218,135 @@ async def test_a_guard_that_was_cancelled_does_no_harm_to_the_next(make: Make) -
     assert 1 <= count <= 21
 
 
-@pytest.mark.redis
-async def test_in_a_thousand_races_with_the_loss_nothing_is_written_after_it(
-    redis: Redis, tcp_url: str, quick_sessions: None
+@pytest.mark.parametrize("which", range(3))
+@pytest.mark.parametrize("kind", [several, levels])
+async def test_a_lease_of_several_names_one_of_which_was_given_to_another_writes_nothing(
+    client: Redis, stranger: Redis, quick_sessions: None, kind: Callable[[str], Name], which: int
 ) -> None:
-    """Each time the lease is taken from its holder and given to another while the holder's commands are on the way."""
+    name = kind("orders")
+    believer = await name.lock(client, renew=False).acquire()
+    assert await believer.guard(("INCR", "n")) == [1]
+    await stranger.delete(name.holders[which])
+    async with name.part(stranger, which) as other:
+        assert believer.held
+        with pytest.raises(LeaseLostError):
+            await believer.guard(("SET", "k", "from the past"))
+        assert believer.lost
+        assert await other.guard(("INCR", "n")) == [2]
+    assert await client.get("k") is None
+
+
+async def test_a_quorum_s_lease_refuses_to_guard_and_says_what_to_do_instead(client: Redis) -> None:
+    async with of_three_servers(client, "orders") as lease:
+        with pytest.raises(TypeError, match=r"no one server knows .* `lease\.fencing_token`, or guard by a Lock"):
+            await lease.guard(("SET", "k", 1))
+        assert lease.held
+    assert await client.exists("k") == 0
+
+
+async def test_a_quorum_s_lease_refuses_before_anything_is_sent(proxy: FaultProxy, quick_sessions: None) -> None:
+    async with Redis.from_url(proxy.url) as client, Redlock([client], "orders", renew=False) as lease:
+        requests = proxy.requests
+        with pytest.raises(TypeError):
+            await lease.guard(("SET", "k", 1))
+        assert proxy.requests == requests
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize(("kind", "races"), [(one, 1000), (permit, 200), (several, 300), (levels, 300)])
+async def test_in_many_races_with_the_loss_nothing_is_written_after_it(
+    redis: Redis, tcp_url: str, quick_sessions: None, kind: Callable[[str], Name], races: int
+) -> None:
+    """Each time one name of the lease is taken from its holder and given to another while the holder's commands are on
+    the way.
+    """
 
     stranger: Redis = Redis.from_url(tcp_url)
 
     async def race(number: int) -> bool:
-        name = f"race {number}"
-        old = await Lock(redis, name, renew=False, on_lost="flag").acquire()
+        key = f"race {number}"
+        name = kind(key)
+        which = number % len(name.holders)
+        old = await name.lock(redis, renew=False, on_lost="flag").acquire()
 
         async def write() -> bool:
             for _ in range(number % 7):
                 await asyncio.sleep(0)
             try:
-                await old.guard(("SET", f"{name} writer", "old"), ("INCR", f"{name} old writes"))
+                await old.guard(("SET", f"{key} writer", "old"), ("INCR", f"{key} old writes"))
             except LeaseLostError:
                 return False
             return True
 
         async def take_over() -> Lease:
-            await stranger.delete(f"aiolocks:lock:{{{name}}}")
-            new = await Lock(stranger, name, renew=False).acquire()
-            await new.guard(("SET", f"{name} writer", "new"))
+            await stranger.delete(name.holders[which])
+            new = await name.part(stranger, which, renew=False).acquire()
+            await new.guard(("SET", f"{key} writer", "new"))
             return new
 
         wrote, new = await asyncio.gather(write(), take_over())
         with pytest.raises(LeaseLostError):
-            await old.guard(("SET", f"{name} writer", "old"))
-        assert await redis.get(f"{name} writer") == b"new"
-        assert await redis.get(f"{name} old writes") == (b"1" if wrote else None)
+            await old.guard(("SET", f"{key} writer", "old"))
+        assert await redis.get(f"{key} writer") == b"new"
+        assert await redis.get(f"{key} old writes") == (b"1" if wrote else None)
         await new.release()
         return wrote
 
     async with stranger:
         outcomes = [
             wrote
-            for start in range(0, 1000, 50)
+            for start in range(0, races, 50)
             for wrote in await asyncio.gather(*(race(start + number) for number in range(50)))
         ]
     print(f"{sum(outcomes)} of {len(outcomes)} were in time")
-    assert len(outcomes) == 1000
-    assert 0 < sum(outcomes) < 1000, "no race at all"
+    assert len(outcomes) == races
+    assert 0 < sum(outcomes) < races, "no race at all"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[str]:
+    """URL of a Cluster of one."""
+    admin: Any
+    with RedisServer(options={"cluster-enabled": "yes"}) as server, closing(SyncRedis.from_url(server.url)) as admin:
+        for start in range(0, 16384, 4096):
+            admin.execute_command("CLUSTER", "ADDSLOTS", *range(start, start + 4096))
+        while "cluster_state:ok" not in str(admin.execute_command("CLUSTER", "INFO")):
+            time.sleep(0.01)
+        yield server.url
+
+
+@pytest_asyncio.fixture
+async def on_cluster(cluster: str, quick_sessions: None) -> AsyncIterator[Redis]:
+    async with Redis.from_url(cluster) as client:
+        await client.flushall()
+        yield client
 
 
 @pytest.mark.redis
-async def test_on_a_cluster_keys_of_another_slot_are_refused_and_nothing_is_written(servers: Any) -> None:
-    server: RedisServer = servers(options={"cluster-enabled": "yes"})
-    async with Redis.from_url(server.url) as client:
-        execute: Any = client.execute_command
-        for start in range(0, 16384, 4096):
-            await execute("CLUSTER", "ADDSLOTS", *range(start, start + 4096))
-        while b"cluster_state:ok" not in await execute("CLUSTER", "INFO"):
-            await asyncio.sleep(0.01)
-        async with Lock(client, "orders:42") as lease:
-            with pytest.raises(ResponseError, match=r"begin with \{orders:42\}\."):
-                await lease.guard(("SET", "{orders:42}:total", 1), ("SET", "elsewhere", 1))
-            assert await client.get("{orders:42}:total") is None
-            assert await lease.guard(("SET", "{orders:42}:total", 1)) == [b"OK"]
-        stray = await as_a_stranger(Lock(client, "orders:42").acquire())
-        await stray.release()
+@pytest.mark.parametrize(
+    ("make", "tag"),
+    [
+        (lambda client: Lock(client, "orders:42"), "{orders:42}"),
+        (lambda client: Semaphore(client, "orders:42", 2), "{orders:42}"),
+        (lambda client: MultiLock(client, ["orders:42"]), "{orders:42}"),
+        (lambda client: HierarchicalLock(client, "shop/orders/42").write, "{shop}"),
+    ],
+    ids=["lock", "semaphore", "multilock of one name", "row of a table"],
+)
+async def test_on_a_cluster_keys_of_another_slot_are_refused_and_nothing_is_written(
+    on_cluster: Redis, make: Callable[[Redis], Acquirable], tag: str
+) -> None:
+    async with make(on_cluster) as lease:
+        with pytest.raises(ResponseError, match=rf"begin with {re.escape(tag)}\."):
+            await lease.guard(("SET", f"{tag}:total", 1), ("SET", "elsewhere", 1))
+        assert await on_cluster.get(f"{tag}:total") is None
+        assert await lease.guard(("SET", f"{tag}:total", 1)) == [b"OK"]
+
+
+@pytest.mark.redis
+async def test_on_a_cluster_names_of_different_slots_guard_nothing_and_say_why(on_cluster: Redis) -> None:
+    async with MultiLock(on_cluster, ["orders:42", "orders:43"]) as lease:
+        with pytest.raises(ResponseError, match=r"names are in different slots.*by a lock of one name\. Nothing was"):
+            await lease.guard(("SET", "{orders:42}:total", 1))
+        assert await on_cluster.get("{orders:42}:total") is None
+        assert lease.held

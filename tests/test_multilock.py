@@ -120,8 +120,3 @@ class TestOnEveryServer:
         async with asyncio.timeout(20):
             await asyncio.gather(*(dine(seat) for seat in range(5)))
         assert turns == 50
-
-    async def test_it_says_that_it_cannot_guard_commands(self, client: Redis) -> None:
-        async with MultiLock(client, ["a", "b"]) as lease:
-            with pytest.raises(TypeError, match="guard"):
-                await lease.guard(("SET", "k", "v"))

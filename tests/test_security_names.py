@@ -128,7 +128,7 @@ _ONE_PER_KIND = [row for row in ROWS if row.places == 1]
 
 @pytest.mark.redis
 @pytest.mark.asyncio
-@pytest.mark.parametrize("row", [row for row in ROWS if row.queue and row.guards], ids=str)  # others are made of these
+@pytest.mark.parametrize("row", [row for row in ROWS if row.queue and not row.composed], ids=str)
 @pytest.mark.parametrize("prefix", ["aiolocks:", "]] error('x') --\r\n"], ids=ascii)
 async def test_names_and_values_reach_the_server_as_keys_and_arguments_only(
     proxy: FaultProxy, redis: Redis, quick_sessions: None, row: Row, prefix: str

@@ -69,6 +69,7 @@ async def test_the_rights_of_the_readme_are_enough_for_everything_at_full_speed(
             waiting = asyncio.ensure_future(theirs.acquire())
             await queued(mine, 1)
             assert all([await lease.renew() for lease in leases])
+            assert await leases[0].guard(("SET", "aiolocks:guarded", 1)) == [b"OK"]
             with pytest.raises(AcquireTimeoutError):
                 await as_a_stranger(mine.acquire(timeout=0.05))
             assert await as_a_stranger(mine.try_acquire()) is None

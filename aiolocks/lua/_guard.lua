@@ -1,5 +1,5 @@
 -- Running commands of the holder's own, once: what they answered is kept beside the number of the run.
--- Needs the names: record, number, keep_ms, words.
+-- Needs the names: record, number, keep_ms, names, words.
 
 -- In Redis's own protocol, so that an answer that was kept and one that is new read alike.
 local function encoded(reply)
@@ -39,7 +39,7 @@ end
 -- been written, and to run again is harmless.
 local function run()
   local answers = {}
-  local at = 1
+  local at = tonumber(names) + 1
   while words[at] do
     local last = at + tonumber(words[at])
     local reply = redis.pcall(unpack(words, at + 1, last))

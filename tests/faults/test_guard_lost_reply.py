@@ -1,16 +1,17 @@
 """A guard whose answer is lost is carried out once, and its caller is told what the first attempt answered."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Literal
 
 import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 
-from aiolocks import Lease, LeaseLostError, Lock, RLock, Semaphore
+from aiolocks import HierarchicalLock, Lease, LeaseLostError, Lock, MultiLock, RLock, RWLock, Semaphore
 from aiolocks.testing import FaultProxy
 from tests.faults.support.asking import UNREACHABLE, retrying
+from tests.support.primitives import Acquirable
 
 pytestmark = [
     pytest.mark.asyncio,
@@ -30,14 +31,21 @@ async def client(proxy: FaultProxy) -> AsyncIterator[Redis]:
         yield through_proxy
 
 
-@pytest.mark.parametrize("kind", ["lock", "rlock", "semaphore"])
+KINDS: dict[str, Callable[[Redis], Acquirable]] = {
+    "lock": lambda client: Lock(client, "once"),
+    "rlock": lambda client: RLock(client, "once"),
+    "semaphore": lambda client: Semaphore(client, "once", 2),
+    "read lock": lambda client: RWLock(client, "once").read,
+    "multilock": lambda client: MultiLock(client, ["once", "or never"]),
+    "row of a table": lambda client: HierarchicalLock(client, "once/and for all").write,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
 async def test_commands_whose_answers_are_lost_are_carried_out_once(
     redis: Redis, client: Redis, proxy: FaultProxy, how: Loss, kind: str
 ) -> None:
-    lock = {"lock": Lock(client, "once"), "rlock": RLock(client, "once"), "semaphore": Semaphore(client, "once", 2)}[
-        kind
-    ]
-    async with lock as lease:
+    async with KINDS[kind](client) as lease:
         await lease.guard(("INCRBY", "n", 10))
         proxy.drop_next_reply(b":g:", how)
         assert await lease.guard(("INCR", "n"), ("RPUSH", "l", "once"), ("GET", "none")) == [11, 1, None]
@@ -72,16 +80,25 @@ async def test_guards_at_once_are_each_carried_out_once(
     assert await redis.get("n") == b"10"
 
 
+@pytest.mark.parametrize(
+    ("make", "gone"),
+    [
+        (lambda client: Lock(client, "once", renew=False), "aiolocks:lock:{once}"),
+        (lambda client: MultiLock(client, ["a", "b"], renew=False), "aiolocks:multi:{b}"),
+        (lambda client: HierarchicalLock(client, "a/b", renew=False).write, "aiolocks:hierarchy:{a}/b"),
+    ],
+    ids=["lock", "multilock", "row of a table"],
+)
 async def test_commands_that_were_carried_out_are_confirmed_though_the_lease_is_taken_before_the_second_attempt(
-    redis: Redis, client: Redis, proxy: FaultProxy, how: Loss
+    redis: Redis, client: Redis, proxy: FaultProxy, how: Loss, make: Callable[[Redis], Acquirable], gone: str
 ) -> None:
     """To say "lost, nothing was written" would be wrong."""
-    lease: Lease = await Lock(client, "once", renew=False).acquire()
+    lease: Lease = await make(client).acquire()
     proxy.drop_next_reply(b":g:", how)
     guarding = asyncio.create_task(lease.guard(("INCR", "n")))
     while await redis.get("n") is None:
         await asyncio.sleep(0)
-    await redis.delete("aiolocks:lock:{once}")
+    await redis.delete(gone)
     assert await guarding == [1]
     with pytest.raises(LeaseLostError):
         await lease.guard(("INCR", "n"))

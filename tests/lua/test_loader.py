@@ -22,8 +22,6 @@ every_script = pytest.mark.parametrize("name", VERBS)
 _NOT_DECLARED = {
     "KEYS", "ARGV", "redis", "string", "math", "table", "ipairs", "tonumber", "tostring", "type", "unpack"
 }  # fmt: skip
-_FOR_THE_SERVER = {"theirs"}
-"""Keys that are named for a Cluster alone, which refuses those of other slots."""
 
 LoadText = Callable[..., Script]
 
@@ -152,7 +150,7 @@ def test_every_name_used_is_declared(name: str) -> None:
 @every_script
 def test_every_name_in_the_header_is_used(name: str) -> None:
     code = tokens(_whole(name))
-    assert [field for field in _declared(name) if field not in {*code, *_FOR_THE_SERVER}] == []
+    assert [field for field in _declared(name) if field not in code] == []
 
 
 @every_script

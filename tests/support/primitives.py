@@ -58,7 +58,9 @@ class Row:
     connections: int = 2
     """Connections to the server while somebody waits."""
     guards: bool = True
-    """Whether its leases guard commands: not where they are under several keys, or on several servers."""
+    """Whether its leases guard commands: not where no one server knows of them."""
+    composed: bool = False
+    """Whether its leases are made of those of others here."""
     round_trips: int = 1
     """How many it takes to be granted what is free."""
     reentrant: bool = False
@@ -91,6 +93,9 @@ def several_names(name: Any) -> list[str]:
 
 MAY_NOT_SELECT = CHOSEN == "acl"
 """The README's rights are for one database."""
+
+SERVERS = 1 if MAY_NOT_SELECT else 3
+"""How many a quorum is of."""
 
 _others: "weakref.WeakKeyDictionary[Any, list[Redis]]" = weakref.WeakKeyDictionary()
 
@@ -125,12 +130,12 @@ def row_path(name: str) -> str:
 
 ROWS = (
     Row("lock", Lock),
-    Row("redlock", of_three_servers, queue=False, guards=False, connections=1 if MAY_NOT_SELECT else 3, round_trips=2),
-    Row("multilock", several, guards=False, called=lambda name: ", ".join(sorted(several_names(name)))),
+    Row("redlock", of_three_servers, queue=False, guards=False, composed=True, connections=SERVERS, round_trips=2),
+    Row("multilock", several, composed=True, called=lambda name: ", ".join(sorted(several_names(name)))),
     Row("rlock", RLock, reentrant=True),
     Row("semaphore", partial(Semaphore, limit=1)),
     Row("write lock", writing, limited=False),
-    Row("row of a table", row_of_a_table, limited=False, guards=False, round_trips=2, called=row_path),
+    Row("row of a table", row_of_a_table, limited=False, composed=True, round_trips=2, called=row_path),
     Row("semaphore of 3", partial(Semaphore, limit=3), places=3),
 )
 
