@@ -116,11 +116,7 @@ async def _run(state: LeaseState, held: Holding, asked: Batch, number: int) -> o
         await asyncio.sleep(pause)
 
 
-def _answered(answer: "asyncio.Future[object]", call: Call, reply: object) -> None:
-    if isinstance(reply, bytes) and reply.startswith(b"*1\r\n-READONLY") and call.link is not None:
-        demoted = ReadOnlyError("You can't write against a read only replica.")
-        call.link.close(demoted)  # what comes next must look for the primary anew
-        reply = demoted
+def _answered(answer: "asyncio.Future[object]", _: Call, reply: object) -> None:
     resolve(answer, reply)
 
 

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ReadOnlyError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ._bound import Arguments
@@ -23,7 +24,7 @@ async def insist(grantor: RedisGrantor, verb: str, args: Arguments, *, until: fl
         patience = min(session.commands.patience * 2 ** min(failures, 4), LONGEST_WAIT)
         try:
             return await grantor.ask(verb, args, patience=patience, **options)
-        except (RedisConnectionError, RedisTimeoutError, OSError):
+        except (RedisConnectionError, RedisTimeoutError, OSError, ReadOnlyError):
             failures += 1
             pause = retry_delay(until - session.clock(), failures)
             if session.clock() + pause >= until:

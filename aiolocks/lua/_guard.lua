@@ -50,6 +50,9 @@ local function run()
     at = last + 1
   end
   local answer = '*' .. #answers .. '\r\n' .. table.concat(answers)
-  redis.pcall('SET', record, number .. ' ' .. answer, 'PX', keep_ms)
+  local kept = redis.pcall('SET', record, number .. ' ' .. answer, 'PX', keep_ms)
+  if kept.err and string.find(kept.err, 'READONLY', 1, true) then
+    return kept -- a primary no more, so nothing has been written: another server must be asked
+  end
   return answer
 end
