@@ -9,21 +9,20 @@ import asyncio
 import sys
 from collections.abc import Coroutine, Hashable
 from dataclasses import dataclass
-from types import CoroutineType, FrameType, TracebackType
+from types import CoroutineType, TracebackType
 from typing import Any, ClassVar, cast
 
 import redis as redis_sync
 from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 
-from ._body import Body
 from ._bound import Arguments
 from ._grantor import RedisGrantor
 from ._hold import Hold, obtain
 from ._keys import Keys
 from ._lease import Lease, as_coroutine, state_of
 from ._lease_state import TAKEN, LeaseState
-from ._ledger import Base, open_blocks
+from ._ledger import Base, Place, open_blocks, place
 from ._options import UNSET, Options, Unset, check_timeout
 from ._request import Grantor, Request
 from ._session import Session, no_loop_runs
@@ -77,7 +76,7 @@ class Acquirable:
     # Plain functions, for the frame that calls them names the block; typed as what `async def` would return.
     def __aenter__(self) -> "CoroutineType[Any, Any, Lease]":
         """Wait `acquire_timeout` for a lease, which the block holds; see `hold`."""
-        return as_coroutine(self._enter(sys._getframe(1)))
+        return as_coroutine(self._enter(place(self, sys._getframe(1))))
 
     def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
@@ -90,11 +89,9 @@ class Acquirable:
             raise RuntimeError(f"{self!r} is not held by a block that could be left here")
         return as_coroutine(block.leave(exc_type, exc, traceback, frame))
 
-    async def _enter(self, frame: FrameType) -> Lease:
+    def _enter(self, block: Place) -> Coroutine[Any, Any, Lease]:
         state = self._asking(self._options.acquire_timeout, self._share, entering=True)
-        lease = await obtain(state, must=True)
-        open_blocks.open(self, frame, state.task, Body(lease, state, state.task))
-        return lease
+        return obtain(state, must=True, block=block)
 
     def _hold(self, timeout: float | Unset | None, permits: int) -> Hold:
         seconds = self._timeout(timeout)

@@ -7,7 +7,6 @@ came meanwhile must count.
 import asyncio
 import contextlib
 import logging
-import weakref
 from collections.abc import Generator
 from inspect import CO_ASYNC_GENERATOR
 from types import FrameType, TracebackType
@@ -15,11 +14,12 @@ from typing import TYPE_CHECKING, Any, final
 
 import anyio
 
-from ._lease import Lease, unlist
+from ._lease import Lease
 from ._lease_state import TAKEN, LeaseState
 from ._withdrawal import Withdrawal
 
 if TYPE_CHECKING:
+    from ._ledger import Block
     from ._session import Session
 
 log = logging.getLogger("aiolocks")
@@ -48,12 +48,13 @@ async def settle(session: "Session", withdrawal: Withdrawal, until: float) -> No
 class Body:
     """The body of a block with a lease: stopped when the lease is lost, and the lease released at its end."""
 
-    __slots__ = ("_permits", "_scope", "_state", "_task", "lease")
+    __slots__ = ("_permits", "_scope", "_state", "lease", "outer", "task")
 
     def __init__(self, lease: Lease, state: LeaseState, task: "asyncio.Task[Any] | None") -> None:
         self.lease = lease
         self._state = state
-        self._task = task
+        self.task = task
+        self.outer: Block | None = None
         self._scope: anyio.CancelScope | None = None
         self._permits = state.request.permits  # a lease that changes its mode leaves as what it entered as
         if task is not None:
@@ -77,12 +78,13 @@ class Body:
         Raises:
             LeaseLostError: The lease was lost, and the body did not raise an exception of its own.
         """
-        state, task, leaving = self._state, self._task, exc
+        state, task, leaving = self._state, self.task, exc
         session = state.session
         now = session.clock()
         state.on_loss = None
         valid = state.end(now)
-        unlist(self.lease)
+        if state.task is not None:
+            session.ledger.remove(state.task, self.lease)
         if task is not None:
             session.ledger.leave(task, state.base, self._permits)
             if self._scope is not None:
@@ -93,7 +95,7 @@ class Body:
             if state.lost:
                 self._report(state.reason, leaving)
         elif withdrawal is not None and (not isinstance(exc, GeneratorExit) or may_wait(frame)):
-            until = min(now + GRACE, state.deadline)
+            until = state.deadline if state.deadline < now + GRACE else now + GRACE
             if leaving is not None:
                 await settle(session, withdrawal, until)
             else:
@@ -102,12 +104,13 @@ class Body:
                 except asyncio.CancelledError:
                     await settle(session, withdrawal, until)
                     raise
-            self._judge(withdrawal, leaving)
+            if not withdrawal.ended:
+                self._judge(withdrawal, leaving)
         if leaving is not None and leaving is not exc:
             raise leaving
 
     def _judge(self, withdrawal: Withdrawal, leaving: BaseException | None) -> None:
-        """Say what is wrong with the release of a lease that was valid until then."""
+        """Say what is wrong with the release of a lease that was valid until then, if anything is."""
         state = self._state
         if not withdrawal.done or withdrawal.trouble is not None:
             log.warning(
@@ -131,7 +134,7 @@ def may_wait(frame: FrameType) -> bool:
     return bool(frame.f_code.co_flags & CO_ASYNC_GENERATOR)
 
 
-_left_behind: "weakref.WeakKeyDictionary[asyncio.Task[Any], list[anyio.CancelScope]]" = weakref.WeakKeyDictionary()
+_left_behind: "dict[asyncio.Task[Any], list[anyio.CancelScope]]" = {}
 """Scopes of blocks that were left before a block inside them, such as those of two generators closed in turn."""
 
 
@@ -156,6 +159,8 @@ def _close(
             with _acting_as(task):
                 _close(task, scope, None, None, None)  # the exception is another task's
         else:
+            if task not in _left_behind:
+                task.add_done_callback(_left_behind.pop)
             _left_behind.setdefault(task, []).append(scope)
         return exc
     if _left_behind:

@@ -55,7 +55,7 @@ class Bound:
         self.name = script.name
         self._keys = keys
         self._per_token = per_token
-        self._templates: dict[Arguments, list[bytes]] = {}
+        self._templates: dict[Arguments, tuple[bytes, ...]] = {}
 
     def by_digest(self, args: Arguments) -> bytes:
         """Return the command for a server that has the script."""
@@ -69,10 +69,10 @@ class Bound:
         """Return the command that brings the script along."""
         return self._packed("EVAL", self._script.source, args)
 
-    def _template(self, terms: Arguments) -> list[bytes]:
+    def _template(self, terms: Arguments) -> tuple[bytes, ...]:
         if len(self._templates) >= _MOST:
             self._templates.clear()
-        template = self._packed("EVALSHA", self._script.sha, (_STAND_IN, *terms)).split(_STAND_IN)
+        template = tuple(self._packed("EVALSHA", self._script.sha, (_STAND_IN, *terms)).split(_STAND_IN))
         self._templates[terms] = template
         return template
 

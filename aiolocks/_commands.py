@@ -31,23 +31,13 @@ _LONGEST_CONNECT = 5.0
 class Call:
     """One run of a script: waiting for a link, or on its way over `link` since `sent_at`, or answered."""
 
-    __slots__ = (
-        "abandoned",
-        "args",
-        "bound",
-        "due",
-        "link",
-        "patience",
-        "receiver",
-        "sent_at",
-        "subject",
-        "tell",
-        "whole",
-    )
-
     sent_at: float
     due: float
     """When the reply, or a link to ask over, is overdue."""
+
+    __slots__ = (
+        "abandoned", "args", "bound", "due", "link", "patience", "receiver", "sent_at", "subject", "tell", "whole",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -162,7 +152,6 @@ class Commands:
         patience: float,
         subject: Any = None,
         tell: Any = None,
-        *,
         unsent: float | None = None,
     ) -> Call:
         """Run a script once.

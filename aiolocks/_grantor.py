@@ -47,6 +47,8 @@ class RedisGrantor:
         self._own_waiters = keys.part(b"q:" + session.id)
         self._tombstones = keys.part(b"t:")
         self.line = Line(session, self, keys.channels)
+        # A method is bound anew each time that it is looked up, and then kept while the command is on its way.
+        self._ways = self._terms, self._answered, self._undoing, self._undone
 
     @property
     def name(self) -> str:
@@ -65,9 +67,8 @@ class RedisGrantor:
         self.line.expect(request)
         future: asyncio.Future[Answer] = session.loop.create_future()
         patience = _bounded(commands.patience, len(request.unanswered)) if request.unanswered else commands.patience
-        request.sent(
-            commands.submit(self._grant, self._terms, self._answered, patience, request, future, unsent=LONGEST_WAIT)
-        )
+        terms, answered, _, _ = self._ways
+        request.sent(commands.submit(self._grant, terms, answered, patience, request, future, LONGEST_WAIT))
         return future
 
     def _terms(self, call: Call, link: Link) -> Arguments:
@@ -240,7 +241,8 @@ class RedisGrantor:
             return
         commands = self.session.commands
         patience = _bounded(commands.patience, request.silences) if request.silences else commands.patience
-        commands.submit(self._release, self._undoing, self._undone, patience, request, tell)
+        _, _, undoing, undone = self._ways
+        commands.submit(self._release, undoing, undone, patience, request, tell)
 
     def _undoing(self, call: Call, link: Link) -> Arguments:
         request: Request = call.subject

@@ -18,27 +18,41 @@ from ._commands import LONGEST_WAIT
 from ._errors import AcquireTimeoutError
 from ._lease import Lease, as_coroutine, calling_frame, state_of
 from ._lease_state import LeaseState
+from ._ledger import Place, open_blocks
 from ._request import Answer, Busy, Granted, Grantor, Queued, Replicating, Request
 
+TROUBLE = (RedisConnectionError, RedisTimeoutError, OSError)
+"""What leaves open whether Redis got a request."""
+
 
 @overload
-async def obtain(state: LeaseState, *, must: Literal[True]) -> Lease: ...
+async def obtain(state: LeaseState, *, must: Literal[True], block: Place | None = None) -> Lease: ...
 @overload
 async def obtain(state: LeaseState, *, must: Literal[False]) -> Lease | None: ...
-async def obtain(state: LeaseState, *, must: bool) -> Lease | None:
+async def obtain(state: LeaseState, *, must: bool, block: Place | None = None) -> Lease | None:
     """Return the lease, or None when it was not to be had without waiting, unless it *must* be had.
+
+    If it is for a *block*, the caller is in its body from then on.
 
     Raises:
         AcquireTimeoutError: Somebody else held it all the time, and the caller must have it.
         RedisError: Redis could not be asked.
     """
-    session, timeout = state.session, state.timeout
+    session, request = state.session, state.request
+    granted: Granted | None
     try:
-        if timeout:
-            async with asyncio.timeout(timeout):
+        if state.timeout:
+            async with asyncio.timeout(state.timeout):
                 granted = await wait_granted(state)
-        else:
-            granted = await wait_granted(state)
+        else:  # begun here, since most are granted at once, and then one coroutine less is on its way
+            session.tokens[request.token] = request
+            try:
+                answer = await state.grantor.grant(request)
+            except TROUBLE as error:
+                answer = await _ask_again(state, error)
+            granted = (
+                answer if isinstance(answer, Granted) and _fresh(answer, state) else await wait_granted(state, answer)
+            )
         if granted is not None:
             if state.options.replicas:
                 granted = await cast("Replicating", state.grantor).replicate(state.request, state.options.replicas)
@@ -58,6 +72,8 @@ async def obtain(state: LeaseState, *, must: bool) -> Lease | None:
     lease = Lease(state)
     if state.task is not None:
         session.ledger.add(state.task, state.base, lease)
+    if block is not None:
+        open_blocks.open(block, Body(lease, state, state.task))
     return lease
 
 
@@ -89,23 +105,24 @@ def timed_out(grantor: Grantor, request: Request, timeout: float) -> AcquireTime
     )
 
 
-async def wait_granted(state: LeaseState) -> Granted | None:
-    """Ask, wait for the turn, and see that enough of the lease is left to begin with."""
+async def wait_granted(state: LeaseState, answer: Answer | None = None) -> Granted | None:
+    """Ask, unless there is an *answer*; wait for the turn, and see that enough of the lease is left to begin with."""
     session, grantor = state.session, state.grantor
     while True:
         request = state.request
-        session.tokens[request.token] = request  # from now on a grant of this token is somebody's
-        try:
-            answer: Answer = await grantor.grant(request)
-        except (RedisConnectionError, RedisTimeoutError, OSError) as error:
-            answer = await _ask_again(state, error)
+        if answer is None:
+            session.tokens[request.token] = request  # from now on a grant of this token is somebody's
+            try:
+                answer = await grantor.grant(request)
+            except TROUBLE as error:
+                answer = await _ask_again(state, error)
         if isinstance(answer, Granted):
             granted = answer
         elif isinstance(answer, Busy):
             return None
         else:
             granted = await request.turn
-        if granted.counted_from + request.valid_for - session.clock() >= request.ttl / 2:
+        if _fresh(granted, state):
             return granted
         # The news took long, or came by a re-check long ago. Asking once more makes the lease whole again.
         request.new_turn()
@@ -116,10 +133,16 @@ async def wait_granted(state: LeaseState) -> Granted | None:
         if isinstance(answer, Busy):
             return None
         granted = answer if isinstance(answer, Granted) else await request.turn
-        if granted.counted_from + request.valid_for - session.clock() > 0:
+        if granted.counted_from + request.valid_for > session.clock():
             return granted
         session.withdraw(grantor, request, session.clock() + request.undo_for)
         state.request = request.again()
+        answer = None
+
+
+def _fresh(granted: Granted, state: LeaseState) -> bool:
+    """Whether so much of the lease is left that work can begin."""
+    return granted.counted_from + state.request.valid_for - state.session.clock() >= state.request.ttl / 2
 
 
 async def _ask_again(state: LeaseState, error: Exception) -> Answer:

@@ -244,8 +244,11 @@ class Lease:
         return f"<Lease {state.grantor.kind} {self.name!r} fencing_token={state.fence} {status}>"
 
     def __del__(self) -> None:
-        state = getattr(self, "_state", None)
-        if state is not None and not state.over and not state.session.loop.is_closed():
+        try:
+            state = self._state
+        except AttributeError:  # it was never made whole
+            return
+        if not state.over and not state.session.loop.is_closed():
             with contextlib.suppress(RuntimeError):  # closed meanwhile
                 state.session.loop.call_soon_threadsafe(state.abandon)
             warnings.warn(

@@ -80,8 +80,8 @@ class LeaseState:
     def begin(self, granted: Granted, now: float) -> None:
         """Take the lease, and have it renewed."""
         options = self.options
-        self.fence = granted.fence
-        self.deadline = granted.counted_from + self.request.valid_for
+        self.fence, counted_from = granted
+        self.deadline = counted_from + self.request.valid_for
         if options.max_hold is not None:
             self.renew_until = now + options.max_hold
         if options.renew:
@@ -152,7 +152,9 @@ class LeaseState:
         if self.dropped:
             return None
         self.dropped = True
-        until = min(max(self.deadline, now), now + LONGEST_RELEASE)
+        until = now + LONGEST_RELEASE
+        if self.deadline < until:
+            until = max(self.deadline, now)
         withdrawal = Withdrawal(self.session, self.grantor, self.request, until)
         self.session.forget(self.request)
         return withdrawal

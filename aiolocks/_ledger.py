@@ -26,6 +26,11 @@ _ENTERS, _LEAVES = AsyncExitStack.enter_async_context.__code__, AsyncExitStack._
 class Block(Protocol):
     """What an open `async with` is left by."""
 
+    task: Task | None
+    """Who entered it."""
+    outer: "Block | None"
+    """The block around it at the same place."""
+
     def leave(
         self,
         exc_type: type[BaseException] | None,
@@ -37,17 +42,26 @@ class Block(Protocol):
         ...
 
 
+Place = tuple[object, object]
+"""Where a block is: who made it, and the frame that entered it, or the `AsyncExitStack` for which that runs."""
+
+
+def place(owner: object, frame: FrameType) -> Place:
+    """Return the place of an `async with owner` in *frame*."""
+    return (owner, frame if frame.f_code is not _ENTERS else frame.f_locals["self"])
+
+
 @final
 class Blocks:
-    """The open blocks of a process, each by who made it and the frame that entered it."""
+    """The open blocks of a process."""
 
     def __init__(self) -> None:
-        self._open: dict[tuple[object, object], _Entry] = {}
+        self._open: dict[Place, Block] = {}
 
-    def open(self, owner: object, frame: FrameType, task: Task | None, block: Block) -> None:
-        """Note that an `async with owner` in *frame* of *task* is now in its body."""
-        key = (owner, frame if frame.f_code is not _ENTERS else frame.f_locals["self"])
-        self._open[key] = (task, block, self._open.get(key))
+    def open(self, place: Place, block: Block) -> None:
+        """Note that the body of *block* has begun."""
+        block.outer = self._open.get(place)
+        self._open[place] = block
 
     def close(self, owner: object, frame: FrameType) -> Block | None:
         """Return the block of the `async with owner` that *frame* leaves.
@@ -57,29 +71,25 @@ class Blocks:
         running loop is meant: other threads may have blocks of the same owner.
         """
         key = (owner, frame if frame.f_code is not _LEAVES else frame.f_locals["self"])
-        entry = self._open.pop(key, None)
-        if entry is None:
+        block = self._open.pop(key, None)
+        if block is None:
             try:
                 loop, task = asyncio.get_running_loop(), asyncio.current_task()
             except RuntimeError:  # destroyed after its loop
                 return None
             own = [
-                (other, holder is task)
-                for other, (holder, *_) in list(self._open.items())
-                if other[0] is owner and holder is not None and holder.get_loop() is loop
+                (other, block.task is task)
+                for other, block in list(self._open.items())
+                if other[0] is owner and block.task is not None and block.task.get_loop() is loop
             ]
             if not own:
                 return None
             key = next((other for other, mine in reversed(own) if mine), own[-1][0])
-            entry = self._open.pop(key)
-        _, block, outer = entry
-        if outer is not None:
-            self._open[key] = outer
+            block = self._open.pop(key)
+        if block.outer is not None:
+            self._open[key] = block.outer
         return block
 
-
-_Entry = tuple[Task | None, Block, "_Entry | None"]
-"""A block, its task, and the block around it which the same owner and frame have."""
 
 open_blocks = Blocks()
 
@@ -133,8 +143,9 @@ class Ledger:
         leases[lease] = base
 
     def remove(self, task: Task, lease: "Lease") -> None:
-        if task in self._leases:
-            self._leases[task].pop(lease, None)
+        leases = self._leases.get(task)
+        if leases is not None:
+            leases.pop(lease, None)
 
     def newest(self, task: Task | None, base: Base) -> "Lease | None":
         leases = self._leases.get(task, {}) if task is not None else {}

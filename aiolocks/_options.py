@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Final, Literal
 
@@ -45,7 +45,7 @@ def reject_unknown(where: str, names: Mapping[str, object]) -> None:
             raise TypeError(f"{where} has no {name!r}, and needs none: {_NEEDLESS[name]}")
         if name in _IMPOSSIBLE:
             raise TypeError(f"{where} has no {name!r}: {_IMPOSSIBLE[name]}")
-        options = ", ".join(Options.__dataclass_fields__)
+        options = ", ".join(option.name for option in fields(Options) if option.init)
         raise TypeError(f"{where} has no {name!r}; its options are {options}, prefix")
 
 
@@ -70,7 +70,10 @@ class Options:
     max_stall: float = 60.0
     replicas: int = 0
 
+    renewed_in_loop: bool = field(init=False)
+
     def __post_init__(self) -> None:
+        object.__setattr__(self, "renewed_in_loop", self.renew and self.watchdog == "task")
         check_ttl(self.ttl)
         check_timeout("acquire_timeout", self.acquire_timeout)
         if self.on_lost not in ("cancel", "flag"):
@@ -87,10 +90,6 @@ class Options:
             raise TypeError(f"replicas must be an int, not {self.replicas!r}")
         if self.replicas < 0:
             raise ValueError(f"replicas must be >= 0, not {self.replicas!r}")
-
-    @property
-    def renewed_in_loop(self) -> bool:
-        return self.renew and self.watchdog == "task"
 
 
 def check_ttl(ttl: float | None) -> None:

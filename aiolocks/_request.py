@@ -133,14 +133,16 @@ class Request:
         self.unanswered += (call,)
 
     def answered(self, call: Call) -> None:
-        self.unanswered = tuple(other for other in self.unanswered if other is not call) if self.unanswered[1:] else ()
+        self.unanswered = (
+            tuple(other for other in self.unanswered if other is not call) if len(self.unanswered) > 1 else ()
+        )
         self.reached = self.reached or call.link is not None
 
     def granted(self, call: Call) -> None:
         """Note that this very attempt was granted."""
         self.reached = True
         self.counted_from = call.sent_at
-        if self.unanswered[1:]:
+        if len(self.unanswered) > 1:
             self.answered(call)
         else:
             self.unanswered = ()

@@ -1,7 +1,6 @@
 """`RLock`: one holder at a time, which may take it again."""
 
 import asyncio
-from types import FrameType
 from typing import ClassVar, Literal, Never, final
 
 from redis.asyncio import Redis
@@ -10,7 +9,7 @@ from ._acquirable import Acquirable
 from ._body import Body
 from ._hold import Hold, obtain
 from ._lease import Lease, state_of
-from ._ledger import open_blocks
+from ._ledger import Place, open_blocks
 from ._nest import Nest, held_by_parent, nest_of
 from ._options import UNSET, Options, Unset, reject_in_call, reject_unknown
 from ._session import Session
@@ -140,10 +139,10 @@ class RLock(Acquirable):
         """
         return (await self.statistics()).holders > 0
 
-    async def _enter(self, frame: FrameType) -> Lease:
+    async def _enter(self, block: Place) -> Lease:
         lease = await self._take(self._options.acquire_timeout)
         state = state_of(lease)
-        open_blocks.open(self, frame, state.task, Body(lease, state, state.task))
+        open_blocks.open(block, Body(lease, state, state.task))
         return lease
 
     async def _take(self, timeout: float | None) -> Lease:

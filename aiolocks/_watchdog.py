@@ -56,7 +56,7 @@ class Watchdog:
         """Renew this lease from *now* on."""
         self._fresh[state] = None
         state.due = now
-        sorted_at = now + min(state.request.ttl, state.deadline - now) / 4
+        sorted_at = now + (state.deadline - now) / 4
         if sorted_at < self._timer_at:
             self._arm(sorted_at, now)
 

@@ -55,7 +55,7 @@ class Withdrawal:
             self.finish(RedisConnectionError("the session has ended"))
             return
         session.withdrawing[request.token] = self
-        grantor.withdraw(request, self._tried)
+        grantor.withdraw(request, self)
 
     def wait(self, until: float) -> "asyncio.Future[None]":
         """Return what is resolved once it is done, or *until* has come; for one at a time.
@@ -92,9 +92,10 @@ class Withdrawal:
 
     def _try(self) -> None:
         if not self.done:
-            self._grantor.withdraw(self._request, self._tried)
+            self._grantor.withdraw(self._request, self)
 
-    def _tried(self, ended: bool | Exception) -> None:
+    def __call__(self, ended: bool | Exception) -> None:
+        """Take the outcome of one try."""
         if self.done:
             return
         if isinstance(ended, bool):

@@ -4,7 +4,7 @@ from aiolocks import Lock, _grantor, _hold, _request, _session
 from tests.lua.calls import TTL, Scripts
 from tests.lua.states import holders, lapse, listening
 from tests.rules.scene import Scene
-from tests.rules.table import LOCK, SEMAPHORE, clause, each, python, shared, verb
+from tests.rules.table import LOCK, SEMAPHORE, both, clause, each, python, shared, verb
 from tests.simulation.server import encoded
 
 _ENTRY = "local token, ttl_ms, permits = string.match(entry, '^(%S+) (%d+) (%d+)')"
@@ -111,7 +111,12 @@ def a_grant_that_nobody_here_awaits_is_passed_on_at_once(scene: Scene) -> None:
     assert visit.began < 1.1
 
 
-@clause("W5", python(_hold, "wait_granted", "session.tokens[request.token] = request", "pass"))
+@clause(
+    "W5",
+    both(
+        *(python(_hold, name, "session.tokens[request.token] = request", "pass") for name in ("obtain", "wait_granted"))
+    ),
+)
 def a_grant_that_overtakes_the_answer_to_its_request_is_awaited(scene: Scene) -> None:
     """W5: a token counts from before its first byte leaves."""
     owner, waiter = scene.program(), scene.program()

@@ -33,7 +33,7 @@ _CLOCK = "__import__('aiolocks')._session.Session.clock()"
 
 
 def _validity_from_the_reply(garden: Garden) -> None:
-    garden.source(_lease_state.LeaseState, "begin", "= granted.counted_from +", "= now +")
+    garden.source(_lease_state.LeaseState, "begin", "= counted_from +", "= now +")
 
 
 def _renewal_from_the_reply(garden: Garden) -> None:

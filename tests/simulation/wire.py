@@ -230,7 +230,14 @@ class Transport(asyncio.Transport):
 
     def received(self, data: bytes) -> None:
         if not self._closing:
-            self._protocol.data_received(data)
+            protocol = self._protocol
+            if isinstance(protocol, asyncio.BufferedProtocol):
+                for at in range(0, len(data), 4096):
+                    piece = data[at : at + 4096]
+                    memoryview(protocol.get_buffer(len(piece)))[: len(piece)] = piece
+                    protocol.buffer_updated(len(piece))
+            else:
+                protocol.data_received(data)
 
     def lost(self, error: Exception | None) -> None:
         self._closing = True

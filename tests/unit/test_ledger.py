@@ -7,13 +7,12 @@ import weakref
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, final
 
 import pytest
 
 from aiolocks import Lease
-from aiolocks._hold import Hold
-from aiolocks._ledger import Block, Blocks, Ledger
+from aiolocks._ledger import Block, Blocks, Ledger, place
 from aiolocks.testing import ScriptedGrantor
 
 pytestmark = pytest.mark.asyncio
@@ -23,11 +22,16 @@ T = TypeVar("T")
 BASE = b"stub:scripted"
 
 
-def hold() -> Hold:
-    async def take() -> Lease:
-        raise NotImplementedError("a mere name here")
+@final
+class Open:
+    """A block of the running task."""
 
-    return Hold(take)
+    def __init__(self) -> None:
+        self.task = asyncio.current_task()
+        self.outer: Block | None = None
+
+    async def leave(self, *_: object) -> None:
+        """Do nothing: a mere name here."""
 
 
 def frame() -> FrameType:
@@ -45,8 +49,9 @@ async def close_in_task(blocks: Blocks, owner: object, where: FrameType) -> Bloc
     return blocks.close(owner, where)
 
 
-async def open_in_task(blocks: Blocks, owner: object, where: FrameType, block: Hold) -> None:
-    blocks.open(owner, where, asyncio.current_task(), block)
+async def open_in_task(blocks: Blocks, owner: object, where: FrameType, block: Open) -> None:
+    block.task = asyncio.current_task()
+    blocks.open(place(owner, where), block)
 
 
 # Blocks.
@@ -54,9 +59,9 @@ async def open_in_task(blocks: Blocks, owner: object, where: FrameType, block: H
 
 async def test_a_block_is_known_by_its_frame_whatever_the_order() -> None:
     blocks, owner = Blocks(), object()
-    opened = [(frame(), hold()) for _ in range(3)]
+    opened = [(frame(), Open()) for _ in range(3)]
     for where, block in opened:
-        blocks.open(owner, where, asyncio.current_task(), block)
+        blocks.open(place(owner, where), block)
     for where, block in (opened[1], opened[0], opened[2]):
         assert blocks.close(owner, where) is block
 
@@ -64,9 +69,9 @@ async def test_a_block_is_known_by_its_frame_whatever_the_order() -> None:
 async def test_the_frame_tells_even_in_another_task() -> None:
     """A generator may be finalized by another task than the one that entered its block."""
     blocks, owner = Blocks(), object()
-    mine, theirs = hold(), hold()
+    mine, theirs = Open(), Open()
     my_frame, their_frame = frame(), frame()
-    blocks.open(owner, my_frame, asyncio.current_task(), mine)
+    blocks.open(place(owner, my_frame), mine)
     await asyncio.create_task(open_in_task(blocks, owner, their_frame, theirs))
     assert blocks.close(owner, their_frame) is theirs
     assert await asyncio.create_task(close_in_task(blocks, owner, my_frame)) is mine
@@ -75,8 +80,8 @@ async def test_the_frame_tells_even_in_another_task() -> None:
 async def test_the_task_tells_where_the_frame_does_not() -> None:
     """Code without Python frames enters and leaves in whatever frame called it."""
     blocks, owner = Blocks(), object()
-    mine, theirs = hold(), hold()
-    blocks.open(owner, frame(), asyncio.current_task(), mine)
+    mine, theirs = Open(), Open()
+    blocks.open(place(owner, frame()), mine)
     await asyncio.create_task(open_in_task(blocks, owner, frame(), theirs))
     assert blocks.close(owner, frame()) is mine
     assert blocks.close(owner, frame()) is theirs
@@ -84,8 +89,8 @@ async def test_the_task_tells_where_the_frame_does_not() -> None:
 
 async def test_a_block_is_never_taken_for_one_of_another_thread() -> None:
     """One lock may be shared by loops in several threads, and a stack whose blocks moved has no frame of theirs."""
-    blocks, owner, mine, theirs = Blocks(), object(), hold(), hold()
-    blocks.open(owner, frame(), asyncio.current_task(), mine)
+    blocks, owner, mine, theirs = Blocks(), object(), Open(), Open()
+    blocks.open(place(owner, frame()), mine)
     their_frame = frame()
     await asyncio.to_thread(asyncio.run, open_in_task(blocks, owner, their_frame, theirs))
     assert await asyncio.create_task(close_in_task(blocks, owner, frame())) is mine
@@ -100,15 +105,15 @@ class Owner:
         self.blocks = Blocks()
         self.left: list[Block | None] = []
 
-    def __aenter__(self) -> Coroutine[Any, Any, Hold]:
+    def __aenter__(self) -> Coroutine[Any, Any, Open]:
         return self._enter(sys._getframe(1))
 
     def __aexit__(self, *_: object) -> Coroutine[Any, Any, None]:
         return self._leave(sys._getframe(1))
 
-    async def _enter(self, where: FrameType) -> Hold:
-        block = hold()
-        self.blocks.open(self, where, asyncio.current_task(), block)
+    async def _enter(self, where: FrameType) -> Open:
+        block = Open()
+        self.blocks.open(place(self, where), block)
         return block
 
     async def _leave(self, where: FrameType) -> None:
@@ -129,22 +134,22 @@ async def test_an_exit_stack_leaves_the_blocks_that_it_entered() -> None:
 
 async def test_of_blocks_that_nothing_tells_apart_the_newest_is_left_first() -> None:
     blocks, owner = Blocks(), object()
-    where, older, newer = frame(), hold(), hold()
-    blocks.open(owner, where, asyncio.current_task(), older)
-    blocks.open(owner, where, asyncio.current_task(), newer)
+    where, older, newer = frame(), Open(), Open()
+    blocks.open(place(owner, where), older)
+    blocks.open(place(owner, where), newer)
     assert blocks.close(owner, where) is newer
     assert blocks.close(owner, where) is older
 
 
 async def test_blocks_of_two_owners_are_never_mixed_up() -> None:
     blocks, one, other, where = Blocks(), object(), object(), frame()
-    blocks.open(one, where, asyncio.current_task(), hold())
+    blocks.open(place(one, where), Open())
     assert blocks.close(other, where) is None
 
 
 async def test_closed_blocks_are_forgotten() -> None:
     blocks, owner, where = Blocks(), object(), frame()
-    blocks.open(owner, where, asyncio.current_task(), hold())
+    blocks.open(place(owner, where), Open())
     blocks.close(owner, where)
     assert blocks.close(owner, where) is None
 
