@@ -34,6 +34,9 @@ class Call:
     sent_at: float
     due: float
     """When the reply, or a link to ask over, is overdue."""
+    subject: Any
+    tell: Any
+    """For whoever gave *args* and *receiver*, which so serve many calls."""
 
     __slots__ = (
         "abandoned", "args", "bound", "due", "link", "patience", "receiver", "sent_at", "subject", "tell", "whole",
@@ -53,7 +56,6 @@ class Call:
         self.receiver: CallReceiver | None = receiver
         self.patience = patience
         self.subject, self.tell = subject, tell
-        """For whoever gave *args* and *receiver*, which so serve many calls."""
         self.link: Link | None = None
         self.whole = self.abandoned = False
 
@@ -103,6 +105,7 @@ class Call:
         self.abandoned = True
         if self.link is None:
             self.finish(RedisConnectionError("Given up before it was sent."))
+            self.subject = self.tell = None  # the call itself stays in line until there is a link
 
 
 CallReceiver = Callable[[Call, object], None]

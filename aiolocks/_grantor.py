@@ -92,11 +92,13 @@ class RedisGrantor:
             if not future.done():
                 future.set_result(Granted(reply, call.sent_at))
             return
+        if isinstance(reply, Exception):
+            if isinstance(reply, ResponseError) or call.link is None:
+                request.answered(call)
+            if not future.done():  # not raised on the way: a traceback would keep all callers, and what they hold
+                future.set_exception(RedisConnectionError(str(reply)) if isinstance(reply, ReadOnlyError) else reply)
+            return
         try:
-            if isinstance(reply, Exception):
-                if isinstance(reply, ResponseError) or call.link is None:
-                    request.answered(call)
-                raise RedisConnectionError(str(reply)) if isinstance(reply, ReadOnlyError) else reply
             request.answered(call)
             objection = request.learn and self._learn(request.learn, call, reply)
             answer = self._read_grant(call, reply, request)

@@ -6,7 +6,8 @@ import sys
 import time
 from asyncio.subprocess import PIPE, Process
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from tests.bench import turns
 from tests.bench.counters import Counters, Counts
@@ -20,12 +21,62 @@ _UNTIL_BEGIN = 0.25
 """Seconds from the last process's being ready until all begin: less than any library closes idle connections after."""
 
 
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What all tasks recorded, and what the server counted between two instants."""
+
+    met: Sequence[Acquisition]
+    errors: Counter[str]
+    """Of tasks that ended early, by type."""
+    since: int
+    until: int
+    before: Counts
+    after: Counts
+    connections: int
+
+    def of(self, chosen: Callable[[Acquisition], bool]) -> "Observed":
+        """Return the same with some of the acquisitions alone."""
+        return replace(self, met=[one for one in self.met if chosen(one)])
+
+    def grants(self) -> list[Acquisition]:
+        """Return what was granted between the two instants."""
+        return [one for one in self.met if self.since <= one.granted < self.until]
+
+    def waits_ms(self) -> dict[str, float]:
+        """Return the figures of the waits of those who asked between the two instants; none if nobody was granted."""
+        waits = sorted(
+            (one.granted - one.asked) / 1e6
+            for one in self.met
+            if self.since <= one.asked < self.until and one.granted != NEVER
+        )
+        if not waits:
+            return {}
+        return {
+            "wait_p50_ms": turns.percentile(waits, 0.5),
+            "wait_p99_ms": turns.percentile(waits, 0.99),
+            "wait_max_ms": waits[-1],
+        }
+
+
 async def contend(library: str, parameters: Parameters, server: Server) -> Run:
     """Run the processes of waiters and return what they met with.
 
     Args:
         library: Who is measured.
         parameters: `processes`, `waiters` in each, `limit` (0: a lock), `seconds`, `warm_up` (seconds too).
+        server: Where.
+    """
+    limit = int(parameters["limit"]) or 1
+    return run_of(await observe(library, parameters, server), limit, by_fence=limit > 1)
+
+
+async def observe(library: str, parameters: Parameters, server: Server) -> Observed:
+    """Run the processes of waiters and return what was recorded.
+
+    Args:
+        library: Who is measured.
+        parameters: Those of `contend`; `hold`, seconds for which each holds (0: it only yields); and `writers`, how
+            many tasks of each process, its first ones, write where the others read (left out: no read-write lock).
         server: Where.
     """
     with Counters(server.admin_url) as counters:
@@ -41,7 +92,35 @@ async def contend(library: str, parameters: Parameters, server: Server) -> Run:
         await asyncio.sleep(float(parameters["seconds"]))
         after, until = counters.read(), time.monotonic_ns()
         met, errors = await _collect(processes)
-    return _run(met, errors, since, until, before, after, connections, int(parameters["limit"]) or 1)
+    return Observed(met, errors, since, until, before, after, connections)
+
+
+def run_of(
+    seen: Observed, limit: int = 1, weight: Callable[[Acquisition], int] = lambda _: 1, *, by_fence: bool = False
+) -> Run:
+    """Return the figures of all that was recorded; the arguments are those of `turns.overlaps` and `overtaking`."""
+    grants, before, after = seen.grants(), seen.before, seen.after
+    figures = {
+        "overlaps": float(turns.overlaps(seen.met, limit, weight)),
+        "connections": float(seen.connections),
+        "handoffs_per_s": 1e9 * len(grants) / (seen.until - seen.since),
+    }
+    if grants:
+        overtaking = turns.overtaking(seen.met, by_fence=by_fence)
+        same, all_grants = turns.repeated(seen.met)
+        figures |= {
+            "overtaking_percent": 100 * sum(one in overtaking for one in grants) / len(grants),
+            "overtaking_within": float(turns.overtaking_within(seen.met, by_fence=by_fence)),
+            "same_task_percent": 100 * same / all_grants,
+            "reads_per_handoff": (after.reads - before.reads) / len(grants),
+            "commands_per_handoff": (after.commands - before.commands) / len(grants),
+            "server_cpu_us": 1e6 * (after.cpu - before.cpu) / len(grants),
+        }
+    counted = {f"tasks ended with {error}": count for error, count in seen.errors.items()}
+    never = sum(seen.since <= one.asked < seen.until and one.granted == NEVER for one in seen.met)
+    if never:
+        counted["requests never granted"] = never
+    return Run(figures | seen.waits_ms(), counted=counted)
 
 
 async def _start(library: str, parameters: Parameters, server: Server, place: int) -> Process:
@@ -56,6 +135,8 @@ async def _start(library: str, parameters: Parameters, server: Server, place: in
         "number": place,
         "waiters": waiters,
         "limit": parameters["limit"],
+        "writers": parameters.get("writers"),
+        "hold": parameters.get("hold", 0),
         "connections": PEERS[library].pool_for(waiters),
         "seconds": float(parameters["warm_up"]) + float(parameters["seconds"]),
     }
@@ -78,49 +159,6 @@ async def _collect(processes: Sequence[Process]) -> tuple[list[Acquisition], Cou
         errors += Counter(head["errors"])
         await process.wait()
     return met, errors
-
-
-def _run(
-    met: Sequence[Acquisition],
-    errors: Counter[str],
-    since: int,
-    until: int,
-    before: Counts,
-    after: Counts,
-    connections: int,
-    limit: int,
-) -> Run:
-    grants = [one for one in met if since <= one.granted < until]
-    waits = sorted(
-        (one.granted - one.asked) / 1e6 for one in met if since <= one.asked < until and one.granted != NEVER
-    )
-    figures = {
-        "overlaps": float(turns.overlaps(met, limit)),
-        "connections": float(connections),
-        "handoffs_per_s": 1e9 * len(grants) / (until - since),
-    }
-    if grants:
-        overtaking = turns.overtaking(met, by_fence=limit > 1)
-        same, all_grants = turns.repeated(met)
-        figures |= {
-            "overtaking_percent": 100 * sum(one in overtaking for one in grants) / len(grants),
-            "overtaking_within": float(turns.overtaking_within(met, by_fence=limit > 1)),
-            "same_task_percent": 100 * same / all_grants,
-            "reads_per_handoff": (after.reads - before.reads) / len(grants),
-            "commands_per_handoff": (after.commands - before.commands) / len(grants),
-            "server_cpu_us": 1e6 * (after.cpu - before.cpu) / len(grants),
-        }
-    if waits:
-        figures |= {
-            "wait_p50_ms": turns.percentile(waits, 0.5),
-            "wait_p99_ms": turns.percentile(waits, 0.99),
-            "wait_max_ms": waits[-1],
-        }
-    counted = {f"tasks ended with {error}": count for error, count in errors.items()}
-    never = sum(since <= one.asked < until and one.granted == NEVER for one in met)
-    if never:
-        counted["requests never granted"] = never
-    return Run(figures, counted=counted)
 
 
 def _stdin(process: Process) -> asyncio.StreamWriter:

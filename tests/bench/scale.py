@@ -19,6 +19,8 @@ class Scale:
     processes: int = 2
     waiters: int = 100
     """Per process."""
+    write_percent: tuple[int, ...] = (0, 2, 10, 100)
+    """How many of those waiters write, where the others read."""
     leases: int = 10_000
     """Held at once under the watchdog."""
     ttl: float = 30.0
@@ -37,6 +39,10 @@ class Scale:
     """Sessions among which those waiters are spread: with one, grants come by reply, with two by message."""
     crowds: tuple[int, int] = (10, 1_000)
     """Waiters, few and many, between which the commands per hand-off must not differ."""
+    servers: tuple[int, ...] = (3, 5)
+    """Over how many a quorum is had."""
+    quorum_patience: float = 10.0
+    """After which an attempt at it is given up."""
 
 
 TINY = Scale(
@@ -48,6 +54,7 @@ TINY = Scale(
     tasks=(3,),
     processes=2,
     waiters=3,
+    write_percent=(34,),
     leases=5,
     ttl=0.3,
     held=1.0,
@@ -58,4 +65,6 @@ TINY = Scale(
     lengths=(3, 6),
     sessions=(2,),
     crowds=(2, 4),
+    servers=(3,),
+    quorum_patience=2.0,
 )

@@ -5,7 +5,7 @@ All instants are nanoseconds of CLOCK_MONOTONIC, which is one clock for all proc
 
 import math
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -41,12 +41,20 @@ def unpacked(process: int, data: bytes) -> list[Acquisition]:
     return [Acquisition(process, *values[start : start + _FIELDS]) for start in range(0, len(values), _FIELDS)]
 
 
-def overlaps(acquisitions: Iterable[Acquisition], limit: int = 1) -> int:
-    """Return how many grants came while *limit* others were held; for a right lock none did."""
+def overlaps(
+    acquisitions: Iterable[Acquisition], limit: int = 1, weight: Callable[[Acquisition], int] = lambda _: 1
+) -> int:
+    """Return how many grants came while others held too much for them; for a right lock none did.
+
+    Args:
+        acquisitions: Of all processes.
+        limit: What may be held at once: of a read-write lock as much as there are tasks.
+        weight: What one holds of it: a reader 1, a writer all.
+    """
     changes: list[tuple[int, int]] = []
     for one in acquisitions:
         if one.granted != NEVER:
-            changes += [(one.granted, 1), (one.released, -1)]
+            changes += [(one.granted, weight(one)), (one.released, -weight(one))]
     held = found = 0
     for _, change in sorted(changes):  # at one instant, ends come first
         held += change

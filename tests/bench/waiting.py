@@ -11,10 +11,10 @@ import sys
 import time
 from array import array
 from collections import Counter
-from typing import Any
+from typing import Any, cast
 
 from tests.bench.crowds import stop
-from tests.bench.peers import PEERS, Client, Turn
+from tests.bench.peers import PEERS, Client, ReadWriteClient, Turn
 from tests.bench.turns import NEVER
 
 _DRAIN = 20.0
@@ -23,12 +23,16 @@ _DRAIN = 20.0
 NAME = "bench:shared"
 
 
-def turn_of(client: Client, orders: dict[str, Any], name: str = NAME) -> Turn:
-    limit = orders["limit"]
+def turn_of(client: Client, orders: dict[str, Any], task: int, name: str = NAME) -> Turn:
+    limit, writers = orders["limit"], orders["writers"]
+    if writers is not None:
+        return cast("ReadWriteClient", client).shared(name, "write" if task < writers else "read")
     return client.semaphore(name, limit) if limit else client.lock(name)
 
 
-async def _take_turns(turn: Turn, task: int, until: int, asking: "itertools.count[int]", log: "array[int]") -> None:
+async def _take_turns(
+    turn: Turn, task: int, hold: float, until: int, asking: "itertools.count[int]", log: "array[int]"
+) -> None:
     acquire, release, clock, sleep = turn.acquire, turn.release, time.monotonic_ns, asyncio.sleep
     fence_of = turn.fence or _no_fence
     while (asked := clock()) < until:
@@ -37,7 +41,7 @@ async def _take_turns(turn: Turn, task: int, until: int, asking: "itertools.coun
         try:
             held = await acquire()
             granted = clock()
-            await sleep(0)
+            await sleep(hold)
             fence = fence_of(held)
             released = clock()
             await release(held)
@@ -51,9 +55,9 @@ def _no_fence(_: Any) -> int:
 
 async def _run(orders: dict[str, Any]) -> tuple[dict[str, int], bytes]:
     async with PEERS[orders["library"]].connect(orders["url"], orders["connections"]) as client:
-        warm = turn_of(client, orders, f"bench:warm:{orders['number']}")
+        warm = turn_of(client, orders, 0, f"bench:warm:{orders['number']}")
         await warm.release(await warm.acquire())
-        turns = [turn_of(client, orders) for _ in range(orders["waiters"])]
+        turns = [turn_of(client, orders, task) for task in range(orders["waiters"])]
         print("ready", flush=True)
         begin = int(await asyncio.to_thread(sys.stdin.readline))
         until = begin + round(1e9 * orders["seconds"])
@@ -61,7 +65,8 @@ async def _run(orders: dict[str, Any]) -> tuple[dict[str, int], bytes]:
         log = array("q")
         asking = itertools.count()
         tasks = [
-            asyncio.create_task(_take_turns(turn, number, until, asking, log)) for number, turn in enumerate(turns)
+            asyncio.create_task(_take_turns(turn, task, orders["hold"], until, asking, log))
+            for task, turn in enumerate(turns)
         ]
         await asyncio.wait(tasks, timeout=orders["seconds"] + _DRAIN)
         errors = Counter(type(end).__name__ for end in await stop(tasks) if end is not None)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import statistics
 import time
 from collections.abc import AsyncIterator, Callable
@@ -13,6 +14,8 @@ from redis.asyncio import Redis
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks import AcquireTimeoutError, LeaseLostError, QuorumError, Redlock
+from aiolocks._request import Request
+from aiolocks._session import Session
 from aiolocks.testing import FaultProxy
 from tests.support.leftovers import is_residue
 from tests.support.servers import RedisServer
@@ -61,6 +64,31 @@ async def test_a_hung_server_does_not_slow_the_others(five: list[RedisServer], c
     five[2].resume()
     print(f"median of 40: {1000 * healthy:.2f} ms with five, {1000 * hung:.2f} ms with one of them stopped")
     assert hung < 1.5 * healthy + 0.001
+
+
+def requests_in_memory() -> int:
+    gc.collect()
+    return sum(isinstance(thing, Request) for thing in gc.get_objects())
+
+
+async def test_what_a_hung_server_is_asked_in_vain_is_not_kept(five: list[RedisServer], clients: list[Redis]) -> None:
+    """Or thousands of attempts would wait for the end of one to connect, and the garbage collection stop the loop."""
+    lock = Redlock(clients, "orders", ttl=TTL)
+    await time_to_acquire(lock)
+    five[0].pause()
+    commands = Session.of(clients[0].connection_pool).commands
+    async with asyncio.timeout(10):
+        while commands._link is not None:
+            await (await lock.acquire()).release()
+    before = requests_in_memory()
+    for _ in range(50):
+        await (await lock.acquire()).release()
+    async with asyncio.timeout(10):
+        while any(Session.of(client.connection_pool).withdrawing for client in clients[1:]):
+            await asyncio.sleep(0.01)  # a majority has released it; the others are late
+    kept = requests_in_memory() - before
+    five[0].resume()
+    assert kept < 10
 
 
 async def test_a_block_is_left_at_once_though_a_server_hangs(five: list[RedisServer], clients: list[Redis]) -> None:

@@ -25,6 +25,17 @@ def test_a_semaphore_overlaps_only_beyond_its_limit() -> None:
     assert (overlaps(held, limit=3), overlaps(held, limit=2)) == (0, 1)
 
 
+def test_a_writer_beside_a_reader_is_an_overlap_and_readers_beside_each_other_are_none() -> None:
+    readers, writer = [turn(0, 1, 9), turn(0, 2, 9)], turn(0, 3, 9, order=7)
+
+    def weight(one: Acquisition) -> int:
+        return 3 if one.task == 7 else 1
+
+    assert overlaps(readers, 3, weight) == 0
+    assert overlaps([*readers, writer], 3, weight) == 1
+    assert overlaps([writer, turn(0, 4, 5)], 3, weight) == 1
+
+
 def test_a_request_that_passes_one_older_by_more_than_five_milliseconds_has_overtaken_it() -> None:
     assert overtaking([turn(0, 20), turn(10, 15)]) == {turn(10, 15)}
 

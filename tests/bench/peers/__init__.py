@@ -5,7 +5,7 @@ A module here is imported only in processes that measure its library, which may 
 
 import importlib
 import importlib.util
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
@@ -42,11 +42,25 @@ class Client(Protocol):
         """Return a semaphore. Only where the peer's entry says that it has one."""
 
 
+class ReadWriteClient(Client, Protocol):
+    """A client of a library whose entry says that it has read-write locks."""
+
+    def shared(self, name: str, mode: str) -> Turn:
+        """Return one side of a read-write lock: `read`, `upgradeable` or `write`."""
+
+
 class Module(Protocol):
     """What each module here has."""
 
     def connect(self, url: str, connections: int | None) -> AbstractAsyncContextManager[Client]:
         """Return a client with a pool of so many connections; None: the library's default."""
+
+
+class QuorumModule(Module, Protocol):
+    """What the module of a library has whose entry names ways to ask several servers."""
+
+    def connect_quorum(self, urls: Sequence[str], way: str) -> AbstractAsyncContextManager[Callable[[str], Turn]]:
+        """Return what makes a lock of a name, on clients of all these servers with redis-py's default pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +82,10 @@ class Peer:
     """Each waiter keeps a connection while it waits, so that its documentation asks for a pool of that size."""
     pools: bool = True
     """Whether the size of its pool is a question at all."""
+    reads: bool = False
+    """Whether it has a read-write lock, so that its clients are `ReadWriteClient`."""
+    quorums: tuple[str, ...] = ()
+    """Its ways to hold a name on most of several servers, as the table calls them."""
 
     @property
     def installed(self) -> bool:
@@ -76,6 +94,11 @@ class Peer:
     def connect(self, url: str, connections: int | None = None) -> AbstractAsyncContextManager[Client]:
         """Return a client; see `Module.connect`."""
         return cast("Module", importlib.import_module(f"tests.bench.peers.{self.module}")).connect(url, connections)
+
+    def connect_quorum(self, urls: Sequence[str], way: str) -> AbstractAsyncContextManager[Callable[[str], Turn]]:
+        """Return what makes locks on several servers; see `QuorumModule.connect_quorum`."""
+        module = cast("QuorumModule", importlib.import_module(f"tests.bench.peers.{self.module}"))
+        return module.connect_quorum(urls, way)
 
     def pool_for(self, waiters: int) -> int | None:
         """Return the pool that the documentation suggests for so many waiters in one process."""
@@ -87,7 +110,10 @@ class Peer:
 PEERS = {
     peer.name: peer
     for peer in (
-        Peer("aiolocks", "aiolocks", "aiolocks", "own", semaphore=True, queues=True, renews=True, pools=False),
+        Peer(
+            "aiolocks", "aiolocks", "aiolocks", "own",
+            semaphore=True, queues=True, renews=True, pools=False, reads=True, quorums=("Redlock",),
+        ),
         Peer("redis-py", "redis", "redis", "redis_py"),
         Peer(
             "redis-fifo-lock", "redis-fifo-lock", "redis_fifo_lock", "fifo_lock",
@@ -97,7 +123,10 @@ PEERS = {
             "py-redis-semaphore", "py-redis-semaphore", "redis_semaphore", "redis_semaphore",
             semaphore=True, renews=True, blocks_connections=True,
         ),
-        Peer("pottery", "pottery", "pottery", "pottery_redlock"),
+        Peer(
+            "pottery", "pottery", "pottery", "pottery_redlock",
+            quorums=("AIORedlock", "AIORedlock, socket_timeout=0.1", "Redlock in threads"),
+        ),
         Peer("coredis", "coredis", "coredis", "coredis_lock"),
         Peer(
             "async-redis-rate-limiters", "async-redis-rate-limiters", "async_redis_rate_limiters", "rate_limiters",

@@ -1,12 +1,12 @@
 """aiolocks on a client of redis-py with the default pool."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from redis.asyncio import Redis
 
-from aiolocks import Lease, Lock, Semaphore
+from aiolocks import Lease, Lock, Redlock, RWLock, Semaphore
 from aiolocks._scripts import load
 from tests.bench.peers import SAFETY, Turn
 from tests.bench.peers.pools import retrying
@@ -28,9 +28,26 @@ class _Client:
         semaphore = Semaphore(self._redis, name, limit, ttl=SAFETY)
         return Turn(semaphore.acquire, Lease.release, _fence, block=lambda: semaphore)
 
+    def shared(self, name: str, mode: str) -> Turn:
+        rw = RWLock(self._redis, name, ttl=SAFETY)
+        side = {"read": rw.read, "upgradeable": rw.upgradeable, "write": rw.write}[mode]
+        return Turn(side.acquire, Lease.release, _fence, block=lambda: side)
+
 
 @asynccontextmanager
 async def connect(url: str, connections: int | None) -> AsyncIterator[_Client]:
     assert connections is None, "one connection, whatever the pool"
     async with Redis.from_url(url, retry=retrying()) as redis:
         yield _Client(redis)
+
+
+@asynccontextmanager
+async def connect_quorum(urls: Sequence[str], way: str) -> AsyncIterator[Callable[[str], Turn]]:
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(Redis.from_url(url)) for url in urls]
+
+        def lock(name: str) -> Turn:
+            redlock = Redlock(clients, name, ttl=SAFETY)
+            return Turn(redlock.acquire, Lease.release, _fence, block=lambda: redlock)
+
+        yield lock

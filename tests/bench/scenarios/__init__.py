@@ -10,11 +10,26 @@ from tests.bench.scenarios import (
     one_lock,
     one_task,
     own_locks,
+    quorum,
+    readers,
     semaphore,
     watchdog,
 )
 
 SCENARIOS: dict[str, Scenario] = {
     module.SCENARIO.name: module.SCENARIO
-    for module in (one_task, own_locks, one_lock, semaphore, watchdog, memory, crowd, crashes, faults, commands)
+    for module in (
+        one_task,
+        own_locks,
+        one_lock,
+        semaphore,
+        readers,
+        quorum,
+        watchdog,
+        memory,
+        crowd,
+        crashes,
+        faults,
+        commands,
+    )
 }

@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Sequence
+from typing import cast
 
 from tests.bench.counters import Counters
 from tests.bench.figures import Case, Parameters, Results, Run, ratio
 from tests.bench.loops import block_loop, pair_loop
-from tests.bench.peers import PEERS
+from tests.bench.peers import PEERS, Client, ReadWriteClient, Turn
 from tests.bench.scale import Scale
 from tests.bench.scenario import Scenario, Server
 from tests.bench.tables import Report, at_least, compared, measured, remarked, table
@@ -28,11 +29,17 @@ def cases(scale: Scale, libraries: Sequence[str]) -> list[Case]:
     return chosen
 
 
+def _turn(client: Client, parameters: Parameters) -> Turn:
+    if "mode" in parameters:
+        return cast("ReadWriteClient", client).shared("bench", str(parameters["mode"]))
+    return client.lock("bench")
+
+
 async def measure(library: str, parameters: Parameters, server: Server) -> Run:
     loop = block_loop if parameters["style"] == "block" else pair_loop
     with Counters(server.admin_url) as counters:
         async with PEERS[library].connect(server.url) as client:
-            turn = client.lock("bench")
+            turn = _turn(client, parameters)
             await loop(turn, time.perf_counter() + float(parameters["warm_up"]))
             before, cpu, begun = counters.read(), time.process_time(), time.perf_counter()
             pairs = await loop(turn, begun + float(parameters["seconds"]))
