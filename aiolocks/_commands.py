@@ -31,16 +31,16 @@ _LONGEST_CONNECT = 5.0
 class Call:
     """One run of a script: waiting for a link, or on its way over `link` since `sent_at`, or answered."""
 
+    __slots__ = (
+        "abandoned", "args", "bound", "due", "link", "patience", "receiver", "sent_at", "subject", "tell", "whole",
+    )  # fmt: skip
+
     sent_at: float
     due: float
     """When the reply, or a link to ask over, is overdue."""
     subject: Any
     tell: Any
     """For whoever gave *args* and *receiver*, which so serve many calls."""
-
-    __slots__ = (
-        "abandoned", "args", "bound", "due", "link", "patience", "receiver", "sent_at", "subject", "tell", "whole",
-    )  # fmt: skip
 
     def __init__(
         self,
