@@ -33,15 +33,14 @@ async def obtain(state: LeaseState, *, must: bool) -> Lease | None:
         RedisError: Redis could not be asked.
     """
     session, timeout = state.session, state.timeout
+    wait = wait_replicated if state.options.replicas else wait_granted
     try:
         if timeout:
             async with asyncio.timeout(timeout):
-                granted = await wait_granted(state)
+                granted = await wait(state)
         else:
-            granted = await wait_granted(state)
+            granted = await wait(state)
         if granted is not None:
-            if state.options.replicas:
-                granted = await cast("Replicating", state.grantor).replicate(state.request, state.options.replicas)
             state.begin(granted, session.clock())
     except BaseException as error:
         await _undo(state, error)
@@ -120,6 +119,18 @@ async def wait_granted(state: LeaseState) -> Granted | None:
             return granted
         session.withdraw(grantor, request, session.clock() + request.undo_for)
         state.request = request.again()
+
+
+async def wait_replicated(state: LeaseState) -> Granted | None:
+    """Do as `wait_granted` does, and see that enough replicas have what was granted."""
+    if await wait_granted(state) is None:
+        return None
+    grantor, request, replicas = state.grantor, state.request, state.options.replicas
+    request.retry_after = None  # from now on nobody else is in the way
+    state.trouble = RedisTimeoutError(
+        f"{grantor.kind} {grantor.name!r}: not known to be on {replicas} replicas after {state.timeout or 0:g} s"
+    )
+    return await cast("Replicating", grantor).replicate(request, replicas)
 
 
 async def _ask_again(state: LeaseState, error: Exception) -> Answer:
