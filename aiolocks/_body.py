@@ -106,6 +106,12 @@ class Body:
         if leaving is not None and leaving is not exc:
             raise leaving
 
+    def abandon(self) -> None:
+        """Let go of the task: its loop was closed. anyio would keep it for as long as its scope is open."""
+        if self._task is not None and self._scope is not None:
+            with contextlib.suppress(RuntimeError), _acting_as(self._task):  # not the innermost: a scope of the body's
+                self._scope.__exit__(None, None, None)
+
     def _judge(self, withdrawal: Withdrawal, leaving: BaseException | None) -> None:
         """Say what is wrong with the release of a lease that was valid until then."""
         state = self._state

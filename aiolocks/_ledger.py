@@ -36,6 +36,9 @@ class Block(Protocol):
         """End the block that *frame* leaves."""
         ...
 
+    def abandon(self) -> None:
+        """Let go of the task: its loop was closed, and it will not go on."""
+
 
 @final
 class Blocks:
@@ -76,6 +79,31 @@ class Blocks:
         if outer is not None:
             self._open[key] = outer
         return block
+
+    def abandon(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Keep no task alive whose *loop* was closed while its blocks were open.
+
+        That they are open is not forgotten: when such a task is destroyed it leaves them, in whatever loop runs then,
+        and must not leave another task's instead.
+        """
+        for key, (task, *_) in reversed(list(self._open.items())):  # the inner ones before those around them
+            if task is not None and task.get_loop() is loop:
+                self._open[key] = _abandoned(self._open[key])
+
+
+@final
+class _Abandoned:
+    def abandon(self) -> None:
+        pass
+
+    async def leave(self, *_: Any, **__: Any) -> None:
+        """Do nothing: there is no loop that it could be done in."""
+
+
+def _abandoned(entry: "_Entry") -> "_Entry":
+    _, block, outer = entry
+    block.abandon()
+    return None, _Abandoned(), None if outer is None else _abandoned(outer)
 
 
 _Entry = tuple[Task | None, Block, "_Entry | None"]

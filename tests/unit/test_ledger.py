@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 import pytest
 
 from aiolocks import Lease
-from aiolocks._hold import Hold
 from aiolocks._ledger import Block, Blocks, Ledger
 from aiolocks.testing import ScriptedGrantor
 
@@ -23,11 +22,16 @@ T = TypeVar("T")
 BASE = b"stub:scripted"
 
 
-def hold() -> Hold:
-    async def take() -> Lease:
+class Open:
+    """A block in name only."""
+
+    abandoned = False
+
+    async def leave(self, *_: Any, **__: Any) -> None:
         raise NotImplementedError("a mere name here")
 
-    return Hold(take)
+    def abandon(self) -> None:
+        self.abandoned = True
 
 
 def frame() -> FrameType:
@@ -45,7 +49,7 @@ async def close_in_task(blocks: Blocks, owner: object, where: FrameType) -> Bloc
     return blocks.close(owner, where)
 
 
-async def open_in_task(blocks: Blocks, owner: object, where: FrameType, block: Hold) -> None:
+async def open_in_task(blocks: Blocks, owner: object, where: FrameType, block: Open) -> None:
     blocks.open(owner, where, asyncio.current_task(), block)
 
 
@@ -54,7 +58,7 @@ async def open_in_task(blocks: Blocks, owner: object, where: FrameType, block: H
 
 async def test_a_block_is_known_by_its_frame_whatever_the_order() -> None:
     blocks, owner = Blocks(), object()
-    opened = [(frame(), hold()) for _ in range(3)]
+    opened = [(frame(), Open()) for _ in range(3)]
     for where, block in opened:
         blocks.open(owner, where, asyncio.current_task(), block)
     for where, block in (opened[1], opened[0], opened[2]):
@@ -64,7 +68,7 @@ async def test_a_block_is_known_by_its_frame_whatever_the_order() -> None:
 async def test_the_frame_tells_even_in_another_task() -> None:
     """A generator may be finalized by another task than the one that entered its block."""
     blocks, owner = Blocks(), object()
-    mine, theirs = hold(), hold()
+    mine, theirs = Open(), Open()
     my_frame, their_frame = frame(), frame()
     blocks.open(owner, my_frame, asyncio.current_task(), mine)
     await asyncio.create_task(open_in_task(blocks, owner, their_frame, theirs))
@@ -75,7 +79,7 @@ async def test_the_frame_tells_even_in_another_task() -> None:
 async def test_the_task_tells_where_the_frame_does_not() -> None:
     """Code without Python frames enters and leaves in whatever frame called it."""
     blocks, owner = Blocks(), object()
-    mine, theirs = hold(), hold()
+    mine, theirs = Open(), Open()
     blocks.open(owner, frame(), asyncio.current_task(), mine)
     await asyncio.create_task(open_in_task(blocks, owner, frame(), theirs))
     assert blocks.close(owner, frame()) is mine
@@ -84,7 +88,7 @@ async def test_the_task_tells_where_the_frame_does_not() -> None:
 
 async def test_a_block_is_never_taken_for_one_of_another_thread() -> None:
     """One lock may be shared by loops in several threads, and a stack whose blocks moved has no frame of theirs."""
-    blocks, owner, mine, theirs = Blocks(), object(), hold(), hold()
+    blocks, owner, mine, theirs = Blocks(), object(), Open(), Open()
     blocks.open(owner, frame(), asyncio.current_task(), mine)
     their_frame = frame()
     await asyncio.to_thread(asyncio.run, open_in_task(blocks, owner, their_frame, theirs))
@@ -100,14 +104,14 @@ class Owner:
         self.blocks = Blocks()
         self.left: list[Block | None] = []
 
-    def __aenter__(self) -> Coroutine[Any, Any, Hold]:
+    def __aenter__(self) -> Coroutine[Any, Any, Open]:
         return self._enter(sys._getframe(1))
 
     def __aexit__(self, *_: object) -> Coroutine[Any, Any, None]:
         return self._leave(sys._getframe(1))
 
-    async def _enter(self, where: FrameType) -> Hold:
-        block = hold()
+    async def _enter(self, where: FrameType) -> Open:
+        block = Open()
         self.blocks.open(self, where, asyncio.current_task(), block)
         return block
 
@@ -129,7 +133,7 @@ async def test_an_exit_stack_leaves_the_blocks_that_it_entered() -> None:
 
 async def test_of_blocks_that_nothing_tells_apart_the_newest_is_left_first() -> None:
     blocks, owner = Blocks(), object()
-    where, older, newer = frame(), hold(), hold()
+    where, older, newer = frame(), Open(), Open()
     blocks.open(owner, where, asyncio.current_task(), older)
     blocks.open(owner, where, asyncio.current_task(), newer)
     assert blocks.close(owner, where) is newer
@@ -138,15 +142,34 @@ async def test_of_blocks_that_nothing_tells_apart_the_newest_is_left_first() -> 
 
 async def test_blocks_of_two_owners_are_never_mixed_up() -> None:
     blocks, one, other, where = Blocks(), object(), object(), frame()
-    blocks.open(one, where, asyncio.current_task(), hold())
+    blocks.open(one, where, asyncio.current_task(), Open())
     assert blocks.close(other, where) is None
 
 
 async def test_closed_blocks_are_forgotten() -> None:
     blocks, owner, where = Blocks(), object(), frame()
-    blocks.open(owner, where, asyncio.current_task(), hold())
+    blocks.open(owner, where, asyncio.current_task(), Open())
     blocks.close(owner, where)
     assert blocks.close(owner, where) is None
+
+
+async def test_blocks_of_a_closed_loop_keep_no_task_alive_and_are_taken_for_no_other() -> None:
+    blocks, owner, mine = Blocks(), object(), Open()
+    where, their_frame, theirs = frame(), frame(), [Open(), Open()]
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(asyncio.sleep(0))
+    for block in theirs:
+        blocks.open(owner, their_frame, task, block)
+    blocks.open(owner, where, asyncio.current_task(), mine)
+    await asyncio.to_thread(loop.run_until_complete, task)
+    loop.close()
+    blocks.abandon(loop)
+    assert [block.abandoned for block in (mine, *theirs)] == [False, True, True]
+    for _ in theirs:
+        left = blocks.close(owner, their_frame)
+        assert left is not None
+        assert left not in (mine, *theirs)
+    assert blocks.close(owner, where) is mine
 
 
 # What a task is inside of.
