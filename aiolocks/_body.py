@@ -109,6 +109,12 @@ class Body:
         if leaving is not None and leaving is not exc:
             raise leaving
 
+    def abandon(self) -> None:
+        """Let go of the task: its loop was closed. anyio would keep it for as long as its scope is open."""
+        if self.task is not None and self._scope is not None:
+            with contextlib.suppress(RuntimeError), _acting_as(self.task):  # not the innermost: a scope of the body's
+                self._scope.__exit__(None, None, None)
+
     def _judge(self, withdrawal: Withdrawal, leaving: BaseException | None) -> None:
         """Say what is wrong with the release of a lease that was valid until then, if anything is."""
         state = self._state

@@ -129,11 +129,15 @@ class Chain:
 
     async def replicate(self, request: Request, replicas: int) -> Granted:
         """See that so many replicas have what was granted of each part."""
-        parts = request.parts
-        had = await asyncio.gather(
-            *(cast("Replicating", part.grantor).replicate(part.request, replicas) for part in parts)
-        )
-        return _all_granted(request, had)
+        asked = [
+            asyncio.ensure_future(cast("Replicating", part.grantor).replicate(part.request, replicas))
+            for part in request.parts
+        ]
+        try:
+            return _all_granted(request, await asyncio.gather(*asked))
+        finally:
+            for one in asked:
+                one.cancel()
 
     async def _made_whole(self, request: Request) -> Granted | None:
         """Renew what was granted a while ago, or give it all back."""

@@ -152,12 +152,15 @@ class RedisGrantor:
         """
         replication = self.session.replication
         commands, bound = replication.commands, min(_LONGEST_REPLICATION, request.ttl / 4)
-        patience = 2 * bound + commands.patience  # a WAIT may be in front of it, and one behind
         future: asyncio.Future[Answer] = self.session.loop.create_future()
+        patience = replication.patience(bound)
         call = commands.submit(Whole(self._grant), self._once_more, self._answered, patience, request, future)
         request.sent(call)
         acknowledged = replication.acknowledged(call, replicas, bound)
-        granted, count = await future, await acknowledged
+        try:
+            granted, count = await future, await acknowledged
+        finally:
+            acknowledged.cancel()
         if not isinstance(granted, Granted) or granted.counted_from + request.valid_for <= self.session.clock():
             raise RedisTimeoutError(f"{self.kind} {self.name!r}: the lease ran out before replicas had it")
         if count < replicas:

@@ -40,10 +40,13 @@ async def obtain(state: LeaseState, *, must: bool, block: Place | None = None) -
     """
     session, request = state.session, state.request
     granted: Granted | None
+    wait = wait_replicated if state.options.replicas else wait_granted
     try:
         if state.timeout:
             async with asyncio.timeout(state.timeout):
-                granted = await wait_granted(state)
+                granted = await wait(state)
+        elif state.options.replicas:
+            granted = await wait(state)
         else:  # begun here, since most are granted at once, and then one coroutine less is on its way
             session.tokens[request.token] = request
             try:
@@ -54,8 +57,6 @@ async def obtain(state: LeaseState, *, must: bool, block: Place | None = None) -
                 answer if isinstance(answer, Granted) and _fresh(answer, state) else await wait_granted(state, answer)
             )
         if granted is not None:
-            if state.options.replicas:
-                granted = await cast("Replicating", state.grantor).replicate(state.request, state.options.replicas)
             state.begin(granted, session.clock())
     except BaseException as error:
         await _undo(state, error)
@@ -143,6 +144,18 @@ async def wait_granted(state: LeaseState, answer: Answer | None = None) -> Grant
 def _fresh(granted: Granted, state: LeaseState) -> bool:
     """Whether so much of the lease is left that work can begin."""
     return granted.counted_from + state.request.valid_for - state.session.clock() >= state.request.ttl / 2
+
+
+async def wait_replicated(state: LeaseState) -> Granted | None:
+    """Do as `wait_granted` does, and see that enough replicas have what was granted."""
+    if await wait_granted(state) is None:
+        return None
+    grantor, request, replicas = state.grantor, state.request, state.options.replicas
+    request.retry_after = None  # from now on nobody else is in the way
+    state.trouble = RedisTimeoutError(
+        f"{grantor.kind} {grantor.name!r}: not known to be on {replicas} replicas after {state.timeout or 0:g} s"
+    )
+    return await cast("Replicating", grantor).replicate(request, replicas)
 
 
 async def _ask_again(state: LeaseState, error: Exception) -> Answer:

@@ -41,6 +41,9 @@ class Block(Protocol):
         """End the block that *frame* leaves."""
         ...
 
+    def abandon(self) -> None:
+        """Let go of the task: its loop was closed, and it will not go on."""
+
 
 Place = tuple[object, object]
 """Where a block is: who made it, and the frame that entered it, or the `AsyncExitStack` for which that runs."""
@@ -89,6 +92,31 @@ class Blocks:
         if block.outer is not None:
             self._open[key] = block.outer
         return block
+
+    def abandon(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Keep no task alive whose *loop* was closed while its blocks were open.
+
+        That they are open is not forgotten: when such a task is destroyed it leaves them, in whatever loop runs then,
+        and must not leave another task's instead.
+        """
+        for key, block in reversed(list(self._open.items())):  # the inner ones before those around them
+            if block.task is not None and block.task.get_loop() is loop:
+                self._open[key] = _Abandoned(block)
+
+
+@final
+class _Abandoned:
+    task: Task | None = None
+
+    def __init__(self, block: Block) -> None:
+        block.abandon()
+        self.outer: Block | None = None if block.outer is None else _Abandoned(block.outer)
+
+    def abandon(self) -> None:
+        pass
+
+    async def leave(self, *_: Any, **__: Any) -> None:
+        """Do nothing: there is no loop that it could be done in."""
 
 
 open_blocks = Blocks()

@@ -204,7 +204,7 @@ class ReplyLink(_Pending):
         self._connection = connection
         self._task: asyncio.Task[None] | None = None
         task = background(self._read())
-        if self.lost is None:  # an eager task may have read the end already
+        if self.lost is None:  # see open_link
             self._task = task
 
     def send(self, packed: bytes, receiver: Receiver | None) -> None:
@@ -295,4 +295,7 @@ async def open_link(
     transport = getattr(connection._writer, "transport", None)
     if hasattr(transport, "set_protocol"):  # uvloop's have no base class in common
         return StreamLink(connection, on_push, on_lost, on_flow, on_heard)
-    return ReplyLink(connection, on_push, on_lost, on_heard)
+    link = ReplyLink(connection, on_push, on_lost, on_heard)
+    if link.lost is not None:  # an eager task has read the end already
+        raise link.lost
+    return link

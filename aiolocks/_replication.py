@@ -1,12 +1,12 @@
 """Sees that replicas have a grant before anybody acts on it: over a connection of its own, as WAIT blocks it.
 
 WAIT counts what its own connection has written, and the grant may have been written by whoever let go. So each grant
-is written once more there; and one WAIT serves all that came while the one before it was on its way.
+is written once more there; and one WAIT, a short one, serves all that came while the one before it was on its way.
 """
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 
@@ -38,6 +38,20 @@ class _Wait:
 
 _WAIT = _Wait()
 
+_SLICE = 0.05
+"""Seconds for which one WAIT blocks its connection at most: what comes meanwhile stands behind it."""
+
+
+class _Asked(NamedTuple):
+    written: Call
+    replicas: int
+    bound: float
+    future: asyncio.Future[int]
+
+    def until(self, now: float) -> float:
+        """Return the local time from which on as many as have it must do; the time to connect does not count."""
+        return (now if self.written.link is None else self.written.sent_at) + self.bound
+
 
 @final
 class Replication:
@@ -45,30 +59,46 @@ class Replication:
 
     def __init__(self, pool: Any, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> None:
         self.commands = Commands(pool, loop, clock, lambda: None)
-        self._behind: list[tuple[Call, int, float, asyncio.Future[int]]] = []
+        self._clock = clock
+        self._asked: list[_Asked] = []
         self._on_its_way = False
 
+    def patience(self, bound: float) -> float:
+        """Return the seconds to wait for any reply, where *bound* is for how long replicas are waited for."""
+        return bound + _SLICE + self.commands.patience
+
     def acknowledged(self, written: Call, replicas: int, bound: float) -> "asyncio.Future[int]":
-        """Return how many replicas have what *written* wrote: so many, or as many as do after *bound* seconds."""
+        """Return how many replicas have what *written* wrote: so many, or as many as do after *bound* seconds.
+
+        Whoever needs it no more cancels it.
+        """
         future: asyncio.Future[int] = self.commands.loop.create_future()
-        self._behind.append((written, replicas, bound, future))
+        self._asked.append(_Asked(written, replicas, bound, future))
         if not self._on_its_way:
             self._wait()
         return future
 
     def _wait(self) -> None:
-        asked, self._behind = self._behind, []
+        asked = self._asked = [each for each in self._asked if not each.future.done()]
+        if not asked:
+            return
         self._on_its_way = True
-        most = max(replicas for _, replicas, _, _ in asked)
-        longest = max(bound for _, _, bound, _ in asked)
-        args = (most, round(1000 * longest))
-        self.commands.submit(_WAIT, args, self._answered, longest + self.commands.patience, asked)
+        now = self._clock()
+        # For the least that somebody asks: so each comes back as soon as somebody has what he waits for.
+        least = min(each.replicas for each in asked)
+        slice_ms = round(1000 * min(_SLICE, *(each.until(now) - now for each in asked)))
+        patience = self.patience(max(each.bound for each in asked))
+        self.commands.submit(_WAIT, (least, max(slice_ms, 1)), self._answered, patience, asked)  # 0 would be for ever
 
     def _answered(self, call: Call, reply: Any) -> None:
         self._on_its_way = False
-        for written, _, _, future in call.subject:
-            # Over another connection, which has written nothing, Redis says at once that all have it.
-            lost = not isinstance(reply, Exception) and written.link is not call.link
-            resolve(future, RedisConnectionError("Connection lost while replicas were waited for") if lost else reply)
-        if self._behind:
-            self._wait()
+        now = self._clock()
+        for each in call.subject:
+            if isinstance(reply, Exception):
+                resolve(each.future, reply)
+            elif each.written.link is not call.link:
+                # Over another connection, which has written nothing, Redis says at once that all have it.
+                resolve(each.future, RedisConnectionError("Connection lost while replicas were waited for"))
+            elif reply >= each.replicas or now >= each.until(now):
+                resolve(each.future, reply)
+        self._wait()

@@ -19,7 +19,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from ._commands import Commands
 from ._grantor import RedisGrantor
 from ._keys import Keys
-from ._ledger import Ledger
+from ._ledger import Ledger, open_blocks
 from ._line import Line
 from ._link import background
 from ._loop_end import at_loop_end, finish
@@ -99,6 +99,7 @@ class Session:
             for key, other in list(_sessions.items()):
                 if other.loop.is_closed():
                     del _sessions[key]
+                    open_blocks.abandon(other.loop)
             session = _sessions[id(pool), loop] = Session(pool, loop)
         return session
 

@@ -13,6 +13,7 @@ import pytest
 
 from aiolocks import AcquireTimeoutError, Lease
 from tests.support.primitives import (
+    SOON,
     Acquirable,
     Make,
     as_a_stranger,
@@ -148,16 +149,16 @@ async def test_a_timeout_of_zero_takes_what_is_free(make: Make) -> None:
 async def test_a_block_waits_for_the_acquire_timeout(make: Make) -> None:
     (holder,) = await make.fill()
     with pytest.raises(AcquireTimeoutError) as caught:
-        await by_block(make(acquire_timeout=0.1))
-    assert caught.value.timeout == 0.1
+        await by_block(make(acquire_timeout=SOON))
+    assert caught.value.timeout == SOON
     await holder.release()
 
 
 async def test_a_timeout_that_is_left_out_means_the_acquire_timeout(make: Make) -> None:
     (holder,) = await make.fill()
     with pytest.raises(AcquireTimeoutError) as caught:
-        await make(acquire_timeout=0.1).acquire()
-    assert caught.value.timeout == 0.1
+        await make(acquire_timeout=SOON).acquire()
+    assert caught.value.timeout == SOON
     await holder.release()
 
 

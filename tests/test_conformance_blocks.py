@@ -12,6 +12,7 @@ import pytest
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError
 from tests.support.primitives import (
     SHORT,
+    SOON,
     Acquirable,
     Make,
     as_a_stranger,
@@ -86,7 +87,7 @@ async def test_a_block_with_a_lease_got_by_hand_counts_as_one(make: Make) -> Non
 async def test_a_task_with_a_lease_by_hand_alone_waits_like_any_other(make: Make) -> None:
     lease = await make().acquire()
     with pytest.raises(AcquireTimeoutError):
-        await make().acquire(timeout=0.05)
+        await make().acquire(timeout=SOON)
     await lease.release()
 
 
@@ -94,7 +95,7 @@ async def test_a_task_with_a_lease_by_hand_alone_waits_like_any_other(make: Make
 async def test_a_task_started_in_a_block_waits_like_any_other(make: Make) -> None:
     async with make():
         with pytest.raises(AcquireTimeoutError):
-            await asyncio.create_task(make().acquire(timeout=0.05))
+            await asyncio.create_task(make().acquire(timeout=SOON))
 
 
 async def test_a_task_may_enter_again_what_it_has_left(make: Make) -> None:

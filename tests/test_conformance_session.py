@@ -14,7 +14,17 @@ from redis.asyncio import Redis
 
 from aiolocks import AcquireTimeoutError, LeaseLostError
 from aiolocks.testing import FaultProxy
-from tests.support.primitives import SHORT, Make, Row, as_a_stranger, each_with_a_queue, exclusive_rows, queued, until
+from tests.support.primitives import (
+    SHORT,
+    SOON,
+    Make,
+    Row,
+    as_a_stranger,
+    each_with_a_queue,
+    exclusive_rows,
+    queued,
+    until,
+)
 
 pytest_plugins = ["tests.support.table"]
 pytestmark = pytest.mark.asyncio
@@ -37,7 +47,7 @@ async def test_nothing_of_ours_is_left_a_second_after_the_last_lease_and_waiter(
     before = asyncio.all_tasks()
     async with row.make(client, "orders", ttl=5):
         with pytest.raises(AcquireTimeoutError):
-            await as_a_stranger(row.make(client, "orders").acquire(timeout=0.1))
+            await as_a_stranger(row.make(client, "orders").acquire(timeout=SOON))
         assert connections() == row.connections
 
     async def nothing_left() -> bool:
@@ -69,7 +79,7 @@ async def test_a_token_is_shown_nowhere(make: Make, caplog: pytest.LogCaptureFix
     lease = await make(ttl=SHORT).acquire()
     shown = [repr(lease), str(lease)]
     with pytest.raises(AcquireTimeoutError) as busy:
-        await as_a_stranger(make.beside().acquire(timeout=0.05))
+        await as_a_stranger(make.beside().acquire(timeout=SOON))
     with pytest.raises(LeaseLostError) as lost:
         async with lease:
             await make.take_away()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -14,17 +15,25 @@ OPTIONAL = {
 LONGEST = 0.020
 """Seconds that the import may take beyond that of redis-py's asyncio client."""
 
+THEIRS = 0.080
+"""Seconds that redis-py's takes where that is so; longer, and the machine is slower by as much, or busy."""
+
 PROGRAM = """
 import json, sys, time
+begun = time.process_time()
 import redis.asyncio
-begun = time.perf_counter()
+theirs = time.process_time()
 import aiolocks
-print(json.dumps([time.perf_counter() - begun, sorted({name.partition(".")[0] for name in sys.modules})]))
+ours = time.process_time()
+print(json.dumps([theirs - begun, ours - theirs, sorted({name.partition(".")[0] for name in sys.modules})]))
 """
 
 
 def import_once(cache: Path) -> tuple[float, set[str]]:
-    """Import in a new process; return the seconds it took, and the packages that are there afterwards."""
+    """Import in a new process; return by how much it took too long, and the packages that are there afterwards.
+
+    Seconds are the processor's: whatever else runs takes none of those.
+    """
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(cache)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package is compiled
     output = subprocess.run(
@@ -36,8 +45,8 @@ def import_once(cache: Path) -> tuple[float, set[str]]:
         check=True,
         timeout=30,
     )
-    seconds, packages = json.loads(output.stdout)
-    return seconds, set(packages)
+    theirs, ours, packages = json.loads(output.stdout)
+    return ours - LONGEST * max(1.0, theirs / THEIRS), set(packages)
 
 
 def test_it_imports_nothing_optional(tmp_path: Path) -> None:
@@ -47,5 +56,4 @@ def test_it_imports_nothing_optional(tmp_path: Path) -> None:
 
 def test_it_takes_at_most_twenty_milliseconds_beyond_redis_py(tmp_path: Path) -> None:
     import_once(tmp_path)  # compiles
-    # Noise only adds: the quickest of several runs is closest to what the import costs.
-    assert min(import_once(tmp_path)[0] for _ in range(7)) <= LONGEST
+    assert statistics.median(import_once(tmp_path)[0] for _ in range(7)) <= 0

@@ -12,7 +12,7 @@ import pytest_asyncio
 from redis.asyncio import Redis
 
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, Lock, RLock, _nest
-from tests.support.primitives import BRIEF, SHORT, as_a_stranger, queued
+from tests.support.primitives import BRIEF, SHORT, SOON, as_a_stranger, queued
 
 pytest_plugins = ["tests.support.table"]
 pytestmark = pytest.mark.asyncio
@@ -368,7 +368,7 @@ async def test_a_released_lease_is_forgotten_at_once(lock: RLock) -> None:
 async def test_a_wait_for_another_task_still_times_out(lock: RLock) -> None:
     holder = await as_a_stranger(lock.acquire())
     with pytest.raises(AcquireTimeoutError):
-        async with lock.hold(timeout=0.05):
+        async with lock.hold(timeout=SOON):
             pytest.fail("the body ran")
     assert await lock.try_acquire() is None
     await holder.release()

@@ -22,7 +22,7 @@ from aiolocks.cli._doctor import _examine
 from aiolocks.cli._doctor._rights import WAKE_UPS, missing_rights
 from tests.faults.support.lag import SLACK, measured_lag
 from tests.support.clients import README, rights_in_readme
-from tests.support.primitives import ROWS, Row, as_a_stranger, queued
+from tests.support.primitives import ROWS, SOON, Row, as_a_stranger, queued
 from tests.support.servers import RedisServer
 
 pytest_plugins = ["tests.support.table"]
@@ -71,7 +71,7 @@ async def test_the_rights_of_the_readme_are_enough_for_everything_at_full_speed(
             assert all([await lease.renew() for lease in leases])
             assert await leases[0].guard(("SET", "aiolocks:guarded", 1)) == [b"OK"]
             with pytest.raises(AcquireTimeoutError):
-                await as_a_stranger(mine.acquire(timeout=0.05))
+                await as_a_stranger(mine.acquire(timeout=SOON))
             assert await as_a_stranger(mine.try_acquire()) is None
             released_at = time.monotonic()
             for lease in leases:

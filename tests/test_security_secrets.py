@@ -21,7 +21,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, LimitMismatchError, Lock, LockManager, Semaphore
 from aiolocks._keys import Keys
 from aiolocks.testing import FaultProxy
-from tests.support.primitives import ROWS, Acquirable, Row, as_a_stranger, queued
+from tests.support.primitives import ROWS, SOON, Acquirable, Row, as_a_stranger, queued
 from tests.support.secrets import PASSWORD, Ear, listening
 from tests.support.servers import RedisServer
 
@@ -112,7 +112,7 @@ async def all_refused(scene: Scene, acquirable: Any, *errors: type[Exception]) -
     for ask in (acquirable.acquire, acquirable.try_acquire, acquirable.locked, acquirable.statistics):
         with scene.ear.raises(*errors):
             await ask()
-    with scene.ear.raises(*errors):
+    with scene.ear.raises(*errors, RedisTimeoutError):  # a busy machine may not know in time
         async with acquirable.hold(timeout=0.2):
             pass
 
@@ -137,7 +137,7 @@ async def test_when_rights_are_missing(scene: Scene, row: Row) -> None:
 
 async def hold_and_wait(acquirable: Acquirable) -> None:
     async with acquirable as lease:
-        waiting = as_a_stranger(acquirable.acquire(timeout=0.1))
+        waiting = as_a_stranger(acquirable.acquire(timeout=SOON))
         try:
             await lease.renew()
             await lease.renew()  # from the second time on, a script is sent by its digest
@@ -187,7 +187,7 @@ async def test_when_nobody_lets_go_or_the_release_cannot_be_confirmed(scene: Sce
     async with scene.client() as one, scene.client() as other:
         mine, theirs = row.make(one, "orders", ttl=1), row.make(other, "orders", ttl=1)
         async with mine:
-            for timeout in (0, 0.05):
+            for timeout in (0, SOON):
                 with scene.ear.raises(AcquireTimeoutError):
                     await theirs.acquire(timeout=timeout)
             waiting = asyncio.ensure_future(theirs.acquire())

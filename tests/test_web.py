@@ -170,7 +170,7 @@ async def test_busy_is_423_at_once_if_nothing_else_is_said_and_worth_a_retry_in_
     site: Site, redis: Redis
 ) -> None:
     client = await site(redis, nothing)
-    async with Lock(redis, "orders:7", ttl=0.2):
+    async with Lock(redis, "orders:7", ttl=0.45):
         busy = await client.post("/orders/7")
     assert (busy.status_code, busy.headers["Retry-After"]) == (423, "1")
 

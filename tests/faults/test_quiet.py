@@ -94,6 +94,54 @@ def test_a_bare_loop_close_prints_no_more_than_redis_pys_open_client_does(server
     assert printed("ours") == theirs
 
 
+INSIDE = """
+import asyncio, gc, sys, weakref
+from redis.asyncio import Redis
+from aiolocks import Lock
+
+client = Redis.from_url(sys.argv[1])
+lock = Lock(client, "inside", ttl=0.2, on_lost=sys.argv[2])
+there = weakref.WeakSet()
+
+class Something:
+    pass
+
+async def inside(entered):
+    something = Something()
+    there.add(something)
+    async with lock:
+        entered.set_result(None)
+        await asyncio.sleep(3600)
+
+def close_loop():
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)  # the task is the program's own
+    entered = loop.create_future()
+    task = loop.create_task(inside(entered))
+    loop.run_until_complete(entered)
+    loop.close()
+
+async def goes_on():
+    async with lock as lease:
+        gc.collect()  # destroys the task, which leaves its block
+        await asyncio.sleep(0.5)
+        print("held" if lease.held else "not held")
+    print("kept" if there else "gone")
+
+close_loop()
+gc.disable()
+asyncio.run(goes_on())
+"""
+
+
+@pytest.mark.parametrize("on_lost", ["cancel", "flag"])
+def test_a_task_whose_loop_was_closed_inside_its_block_is_not_kept_and_ends_no_other_block(
+    server: RedisServer, on_lost: str
+) -> None:
+    printed = output_of(start("-W", "ignore", "-c", INSIDE, server.url, on_lost))  # redis-py's client was not closed
+    assert printed.splitlines() == ["held", "gone"]
+
+
 def timers_of_ours(loop: Any) -> list[str]:
     """Return what an asyncio loop would still call later, as far as it is ours."""
     pending = [handle for handle in getattr(loop, "_scheduled", []) if not handle.cancelled()]  # uvloop does not tell

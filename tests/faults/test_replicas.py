@@ -1,6 +1,7 @@
 """`replicas`: a lease is had only when so many replicas have it, and whoever cannot have it leaves nothing behind."""
 
 import asyncio
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,37 +9,182 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from aiolocks import Lock, Semaphore
+from aiolocks import HierarchicalLock, Lock, MultiLock, RWLock
+from tests.faults.support.lag import measured_lag
 from tests.support.leftovers import Leftovers, tasks_beyond, wait_until_none
+from tests.support.primitives import EVERY_ROW, Row
 from tests.support.replicas import Replicated, replicated
 
 pytestmark = [pytest.mark.redis, pytest.mark.faults]
 
 
+each_kind = pytest.mark.parametrize("row", [row for row in EVERY_ROW if row.id != "redlock"], ids=str)
+"""Of one server: a Redlock's are independent, and have no replicas."""
+
+BOUND = 0.2
+"""Seconds that a short wait takes here; others take a second."""
+
+
 @pytest.fixture(scope="module")
-def pair() -> Iterator[Replicated]:
+def running() -> Iterator[Replicated]:
     with replicated() as servers:
         yield servers
 
 
+@pytest.fixture
+def pair(running: Replicated) -> Replicated:
+    running.primary.flush()
+    running.catch_up()
+    return running
+
+
+async def contents(client: Any) -> dict[bytes, bytes]:
+    """Return all there is, by key."""
+    return {key: await client.dump(key) for key in await client.keys("*")}
+
+
+async def nothing_held(client: Redis, row: Row, name: str) -> bool:
+    """Whether somebody else gets it at once, with all that belongs to it."""
+    rest = HierarchicalLock(client, "shop").write if row.id == "row of a table" else row.make(client, name)
+    lease = await rest.try_acquire()
+    return lease is not None and await lease.release()
+
+
 @pytest.mark.asyncio
-@pytest.mark.parametrize("kind", [Lock, Semaphore])
+@each_kind
 async def test_the_replica_has_a_lease_from_the_moment_that_it_is_had_and_nothing_stays_behind(
-    pair: Replicated, kind: type[Lock] | type[Semaphore]
+    pair: Replicated, row: Row
 ) -> None:
-    pair.primary.flush()
-    pair.catch_up()
     tasks, leftovers = asyncio.all_tasks(), Leftovers(pair.primary)
     async with Redis.from_url(pair.primary.url) as client, Redis.from_url(pair.replica.url) as replica:
-        for number in range(20):
-            name = f"orders:{number}"
-            lock = Lock(client, name, replicas=1) if kind is Lock else Semaphore(client, name, 1, replicas=1)
-            async with lock as lease:
-                key = f"aiolocks:{lock.kind}:{{{name}}}"
-                value: Any = await (replica.get(key) if kind is Lock else replica.zrange(key, 0, -1))
-                assert lease.token.encode() in (value.split() if isinstance(value, bytes) else value)
+        for number in range(10):
+            async with row.make(client, f"orders:{number}", replicas=1):
+                there = await contents(replica)
+                assert there
+                assert there == await contents(client)
     assert await wait_until_none(leftovers.new_connections, lambda: tasks_beyond(tasks)) == []
     leftovers.close()
+
+
+@pytest.mark.asyncio
+@each_kind
+async def test_a_lease_is_not_had_before_the_replica_has_it(pair: Replicated, row: Row) -> None:
+    async with Redis.from_url(pair.primary.url) as client, Redis.from_url(pair.replica.url) as replica:
+        lock = row.make(client, "late", replicas=1)
+        with pair.standing_still():
+            taking = asyncio.create_task(lock.acquire())
+            async with asyncio.timeout(5):
+                while not (await lock.statistics()).holders:
+                    await asyncio.sleep(0.01)
+            assert not (await asyncio.wait([taking], timeout=BOUND / 2))[0]
+        lease = await taking
+        assert await contents(replica) == await contents(client)
+        await lease.release()
+
+
+@pytest.mark.asyncio
+@each_kind
+async def test_a_lease_that_the_replica_does_not_get_is_undone_with_all_that_belongs_to_it(
+    pair: Replicated, row: Row
+) -> None:
+    async with Redis.from_url(pair.primary.url) as client:
+        lock = row.make(client, "never", replicas=1, ttl=1)
+        with pair.standing_still():
+            with pytest.raises(RedisTimeoutError, match=r"0 of 1 replicas had it within 0\.25 s"):
+                await lock.acquire()
+            assert await nothing_held(client, row, "never")
+        async with lock:
+            pass
+        assert await nothing_held(client, row, "never")
+
+
+@pytest.mark.asyncio
+@each_kind
+async def test_waiting_for_replicas_takes_no_longer_than_the_caller_waits(pair: Replicated, row: Row) -> None:
+    async with Redis.from_url(pair.primary.url) as client:
+        lock = row.make(client, "in time", replicas=1, ttl=30)
+        async with lock:
+            pass  # connected
+        with pair.standing_still():
+            async with measured_lag() as lag:
+                begun = time.monotonic()
+                with pytest.raises(RedisTimeoutError, match=f"not known to be on 1 replicas after {BOUND:g} s"):
+                    await lock.acquire(timeout=BOUND)
+                took = time.monotonic() - begun
+            assert BOUND <= took < 3 * BOUND + lag.worst
+            assert await nothing_held(client, row, "in time")
+
+
+@pytest.mark.asyncio
+async def test_a_part_handed_over_is_not_had_before_the_replica_has_it_and_is_undone_with_the_others(
+    pair: Replicated,
+) -> None:
+    async with Redis.from_url(pair.primary.url) as client:
+        holding = await MultiLock(client, ["b"]).acquire()
+        several = MultiLock(client, ["a", "b", "c"], replicas=1, ttl=2)
+        taking = asyncio.create_task(several.acquire())
+        while not (await several.statistics()).waiting:
+            await asyncio.sleep(0.01)
+        with pair.standing_still():
+            await holding.release()
+            with pytest.raises(RedisTimeoutError, match="0 of 1 replicas"):
+                await taking
+            assert not await several.locked()
+
+
+@pytest.mark.asyncio
+async def test_an_upgrade_that_the_replica_does_not_get_leaves_the_lease_as_it_was(pair: Replicated) -> None:
+    async with Redis.from_url(pair.primary.url) as client:
+
+        async def reader_admitted() -> bool:
+            lease = await RWLock(client, "upgraded").read.try_acquire()
+            return lease is not None and await lease.release()
+
+        rw = RWLock(client, "upgraded", replicas=1, ttl=2)
+        async with rw.upgradeable as lease:
+            with pair.standing_still():
+                with pytest.raises(RedisTimeoutError, match="0 of 1 replicas"):
+                    async with lease.upgrade():
+                        raise AssertionError("no replica has it")
+                assert await asyncio.create_task(reader_admitted())
+            async with lease.upgrade():
+                assert not await asyncio.create_task(reader_admitted())
+
+
+@pytest.mark.asyncio
+async def test_who_waits_for_what_no_replica_will_have_holds_up_nobody_else(pair: Replicated) -> None:
+    async with Redis.from_url(pair.primary.url) as client:
+        async with Lock(client, "connected", replicas=1):
+            pass
+        waiting = [
+            asyncio.create_task(Lock(client, f"too many {number}", replicas=2, ttl=30).acquire()) for number in (1, 2)
+        ]
+        async with measured_lag() as lag:
+            begun = time.monotonic()
+            async with Lock(client, "orders", replicas=1, ttl=30):
+                took = time.monotonic() - begun
+        assert took < 3 * BOUND + lag.worst
+        for task in waiting:
+            with pytest.raises(RedisTimeoutError, match="1 of 2 replicas had it within 1 s"):
+                await task
+
+
+@pytest.mark.asyncio
+async def test_a_short_wait_is_not_as_long_as_a_long_one_before_it(pair: Replicated) -> None:
+    async with Redis.from_url(pair.primary.url) as client:
+        async with Lock(client, "connected", replicas=1):
+            pass
+        with pair.standing_still():
+            long = asyncio.create_task(Lock(client, "long", replicas=1, ttl=30).acquire())
+            await asyncio.sleep(0)
+            async with measured_lag() as lag:
+                begun = time.monotonic()
+                with pytest.raises(RedisTimeoutError, match=f"within {BOUND:g} s"):
+                    await Lock(client, "short", replicas=1, ttl=4 * BOUND).acquire()
+                took = time.monotonic() - begun
+            assert took < 3 * BOUND + lag.worst
+            with pytest.raises(RedisTimeoutError, match="within 1 s"):
+                await long
 
 
 @pytest.mark.asyncio

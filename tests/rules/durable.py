@@ -13,14 +13,14 @@ from tests.support.replicas import Replicated
 
 TTL = 2.0
 
-_NOT_ASKED = python(_hold, "obtain", "if state.options.replicas:", "if False:")
+_NOT_ASKED = python(_hold, "obtain", "if state.options.replicas else", "if False else")
 _NOT_COUNTED = python(_grantor.RedisGrantor, "replicate", "if count < replicas:", "if False:")
 
 
-def _made(client: AsyncRedis, kind: str, name: str, replicas: int) -> Lock | Semaphore:
+def _made(client: AsyncRedis, kind: str, name: str, replicas: int, ttl: float = TTL) -> Lock | Semaphore:
     if kind == "lock":
-        return Lock(client, name, replicas=replicas, ttl=TTL)
-    return Semaphore(client, name, 1, replicas=replicas, ttl=TTL)
+        return Lock(client, name, replicas=replicas, ttl=ttl)
+    return Semaphore(client, name, 1, replicas=replicas, ttl=ttl)
 
 
 async def _outcome(acquired: Awaitable[Lease | None]) -> str:
@@ -74,7 +74,7 @@ def a_crowd_waits_for_its_replicas_together(replicated: Replicated, kind: str) -
 
     async def main() -> float:
         async with AsyncRedis.from_url(replicated.primary.url) as client:
-            names = [f"crowd {number}" for number in range(8)]
+            names = [f"crowd {number}" for number in range(32)]
             with replicated.standing_still():
                 begun = time.monotonic()
                 outcomes = await asyncio.gather(*(_outcome(_made(client, kind, name, 1).acquire()) for name in names))
@@ -83,3 +83,22 @@ def a_crowd_waits_for_its_replicas_together(replicated: Replicated, kind: str) -
             return took
 
     assert asyncio.run(main()) < 2.5
+
+
+@clause("W13", python(_replication.Replication, "_wait", "min(_SLICE,", "min(9.0,"))
+def nobody_is_held_up_by_who_waits_for_more_replicas(replicated: Replicated, kind: str) -> None:
+    """W13: nor by who waits for longer, as they share the connection that a WAIT blocks."""
+
+    async def main() -> float:
+        async with AsyncRedis.from_url(replicated.primary.url) as client:
+            too_many = asyncio.create_task(_outcome(_made(client, kind, "too many", 2, ttl=30).acquire()))
+            async with asyncio.timeout(5):
+                while (await _made(client, kind, "too many", 0).statistics()).holders == 0:
+                    await asyncio.sleep(0.01)
+            begun = time.monotonic()
+            assert await _outcome(_made(client, kind, "a", 1).acquire()) == "held"
+            took = time.monotonic() - begun
+            assert await too_many == "1 of 2 replicas had it within 1 s"
+            return took
+
+    assert asyncio.run(main()) < 0.6

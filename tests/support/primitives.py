@@ -26,6 +26,10 @@ BRIEF = 0.15
 """Seconds of a TTL that is meant to lapse. A busy machine may do so early, but the lease begins with half of it."""
 
 
+SOON = 0.2
+"""Seconds of a timeout that is meant to run out. It includes connecting and being told that others are in the way."""
+
+
 class Acquirable(Protocol):
     """What every row offers."""
 

@@ -29,9 +29,13 @@ class Open:
     def __init__(self) -> None:
         self.task = asyncio.current_task()
         self.outer: Block | None = None
+        self.abandoned = False
 
-    async def leave(self, *_: object) -> None:
-        """Do nothing: a mere name here."""
+    async def leave(self, *_: Any, **__: Any) -> None:
+        raise NotImplementedError("a mere name here")
+
+    def abandon(self) -> None:
+        self.abandoned = True
 
 
 def frame() -> FrameType:
@@ -152,6 +156,26 @@ async def test_closed_blocks_are_forgotten() -> None:
     blocks.open(place(owner, where), Open())
     blocks.close(owner, where)
     assert blocks.close(owner, where) is None
+
+
+async def test_blocks_of_a_closed_loop_keep_no_task_alive_and_are_taken_for_no_other() -> None:
+    blocks, owner, mine = Blocks(), object(), Open()
+    where, their_frame, theirs = frame(), frame(), [Open(), Open()]
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(asyncio.sleep(0))
+    for block in theirs:
+        block.task = task
+        blocks.open(place(owner, their_frame), block)
+    blocks.open(place(owner, where), mine)
+    await asyncio.to_thread(loop.run_until_complete, task)
+    loop.close()
+    blocks.abandon(loop)
+    assert [block.abandoned for block in (mine, *theirs)] == [False, True, True]
+    for _ in theirs:
+        left = blocks.close(owner, their_frame)
+        assert left is not None
+        assert left not in (mine, *theirs)
+    assert blocks.close(owner, where) is mine
 
 
 # What a task is inside of.

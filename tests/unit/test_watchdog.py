@@ -201,6 +201,7 @@ async def test_a_renewal_that_is_never_answered_does_not_hold_up_the_others() ->
 
 @jumping
 async def test_ten_thousand_leases_have_one_timer() -> None:
+    asyncio.get_running_loop().set_debug(False)  # it would note the stack for each of 100,000 callbacks
     grantor = ScriptedGrantor()
     leases = [await grantor.acquire(ttl=30) for _ in range(10_000)]
     await asyncio.sleep(0)
@@ -213,6 +214,7 @@ async def test_ten_thousand_leases_have_one_timer() -> None:
 
 @jumping
 async def test_leases_that_ended_do_not_pile_up() -> None:
+    asyncio.get_running_loop().set_debug(False)  # as above
     grantor = ScriptedGrantor()
     async with grantor.hold(ttl=3600):
         before = len(gc.get_objects())

@@ -1,0 +1,62 @@
+"""A link to a server that goes away while it is being opened is never taken for one that is up."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakeredis import FakeAsyncRedis, FakeServer
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import ConstantBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from aiolocks import Lock
+from aiolocks._link import open_link
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with Python 3.12")
+def test_what_was_lost_before_it_was_open_is_opened_anew_though_tasks_begin_at_once() -> None:
+    server = FakeServer(version=(7,))
+    connected: list[Any] = []
+
+    async def connect(connection: Any) -> None:
+        await connection.on_connect()
+        connected.append(connection)
+        if len(connected) == 1:
+            server.connected = False
+            asyncio.get_running_loop().call_soon(setattr, server, "connected", True)
+
+    async def main() -> None:
+        async with FakeAsyncRedis(server=server) as client:
+            client.connection_pool.connection_kwargs.update(
+                redis_connect_func=connect, retry=Retry(ConstantBackoff(0.01), 10)
+            )
+            asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined,unused-ignore]  # from 3.12
+            lease = await Lock(client, "a").acquire(timeout=5)
+            assert await lease.release()
+            assert len(connected) == 2
+
+    asyncio.run(main())
+
+
+@pytest.mark.asyncio
+async def test_a_connection_that_the_server_closed_behind_its_handshake_is_no_link(tmp_path: Path) -> None:
+    path = str(tmp_path / "redis.sock")
+
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked = await reader.read(1000)
+        writer.write(b"+OK\r\n" * asked.count(b"*"))
+        writer.close()
+
+    lost: list[Exception] = []
+    async with await asyncio.start_unix_server(greet, path), Redis(unix_socket_path=path, protocol=2) as client:
+        try:
+            link = await open_link(client.connection_pool, None, lost.append)
+        except RedisConnectionError:
+            return
+        async with asyncio.timeout(0.5):
+            while not lost:
+                await asyncio.sleep(0.01)
+        link.close()
