@@ -119,7 +119,7 @@ class StreamLink(_Pending, asyncio.BufferedProtocol):
         )
         self._parser.feed(bytes(connection._reader._buffer))
         self._written: list[bytes] | None = None
-        self._read = bytearray(_READ)
+        self._read = memoryview(bytearray(_READ))  # a view, as asyncio's TLS fills slices of what it is given
         self._transport.set_protocol(self)
 
     def send(self, packed: bytes, receiver: Receiver | None) -> None:
@@ -143,7 +143,7 @@ class StreamLink(_Pending, asyncio.BufferedProtocol):
         if written and self.lost is None:
             self._transport.write(b"".join(written))
 
-    def get_buffer(self, sizehint: int) -> bytearray:
+    def get_buffer(self, sizehint: int) -> memoryview:
         return self._read
 
     def buffer_updated(self, nbytes: int) -> None:

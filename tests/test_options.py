@@ -179,9 +179,9 @@ def test_a_bad_number_of_permits_is_an_error_before_the_block_is_entered(permits
 @pytest.mark.parametrize("verb", ["__aenter__", "acquire", "try_acquire", "release", "locked", "statistics"])
 def test_without_an_asyncio_loop_every_verb_is_an_error_that_names_asyncio(row: Row, verb: str) -> None:
     """Under trio there is none either."""
-    coroutine = getattr(row.make(NOBODY, "orders"), verb)()
+    call = getattr(row.make(NOBODY, "orders"), verb)
     with pytest.raises(RuntimeError, match="asyncio"):
-        coroutine.send(None)
+        call().send(None)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
