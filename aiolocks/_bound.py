@@ -46,11 +46,11 @@ class Command(Protocol):
 
 @final
 class Bound:
-    """What to send for a script; *keys* are those that go with a first argument, which *per_token* says is a token."""
+    """What to send for a script; *keys* go with its arguments, of which *per_token* says that the first is a token."""
 
     __slots__ = ("_keys", "_per_token", "_script", "_templates", "name")
 
-    def __init__(self, script: Script, keys: Callable[[bytes], tuple[bytes, ...]], *, per_token: bool) -> None:
+    def __init__(self, script: Script, keys: Callable[[Arguments], tuple[bytes, ...]], *, per_token: bool) -> None:
         self._script = script
         self.name = script.name
         self._keys = keys
@@ -77,6 +77,5 @@ class Bound:
         return template
 
     def _packed(self, command: str, script: bytes, args: Arguments) -> bytes:
-        token = args[0] if self._per_token else b""
-        keys = self._keys(cast("bytes", token))
+        keys = self._keys(args)
         return pack((command, script, len(keys), *keys, *args))

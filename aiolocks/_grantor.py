@@ -6,7 +6,7 @@ uses this, and adds what it needs beyond: the semaphore its limit.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, cast, final
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ReadOnlyError, RedisError, ResponseError
@@ -42,7 +42,7 @@ class RedisGrantor:
         script = load(f"{self._family}_grant")
         self._common = (keys.base, keys.part(script.keys[1].encode()), keys.part(b"queue"))
         self._grant = Bound(script, self._keys_for, per_token=True)
-        self._release = Bound(load(f"{self._family}_release"), self._keys_for, per_token=True)
+        self._release = Bound(load(f"{self._family}_release"), self._keys_to_release, per_token=True)
         self._renew = self._bound("renew", per_token=True)
         self._own_waiters = keys.part(b"q:" + session.id)
         self._tombstones = keys.part(b"t:")
@@ -77,7 +77,7 @@ class RedisGrantor:
         if extra:
             request.extra = request.extra_again
         return (
-            request.token, request.ttl_ms, request.permits, 1 if request.wait else 0, request.ticket,
+            request.token, request.ttl_ms, request.permits, request.ticket if request.wait else ~request.ticket,
             *self.line.identity(), *extra,
         )  # fmt: skip
 
@@ -173,7 +173,7 @@ class RedisGrantor:
         request: Request = call.subject
         # A millisecond longer, as the script writes nothing if it has nothing to extend; and never to queue again.
         return (
-            request.token, request.ttl_ms + 1, request.permits, 0, 0, *self.line.identity(), *request.extra_again
+            request.token, request.ttl_ms + 1, request.permits, ~0, *self.line.identity(), *request.extra_again
         )  # fmt: skip
 
     def submit_recheck(
@@ -255,20 +255,20 @@ class RedisGrantor:
         if request.unanswered and any(asked.link is not link for asked in request.unanswered):
             # A request that went over another connection may still come after this one.
             bury_ms = round(1000 * max(request.ttl, LONGEST_RETRY))
-        return (request.token, request.ttl_ms, request.permits, bury_ms, *self.line.identity())
+        return (request.token, request.terms(), bury_ms, *self.line.identity())
 
     def _undone(self, call: Call, reply: Any) -> None:
         request: Request
         tell: Tell
         request, tell = call.subject, call.tell
-        if isinstance(reply, int):  # a live lease was ended, and nobody waits
-            tell(True)
+        if isinstance(reply, int):  # nobody here has been granted anything
+            tell(reply == 1)
         elif isinstance(reply, Exception):
             if call.link is not None and not isinstance(reply, ResponseError):
                 request.silences += 1
             tell(reply)
         else:
-            self._deliver(reply[1])
+            self._deliver(reply[1:])
             tell(reply[0] == 1)
 
     def guarding(self, request: Request) -> Holding:
@@ -284,7 +284,7 @@ class RedisGrantor:
 
         def receive(call: Call, reply: Any) -> None:
             if not isinstance(reply, Exception) and as_waiter:
-                self._deliver(reply[1])  # such scripts answer {what was asked, grants}
+                self._deliver(reply[1:])  # such scripts answer {what was asked, grants…}
             resolve(future, reply)
 
         if as_waiter:
@@ -303,16 +303,21 @@ class RedisGrantor:
             self.line.told()
             self.line.leave(request)
 
-    def _deliver(self, grants: list[list[Any]]) -> None:
-        for token, fence, amount in grants:
-            self.session.deliver(token, fence, int(amount), self._keys.base)
+    def _deliver(self, grants: list[Any] | int) -> None:
+        """Pass on the grants in a reply: of each its token, fencing token and TTL, in one list; or 0 for none."""
+        if isinstance(grants, list):
+            for token, fence, amount in zip(grants[::3], grants[1::3], grants[2::3], strict=True):
+                self.session.deliver(token, fence, int(amount), self._keys.base)
 
     def _waiters(self) -> bytes:
         own = self.line.identity()[0]
         return self._own_waiters if own is self.session.id else self._keys.part(b"q:" + own)
 
-    def _keys_for(self, token: bytes) -> tuple[bytes, ...]:
-        return (*self._common, self._waiters(), self._tombstones + token)
+    def _keys_for(self, args: Arguments) -> tuple[bytes, ...]:
+        return (*self._common, self._waiters(), self._tombstones + cast("bytes", args[0]))
+
+    def _keys_to_release(self, args: Arguments) -> tuple[bytes, ...]:
+        return self._keys_for(args) if args[2] else (*self._common, self._waiters())
 
     def _bound(self, verb: str, *, per_token: bool = False) -> Bound:
         """Return a script that needs no tombstone."""

@@ -123,9 +123,13 @@ class Request:
         if self._turn is not None:
             self._turn.cancel()
 
+    def terms(self) -> bytes:
+        """Return what stands behind its token in the queue."""
+        return b"%d %d" % (self.ttl_ms, self.permits)
+
     def entry(self) -> bytes:
         """Return how it stands in the queue."""
-        return b"%b %d %d" % (self.token, self.ttl_ms, self.permits)
+        return b"%b %b" % (self.token, self.terms())
 
     def sent(self, call: Call) -> None:
         if self.asked_at is None:

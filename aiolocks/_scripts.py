@@ -13,7 +13,7 @@ from pathlib import Path
 
 _FOLDER = Path(__file__).with_name("lua")
 _FIELD = re.compile(r"^-- (KEYS|ARGV)\[(\d+)(…?)\]\s+(\w+)", re.MULTILINE)
-_USES = re.compile(r"^-- uses\s+(.+)$", re.MULTILINE)
+_USES = re.compile(r"^ *-- uses\s+(.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,21 +31,21 @@ class Script:
 def load(name: str) -> Script:
     """Return the script of *name*, such as ``lock_grant``; read once per process."""
     text = _read(name)
-    keys: list[str] = []
-    args: list[str] = []
-    prelude: list[str] = []
+    fields: dict[str, list[str]] = {"KEYS": [], "ARGV": []}
+    rest = ""
     for kind, position, more, field in _FIELD.findall(text):
-        fields = keys if kind == "KEYS" else args
-        fields.append(field)
-        if int(position) != len(fields):
+        fields[kind].append(field)
+        if int(position) != len(fields[kind]):
             raise ValueError(f"{name}.lua: {kind}[{position}] is out of order in the header")
         if more:
-            prelude.append(f"local {field} = {{unpack({kind}, {position})}}")
-        else:
-            prelude.append(f"local {field} = {kind}[{position}]")
+            rest += f"local {field} = {{unpack({kind}, {position})}}\n"
+    prelude = "".join(
+        f"local {', '.join(names)} = unpack({kind}, 1, {len(names)})\n" for kind, names in fields.items() if names
+    )
     whole = _USES.sub(lambda uses: "\n".join(_read(f"_{shared.strip()}") for shared in uses[1].split(",")), text)
-    source = ("\n".join([*prelude, _strip(whole)])).encode()
-    return Script(name, source, hashlib.sha1(source).hexdigest().encode(), tuple(keys), tuple(args))
+    source = (prelude + rest + _strip(whole)).encode()
+    sha = hashlib.sha1(source).hexdigest().encode()
+    return Script(name, source, sha, tuple(fields["KEYS"]), tuple(fields["ARGV"]))
 
 
 def _read(name: str) -> str:

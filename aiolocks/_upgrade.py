@@ -82,7 +82,7 @@ async def downgrade(state: LeaseState) -> None:
         raise state.error(None if state.lost else "it was released before")
     request.permits = SHARED  # whatever becomes of the question, its holder has given up the right
     until = min(state.deadline, state.session.clock() + LONGEST_WAIT)
-    answer, _ = await insist(grantor, "downgrade", (request.token, SHARED), until=until, as_waiter=True)
+    answer, *_ = await insist(grantor, "downgrade", (request.token, SHARED), until=until, as_waiter=True)
     if not answer:
         state.lose(TAKEN)
         raise state.error()

@@ -3,11 +3,6 @@
 -- Returns the time in µs, below 2^53 until the year 2255; and the same as text, as Lua would print 1.79e+15.
 local function micros()
   local time = redis.call('TIME')
-  local text = time[1] .. string.sub('000000', string.len(time[2]) + 1) .. time[2]
+  local text = time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
   return tonumber(text), text
-end
-
-local DAY = 86400
-local function digits(number)
-  return string.format('%.0f', number)
 end

@@ -20,24 +20,24 @@ local function forget_the_dead()
   end
 end
 
-local function next_fence()
-  return math.max(newest + 1, now_us)
-end
-
 -- Keys outlive what they tell, and never lose time. PEXPIRE goes first, as it is allowed at the memory limit.
 local function keep(ttl_ms)
   redis.call('PEXPIRE', holders, math.max(redis.call('PTTL', holders), tonumber(ttl_ms)))
-  redis.call('PEXPIRE', meta, math.max(DAY * 1000, 2 * math.max(longest, tonumber(ttl_ms))))
+  redis.call('PEXPIRE', meta, math.max(DAY_MS, 2 * math.max(longest, tonumber(ttl_ms))))
 end
 
-local function grant(token, ttl_ms, permits, number)
+-- Returns the fencing token, and the same as text.
+local function grant(token, ttl_ms, permits)
+  local number = math.max(newest + 1, now_us)
+  local text = digits(number)
   if redis.call('ZADD', holders, digits(now_ms + tonumber(ttl_ms)), token) == redis.call('ZCARD', holders) then
     forget_the_dead() -- the first one: Redis itself removes the set when all leases in it have run out
   end
   newest, heaviest, longest = number, math.max(heaviest, tonumber(permits)), math.max(longest, tonumber(ttl_ms))
   redis.call(
-    'HSET', meta, 'fence', digits(newest), 'weight', digits(heaviest), 'ttl', digits(longest),
-    token, permits .. ' ' .. digits(number)
+    'HSET', meta, 'fence', text, 'weight', digits(heaviest), 'ttl', digits(longest),
+    token, permits .. ' ' .. text
   )
   keep(ttl_ms)
+  return number, text
 end

@@ -56,7 +56,7 @@ end
 local function put_in_force(limit)
   limit_in_force = tonumber(limit)
   redis.call('HSET', meta, 'limit', limit)
-  redis.call('PEXPIRE', meta, math.max(redis.call('PTTL', meta), DAY * 1000))
+  redis.call('PEXPIRE', meta, math.max(redis.call('PTTL', meta), DAY_MS))
 end
 
 -- No script ever shortens a lease: the holder may count on what it was told before.
@@ -68,9 +68,6 @@ local function extend(token, ttl_ms)
     redis.call('HSET', meta, 'ttl', digits(longest))
   end
 end
-
--- There may be more to hand over after a grant.
-local exclusive = false
 
 local function revoke(token)
   redis.call('ZREM', holders, token)

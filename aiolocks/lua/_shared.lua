@@ -65,14 +65,10 @@ local function fence_of(token)
   end
 end
 
-local function next_fence()
-  return math.max(newest + 1, now_us)
-end
-
 -- Keys outlive what they tell, and never lose time. PEXPIRE goes first, as it is allowed at the memory limit.
 local function keep(ttl_ms)
   redis.call('PEXPIRE', holders, math.max(redis.call('PTTL', holders), tonumber(ttl_ms)))
-  redis.call('PEXPIRE', meta, math.max(DAY * 1000, 2 * math.max(longest, tonumber(ttl_ms))))
+  redis.call('PEXPIRE', meta, math.max(DAY_MS, 2 * math.max(longest, tonumber(ttl_ms))))
 end
 
 local function note(token, mode, number)
@@ -83,11 +79,14 @@ local function note(token, mode, number)
   )
 end
 
-local function grant(token, ttl_ms, mode, number)
+-- Returns the fencing token, and the same as text.
+local function grant(token, ttl_ms, mode)
+  local number = math.max(newest + 1, now_us)
   redis.call('ZADD', holders, digits(now_ms + tonumber(ttl_ms)), token)
   newest, longest = number, math.max(longest, tonumber(ttl_ms))
   note(token, tonumber(mode), number)
   keep(ttl_ms)
+  return number, digits(number)
 end
 
 -- A clock that stepped back left scores further ahead than any lease can last: nobody renews those of the dead, so
@@ -135,6 +134,4 @@ local function busy_for()
   return first and math.max(tonumber(first) - now_ms, 0) or -2
 end
 
--- There may be more to hand over after a grant.
-local exclusive = false
 local revoke = drop

@@ -8,63 +8,62 @@
 -- ARGV[1]  token      bytes   who asks
 -- ARGV[2]  ttl_ms     int     how long the lease lasts
 -- ARGV[3]  permits    int     always 1
--- ARGV[4]  wait       int     1: queue when busy; 0: only ask
--- ARGV[5]  ticket     int     the place this token had before, or 0
--- ARGV[6]  session    bytes   whom to tell
--- ARGV[7]  channels   bytes   start of every session's channel
--- ARGV[8]  life_ms    int     how long the session is taken for alive without a re-check
+-- ARGV[4]  ticket     int     the place this token had before, or 0; its complement (-1, …): only ask
+-- ARGV[5]  session    bytes   whom to tell
+-- ARGV[6]  channels   bytes   start of every session's channel
+-- ARGV[7]  life_ms    int     how long the session is taken for alive without a re-check
 -- returns  fencing token, when nobody was in the way; else
---          {'granted', fencing token, grants for this session}
+--          {'granted', fencing token, grants for this session: of each its token, fencing token, ttl_ms}
 --          {'queued', ticket, ms until the holder's lease can end, last fencing token, subscribers, grants…}
---          {'busy', ms until the holder's lease can end, grants…} or {'withdrawn'}
+--          {'busy', ms until the holder's lease can end, grants…} or {'withdrawn'};
+--          where there are no grants, 0 may stand for the list
 -- uses     clock, fence
-if redis.call('EXISTS', holder, queue, waiters, tombstone) == 0 then
-  local number, text = next_fence()
-  grant(token, ttl_ms, permits, number, text)
-  return number
+local there = redis.call('EXISTS', holder, queue, waiters, tombstone)
+if there == 0 then
+  return (grant(token, ttl_ms))
 end
 
--- uses     lock, queue, enqueue
+-- uses     holder, lock, queue
 if redis.call('EXISTS', tombstone) == 1 then
   return { 'withdrawn' } -- this request was overtaken by its own undo
 end
-local entry = token .. ' ' .. ttl_ms .. ' ' .. permits
+local entry = token .. ' ' .. ttl_ms .. ' ' .. permits .. ROOM
 local owner, number = held_by()
 if owner == token then
+  -- uses  extend, leave
   extend(ttl_ms) -- asked again, because the first answer was lost or is old: the same grant
   leave(entry)
-  return { 'granted', number, {} }
+  return { 'granted', number, 0 }
 end
 
 if not owner then
   last_fence() -- a key of another type is an error before anything is changed
 end
 local place_in_line, busy_ms
-if wait == '1' then
-  place_in_line, busy_ms = enqueue(entry, ticket)
+if string.sub(ticket, 1, 1) ~= '-' then
+  -- uses  enqueue
+  place_in_line, busy_ms = enqueue(entry, ticket, owner and there == 3)
 end
-if owner and wait == '1' then
-  return { 'queued', place_in_line, busy_ms, last_fence(number), subscribers(session), {} }
+if owner and place_in_line then
+  return { 'queued', place_in_line, busy_ms, last_fence(number), subscribers(session), 0 }
 elseif owner then
-  return { 'busy', busy_for(), {} }
+  return { 'busy', busy_for(), 0 }
 end
 
--- uses     hand_over
+-- uses     mutex, hand_over
 local mine = {}
-if wait == '0' then
+if not place_in_line then
   keep_queue() -- whoever of this session was passed over can be reached by this very answer
 end
 hand_over(mine)
 owner, number = held_by()
 if not owner then -- nobody in the queue was alive
-  local text
-  number, text = next_fence()
-  grant(token, ttl_ms, permits, number, text)
+  number = grant(token, ttl_ms)
   owner = token
 end
 if owner == token then
   return { 'granted', number, mine }
-elseif wait == '1' then
+elseif place_in_line then
   return { 'queued', place_in_line, busy_for(), last_fence(number), subscribers(session), mine }
 end
 return { 'busy', busy_for(), mine }

@@ -4,18 +4,18 @@
 -- KEYS[2]  fence      string  last fencing token
 -- KEYS[3]  queue      zset    session -> ticket of its first waiter
 -- KEYS[4]  waiters    zset    entry of this session's waiters -> ticket
--- KEYS[5]  tombstone  string  keeps a request of this token that comes late from being granted
+-- KEYS[5]  tombstone  string  keeps a request of this token that comes late from being granted; left out if bury_ms is 0
 -- ARGV[1]  token      bytes   who asks
--- ARGV[2]  ttl_ms     int     how long its lease lasts
--- ARGV[3]  permits    int     how many it wanted
--- ARGV[4]  bury_ms    int     how long a late request may come, or 0 when none can
--- ARGV[5]  session    bytes   who asks
--- ARGV[6]  channels   bytes   start of every session's channel
--- ARGV[7]  life_ms    int     how long the session is taken for alive without a re-check
--- returns  1 when this ended a live lease and nobody waits; else {1 or 0, grants for this session}
+-- ARGV[2]  terms      bytes   `ttl_ms permits`, as it asked for
+-- ARGV[3]  bury_ms    int     how long a late request may come, or 0 when none can
+-- ARGV[4]  session    bytes   who asks
+-- ARGV[5]  channels   bytes   start of every session's channel
+-- ARGV[6]  life_ms    int     how long the session is taken for alive without a re-check
+-- returns  1 when this ended a live lease, else 0; or that and, in one list, the grants for this session: of each its
+--          token, fencing token, ttl_ms
 local value = redis.call('GET', holder)
 local ended = 0
-if value and (value == token or string.sub(value, 1, string.len(token) + 1) == token .. ' ') then
+if value and (value == token or string.sub(value, 1, #token + 1) == token .. ' ') then
   redis.call('DEL', holder)
   value = nil
   ended = 1
@@ -24,15 +24,19 @@ if value and (value == token or string.sub(value, 1, string.len(token) + 1) == t
   end
 end
 
--- uses     clock, fence, lock, queue, hand_over
+-- uses     clock, fence, lock, mutex, queue
 if ended == 0 then
-  leave(token .. ' ' .. ttl_ms .. ' ' .. permits)
+  -- uses  leave
+  leave(token .. ' ' .. terms .. ROOM)
 end
 if bury_ms ~= '0' then
   redis.pcall('SET', tombstone, '', 'PX', bury_ms)
 end
-local mine = {}
-if not value then
-  hand_over(mine)
+if value then
+  return ended
 end
-return { ended, mine }
+
+-- uses     hand_over
+local mine = { ended }
+hand_over(mine)
+return mine[2] and mine or ended

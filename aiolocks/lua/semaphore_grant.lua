@@ -8,20 +8,19 @@
 -- ARGV[1]  token      bytes   who asks
 -- ARGV[2]  ttl_ms     int     how long the lease lasts
 -- ARGV[3]  permits    int     how many it wants
--- ARGV[4]  wait       int     1: queue when too few are free; 0: only ask
--- ARGV[5]  ticket     int     the place this token had before, or 0
--- ARGV[6]  session    bytes   whom to tell
--- ARGV[7]  channels   bytes   start of every session's channel
--- ARGV[8]  life_ms    int     how long the session is taken for alive without a re-check
--- ARGV[9]  limit      int     this process's limit
--- ARGV[10] declare    int     1: put that limit in force for everyone
+-- ARGV[4]  ticket     int     the place this token had before, or 0; its complement (-1, …): only ask
+-- ARGV[5]  session    bytes   whom to tell
+-- ARGV[6]  channels   bytes   start of every session's channel
+-- ARGV[7]  life_ms    int     how long the session is taken for alive without a re-check
+-- ARGV[8]  limit      int     this process's limit
+-- ARGV[9]  declare    int     1: put that limit in force for everyone
 -- returns  fencing token, when nobody was in the way and no limit is declared; else
---          {'granted', fencing token, grants for this session…, limits}
+--          {'granted', fencing token, grants for this session…: of each its token, fencing token, ttl_ms, limits}
 --          {'queued', ticket, ms until a lease can end, last fencing token, subscribers, grants…, limits}
 --          {'busy', ms until a lease can end, grants…, limits}
 --          {'refused', limit in force, grants…, limits} or {'withdrawn'};
 --          limits are two fields: the limit before, if this has changed it, else 0; and the limit in force
--- uses     clock, permits
+-- uses     clock, digits, permits
 if
   permits == '1' and heaviest <= 1 and (declare == '0' or tonumber(limit) == limit_in_force)
   and redis.call('ZCARD', holders) < limit_in_force
@@ -29,12 +28,11 @@ if
   and redis.call('ZCOUNT', holders, '-inf', now_ms) == 0
   and not redis.call('ZSCORE', holders, token)
 then
-  local number = next_fence()
-  grant(token, ttl_ms, permits, number)
+  local number = grant(token, ttl_ms, permits)
   return declare == '0' and number or { 'granted', number, {}, 0, limit_in_force }
 end
 
--- uses     semaphore, queue, enqueue, hand_over
+-- uses     semaphore, queue, leave, enqueue, hand_over
 drop_expired()
 if redis.call('EXISTS', tombstone) == 1 then
   return { 'withdrawn' } -- this request was overtaken by its own undo
@@ -46,7 +44,8 @@ if limit_in_force == 0 or (declare == '1' and limit_in_force ~= tonumber(limit))
   put_in_force(limit)
   hand_over(mine)
 end
-local entry = token .. ' ' .. ttl_ms .. ' ' .. permits
+local wait = string.sub(ticket, 1, 1) ~= '-'
+local entry = token .. ' ' .. ttl_ms .. ' ' .. permits .. ROOM
 local number = fence_of(token)
 if number then
   extend(token, ttl_ms) -- asked again, because the first answer was lost or is old: the same grant
@@ -59,9 +58,10 @@ if verdict == 'never' then
   return { 'refused', amount, mine, differed, limit_in_force }
 end
 local place_in_line
-if redis.call('EXISTS', queue, waiters) > 0 then
-  if wait == '1' then
-    place_in_line = enqueue(entry, ticket)
+local there = redis.call('EXISTS', queue, waiters)
+if there > 0 then
+  if wait then
+    place_in_line = enqueue(entry, ticket, there == 2)
   else
     keep_queue() -- whoever of this session was passed over can be reached by this very answer
   end
@@ -73,11 +73,10 @@ if redis.call('EXISTS', queue, waiters) > 0 then
   verdict = redis.call('EXISTS', queue) == 0 and admits(tonumber(permits)) or 'later'
 end
 if verdict == 'yes' then
-  number = next_fence()
-  grant(token, ttl_ms, permits, number)
+  number = grant(token, ttl_ms, permits)
   return { 'granted', number, mine, differed, limit_in_force }
 end
-if wait == '1' then
+if wait then
   place_in_line = place_in_line or enqueue(entry, ticket)
   return { 'queued', place_in_line, busy_for(), newest, subscribers(session), mine, differed, limit_in_force }
 end

@@ -11,14 +11,15 @@
 -- returns  {subscribers, ms until a lease can end, last fencing token, 1 if the session had been passed over, answers,
 --          grants for this session}; an answer is a ticket, or minus the fencing token of a grant, or 0 for a waiter
 --          that is not known here
--- uses     clock, permits, semaphore, queue, hand_over
+-- uses     clock, digits, permits, semaphore, queue, leave, hand_over
 redis.call('PEXPIRE', waiters, life_ms) -- first a write that is allowed at the memory limit: then so are all others
 drop_expired()
 local in_queue = redis.call('ZRANK', queue, session)
 local passed_over = 0
 local answers = {}
 local waiting = false
-for at, entry in ipairs(entries) do
+for at, waiter in ipairs(entries) do
+  local entry = waiter .. ROOM
   local token, ttl_ms, permits = string.match(entry, '^(%S+) (%d+) (%d+)')
   local ticket = redis.call('ZSCORE', waiters, entry)
   local number = fence_of(token)

@@ -4,15 +4,15 @@
 -- KEYS[2]  meta       hash    limit, fence, weight, ttl; and token -> `permits fence`
 -- KEYS[3]  queue      zset    session -> ticket of its first waiter
 -- KEYS[4]  waiters    zset    entry of this session's waiters -> ticket
--- KEYS[5]  tombstone  string  keeps a request of this token that comes late from being granted
+-- KEYS[5]  tombstone  string  keeps a request of this token that comes late from being granted; left out if bury_ms is 0
 -- ARGV[1]  token      bytes   who asks
--- ARGV[2]  ttl_ms     int     how long its lease lasts
--- ARGV[3]  permits    int     how many it wanted
--- ARGV[4]  bury_ms    int     how long a late request may come, or 0 when none can
--- ARGV[5]  session    bytes   who asks
--- ARGV[6]  channels   bytes   start of every session's channel
--- ARGV[7]  life_ms    int     how long the session is taken for alive without a re-check
--- returns  1 when this ended a live lease and nobody waits; else {1 or 0, grants for this session}
+-- ARGV[2]  terms      bytes   `ttl_ms permits`, as it asked for
+-- ARGV[3]  bury_ms    int     how long a late request may come, or 0 when none can
+-- ARGV[4]  session    bytes   who asks
+-- ARGV[5]  channels   bytes   start of every session's channel
+-- ARGV[6]  life_ms    int     how long the session is taken for alive without a re-check
+-- returns  1 when this ended a live lease, else 0; or that and, in one list, the grants for this session: of each its
+--          token, fencing token, ttl_ms
 -- uses     clock
 if bury_ms == '0' and redis.call('EXISTS', queue, waiters) == 0 then
   if tonumber(redis.call('ZSCORE', holders, token) or 0) * 1000 > micros() then
@@ -22,17 +22,17 @@ if bury_ms == '0' and redis.call('EXISTS', queue, waiters) == 0 then
   end
 end
 
--- uses     permits, semaphore, queue, hand_over
+-- uses     digits, permits, semaphore, queue, leave, hand_over
 drop_expired()
 local ended = redis.call('ZREM', holders, token) -- first a write that frees memory: then all others are allowed
 if ended == 1 then
   redis.call('HDEL', meta, token)
 else
-  leave(token .. ' ' .. ttl_ms .. ' ' .. permits)
+  leave(token .. ' ' .. terms .. ROOM)
 end
 if bury_ms ~= '0' then
   redis.pcall('SET', tombstone, '', 'PX', bury_ms)
 end
-local mine = {}
+local mine = { ended }
 hand_over(mine)
-return { ended, mine }
+return mine[2] and mine or ended

@@ -5,7 +5,7 @@
 -- ARGV[1]  token    bytes  who asks
 -- ARGV[2]  ttl_ms   int    how long the lease lasts from now on, at least
 -- returns  1, or 0 when the token holds nothing
--- uses     clock, permits, semaphore
+-- uses     clock, digits, permits, semaphore
 drop_expired()
 if not redis.call('ZSCORE', holders, token) then
   return 0

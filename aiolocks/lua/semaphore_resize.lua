@@ -8,13 +8,13 @@
 -- ARGV[2]  session   bytes  who asks
 -- ARGV[3]  channels  bytes  start of every session's channel
 -- ARGV[4]  life_ms   int    how long the session is taken for alive without a re-check
--- returns  {limit before, or 0 when there was none, grants for this session}
--- uses     clock, permits, semaphore, queue, hand_over
+-- returns  {limit before, or 0 when there was none, grants for this session…}
+-- uses     clock, digits, permits, semaphore, queue, hand_over
 drop_expired()
 local before = limit_in_force
 redis.call('ZCARD', queue)
 redis.call('ZCARD', waiters) -- a key of another type is an error before anything is changed
 put_in_force(limit)
-local mine = {}
+local mine = { before }
 hand_over(mine)
-return { before, mine }
+return mine

@@ -4,7 +4,7 @@
 -- KEYS[2]  meta     hash  limit, fence, weight, ttl; and token -> `permits fence`
 -- KEYS[3]  queue    zset  session -> ticket of its first waiter
 -- returns  {permits in use, holders, waiters, last fencing token, limit or 0 when none is in force}
--- uses     clock, permits, semaphore
+-- uses     clock, digits, permits, semaphore
 drop_expired()
 local waiting = 0
 for _, session in ipairs(redis.call('ZRANGE', queue, 0, -1)) do

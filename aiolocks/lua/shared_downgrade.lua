@@ -9,11 +9,11 @@
 -- ARGV[3]  session   bytes  who asks
 -- ARGV[4]  channels  bytes  start of every session's channel
 -- ARGV[5]  life_ms   int    how long the session is taken for alive without a re-check
--- returns  {1, or 0 when the token holds nothing, grants for this session}
--- uses     clock, shared, queue, hand_over
+-- returns  {1, or 0 when the token holds nothing, grants for this session…}
+-- uses     clock, digits, shared, queue, hand_over
 local number = fence_of(token)
 if not number then
-  return { 0, {} }
+  return { 0 }
 end
 redis.call('ZCARD', queue)
 redis.call('ZCARD', waiters) -- a key of another type is an error before anything is changed
@@ -21,6 +21,6 @@ keep(0) -- first a write that is allowed at the memory limit: then so are all ot
 local before = mode_of(token)
 held[before] = held[before] - 1
 note(token, tonumber(mode), number)
-local mine = {}
+local mine = { 1 }
 hand_over(mine)
-return { 1, mine }
+return mine

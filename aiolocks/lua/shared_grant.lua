@@ -8,29 +8,28 @@
 -- ARGV[1]  token      bytes   who asks
 -- ARGV[2]  ttl_ms     int     how long the lease lasts
 -- ARGV[3]  mode       int     what for; see _shared.lua
--- ARGV[4]  wait       int     1: queue when others are in the way; 0: only ask
--- ARGV[5]  ticket     int     the place this token had before, or 0; 1 is before all others
--- ARGV[6]  session    bytes   whom to tell
--- ARGV[7]  channels   bytes   start of every session's channel
--- ARGV[8]  life_ms    int     how long the session is taken for alive without a re-check
+-- ARGV[4]  ticket     int     the place this token had before, or 0; 1 is before all others; its complement (-1, …): only ask
+-- ARGV[5]  session    bytes   whom to tell
+-- ARGV[6]  channels   bytes   start of every session's channel
+-- ARGV[7]  life_ms    int     how long the session is taken for alive without a re-check
 -- returns  fencing token, when nobody was in the way; else
---          {'granted', fencing token, grants for this session…}
+--          {'granted', fencing token, grants for this session…: of each its token, fencing token, ttl_ms}
 --          {'queued', ticket, ms until a lease can end, last fencing token, subscribers, grants…}
 --          {'busy', ms until a lease can end, grants…}
 --          {'refused', 0, grants…} when there is nothing to upgrade, or {'withdrawn'}
--- uses     clock, shared
-local nobody_waits = redis.call('EXISTS', queue, waiters, tombstone) == 0
-if nobody_waits and not redis.call('ZSCORE', holders, token) and admits(tonumber(mode), token) == 'yes' then
-  local number = next_fence()
-  grant(token, ttl_ms, mode, number)
+-- uses     clock, digits, shared
+local there = redis.call('EXISTS', queue, waiters, tombstone)
+if there == 0 and not redis.call('ZSCORE', holders, token) and admits(tonumber(mode), token) == 'yes' then
+  local number = grant(token, ttl_ms, mode)
   return number
 end
 
--- uses     queue, enqueue, hand_over
+-- uses     queue, leave, enqueue, hand_over
 if redis.call('EXISTS', tombstone) == 1 then
   return { 'withdrawn' } -- this request was overtaken by its own undo
 end
-local entry = token .. ' ' .. ttl_ms .. ' ' .. mode
+local wait = string.sub(ticket, 1, 1) ~= '-'
+local entry = token .. ' ' .. ttl_ms .. ' ' .. mode .. ROOM
 local number = fence_of(token)
 if number then
   extend(token, ttl_ms) -- asked again, because the first answer was lost or is old: the same grant
@@ -43,25 +42,24 @@ if verdict == 'never' then
   return { 'refused', amount, {} }
 end
 local place_in_line
-if wait == '1' then
-  place_in_line = enqueue(entry, ticket)
+if wait then
+  place_in_line = enqueue(entry, ticket, there == 2)
 else
   keep_queue() -- whoever of this session was passed over can be reached by this very answer
 end
 local mine = {}
-if verdict == 'later' or ticket ~= '1' then
+if verdict == 'later' or (ticket ~= '1' and ticket ~= '-2') then
   hand_over(mine)
   number = fence_of(token)
   verdict = redis.call('EXISTS', queue) == 0 and admits(tonumber(mode), token) or 'later'
 end
 if not number and verdict == 'yes' then
-  number = next_fence()
-  grant(token, ttl_ms, mode, number)
+  number = grant(token, ttl_ms, mode)
   leave(entry)
 end
 if number then
   return { 'granted', number, mine }
-elseif wait == '1' then
+elseif wait then
   return { 'queued', place_in_line, busy_for(), newest, subscribers(session), mine }
 end
 return { 'busy', busy_for(), mine }

@@ -13,12 +13,13 @@
 --          that is not known here
 redis.call('PEXPIRE', waiters, life_ms) -- first a write that is allowed at the memory limit: then so are all others
 
--- uses     clock, shared, queue, hand_over
+-- uses     clock, digits, shared, queue, leave, hand_over
 local in_queue = redis.call('ZRANK', queue, session)
 local passed_over = 0
 local answers = {}
 local waiting = false
-for at, entry in ipairs(entries) do
+for at, waiter in ipairs(entries) do
+  local entry = waiter .. ROOM
   local token, ttl_ms = string.match(entry, '^(%S+) (%d+)')
   local ticket = redis.call('ZSCORE', waiters, entry)
   local number = fence_of(token)

@@ -5,7 +5,7 @@
 -- KEYS[3]  queue    zset  session -> ticket of its first waiter
 -- returns  {leases held, the same, waiters, last fencing token, 0 as there is no limit, for each mode 1 if no holder is
 --          in its way}
--- uses     clock, shared
+-- uses     clock, digits, shared
 local waiting = 0
 for _, session in ipairs(redis.call('ZRANGE', queue, 0, -1)) do
   waiting = waiting + redis.call('ZCARD', string.sub(queue, 1, -string.len('queue') - 1) .. 'q:' .. session)

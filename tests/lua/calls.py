@@ -4,7 +4,7 @@ Keys and arguments are passed under the names in the script's header, all of the
 changes breaks every call. Holders and waiters go by short names: `token` makes a token of one, `who` reads it back.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, final
 
@@ -18,6 +18,9 @@ from aiolocks._scripts import load
 TTL = 30_000
 LIFE = 3_000
 """Milliseconds: what a lease and a silent session last, unless a test says otherwise."""
+
+ROOM = b" " + 30 * b"."
+"""What the scripts put behind each entry; see `_queue.lua`."""
 
 on_server = pytest.mark.parametrize("backend", [pytest.param("server", marks=pytest.mark.redis)], indirect=True)
 """For what fakeredis lacks: counted commands, a memory limit, rights."""
@@ -103,7 +106,8 @@ def who(token: bytes) -> str:
 
 
 def entry(who: str, *, ttl_ms: int = TTL, permits: int = 1) -> bytes:
-    return b"%b %d %d" % (token(who), ttl_ms, permits)
+    """Return how a waiter stands in line."""
+    return b"%b %d %d%b" % (token(who), ttl_ms, permits, ROOM)
 
 
 def poller(interval_ms: int) -> str:
@@ -175,7 +179,8 @@ class Scripts:
         declare: bool = False,
     ) -> Granted | Queued | Busy | Refused | Withdrawn:
         args: dict[str, object] = {
-            "ttl_ms": ttl_ms, "permits": permits or self.usual, "wait": int(wait), "ticket": ticket, "life_ms": life_ms
+            "ttl_ms": ttl_ms, "permits": permits or self.usual, "life_ms": life_ms,
+            "ticket": ticket if wait else ~ticket,
         }  # fmt: skip
         if self.kind == "semaphore":
             args |= {"limit": limit or self.limit, "declare": int(declare)}
@@ -217,15 +222,16 @@ class Scripts:
         bury_ms: int = 0,
         life_ms: int = LIFE,
     ) -> Released:
-        args = {"ttl_ms": ttl_ms, "permits": permits or self.usual, "bury_ms": bury_ms, "life_ms": life_ms}
-        answer = self.run("release", session=session, who=who, **args)
-        ended, mine = (answer, ()) if isinstance(answer, int) else answer  # an int: nobody waits
+        terms = f"{ttl_ms} {permits or self.usual}"
+        answer = self.run("release", session=session, who=who, terms=terms, bury_ms=bury_ms, life_ms=life_ms)
+        ended, *mine = [answer] if isinstance(answer, int) else answer  # an int: nobody here was granted anything
         return Released(ended == 1, _grants(mine))
 
     def recheck(self, *waiters: str | bytes, session: str = "home", life_ms: int = LIFE) -> Rechecked:
         """Ask how *waiters* stand: names with the usual terms, or whole entries."""
         entries = [self.entry(waiter) if isinstance(waiter, str) else waiter for waiter in waiters]
-        reply = self.run("recheck", session=session, life_ms=life_ms, entries=entries)
+        asked = [entry.removesuffix(ROOM) for entry in entries]
+        reply = self.run("recheck", session=session, life_ms=life_ms, entries=asked)
         subscribers, busy_ms, fence, passed_over, answers, mine = reply
         return Rechecked(subscribers, busy_ms, fence, passed_over == 1, answers, _grants(mine))
 
@@ -235,12 +241,14 @@ class Scripts:
 
     def resize(self, limit: int, *, session: str = "home", life_ms: int = LIFE) -> tuple[int, list[Grant]]:
         """Return the limit before, and what that freed for the asking session."""
-        before, mine = self.run("resize", session=session, limit=limit, life_ms=life_ms)
+        before, *mine = self.run("resize", session=session, limit=limit, life_ms=life_ms)
         return before, _grants(mine)
 
     def statistics(self) -> Statistics:
         return Statistics(*self.run("statistics")[:5])
 
 
-def _grants(reply: Sequence[Any]) -> list[Grant]:
-    return [Grant(who(token), fence, int(amount)) for token, fence, amount in reply]
+def _grants(flat: Any) -> list[Grant]:
+    """Read the grants in a reply: of each its token, fencing token and TTL, in one list; or 0 for none."""
+    grants = zip(flat[::3], flat[1::3], flat[2::3], strict=True) if flat else ()
+    return [Grant(who(token), fence, int(amount)) for token, fence, amount in grants]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
+from tests.lua.calls import entry
 from tests.lua.seen import Seen
 
 REFUSED = -1
@@ -33,7 +34,7 @@ class Asker:
 
     @property
     def entry(self) -> bytes:
-        return b"%b %d %d" % (self.who.encode().ljust(32, b"0"), self.ttl_ms, self.permits)
+        return entry(self.who, ttl_ms=self.ttl_ms, permits=self.permits)
 
 
 @dataclass(slots=True)

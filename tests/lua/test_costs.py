@@ -57,6 +57,29 @@ def test_renewing_a_lock_takes_three_commands(lock: Scripts) -> None:
     assert cost == {"get": 1, "pttl": 1, "pexpire": 1}
 
 
+def test_getting_in_line_takes_twelve_commands(lock: Scripts) -> None:
+    lock.granted("ann")
+    lock.queued("ben")
+    assert _cost(lock, lambda: lock.queued("cat")).total() == 12
+
+
+@pytest.mark.parametrize(("where", "commands"), [("home", 11), ("away", 14)])
+def test_a_hand_over_takes_about_a_dozen_commands(lock: Scripts, where: str, commands: int) -> None:
+    lock.granted("ann")
+    _crowd(lock, where, 10)
+    if where == "away":
+        lock.queued("zoe")
+    with listening(lock, "away"):
+        assert _cost(lock, lambda: lock.release("ann")).total() == commands
+
+
+def test_even_a_short_line_is_kept_as_a_skip_list(lock: Scripts) -> None:
+    """Packed, as Redis keeps up to 128 short entries, it would be read through for each one that comes or goes."""
+    lock.granted("ann")
+    lock.queued("ben", ttl_ms=100)
+    assert lock.redis.object("encoding", lock.key("waiters")) in (b"skiplist", "skiplist")
+
+
 @pytest.mark.parametrize("where", ["home", "away"])
 def test_a_hand_over_costs_the_same_however_many_wait(exclusive: Scripts, where: str) -> None:
     costs = []

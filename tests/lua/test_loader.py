@@ -50,15 +50,15 @@ def _text(name: str) -> str:
 
 
 def _shared_by(name: str) -> list[str]:
-    used = re.findall(r"^-- uses\s+(.+)$", _text(name), re.MULTILINE)
+    used = re.findall(r"^ *-- uses\s+(.+)$", _text(name), re.MULTILINE)
     return [f"_{shared.strip()}" for files in used for shared in files.split(",")]
 
 
 def _whole(name: str) -> str:
     """Return the text of a script, with the shared files where it says that it uses them."""
     text = _text(name)
-    for used in re.findall(r"^-- uses\s+.+$", text, re.MULTILINE):
-        files = used.removeprefix("-- uses").split(",")
+    for used in re.findall(r"^ *-- uses\s+.+$", text, re.MULTILINE):
+        files = used.lstrip().removeprefix("-- uses").split(",")
         text = text.replace(used, "\n".join(_text(f"_{shared.strip()}") for shared in files))
     return text
 
@@ -164,10 +164,10 @@ def test_a_script_uses_every_shared_file_it_names(name: str) -> None:
 
 @pytest.mark.parametrize("name", SHARED)
 def test_a_shared_file_says_which_names_it_needs(name: str) -> None:
-    """All others come from `_clock`, which is in front of everything."""
+    """All others come from `_clock` and `_digits`, which are in front of everything."""
     said = re.search(r"^-- Needs the names: ([^.]*(?:\n-- [^.]*)*)\.", _text(name), re.MULTILINE)
     needs = set(re.findall(r"\w+", re.sub(r"and from the\s+(?:-- )?primitive", "", said[1]))) if said else set()
-    clock = set(re.findall(r"^local (?:function )?(\w+)", _text("_clock"), re.MULTILINE))
+    clock = set(re.findall(r"^local (?:function )?(\w+)", _text("_clock") + _text("_digits"), re.MULTILINE))
     assert names_free_in(_text(name)) - _NOT_DECLARED - clock == needs
 
 
@@ -184,4 +184,4 @@ def test_a_script_is_read_once() -> None:
 
 def _prelude(name: str) -> str:
     lines = load(name).source.decode().splitlines()
-    return "\n".join(lines[: len(_declared(name))])
+    return "\n".join(line for line in lines if re.match(r"local [\w, ]+ = \{?unpack\((KEYS|ARGV)", line))

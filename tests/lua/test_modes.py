@@ -47,8 +47,8 @@ def upgrade(scripts: Scripts, who: str, *, session: str = "home", wait: bool = T
 
 def downgrade(scripts: Scripts, who: str, *, session: str = "home") -> tuple[int, list[str]]:
     """Return 1 if it holds, and who of the session has been let in."""
-    done, mine = scripts.run("downgrade", session=session, who=who, mode=READ)
-    return done, [token.decode().rstrip("0") for token, *_ in mine]
+    done, *mine = scripts.run("downgrade", session=session, who=who, mode=READ)
+    return done, [token.decode().rstrip("0") for token in mine[::3]]
 
 
 def counts(scripts: Scripts) -> bytes | None:

@@ -86,7 +86,7 @@ def a_recheck_creates_nobody(scripts: Scripts) -> None:
 @clause(
     "W8",
     python(_grantor.RedisGrantor, "read_recheck", "self.session.spawn(self._ask_anew(request))", "pass"),
-    python(_grantor.RedisGrantor, "_terms", "request.ticket,", "0,"),
+    python(_grantor.RedisGrantor, "_terms", "request.ticket if", "0 if"),
 )
 def who_is_forgotten_asks_anew_at_its_old_place(scene: Scene) -> None:
     """W8: it brings its old ticket along."""
@@ -126,7 +126,7 @@ def who_is_forgotten_and_has_left_does_not_ask_anew(scene: Scene) -> None:
     assert scene.value(base + b":queue") is None
 
 
-@clause("W8", shared("if old > 0 and old < ticket then", "if old > 0 then"))
+@clause("W8", shared("if not newcomer and tonumber(old_ticket) < ticket then", "if not newcomer then"))
 def an_old_ticket_is_never_worse_than_a_new_one(scripts: Scripts) -> None:
     """W8: it may be from before the clock stepped back."""
     scripts.granted("ann")

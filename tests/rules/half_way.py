@@ -142,8 +142,8 @@ def a_user_who_may_not_count_subscribers_waits_and_releases(scripts: Scripts) ->
     "W9",
     shared("redis.pcall('PUBLISH'", "redis.call('PUBLISH'"),
     shared(
-        "if deaf or tell(head, token, number, ttl_ms) then",
-        "tell(head, token, number, ttl_ms)\n  if true then",
+        "if deaf or tell(head, token, text, ttl_ms) then",
+        "tell(head, token, text, ttl_ms)\n  if true then",
     ),
 )
 def a_user_who_may_not_publish_leaves_it_with_nobody_who_was_not_told(scripts: Scripts) -> None:
@@ -160,7 +160,7 @@ def a_user_who_may_not_publish_leaves_it_with_nobody_who_was_not_told(scripts: S
 
 @clause(
     "W9",
-    shared("take_out(head, line, entry, next_entry)\n          local number", "local number"),
+    shared("redis.call('ZREM', line, entry)\n          local number", "local number"),
     kinds=LOCK,
 )
 def who_is_handed_it_is_taken_out_of_the_line_first(scripts: Scripts) -> None:

@@ -6,7 +6,7 @@ from tests.lua.states import holders
 from tests.rules.scene import Scene
 from tests.rules.table import clause, each, python, shared, verb
 
-_DEAF = shared("local deaf = not here and polling(head)", "local deaf = false")
+_DEAF = shared("local deaf = not here and tonumber(string.match(head, '^poll(%d+)%-'))", "local deaf = false")
 
 
 @clause("W11", _DEAF)

@@ -164,8 +164,8 @@ def a_session_whose_line_has_vanished_is_dead(scripts: Scripts) -> None:
 
 @clause(
     "W2",
-    shared("redis.call('ZRANGE', queue, 0, 0)[1]", "redis.call('ZRANGE', queue, -1, -1)[1]"),
-    shared("redis.call('ZRANGE', line, 0, 1)", "redis.call('ZREVRANGE', line, 0, 1)"),
+    shared("redis.call('ZRANGE', queue, '0', '0')[1]", "redis.call('ZRANGE', queue, '-1', '-1')[1]"),
+    shared("redis.call('ZRANGE', line, '0', '1')", "redis.call('ZREVRANGE', line, '0', '1')"),
     shared("redis.call('ZADD', queue, redis.call('ZSCORE', line, next_entry), head)", "next_entry = nil"),
 )
 def who_can_be_reached_is_served_in_the_order_of_asking(scripts: Scripts) -> None:
@@ -182,7 +182,7 @@ def who_can_be_reached_is_served_in_the_order_of_asking(scripts: Scripts) -> Non
     assert served == ["ben", "cat", "dan", "eve"]
 
 
-_NO_OLD_TICKET = shared("if old > 0 and old < ticket then", "if false then")
+_NO_OLD_TICKET = shared("if not newcomer and tonumber(old_ticket) < ticket then", "if false then")
 
 
 @clause("W2", _NO_OLD_TICKET)

@@ -10,7 +10,10 @@ from tests.simulation.server import encoded
 _ENTRY = "local token, ttl_ms, permits = string.match(entry, '^(%S+) (%d+) (%d+)')"
 
 
-@clause("W4", shared(_ENTRY, f"{_ENTRY.replace('ttl_ms', 'its_ttl')}\nlocal ttl_ms = ttl_ms or its_ttl"))
+@clause(
+    "W4",
+    shared(_ENTRY, f"{_ENTRY.replace('ttl_ms', 'its')}\nlocal ttl_ms = string.match(ARGV[2], '^%d+') or its"),
+)
 def a_lease_handed_over_lasts_as_long_as_the_waiter_asked_for(scripts: Scripts) -> None:
     """W4: by the waiter's entry, not by the arguments of whoever releases."""
     scripts.granted("ann", ttl_ms=1_000)
@@ -19,7 +22,11 @@ def a_lease_handed_over_lasts_as_long_as_the_waiter_asked_for(scripts: Scripts) 
     assert holders(scripts)["ben"] > 80_000
 
 
-@clause("W4", shared(_ENTRY, f"{_ENTRY.replace('permits', 'its')}\nlocal permits = permits or its"), kinds=SEMAPHORE)
+@clause(
+    "W4",
+    shared(_ENTRY, f"{_ENTRY.replace('permits', 'its')}\nlocal permits = string.match(ARGV[2], ' (%d+)$') or its"),
+    kinds=SEMAPHORE,
+)
 def as_many_permits_are_handed_over_as_the_waiter_asked_for(scripts: Scripts) -> None:
     """W4: and not as many as come free."""
     scripts.resize(4)
@@ -29,7 +36,7 @@ def as_many_permits_are_handed_over_as_the_waiter_asked_for(scripts: Scripts) ->
     assert scripts.statistics().permits == 3
 
 
-@clause("W4", shared("tell(head, token, number, ttl_ms)", "tell(head, token, number, life_ms)"))
+@clause("W4", shared("tell(head, token, text, ttl_ms)", "tell(head, token, text, life_ms)"))
 def the_message_names_the_terms(scripts: Scripts) -> None:
     """W4: who it is for, and for how long."""
     scripts.granted("ann")
@@ -156,10 +163,10 @@ def a_cancellation_after_the_grant_was_set_passes_it_on(scene: Scene) -> None:
     assert behind.began < 1.6
 
 
-_DISPATCHED = "self._deliver(reply[1])"
+_DISPATCHED = "self._deliver(reply[1:])"
 _BY_THE_TASK = """undoing = self.session.withdrawing.get(request.token)
         if undoing is None or undoing._waiter is None or not undoing._waiter.cancelled():
-            self._deliver(reply[1])"""
+            self._deliver(reply[1:])"""
 
 
 @clause("W5", python(_grantor.RedisGrantor, "_undone", _DISPATCHED, _BY_THE_TASK), kinds=LOCK)

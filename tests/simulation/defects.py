@@ -26,8 +26,8 @@ class Defect:
     caught_by: tuple[str, ...]
 
 
-_OWNED = "if value and (value == token or string.sub(value, 1, string.len(token) + 1) == token .. ' ') then"
-_WAITS = "redis.call('ZSCORE', waiters, token .. ' ' .. ttl_ms .. ' ' .. permits)"
+_OWNED = "if value and (value == token or string.sub(value, 1, #token + 1) == token .. ' ') then"
+_WAITS = f"redis.call('ZSCORE', waiters, token .. ' ' .. terms .. ' {30 * '.'}')"
 
 _CLOCK = "__import__('aiolocks')._session.Session.clock()"
 
@@ -138,8 +138,8 @@ DEFECTS: dict[str, Defect] = {
     ),
     "fence-by-incr": Defect(
         _shared(
-            "if last and tonumber(last) >= number then\n    number = tonumber(last) + 1",
-            "if true then\n    number = tonumber(last or 0) + 1",
+            "if last >= number then\n    number = last + 1",
+            "if true then\n    number = last + 1",
         ),
         ("P8", "C2", "C3"),
     ),
@@ -158,8 +158,8 @@ DEFECTS: dict[str, Defect] = {
     "releasers-ttl": Defect(
         _shared(
             "local token, ttl_ms, permits = string.match(entry, '^(%S+) (%d+) (%d+)')",
-            "local token, its_ttl_ms, permits = string.match(entry, '^(%S+) (%d+) (%d+)')\n"
-            "local ttl_ms = ttl_ms or its_ttl_ms",
+            "local token, its, permits = string.match(entry, '^(%S+) (%d+) (%d+)')\n"
+            "local ttl_ms = string.match(ARGV[2], '^%d+') or its",
         ),
         ("P1", "C1"),
     ),
@@ -191,7 +191,7 @@ DEFECTS: dict[str, Defect] = {
     ),
     "no-recheck": Defect(_python(_line.Line, "_schedule", "call_later(delay,", "call_later(1e6,"), ("P13", "P7")),
     "newest-first": Defect(
-        _shared("redis.call('ZRANGE', queue, 0, 0)[1]", "redis.call('ZRANGE', queue, -1, -1)[1]"), ("FIFO",)
+        _shared("redis.call('ZRANGE', queue, '0', '0')[1]", "redis.call('ZRANGE', queue, '-1', '-1')[1]"), ("FIFO",)
     ),
     "limit-forgotten": Defect(_shared("if used + permits <= limit_in_force then", "if true then"), ("P9",)),
 }

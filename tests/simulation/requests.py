@@ -54,9 +54,18 @@ def read(script: Script, fields: list[bytes]) -> Asked:
 
 
 def whole(verb: str, reply: Any) -> Any:
-    """Return *reply* as a script gives it when there is more to tell than one number."""
-    if isinstance(reply, int) and verb == "grant":
-        return [b"granted", reply, []]
-    if isinstance(reply, int) and verb == "release":
-        return [reply, []]
+    """Return *reply* as a script gives it when there is more to tell than one number, with its grants in one list."""
+    fields: list[Any] = reply
+    if isinstance(reply, int):
+        fields = [b"granted", reply, 0] if verb == "grant" else [reply]
+    if verb in {"release", "resize", "downgrade"}:
+        return [fields[0], _grants(fields[1:])]
+    if verb in {"grant", "recheck"} and fields != [b"withdrawn"]:
+        at = 5 if verb == "recheck" or fields[0] == b"queued" else 2
+        return [*fields[:at], _grants(fields[at]), *fields[at + 1 :]]
     return reply
+
+
+def _grants(flat: Any) -> list[Any]:
+    """Return the token, the fencing token and the TTL of each grant in a reply, which may have 0 for none."""
+    return list(zip(flat[::3], flat[1::3], flat[2::3], strict=True)) if flat else []

@@ -1,5 +1,7 @@
 """What is packed once for all tokens is what packing each command would have given."""
 
+from typing import cast
+
 import hiredis
 import pytest
 
@@ -7,16 +9,19 @@ from aiolocks._bound import Bound, pack
 from aiolocks._scripts import load
 
 SCRIPT = load("lock_release")
-TERMS = (30_000, 1, 0, b"session", b"channels", 3000)
+TERMS = (b"30000 1", 0, b"session", b"channels", 3000)
 
 
 def bound(*, per_token: bool = True) -> Bound:
-    return Bound(SCRIPT, lambda token: (b"lock:{name}", b"lock:{name}:t:" + token), per_token=per_token)
+    return Bound(SCRIPT, lambda args: keys(cast("bytes", args[0])), per_token=per_token)
+
+
+def keys(token: bytes) -> tuple[bytes, ...]:
+    return b"lock:{name}", b"lock:{name}:t:" + token
 
 
 def packed(token: bytes, *terms: bytes | int) -> bytes:
-    keys = (b"lock:{name}", b"lock:{name}:t:" + token)
-    return pack(("EVALSHA", SCRIPT.sha, len(keys), *keys, token, *terms))
+    return pack(("EVALSHA", SCRIPT.sha, len(keys(token)), *keys(token), token, *terms))
 
 
 @pytest.mark.parametrize("token", [b"0" * 32, b"f" * 32, b"", b"short", b"x" * 33], ids=repr)
