@@ -73,13 +73,13 @@ class RedisGrantor:
 
     def _terms(self, call: Call, link: Link) -> Arguments:
         request: Request = call.subject
-        extra = request.extra
-        if extra:
+        ticket = request.ticket if request.wait else ~request.ticket
+        session, channels, life_ms = self.line.identity()
+        args: Arguments = (request.token, request.ttl_ms, request.permits, ticket, session, channels, life_ms)
+        if request.extra:
+            args += request.extra
             request.extra = request.extra_again
-        return (
-            request.token, request.ttl_ms, request.permits, request.ticket if request.wait else ~request.ticket,
-            *self.line.identity(), *extra,
-        )  # fmt: skip
+        return args
 
     def _answered(self, call: Call, reply: Any) -> None:
         request: Request
@@ -255,7 +255,8 @@ class RedisGrantor:
         if request.unanswered and any(asked.link is not link for asked in request.unanswered):
             # A request that went over another connection may still come after this one.
             bury_ms = round(1000 * max(request.ttl, LONGEST_RETRY))
-        return (request.token, request.terms(), bury_ms, *self.line.identity())
+        session, channels, life_ms = self.line.identity()
+        return (request.token, request.terms(), bury_ms, session, channels, life_ms)
 
     def _undone(self, call: Call, reply: Any) -> None:
         request: Request

@@ -49,6 +49,11 @@ def _terms(ttl: float) -> tuple[int, float, float]:
     return ttl_ms, ttl_ms / 1000, deadline(0.0, ttl_ms / 1000)
 
 
+@lru_cache(maxsize=64)
+def _written(ttl_ms: int, permits: int) -> bytes:
+    return b"%d %d" % (ttl_ms, permits)
+
+
 def fresh_token() -> bytes:
     """Return a token that nobody can guess."""
     return os.urandom(16).hex().encode()
@@ -125,7 +130,7 @@ class Request:
 
     def terms(self) -> bytes:
         """Return what stands behind its token in the queue."""
-        return b"%d %d" % (self.ttl_ms, self.permits)
+        return _written(self.ttl_ms, self.permits)
 
     def entry(self) -> bytes:
         """Return how it stands in the queue."""
