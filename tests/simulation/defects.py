@@ -15,15 +15,21 @@ from tests.support.garden import Garden
 
 from .network import Network
 from .requests import scripts
+from .things import FIRST_KINDS, KINDS
 from .wire import Wire
 
 
 @dataclass(frozen=True, slots=True)
 class Defect:
-    """What is wrong, how it is planted, and which checks may find it: the beginnings of their texts."""
+    """What is wrong, how it is planted, and which checks may find it: the beginnings of their texts.
+
+    Attributes:
+        kinds: What is fought over where it is looked for.
+    """
 
     plant: Callable[[Garden], None]
     caught_by: tuple[str, ...]
+    kinds: tuple[str, ...] = FIRST_KINDS
 
 
 _OWNED = "if value and (value == token or string.sub(value, 1, string.len(token) + 1) == token .. ' ') then"
@@ -202,6 +208,11 @@ def finds(defect: str, text: str) -> bool:
     """Return whether a violation is one by which *defect* ought to be found."""
     check = re.search(r"\b(FIFO|[CPW]\d+)\b", text)
     return check is not None and check[0] in DEFECTS[defect].caught_by
+
+
+def kinds_for(defect: str | None) -> tuple[str, ...]:
+    """Return what runs with *defect* fight over."""
+    return KINDS if defect is None else DEFECTS[defect].kinds
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from .defects import finds, planted
+from .defects import finds, kinds_for, planted
 from .run import Outcome, run
 
 _BATCH = 20
@@ -52,7 +52,7 @@ def run_batch(job: tuple[list[int], str | None]) -> list[Outcome]:
     outcomes = []
     with uncollected(), planted(defect):
         for seed in seeds:
-            outcomes.append(run(seed))
+            outcomes.append(run(seed, kinds=kinds_for(defect)))
             gc.collect()
     return outcomes
 
