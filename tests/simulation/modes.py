@@ -1,5 +1,6 @@
 """Names held in modes: what goes together, as DESIGN.md has it and told apart from the scripts; and C1 and C3."""
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable
 
@@ -26,6 +27,9 @@ _TOGETHER = {
 
 _AS_GOOD_AS = {SHARED: {SHARED, UPGRADEABLE, EXCLUSIVE}}
 """What the server may have for a mode that somebody believes to hold: a downgrade is known here first."""
+
+_WHOLE = (SHARED, EXCLUSIVE)
+"""What a path is held with that lets its holder use all below it."""
 
 FAMILIES = ("aiolocks:readwrite:", "aiolocks:hierarchy:")
 
@@ -59,7 +63,21 @@ def check_modes(history: Iterable[Event], *, sane: bool) -> list[str]:
     by_name: dict[str, list[Held]] = defaultdict(list)
     for held in holds(history):
         by_name[held.start.name].append(held)
-    return [text for held in by_name.values() for text in (*_exclusion(held, sane), *_order(held, sane))]
+    wrong = [text for held in by_name.values() for text in (*_exclusion(held, sane), *_order(held, sane))]
+    return wrong + (_below(by_name) if sane else [])
+
+
+def _below(by_name: dict[str, list[Held]]) -> list[str]:
+    """C1 of paths, whatever is held above them: whoever reads or writes one does so with all that lies below it."""
+    whole = {name: [each for each in held if each.start.permits in _WHOLE] for name, held in by_name.items()}
+    return [
+        f"C1: held at one time: {above}; {below}"
+        for name, held in whole.items()
+        for other, others in whole.items()
+        if other.startswith(name + "/")
+        for above, below in itertools.product(held, others)
+        if {above.start.permits, below.start.permits} != {SHARED} and _overlap(above, below)
+    ]
 
 
 def _exclusion(held: list[Held], sane: bool) -> Iterable[str]:
@@ -86,6 +104,10 @@ def _order(held: list[Held], sane: bool) -> Iterable[str]:
 
 def _compatible(one: Held, other: Held) -> bool:
     return together((one.start.token, one.start.permits), (other.start.token, other.start.permits))
+
+
+def _overlap(one: Held, other: Held) -> bool:
+    return one.start_ns < _end(other) and other.start_ns < _end(one)
 
 
 def _end(held: Held) -> float:

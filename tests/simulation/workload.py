@@ -261,6 +261,8 @@ class Program:
                 if again.token != lease.token or again.fencing_token != lease.fencing_token:
                     self._world.violate(f"{self.process.name}: re-entered another lease")
                 await asyncio.sleep(self._rng.random() * 0.1)
+            if not (lease.held or lease.lost):
+                self._world.violate(f"P5: {self.process.name}: an inner block has released the lease of the outer one")
 
     async def _change_mode(self, lease: Lease) -> None:
         """Be alone for a while, or go on as a reader."""
