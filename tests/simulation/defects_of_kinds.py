@@ -97,7 +97,7 @@ ON_SERVERS: dict[str, Defect] = {
     ),
     "versioned-write-without-its-answer": Defect(lua("versioned_write", "if before then", "if false then"), (), ()),
     "guard-without-compare": Defect(
-        lua("lock_guard", "string.match(redis.call('GET', holder) or '', '^%S+') ~= token", "false"), (), ()
+        lua("lock_guard", "string.match(redis.call('GET', holders[at]) or '', '^%S+') ~= words[at]", "false"), (), ()
     ),
 }  # fmt: skip
 """Of Versioned and `Lease.guard`, which the simulated programs do not use, and what these seldom bring about."""
