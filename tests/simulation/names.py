@@ -31,7 +31,7 @@ class Name:
         holders: Fencing token and permits, or mode, of each token that holds it.
         ends: When each lease ends, by the server's clock.
         newest: The greatest fencing token seen.
-        tickets: The newest ticket that each token was told.
+        tickets: The newest ticket that each token was told, in each session: a late copy of a request may name another.
         repeated: Tokens of which the network has sent a request twice.
         withdrawn: Tokens that were undone or released.
         unknown_since: Since when something has been amiss with each of these tokens.
@@ -46,7 +46,7 @@ class Name:
     waiting: dict[bytes, Waiter] = field(default_factory=dict[bytes, Waiter])
     newest: int = 0
     limit: int = 1
-    tickets: dict[bytes, int] = field(default_factory=dict[bytes, int])
+    tickets: dict[bytes, dict[bytes, int]] = field(default_factory=dict[bytes, dict[bytes, int]])
     repeated: set[bytes] = field(default_factory=set[bytes])
     withdrawn: set[bytes] = field(default_factory=set[bytes])
     unknown_since: dict[bytes, float] = field(default_factory=dict[bytes, float])
@@ -86,7 +86,7 @@ class Name:
 
     def overtaken(self, token: bytes, known: dict[bytes, Waiter], asked_anew: int, now: float) -> list[bytes]:
         """Return who lives, can be reached, has waited since *known* and for longer than *token*, to be granted now."""
-        ticket = self.tickets.get(token) or asked_anew or float("inf")
+        ticket = min(self.tickets.get(token, {}).values(), default=asked_anew or float("inf"))
         return [
             other
             for other, waiter in self.waiting.items()

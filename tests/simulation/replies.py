@@ -107,7 +107,7 @@ class Replies:
         session = args["session"]
         reachable = self._server.subscribers(WAKE + session) > 0
         life = int(args["life_ms"]) / 1000
-        name.tickets[token] = ticket
+        name.tickets.setdefault(token, {})[session] = ticket
         name.waiting[token] = Waiter(ticket, session, self._server.clock(), life, reachable)
 
 
