@@ -49,7 +49,7 @@ def undo_parts(parts: Sequence[Part], tell: Tell) -> None:
 
 
 def end(part: Part, tell: Tell = lambda ended: None) -> Withdrawal:
-    """End one part, in the background."""
+    """End one part, in the background; if that is under way already, *tell* hears of it too."""
 
     def done(withdrawal: Withdrawal) -> None:
         if isinstance(withdrawal.trouble, Exception):
@@ -60,4 +60,8 @@ def end(part: Part, tell: Tell = lambda ended: None) -> Withdrawal:
             tell(part.ended)
 
     session = part.grantor.session
+    under_way = session.withdrawing.get(part.request.token)
+    if under_way is not None:  # of two, the session would know but one, and the other would outlive it
+        under_way.tell_too(done)
+        return under_way
     return session.withdraw(part.grantor, part.request, session.clock() + part.request.undo_for, done)

@@ -41,7 +41,7 @@ class Withdrawal:
         self._grantor = grantor
         self._request = request
         self._until = until
-        self._then = then
+        self._then: tuple[Callable[[Withdrawal], None], ...] = () if then is None else (then,)
         self._failures = 0
         self._waiter: asyncio.Future[None] | None = None
         self.due = math.inf
@@ -119,8 +119,12 @@ class Withdrawal:
         else:
             self.trouble = result
         self.wake()
-        if self._then is not None:
-            self._then(self)
+        for then in self._then:
+            then(self)
+
+    def tell_too(self, then: "Callable[[Withdrawal], None]") -> None:
+        """Call *then* as well when it is done."""
+        self._then = (*self._then, then)
 
     def wake(self) -> None:
         """Let whoever waits go on."""

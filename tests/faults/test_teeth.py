@@ -36,6 +36,14 @@ CAUGHT_BY = {
     "fence-by-incr": _RESTARTED,
     "renewal-recreates": _RESTARTED,
     "limit-forgotten": _FLEET,
+    "versioned-write-without-compare": "tests/test_versioned.py::test_of_updates_at_once_none_is_lost",
+    "versioned-write-without-its-answer": (
+        "tests/faults/test_versioned_lost_reply.py::test_a_write_whose_answer_is_lost_is_no_conflict"
+    ),
+    "guard-without-compare": (
+        "tests/test_guard.py::test_a_former_holder_writes_nothing_though_it_believes_in_its_lease"
+    ),
+    "fencing-token-accepted-twice": ("tests/lua/test_redlock.py::test_the_same_token_is_refused_to_somebody_else"),
 }
 
 

@@ -13,7 +13,6 @@ from hypothesis.stateful import precondition, rule
 
 from tests.lua.calls import token
 from tests.lua.machine import ScriptMachine
-from tests.lua.model import Model
 from tests.lua.shapes import ASKERS, TTLS
 from tests.lua.states import lapse, listening
 
@@ -99,6 +98,7 @@ class History(ScriptMachine):
         assert (told.permits, told.holders, told.waiting) == (model.in_use, len(model.holders), waiting)
         assert (told.fence, told.limit) == (model.remembered, model.limit)
         self.look()
+        model.counted(self.seen)
         self.compare(None, [])
 
     @rule(number=st.integers(0, 2))
@@ -178,7 +178,7 @@ class History(ScriptMachine):
     def the_server_forgets_everything(self, _: int) -> None:
         """P8: fencing tokens grow on, by the clock."""
         self.redis.flushall()
-        fresh = Model(self.model.limit if self.model.exclusive else 0, exclusive=self.model.exclusive)
+        fresh = self.model.fresh()
         fresh.heard, fresh.fence = self.model.heard, min(self.model.fence, self.seen.now)
         self.model = fresh
 

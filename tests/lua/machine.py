@@ -17,9 +17,9 @@ from tests.lua.states import Inbox, Message
 
 
 class ScriptMachine(RuleBasedStateMachine):
-    """What a mutex and a semaphore have in common."""
+    """What a mutex, a semaphore and a read-write lock have in common."""
 
-    kind: ClassVar[Literal["lock", "semaphore"]]
+    kind: ClassVar[Literal["lock", "semaphore", "rwlock"]]
 
     redis: ClassVar[Redis]
 
@@ -100,7 +100,7 @@ class ScriptMachine(RuleBasedStateMachine):
         model, seen = self.model, self.seen
         assert seen.fences == {who: lease.fence for who, lease in model.holders.items()}
         assert seen.permits == {who: lease.permits for who, lease in model.holders.items()}
-        kept_in = [self.scripts.keys.base, *([self.scripts.key("meta")] if self.kind == "semaphore" else [])]
+        kept_in = [self.scripts.keys.base, *([self.scripts.key("meta")] if self.kind != "lock" else [])]
         for who, lease in model.holders.items():
             assert lease.least - self.seen.slack <= seen.ends[who] <= lease.most + self.seen.slack
             for key in kept_in:
@@ -131,7 +131,7 @@ class ScriptMachine(RuleBasedStateMachine):
             ticket=ticket, life_ms=LIFE, **terms,
         )  # fmt: skip
         self.look()
-        declares = terms["limit"] if terms.get("declare") or not limit_before else 0
+        declares = terms.get("limit", 0) if terms.get("declare") or not limit_before else 0
         verdict, handed = self.model.grant(asker, self.seen, by=asker.home, wait=wait, ticket=ticket, declares=declares)
         kinds = {"granted": Granted, "queued": Queued, "busy": Busy, "refused": Refused, "withdrawn": Withdrawn}
         assert isinstance(reply, kinds[verdict]), (verdict, reply)

@@ -6,7 +6,6 @@ tickets, instants) comes in as `Seen`, and is checked against the rule that it m
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
 
 from tests.lua.calls import entry
 from tests.lua.seen import Seen
@@ -56,7 +55,6 @@ class Handed:
     amount: int
 
 
-@final
 class Model:
     """One name: its holders, its lines, and the sessions whose first waiter stands in the queue."""
 
@@ -86,6 +84,10 @@ class Model:
     def free(self) -> int:
         return max(self.limit - self.in_use, 0)
 
+    def fresh(self) -> "Model":
+        """Return what is left of it when the server has forgotten everything: a mutex is one of itself."""
+        return Model(self.limit if self.exclusive else 0, exclusive=self.exclusive)
+
     def line(self, session: Session) -> list[Asker]:
         """Return who waits in one session, first in line first."""
         line = self.lines.get(session, {})
@@ -105,6 +107,7 @@ class Model:
         handed: list[Handed] = []
         if declares not in (0, self.limit):
             self.limit = declares
+            self._return_to_line(by)
             handed += self._hand_over(by, seen)
         if asker.who in self.holders:
             self._extend(asker.who, asker.ttl_ms, seen)
@@ -168,6 +171,9 @@ class Model:
         self._return_to_line(by)
         return self._hand_over(by, seen)
 
+    def counted(self, seen: Seen) -> None:
+        """Let somebody have asked for statistics."""
+
     def die(self, session: Session) -> None:
         """Let a session have been silent for longer than its line lives."""
         self.lines.pop(session, None)
@@ -195,8 +201,11 @@ class Model:
         self.drawn_fence(fence, seen)
         self.holders[asker.who] = Lease(fence, asker.permits, seen.before + 1_000 * ttl_ms, seen.now + 1_000 * ttl_ms)
         self.longest = max(self.longest, ttl_ms)
-        assert self.in_use <= self.limit, "P9: no more permits than the limit"
+        self._check_hold()
         return fence
+
+    def _check_hold(self) -> None:
+        assert self.in_use <= self.limit, "P9: no more permits than the limit"
 
     def _extend(self, who: str, ttl_ms: int, seen: Seen) -> None:
         lease = self.holders[who]

@@ -41,7 +41,7 @@ class Seen:
         for name in names:
             pipeline.pttl(name)
             a_line = name == scripts.key("queue") or name.startswith(scripts.keys.part(b"q:"))
-            if a_line or (name == scripts.keys.base and scripts.kind == "semaphore"):
+            if a_line or (name == scripts.keys.base and scripts.kind != "lock"):
                 pipeline.zrange(name, 0, -1, withscores=True)
             elif name == scripts.key("meta"):
                 pipeline.hgetall(name)

@@ -4,6 +4,7 @@
 """
 
 import faulthandler
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 import pytest
@@ -11,9 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 from redis import Redis
 
+from tests.lua.calls import token
 from tests.lua.histories import LONG, SETTINGS, History
 from tests.lua.model import Model
 from tests.lua.shapes import ASKERS, LIFE
+from tests.lua.shared_model import FRONT, IS, IX, SIX, UPGRADE, S, SharedModel, U, X
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(0 if LONG else 60)]
@@ -28,7 +31,7 @@ _LIMIT = st.sampled_from([2, 1, 3, 2, 3, 4, 10**9])
 class MutexHistory(History):
     """A mutex."""
 
-    kind: ClassVar[Literal["lock", "semaphore"]] = "lock"
+    kind: ClassVar[Literal["lock", "semaphore", "rwlock"]] = "lock"
 
     @initialize(data=st.data())
     def begin(self, data: st.DataObject) -> None:
@@ -51,7 +54,7 @@ class MutexHistory(History):
 class SemaphoreHistory(History):
     """A semaphore, whose limit is declared, resized and forgotten meanwhile."""
 
-    kind: ClassVar[Literal["lock", "semaphore"]] = "semaphore"
+    kind: ClassVar[Literal["lock", "semaphore", "rwlock"]] = "semaphore"
 
     @initialize(data=st.data())
     def begin(self, data: st.DataObject) -> None:
@@ -91,7 +94,59 @@ class SemaphoreHistory(History):
         self.twice(again, once)
 
 
-@pytest.mark.parametrize("machine", [MutexHistory, SemaphoreHistory])
+class SharedHistory(History):
+    """A name held in modes: two of the askers would upgrade what another holds."""
+
+    kind: ClassVar[Literal["lock", "semaphore", "rwlock"]] = "rwlock"
+
+    @initialize(data=st.data())
+    def begin(self, data: st.DataObject) -> None:
+        self.set_up(SharedModel(), data)
+        for number in range(1, ASKERS, 6):
+            grown_from = self.askers[number - 1]
+            self.askers[number - 1] = replace(grown_from, permits=U)
+            name = f"{token(grown_from.who).decode()}+up"
+            self.askers[number] = replace(self.askers[number], who=name, permits=UPGRADE)
+
+    def permits(self) -> st.SearchStrategy[int]:
+        return st.sampled_from([S, X, S, U, S, IS, X, IX, SIX])
+
+    @rule(number=_ASKER, old=_TICKET, again=st.booleans())
+    def acquire(self, number: int, old: int | None, again: bool) -> None:
+        asker, ticket = self.askers[number], self.ticket(old)
+        self.twice(again, lambda: self.ask(asker, wait=True, ticket=ticket))
+
+    @rule(number=st.sampled_from(range(1, ASKERS, 6)), again=st.booleans())
+    def upgrade(self, number: int, again: bool) -> None:
+        self.twice(again, lambda: self.ask(self.askers[number], wait=True, ticket=FRONT))
+
+    @rule(numbers=_CROWD)
+    def crowd(self, numbers: list[int]) -> None:
+        for number in numbers:
+            self.ask(self.askers[number], wait=True)
+
+    @rule(number=_ASKER, ticket=st.sampled_from([0, FRONT]), again=st.booleans())
+    def try_acquire(self, number: int, ticket: int, again: bool) -> None:
+        self.twice(again, lambda: self.ask(self.askers[number], wait=False, ticket=ticket))
+
+    @rule(number=_ASKER, session=st.integers(0, 3), again=st.booleans())
+    def downgrade(self, number: int, session: int, again: bool) -> None:
+        asker, by = self.askers[number], self.sessions[session]
+        if asker.permits not in (U, X):
+            return
+
+        def once() -> None:
+            held, mine = self.scripts.downgrade(asker.who, S, session=by.name, life_ms=LIFE)
+            self.look()
+            assert isinstance(self.model, SharedModel)
+            expected, handed = self.model.downgrade(asker, self.seen, by=by)
+            assert held == expected
+            self.compare(by, handed, mine)
+
+        self.twice(again, once)
+
+
+@pytest.mark.parametrize("machine", [MutexHistory, SemaphoreHistory, SharedHistory])
 def test_any_history_of_the_scripts_is_that_of_the_model(
     machine: type[History], server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,27 +4,20 @@ How they are planted is in `tests.support.garden`.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from aiolocks import _grantor, _hold, _lease_state, _line, _request, _session
 from tests.support.garden import Garden
 
+from .defects_of_kinds import OF_KINDS
 from .network import Network
+from .planting import Defect, lua, python, shared
 from .requests import scripts
+from .things import KINDS
 from .wire import Wire
-
-
-@dataclass(frozen=True, slots=True)
-class Defect:
-    """What is wrong, how it is planted, and which checks may find it: the beginnings of their texts."""
-
-    plant: Callable[[Garden], None]
-    caught_by: tuple[str, ...]
-
 
 _OWNED = "if value and (value == token or string.sub(value, 1, #token + 1) == token .. ' ') then"
 _WAITS = f"redis.call('ZSCORE', waiters, token .. ' ' .. terms .. ' {30 * '.'}')"
@@ -104,29 +97,17 @@ def _no_undo(garden: Garden) -> None:
     garden.put(_hold, "_undo", undo)
 
 
-def _lua(name: str, old: str, new: str) -> Callable[[Garden], None]:
-    return lambda garden: garden.lua(name, old, new)
-
-
-def _shared(old: str, new: str) -> Callable[[Garden], None]:
-    return lambda garden: garden.shared(old, new)
-
-
-def _python(owner: Any, name: str, old: str, new: str) -> Callable[[Garden], None]:
-    return lambda garden: garden.source(owner, name, old, new)
-
-
 DEFECTS: dict[str, Defect] = {
     "validity-from-the-reply": Defect(_validity_from_the_reply, ("P1", "C1")),
     "renewal-from-the-reply": Defect(_renewal_from_the_reply, ("P1", "C1")),
     "no-local-expiry": Defect(_no_local_expiry, ("P1", "C1")),
     "get-then-del-release": Defect(_get_then_del, ("P1", "C1")),
     "release-without-compare": Defect(
-        _lua("lock_release", _OWNED, f"if redis.call('EXISTS', holder) == 1 and ({_OWNED[3:-5]} or not {_WAITS}) then"),
+        lua("lock_release", _OWNED, f"if redis.call('EXISTS', holder) == 1 and ({_OWNED[3:-5]} or not {_WAITS}) then"),
         ("P1", "C1"),
     ),
     "renewal-recreates": Defect(
-        _lua(
+        lua(
             "lock_renew",
             "  return 0",
             "  if not value then redis.call('SET', holder, token .. ' 1', 'PX', ttl_ms) return 1 end\n  return 0",
@@ -134,10 +115,10 @@ DEFECTS: dict[str, Defect] = {
         ("P8", "P1", "C2", "C3"),
     ),
     "renewal-shortens": Defect(
-        _lua("lock_renew", "if redis.call('PTTL', holder) < tonumber(ttl_ms) then", "if true then"), ("P3", "P1")
+        lua("lock_renew", "if redis.call('PTTL', holder) < tonumber(ttl_ms) then", "if true then"), ("P3", "P1")
     ),
     "fence-by-incr": Defect(
-        _shared(
+        shared(
             "if last >= number then\n    number = last + 1",
             "if true then\n    number = last + 1",
         ),
@@ -146,17 +127,17 @@ DEFECTS: dict[str, Defect] = {
     "no-tombstone": Defect(_no_tombstone, ("P7",)),
     "client-clock-semaphore": Defect(_client_clock, ("P1", "P9", "C1", "P3")),
     "no-recheck-after-subscribing": Defect(
-        _python(_session.Session, "__init__", "on_subscribed=self._recheck_all", "on_subscribed=lambda: None"), ("P7",)
+        python(_session.Session, "__init__", "on_subscribed=self._recheck_all", "on_subscribed=lambda: None"), ("P7",)
     ),
     "publish-count-instead-of-numsub": Defect(
-        _shared(
+        shared(
             "redis.pcall('PUBSUB', 'NUMSUB', channels .. other)\n  return reply.err and 0 or tonumber(reply[2])",
             "redis.pcall('PUBLISH', channels .. other, '')\n  return type(reply) == 'number' and reply or 0",
         ),
         ("W1",),
     ),
     "releasers-ttl": Defect(
-        _shared(
+        shared(
             "local token, ttl_ms, permits = string.match(entry, '^(%S+) (%d+) (%d+)')",
             "local token, its, permits = string.match(entry, '^(%S+) (%d+) (%d+)')\n"
             "local ttl_ms = string.match(ARGV[2], '^%d+') or its",
@@ -164,7 +145,7 @@ DEFECTS: dict[str, Defect] = {
         ("P1", "C1"),
     ),
     "counted-from-arrival": Defect(
-        _python(
+        python(
             _request.Request,
             "grant",
             "self.unanswered[0].sent_at if self.counted_from is None else self.counted_from",
@@ -174,7 +155,7 @@ DEFECTS: dict[str, Defect] = {
     ),
     "counted-from-a-recheck-for-another": Defect(_counted_for_another, ("P1", "C1")),
     "recheck-creates": Defect(
-        _lua(
+        lua(
             "lock_recheck",
             "    answers[at] = 0",
             "    local now, text = micros()\n    redis.call('ZADD', waiters, text, entry)\n    keep_queue()\n"
@@ -184,16 +165,17 @@ DEFECTS: dict[str, Defect] = {
     ),
     "no-undo": Defect(_no_undo, ("P7", "C4")),
     "stale-notices-believed": Defect(
-        _python(_request.Request, "grant", "(counted_from is None and fence <= self.fence_seen)", "False"), ("P1", "C1")
+        python(_request.Request, "grant", "(counted_from is None and fence <= self.fence_seen)", "False"), ("P1", "C1")
     ),
     "no-re-entry": Defect(
-        _python(_grantor.RedisGrantor, "read_recheck", "self.session.spawn(self._ask_anew(request))", "pass"), ("P13",)
+        python(_grantor.RedisGrantor, "read_recheck", "self.session.spawn(self._ask_anew(request))", "pass"), ("P13",)
     ),
-    "no-recheck": Defect(_python(_line.Line, "_schedule", "call_later(delay,", "call_later(1e6,"), ("P13", "P7")),
+    "no-recheck": Defect(python(_line.Line, "_schedule", "call_later(delay,", "call_later(1e6,"), ("P13", "P7")),
     "newest-first": Defect(
-        _shared("redis.call('ZRANGE', queue, '0', '0')[1]", "redis.call('ZRANGE', queue, '-1', '-1')[1]"), ("FIFO",)
+        shared("redis.call('ZRANGE', queue, '0', '0')[1]", "redis.call('ZRANGE', queue, '-1', '-1')[1]"), ("FIFO",)
     ),
-    "limit-forgotten": Defect(_shared("if used + permits <= limit_in_force then", "if true then"), ("P9",)),
+    "limit-forgotten": Defect(shared("if used + permits <= limit_in_force then", "if true then"), ("P9",)),
+    **OF_KINDS,
 }
 """One for each promise and rule that a schedule can break."""
 
@@ -202,6 +184,11 @@ def finds(defect: str, text: str) -> bool:
     """Return whether a violation is one by which *defect* ought to be found."""
     check = re.search(r"\b(FIFO|[CPW]\d+)\b", text)
     return check is not None and check[0] in DEFECTS[defect].caught_by
+
+
+def kinds_for(defect: str | None) -> tuple[str, ...]:
+    """Return what runs with *defect* fight over."""
+    return KINDS if defect is None else DEFECTS[defect].kinds
 
 
 @contextmanager

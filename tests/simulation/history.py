@@ -1,25 +1,62 @@
 """What the simulated programs record, in virtual time; and who believes to hold what, at any instant."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 from aiolocks import Lease
+from aiolocks._grantor import RedisGrantor
+from aiolocks._lease import state_of
+from aiolocks._majority import Majority
+from aiolocks._modes import EXCLUSIVE, SHARED, UPGRADE
+from aiolocks._request import Grantor, Request
 from aiolocks.testing import Event
 
+from .modes import in_modes
 from .process import Process
 from .world import World
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a lease holds of one name; *permits*: or the mode."""
+
+    base: str
+    token: str
+    fence: int
+    permits: int
+
+    @property
+    def alone(self) -> bool:
+        """Nobody else can hold the name at the same time."""
+        if in_modes(self.base):
+            return self.permits in (EXCLUSIVE, UPGRADE)
+        return not self.base.startswith("aiolocks:semaphore:")
+
+
+def parts_of(lease: Lease) -> list[Part]:
+    """Return what *lease* holds, name by name; a majority of servers is one."""
+    state = state_of(lease)
+    parts = [_part(part.grantor, part.request, part.fence) for part in state.request.parts]
+    if not parts:
+        return [_part(state.grantor, state.request, lease.fencing_token)]
+    return parts[:1] if isinstance(state.grantor, Majority) else parts
+
+
+def _part(grantor: Grantor, request: Request, fence: int) -> Part:
+    assert isinstance(grantor, RedisGrantor)
+    return Part(grantor._keys.base.decode(), request.token.decode(), fence, request.permits)
 
 
 @dataclass(slots=True)
 class _Open:
     process: Process
     lease: Lease
-    token: str
-    fence: int
-    name: str
-    permits: int
-    base: str
+    parts: list[Part]
+
+    def of(self, base: str) -> Part | None:
+        return next((part for part in self.parts if part.base == base), None)
 
 
 @final
@@ -31,6 +68,7 @@ class History:
         events: What was recorded.
         taken: Every token whose lease came to its caller.
         look: Called for a name whenever somebody who may hold it does something.
+        sane: Whether what is held is held, as the server loses nothing.
     """
 
     def __init__(self, world: World) -> None:
@@ -38,78 +76,102 @@ class History:
         self.events: list[Event] = []
         self.taken: set[str] = set()
         self.look: Callable[[str], None] = lambda base: None
+        self.sane: Callable[[], bool] = lambda: False
         self._open: dict[str, _Open] = {}
         self._accepted: dict[str, int] = {}
 
     def now_ns(self) -> int:
         return round(self._world.now * 1e9)
 
-    def acquired(self, process: Process, lease: Lease, permits: int, base: str, asked_ns: int) -> None:
+    def acquired(self, process: Process, lease: Lease, asked_ns: int) -> None:
         if not process.alive:
             return
-        self._close_dead(base)
-        token, fence = lease.token, lease.fencing_token
-        self.taken.add(token)
-        self._open[token] = _Open(process, lease, token, fence, lease.name, permits, base)
-        self._add("acquired", process, token, fence, base, permits, asked_ns)
+        parts = parts_of(lease)
+        for part in parts:
+            self._close_dead(part.base)
+        self._begin(process, lease, parts, asked_ns)
         if not lease.held:  # it may be over before its caller runs
-            self._close_dead(base)
-        self.look(base)
+            self._close_dead(parts[0].base)
+        for part in parts:
+            self.look(part.base)
 
     def ended(self, process: Process, lease: Lease) -> None:
         """Note, before it is released, that *lease* is not used any more."""
         if process.alive and (found := self._open.get(lease.token)) is not None:
-            self.look(found.base)
+            for part in found.parts:
+                self.look(part.base)
             self._close(found, "released" if lease.held else "lost")
 
+    def downgraded(self, process: Process, lease: Lease) -> None:
+        """Note, before it is asked for, that *lease* is shared from now on, under the same token."""
+        if process.alive and (found := self._open.get(lease.token)) is not None:
+            if not lease.held:
+                self._close(found, "lost")
+                return
+            self._close(found, "released")
+            self._begin(process, lease, [replace(part, permits=SHARED) for part in found.parts], None)
+
+    def _begin(self, process: Process, lease: Lease, parts: list[Part], asked_ns: int | None) -> None:
+        self._open[lease.token] = _Open(process, lease, parts)
+        for part in parts:
+            self.taken.add(part.token)
+            self._add("acquired", process, part, asked_ns)
+
     def crashed(self, process: Process) -> None:
-        self._add("killed", process, "", 0, "", 1)
-        for found in [found for found in self._open.values() if found.process is process]:
-            del self._open[found.token]
+        self._add("killed", process, Part("", "", 0, 1))
+        for token in [token for token, found in self._open.items() if found.process is process]:
+            del self._open[token]
 
     def limit(self, base: str, limit: int) -> None:
         self.events.append(Event(self.now_ns(), 0, "limit", name=base, permits=limit))
 
-    def write(self, process: Process, lease: Lease, base: str) -> None:
+    def write(self, process: Process, lease: Lease, part: Part, resource: str) -> None:
         """Write to a resource that checks fencing tokens; whether the lease is held is not asked."""
         if not process.alive:
             return
-        self.look(base)
-        accepted = lease.fencing_token >= self._accepted.get(base, 0)
+        self.look(part.base)
+        accepted = part.fence >= self._accepted.get(resource, 0)
         if accepted:
-            self._accepted[base] = lease.fencing_token
+            self._accepted[resource] = part.fence
+        elif part.alone and self.sane() and part.token in self.believed(part.base):
+            self._world.violate(f"C2: {resource}: the fencing token of its holder is an old one: {part.fence}")
         self._world.meet("writes" if accepted else "stale writes", process.name)
-        self._add("accepted" if accepted else "refused", process, lease.token, lease.fencing_token, base, 1)
+        self._add("accepted" if accepted else "refused", process, replace(part, base=resource))
 
-    def believed(self, base: str) -> list[str]:
-        """Return the tokens of those who believe to hold *base* just now, each by its own clock."""
-        believed = []
+    def believed(self, base: str) -> dict[str, int]:
+        """Return the tokens of those who believe to hold *base* just now, each by its own clock, with their permits."""
+        believed: dict[str, int] = {}
         for found in self._open.values():
-            if found.base == base:
+            part = found.of(base)
+            if part is not None:
                 with found.process.acting():
                     if found.lease.held:
-                        believed.append(found.token)
+                        believed[part.token] = part.permits
         return believed
 
     def close_dead(self) -> None:
-        for base in {found.base: None for found in self._open.values()}:
+        for base in {part.base: None for found in self._open.values() for part in found.parts}:
             self._close_dead(base)
 
     def _close_dead(self, base: str) -> None:
         """Note as lost what its own lease says is not held."""
         believed = self.believed(base)
-        for found in [found for found in self._open.values() if found.base == base and found.token not in believed]:
-            self._close(found, "lost")
+        for found in list(self._open.values()):
+            part = found.of(base)
+            if part is not None and part.token not in believed:
+                self._close(found, "lost")
 
     def _close(self, found: _Open, event: str) -> None:
-        del self._open[found.token]
+        self._open = {token: other for token, other in self._open.items() if other is not found}
         if event == "lost":
             self._world.meet("leases lost", found.process.name)
-        self._add(event, found.process, found.token, found.fence, found.base, found.permits)
+        for part in found.parts:
+            self._add(event, found.process, part)
 
-    def _add(
-        self, event: str, process: Process, token: str, fence: int, name: str, permits: int, asked_ns: int | None = None
-    ) -> None:
-        self.events.append(Event(self.now_ns(), process.pid, event, token, fence, name, permits, asked_ns))
+    def _add(self, event: str, process: Process, part: Part, asked_ns: int | None = None) -> None:
+        permits = part.permits if event not in ("accepted", "refused") else 1
+        self.events.append(
+            Event(self.now_ns(), process.pid, event, part.token, part.fence, part.base, permits, asked_ns)
+        )
         if self._world.tracing:
-            self._world.note(process.name, f"{event} {name} {token[:8]} {fence or ''}")
+            self._world.note(process.name, f"{event} {part.base} {part.token[:8]} {part.fence or ''}")

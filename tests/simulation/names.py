@@ -1,10 +1,13 @@
 """What is known of one name: who holds it, as the keys say, and who waits for it, as the replies said.
 
-The keys are read as DESIGN.md has them. A new primitive needs its kind of holder key in `standing`, and nothing else.
+The keys are read as DESIGN.md has them: a string is a mutex's, a sorted set that of permits or modes.
 """
 
 from dataclasses import dataclass, field
 from typing import Any, final
+
+from .modes import together
+from .process import Process
 
 
 @final
@@ -25,13 +28,14 @@ class Name:
     """One name, by its holder key.
 
     Attributes:
-        holders: Fencing token and permits of each token that holds it.
+        holders: Fencing token and permits, or mode, of each token that holds it.
         ends: When each lease ends, by the server's clock.
         newest: The greatest fencing token seen.
-        tickets: The newest ticket that each token was told.
+        tickets: The newest ticket that each token was told, in each session: a late copy of a request may name another.
         repeated: Tokens of which the network has sent a request twice.
         withdrawn: Tokens that were undone or released.
         unknown_since: Since when something has been amiss with each of these tokens.
+        askers: Which process asked with each token.
     """
 
     base: bytes
@@ -42,10 +46,11 @@ class Name:
     waiting: dict[bytes, Waiter] = field(default_factory=dict[bytes, Waiter])
     newest: int = 0
     limit: int = 1
-    tickets: dict[bytes, int] = field(default_factory=dict[bytes, int])
+    tickets: dict[bytes, dict[bytes, int]] = field(default_factory=dict[bytes, dict[bytes, int]])
     repeated: set[bytes] = field(default_factory=set[bytes])
     withdrawn: set[bytes] = field(default_factory=set[bytes])
     unknown_since: dict[bytes, float] = field(default_factory=dict[bytes, float])
+    askers: dict[bytes, Process] = field(default_factory=dict[bytes, Process])
 
     def forget(self) -> None:
         """All data are gone."""
@@ -58,7 +63,7 @@ class Name:
         holders: dict[bytes, tuple[int, int]] = {}
         ends: dict[bytes, float] = {}
         item = database.get(self.base)
-        if item is not None and self.base.startswith(b"aiolocks:lock:"):
+        if item is not None and isinstance(item.value, bytes):
             token, _, fence = item.value.partition(b" ")
             holders[token] = (int(fence), 1)
             ends[token] = item.expireat or float("inf")
@@ -73,9 +78,15 @@ class Name:
                     ends[token] = score / 1000
         return holders, ends
 
+    def at_odds(self) -> list[tuple[int, int]]:
+        """Return the modes that are held at one time and do not go together."""
+        held = [(token.decode(), mode) for token, (_, mode) in self.holders.items()]
+        pairs = [(one, other) for at, one in enumerate(held) for other in held[:at] if not together(one, other)]
+        return [(one[1], other[1]) for one, other in pairs]
+
     def overtaken(self, token: bytes, known: dict[bytes, Waiter], asked_anew: int, now: float) -> list[bytes]:
         """Return who lives, can be reached, has waited since *known* and for longer than *token*, to be granted now."""
-        ticket = self.tickets.get(token) or asked_anew or float("inf")
+        ticket = min(self.tickets.get(token, {}).values(), default=asked_anew or float("inf"))
         return [
             other
             for other, waiter in self.waiting.items()

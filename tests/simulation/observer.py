@@ -10,12 +10,16 @@ from typing import Any, final
 from aiolocks._scripts import Script
 
 from .history import History
+from .modes import in_modes, suffices
 from .names import Name, Waiter
-from .requests import read, scripts, whole
+from .process import Process
+from .replies import WAKE, Replies
+from .requests import read, scripts
 from .server import RawError, Server, ServerSocket
 from .world import World
 
-WAKE = b"aiolocks:wake:"
+VOTED = "aiolocks:quorum:"
+"""What is held by a majority of servers: of those, one alone cannot tell."""
 _NOTICE = re.compile(rb"(\S+) (-?\d+) (\d+) (.+)", re.DOTALL)
 
 
@@ -34,7 +38,7 @@ class Observer:
         self._scripts = scripts()
         self._names: dict[bytes, Name] = {}
         self._published: list[bytes] = []
-        self._ghost = False
+        self._replies = Replies(world, server, history)
         self.sane = True
         self.clock_steps_back = False
         server.watcher = self
@@ -57,15 +61,21 @@ class Observer:
             shown = b" ".join([asked.base, b" ".join(asked.values)]).decode()
             self._world.note("server", f"{socket.number}: {script.name} {shown} -> {reply!r}")
         kind, _, verb = script.name.partition("_")
+        if script.name == "shared_fence":
+            self._seal(fields[3 : 3 + int(fields[2])])
+            return
+        if kind == "redlock":
+            self._world.meet("fencing tokens refused by a server" if verb == "raise" and reply else "votes", "server")
+            return
         name = self._names.setdefault(asked.base, Name(asked.base))
-        look = _LOOKS.get(verb)
         if not socket.channels:  # it cannot ask who listens, and so passes over all others
             for waiter in name.waiting.values():
                 waiter.reachable = waiter.reachable and waiter.session == asked.args.get("session")
         known = dict(name.waiting)
-        self._ghost = socket.outlet is None
-        if look is not None:
-            look(self, name, asked.args, asked.more, whole(verb, reply))
+        asker = getattr(socket.outlet, "process", None)
+        if asker is not None and "token" in asked.args:
+            name.askers[asked.args["token"]] = asker
+        self._replies.note(name, verb, asked, reply, of_ghost=socket.outlet is None, sane=self.sane)
         self._compare(name, kind, known, asked.args)
 
     def published(self, channel: bytes, message: bytes, subscribers: int) -> None:
@@ -97,13 +107,20 @@ class Observer:
         name = self._names.get(base)
         return name is not None and bool(self._holders(name))
 
-    def unwanted(self, base: bytes, longest: float) -> str | None:
-        """P7: return what nobody has wanted, or what has been free though somebody waits, for *longest* seconds."""
+    def unwanted(self, base: bytes, longest: float, asking: Callable[[Process], bool]) -> str | None:
+        """P7: return what nobody has wanted, or what has been free though somebody waits, for *longest* seconds.
+
+        *asking*: whether a process asks for several names just now, one of which it may have got already.
+        """
         name = self._names.get(base)
         if name is None:
             return None
         now, holders = self._world.now, self._holders(name)
-        odd = {token: "is held by nobody" for token in holders if token.decode() not in self._history.taken}
+        odd = {
+            token: "is held by nobody"
+            for token in holders
+            if token.decode() not in self._history.taken and not (token in name.askers and asking(name.askers[token]))
+        }
         if not holders and name.waiting:
             odd[b""] = "is free, but somebody waits"
         since = name.unknown_since = {token: name.unknown_since.get(token, now) for token in odd}
@@ -111,6 +128,11 @@ class Observer:
             if now - begun > longest:
                 return f"{base.decode()} {odd[token]}, for {now - begun:.3f} s"
         return None
+
+    def holds(self, base: str, token: str) -> bool:
+        """Return whether *token* holds *base* on the server just now."""
+        name = self._names.get(base.encode())
+        return name is not None and token.encode() in self._holders(name)
 
     def look(self, base: str) -> None:
         """Check that whoever believes to hold *base* does."""
@@ -131,81 +153,23 @@ class Observer:
         else:
             self._world.violate(f"{script.name} failed: {error}")
 
-    def _grant(self, name: Name, args: dict[str, bytes], more: list[bytes], reply: Any) -> None:
-        meet = self._world.meet
-        token, verdict = args["token"], reply[0]
-        if self._ghost:  # the library cannot know of it: whatever it brings about ends with its TTL
-            name.repeated.add(token)
-            name.withdrawn.discard(token)
-        meet(f"verdict {verdict.decode()}", "server")
-        if int(args["ticket"]) > 0 and verdict in (b"queued", b"granted"):
-            meet("re-entries with an old ticket", "server")
-        if verdict == b"withdrawn":
-            meet("tombstones found", "server")
-            return
-        if self.sane and token in name.withdrawn and verdict in (b"queued", b"granted"):
-            self._world.violate(f"P7: {name.base.decode()}: {token.decode()[:8]} was {verdict.decode()} after its undo")
-        if verdict == b"queued":
-            self._waits(name, token, int(reply[1]), args)
-            grants = reply[5]
-        else:
-            name.waiting.pop(token, None)
-            grants = reply[2]
-        self._own(name, grants, token)
-        if args["session"].startswith(b"poll"):
-            meet("requests of polling sessions", "server")
-
-    def _recheck(self, name: Name, args: dict[str, bytes], more: list[bytes], reply: Any) -> None:
-        meet = self._world.meet
-        passed_over, answers, grants = reply[3:]
-        meet("re-checks", "server")
-        if passed_over:
-            meet("sessions passed over", "server")
-        for entry, answer in zip(more, answers, strict=False):
-            token = entry.split(b" ")[0]
-            if answer > 0:
-                if self.sane and token in name.withdrawn and token not in name.waiting:
-                    self._world.violate(
-                        f"W8: {name.base.decode()}: a re-check queued {token.decode()[:8]} after its undo"
-                    )
-                self._waits(name, token, answer, args)
-            else:
-                name.waiting.pop(token, None)
-                meet("grants found by a re-check" if answer < 0 else "waiters found forgotten", "server")
-        self._own(name, grants, b"")
-
-    def _release(self, name: Name, args: dict[str, bytes], more: list[bytes], reply: Any) -> None:
-        token = args["token"]
-        name.waiting.pop(token, None)
-        if token not in name.repeated:
-            name.withdrawn.add(token)
-        if args["bury_ms"] != b"0":
-            self._world.meet("tombstones written", "server")
-        if token.decode() not in self._history.taken:
-            self._world.meet("undos", "server")
-            if reply[0] == 1:
-                self._world.meet("undos of a grant", "server")
-        self._own(name, reply[1], token)
-
-    def _renew(self, name: Name, args: dict[str, bytes], more: list[bytes], reply: Any) -> None:
-        self._world.meet("renewals" if reply == 1 else "renewals refused", "server")
-
-    def _resize(self, name: Name, args: dict[str, bytes], more: list[bytes], reply: Any) -> None:
-        self._world.meet("resizes", "server")
-        self._own(name, reply[1], b"")
-
-    def _own(self, name: Name, grants: list[Any], asking: bytes) -> None:
-        for token, fence, _ in grants:
-            name.waiting.pop(token, None)
-            if token != asking and fence > 0:
-                self._world.meet("hand-offs within a session", "server")
-
-    def _waits(self, name: Name, token: bytes, ticket: int, args: dict[str, bytes]) -> None:
-        session = args["session"]
-        reachable = self._server.subscribers(WAKE + session) > 0
-        life = int(args["life_ms"]) / 1000
-        name.tickets[token] = ticket
-        name.waiting[token] = Waiter(ticket, session, self._server.clock(), life, reachable)
+    def _seal(self, metas: list[bytes]) -> None:
+        """P8: what all levels of a path are given is larger than all that was given at one of them."""
+        given: set[int] = set()
+        for meta in metas:
+            name = self._names.setdefault(meta.removesuffix(b":meta"), Name(meta.removesuffix(b":meta")))
+            name.holders = self._holders(name)
+            for token, (fence, _) in name.holders.items():
+                if name.fences.get(token) != fence:
+                    given.add(fence)
+                    name.fences[token] = fence
+                    if fence <= name.newest:
+                        self._world.violate(f"P8: {name.base.decode()}: sealed with {fence} after {name.newest}")
+                    name.newest = max(name.newest, fence)
+        if given:
+            self._world.meet("paths sealed with one fencing token", "server")
+        if len(given) > 1:
+            self._world.violate(f"P8: {metas[-1].decode()}: sealed with several fencing tokens: {given}")
 
     def _holders(self, name: Name) -> dict[bytes, tuple[int, int]]:
         """Return who holds *name* on the server: fencing token and permits of each token. Check P3 on the way."""
@@ -218,7 +182,7 @@ class Observer:
                     )
         if self.sane:
             for token in [token for token, end in ends.items() if end != name.ends.get(token)]:
-                self._world.at(self._server.true_time(ends[token]) + 0.001, self.look, name.base.decode())
+                self._world.at(self._server.true_time(ends[token]) + 0.001, self._history.look, name.base.decode())
         name.ends = ends
         return holders
 
@@ -233,6 +197,7 @@ class Observer:
         for token in sorted(granted, key=lambda each: after[each][0]):
             fence = after[token][0]
             self._world.meet("grants", "server")
+            self._world.meet(f"grants of {text.split(':')[1]}", "server")
             name.fences[token] = fence
             name.waiting.pop(token, None)
             if fence <= name.newest:
@@ -240,7 +205,10 @@ class Observer:
             name.newest = max(name.newest, fence)
             asked_anew = int(args.get("ticket", b"0")) if token == args.get("token") else 0
             self._check_order(name, token, known, asked_anew, text)
-        if granted:
+        if kind == "shared":
+            for modes in name.at_odds():
+                self._world.violate(f"C1: {text}: the modes {modes} are held at one time on the server")
+        elif granted:
             used = sum(permits for _, permits in after.values())
             if used > name.limit:
                 self._world.violate(f"P9: {text}: {used} permits granted, the limit is {name.limit}")
@@ -261,23 +229,17 @@ class Observer:
 
     def _check_held(self, name: Name, text: str) -> None:
         """P1, P2, P4: whoever believes to hold does, on the server, at every instant."""
-        if not self.sane:
+        if not self.sane or text.startswith(VOTED):
             return
-        for believed in self._history.believed(text):
-            if believed.encode() not in name.holders:
+        for believed, permits in self._history.believed(text).items():
+            _, has = name.holders.get(believed.encode(), (0, 0))
+            if not has:
                 self._world.violate(f"P1: {text}: {believed[:8]} believes to hold, but does not on the server")
+            elif in_modes(text) and not suffices(has, permits):
+                self._world.violate(f"P1: {text}: {believed[:8]} believes to hold in mode {permits}, not {has}")
 
     def _note_limit(self, name: Name) -> None:
         limit = name.limit_in_force(self._server.database())
         if limit and limit != name.limit:
             name.limit = limit
             self._history.limit(name.base.decode(), limit)
-
-
-_LOOKS: dict[str, Callable[..., None]] = {
-    "grant": Observer._grant,
-    "recheck": Observer._recheck,
-    "release": Observer._release,
-    "renew": Observer._renew,
-    "resize": Observer._resize,
-}

@@ -1,5 +1,6 @@
 """One run: a world from a seed, chaos for some seconds, then peace, and whether all that was promised held."""
 
+import itertools
 import logging
 from collections import Counter
 from collections.abc import Iterator
@@ -19,11 +20,14 @@ from aiolocks.testing import (
 
 from .faults import Faults, Regime
 from .history import History
+from .modes import check_modes, in_modes
 from .network import Network
 from .observer import Observer
 from .process import Process, lease_clock
 from .server import Server
-from .workload import LONGEST_BODY, Program, Thing
+from .sites import Site, Sites
+from .things import KINDS, Thing
+from .workload import LONGEST_BODY, Program
 from .world import World
 
 RECHECK = 1.0
@@ -31,6 +35,10 @@ RECHECK = 1.0
 
 DRIFT = 0.003
 """How much faster or slower than true time a clock may run; two of them stay within the library's allowance of 1 %."""
+
+
+SERVERS = 3
+"""Of which a majority must agree, where something is held by voting."""
 
 
 @dataclass(slots=True)
@@ -44,11 +52,11 @@ class Outcome:
     seconds: float = 0.0
 
 
-def run(seed: int, *, tracing: bool = False) -> Outcome:
-    """Run one seed. The same seed has the same outcome and trace."""
+def run(seed: int, *, tracing: bool = False, kinds: tuple[str, ...] = KINDS) -> Outcome:
+    """Run one seed with some *kinds* of primitive. The same seed and kinds have the same outcome and trace."""
     world = World(seed, tracing=tracing)
     with governed(world):
-        _Run(world).run()
+        _Run(world, kinds).run()
     return Outcome(seed, world.violations, world.met, world.trace, world.now)
 
 
@@ -69,49 +77,55 @@ def governed(world: World) -> Iterator[None]:
 
 @final
 class _Run:
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, kinds: tuple[str, ...]) -> None:
         rng = world.rng
         self._world = world
         self._regime: Regime = rng.choices(["calm", "sane", "steps", "loss"], [16, 62, 11, 11])[0]  # type: ignore[assignment]  # as listed
-        self._server = Server(world, self._rate())
         self._history = History(world)
-        self._observer = Observer(world, self._server, self._history)
-        self._observer.sane = self._regime in ("calm", "sane")
-        self._network = Network(world, self._server)
         self._programs: list[Program] = []
         self._dead: list[Process] = []
         self._leaving: list[Process] = []
         self._far = self._regime == "sane" and world.chance(0.25)
-        self._things = [self._thing(number) for number in range(rng.choice([1, 2, 3] if self._far else [1, 1, 2, 3]))]
+        ttls = [0.5, 1.0] if self._far else [0.4, 1.0, 2.0, 4.0, 10.0]
+        count = rng.choice([1, 2, 3] if self._far else [1, 1, 2, 3])
+        self._things = [Thing.drawn(rng, kinds, f"name-{number}", ttls) for number in range(count)]
         self._ttl = max(thing.ttl for thing in self._things)
         self._chaos = rng.uniform(3.0, 10.0)
+        voting = any(thing.kind == "redlock" for thing in self._things)
+        self._sites = Sites(world, self._history, [self._site(number) for number in range(SERVERS if voting else 1)])
         if world.chance(0.3):
-            monitor = self._server.accept(None)
-            self._server.execute(monitor, [b"PSUBSCRIBE", b"*"])
+            server = self._sites.all[0].server
+            server.execute(server.accept(None), [b"PSUBSCRIBE", b"*"])
         for _ in range(rng.choice([2, 3, 4])):
             world.after(rng.random() * 0.5, self._start)
-        self._faults = Faults(
-            world, self._network, self._server, self._observer, self._regime, self._ttl,
-            self._live, self._crash, self._leave,
-        )  # fmt: skip
-        if self._far:  # a lease is worn away by its messages' way, and news are old when they come
-            weather, how = self._network.weather, rng.choice(["long way", "late notices", "old notices"])
-            weather.latency = rng.choice([0.01, 0.03, 0.06]) if how == "long way" else 0.002
-            if how != "long way":
-                weather.notice_late, weather.slowness = 0.6, (0.4 if how == "late notices" else 3.0) * self._ttl
-            if how != "late notices":
-                self._faults.stop_often()
+        if self._far:
+            for site in self._sites.all:
+                self._move_away(site, rng.choice(["long way", "late notices", "old notices"]))
         if self._regime == "calm":
             world.after(0.05, self._watch_closely)
 
+    def _site(self, number: int) -> Site:
+        """Make a server. Processes stop and crash by the first one's faults alone, or they would too often."""
+        world = self._world
+        server = Server(world, self._rate())
+        observer = Observer(world, server, self._history)
+        observer.sane = self._regime in ("calm", "sane")
+        network = Network(world, server)
+        live = self._no_one if number else self._live
+        faults = Faults(world, network, server, observer, self._regime, self._ttl, live, self._crash, self._leave)
+        return Site(server, observer, network, faults)
+
+    def _move_away(self, site: Site, how: str) -> None:
+        """A lease is worn away by its messages' way, and news are old when they come."""
+        weather = site.network.weather
+        weather.latency = self._world.rng.choice([0.01, 0.03, 0.06]) if how == "long way" else 0.002
+        if how != "long way":
+            weather.notice_late, weather.slowness = 0.6, (0.4 if how == "late notices" else 3.0) * self._ttl
+        if how != "late notices":
+            site.faults.stop_often()
+
     def _rate(self) -> float:
         return 1 + self._world.rng.uniform(-DRIFT, DRIFT)
-
-    def _thing(self, number: int) -> Thing:
-        rng = self._world.rng
-        kind = rng.choice(["lock", "lock", "semaphore"])
-        ttl = rng.choice([0.5, 1.0] if self._far else [0.4, 1.0, 2.0, 4.0, 10.0])
-        return Thing(kind, f"name-{number}", ttl, rng.choice([1, 2, 3, 5]) if kind == "semaphore" else 1)
 
     def run(self) -> None:
         world = self._world
@@ -128,8 +142,9 @@ class _Run:
     def _start(self, tasks: int | None = None) -> Program:
         world = self._world
         process = Process(world, len(self._programs) + 1, self._rate())
+        networks = [site.network for site in self._sites.all]
         program = Program(
-            world, self._network, self._history, process, self._things, calm=self._regime == "calm", far=self._far
+            world, networks, self._history, process, self._things, calm=self._regime == "calm", far=self._far
         )
         self._programs.append(program)
         world.note(process.name, "begins")
@@ -137,6 +152,9 @@ class _Run:
         most = (5, 8) if self._far else (rng.choice([1, 2, 5]), rng.choice([2, 4, 8]))
         program.begin(most[0] if tasks is None else tasks, most[1])
         return program
+
+    def _no_one(self) -> list[Process]:
+        return []
 
     def _live(self) -> list[Process]:
         return [program.process for program in self._programs if program.process.alive]
@@ -146,7 +164,7 @@ class _Run:
         process.crash()
         self._history.crashed(process)
         self._dead.append(process)
-        for wire in [wire for wire in self._network.wires if wire.process is process]:
+        for wire in [wire for wire in self._sites.wires() if wire.process is process]:
             if half_open:
                 wire.black_hole()
             else:
@@ -174,17 +192,10 @@ class _Run:
         world = self._world
         for program in self._programs:
             program.closing = True
-        self._faults.heal()
-        for process in self._dead:
-            for wire in [wire for wire in self._network.wires if wire.process is process]:
-                self._network.forget_client(wire)
-            for socket in self._server.sockets():
-                outlet = socket.outlet
-                if outlet is not None and getattr(outlet, "process", None) is process:
-                    self._server.close(socket)
+        self._sites.heal(self._dead)
         world.note("world", "heals")
         # A process may ask for twice as long as another, and renew by hand for twice as long again.
-        longest = 4 * self._ttl + self._faults.stepped
+        longest = 4 * self._ttl + self._sites.stepped()
         waiters = sum(not task.done() for program in self._programs for task in program.process.tasks)
         healed = world.now
         world.after(longest + 3 * RECHECK, self._watch_for_idleness, {})
@@ -215,7 +226,7 @@ class _Run:
         world = self._world
         for thing in self._things:
             waiting = sum(program.waiting.get(thing.base, 0) for program in self._programs if program.process.alive)
-            if not waiting or self._observer.held(thing.base.encode()):
+            if not waiting or any(map(self._sites.held, thing.bases)):
                 idle_since.pop(thing.base, None)
             elif world.now - idle_since.setdefault(thing.base, world.now) > 2 * RECHECK:
                 world.violate(f"P13: {thing.base} has been free for {2 * RECHECK} s, and {waiting} wait for it")
@@ -224,10 +235,13 @@ class _Run:
 
     def _watch_closely(self) -> None:
         """P7, W5: while nothing befalls, each grant is taken or undone at once, and each release hands over at once."""
-        allowed = 0.05 + 25 * self._network.weather.latency
+        allowed = 0.05 + 25 * max(site.network.weather.latency for site in self._sites.all)
         for thing in self._things:
-            if (odd := self._observer.unwanted(thing.base.encode(), allowed)) is not None:
-                self._world.violate(f"P7: {odd}, though nothing befell")
+            asking = {program.process for program in self._programs if thing.in_parts and program.asking[thing.base]}
+            for base, site in itertools.product(thing.bases, self._sites.all):
+                odd = site.observer.unwanted(base.encode(), allowed, asking.__contains__)
+                if odd is not None:
+                    self._world.violate(f"P7: {odd}, though nothing befell")
         if self._world.now < self._chaos or not self._all_done():
             self._world.after(0.02, self._watch_closely)
 
@@ -247,13 +261,14 @@ class _Run:
         for process in self._live():
             if not process.idle():
                 self._world.violate(f"C4: {process.name} has not come to rest: {process.left()}")
-        for wire in self._network.wires:
+        for wire in self._sites.wires():
             if wire.process.alive:
                 self._world.violate(f"C4: connection {wire.name} is still open")
 
     def _check_server(self) -> None:
-        for text in check_residue(self._server.keys()):
-            self._world.violate(text)
+        for site in self._sites.all:
+            for text in check_residue(site.server.keys()):
+                self._world.violate(text)
         for process in [program.process for program in self._programs]:
             for trouble in process.troubles:
                 self._world.violate(f"{process.name}: {trouble}")
@@ -261,11 +276,14 @@ class _Run:
     def _judge(self) -> None:
         """C1 to C3, over what the programs recorded."""
         world, history = self._world, self._history.events
-        sane = self._observer.sane
+        sane = self._sites.sane
         world.met["stale writes refused"] += stale_writes(history)
-        found = check_fencing(history) + check_linearizable(history, exclusive=sane) + check_ended(history)
+        modes = [event for event in history if in_modes(event.name) or event.event == "killed"]
+        others = [event for event in history if not in_modes(event.name)]
+        found = check_fencing(history) + check_linearizable(others, exclusive=sane) + check_ended(history)
+        found += check_modes(modes, sane=sane)
         if sane:
-            found += check_exclusion(history)
+            found += check_exclusion(others)
         for text in found:
             world.violate(text)
         world.met[f"runs with regime {self._regime}"] += 1

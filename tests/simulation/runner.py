@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from .defects import finds, planted
+from .coverage import missing
+from .defects import finds, kinds_for, planted
 from .run import Outcome, run
 
 _BATCH = 20
@@ -52,7 +53,7 @@ def run_batch(job: tuple[list[int], str | None]) -> list[Outcome]:
     outcomes = []
     with uncollected(), planted(defect):
         for seed in seeds:
-            outcomes.append(run(seed))
+            outcomes.append(run(seed, kinds=kinds_for(defect)))
             gc.collect()
     return outcomes
 
@@ -65,7 +66,7 @@ def run_seeds(
     until_failed: int = 10,
     longest: float | None = None,
 ) -> Total:
-    """Run *seeds*, until that many have failed, or for about *longest* real seconds."""
+    """Run *seeds*, until that many have failed, or for about *longest* real seconds and all is met."""
     total, begun = Total(), time.monotonic()
     seeds = list(seeds)
     batches = [(seeds[at : at + _BATCH], defect) for at in range(0, len(seeds), _BATCH)]
@@ -86,7 +87,8 @@ def _add_up(
     for outcomes in batches:
         for outcome in outcomes:
             total.add(outcome)
-        if len(total.failed) >= until_failed or (longest is not None and time.monotonic() - begun > longest):
+        late = longest is not None and time.monotonic() - begun > longest
+        if len(total.failed) >= until_failed or (late and not missing(total.met)):
             return
 
 

@@ -17,7 +17,7 @@ from .observer import Observer
 from .process import Process
 from .run import governed
 from .server import Server
-from .workload import Program, Thing
+from .workload import Program
 from .world import World
 
 TTL = 1.0
@@ -38,7 +38,7 @@ class Stage:
 
     def program(self) -> Program:
         process = Process(self.world, len(self.programs) + 1, 1.0)
-        self.programs.append(Program(self.world, self.network, self.history, process, [], calm=True, far=False))
+        self.programs.append(Program(self.world, [self.network], self.history, process, [], calm=True, far=False))
         return self.programs[-1]
 
     def notices_late(self, program: Program, seconds: float) -> None:
@@ -49,12 +49,11 @@ class Stage:
 
     async def hold(self, program: Program, name: str, begin: float, seconds: float, *, renew: bool = True) -> None:
         """Ask for *name* at true time *begin*, and hold it for so long or until it is lost."""
-        thing = Thing("lock", name, TTL, 1)
         await asyncio.sleep(begin)
         asked = self.history.now_ns()
         with contextlib.suppress(LeaseLostError):
             async with Lock(program.client, name, ttl=TTL, renew=renew) as lease:
-                self.history.acquired(program.process, lease, 1, thing.base, asked)
+                self.history.acquired(program.process, lease, asked)
                 try:
                     await asyncio.sleep(seconds)
                 finally:

@@ -2,8 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, final
 
 from redis.asyncio import ConnectionPool, Redis
@@ -12,31 +12,20 @@ from redis.backoff import ExponentialBackoff, NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, LimitMismatchError, Lock, Semaphore
+from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, LimitMismatchError, QuorumError, RLock
+from aiolocks._lease import state_of
+from aiolocks._modes import EXCLUSIVE, UPGRADEABLE
 
 from .connection import SimulatedConnection
-from .history import History
+from .history import History, parts_of
 from .network import Network
 from .process import Process
+from .things import Primitive, Thing
 from .world import World
 
 LONGEST_BODY = 3.0
 
 _UNREACHABLE = (RedisConnectionError, RedisTimeoutError)
-
-
-@dataclass(frozen=True, slots=True)
-class Thing:
-    """A name that is fought over."""
-
-    kind: str
-    name: str
-    ttl: float
-    limit: int
-
-    @property
-    def base(self) -> str:
-        return f"aiolocks:{self.kind}:{{{self.name}}}"
 
 
 @final
@@ -46,7 +35,7 @@ class Program:
     def __init__(
         self,
         world: World,
-        network: Network,
+        networks: list[Network],
         history: History,
         process: Process,
         things: list[Thing],
@@ -60,24 +49,31 @@ class Program:
         self._things = things
         self._rng = world.rng
         self.closing = False
-        self.waiting: dict[str, int] = {}
+        self.waiting: Counter[str] = Counter()
+        self.asking: Counter[str] = Counter()
         retry = world.rng.choice([Retry(NoBackoff(), 0), Retry(ExponentialBackoff(0.5, 0.01), 3)])
         self._patience = world.rng.choice([1.0, 1.0, 2.0, 1.0 if far else 0.5])
         self._more = world.rng.choice([0, 0, 0, 0, 1])  # a rolling deployment changes the limit
         self._far = far
         self._calm = calm  # then sessions end between, and begin anew
         self.channels = calm or not world.chance(0.08)
-        pool = ConnectionPool(
-            connection_class=SimulatedConnection,
-            network=network,
-            process=process,
-            host=f"run {world.run_number}, {process.name}",  # the library remembers servers by their address
-            channels=self.channels,
-            retry=retry,
-            protocol=2,
-            driver_info=None,
-        )
-        self.client: Redis = Redis(connection_pool=pool)
+        self.clients = [
+            Redis(
+                connection_pool=ConnectionPool(
+                    connection_class=SimulatedConnection,
+                    network=network,
+                    process=process,
+                    # The library remembers servers by their address.
+                    host=f"run {world.run_number}, {process.name}, server {number}",
+                    channels=self.channels,
+                    retry=retry,
+                    protocol=2,
+                    driver_info=None,
+                )
+            )
+            for number, network in enumerate(networks)
+        ]
+        self.client: Redis = self.clients[0]
 
     def begin(self, tasks: int, operations: int) -> None:
         for _ in range(tasks):
@@ -89,9 +85,16 @@ class Program:
     async def visit(self, thing: Thing) -> None:
         """Take *thing* once and let it go: whoever comes new after all faults must get it."""
         self._patience = 2.0  # a lease shorter than its messages' way is never had
-        async with self._make(thing, {}) as lease:
-            self._history.acquired(self.process, lease, 1, thing.base, self._history.now_ns())
-            self._history.ended(self.process, lease)
+        for primitive in thing.whole(self.clients, thing.ttl * self._patience):
+            lease = await self._insist(primitive)
+            async with lease:
+                self._history.acquired(self.process, lease, self._history.now_ns())
+                self._history.ended(self.process, lease)
+
+    async def _insist(self, primitive: Primitive) -> Lease:
+        while True:
+            with contextlib.suppress(QuorumError):  # servers that are far away miss the time for a vote now and then
+                return await primitive.acquire()
 
     async def _task(self, operations: int) -> None:
         for _ in range(operations):
@@ -115,7 +118,11 @@ class Program:
         scope = asyncio.timeout(cancelled_after)
         try:
             async with scope:
-                await way(thing, self._make(thing, options), permits)
+                self.asking[thing.base] += 1
+                try:
+                    await way(thing, self._make(thing, options), permits)
+                finally:
+                    self.asking[thing.base] -= 1
         except Exception as error:
             if scope.expired() and type(error) is TimeoutError:
                 self._world.meet("cancellations", self.process.name)
@@ -124,16 +131,16 @@ class Program:
 
     def _expect(self, error: Exception) -> None:
         """Note an error that the public contract names; anything else is a violation."""
-        if isinstance(error, (AcquireTimeoutError, LimitMismatchError, *_UNREACHABLE, LeaseLostError)):
+        if isinstance(error, (AcquireTimeoutError, LimitMismatchError, *_UNREACHABLE, LeaseLostError, QuorumError)):
             self._world.meet(f"raised {type(error).__name__}", self.process.name)
         else:
             self._world.violate(f"{self.process.name}: unexpected {error!r}")
 
-    def _make(self, thing: Thing, options: dict[str, Any]) -> Lock | Semaphore:
-        ttl = thing.ttl * self._patience
-        if thing.kind == "lock":
-            return Lock(self.client, thing.name, ttl=ttl, **options)
-        return Semaphore(self.client, thing.name, thing.limit + self._more, ttl=ttl, **options)
+    def _make(self, thing: Thing, options: dict[str, Any]) -> Primitive:
+        options["ttl"] = thing.ttl * self._patience
+        if thing.kind == "semaphore":
+            options["limit"] = thing.limit + self._more
+        return thing.make(self.clients, self._rng, options)
 
     def _timeout(self) -> float | None:
         return self._rng.choice([None, None, 0.0, 0.05, 0.5, 3.0])
@@ -147,7 +154,7 @@ class Program:
         hold = primitive.hold(timeout=timeout, **self._permits(thing, permits))
         lease = await self._timed(thing, hold.__aenter__, timeout)
         try:
-            self._history.acquired(self.process, lease, permits, thing.base, asked)
+            self._acquired(thing, lease, asked)
             try:
                 await self._work(thing, lease)
             finally:
@@ -167,16 +174,16 @@ class Program:
             return lease
 
         lease = await self._timed(thing, acquire, timeout)
-        await self._have(thing, primitive, lease, permits, asked)
+        await self._have(thing, primitive, lease, asked)
 
     async def _try(self, thing: Thing, primitive: Any, permits: int) -> None:
         asked = self._history.now_ns()
         lease = await primitive.try_acquire(**self._permits(thing, permits))
         if lease is not None:
-            await self._have(thing, primitive, lease, permits, asked)
+            await self._have(thing, primitive, lease, asked)
 
-    async def _have(self, thing: Thing, primitive: Any, lease: Lease, permits: int, asked: int) -> None:
-        self._history.acquired(self.process, lease, permits, thing.base, asked)
+    async def _have(self, thing: Thing, primitive: Any, lease: Lease, asked: int) -> None:
+        self._acquired(thing, lease, asked)
         try:
             await self._work(thing, lease)
         finally:
@@ -185,6 +192,10 @@ class Program:
                 await lease.release()
             else:
                 await primitive.release()
+
+    def _acquired(self, thing: Thing, lease: Lease, asked: int) -> None:
+        self._world.meet(f"leases of {thing.kind}", self.process.name)
+        self._history.acquired(self.process, lease, asked)
 
     async def _ask(self, thing: Thing, primitive: Any, permits: int) -> None:
         await (primitive.statistics() if self._rng.random() < 0.5 else primitive.locked())
@@ -197,7 +208,7 @@ class Program:
         """Acquire, and see that the caller's patience is respected. Whoever waits is counted meanwhile."""
         process, begun = self.process, self.process.monotonic()
         stops = process.stops
-        self.waiting[thing.base] = self.waiting.get(thing.base, 0) + (timeout is None)
+        self.waiting[thing.base] += timeout is None
         try:
             return await acquire()
         finally:
@@ -210,15 +221,19 @@ class Program:
 
     async def _work(self, thing: Thing, lease: Lease) -> None:
         """Hold for a while, and write now and then: some writes arrive late, and some programs never look."""
-        rng, world = self._rng, self._world
+        rng = self._rng
         left = rng.choice([0.0, 0.01, 0.1, 0.5, LONGEST_BODY]) * (rng.random() if not self._far else 1.0)
         if thing.ttl <= 2 and rng.random() < (0.3 if self._far else 0.15):
             left = 3 * lease.remaining()  # to the end, if nothing renews it
+        if thing.kind == "rlock":
+            await self._reenter(thing, lease)
+        elif thing.kind == "rwlock":
+            await self._change_mode(lease)
         while True:
             if rng.random() < 0.7:
-                self._history.write(self.process, lease, thing.base)
+                self._write(thing, lease, None)
             elif rng.random() < 0.1:
-                world.after(rng.random() * 2 * thing.ttl, self._history.write, self.process, lease, thing.base)
+                self._write(thing, lease, rng.random() * 2 * thing.ttl)
             if rng.random() < 0.1:
                 with contextlib.suppress(*_UNREACHABLE):
                     await lease.renew(rng.choice([None, thing.ttl / 2, thing.ttl * 2]) if thing.ttl >= 0.2 else None)
@@ -227,3 +242,47 @@ class Program:
             pause = min(left, rng.uniform(0.01, 0.5))
             left -= pause
             await asyncio.sleep(pause)
+
+    def _write(self, thing: Thing, lease: Lease, late: float | None) -> None:
+        """Write where the lease excludes all others, or is of permits; now, or so many seconds late."""
+        for part in parts_of(lease):
+            if part.alone or thing.kind == "semaphore":
+                args = (self.process, lease, part, thing.written_under(part.base, self._rng))
+                if late is None:
+                    self._history.write(*args)
+                else:
+                    self._world.after(late, self._history.write, *args)
+
+    async def _reenter(self, thing: Thing, lease: Lease) -> None:
+        """Take what this task holds already, perhaps on other terms: it is the same lease, and there is no waiting."""
+        if self._rng.random() < 0.5:
+            async with RLock(self.client, thing.name, ttl=thing.ttl) as again:
+                self._world.meet("re-entries within a block", self.process.name)
+                if again.token != lease.token or again.fencing_token != lease.fencing_token:
+                    self._world.violate(f"{self.process.name}: re-entered another lease")
+                await asyncio.sleep(self._rng.random() * 0.1)
+            if not (lease.held or lease.lost):
+                self._world.violate(f"P5: {self.process.name}: an inner block has released the lease of the outer one")
+
+    async def _change_mode(self, lease: Lease) -> None:
+        """Be alone for a while, or go on as a reader."""
+        rng, mode = self._rng, state_of(lease).request.permits
+        if mode == UPGRADEABLE and rng.random() < 0.6:
+            asked = self._history.now_ns()
+            async with lease.upgrade(timeout=self._timeout()) as alone, self._noted(alone, asked):
+                self._world.meet("upgrades", self.process.name)
+                for part in parts_of(alone):
+                    self._history.write(self.process, alone, part, part.base)
+                await asyncio.sleep(rng.choice([0.0, 0.01, 0.3]) * rng.random())
+        if mode in (UPGRADEABLE, EXCLUSIVE) and rng.random() < 0.3:
+            await asyncio.sleep(rng.random() * 0.1)
+            self._history.downgraded(self.process, lease)
+            await lease.downgrade()
+
+    @contextlib.asynccontextmanager
+    async def _noted(self, lease: Lease, asked: int) -> AsyncIterator[None]:
+        self._history.acquired(self.process, lease, asked)
+        try:
+            yield
+        finally:
+            self._history.ended(self.process, lease)

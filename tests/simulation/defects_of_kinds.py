@@ -1,0 +1,105 @@
+"""Defects of what is not shared by all: of modes, of several names or levels at once, of voting, of versions."""
+
+from aiolocks import _chain, _hierarchy, _majority, _nest, _parts, _quorum
+from tests.support.garden import Garden
+
+from .planting import Defect, lua, python, shared
+
+_BESIDE = "{ '12345', '12', '135', '1', '13', '', '5' }"
+
+
+def _parts_kept(garden: Garden) -> None:
+    garden.source(
+        _chain.Chain, "_ask_once", "if isinstance(answer, Granted):\n            until", "if False:\n            until"
+    )
+    garden.source(_parts, "undo_parts", "if part.ended is None:", "if part.ended is None and part is parts[-1]:")
+
+
+OF_MODES: dict[str, Defect] = {
+    "reader-beside-writer": Defect(
+        shared(_BESIDE, "{ '12345', '12', '1356', '1', '13', '', '5' }"), ("C1", "C3"), ("rwlock",)
+    ),
+    "reader-passes-writer": Defect(
+        lua("shared_grant", "redis.call('EXISTS', queue, waiters, tombstone)", "redis.call('EXISTS', tombstone)"),
+        ("FIFO",),
+        ("rwlock",),
+    ),
+    "one-reader-released-for-all": Defect(
+        shared("    held[mode] = held[mode] - 1\n", "    held[mode] = mode == 3 and 0 or held[mode] - 1\n"),
+        ("C1", "C3"),
+        ("rwlock",),
+    ),
+    "upgrade-beside-readers": Defect(
+        shared(_BESIDE, "{ '12345', '12', '135', '1', '13', '', '35' }"), ("C1", "C3"), ("rwlock",)
+    ),
+    "downgrade-releases": Defect(
+        lua(
+            "shared_downgrade", "held[before] = held[before] - 1\nnote(token, tonumber(mode), number)", "drop(token)"
+        ), ("P1",), ("rwlock",)
+    ),
+    "intentions-keep-nobody-out": Defect(
+        shared(_BESIDE, "{ '123456', '126', '135', '1', '13', '12', '5' }"), ("C1", "C3"), ("hierarchy",)
+    ),
+}  # fmt: skip
+"""Of RWLock and HierarchicalLock."""
+
+OF_PARTS: dict[str, Defect] = {
+    "no-intentions-above": Defect(
+        python(_hierarchy, "levels", "for depth in range(len(names))]", "for depth in range(len(names))][-1:]"),
+        ("C1", "C2"),
+        ("hierarchy",),
+    ),
+    "levels-not-sealed": Defect(
+        lua("shared_fence", "ipairs(metas) do\n  redis.call('HSET'", "ipairs({}) do\n  redis.call('HSET'"),
+        ("P8", "C2", "C3"),
+        ("hierarchy",),
+    ),
+    "names-in-any-order": Defect(
+        python(
+            _chain.Chain,
+            "__init__",
+            "self._grantors = grantors",
+            "self._grantors = __import__('random').sample(list(grantors), len(grantors))",
+        ),
+        ("P13", "C4"),
+        ("multilock",),
+    ),
+    "parts-kept-after-failing": Defect(_parts_kept, ("P7",), ("multilock",)),
+    "inner-block-releases-all": Defect(
+        python(_nest.Nest, "let_go", "if self._shares:\n        return None", "if False:\n        return None"),
+        ("P1", "P5"),
+        ("rlock",),
+    ),
+}  # fmt: skip
+"""Of MultiLock, HierarchicalLock and RLock, whose leases are several in one or one in several."""
+
+OF_VOTING: dict[str, Defect] = {
+    "quorum-of-half": Defect(python(_quorum, "quorum_of", "size // 2 + 1", "size // 2"), ("P1", "C1"), ("redlock",)),
+    "late-grant-not-released": Defect(
+        python(_majority.Majority, "_give_back", "end(part)", "part.request.unanswered or end(part)"),
+        ("P7", "P13", "C4"),
+        ("redlock",),
+    ),
+    "voted-validity-from-the-reply": Defect(
+        python(_majority.Majority, "_attempt", "Granted(fence, began)", "Granted(fence, self._home.clock())"),
+        ("P1", "C1"),
+        ("redlock",),
+    ),
+}  # fmt: skip
+"""Of Redlock."""
+
+ON_SERVERS: dict[str, Defect] = {
+    "fencing-token-accepted-twice": Defect(
+        lua("redlock_raise", "(known == number and owner ~= token)", "false"), (), ()
+    ),
+    "versioned-write-without-compare": Defect(
+        lua("versioned_write", "if actual ~= expected and not (", "if false and not ("), (), ()
+    ),
+    "versioned-write-without-its-answer": Defect(lua("versioned_write", "if before then", "if false then"), (), ()),
+    "guard-without-compare": Defect(
+        lua("lock_guard", "string.match(redis.call('GET', holders[at]) or '', '^%S+') ~= words[at]", "false"), (), ()
+    ),
+}  # fmt: skip
+"""Of Versioned and `Lease.guard`, which the simulated programs do not use, and what these seldom bring about."""
+
+OF_KINDS = OF_MODES | OF_PARTS | OF_VOTING | ON_SERVERS
