@@ -246,7 +246,7 @@ class Scripts:
 
     def downgrade(self, who: str, mode: int, *, session: str = "home", life_ms: int = LIFE) -> tuple[bool, list[Grant]]:
         """Return whether it holds anything, and what that made room for in the asking session."""
-        held, mine = self.run("downgrade", session=session, who=who, mode=mode, life_ms=life_ms)
+        held, *mine = self.run("downgrade", session=session, who=who, mode=mode, life_ms=life_ms)
         return held == 1, _grants(mine)
 
     def statistics(self) -> Statistics:
