@@ -171,7 +171,10 @@ async def _nothing() -> None:
 
 
 def waits_for_itself(kind: str, name: str) -> RuntimeError:
-    return RuntimeError(f"{kind} {name!r}: this task is inside a block that holds it, and would wait for itself")
+    instead = {"lock": "; an RLock may be taken again", "rwlock": "; pass its lease on, or begin with `upgradeable`"}
+    return RuntimeError(
+        f"{kind} {name!r}: this task is inside a block that holds it, and would wait for itself{instead.get(kind, '')}"
+    )
 
 
 def server_of(pool: Any) -> Hashable:

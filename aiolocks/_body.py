@@ -53,6 +53,7 @@ class Body:
     def __init__(self, lease: Lease, state: LeaseState, task: "asyncio.Task[Any] | None") -> None:
         self.lease = lease
         self._state = state
+        state.entered = True
         self.task = task
         self.outer: Block | None = None
         self._scope: anyio.CancelScope | None = None

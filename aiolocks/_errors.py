@@ -27,6 +27,9 @@ class LockError(redis_exceptions.LockError):
         super().__init__(message)
         self.name = name
 
+    def __repr__(self) -> str:  # redis-py's names the class alone
+        return f"{type(self).__name__}({str(self)!r})"
+
 
 class AcquireTimeoutError(LockError, TimeoutError):
     """Nobody let go within the time the caller was willing to wait. Nothing is held or queued any more.

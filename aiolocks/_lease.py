@@ -224,9 +224,9 @@ class Lease:
         """
         from ._body import Body
 
-        if self._body is not None:
-            raise RuntimeError(f"a block with this lease of {self.name!r} is open already")
         self.check()
+        if self._state.entered:  # the inner block would release it under the outer one
+            raise RuntimeError(f"a block with this lease of {self.name!r} is open already")
         self._body = Body(self, self._state, asyncio.current_task())
         return self
 

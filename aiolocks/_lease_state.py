@@ -41,8 +41,8 @@ class LeaseState:
     """What is known of one acquisition: it `begins` with the grant."""
 
     __slots__ = (
-        "_ended", "_hidden_reason", "_over", "_reason", "_timer", "base", "deadline", "dropped", "due", "failures",
-        "fence", "grantor", "keeper", "on_loss", "options", "renew_until", "renewing", "request", "session", "task",
+        "_ended", "_hidden_reason", "_over", "_reason", "_timer", "base", "deadline", "dropped", "due", "entered",
+        "failures", "fence", "grantor", "keeper", "on_loss", "options", "renew_until", "renewing", "request", "session", "task",
         "timeout", "trouble",
     )  # fmt: skip
 
@@ -70,6 +70,8 @@ class LeaseState:
         """When the watchdog looks after it next."""
         self.keeper: Keeper | None = None
         """Who renews it."""
+        self.entered = False
+        """A block was entered with it, which ends it."""
         self.renewing = self.dropped = self._ended = False
         self.on_loss: Callable[[], None] | None = None
         self._reason: str | None = None

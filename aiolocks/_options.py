@@ -24,6 +24,8 @@ _ELSEWHERE = {
     "blocking": "try_acquire() to ask once without waiting",
     "expire": "ttl=",
     "lock_timeout": "ttl=",
+    "limit": "a Semaphore, which has one",
+    "permits": "a Semaphore, with permits= in acquire() or hold()",
 }
 QUORUM_OF_PERMITS = "several servers would hand out too much: with 3 of them and 2 permits, AB, BC and AC all win"
 _IMPOSSIBLE = {"limit": QUORUM_OF_PERMITS, "permits": QUORUM_OF_PERMITS, "replicas": "its servers are independent"}
@@ -39,12 +41,12 @@ _IN_CALLS = {"blocking_timeout": "timeout=", "blocking": "try_acquire()"}
 def reject_unknown(where: str, names: Mapping[str, object]) -> None:
     """Raise the TypeError that says what to use instead of the first of *names*, if there is any."""
     for name in names:
+        if where == "Redlock" and name in _IMPOSSIBLE:
+            raise TypeError(f"{where} has no {name!r}: {_IMPOSSIBLE[name]}")
         if name in _ELSEWHERE:
             raise TypeError(f"{where} has no {name!r}: use {_ELSEWHERE[name]}")
         if name in _NEEDLESS:
             raise TypeError(f"{where} has no {name!r}, and needs none: {_NEEDLESS[name]}")
-        if name in _IMPOSSIBLE:
-            raise TypeError(f"{where} has no {name!r}: {_IMPOSSIBLE[name]}")
         options = ", ".join(option.name for option in fields(Options) if option.init)
         raise TypeError(f"{where} has no {name!r}; its options are {options}, prefix")
 

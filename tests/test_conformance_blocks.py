@@ -112,9 +112,23 @@ async def test_a_task_may_enter_another_name(make: Make) -> None:
 async def test_a_lease_cannot_be_entered_twice_at_once(make: Make) -> None:
     lease = await make().acquire()
     async with lease:
-        with pytest.raises(RuntimeError):
+        with pytest.raises(RuntimeError, match="open already"):
             await lease.__aenter__()
         assert lease.held
+
+
+async def test_the_lease_of_a_block_cannot_be_entered_in_it(make: Make) -> None:
+    """The inner block would release it, and the outer one go on without."""
+    async with make() as lease:
+        with pytest.raises(RuntimeError, match="open already"):
+            await lease.__aenter__()
+        assert lease.held
+    async with make().hold() as lease:
+        with pytest.raises(RuntimeError, match="open already"):
+            await lease.__aenter__()
+        assert lease.held
+    with pytest.raises(LeaseLostError):
+        await lease.__aenter__()
 
 
 @limited_rows
