@@ -73,8 +73,8 @@ async def obtain(state: LeaseState, *, must: bool, block: Place | None = None) -
     lease = Lease(state)
     if state.task is not None:
         session.ledger.add(state.task, state.base, lease)
-    if block is not None:
-        open_blocks.open(block, Body(lease, state, state.task))
+    if block is not None:  # its scope is this task's, which need not be the one that has asked: see `asyncio.wait_for`
+        open_blocks.open(block, Body(lease, state, asyncio.current_task(session.loop)))
     return lease
 
 

@@ -138,6 +138,8 @@ class Ledger:
         """Let go of the tasks that are still running."""
         for task in self._leases:
             task.remove_done_callback(self._task_ended)
+        self._leases.clear()
+        self._inside.clear()
 
     def enter(self, task: Task, base: Base, permits: int) -> None:
         if isinstance(base, tuple):

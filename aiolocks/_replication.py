@@ -79,9 +79,10 @@ class Replication:
         return future
 
     def _wait(self) -> None:
-        asked = self._asked = [each for each in self._asked if not each.future.done()]
-        if not asked:
+        self._asked = [each for each in self._asked if not each.future.done()]
+        if not self._asked:
             return
+        asked = tuple(self._asked)  # of these alone: the answer says nothing of what is written behind the WAIT
         self._on_its_way = True
         now = self._clock()
         # For the least that somebody asks: so each comes back as soon as somebody has what he waits for.
@@ -93,8 +94,9 @@ class Replication:
     def _answered(self, call: Call, reply: Any) -> None:
         self._on_its_way = False
         now = self._clock()
-        for each in call.subject:
-            if isinstance(reply, Exception):
+        failed = isinstance(reply, Exception)  # then those behind it get no answer over this connection either
+        for each in self._asked if failed else call.subject:
+            if failed:
                 resolve(each.future, reply)
             elif each.written.link is not call.link:
                 # Over another connection, which has written nothing, Redis says at once that all have it.

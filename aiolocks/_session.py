@@ -99,7 +99,7 @@ class Session:
             for key, other in list(_sessions.items()):
                 if other.loop.is_closed():
                     del _sessions[key]
-                    open_blocks.abandon(other.loop)
+                    other._abandon()
             session = _sessions[id(pool), loop] = Session(pool, loop)
         return session
 
@@ -197,6 +197,12 @@ class Session:
         task = background(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _abandon(self) -> None:
+        """Keep no task alive: the loop was closed under them, and a primitive may remember this session for long."""
+        open_blocks.abandon(self.loop)
+        self.ledger.close()
+        self.watchdog.close()
 
     def _rest(self) -> None:
         """Keep the books of blocks whose leases were lost, but no connection for them.

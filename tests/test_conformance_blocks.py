@@ -200,6 +200,20 @@ async def test_blocks_left_in_another_task_release_their_own_leases(make: Make) 
     assert (await lock.statistics()).holders == 0
 
 
+async def test_a_block_that_a_task_of_its_own_entered_leaves_nothing_to_whoever_leaves_it(make: Make) -> None:
+    def open_scopes() -> int:
+        gc.collect()
+        return sum(isinstance(thing, anyio.CancelScope) for thing in gc.get_objects())
+
+    before = open_scopes()
+    for _ in range(3):
+        lock = make()
+        await asyncio.create_task(lock.__aenter__())  # as does asyncio.wait_for before Python 3.12
+        await lock.__aexit__(None, None, None)
+        assert (await lock.statistics()).holders == 0
+    assert open_scopes() <= before
+
+
 async def test_a_task_may_enter_again_when_its_block_was_left_in_another(make: Make) -> None:
     generator = holding(make())
     await anext(generator)

@@ -109,7 +109,8 @@ class Something:
 async def inside(entered):
     something = Something()
     there.add(something)
-    async with lock:
+    mine = Lock(client, "inside", ttl=0.2, on_lost=sys.argv[2]) if sys.argv[3] == "its own" else lock
+    async with mine:
         entered.set_result(None)
         await asyncio.sleep(3600)
 
@@ -135,10 +136,11 @@ asyncio.run(goes_on())
 
 
 @pytest.mark.parametrize("on_lost", ["cancel", "flag"])
+@pytest.mark.parametrize("lock", ["shared", "its own"])
 def test_a_task_whose_loop_was_closed_inside_its_block_is_not_kept_and_ends_no_other_block(
-    server: RedisServer, on_lost: str
+    server: RedisServer, on_lost: str, lock: str
 ) -> None:
-    printed = output_of(start("-W", "ignore", "-c", INSIDE, server.url, on_lost))  # redis-py's client was not closed
+    printed = output_of(start("-W", "ignore", "-c", INSIDE, server.url, on_lost, lock))  # its client was not closed
     assert printed.splitlines() == ["held", "gone"]
 
 

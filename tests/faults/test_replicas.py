@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks import HierarchicalLock, Lock, MultiLock, RWLock
+from aiolocks.testing import FaultProxy
 from tests.faults.support.lag import measured_lag
 from tests.support.leftovers import Leftovers, tasks_beyond, wait_until_none
 from tests.support.primitives import EVERY_ROW, Row
@@ -185,6 +186,22 @@ async def test_a_short_wait_is_not_as_long_as_a_long_one_before_it(pair: Replica
             assert took < 3 * BOUND + lag.worst
             with pytest.raises(RedisTimeoutError, match="within 1 s"):
                 await long
+
+
+@pytest.mark.asyncio
+async def test_what_replicas_had_before_a_lease_was_written_says_nothing_of_that_lease(pair: Replicated) -> None:
+    async with FaultProxy(path=pair.primary.socket_path) as proxy, Redis.from_url(proxy.url) as client:
+        # Sent behind the WAIT of the first, whose answer is there long before.
+        proxy.delay_next_request(0.5, match=b"20001")
+        first = asyncio.create_task(Lock(client, "first", replicas=1, ttl=30).acquire())
+        second = asyncio.create_task(Lock(client, "second", replicas=1, ttl=20).acquire())
+        lease = await first
+        with pair.standing_still():
+            had = (await asyncio.wait([second], timeout=0.5 + BOUND))[0]
+            assert not [task for task in had if task.exception() is None]
+        second.cancel()
+        await asyncio.wait([second])
+        await lease.release()
 
 
 @pytest.mark.asyncio
