@@ -31,8 +31,8 @@ class Redlock(Acquirable):
     a `TypeError`, as no one server knows whether a majority still has the lease.
 
     Args:
-        clients: One `redis.asyncio.Redis` for each server, as you configured them; five or three are usual, any
-            number works. They are neither modified nor closed.
+        clients: One `redis.asyncio.Redis` for each server, as you configured them. Three or five make sense; two are
+            less often available than one. They are neither modified nor closed.
         name: What to lock: 1 to 1,024 bytes of UTF-8, any text.
         ttl: Seconds a lease lasts unless renewed: how long others wait when the holder's process dies. At least 0.1.
         acquire_timeout: Seconds to wait for the lock; None waits for ever, 0 asks once.
@@ -46,7 +46,7 @@ class Redlock(Acquirable):
     Raises:
         TypeError: A wrong type, such as one client alone, a synchronous client, or a keyword that redis-py's Lock has
             and this one names otherwise.
-        ValueError: No clients, two of the same server, or a value out of range. Both before any I/O.
+        ValueError: No clients, two of the same address, or a value out of range. Both before any I/O.
     """
 
     kind: ClassVar[str] = "redlock"

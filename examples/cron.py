@@ -1,4 +1,4 @@
-"""Let the machines' crons start a job at one time, and one machine do it: run it if nobody else does.
+"""Let the machines' crons start a job at one time: whoever comes while one machine is at it leaves it alone.
 
     python examples/cron.py
 
@@ -7,6 +7,8 @@ prints (on redis://localhost, or the Redis whose URL you append)
     not here: another machine is at it
     not here: another machine is at it
     the nightly report is ready
+
+A machine that comes when the others have finished does the job again. For once a night, keep a record of each night.
 """
 
 import asyncio

@@ -262,9 +262,9 @@ def test_wrong_usage_ends_with_2(arguments: list[str], capsys: pytest.CaptureFix
 def test_the_readme_s_command_is_plain_text_of_80_columns_without_warnings(server: RedisServer) -> None:
     block = README.read_text(encoding="utf-8").split("<!-- doctor-command -->\n```sh\n")[1].split("```")[0]
     command = block.strip().replace("redis://localhost", server.url).split()
-    assert command[0] == "aiolocks"
+    assert command[0] == ".venv/bin/aiolocks"
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", *command],
+        [sys.executable, "-W", "error", "-m", "aiolocks", *command[1:]],
         cwd=Path(__file__).parents[1],
         capture_output=True,
         text=True,
