@@ -25,8 +25,7 @@ _GOES_WITH = {
     INTENT_SHARED: {INTENT_SHARED, INTENT_EXCLUSIVE, SHARED},
     INTENT_EXCLUSIVE: {INTENT_SHARED, INTENT_EXCLUSIVE},
 }
-_IMPLIED_BY = {INTENT_SHARED: {INTENT_SHARED, INTENT_EXCLUSIVE, SHARED}, INTENT_EXCLUSIVE: {INTENT_EXCLUSIVE}}
-"""Of what a task's own blocks hold: beside what it may go, and what spares it the queue."""
+"""Beside what of a task's own blocks it may go; nothing else goes beside any of them."""
 
 
 @final
@@ -49,9 +48,10 @@ class HierarchicalLock:
     guards the row, the table or the shop.
 
     The object itself cannot be acquired; `read` and `write` can. A task may hold several paths, also of one tree: it
-    is spared the queue at the levels that its open blocks hold. It gets `RuntimeError` for what it might wait for
-    itself for: a path above or below one that its own blocks write, the same path again, writing below or above what
-    its own blocks read. Tasks that take several rows should take them in one order.
+    passes the queue at the levels that its open blocks hold. Within its own block it may read or write what lies side
+    by side with that path, and read below a path that it reads. Anything else it might wait for itself for, and gets
+    `RuntimeError`: the same path again, a path above it, writing below it, reading below a path that it writes. One
+    block on the path above both will do instead. Tasks that take several paths should take them in one order.
 
     Args:
         client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
@@ -129,7 +129,8 @@ class HierarchicalMode(Acquirable):
 
         Raises, on entering:
             AcquireTimeoutError: Others were in the way all the time.
-            RuntimeError: This task is inside a block of the same tree, and might wait for itself.
+            RuntimeError: This task is inside a block of the same path, or of one above or below, and might wait for
+                itself.
             RedisError: Redis could not be asked.
 
         Raises, on leaving:
@@ -150,7 +151,8 @@ class HierarchicalMode(Acquirable):
 
         Raises:
             AcquireTimeoutError: Others were in the way for *timeout*.
-            RuntimeError: This task is inside a block of the same tree, and might wait for itself.
+            RuntimeError: This task is inside a block of the same path, or of one above or below, and might wait for
+                itself.
             RedisError: Redis could not be asked.
 
         After an error or a cancellation nothing stays held: what may have been granted is released, or lapses within
@@ -183,7 +185,9 @@ class HierarchicalMode(Acquirable):
         tickets = self._tickets(session, task)
         if entering and None in tickets:
             raise RuntimeError(
-                f"{self.kind} {self.name!r}: this task is inside a block of the same tree, and might wait for itself"
+                f"{self.kind} {self.name!r}: this task is inside a block of the same tree, and might wait for itself: "
+                "within it go what lies side by side with its path, and reading below what it reads; "
+                "for more, hold the path above both in one block around them"
             )
         state = super()._asking(timeout, permits, entering=False)
         wishes = [(mode, ticket or 0) for mode, ticket in zip(self._modes, tickets, strict=True)]
@@ -198,15 +202,16 @@ class HierarchicalMode(Acquirable):
     def _tickets(self, session: Session, task: "asyncio.Task[Any] | None") -> list[int | None]:
         """Return the ticket to begin with at each level: before all others, or none; None: it might wait for itself.
 
-        What the task's open blocks hold at a level lets it in there at once; behind somebody who waits for these
-        blocks to end, it would wait for itself.
+        Where the task's open blocks hold a level it passes the queue: behind somebody who waits for these blocks to
+        end, it would wait for itself. If they only read below that level and it is to write there, it may still wait
+        for those who read the whole of it, and they never wait for it: below what they read nobody else writes.
         """
         tickets: list[int | None] = []
         for keys, mode in zip(self._levels, self._modes, strict=True):
             held = {other for other in _EVERY if session.ledger.inside(task, _held(keys, other))}
             if not held:
                 tickets.append(0)
-            elif held <= _GOES_WITH.get(mode, set()) and held & _IMPLIED_BY[mode]:
+            elif held <= _GOES_WITH.get(mode, set()):
                 tickets.append(FRONT)
             else:
                 tickets.append(None)

@@ -18,6 +18,7 @@ pytest_plugins = ["tests.support.table"]
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quick_sessions")]
 
 ROOT, TABLE, ROW, SIBLING = "shop", "shop/orders", "shop/orders/42", "shop/orders/43"
+ELSEWHERE = "shop/customers/1"
 
 WORKER = """
 import asyncio, sys
@@ -133,7 +134,7 @@ async def test_users_of_rows_at_the_same_time_have_different_fencing_tokens(at: 
     [
         (("write", ROW), ("write", ROW)), (("read", ROW), ("read", ROW)), (("read", ROW), ("write", ROW)),
         (("write", TABLE), ("read", ROW)), (("write", ROW), ("read", TABLE)), (("read", ROW), ("read", TABLE)),
-        (("read", TABLE), ("write", ROW)), (("read", ROW), ("write", SIBLING)),
+        (("read", TABLE), ("write", ROW)), (("read", ROW), ("write", TABLE)), (("write", ROW), ("write", TABLE)),
     ],
 )  # fmt: skip
 async def test_a_task_that_might_wait_for_itself_gets_an_error_instead_of_a_deadlock(
@@ -151,7 +152,7 @@ async def test_a_task_that_might_wait_for_itself_gets_an_error_instead_of_a_dead
     ("outer", "inner"),
     [
         (("write", ROW), ("write", SIBLING)), (("write", ROW), ("read", SIBLING)), (("read", ROW), ("read", SIBLING)),
-        (("read", TABLE), ("read", ROW)),
+        (("read", ROW), ("write", SIBLING)), (("read", ROW), ("write", ELSEWHERE)), (("read", TABLE), ("read", ROW)),
     ],
 )  # fmt: skip
 async def test_a_task_takes_a_second_path_though_somebody_waits_for_the_first_to_end(
@@ -166,6 +167,37 @@ async def test_a_task_takes_a_second_path_though_somebody_waits_for_the_first_to
         for waiter in waiters:
             waiter.cancel()
         await asyncio.wait(waiters)
+
+
+async def test_who_reads_a_row_and_is_to_write_another_waits_for_readers_of_the_table_and_passes_the_queue(
+    at: At,
+) -> None:
+    order: list[str] = []
+
+    async def write_table() -> None:
+        async with at(TABLE).write:
+            order.append("table")
+
+    async def read_one_write_another() -> None:
+        async with at(ROW).read:
+            reads.set()
+            await goes_on.wait()
+            async with at(SIBLING).write:
+                order.append("row")
+
+    reads, goes_on = asyncio.Event(), asyncio.Event()
+    both = asyncio.create_task(read_one_write_another())
+    async with asyncio.timeout(5):
+        await reads.wait()
+        async with at(TABLE).read:
+            table = asyncio.create_task(write_table())
+            await queued(at(TABLE).write, 1)
+            goes_on.set()
+            await queued(at(TABLE).write, 2)
+            async with at(ROW).read:  # those who are waited for wait for nobody
+                order.append("reader")
+        await asyncio.gather(both, table)
+    assert order == ["reader", "row", "table"]
 
 
 async def two_wait(at: At) -> bool:
@@ -275,6 +307,38 @@ async def test_no_incompatible_pair_is_ever_held_together(client: Redis, seed: i
     for path in paths:
         now = await HierarchicalLock(client, path).read.statistics()
         assert (now.holders, now.waiting) == (0, 0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_tasks_that_take_several_paths_in_one_order_never_wait_for_each_other_for_ever(
+    client: Redis, seed: int
+) -> None:
+    """One order: a path before those below it, these before its next neighbour."""
+    chance = random.Random(seed)
+    paths = ["a", *(path for table in "bc" for path in (f"a/{table}", *(f"a/{table}/{row}" for row in "123")))]
+    nested = 0
+
+    async def take(wanted: list[str], depth: int = 0) -> None:
+        nonlocal nested
+        if wanted:
+            mode = chance.choice(["read", "read", "write"])
+            try:
+                async with getattr(HierarchicalLock(client, wanted[0]), mode):
+                    nested = max(nested, depth + 1)
+                    await asyncio.sleep(chance.choice([0, 0.001]))
+                    await take(wanted[1:], depth + 1)
+            except RuntimeError as refused:
+                if "might wait for itself" not in str(refused):
+                    raise
+                await take(wanted[1:], depth)
+
+    async def work() -> None:
+        for _ in range(6):
+            await take([path for path in paths if chance.random() < 0.4])
+
+    async with asyncio.timeout(60):
+        await asyncio.gather(*(work() for _ in range(8)))
+    assert nested > 2
 
 
 @pytest.mark.parametrize("path", ["", "/", "a/", "/a", "a//b"])
