@@ -196,10 +196,19 @@ def pool_of(client: Redis) -> Any:
     given: object = client
     if isinstance(given, redis_sync.Redis):
         raise TypeError("aiolocks needs an asynchronous client: from redis.asyncio import Redis, not from redis")
-    if isinstance(given, str):
+    if isinstance(given, type) and issubclass(given, (Redis, redis_sync.Redis)):
+        raise TypeError("aiolocks needs a client, such as redis.asyncio.Redis(), not the class")
+    if isinstance(given, str) and "://" in given:
         raise TypeError("aiolocks needs a redis.asyncio.Redis client, not a URL: see LockManager.from_url")
+    if isinstance(given, str) or (isinstance(given, (list, tuple)) and str in map(type, given)):
+        raise TypeError(f"the redis.asyncio.Redis client goes first, then the name: not a {type(given).__name__} first")
     if isinstance(given, (list, tuple)):
         raise TypeError(f"one client is needed, not a {type(given).__name__}: only a Redlock has several")
+    if isinstance(getattr(given, "client", None), Redis):
+        raise TypeError(
+            f"aiolocks needs a redis.asyncio.Redis client, not a {type(given).__name__}, which makes locks itself: "
+            'manager.lock("orders:42")'
+        )
     if not isinstance(given, Redis) or isinstance(given, Pipeline):
         raise TypeError(f"aiolocks needs a redis.asyncio.Redis client, not {type(given).__name__}")
     return given.connection_pool

@@ -2,7 +2,7 @@
 
 import asyncio
 from functools import partial
-from typing import Any, ClassVar, Literal, Never, final
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Never, final
 
 from redis.asyncio import Redis
 
@@ -14,7 +14,7 @@ from ._keys import Keys
 from ._lease import Lease
 from ._lease_state import LeaseState
 from ._modes import EXCLUSIVE, FRONT, INTENT_EXCLUSIVE, INTENT_SHARED, SHARED
-from ._options import UNSET, Options, Unset, reject_in_call, reject_unknown
+from ._options import UNSET, Options, Unset, reject_in_attempt, reject_in_call, reject_unknown
 from ._request import Request
 from ._session import Session
 
@@ -105,6 +105,13 @@ class HierarchicalLock:
     def __repr__(self) -> str:
         return f"<HierarchicalLock {self.name!r}>"
 
+    if not TYPE_CHECKING:  # which knows without it
+
+        def __aenter__(self):
+            raise TypeError(f"{self!r} cannot be held itself: enter its .read or .write")
+
+        __aexit__ = __aenter__
+
 
 @final
 class HierarchicalMode(Acquirable):
@@ -161,12 +168,14 @@ class HierarchicalMode(Acquirable):
         reject_in_call(f"HierarchicalLock.{self._word}.acquire()", unknown)
         return await self._acquire(timeout, self._share)
 
-    async def try_acquire(self) -> Lease | None:
+    async def try_acquire(self, **unknown: Never) -> Lease | None:
         """Ask once: return a lease, or None if at some level somebody is in the way or waits.
 
         Raises:
             RedisError: Redis could not be asked. After that or a cancellation nothing stays held.
         """
+        if unknown:
+            reject_in_attempt(f"HierarchicalLock.{self._word}.try_acquire()", unknown)
         return await self._try_acquire(self._share)
 
     async def locked(self) -> bool:

@@ -56,8 +56,10 @@ class Keys:
 
 def check_name(name: str) -> None:
     """Raise TypeError or ValueError unless *name* is a str of 1 to 1,024 bytes of UTF-8."""
-    if not isinstance(name, str):
-        raise TypeError(f"name must be a str, not {type(name).__name__}")
+    given: object = name
+    if not isinstance(given, str):
+        several = ": a MultiLock takes several names" if isinstance(given, (list, tuple, set, frozenset)) else ""
+        raise TypeError(f"name must be a str, not {type(given).__name__}{several}")
     try:
         size = len(name.encode())
     except UnicodeEncodeError:

@@ -7,7 +7,7 @@ from redis.asyncio import Redis
 from ._acquirable import Acquirable
 from ._hold import Hold
 from ._lease import Lease
-from ._options import UNSET, Options, Unset, reject_in_call, reject_unknown
+from ._options import UNSET, Options, Unset, reject_in_attempt, reject_in_call, reject_unknown
 
 
 @final
@@ -103,12 +103,14 @@ class Lock(Acquirable):
             reject_in_call("Lock.acquire()", unknown)
         return await self._acquire(timeout, 1)
 
-    async def try_acquire(self) -> Lease | None:
+    async def try_acquire(self, **unknown: Never) -> Lease | None:
         """Ask once: return a lease, or None if somebody holds the lock or waits for it.
 
         Raises:
             RedisError: Redis could not be asked. After that or a cancellation nothing stays held.
         """
+        if unknown:
+            reject_in_attempt("Lock.try_acquire()", unknown)
         return await self._try_acquire(1)
 
     async def locked(self) -> bool:

@@ -5,12 +5,12 @@ from typing import Any, ClassVar, Literal, Never, final
 
 from redis.asyncio import Redis
 
-from ._acquirable import Acquirable, Statistics
+from ._acquirable import Acquirable, Statistics, pool_of
 from ._chain import Chain
 from ._hold import Hold
 from ._keys import Keys
 from ._lease import Lease
-from ._options import UNSET, Options, Unset, reject_in_call, reject_unknown
+from ._options import UNSET, Options, Unset, reject_in_attempt, reject_in_call, reject_unknown
 from ._request import Grantor
 from ._session import Session
 
@@ -70,8 +70,12 @@ class MultiLock(Acquirable):
         **unknown: Never,
     ) -> None:
         reject_unknown("MultiLock", unknown)
-        if isinstance(names, (str, bytes)):
-            raise TypeError(f"names must be several, such as [{names!r}], not one {type(names).__name__}")
+        given: object = names
+        if isinstance(given, (str, bytes)):
+            raise TypeError(f"names must be several, such as [{given!r}], not one {type(given).__name__}")
+        if not isinstance(given, Iterable):
+            pool_of(client)  # the two may be swapped
+            raise TypeError(f'names must be several, such as ["a", "b"], not {type(given).__name__}')
         each = {name: Keys(prefix, self.kind, name, self.family) for name in names}
         if not each:
             raise ValueError("names must not be empty")
@@ -127,12 +131,14 @@ class MultiLock(Acquirable):
         reject_in_call("MultiLock.acquire()", unknown)
         return await self._acquire(timeout, 1)
 
-    async def try_acquire(self) -> Lease | None:
+    async def try_acquire(self, **unknown: Never) -> Lease | None:
         """Ask once: return a lease of all names, or None if somebody holds one of them or waits for it.
 
         Raises:
             RedisError: Redis could not be asked. After that or a cancellation nothing stays held.
         """
+        if unknown:
+            reject_in_attempt("MultiLock.try_acquire()", unknown)
         return await self._try_acquire(1)
 
     async def locked(self) -> bool:

@@ -35,7 +35,7 @@ _NEEDLESS = {
     "lock_class": "each primitive is a class of its own",
     "raise_on_release_error": "a release that could not be confirmed is a warning, a lost lease a LeaseLostError",
 }
-_IN_CALLS = {"blocking_timeout": "timeout=", "blocking": "try_acquire()"}
+_IN_CALLS = {"blocking_timeout": "timeout=", "acquire_timeout": "timeout=", "blocking": "try_acquire()"}
 
 
 def reject_unknown(where: str, names: Mapping[str, object]) -> None:
@@ -56,7 +56,17 @@ def reject_in_call(where: str, names: Mapping[str, object]) -> None:
     for name in names:
         if name in _IN_CALLS:
             raise TypeError(f"{where} has no {name!r}: use {_IN_CALLS[name]}")
+        if name == "prefix" or any(name == option.name for option in fields(Options) if option.init):
+            raise TypeError(f"{where} has no {name!r}: it belongs to the constructor")
         raise TypeError(f"{where} got an unexpected keyword argument {name!r}")
+
+
+def reject_in_attempt(where: str, names: Mapping[str, object]) -> None:
+    """The same for a call that does not wait."""
+    for name in names:
+        if name == "timeout" or name in _IN_CALLS:
+            raise TypeError(f"{where} has no {name!r}, as it never waits: use acquire(timeout=...) to wait")
+    reject_in_call(where, names)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from ._acquirable import Acquirable, Statistics, place_of, pool_of, server_of
 from ._hold import Hold
 from ._lease import Lease
 from ._majority import Majority
-from ._options import UNSET, Options, Unset, reject_in_call, reject_unknown
+from ._options import UNSET, Options, Unset, reject_in_attempt, reject_in_call, reject_unknown
 from ._session import Session
 
 
@@ -71,6 +71,10 @@ class Redlock(Acquirable):
         given: object = clients
         if isinstance(given, Redis):
             raise TypeError("clients must be several, such as [a, b, c]: see Lock for a single one")
+        if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+            raise TypeError(
+                f"clients must be several, such as [a, b, c], not {type(given).__name__}; the name comes next"
+            )
         several = list(clients)
         if not several:
             raise ValueError("clients must not be empty")
@@ -118,7 +122,7 @@ class Redlock(Acquirable):
         reject_in_call("Redlock.acquire()", unknown)
         return await self._acquire(timeout, 1)
 
-    async def try_acquire(self) -> Lease | None:
+    async def try_acquire(self, **unknown: Never) -> Lease | None:
         """Ask once: return a lease, or None if somebody holds the lock.
 
         Two who ask at the same moment may both get None, as each may have got some of the servers.
@@ -126,6 +130,8 @@ class Redlock(Acquirable):
         Raises:
             QuorumError: Too few servers answered. After that or a cancellation nothing stays held.
         """
+        if unknown:
+            reject_in_attempt("Redlock.try_acquire()", unknown)
         return await self._try_acquire(1)
 
     async def locked(self) -> bool:

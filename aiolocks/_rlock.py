@@ -11,7 +11,7 @@ from ._hold import Hold, obtain
 from ._lease import Lease, state_of
 from ._ledger import Place, open_blocks
 from ._nest import Nest, held_by_parent, nest_of
-from ._options import UNSET, Options, Unset, reject_in_call, reject_unknown
+from ._options import UNSET, Options, Unset, reject_in_attempt, reject_in_call, reject_unknown
 from ._session import Session
 
 
@@ -118,13 +118,15 @@ class RLock(Acquirable):
         reject_in_call("RLock.acquire()", unknown)
         return await self._take(self._timeout(timeout))
 
-    async def try_acquire(self) -> Lease | None:
+    async def try_acquire(self, **unknown: Never) -> Lease | None:
         """Ask once: return a lease, or None if somebody else holds the lock or waits for it. The holder gets one.
 
         Raises:
             LeaseLostError: This task is inside a block of it whose lease is lost.
             RedisError: Redis could not be asked. After that or a cancellation nothing more than before stays held.
         """
+        if unknown:
+            reject_in_attempt("RLock.try_acquire()", unknown)
         nest = self._own_nest()
         if nest is not None:
             return nest.share(self._options.on_lost)

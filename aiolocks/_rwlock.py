@@ -1,6 +1,6 @@
 """`RWLock`: many readers or one writer, in one queue."""
 
-from typing import ClassVar, Literal, Never, final
+from typing import TYPE_CHECKING, ClassVar, Literal, Never, final
 
 from redis.asyncio import Redis
 
@@ -8,7 +8,7 @@ from ._acquirable import Acquirable
 from ._hold import Hold
 from ._lease import Lease
 from ._modes import EXCLUSIVE, SHARED, UPGRADEABLE
-from ._options import UNSET, Options, Unset, reject_in_call, reject_unknown
+from ._options import UNSET, Options, Unset, reject_in_attempt, reject_in_call, reject_unknown
 
 
 @final
@@ -86,6 +86,13 @@ class RWLock:
     def __repr__(self) -> str:
         return f"<RWLock {self.name!r}>"
 
+    if not TYPE_CHECKING:  # which knows without it
+
+        def __aenter__(self):
+            raise TypeError(f"{self!r} cannot be held itself: enter its .read, .write or .upgradeable")
+
+        __aexit__ = __aenter__
+
 
 @final
 class RWLockMode(Acquirable):
@@ -136,12 +143,14 @@ class RWLockMode(Acquirable):
         reject_in_call(f"RWLock.{self._word}.acquire()", unknown)
         return await self._acquire(timeout, self._share)
 
-    async def try_acquire(self) -> Lease | None:
+    async def try_acquire(self, **unknown: Never) -> Lease | None:
         """Ask once: return a lease, or None if somebody is in the way or waits.
 
         Raises:
             RedisError: Redis could not be asked. After that or a cancellation nothing stays held.
         """
+        if unknown:
+            reject_in_attempt(f"RWLock.{self._word}.try_acquire()", unknown)
         return await self._try_acquire(self._share)
 
     async def locked(self) -> bool:

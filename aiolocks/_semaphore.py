@@ -10,7 +10,16 @@ from redis.asyncio import Redis
 from ._acquirable import Acquirable, server_of, waits_for_itself
 from ._hold import Hold
 from ._lease import Lease
-from ._options import QUORUM_OF_PERMITS, UNSET, Options, Unset, check_permits, reject_in_call, reject_unknown
+from ._options import (
+    QUORUM_OF_PERMITS,
+    UNSET,
+    Options,
+    Unset,
+    check_permits,
+    reject_in_attempt,
+    reject_in_call,
+    reject_unknown,
+)
 from ._request import Request
 from ._session import Session
 
@@ -127,13 +136,15 @@ class Semaphore(Acquirable):
         check_permits(permits)
         return await self._acquire(timeout, permits)
 
-    async def try_acquire(self, *, permits: int = 1) -> Lease | None:
+    async def try_acquire(self, *, permits: int = 1, **unknown: Never) -> Lease | None:
         """Ask once: return a lease of *permits*, or None if too few are free or somebody waits.
 
         Raises:
             LimitMismatchError: More permits than the limit in force.
             RedisError: Redis could not be asked. After an error or a cancellation nothing stays held.
         """
+        if unknown:
+            reject_in_attempt("Semaphore.try_acquire()", unknown)
         check_permits(permits)
         return await self._try_acquire(permits)
 

@@ -2,15 +2,19 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 from redis.asyncio import Redis
 
+from ._acquirable import pool_of
+from ._hierarchy import HierarchicalLock
 from ._lease import Lease
 from ._lock import Lock
 from ._manager import LockManager
+from ._rwlock import RWLock
+from ._versioned import Versioned
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -42,24 +46,32 @@ def with_lock(
             ``"invoice:{invoice.id}"``, ``"shop:{keys[0]}"``, ``"{self.name}"``. A list of templates for a *kind* that
             takes a list of names.
         kind: The primitive, or whatever makes one: it is called with client, name and *options*, as in
-            ``kind=Semaphore, limit=10``, and what it returns is entered.
+            ``kind=Semaphore, limit=10``, and what it returns is entered. Of what has modes, one of them:
+            ``kind=lambda client, name, **options: RWLock(client, name, **options).read``.
         options: Of the primitive.
 
     Raises:
         TypeError, ValueError: At decoration: no coroutine function, a template that is none or that names what is no
-            argument; and options that the primitive refuses, unless *client* is a function: then at the call.
+            argument, a *kind* that is none or cannot be entered; and options that the primitive refuses, unless
+            *client* is a function: then at the call.
 
     A call raises what the primitive raises on entering and leaving a block: AcquireTimeoutError, LeaseLostError,
     RedisError; and what formatting raises, such as AttributeError, before anything is asked.
     """
-    templates = [name] if isinstance(name, str) else list(name)
+    templates = _templates(name)
+    _check_kind(kind)
+    if isinstance(client, type):
+        pool_of(cast("Redis", client))  # could be called, and would make a client for each call
 
     def make(names: list[str]) -> AbstractAsyncContextManager[Lease, None]:
         found = client() if callable(client) else client
         target = names[0] if isinstance(name, str) else names
         if isinstance(found, LockManager):
-            return found._make(kind, target, options)
-        return kind(found, target, **options)
+            made = found._make(kind, target, options)
+        else:
+            made = kind(found, target, **options)
+        _check_enterable(type(made))
+        return made
 
     def decorate(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
         if not inspect.iscoroutinefunction(function):
@@ -68,7 +80,7 @@ def with_lock(
         for template in templates:
             _check(template, signature)
         if not callable(client):
-            make(["checks the options"])
+            make(templates)  # checks the options
 
         @functools.wraps(function)
         async def locked(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -80,6 +92,37 @@ def with_lock(
         return locked
 
     return decorate
+
+
+def _templates(name: object) -> list[str]:
+    if isinstance(name, str):
+        return [name]
+    if not isinstance(name, Iterable) or isinstance(name, bytes):
+        raise TypeError(f"name must be a template, which is a str, or a list of them, not {type(name).__name__}")
+    return list(cast("Iterable[str]", name))
+
+
+def _check_kind(kind: object) -> None:
+    """Raise TypeError unless *kind* may be what makes something to enter."""
+    if not callable(kind):
+        raise TypeError(
+            f"kind must be a primitive, such as Lock or Semaphore, or a function that makes one, not {kind!r}"
+        )
+    if isinstance(kind, type):
+        _check_enterable(kind)
+
+
+def _check_enterable(made: type) -> None:
+    """Raise the TypeError that says what to do where instances of *made* cannot be entered."""
+    if made in (RWLock, HierarchicalLock):
+        raise TypeError(
+            f"{made.__name__} cannot be held itself, only one of its modes: "
+            f"kind=lambda client, name, **options: {made.__name__}(client, name, **options).read"
+        )
+    if made is Versioned:
+        raise TypeError("Versioned holds nothing: let the function itself call its update()")
+    if not hasattr(made, "__aenter__"):
+        raise TypeError(f"kind must make what `async with` can enter, not {made.__name__}")
 
 
 class _Anything:

@@ -39,13 +39,20 @@ class HTTPLocked(web.HTTPClientError):
 _BUSY: dict[int, type[web.HTTPError]] = {423: HTTPLocked, 409: web.HTTPConflict, 503: web.HTTPServiceUnavailable}
 
 
+def _app_locks(request: web.Request) -> LockManager:
+    try:
+        return request.config_dict[LOCKS]
+    except KeyError:
+        raise RuntimeError("app[LOCKS] is missing: put a LockManager there, or say locks= to locked()") from None
+
+
 def locked(
     name: str | Callable[[web.Request], str],
     *,
     limit: int | None = None,
     timeout: float | None = 0.0,
     status: Literal[423, 409, 503] = 423,
-    locks: Callable[[web.Request], LockManager] = lambda request: request.config_dict[LOCKS],
+    locks: Callable[[web.Request], LockManager] = _app_locks,
 ) -> Callable[[Callable[[*Target, Lease], Awaitable[Response]]], Callable[[*Target], Coroutine[Any, Any, Response]]]:
     """Return a decorator that holds a lock while the handler runs, and passes the lease as its last argument.
 
@@ -66,7 +73,9 @@ def locked(
         locks: A function of the request that returns the manager, whose defaults count.
 
     Raises:
+        TypeError: A wrong type for *name* or *locks*. At once.
         ValueError: Another status. At once.
+        RuntimeError: At the first request: no ``app[LOCKS]``, or a template over what the route has not.
 
     A request fails with `HTTPLocked`, `web.HTTPConflict` or `web.HTTPServiceUnavailable` when the lock was busy, and
     with the last when Redis could not be asked or a `LeaseLostError` came out of the handler or its lock; all with
@@ -78,6 +87,10 @@ def locked(
     """
     if status not in _BUSY:
         raise ValueError(f"status must be 423, 409 or 503, not {status!r}")
+    if not isinstance(name, str) and not callable(name):
+        raise TypeError(f"name must be a template or a function of the request, not {type(name).__name__}")
+    if not callable(locks):
+        raise TypeError(f"locks must be a function that returns a LockManager, not {type(locks).__name__}")
 
     def decorate(
         handler: Callable[[*Target, Lease], Awaitable[Response]],
@@ -86,8 +99,13 @@ def locked(
         async def holding(*target: *Target) -> Response:
             arguments: tuple[Any, ...] = target
             request = arguments[-1].request if isinstance(arguments[-1], web.View) else arguments[-1]
-            text = name.format_map(request.match_info) if isinstance(name, str) else name(request)
+            text = _from_route(name, request) if isinstance(name, str) else name(request)
             manager = locks(request)
+            if not isinstance(manager, LockManager):
+                raise TypeError(
+                    "locked() needs a LockManager in app[LOCKS], or from its locks=, such as LockManager(redis), "
+                    f"not {type(manager).__name__}"
+                )
             lock = manager.lock(text) if limit is None else manager.semaphore(text, limit)
             async with _held(lock, timeout, _BUSY[status]) as lease:
                 return await handler(*target, lease)
@@ -95,6 +113,17 @@ def locked(
         return holding
 
     return decorate
+
+
+def _from_route(template: str, request: web.Request) -> str:
+    try:
+        return template.format_map(request.match_info)
+    except KeyError as missing:
+        known = ", ".join(request.match_info) or "none"
+        raise RuntimeError(
+            f"locked({template!r}) names {missing}, which is no parameter of the route {request.path!r}; "
+            f"it has: {known}. What is elsewhere takes a function of the request"
+        ) from None
 
 
 @asynccontextmanager

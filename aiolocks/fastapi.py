@@ -27,7 +27,12 @@ log = logging.getLogger("aiolocks")
 
 async def app_locks(request: Request) -> LockManager:
     """Return the manager kept in `app.state.locks`; tests may override this dependency."""
-    manager: LockManager = request.app.state.locks
+    try:
+        manager: LockManager = request.app.state.locks
+    except AttributeError:
+        raise RuntimeError(
+            "app.state.locks is missing: put a LockManager there, as in the lifespan, or say locks= to locked()"
+        ) from None
     return manager
 
 
@@ -56,7 +61,9 @@ def locked(
             streams needs; a loss then cuts the connection, for it is too late to change the status.
 
     Raises:
+        TypeError: A wrong type for *name* or *locks*. At once.
         ValueError: Another status, or a template with anything but names. At once.
+        RuntimeError: At the first request: no `app.state.locks`, or a template over what the path has not.
 
     A request fails with *status* when the lock was busy, and with 503 when Redis could not be asked or a
     `LeaseLostError` came out of the endpoint or its lock; both with ``Retry-After`` in whole seconds.
@@ -67,11 +74,20 @@ def locked(
     """
     if status not in (423, 409, 503):
         raise ValueError(f"status must be 423, 409 or 503, not {status!r}")
+    if not isinstance(name, str) and not callable(name):
+        raise TypeError(f"name must be a template or a dependency that returns the name, not {type(name).__name__}")
+    if not callable(locks):
+        raise TypeError(f"locks must be a dependency that returns a LockManager, not {type(locks).__name__}")
     name_of = _from_path(name) if isinstance(name, str) else name
 
     async def hold(
         manager: Annotated[LockManager, Depends(locks)], text: Annotated[str, Depends(name_of)]
     ) -> AsyncIterator[Lease]:
+        if not isinstance(manager, LockManager):
+            raise TypeError(
+                "locked() needs a LockManager in app.state.locks, or from its locks=, such as LockManager(redis), "
+                f"not {type(manager).__name__}"
+            )
         lock = manager.lock(text) if limit is None else manager.semaphore(text, limit)
         try:
             lease = await lock.acquire(timeout=timeout)
@@ -100,6 +116,13 @@ def _from_path(template: str) -> Callable[[Request], Awaitable[str]]:
         raise ValueError(f"name must be a template over parameters of the path, not {template!r}")
 
     async def name_of(request: Request) -> str:
+        missing = [field for field in fields if field not in request.path_params]
+        if missing:
+            known = ", ".join(request.path_params) or "none"
+            raise RuntimeError(
+                f"locked({template!r}) names {missing[0]!r}, which is no parameter of the path {request.url.path!r}; "
+                f"it has: {known}. What is elsewhere takes a dependency that returns the name"
+            )
         return template.format_map({field: _value(request, field) for field in fields})
 
     return name_of

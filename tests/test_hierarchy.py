@@ -360,4 +360,8 @@ async def test_paths_of_every_shape_are_kept_apart(client: Redis) -> None:
 async def test_the_lock_itself_cannot_be_acquired(at: At) -> None:
     assert repr(at(ROW)) == "<HierarchicalLock 'shop/orders/42'>"
     assert repr(at(ROW).write) == "<HierarchicalLock 'shop/orders/42' write>"
-    assert not any(hasattr(at(ROW), method) for method in ("acquire", "hold", "__aenter__", "release"))
+    assert not any(hasattr(at(ROW), method) for method in ("acquire", "hold", "release"))
+    itself: Any = at(ROW)
+    with pytest.raises(TypeError, match=r"enter its \.read or \.write"):
+        async with itself:
+            pass

@@ -9,7 +9,7 @@ import pytest
 import redis as redis_sync
 from redis.asyncio import Redis
 
-from aiolocks import HierarchicalLock, Lock, LockManager, MultiLock, Redlock, RLock, RWLock, Semaphore
+from aiolocks import HierarchicalLock, Lock, LockManager, MultiLock, Redlock, RLock, RWLock, Semaphore, Versioned
 from tests.support.primitives import ROWS, Acquirable, Make, Row, each_with_a_queue, queued
 
 pytest_plugins = ["tests.support.table"]
@@ -138,6 +138,38 @@ def test_what_is_no_client_is_an_error_that_names_the_right_module(client: Any) 
         Lock(client, "orders")
 
 
+def test_what_is_mistaken_for_a_client_is_an_error_that_says_what_to_do() -> None:
+    several: list[Any] = [HierarchicalLock, Lock, RLock, RWLock, Versioned]
+    mistakes: list[tuple[object, str]] = [
+        ("orders", "client goes first, then the name"),
+        (["orders"], "client goes first, then the name"),
+        ("redis://:secret@localhost", "LockManager.from_url"),
+        (LockManager(NOBODY), r"manager\.lock\("),
+        (Redis, "not the class"),
+        (redis_sync.Redis, r"redis\.asyncio\.Redis\(\), not the class"),
+        ([NOBODY], "only a Redlock has several"),
+    ]
+    for primitive in several:
+        for wrong, says in mistakes:
+            with pytest.raises(TypeError, match=says) as caught:
+                primitive(wrong, NOBODY)
+            assert "secret" not in str(caught.value)
+    for swapped in ("orders", ["orders"]):
+        with pytest.raises(TypeError, match="client goes first"):
+            MultiLock(cast("Any", swapped), cast("Any", NOBODY))
+
+
+def test_several_where_one_is_meant_and_the_reverse_are_errors_that_say_so() -> None:
+    with pytest.raises(TypeError, match="MultiLock takes several"):
+        Lock(NOBODY, cast("str", ["a", "b"]))
+    for nothing in (None, 42):
+        with pytest.raises(TypeError, match=r'names must be several, such as \["a", "b"\], not'):
+            MultiLock(NOBODY, cast("list[str]", nothing))
+    for wrong in (None, "orders", LockManager(NOBODY)):
+        with pytest.raises(TypeError, match=r"clients must be several, such as \[a, b, c\], not"):
+            Redlock(cast("list[Redis]", wrong), "orders")
+
+
 @pytest.mark.parametrize("client", [None, redis_sync.Redis()])
 def test_a_manager_of_no_client_is_an_error_at_once(client: Any) -> None:
     with pytest.raises(TypeError, match=r"redis\.asyncio"):
@@ -254,14 +286,23 @@ async def test_two_prefixes_with_one_name_do_not_share_it(make: Make) -> None:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize(("keyword", "instead"), [("blocking_timeout", "timeout="), ("blocking", "try_acquire")])
-async def test_a_keyword_of_redis_py_in_a_call_is_an_error_that_says_what_to_use(keyword: str, instead: str) -> None:
-    locks: list[Any] = [Lock(NOBODY, "orders"), Semaphore(NOBODY, "orders", 3)]
-    for lock in locks:
+@pytest.mark.parametrize("row", ROWS, ids=str)
+async def test_a_keyword_that_a_call_does_not_take_is_an_error_that_says_what_to_use(row: Row) -> None:
+    lock: Any = row.make(NOBODY, "orders")
+    for keyword, instead in [
+        ("blocking_timeout", "use timeout="), ("acquire_timeout", "use timeout="), ("blocking", "try_acquire"),
+        ("ttl", "'ttl': it belongs to the constructor"), ("prefix", "'prefix': it belongs to the constructor"),
+        ("colour", "unexpected keyword argument 'colour'"),
+    ]:  # fmt: skip
         with pytest.raises(TypeError, match=instead):
             lock.hold(**{keyword: 1})
         with pytest.raises(TypeError, match=instead):
             await lock.acquire(**{keyword: 1})
+    for keyword, instead in [
+        ("timeout", r"use acquire\(timeout=...\)"), ("blocking", "never waits"), ("ttl", "belongs to the constructor"),
+    ]:  # fmt: skip
+        with pytest.raises(TypeError, match=instead):
+            await lock.try_acquire(**{keyword: 1})
 
 
 def test_a_pipeline_or_a_url_is_no_client() -> None:

@@ -148,7 +148,11 @@ async def test_a_task_inside_that_enters_again_gets_an_error_instead_of_a_deadlo
 
 
 async def test_the_lock_itself_cannot_be_acquired(rw: RWLock) -> None:
-    assert not any(hasattr(rw, method) for method in ("acquire", "hold", "__aenter__", "release"))
+    assert not any(hasattr(rw, method) for method in ("acquire", "hold", "release"))
+    itself: Any = rw
+    with pytest.raises(TypeError, match=r"enter its \.read, \.write or \.upgradeable"):
+        async with itself:
+            pass
 
 
 async def test_nobody_takes_the_word_of_another_kind_of_lock_with_that_name(client: Redis) -> None:

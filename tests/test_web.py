@@ -481,6 +481,49 @@ def test_fastapi_a_template_with_anything_but_names_is_refused_at_once(template:
         aiolocks.fastapi.locked(template)
 
 
+@pytest.mark.parametrize("wrong", [42, None, b"orders"])
+def test_fastapi_a_name_that_is_none_is_refused_at_once(wrong: Any) -> None:
+    with pytest.raises(TypeError, match=f"template or a dependency .* not {type(wrong).__name__}"):
+        aiolocks.fastapi.locked(wrong)
+
+
+def test_fastapi_a_manager_in_place_of_its_dependency_is_refused_at_once() -> None:
+    locks: Any = LockManager(Redis(port=1))
+    with pytest.raises(TypeError, match="locks must be a dependency that returns a LockManager, not LockManager"):
+        aiolocks.fastapi.locked("orders", locks=locks)
+
+
+async def post_in_process(app: FastAPI, path: str) -> None:
+    """Raises what the application does, as its log would have it."""
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://shop") as client:
+        await client.post(path)
+
+
+@pytest.mark.asyncio
+async def test_fastapi_a_template_over_what_the_path_has_not_is_an_error_that_names_what_it_has(redis: Redis) -> None:
+    app = fastapi_app(redis)
+
+    @app.post("/orders/{order_id}", dependencies=[aiolocks.fastapi.locked("{shop}:{order_id}")])
+    async def endpoint(order_id: int, shop: str) -> None: ...
+
+    with pytest.raises(RuntimeError, match=r"names 'shop', which is no parameter of the path .* has: order_id"):
+        await post_in_process(app, "/orders/7?shop=a")
+
+
+@pytest.mark.asyncio
+async def test_fastapi_without_a_manager_the_error_says_where_to_put_one(redis: Redis) -> None:
+    app = FastAPI()
+
+    @app.post("/orders", dependencies=[aiolocks.fastapi.locked("orders")])
+    async def endpoint() -> None: ...
+
+    with pytest.raises(RuntimeError, match=r"app\.state\.locks is missing: put a LockManager there"):
+        await post_in_process(app, "/orders")
+    app.state.locks = redis
+    with pytest.raises(TypeError, match=r"needs a LockManager .* such as LockManager\(redis\), not Redis"):
+        await post_in_process(app, "/orders")
+
+
 # aiohttp.
 
 
@@ -542,6 +585,36 @@ async def test_aiohttp_a_loss_cuts_a_stream_off(serve: Serve, redis: Redis) -> N
     client = await serve(aiohttp_app(redis, web.get("/export", handler)))
     with pytest.raises(httpx.RemoteProtocolError):
         await client.get("/export")
+
+
+@pytest.mark.asyncio
+async def test_aiohttp_a_mistake_in_the_program_is_an_error_that_says_what_to_do(
+    serve: Serve, redis: Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def handler(request: web.Request, lease: Lease) -> web.Response:
+        return web.Response()
+
+    def app(template: str) -> web.Application:
+        app = web.Application()
+        app.add_routes([web.post("/orders/{order_id}", aiolocks.aiohttp.locked(template)(handler))])
+        return app
+
+    without, of_redis, elsewhere = app("orders"), app("orders"), app("{shop}:{order_id}")
+    of_redis[LOCKS] = redis  # type: ignore[misc]  # the mistake
+    elsewhere[LOCKS] = LockManager(redis)
+    for wrong, says in [
+        (without, "app[LOCKS] is missing: put a LockManager there"),
+        (of_redis, "such as LockManager(redis), not Redis"),
+        (elsewhere, "names 'shop', which is no parameter of the route '/orders/7'; it has: order_id"),
+    ]:
+        assert (await (await serve(wrong)).post("/orders/7?shop=a")).status_code == 500
+        assert says in caplog.text
+
+
+@pytest.mark.parametrize("wrong", [42, None, b"orders"])
+def test_aiohttp_a_name_that_is_none_is_refused_at_once(wrong: Any) -> None:
+    with pytest.raises(TypeError, match=f"template or a function .* not {type(wrong).__name__}"):
+        aiolocks.aiohttp.locked(wrong)
 
 
 # Optional.

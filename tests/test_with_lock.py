@@ -4,12 +4,24 @@ import asyncio
 import inspect
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from redis.asyncio import Redis
 
-from aiolocks import AcquireTimeoutError, LeaseLostError, Lock, LockManager, RLock, Semaphore, with_lock
+from aiolocks import (
+    AcquireTimeoutError,
+    HierarchicalLock,
+    LeaseLostError,
+    Lock,
+    LockManager,
+    MultiLock,
+    RLock,
+    RWLock,
+    Semaphore,
+    Versioned,
+    with_lock,
+)
 from tests.support.primitives import SHORT, Make
 
 pytest_plugins = ["tests.support.table"]
@@ -265,6 +277,58 @@ async def test_what_is_no_coroutine_function_is_a_type_error_at_decoration() -> 
         function: Any = wrong
         with pytest.raises(TypeError, match="coroutine function"):
             with_lock(NOBODY, "a")(function)
-    name: Any = 5
-    with pytest.raises(TypeError):
-        with_lock(NOBODY, name)
+
+
+async def test_what_has_modes_is_held_by_the_one_that_kind_chooses(client: Redis) -> None:
+    @with_lock(client, "a", kind=lambda client, name, **options: RWLock(client, name, **options).read, ttl=5)
+    async def work() -> tuple[bool, bool]:
+        rw = RWLock(client, "a")
+        return await rw.read.locked(), await rw.write.locked()
+
+    assert await work() == (False, True)
+
+
+@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        (RWLock, r"kind=lambda client, name, \*\*options: RWLock\(client, name, \*\*options\)\.read"),
+        (HierarchicalLock, r"kind=lambda .*: HierarchicalLock\(client, name, \*\*options\)\.read"),
+        (Versioned, r"call its update\(\)"),
+        (int, "`async with` can enter, not int"),
+        ("semaphore", "kind must be a primitive, such as Lock or Semaphore, .* not 'semaphore'"),
+    ],
+)
+async def test_a_kind_that_cannot_be_entered_is_an_error_at_decoration_that_says_what_to_do(
+    kind: Any, says: str, later: bool
+) -> None:
+    async def work() -> None: ...
+
+    with pytest.raises(TypeError, match=says):
+        with_lock((lambda: NOBODY) if later else NOBODY, "a", kind=kind)(work)
+
+
+async def test_a_kind_that_makes_what_cannot_be_entered_is_an_error_at_decoration() -> None:
+    async def work() -> None: ...
+
+    for client in (NOBODY, LockManager(NOBODY)):
+        with pytest.raises(TypeError, match=r"\.read"):
+            with_lock(client, "a", kind=cast("Any", partial(RWLock, ttl=5)))(work)
+
+
+async def test_a_name_that_is_no_template_is_an_error_at_decoration_that_says_so() -> None:
+    async def work(a: int) -> None: ...
+
+    for wrong in (42, None, b"a", NOBODY):
+        with pytest.raises(TypeError, match=r"name must be a template, .* not " + type(wrong).__name__):
+            with_lock(NOBODY, cast("str", wrong))
+    with pytest.raises(TypeError, match="not int"):
+        with_lock(NOBODY, cast("list[str]", [42]))(work)
+    with pytest.raises(TypeError, match=r"several, such as \['from:\{a\}'\]"):
+        with_lock(NOBODY, "from:{a}", kind=MultiLock)(work)
+
+
+async def test_the_class_of_a_client_is_an_error_at_decoration() -> None:
+    """Called as a function, it would make a client for each call."""
+    with pytest.raises(TypeError, match="not the class"):
+        with_lock(Redis, "a")

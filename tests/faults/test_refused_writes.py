@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -143,7 +143,7 @@ async def test_without_enough_replicas_whoever_asks_is_told_so_and_holders_end_i
                 left = lease.remaining()
                 begun = time.monotonic()
                 async with configured(other, "min-replicas-to-write", 1, otherwise=0):
-                    askings = (
+                    askings: tuple[Callable[[], Awaitable[object]], ...] = (
                         make(kind, other, "replicated", ttl=TTL).acquire,
                         make(kind, other, "new", ttl=TTL).acquire,
                         make(kind, other, "new", ttl=TTL).try_acquire,

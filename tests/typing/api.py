@@ -88,6 +88,8 @@ async def rwlock(redis: Redis) -> None:
     async with rw.upgradeable as lease, lease.upgrade(timeout=5) as alone:
         assert_type(alone, Lease)
     await lease.downgrade()
+    async with rw:  # type: ignore[attr-defined]  # pyright: ignore[reportGeneralTypeIssues]
+        pass
 
 
 async def hierarchical(redis: Redis) -> None:
