@@ -179,6 +179,10 @@ class Commands:
             self._patrol.expect(call.due, now)
         return call
 
+    def patience_after(self, silences: int) -> float:
+        """Return the seconds to wait after so many silences: what was too impatient before must be less so."""
+        return min(self.patience * (1 << silences), LONGEST_WAIT)
+
     def _unanswered(self) -> Iterator[Call]:
         sent: deque[Any] = self._link.receivers if self._link is not None else deque()
         return (call for calls in (sent, self._waiting) for call in calls if call.receiver is not None)

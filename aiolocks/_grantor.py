@@ -18,15 +18,12 @@ from ._errors import LockError
 from ._keys import Keys
 from ._line import Answered, Identity, Line
 from ._link import Link
-from ._replication import Whole
+from ._replication import LONGEST_REPLICATION, Whole
 from ._request import LONGEST_RETRY, Answer, Busy, Granted, Holding, Queued, Request, Tell, resolve
 from ._scripts import load
 
 if TYPE_CHECKING:
     from ._session import Session
-
-_LONGEST_REPLICATION = 1.0
-"""Seconds for which replicas are waited for; a quarter of the TTL, if that is less."""
 
 _REFUSED = -1
 
@@ -66,7 +63,7 @@ class RedisGrantor:
         commands = session.commands
         self.line.expect(request)
         future: asyncio.Future[Answer] = session.loop.create_future()
-        patience = _bounded(commands.patience, len(request.unanswered)) if request.unanswered else commands.patience
+        patience = commands.patience_after(len(request.unanswered)) if request.unanswered else commands.patience
         terms, answered, _, _ = self._ways
         request.sent(commands.submit(self._grant, terms, answered, patience, request, future, LONGEST_WAIT))
         return future
@@ -151,7 +148,7 @@ class RedisGrantor:
             RedisError: Fewer replicas have it in time, or it ran out meanwhile.
         """
         replication = self.session.replication
-        commands, bound = replication.commands, min(_LONGEST_REPLICATION, request.ttl / 4)
+        commands, bound = replication.commands, min(LONGEST_REPLICATION, request.ttl / 4)
         future: asyncio.Future[Answer] = self.session.loop.create_future()
         patience = replication.patience(bound)
         call = commands.submit(Whole(self._grant), self._once_more, self._answered, patience, request, future)
@@ -245,7 +242,7 @@ class RedisGrantor:
             tell(False)  # nothing ever left
             return
         commands = self.session.commands
-        patience = _bounded(commands.patience, request.silences) if request.silences else commands.patience
+        patience = commands.patience_after(request.silences) if request.silences else commands.patience
         _, _, undoing, undone = self._ways
         commands.submit(self._release, undoing, undone, patience, request, tell)
 
@@ -329,8 +326,3 @@ class RedisGrantor:
 def _renewed(call: Call, reply: Any) -> None:
     tell: Tell = call.subject
     tell(reply if isinstance(reply, Exception) else reply == 1)
-
-
-def _bounded(patience: float, silences: int) -> float:
-    """Return how long to wait after so many silences: what was too impatient before must be less so."""
-    return min(patience * (1 << silences), LONGEST_WAIT)

@@ -101,7 +101,7 @@ async def _run(state: LeaseState, held: Holding, asked: Batch, number: int) -> o
     args: Arguments = (number, keep_ms, len(held.tokens), *held.tokens, *asked.words)
     while True:
         answer: asyncio.Future[object] = session.loop.create_future()
-        patience = min(session.commands.patience * (1 << failures), LONGEST_WAIT)
+        patience = session.commands.patience_after(failures)
         call = session.commands.submit(bound, args, partial(_answered, answer), patience)
         try:
             return await answer

@@ -42,8 +42,8 @@ class LeaseState:
 
     __slots__ = (
         "_ended", "_hidden_reason", "_over", "_reason", "_timer", "base", "deadline", "dropped", "due", "entered",
-        "failures", "fence", "grantor", "keeper", "on_loss", "options", "renew_until", "renewing", "request", "session", "task",
-        "timeout", "trouble",
+        "failures", "fence", "grantor", "keeper", "on_loss", "options", "renew_until", "renewing", "request", "session",
+        "task", "timeout", "trouble",
     )  # fmt: skip
 
     def __init__(

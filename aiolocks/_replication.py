@@ -14,6 +14,9 @@ from ._bound import Arguments, Bound, pack
 from ._commands import Call, Commands
 from ._request import resolve
 
+LONGEST_REPLICATION = 1.0
+"""Seconds for which replicas are waited for; a quarter of the TTL, if that is less."""
+
 
 @final
 class Whole:
