@@ -48,10 +48,10 @@ async def settle(session: "Session", withdrawal: Withdrawal, until: float) -> No
 class Body:
     """The body of a block with a lease: stopped when the lease is lost, and the lease released at its end."""
 
-    __slots__ = ("_permits", "_scope", "_state", "lease", "outer", "task")
+    __slots__ = ("_lease", "_permits", "_scope", "_state", "outer", "task")
 
     def __init__(self, lease: Lease, state: LeaseState, task: "asyncio.Task[Any] | None") -> None:
-        self.lease = lease
+        self._lease: Lease | None = lease
         self._state = state
         state.entered = True
         self.task = task
@@ -84,12 +84,13 @@ class Body:
         now = session.clock()
         state.on_loss = None
         valid = state.end(now)
-        if state.task is not None:
-            session.ledger.remove(state.task, self.lease)
+        if state.task is not None and self._lease is not None:
+            session.ledger.remove(state.task, self._lease)
         if task is not None:
             session.ledger.leave(task, state.base, self._permits)
             if self._scope is not None:
                 leaving = _close(task, self._scope, exc_type, exc, traceback)
+        self._lease = self._scope = None  # of what waits for Redis, the garbage collector goes through all
         withdrawal = state.drop(now)
         if not valid:
             session.touch()

@@ -163,9 +163,14 @@ class Lease:
         withdrawal = state.drop(now)
         if not valid:
             return False
-        # None: others share the lease; or nothing was there after an attempt whose answer was lost, which must have
-        # ended it.
-        return withdrawal is None or await withdrawal.confirmed() is not False
+        if withdrawal is None:  # others share the lease
+            return True
+        try:
+            await withdrawal.wait_out()
+        finally:
+            withdrawal.leave_alone()
+        # None: nothing was there after an attempt whose answer was lost, which must have ended it.
+        return withdrawal.outcome() is not False
 
     def upgrade(self, *, timeout: float | Unset | None = UNSET) -> "Hold":
         """Return a block that holds alone what this lease of `RWLock.upgradeable` shares with readers.

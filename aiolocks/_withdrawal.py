@@ -72,18 +72,22 @@ class Withdrawal:
                 session.waits.expect(until, session.clock())
         return waiter
 
-    async def confirmed(self) -> bool | None:
-        """Wait for the outcome, until it is pointless. A cancellation leaves it going on.
+    def wait_out(self) -> "asyncio.Future[None]":
+        """Return what is resolved once it is done, or pointless; `leave_alone` must follow."""
+        self.awaited = True
+        return self.wait(self._until)
+
+    def leave_alone(self) -> None:
+        """Note that nobody waits any more."""
+        self.awaited = False
+        self._session.touch()
+
+    def outcome(self) -> bool | None:
+        """Return what the server answered; what it has not confirmed until now is taken for failed.
 
         Raises:
             RedisError: It could not be confirmed.
         """
-        self.awaited = True
-        try:
-            await self.wait(self._until)
-        finally:
-            self.awaited = False
-            self._session.touch()
         if not self.done:
             self.finish(self.trouble or RedisTimeoutError("Redis has not confirmed it in time"))
         if self.trouble is not None:
