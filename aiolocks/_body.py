@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import anyio
 
-from ._lease import Lease
+from ._lease import Lease, unlist
 from ._lease_state import TAKEN, LeaseState
 from ._withdrawal import Withdrawal
 
@@ -84,8 +84,8 @@ class Body:
         now = session.clock()
         state.on_loss = None
         valid = state.end(now)
-        if state.task is not None and self._lease is not None:
-            session.ledger.remove(state.task, self._lease)
+        if self._lease is not None:
+            unlist(self._lease)
         if task is not None:
             session.ledger.leave(task, state.base, self._permits)
             if self._scope is not None:

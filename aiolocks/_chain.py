@@ -12,11 +12,8 @@ from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, cast, final
 
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
-
 from ._body import GRACE, settle
-from ._commands import Commands
+from ._commands import UNCERTAIN, Commands
 from ._errors import LeaseLostError
 from ._hold import wait_granted
 from ._lease_state import LeaseState
@@ -27,9 +24,6 @@ from ._request import Answer, Busy, Granted, Grantor, Holding, Part, Queued, Rep
 if TYPE_CHECKING:
     from ._grantor import RedisGrantor
     from ._session import Session
-
-UNREACHABLE = (RedisConnectionError, RedisTimeoutError, OSError)
-"""What asking again may help against."""
 
 
 @final
@@ -97,7 +91,7 @@ class Chain:
                 return await _Taking(self.session, request, self._options).take()
             except LeaseLostError:
                 self._begin_anew(request)
-            except UNREACHABLE as error:  # although it was asked again and again
+            except UNCERTAIN as error:  # although it was asked again and again
                 request.trouble = error
                 request.fail(error)
                 return Queued()
@@ -269,7 +263,7 @@ async def ask_all(request: Request, parts: Sequence[Part]) -> list[Answer | Exce
     busy: list[float] = []
     found: list[Answer | Exception] = []
     for part, answer in zip(parts, answers, strict=True):
-        if isinstance(answer, BaseException) and not isinstance(answer, UNREACHABLE):
+        if isinstance(answer, BaseException) and not isinstance(answer, UNCERTAIN):
             raise answer
         if isinstance(answer, Busy):
             busy.append(part.request.retry_after or 0.0)

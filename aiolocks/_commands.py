@@ -22,6 +22,9 @@ from ._patrol import Patrol
 LONGEST_WAIT = 10.0
 """Seconds that a request which is not in the queue yet may stay unanswered; the public contract's bound."""
 
+UNCERTAIN = (RedisConnectionError, RedisTimeoutError, OSError)
+"""What leaves open whether Redis got a request."""
+
 _FIRST_CONNECT = 2.0
 _LONGEST_CONNECT = 5.0
 """Seconds for one attempt to connect. It starts short, since bytes swallowed by the network do not come back."""
@@ -181,7 +184,7 @@ class Commands:
 
     def patience_after(self, silences: int) -> float:
         """Return the seconds to wait after so many silences: what was too impatient before must be less so."""
-        return min(self.patience * (1 << silences), LONGEST_WAIT)
+        return min(self.patience * (1 << min(silences, 4)), LONGEST_WAIT)  # at least a second 16 times is past it
 
     def _unanswered(self) -> Iterator[Call]:
         sent: deque[Any] = self._link.receivers if self._link is not None else deque()

@@ -14,18 +14,16 @@ import hiredis
 from redis._parsers.base import BaseParser  # names no other place for it
 from redis.crc import key_slot
 from redis.exceptions import ClusterCrossSlotError, ReadOnlyError, RedisError
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ._batch import Batch, Command, Encoder, Reply, batch
 from ._bound import Arguments, Bound
-from ._commands import LONGEST_WAIT, Call
+from ._commands import LONGEST_WAIT, UNCERTAIN, Call
 from ._deadlines import retry_delay
 from ._lease_state import TAKEN, LeaseState
 from ._request import LONGEST_RETRY, Holding, Request, resolve
 from ._scripts import load
 
-TROUBLE = (RedisConnectionError, RedisTimeoutError, OSError, ReadOnlyError)
+TROUBLE = (*UNCERTAIN, ReadOnlyError)
 """What leaves open whether the commands were run, or says that another server must be asked."""
 
 

@@ -9,20 +9,16 @@ from collections.abc import Callable, Coroutine
 from types import CoroutineType, FrameType, TracebackType
 from typing import Any, Literal, cast, final, overload
 
-from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ._body import GRACE, Body, settle
-from ._commands import LONGEST_WAIT
+from ._commands import LONGEST_WAIT, UNCERTAIN
 from ._errors import AcquireTimeoutError
 from ._lease import Lease, as_coroutine, calling_frame, state_of
 from ._lease_state import LeaseState
 from ._ledger import Place, open_blocks
 from ._request import Answer, Busy, Granted, Grantor, Queued, Replicating, Request
-
-TROUBLE = (RedisConnectionError, RedisTimeoutError, OSError)
-"""What leaves open whether Redis got a request."""
 
 
 @overload
@@ -51,7 +47,7 @@ async def obtain(state: LeaseState, *, must: bool, block: Place | None = None) -
             session.tokens[request.token] = request
             try:
                 answer = await state.grantor.grant(request)
-            except TROUBLE as error:
+            except UNCERTAIN as error:
                 answer = await _ask_again(state, error)
             granted = (
                 answer if isinstance(answer, Granted) and _fresh(answer, state) else await wait_granted(state, answer)
@@ -115,7 +111,7 @@ async def wait_granted(state: LeaseState, answer: Answer | None = None) -> Grant
             session.tokens[request.token] = request  # from now on a grant of this token is somebody's
             try:
                 answer = await grantor.grant(request)
-            except TROUBLE as error:
+            except UNCERTAIN as error:
                 answer = await _ask_again(state, error)
         if isinstance(answer, Granted):
             granted = answer
@@ -190,7 +186,7 @@ async def _undo(state: LeaseState, error: BaseException) -> None:
     session, request = state.session, state.request
     withdrawal = session.withdraw(state.grantor, request, session.clock() + request.undo_for)
     # A coroutine that is being destroyed must not wait; and where Redis has just been silent it is of no use.
-    silent = isinstance(error, (RedisConnectionError, RedisTimeoutError, OSError)) and not request.reached
+    silent = isinstance(error, UNCERTAIN) and not request.reached
     if not isinstance(error, GeneratorExit) and not silent:
         await settle(session, withdrawal, session.clock() + min(GRACE, request.ttl))
 

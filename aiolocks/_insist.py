@@ -3,12 +3,10 @@
 import asyncio
 from typing import Any
 
-from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ReadOnlyError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ._bound import Arguments
-from ._commands import LONGEST_WAIT
+from ._commands import UNCERTAIN
 from ._deadlines import retry_delay
 from ._grantor import RedisGrantor
 
@@ -21,10 +19,10 @@ async def insist(grantor: RedisGrantor, verb: str, args: Arguments, *, until: fl
     """
     session, failures = grantor.session, 0
     while True:
-        patience = min(session.commands.patience * 2 ** min(failures, 4), LONGEST_WAIT)
+        patience = session.commands.patience_after(failures)
         try:
             return await grantor.ask(verb, args, patience=patience, **options)
-        except (RedisConnectionError, RedisTimeoutError, OSError, ReadOnlyError):
+        except (*UNCERTAIN, ReadOnlyError):
             failures += 1
             pause = retry_delay(until - session.clock(), failures)
             if session.clock() + pause >= until:

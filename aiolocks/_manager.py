@@ -151,3 +151,12 @@ def redis_client(url: str) -> Redis:
         "url cannot be read; it looks like redis://HOST:PORT/DB, rediss://... or unix:///PATH, with special characters "
         "of a password written as %XX"
     )
+
+
+def check_manager(found: object, place: str) -> None:
+    """Raise TypeError unless what a web application keeps at *place*, or makes for a request, is a manager."""
+    if not isinstance(found, LockManager):
+        raise TypeError(
+            f"locked() needs a LockManager in {place}, or from its locks=, such as LockManager(redis), "
+            f"not {type(found).__name__}"
+        )

@@ -47,8 +47,7 @@ def reject_unknown(where: str, names: Mapping[str, object]) -> None:
             raise TypeError(f"{where} has no {name!r}: use {_ELSEWHERE[name]}")
         if name in _NEEDLESS:
             raise TypeError(f"{where} has no {name!r}, and needs none: {_NEEDLESS[name]}")
-        options = ", ".join(option.name for option in fields(Options) if option.init)
-        raise TypeError(f"{where} has no {name!r}; its options are {options}, prefix")
+        raise TypeError(f"{where} has no {name!r}; its options are {', '.join(_names())}")
 
 
 def reject_in_call(where: str, names: Mapping[str, object]) -> None:
@@ -56,7 +55,7 @@ def reject_in_call(where: str, names: Mapping[str, object]) -> None:
     for name in names:
         if name in _IN_CALLS:
             raise TypeError(f"{where} has no {name!r}: use {_IN_CALLS[name]}")
-        if name == "prefix" or any(name == option.name for option in fields(Options) if option.init):
+        if name in _names():
             raise TypeError(f"{where} has no {name!r}: it belongs to the constructor")
         raise TypeError(f"{where} got an unexpected keyword argument {name!r}")
 
@@ -67,6 +66,11 @@ def reject_in_attempt(where: str, names: Mapping[str, object]) -> None:
         if name == "timeout" or name in _IN_CALLS:
             raise TypeError(f"{where} has no {name!r}, as it never waits: use acquire(timeout=...) to wait")
     reject_in_call(where, names)
+
+
+def _names() -> list[str]:
+    """Return what every constructor takes beside what it is for."""
+    return [*(option.name for option in fields(Options) if option.init), "prefix"]
 
 
 @dataclass(frozen=True, slots=True)

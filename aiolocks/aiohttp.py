@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar, TypeVarTuple
 from redis.exceptions import RedisError
 
 from . import AcquireTimeoutError, Lease, LeaseLostError, Lock, LockManager, Semaphore
+from ._manager import check_manager
 
 try:
     from aiohttp import web
@@ -101,11 +102,7 @@ def locked(
             request = arguments[-1].request if isinstance(arguments[-1], web.View) else arguments[-1]
             text = _from_route(name, request) if isinstance(name, str) else name(request)
             manager = locks(request)
-            if not isinstance(manager, LockManager):
-                raise TypeError(
-                    "locked() needs a LockManager in app[LOCKS], or from its locks=, such as LockManager(redis), "
-                    f"not {type(manager).__name__}"
-                )
+            check_manager(manager, "app[LOCKS]")
             lock = manager.lock(text) if limit is None else manager.semaphore(text, limit)
             async with _held(lock, timeout, _BUSY[status]) as lease:
                 return await handler(*target, lease)

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from redis.exceptions import RedisError
 
 from . import AcquireTimeoutError, Lease, LeaseLostError, LockManager
+from ._manager import check_manager
 
 try:
     from fastapi import Depends, HTTPException, Request, exceptions, params
@@ -83,11 +84,7 @@ def locked(
     async def hold(
         manager: Annotated[LockManager, Depends(locks)], text: Annotated[str, Depends(name_of)]
     ) -> AsyncIterator[Lease]:
-        if not isinstance(manager, LockManager):
-            raise TypeError(
-                "locked() needs a LockManager in app.state.locks, or from its locks=, such as LockManager(redis), "
-                f"not {type(manager).__name__}"
-            )
+        check_manager(manager, "app.state.locks")
         lock = manager.lock(text) if limit is None else manager.semaphore(text, limit)
         try:
             lease = await lock.acquire(timeout=timeout)

@@ -259,7 +259,11 @@ class Model:
                 self.standing.remove(head)
                 continue
             else:
-                ttl_ms = min(2 * head.polls_ms, first.ttl_ms) if head.polls_ms and head != by else first.ttl_ms
-                handed.append(Handed(first, self._hold(first, ttl_ms, seen), first.ttl_ms))
+                handed.append(self._hand_to(first, head, seen, by=by))
             self._leave(first, head)
         return handed
+
+    def _hand_to(self, first: Asker, head: Session, seen: Seen, *, by: Session) -> Handed:
+        """Give the first of *head*'s line what it waits for: to one that polls, for as long as it may not notice."""
+        ttl_ms = min(2 * head.polls_ms, first.ttl_ms) if head.polls_ms and head != by else first.ttl_ms
+        return Handed(first, self._hold(first, ttl_ms, seen), first.ttl_ms)

@@ -113,7 +113,6 @@ class SharedModel(Model):
                 self.standing.remove(head)
                 continue
             else:
-                ttl_ms = min(2 * head.polls_ms, first.ttl_ms) if head.polls_ms and head != by else first.ttl_ms
-                handed.append(Handed(first, self._hold(first, ttl_ms, seen), first.ttl_ms))
+                handed.append(self._hand_to(first, head, seen, by=by))
             self._leave(first, head)
         return handed

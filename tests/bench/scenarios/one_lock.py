@@ -34,6 +34,13 @@ def columns(results: Results, base: str) -> list[Column]:
         measured("overtook in its process", "overtaking_within"),
         measured("same task again %", "same_task_percent", 1),
         measured("overlaps", "overlaps"),
+        *costs(),
+    ]
+
+
+def costs() -> list[Column]:
+    """Return the columns that say what a hand-off cost the server."""
+    return [
         measured("server reads", "reads_per_handoff", 2),
         measured("commands", "commands_per_handoff", 1),
         measured("server CPU µs", "server_cpu_us", 1),

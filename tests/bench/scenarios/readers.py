@@ -8,7 +8,7 @@ from tests.bench.figures import Case, Parameters, Results, Run, greatest, median
 from tests.bench.peers import PEERS
 from tests.bench.scale import Scale
 from tests.bench.scenario import Scenario, Server
-from tests.bench.scenarios import one_task
+from tests.bench.scenarios import one_lock, one_task
 from tests.bench.tables import Bar, Report, at_least, at_most, compared, measured, remarked, table
 from tests.bench.turns import Acquisition
 
@@ -95,11 +95,7 @@ def report(results: Results, scale: Scale) -> Report:
         measured("overlaps", "overlaps"),
         measured("overtook > 5 ms %", "overtaking_percent", 2),
         measured("overtook in its process", "overtaking_within"),
-        measured("server reads", "reads_per_handoff", 2),
-        measured("commands", "commands_per_handoff", 1),
-        measured("server CPU µs", "server_cpu_us", 1),
-        measured("connections", "connections"),
-        remarked(),
+        *one_lock.costs(),
     ]
     alone = [
         measured("pairs/s", "pairs_per_s"),
