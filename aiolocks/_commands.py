@@ -200,8 +200,9 @@ class Commands:
     def _heard(self, call: Any) -> None:
         """Note that replies have come, the first of them to *call*: it was under way for longest."""
         self._heard_at = now = self._clock()
-        self.round_trip = max(now - call.sent_at, 0.8 * self.round_trip)
-        self.patience = min(4 * self.round_trip, LONGEST_WAIT) if self.round_trip > 0.25 else 1.0
+        took, before = now - call.sent_at, 0.8 * self.round_trip
+        self.round_trip = took = took if took > before else before
+        self.patience = min(4 * took, LONGEST_WAIT) if took > 0.25 else 1.0
 
     def of(self, pool: Any) -> "Commands":
         """Return those of the same loop for another pool, which end with these."""

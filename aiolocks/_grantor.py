@@ -14,9 +14,8 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ._bound import Arguments, Bound
 from ._commands import LONGEST_WAIT, Call, CallReceiver, Commands
-from ._errors import LockError
 from ._keys import Keys
-from ._line import Answered, Identity, Line
+from ._line import Identity, Line
 from ._link import Link
 from ._replication import LONGEST_REPLICATION, Whole
 from ._request import LONGEST_RETRY, Answer, Busy, Granted, Holding, Queued, Request, Tell, resolve
@@ -26,6 +25,9 @@ if TYPE_CHECKING:
     from ._session import Session
 
 _REFUSED = -1
+
+_BRIEFLY = b"+"
+"""In place of a ticket: it has none yet, and a short answer will do."""
 
 
 @final
@@ -41,6 +43,7 @@ class RedisGrantor:
         self._grant = Bound(script, self._keys_for, per_token=True)
         self._release = Bound(load(f"{self._family}_release"), self._keys_to_release, per_token=True)
         self._renew = self._bound("renew", per_token=True)
+        self._brief = self._family == "lock"  # whose script has a short answer
         self._own_waiters = keys.part(b"q:" + session.id)
         self._tombstones = keys.part(b"t:")
         self.line = Line(session, self, keys.channels)
@@ -70,9 +73,11 @@ class RedisGrantor:
 
     def _terms(self, call: Call, link: Link) -> Arguments:
         request: Request = call.subject
-        ticket = request.ticket if request.wait else ~request.ticket
-        session, channels, life_ms = self.line.identity()
-        args: Arguments = (request.token, request.ttl_ms, request.permits, ticket, session, channels, life_ms)
+        identity = self.line.identity()
+        ticket: bytes | int = request.ticket if request.wait else ~request.ticket
+        if ticket == 0 and self.line.knows(identity) and self._brief and not request.tried:
+            ticket = _BRIEFLY
+        args: Arguments = (request.token, request.ttl_ms, request.permits, ticket, *identity)
         if request.extra:
             args += request.extra
             request.extra = request.extra_again
@@ -82,7 +87,7 @@ class RedisGrantor:
         request: Request
         future: asyncio.Future[Answer]
         request, future = call.subject, call.tell
-        if isinstance(reply, int):  # granted at once, and there is nothing else to tell
+        if isinstance(reply, int) and reply > 0:  # granted at once, and there is nothing else to tell
             request.granted(call)
             if self.line.waiting:
                 self.line.leave(request)
@@ -105,7 +110,7 @@ class RedisGrantor:
             if not future.done():
                 future.set_exception(error)
         else:
-            if not future.done():
+            if answer is not None and not future.done():
                 future.set_result(answer)
 
     def _learn(self, learn: Callable[..., None], call: Call, reply: Any) -> RuntimeError | None:
@@ -117,27 +122,34 @@ class RedisGrantor:
                 return objection
         return None
 
-    def _read_grant(self, call: Call, reply: Any, request: Request) -> Answer:
+    def _read_grant(self, call: Call, reply: Any, request: Request) -> Answer | None:
+        if isinstance(reply, int):  # it waits beside others, whose re-checks tell all else
+            request.queued(-reply, call.sent_at, 0)
+            turned = request.wait_by(call.tell)
+            if not request.turn.done():
+                self.line.join_others(request)
+            return None if turned else Queued()
         verdict = reply[0]
         if verdict == b"granted":
             request.left_at(call.sent_at)
-            self._deliver(reply[2])  # this very grant may be among them
+            self.deliver(reply[2])  # this very grant may be among them
             self.line.leave(request)
             return Granted(reply[1], call.sent_at)
         if verdict == b"queued":
             _, ticket, busy_ms, fence, subscribers, grants, *_ = reply
             request.queued(ticket, call.sent_at, fence)
             request.retry_after = max(busy_ms, 0) / 1000
+            turned = request.wait_by(call.tell)
             if not request.turn.done():
-                self.line.join(request, busy_ms, subscribers)
-            self._deliver(grants)
-            return Queued()
+                self.line.join(request, busy_ms, subscribers, cast("Arguments", call.args)[4:7])
+            self.deliver(grants)
+            return None if turned else Queued()
         if verdict == b"busy":
             request.retry_after = max(reply[1], 0) / 1000
-            self._deliver(reply[2])
+            self.deliver(reply[2])
             return Busy()
         if verdict == b"refused":
-            self._deliver(reply[2])
+            self.deliver(reply[2])
             raise request.refused(self.kind, self.name, reply[1])
         raise RedisError("this request was withdrawn before it came")
 
@@ -181,50 +193,6 @@ class RedisGrantor:
         bound = Bound(script, lambda _: keys, per_token=False)
         self.session.commands.submit(bound, (*identity, *entries), receive, patience)
 
-    def read_recheck(self, call: Call, reply: Any, requests: Sequence[Request], answered: Answered) -> None:
-        subscribers, busy_ms, fence, passed_over, answers, grants = reply
-        for request, answer in zip(requests, answers, strict=True):
-            if request.turn.done():
-                continue
-            if answer > 0:
-                request.queued(answer, call.sent_at, fence)
-                request.retry_after = max(busy_ms, 0) / 1000
-            elif answer < 0:
-                self.line.found_untold()
-                self.line.leave(request)
-                request.grant(-answer, call.sent_at)
-            else:
-                self.line.leave(request)
-                self.session.spawn(self._ask_anew(request))
-        self._deliver(grants)
-        answered(call, busy_ms, subscribers, bool(passed_over))
-
-    async def _ask_anew(self, request: Request) -> None:
-        """Ask for a waiter that the server has forgotten (a restart, or silence for too long) at its old place."""
-        if request.turn.done():
-            return
-        try:
-            answer = await self.grant(request)
-        except LockError as error:  # a refusal; redis-py's LockError, and so a RedisError
-            request.fail(error)
-        except RedisError as error:
-            now = self.session.clock()
-            if request.failing_since is None:
-                request.failing_since = now
-            if now - request.failing_since >= request.ttl:
-                request.fail(error)
-            elif not request.turn.done():  # let the line try again
-                self.line.join(request, -1, 1)
-        except asyncio.CancelledError:
-            if not request.turn.done():
-                self.line.join(request, -1, 1)
-            raise
-        except Exception as error:
-            request.fail(error)
-        else:
-            if isinstance(answer, Granted):
-                request.grant(answer.fence, answer.counted_from)
-
     def renew(self, request: Request, ttl: float, tell: Tell, commands: Commands | None = None) -> None:
         commands = commands or self.session.commands
         # Bounded, as a measurement includes what the loop was late: a dead link must be given up before the deadline.
@@ -266,8 +234,9 @@ class RedisGrantor:
                 request.silences += 1
             tell(reply)
         else:
-            self._deliver(reply[1:])
-            tell(reply[0] == 1)
+            self.deliver(reply[1:])
+            # Whoever holds it now goes first: everybody waits for that one to let go.
+            self.session.loop.call_soon(tell, reply[0] == 1)
 
     def guarding(self, request: Request) -> Holding:
         script = "lock_guard" if self._family == "lock" else "semaphore_guard"  # whose holders are a sorted set
@@ -282,7 +251,7 @@ class RedisGrantor:
 
         def receive(call: Call, reply: Any) -> None:
             if not isinstance(reply, Exception) and as_waiter:
-                self._deliver(reply[1:])  # such scripts answer {what was asked, grants…}
+                self.deliver(reply[1:])  # such scripts answer {what was asked, grants…}
             resolve(future, reply)
 
         if as_waiter:
@@ -292,20 +261,26 @@ class RedisGrantor:
         with self.session.question():
             return await future
 
-    def told(self, request: Request, fence: int, amount: int) -> None:
-        """Take a grant, or a refusal, that was addressed to this token."""
-        if fence == _REFUSED:
+    def told(self, token: bytes, fence: int, amount: int) -> None:
+        """Take a grant, or a refusal, that was addressed to a token of this session."""
+        session = self.session
+        request = session.tokens.get(token)
+        if request is None:
+            if fence > 0:
+                session.pass_on(self, token, amount / 1000)
+        elif fence == _REFUSED:
             self.line.leave(request)
             request.fail(request.refused(self.kind, self.name, amount))
         elif request.grant(fence):
             self.line.told()
             self.line.leave(request)
 
-    def _deliver(self, grants: list[Any] | int) -> None:
+    def deliver(self, grants: list[Any] | int) -> None:
         """Pass on the grants in a reply: of each its token, fencing token and TTL, in one list; or 0 for none."""
         if isinstance(grants, list):
-            for token, fence, amount in zip(grants[::3], grants[1::3], grants[2::3], strict=True):
-                self.session.deliver(token, fence, int(amount), self._keys.base)
+            fields = iter(grants)
+            for token, fence, amount in zip(fields, fields, fields, strict=True):
+                self.told(token, fence, int(amount))
 
     def _waiters(self) -> bytes:
         own = self.line.identity()[0]

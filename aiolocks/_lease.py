@@ -9,6 +9,7 @@ from functools import partial
 from types import CoroutineType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast, final
 
+from ._deadlines import deadline
 from ._lease_state import TAKEN, LeaseState
 from ._options import UNSET, Unset, check_ttl
 from ._request import resolve
@@ -107,7 +108,7 @@ class Lease:
         if not await answer:
             state.lose(TAKEN)
             return False
-        state.extend(sent_at, ttl)
+        state.extend(deadline(sent_at, ttl))
         return state.held
 
     async def guard(self, *commands: "Command") -> "list[Reply]":

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from . import _deadlines
 from ._errors import LeaseLostError
 from ._ledger import Base
 from ._options import Options
@@ -113,10 +112,10 @@ class LeaseState:
             return f"held for longer than max_hold ({self.options.max_hold:g} s), and so not renewed any more"
         return self._reason or self._hidden_reason or f"not renewed within its {self.request.ttl:g} s TTL"
 
-    def extend(self, sent_at: float, ttl: float) -> None:
+    def extend(self, deadline: float) -> None:
         """Count a renewal that the server confirmed; a late one revives nothing."""
-        if self.held:
-            self.deadline = max(self.deadline, _deadlines.deadline(sent_at, ttl))
+        if deadline > self.deadline and self.held:
+            self.deadline = deadline
 
     def lose(self, reason: str) -> None:
         """Note the loss, once, and tell the body and whoever waits."""

@@ -8,13 +8,14 @@ the server does not know asks anew, with its old ticket.
 import asyncio
 import random
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 from redis.exceptions import RedisError, ResponseError
 
 from ._commands import Call
 from ._deadlines import SHORTEST_RECHECK, patience, recheck_delay, recheck_interval, retry_delay
-from ._request import Request
+from ._errors import LockError
+from ._request import Granted, Request
 
 if TYPE_CHECKING:
     from ._grantor import RedisGrantor
@@ -52,6 +53,9 @@ class Line:
         self._untold = 0
         self._unheard = 0
         self._interval = _LONGEST_INTERVAL
+        self._told: object = None
+        """What the server was last told of this session here."""
+        self._busy_ms = -1
 
     def interval(self) -> float:
         """Return the longest this line goes without a re-check: by the shortest TTL since it was last empty."""
@@ -83,7 +87,7 @@ class Line:
 
         def receive(call: Call, reply: object) -> None:
             if not isinstance(reply, Exception):
-                self._grantor.read_recheck(call, reply, (), answered)
+                self._read(call, reply, (), answered)
             elif call.link is not None and not isinstance(reply, ResponseError):  # ahead of whatever is sent next
                 self._abandon(former, until)
             else:
@@ -108,13 +112,28 @@ class Line:
             if self._timer is not None:  # a shorter one counts at once: the server is told it with the next request
                 self._schedule(interval)
 
-    def join(self, request: Request, busy_ms: int, subscribers: int) -> None:
+    def knows(self, identity: "Identity") -> bool:
+        """Whether the server knows who waits here, from others whose re-checks go on."""
+        return bool(self.waiting) and self._told == identity
+
+    def join(self, request: Request, busy_ms: int, subscribers: int, told: object = None) -> None:
+        """Let a request wait; *told*: who the server was told that it is."""
+        if told is not None:
+            self._told, self._busy_ms = told, busy_ms
         self.waiting[request.token] = request
         self._look_every(min(self._interval, recheck_interval(request.ttl)))
         self._session.lines[self] = None
         self._listen(subscribers)
         if self._timer is None or busy_ms < 1000 * self._interval:  # else the re-check that is due comes sooner anyway
             self._schedule(self._delay(busy_ms))
+
+    def join_others(self, request: Request) -> None:
+        """Let a request wait beside others, unless they have left meanwhile."""
+        request.retry_after = max(self._busy_ms, 0) / 1000
+        if self.waiting:
+            self.waiting[request.token] = request
+        else:
+            self.join(request, -1, 1)
 
     def leave(self, request: Request) -> None:
         if self.waiting.pop(request.token, None) is not None and not self.waiting:
@@ -157,15 +176,62 @@ class Line:
             else:
                 self._failures = 0
                 self._failing_since = None
-                self._grantor.read_recheck(call, reply, requests, self._answered)
+                self._told = identity
+                self._read(call, reply, requests, self._answered)
 
         self._on_their_way += 1
+        identity = self.identity()
         self._grantor.submit_recheck(
-            self.identity(),
+            identity,
             [request.entry() for request in requests],
             receive,
             patience(self.interval(), self._session.commands.round_trip),
         )
+
+    def _read(self, call: Call, reply: Any, requests: Sequence[Request], answered: "Answered") -> None:
+        subscribers, busy_ms, fence, passed_over, answers, grants = reply
+        self._busy_ms = busy_ms
+        for request, answer in zip(requests, answers, strict=True):
+            if request.turn.done():
+                continue
+            if answer > 0:
+                request.queued(answer, call.sent_at, fence)
+                request.retry_after = max(busy_ms, 0) / 1000
+            elif answer < 0:
+                self.found_untold()
+                self.leave(request)
+                request.grant(-answer, call.sent_at)
+            else:
+                self.leave(request)
+                self._session.spawn(self._ask_anew(request))
+        self._grantor.deliver(grants)
+        answered(call, busy_ms, subscribers, bool(passed_over))
+
+    async def _ask_anew(self, request: Request) -> None:
+        """Ask for a waiter that the server has forgotten (a restart, or silence for too long) at its old place."""
+        if request.turn.done():
+            return
+        try:
+            answer = await self._grantor.grant(request)
+        except LockError as error:  # a refusal; redis-py's LockError, and so a RedisError
+            request.fail(error)
+        except RedisError as error:
+            now = self._session.clock()
+            if request.failing_since is None:
+                request.failing_since = now
+            if now - request.failing_since >= request.ttl:
+                request.fail(error)
+            elif not request.turn.done():  # let the line try again
+                self.join(request, -1, 1)
+        except asyncio.CancelledError:
+            if not request.turn.done():
+                self.join(request, -1, 1)
+            raise
+        except Exception as error:
+            request.fail(error)
+        else:
+            if isinstance(answer, Granted):
+                request.grant(answer.fence, answer.counted_from)
 
     def _answered(self, call: Call, busy_ms: int, subscribers: int, passed_over: bool) -> None:
         session = self._session

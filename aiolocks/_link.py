@@ -30,6 +30,10 @@ _READ = 65_536
 """Bytes read at once, into memory that a link has for good: asyncio's own way takes 256 KiB anew for each reply, which
 can cost more than all else that is done with it."""
 
+_AT_ONCE = 2
+"""Commands written one by one after replies have come: for what one of them has set off, waiting for others to go with
+would only cost time. More of them are a crowd, which is better written together."""
+
 _TOGETHER = 64
 """Commands written at once: more of them, and the server waits for us while we wait for it."""
 
@@ -118,7 +122,8 @@ class StreamLink(_Pending, asyncio.BufferedProtocol):
             protocolError=InvalidResponse, replyError=connection._parser.parse_error, notEnoughData=_MORE
         )
         self._parser.feed(bytes(connection._reader._buffer))
-        self._written: list[bytes] | None = None
+        self._at_once = _AT_ONCE
+        self._written: list[bytes] = []
         self._read = memoryview(bytearray(_READ))  # a view, as asyncio's TLS fills slices of what it is given
         self._transport.set_protocol(self)
 
@@ -128,31 +133,38 @@ class StreamLink(_Pending, asyncio.BufferedProtocol):
             return
         if receiver is not None:
             self.receivers.append(receiver)
-        if self._written is None:  # a lone command goes out at once; what follows in this turn goes together
+        written = self._written
+        if self._at_once and not written:
+            self._at_once -= 1
             self._transport.write(packed)
-            self._written = []
-            self._loop.call_soon(self._flush)
             return
-        self._written.append(packed)
-        if len(self._written) >= _TOGETHER:
-            self._transport.write(b"".join(self._written))
-            self._written.clear()
+        if not written:
+            self._loop.call_soon(self._flush)
+        written.append(packed)
+        if len(written) >= _TOGETHER:
+            self._write_all()
 
     def _flush(self) -> None:
-        written, self._written = self._written, None
-        if written and self.lost is None:
-            self._transport.write(b"".join(written))
+        self._at_once = _AT_ONCE
+        if self._written and self.lost is None:
+            self._write_all()
+
+    def _write_all(self) -> None:
+        self._transport.write(b"".join(self._written))
+        self._written.clear()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._read
 
     def buffer_updated(self, nbytes: int) -> None:
+        self._at_once = _AT_ONCE
         if self.receivers:
             self._on_heard(self.receivers[0])
+        parser, dispatch = self._parser, self._dispatch
         try:
-            self._parser.feed(self._read, 0, nbytes)
-            while (reply := self._parser.gets(False)) is not _MORE:
-                self._dispatch(reply)
+            parser.feed(self._read, 0, nbytes)
+            while (reply := parser.gets(False)) is not _MORE:
+                dispatch(reply)
         except InvalidResponse as error:
             self.close(RedisConnectionError(f"Redis answered with what is not its protocol: {error}"))
 

@@ -101,8 +101,8 @@ class Share(LeaseState):
     def reason(self) -> str:
         return self._reason or self.nest.core.reason
 
-    def extend(self, sent_at: float, ttl: float) -> None:
-        self.nest.core.extend(sent_at, ttl)
+    def extend(self, deadline: float) -> None:
+        self.nest.core.extend(deadline)
 
     def lose(self, reason: str) -> None:
         if not self.over:

@@ -118,6 +118,11 @@ class Request:
         return turn
 
     @property
+    def tried(self) -> bool:
+        """Whether an attempt was made before."""
+        return self.reached or bool(self.unanswered)
+
+    @property
     def undo_for(self) -> float:
         """Seconds for which an undo is worth trying: what is on the server already ends with its TTL."""
         return max(self.ttl, LONGEST_RETRY) if self.unanswered else self.ttl
@@ -177,6 +182,17 @@ class Request:
     def new_turn(self) -> None:
         """Before asking once more for a lease that was granted a while ago: it may have lapsed."""
         self._turn = None
+        _ = self.turn  # of its own: what the asking ends with and what the waiting ends with must not be mixed up
+
+    def wait_by(self, asked: "asyncio.Future[Any]") -> bool:
+        """Let what is awaited for the answer go on as the turn, and say whether it does.
+
+        That one waits is no news for a caller that would but wait on: most need not wake up for it. Whoever has looked
+        at the `turn` before is told the answer itself.
+        """
+        if self._turn is None and not self._given_up:
+            self._turn = asked
+        return self._turn is asked
 
     def grant(self, fence: int, counted_from: float | None = None) -> bool:
         """Resolve the turn, unless it is resolved or the news are older than an answer that this token waits."""

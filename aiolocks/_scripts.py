@@ -42,10 +42,15 @@ def load(name: str) -> Script:
     prelude = "".join(
         f"local {', '.join(names)} = unpack({kind}, 1, {len(names)})\n" for kind, names in fields.items() if names
     )
-    whole = _USES.sub(lambda uses: "\n".join(_read(f"_{shared.strip()}") for shared in uses[1].split(",")), text)
-    source = (prelude + rest + _strip(whole)).encode()
+    source = (prelude + rest + _strip(_with_shared(text))).encode()
     sha = hashlib.sha1(source).hexdigest().encode()
     return Script(name, source, sha, tuple(fields["KEYS"]), tuple(fields["ARGV"]))
+
+
+def _with_shared(text: str) -> str:
+    return _USES.sub(
+        lambda uses: "\n".join(_with_shared(_read(f"_{name.strip()}")) for name in uses[1].split(",")), text
+    )
 
 
 def _read(name: str) -> str:

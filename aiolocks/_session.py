@@ -163,16 +163,15 @@ class Session:
     def deliver(self, token: bytes, fence: int, amount: int, base: bytes) -> None:
         """Take a grant (or refusal) that was addressed to this session."""
         grantor = self._grantors.get(base)
-        if grantor is None:
-            return
-        request = self.tokens.get(token)
-        if request is not None:
-            grantor.told(request, fence, amount)
-        elif token not in self.withdrawing and fence > 0:
-            # Nobody here wants it: pass it on at once, rather than when it expires.
-            stray = Request(amount / 1000, 1, wait=False, token=token)
+        if grantor is not None:
+            grantor.told(token, fence, amount)
+
+    def pass_on(self, grantor: Grantor, token: bytes, ttl: float) -> None:
+        """Give back a lease that nobody here wants: at once, rather than when it expires."""
+        if token not in self.withdrawing:
+            stray = Request(ttl, 1, wait=False, token=token)
             stray.reached = True
-            Withdrawal(self, grantor, stray, self.clock() + stray.ttl)
+            Withdrawal(self, grantor, stray, self.clock() + ttl)
 
     def withdraw(
         self, grantor: Grantor, request: Request, until: float, then: Callable[[Withdrawal], None] | None = None

@@ -15,10 +15,17 @@ from functools import partial
 from typing import final
 
 from ._commands import Commands
-from ._deadlines import renewal_delay, retry_delay
+from ._deadlines import RENEWALS_PER_TTL, renewal_delay, retry_delay
 from ._lease_state import TAKEN, LeaseState
 
 log = logging.getLogger("aiolocks")
+
+_TOGETHER = 32
+"""Leases renewed in one wake-up of the loop, if they are not overdue: to wake up for each costs more than to renew it,
+and a millisecond's work at a time is as much as a program should notice."""
+
+_EARLY = 0.05 / RENEWALS_PER_TTL
+"""Share of a TTL by which a renewal may come early, to go with others."""
 
 
 @final
@@ -110,19 +117,29 @@ class Watchdog:
         self._timer_at = -math.inf  # set again below, once for all
         now = self._clock()
         self._sort()
-        while self._heap and self._heap[0][0] <= now:
-            due, _, state = heapq.heappop(self._heap)
-            if state in self._live and due == state.due:
-                try:
-                    self._renew(state, now)
-                except Exception:  # a defect, but not the other leases'
-                    log.exception("%s %r: renewing failed", state.grantor.kind, state.grantor.name)
-                    state.renewing = False
-                    self._push(state, now, retry_delay(state.request.ttl, 1))
+        for state in self._due(now):
+            try:
+                self._renew(state, now)
+            except Exception:  # a defect, but not the other leases'
+                log.exception("%s %r: renewing failed", state.grantor.kind, state.grantor.name)
+                state.renewing = False
+                self._push(state, now, retry_delay(state.request.ttl, 1))
         if self._heap:
             self._arm(self._heap[0][0], self._clock())
         else:
             self._timer_at = math.inf
+
+    def _due(self, now: float) -> list[LeaseState]:
+        """Take those out of the heap that are due, and a few that soon will be."""
+        due: list[LeaseState] = []
+        while self._heap:
+            at, _, state = self._heap[0]
+            if state in self._live and at == state.due:
+                if at > now and (len(due) >= _TOGETHER or not _may_come_early(state, now)):
+                    break
+                due.append(state)
+            heapq.heappop(self._heap)
+        return due
 
     def _renew(self, state: LeaseState, now: float) -> None:
         if now >= state.deadline:
@@ -147,7 +164,7 @@ class Watchdog:
             self._push(state, now, min(retry_delay(state.request.ttl, state.failures), left))
         elif renewed:
             state.failures = 0
-            state.extend(sent_at, state.request.ttl)
+            state.extend(sent_at + state.request.valid_for)
             taken = now - sent_at  # the lease counts from then, and so does its next renewal
             self._push(state, now, max(renewal_delay(state.request.ttl, random.random()) - taken, 0.0))
         else:
@@ -159,3 +176,9 @@ class Watchdog:
             state.lose(reason)
         else:
             state.lose_from_thread(reason)
+
+
+def _may_come_early(state: LeaseState, now: float) -> bool:
+    """Whether what is due next is a renewal like any other, and soon."""
+    usual = not state.renewing and not state.failures and now < state.renew_until
+    return usual and state.due - now <= _EARLY * state.request.ttl

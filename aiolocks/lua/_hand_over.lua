@@ -4,12 +4,6 @@
 
 local base = KEYS[1] -- with which every key of the name begins
 
-local function tell(other, token, number, terms)
-  local message = token .. ' ' .. number .. ' ' .. terms .. ' ' .. base
-  local reply = redis.pcall('PUBLISH', channels .. other, message)
-  return not (type(reply) == 'table' and reply.err)
-end
-
 -- The session whose first waiter was taken out of its line moves to the place of the next.
 local function move_on(head, line, next_entry)
   if next_entry then
@@ -17,26 +11,6 @@ local function move_on(head, line, next_entry)
   else
     redis.call('ZREM', queue, head)
   end
-end
-
--- Gives a waiter of another session what it waits for, and says whether it could be told; if not, nothing is given.
-local function hand_to(head, line, entry, next_entry, token, ttl_ms, permits, deaf)
-  if not deaf and subscribers(head) == 0 then
-    return false
-  end
-  local life_left = not next_entry and redis.call('PTTL', line)
-  redis.call('ZREM', line, entry)
-  local _, text = grant(token, deaf and math.min(2 * deaf, tonumber(ttl_ms)) or ttl_ms, permits)
-  if deaf or tell(head, token, text, ttl_ms) then
-    move_on(head, line, next_entry)
-    return true
-  end
-  revoke(token)
-  redis.call('ZADD', line, redis.call('ZSCORE', queue, head), entry) -- the session still stands at its place
-  if life_left then
-    redis.call('PEXPIRE', line, life_left)
-  end
-  return false
 end
 
 -- Gives what is free to whoever is first, and tells them. Grants for the asking session are added to the list *mine*
@@ -71,6 +45,7 @@ local function hand_over(mine)
         if here then
           mine[#mine + 1], mine[#mine + 2], mine[#mine + 3] = token, -1, amount
         else
+          -- uses  tell
           tell(head, token, '-1', amount)
         end
       elseif verdict == 'later' then
@@ -80,14 +55,18 @@ local function hand_over(mine)
         end
         redis.call('ZREM', queue, head)
       else
-        local given = here or hand_to(head, line, entry, next_entry, token, ttl_ms, permits, deaf)
+        local given = here
         if here then
           redis.call('ZREM', line, entry)
           local number = grant(token, ttl_ms, permits)
           move_on(head, line, next_entry)
           mine[#mine + 1], mine[#mine + 2], mine[#mine + 3] = token, number, ttl_ms
-        elseif not given then
-          redis.call('ZREM', queue, head) -- passed over; its own next re-check puts it back
+        else
+          -- uses  tell
+          given = hand_to(head, line, entry, next_entry, token, ttl_ms, permits, deaf)
+          if not given then
+            redis.call('ZREM', queue, head) -- passed over; its own next re-check puts it back
+          end
         end
         if given and not admits then
           return mine

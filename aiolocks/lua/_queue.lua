@@ -3,10 +3,6 @@
 -- session keeps asking. So a thousand waiters of a dead process are skipped in one step.
 -- Needs the names: queue, waiters, session, channels, life_ms; and from the primitive: busy_for.
 
--- Ends each entry, which so has more than 64 bytes: then Redis keeps the line in order as a skip list, while it would
--- read through a hundred shorter entries, packed one behind the other, for every one that comes and goes.
-local ROOM = ' ..............................'
-
 -- The session has shown that it lives. Its own line is *set* to its lifetime, never extended beyond: a lease handed
 -- to a session that has stopped must find that session dead when it lapses, or each of its waiters costs one lease.
 -- The queue outlives the lease in the way, by a little more than needed, so as not to be extended each time.

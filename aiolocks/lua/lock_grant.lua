@@ -8,11 +8,12 @@
 -- ARGV[1]  token      bytes   who asks
 -- ARGV[2]  ttl_ms     int     how long the lease lasts
 -- ARGV[3]  permits    int     always 1
--- ARGV[4]  ticket     int     the place this token had before, or 0; its complement (-1, …): only ask
+-- ARGV[4]  ticket     int     the place this token had before, or 0; its complement (-1, …): only ask;
+--                             or +, when it asks for the first time and a short answer will do
 -- ARGV[5]  session    bytes   whom to tell
 -- ARGV[6]  channels   bytes   start of every session's channel
 -- ARGV[7]  life_ms    int     how long the session is taken for alive without a re-check
--- returns  fencing token, when nobody was in the way; else
+-- returns  fencing token, when nobody was in the way; or minus the ticket, the short answer that it waits; else
 --          {'granted', fencing token, grants for this session: of each its token, fencing token, ttl_ms}
 --          {'queued', ticket, ms until the holder's lease can end, last fencing token, subscribers, grants…}
 --          {'busy', ms until the holder's lease can end, grants…} or {'withdrawn'};
@@ -23,11 +24,21 @@ if there == 0 then
   return (grant(token, ttl_ms))
 end
 
+-- uses     room
+local entry = token .. ' ' .. ttl_ms .. ' ' .. permits .. ROOM
+if ticket == '+' then
+  -- uses  ticket, beside
+  local place = there == 3 and line_up(entry)
+  if place then
+    return -place
+  end
+  ticket = '0'
+end
+
 -- uses     holder, lock, queue
 if redis.call('EXISTS', tombstone) == 1 then
   return { 'withdrawn' } -- this request was overtaken by its own undo
 end
-local entry = token .. ' ' .. ttl_ms .. ' ' .. permits .. ROOM
 local owner, number = held_by()
 if owner == token then
   -- uses  extend, leave
@@ -41,7 +52,7 @@ if not owner then
 end
 local place_in_line, busy_ms
 if string.sub(ticket, 1, 1) ~= '-' then
-  -- uses  enqueue
+  -- uses  ticket, enqueue
   place_in_line, busy_ms = enqueue(entry, ticket, owner and there == 3)
 end
 if owner and place_in_line then

@@ -11,7 +11,7 @@
 -- returns  {subscribers, ms until the holder's lease can end, last fencing token, 1 if the session had been passed
 --          over, answers, grants for this session}; an answer is a ticket, or minus the fencing token of a grant,
 --          or 0 for a waiter that is not known here
--- uses     clock, fence, holder, extend, lock, mutex, queue, leave, hand_over
+-- uses     clock, fence, holder, extend, lock, mutex, room, queue, leave, hand_over
 redis.call('PEXPIRE', waiters, life_ms) -- first a write that is allowed at the memory limit: then so are all others
 local owner, number = held_by()
 local in_queue = redis.call('ZRANK', queue, session)

@@ -26,7 +26,7 @@ end
 
 -- uses     clock, fence, lock, mutex, queue
 if ended == 0 then
-  -- uses  leave
+  -- uses  room, leave
   leave(token .. ' ' .. terms .. ROOM)
 end
 if bury_ms ~= '0' then

@@ -32,7 +32,7 @@ then
   return declare == '0' and number or { 'granted', number, {}, 0, limit_in_force }
 end
 
--- uses     semaphore, queue, leave, enqueue, hand_over
+-- uses     semaphore, room, queue, leave, ticket, enqueue, hand_over
 drop_expired()
 if redis.call('EXISTS', tombstone) == 1 then
   return { 'withdrawn' } -- this request was overtaken by its own undo

@@ -22,7 +22,7 @@ if bury_ms == '0' and redis.call('EXISTS', queue, waiters) == 0 then
   end
 end
 
--- uses     digits, permits, semaphore, queue, leave, hand_over
+-- uses     digits, permits, semaphore, room, queue, leave, hand_over
 drop_expired()
 local ended = redis.call('ZREM', holders, token) -- first a write that frees memory: then all others are allowed
 if ended == 1 then

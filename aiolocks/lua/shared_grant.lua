@@ -24,7 +24,7 @@ if there == 0 and not redis.call('ZSCORE', holders, token) and admits(tonumber(m
   return number
 end
 
--- uses     queue, leave, enqueue, hand_over
+-- uses     room, queue, leave, ticket, enqueue, hand_over
 if redis.call('EXISTS', tombstone) == 1 then
   return { 'withdrawn' } -- this request was overtaken by its own undo
 end

@@ -13,7 +13,7 @@
 --          that is not known here
 redis.call('PEXPIRE', waiters, life_ms) -- first a write that is allowed at the memory limit: then so are all others
 
--- uses     clock, digits, shared, queue, leave, hand_over
+-- uses     clock, digits, shared, room, queue, leave, hand_over
 local in_queue = redis.call('ZRANK', queue, session)
 local passed_over = 0
 local answers = {}

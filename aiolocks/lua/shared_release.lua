@@ -19,7 +19,7 @@ if ended == 1 and bury_ms == '0' and redis.call('EXISTS', queue, waiters) == 0 t
   return 1
 end
 
--- uses     queue, leave, hand_over
+-- uses     room, queue, leave, hand_over
 if ended == 0 then
   leave(token .. ' ' .. terms .. ROOM)
 end

@@ -53,6 +53,13 @@ class Queued:
 
 
 @dataclass(frozen=True, slots=True)
+class QueuedBeside:
+    """The short answer of one that waits beside others of its session."""
+
+    ticket: int
+
+
+@dataclass(frozen=True, slots=True)
 class Busy:
     busy_ms: int
     mine: list[Grant] = field(default_factory=list)
@@ -177,16 +184,17 @@ class Scripts:
         life_ms: int = LIFE,
         limit: int | None = None,
         declare: bool = False,
-    ) -> Granted | Queued | Busy | Refused | Withdrawn:
+        brief: bool = False,
+    ) -> Granted | Queued | QueuedBeside | Busy | Refused | Withdrawn:
         args: dict[str, object] = {
             "ttl_ms": ttl_ms, "permits": permits or self.usual, "life_ms": life_ms,
-            "ticket": ticket if wait else ~ticket,
+            "ticket": "+" if brief else ticket if wait else ~ticket,
         }  # fmt: skip
         if self.kind == "semaphore":
             args |= {"limit": limit or self.limit, "declare": int(declare)}
         answer = self.run("grant", session=session, who=who, **args)
-        if isinstance(answer, int):  # nobody was in the way
-            return Granted(answer)
+        if isinstance(answer, int):  # nobody was in the way, or others of the same session are told the rest
+            return Granted(answer) if answer > 0 else QueuedBeside(-answer)
         verdict, *reply = answer
         if verdict == b"withdrawn":
             return Withdrawn()

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine
 from redis import Redis
 
 from aiolocks._keys import Keys
-from tests.lua.calls import Busy, Grant, Granted, Queued, Rechecked, Refused, Released, Scripts, Withdrawn
+from tests.lua.calls import Busy, Grant, Granted, Queued, QueuedBeside, Rechecked, Refused, Released, Scripts, Withdrawn
 from tests.lua.model import Asker, Handed, Model, Session
 from tests.lua.seen import Seen
 from tests.lua.shapes import ASKERS, LIFE, NAMES, PREFIXES, TTLS, WORDS
@@ -132,8 +132,15 @@ class ScriptMachine(RuleBasedStateMachine):
         )  # fmt: skip
         self.look()
         declares = terms.get("limit", 0) if terms.get("declare") or not limit_before else 0
+        briefly = bool(terms.get("brief")) and self.model.may_be_brief(asker)
         verdict, handed = self.model.grant(asker, self.seen, by=asker.home, wait=wait, ticket=ticket, declares=declares)
-        kinds = {"granted": Granted, "queued": Queued, "busy": Busy, "refused": Refused, "withdrawn": Withdrawn}
+        kinds = {
+            "granted": Granted,
+            "queued": QueuedBeside if briefly else Queued,
+            "busy": Busy,
+            "refused": Refused,
+            "withdrawn": Withdrawn,
+        }
         assert isinstance(reply, kinds[verdict]), (verdict, reply)
         mine: list[Grant] = getattr(reply, "mine", [])
         if isinstance(reply, Granted):  # whether the asker's own grant is listed too is all the same
@@ -145,6 +152,9 @@ class ScriptMachine(RuleBasedStateMachine):
         match reply:
             case Granted():
                 assert reply.fence == self.model.holders[asker.who].fence
+            case QueuedBeside():
+                assert reply.ticket == self.tickets[asker]
+                assert not waited
             case Queued():
                 assert reply.ticket == self.tickets[asker]
                 assert waited or not ticket or reply.ticket <= ticket

@@ -128,6 +128,11 @@ class Model:
         self._clamp(seen, surely=asker.permits > self.free)
         return "queued" if wait else "busy", handed
 
+    def may_be_brief(self, asker: Asker) -> bool:
+        """Whether there is nothing to tell one that asks for the first time: others of its session are told it all."""
+        known = asker.who in self.buried or asker in self.lines.get(asker.home, {})
+        return bool(self.holders) and asker.home in self.standing and not known
+
     def release(self, asker: Asker, seen: Seen, *, by: Session, bury: bool) -> tuple[bool, list[Handed]]:
         """Return whether that ended a lease, and what was handed over."""
         ended = self.holders.pop(asker.who, None) is not None

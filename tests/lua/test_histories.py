@@ -14,7 +14,7 @@ from redis import Redis
 
 from tests.lua.calls import token
 from tests.lua.histories import LONG, SETTINGS, History
-from tests.lua.model import Model
+from tests.lua.model import Asker, Model
 from tests.lua.shapes import ASKERS, LIFE
 from tests.lua.shared_model import FRONT, IS, IX, SIX, UPGRADE, S, SharedModel, U, X
 from tests.support.servers import RedisServer
@@ -41,14 +41,22 @@ class MutexHistory(History):
     def acquire(self, number: int, old: int | None, again: bool) -> None:
         self.twice(again, lambda: self.ask(self.askers[number], wait=True, ticket=self.ticket(old)))
 
-    @rule(numbers=_CROWD)
-    def crowd(self, numbers: list[int]) -> None:
+    @rule(numbers=_CROWD, brief=st.booleans())
+    def crowd(self, numbers: list[int], brief: bool) -> None:
         for number in numbers:
-            self.ask(self.askers[number], wait=True)
+            self.ask_first(self.askers[number], brief=brief)
+
+    @rule(number=_ASKER, again=st.booleans())
+    def acquire_briefly(self, number: int, again: bool) -> None:
+        self.twice(again, lambda: self.ask_first(self.askers[number], brief=True))
 
     @rule(number=_ASKER, again=st.booleans())
     def try_acquire(self, number: int, again: bool) -> None:
         self.twice(again, lambda: self.ask(self.askers[number], wait=False))
+
+    def ask_first(self, asker: Asker, *, brief: bool) -> object:
+        """Ask as a newcomer does; a token that holds the lock is none."""
+        return self.ask(asker, wait=True, brief=brief and asker.who not in self.model.holders)
 
 
 class SemaphoreHistory(History):

@@ -57,9 +57,9 @@ def _shared_by(name: str) -> list[str]:
 def _whole(name: str) -> str:
     """Return the text of a script, with the shared files where it says that it uses them."""
     text = _text(name)
-    for used in re.findall(r"^ *-- uses\s+.+$", text, re.MULTILINE):
+    for used in set(re.findall(r"^ *-- uses\s+.+$", text, re.MULTILINE)):
         files = used.lstrip().removeprefix("-- uses").split(",")
-        text = text.replace(used, "\n".join(_text(f"_{shared.strip()}") for shared in files))
+        text = text.replace(used, "\n".join(_whole(f"_{shared.strip()}") for shared in files))
     return text
 
 
@@ -168,7 +168,7 @@ def test_a_shared_file_says_which_names_it_needs(name: str) -> None:
     said = re.search(r"^-- Needs the names: ([^.]*(?:\n-- [^.]*)*)\.", _text(name), re.MULTILINE)
     needs = set(re.findall(r"\w+", re.sub(r"and from the\s+(?:-- )?primitive", "", said[1]))) if said else set()
     clock = set(re.findall(r"^local (?:function )?(\w+)", _text("_clock") + _text("_digits"), re.MULTILINE))
-    assert names_free_in(_text(name)) - _NOT_DECLARED - clock == needs
+    assert names_free_in(_whole(name)) - _NOT_DECLARED - clock == needs
 
 
 @every_script

@@ -1,6 +1,6 @@
 """W7 and W8: whoever finds it free hands it over, and a re-check puts nobody in line."""
 
-from aiolocks import _grantor
+from aiolocks import _grantor, _line
 from tests.lua.calls import Granted, Scripts
 from tests.lua.states import contents, die, holders, lapse, line, now_us, sessions
 from tests.rules.scene import Scene
@@ -85,7 +85,7 @@ def a_recheck_creates_nobody(scripts: Scripts) -> None:
 
 @clause(
     "W8",
-    python(_grantor.RedisGrantor, "read_recheck", "self.session.spawn(self._ask_anew(request))", "pass"),
+    python(_line.Line, "_read", "self._session.spawn(self._ask_anew(request))", "pass"),
     python(_grantor.RedisGrantor, "_terms", "request.ticket if", "0 if"),
 )
 def who_is_forgotten_asks_anew_at_its_old_place(scene: Scene) -> None:
@@ -106,8 +106,8 @@ def who_is_forgotten_asks_anew_at_its_old_place(scene: Scene) -> None:
 @clause(
     "W8",
     both(
-        python(_grantor.RedisGrantor, "read_recheck", "if request.turn.done():", "if False:"),
-        python(_grantor.RedisGrantor, "_ask_anew", "if request.turn.done():", "if False:"),
+        python(_line.Line, "_read", "if request.turn.done():", "if False:"),
+        python(_line.Line, "_ask_anew", "if request.turn.done():", "if False:"),
     ),
 )
 def who_is_forgotten_and_has_left_does_not_ask_anew(scene: Scene) -> None:

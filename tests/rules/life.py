@@ -55,10 +55,21 @@ def the_shortest_ttl_awaited_says_how_often_a_session_shows_life(scene: Scene) -
     """W3: or a turn of that TTL would outlast its session's lease."""
     owner, waiter = scene.program(), scene.program()
     scene.take(owner, "a", 0.0, 3.0)
-    for at, ttl in ((0.1, 30.0), (0.2, 0.8), (0.3, 30.0)):
+    for at, ttl in ((0.1, 30.0), (0.2, 0.8), (0.2, 30.0)):
         scene.take(waiter, "a", at, 0.0, ttl=ttl)
     scene.until(2.0)
     assert {request.args["life_ms"] for request in scene.seen("recheck", since=0.4)} == {b"600"}
+
+
+@clause("W3", python(_line.Line, "knows", "and self._told == identity", ""), kinds=LOCK)
+def a_newcomer_whose_ttl_is_shorter_than_all_others_has_its_line_s_life_set(scene: Scene) -> None:
+    """W3: at once, and so it does not ask for the short answer, which leaves the line's life as it was."""
+    owner, waiter = scene.program(), scene.program()
+    scene.take(owner, "a", 0.0, 3.0)
+    for at, ttl in ((0.1, 30.0), (0.2, 30.0), (0.3, 0.8), (0.4, 30.0)):
+        scene.take(waiter, "a", at, 0.0, ttl=ttl)
+    scene.until(0.5)
+    assert [asked.args["ticket"] for asked in scene.seen("grant", since=0.05)] == [b"0", b"+", b"0", b"+"]
 
 
 @clause("W6", python(_deadlines, "recheck_delay", "else 0.002), interval)", "else 0.002), 1e9)"), kinds=LOCK)

@@ -55,6 +55,7 @@ PATHS = (
     "leases of rlock",
     "leases of rwlock",
     "leases of semaphore",
+    "newcomers answered shortly",
     "paths sealed with one fencing token",
     "raised AcquireTimeoutError",
     "raised ConnectionError",

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any
 
-from aiolocks import _grantor, _hold, _lease_state, _line, _request, _session
+from aiolocks import _hold, _lease_state, _line, _request, _session
 from tests.support.garden import Garden
 
 from .defects_of_kinds import OF_KINDS
@@ -82,9 +82,9 @@ def _no_tombstone(garden: Garden) -> None:
 
 def _counted_for_another(garden: Garden) -> None:
     garden.source(
-        _grantor.RedisGrantor, "read_recheck",
+        _line.Line, "_read",
         "for request, answer in zip",
-        "for request in self.session.tokens.values():\n"
+        "for request in self._session.tokens.values():\n"
         "        request.left_at(call.sent_at)\n"
         "    for request, answer in zip",
     )  # fmt: skip
@@ -168,7 +168,7 @@ DEFECTS: dict[str, Defect] = {
         python(_request.Request, "grant", "(counted_from is None and fence <= self.fence_seen)", "False"), ("P1", "C1")
     ),
     "no-re-entry": Defect(
-        python(_grantor.RedisGrantor, "read_recheck", "self.session.spawn(self._ask_anew(request))", "pass"), ("P13",)
+        python(_line.Line, "_read", "self._session.spawn(self._ask_anew(request))", "pass"), ("P13",)
     ),
     "no-recheck": Defect(python(_line.Line, "_schedule", "call_later(delay,", "call_later(1e6,"), ("P13", "P7")),
     "newest-first": Defect(

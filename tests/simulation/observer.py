@@ -203,7 +203,7 @@ class Observer:
             if fence <= name.newest:
                 self._world.violate(f"P8: {text}: fencing token {fence} after {name.newest}")
             name.newest = max(name.newest, fence)
-            asked_anew = int(args.get("ticket", b"0")) if token == args.get("token") else 0
+            asked_anew = int(args.get("ticket", b"0").replace(b"+", b"0")) if token == args.get("token") else 0
             self._check_order(name, token, known, asked_anew, text)
         if kind == "shared":
             for modes in name.at_odds():

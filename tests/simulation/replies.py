@@ -37,7 +37,10 @@ class Replies:
             name.repeated.add(token)
             name.withdrawn.discard(token)
         meet(f"verdict {verdict.decode()}", "server")
-        if int(args["ticket"]) > 0 and verdict in (b"queued", b"granted"):
+        if args["ticket"] == b"+":
+            if verdict == b"queued" and reply[2] < 0:
+                meet("newcomers answered shortly", "server")
+        elif int(args["ticket"]) > 0 and verdict in (b"queued", b"granted"):
             meet("re-entries with an old ticket", "server")
         if verdict == b"withdrawn":
             meet("tombstones found", "server")

@@ -57,13 +57,18 @@ def whole(verb: str, reply: Any) -> Any:
     """Return *reply* as a script gives it when there is more to tell than one number, with its grants in one list."""
     fields: list[Any] = reply
     if isinstance(reply, int):
-        fields = [b"granted", reply, 0] if verb == "grant" else [reply]
+        fields = _grant(reply) if verb == "grant" else [reply]
     if verb in {"release", "resize", "downgrade"}:
         return [fields[0], _grants(fields[1:])]
     if verb in {"grant", "recheck"} and fields != [b"withdrawn"]:
         at = 5 if verb == "recheck" or fields[0] == b"queued" else 2
         return [*fields[:at], _grants(fields[at]), *fields[at + 1 :]]
     return reply
+
+
+def _grant(number: int) -> list[Any]:
+    """Return what a fencing token, or a ticket below 0, stands for."""
+    return [b"granted", number, 0] if number > 0 else [b"queued", -number, -1, 0, 1, 0]
 
 
 def _grants(flat: Any) -> list[Any]:
