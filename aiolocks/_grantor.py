@@ -75,7 +75,7 @@ class RedisGrantor:
         request: Request = call.subject
         identity = self.line.identity()
         ticket: bytes | int = request.ticket if request.wait else ~request.ticket
-        if ticket == 0 and self.line.knows(identity) and self._brief and not request.tried:
+        if self.line.waiting and ticket == 0 and self._brief and self.line.knows(identity) and not request.tried:
             ticket = _BRIEFLY
         args: Arguments = (request.token, request.ttl_ms, request.permits, ticket, *identity)
         if request.extra:
@@ -234,9 +234,9 @@ class RedisGrantor:
                 request.silences += 1
             tell(reply)
         else:
-            self.deliver(reply[1:])
-            # Whoever holds it now goes first: everybody waits for that one to let go.
-            self.session.loop.call_soon(tell, reply[0] == 1)
+            ended, *grants = reply.split()
+            self.deliver(grants)
+            tell(ended == b"1")
 
     def guarding(self, request: Request) -> Holding:
         script = "lock_guard" if self._family == "lock" else "semaphore_guard"  # whose holders are a sorted set
@@ -280,7 +280,7 @@ class RedisGrantor:
         if isinstance(grants, list):
             fields = iter(grants)
             for token, fence, amount in zip(fields, fields, fields, strict=True):
-                self.told(token, fence, int(amount))
+                self.told(token, int(fence), int(amount))
 
     def _waiters(self) -> bytes:
         own = self.line.identity()[0]

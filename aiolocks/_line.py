@@ -113,8 +113,8 @@ class Line:
                 self._schedule(interval)
 
     def knows(self, identity: "Identity") -> bool:
-        """Whether the server knows who waits here, from others whose re-checks go on."""
-        return bool(self.waiting) and self._told == identity
+        """Whether the server has been told that it is *identity* who asks, and for how long its word is good."""
+        return self._told == identity
 
     def join(self, request: Request, busy_ms: int, subscribers: int, told: object = None) -> None:
         """Let a request wait; *told*: who the server was told that it is."""

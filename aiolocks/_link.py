@@ -30,10 +30,6 @@ _READ = 65_536
 """Bytes read at once, into memory that a link has for good: asyncio's own way takes 256 KiB anew for each reply, which
 can cost more than all else that is done with it."""
 
-_AT_ONCE = 2
-"""Commands written one by one after replies have come: for what one of them has set off, waiting for others to go with
-would only cost time. More of them are a crowd, which is better written together."""
-
 _TOGETHER = 64
 """Commands written at once: more of them, and the server waits for us while we wait for it."""
 
@@ -122,8 +118,7 @@ class StreamLink(_Pending, asyncio.BufferedProtocol):
             protocolError=InvalidResponse, replyError=connection._parser.parse_error, notEnoughData=_MORE
         )
         self._parser.feed(bytes(connection._reader._buffer))
-        self._at_once = _AT_ONCE
-        self._written: list[bytes] = []
+        self._written: list[bytes] | None = None
         self._read = memoryview(bytearray(_READ))  # a view, as asyncio's TLS fills slices of what it is given
         self._transport.set_protocol(self)
 
@@ -133,31 +128,25 @@ class StreamLink(_Pending, asyncio.BufferedProtocol):
             return
         if receiver is not None:
             self.receivers.append(receiver)
-        written = self._written
-        if self._at_once and not written:
-            self._at_once -= 1
+        if self._written is None:  # a lone command goes out at once; what follows in this turn goes together
             self._transport.write(packed)
-            return
-        if not written:
+            self._written = []
             self._loop.call_soon(self._flush)
-        written.append(packed)
-        if len(written) >= _TOGETHER:
-            self._write_all()
+            return
+        self._written.append(packed)
+        if len(self._written) >= _TOGETHER:
+            self._transport.write(b"".join(self._written))
+            self._written.clear()
 
     def _flush(self) -> None:
-        self._at_once = _AT_ONCE
-        if self._written and self.lost is None:
-            self._write_all()
-
-    def _write_all(self) -> None:
-        self._transport.write(b"".join(self._written))
-        self._written.clear()
+        written, self._written = self._written, None
+        if written and self.lost is None:
+            self._transport.write(b"".join(written))
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._read
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._at_once = _AT_ONCE
         if self.receivers:
             self._on_heard(self.receivers[0])
         parser, dispatch = self._parser, self._dispatch

@@ -58,9 +58,9 @@ local function hand_over(mine)
         local given = here
         if here then
           redis.call('ZREM', line, entry)
-          local number = grant(token, ttl_ms, permits)
+          local _, text = grant(token, ttl_ms, permits)
           move_on(head, line, next_entry)
-          mine[#mine + 1], mine[#mine + 2], mine[#mine + 3] = token, number, ttl_ms
+          mine[#mine + 1], mine[#mine + 2], mine[#mine + 3] = token, text, ttl_ms
         else
           -- uses  tell
           given = hand_to(head, line, entry, next_entry, token, ttl_ms, permits, deaf)

@@ -18,13 +18,13 @@
 --          {'queued', ticket, ms until the holder's lease can end, last fencing token, subscribers, grants…}
 --          {'busy', ms until the holder's lease can end, grants…} or {'withdrawn'};
 --          where there are no grants, 0 may stand for the list
--- uses     clock, fence
 local there = redis.call('EXISTS', holder, queue, waiters, tombstone)
 if there == 0 then
+  -- uses  clock, fence
   return (grant(token, ttl_ms))
 end
 
--- uses     room
+-- uses     clock, room
 local entry = token .. ' ' .. ttl_ms .. ' ' .. permits .. ROOM
 if ticket == '+' then
   -- uses  ticket, beside
@@ -35,7 +35,7 @@ if ticket == '+' then
   ticket = '0'
 end
 
--- uses     holder, lock, queue
+-- uses     fence, holder, lock, queue
 if redis.call('EXISTS', tombstone) == 1 then
   return { 'withdrawn' } -- this request was overtaken by its own undo
 end

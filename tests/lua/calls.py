@@ -232,8 +232,10 @@ class Scripts:
     ) -> Released:
         terms = f"{ttl_ms} {permits or self.usual}"
         answer = self.run("release", session=session, who=who, terms=terms, bury_ms=bury_ms, life_ms=life_ms)
-        ended, *mine = [answer] if isinstance(answer, int) else answer  # an int: nobody here was granted anything
-        return Released(ended == 1, _grants(mine))
+        ended, *mine = (
+            [answer] if isinstance(answer, int) else answer.split()
+        )  # an int: nobody here was granted anything
+        return Released(int(ended) == 1, _grants(mine))
 
     def recheck(self, *waiters: str | bytes, session: str = "home", life_ms: int = LIFE) -> Rechecked:
         """Ask how *waiters* stand: names with the usual terms, or whole entries."""
@@ -264,4 +266,4 @@ class Scripts:
 def _grants(flat: Any) -> list[Grant]:
     """Read the grants in a reply: of each its token, fencing token and TTL, in one list; or 0 for none."""
     grants = zip(flat[::3], flat[1::3], flat[2::3], strict=True) if flat else ()
-    return [Grant(who(token), fence, int(amount)) for token, fence, amount in grants]
+    return [Grant(who(token), int(fence), int(amount)) for token, fence, amount in grants]

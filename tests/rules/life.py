@@ -61,7 +61,7 @@ def the_shortest_ttl_awaited_says_how_often_a_session_shows_life(scene: Scene) -
     assert {request.args["life_ms"] for request in scene.seen("recheck", since=0.4)} == {b"600"}
 
 
-@clause("W3", python(_line.Line, "knows", "and self._told == identity", ""), kinds=LOCK)
+@clause("W3", python(_line.Line, "knows", "self._told == identity", "True"), kinds=LOCK)
 def a_newcomer_whose_ttl_is_shorter_than_all_others_has_its_line_s_life_set(scene: Scene) -> None:
     """W3: at once, and so it does not ask for the short answer, which leaves the line's life as it was."""
     owner, waiter = scene.program(), scene.program()

@@ -163,10 +163,10 @@ def a_cancellation_after_the_grant_was_set_passes_it_on(scene: Scene) -> None:
     assert behind.began < 1.6
 
 
-_DISPATCHED = "self.deliver(reply[1:])"
+_DISPATCHED = "self.deliver(grants)"
 _BY_THE_TASK = """undoing = self.session.withdrawing.get(request.token)
         if undoing is None or undoing._waiter is None or not undoing._waiter.cancelled():
-            self.deliver(reply[1:])"""
+            self.deliver(grants)"""
 
 
 @clause("W5", python(_grantor.RedisGrantor, "_undone", _DISPATCHED, _BY_THE_TASK), kinds=LOCK)

@@ -56,7 +56,10 @@ def read(script: Script, fields: list[bytes]) -> Asked:
 def whole(verb: str, reply: Any) -> Any:
     """Return *reply* as a script gives it when there is more to tell than one number, with its grants in one list."""
     fields: list[Any] = reply
-    if isinstance(reply, int):
+    if isinstance(reply, bytes):
+        ended, *grants = reply.split()
+        fields = [int(ended), *grants]
+    elif isinstance(reply, int):
         fields = _grant(reply) if verb == "grant" else [reply]
     if verb in {"release", "resize", "downgrade"}:
         return [fields[0], _grants(fields[1:])]
@@ -73,4 +76,4 @@ def _grant(number: int) -> list[Any]:
 
 def _grants(flat: Any) -> list[Any]:
     """Return the token, the fencing token and the TTL of each grant in a reply, which may have 0 for none."""
-    return list(zip(flat[::3], flat[1::3], flat[2::3], strict=True)) if flat else []
+    return list(zip(flat[::3], map(int, flat[1::3]), map(int, flat[2::3]), strict=True)) if flat else []
