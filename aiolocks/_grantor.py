@@ -236,7 +236,8 @@ class RedisGrantor:
         else:
             ended, *grants = reply.split()
             self.deliver(grants)
-            tell(ended == b"1")
+            # Whoever holds it now goes first, a turn of the loop ahead: all others wait for that one to let go.
+            self.session.loop.call_soon(tell, ended == b"1")
 
     def guarding(self, request: Request) -> Holding:
         script = "lock_guard" if self._family == "lock" else "semaphore_guard"  # whose holders are a sorted set
