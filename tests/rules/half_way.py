@@ -160,7 +160,7 @@ def a_user_who_may_not_publish_leaves_it_with_nobody_who_was_not_told(scripts: S
 
 @clause(
     "W9",
-    shared("redis.call('ZREM', line, entry)\n          local number", "local number"),
+    shared("redis.call('ZREM', line, entry)\n          local _, text", "local _, text"),
     kinds=LOCK,
 )
 def who_is_handed_it_is_taken_out_of_the_line_first(scripts: Scripts) -> None:
