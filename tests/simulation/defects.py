@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any
 
-from aiolocks import _hold, _lease_state, _line, _request, _session
+from aiolocks import _hold, _lease_state, _line, _request, _session, _watchdog
 from tests.support.garden import Garden
 
 from .defects_of_kinds import OF_KINDS
@@ -30,7 +30,7 @@ def _validity_from_the_reply(garden: Garden) -> None:
 
 
 def _renewal_from_the_reply(garden: Garden) -> None:
-    garden.source(_lease_state.LeaseState, "extend", "deadline(sent_at,", "deadline(self.session.clock(),")
+    garden.source(_watchdog.Watchdog, "_renewed", "state.extend(sent_at +", "state.extend(now +")
 
 
 def _no_local_expiry(garden: Garden) -> None:
