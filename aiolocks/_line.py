@@ -2,7 +2,8 @@
 
 A re-check is the session's sign of life, the cure for lost wake-ups, and the clock that grants are counted from: one
 request at a time, in which every token is listed and answered. It never creates a place in the queue; a token that
-the server does not know asks anew, with its old ticket.
+the server does not know asks anew, with its old ticket. Since it tells so much, whoever joins others needs no more than
+a ticket for an answer, and is no sign of life: that saves 5 of the 12 commands that a newcomer costs.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from redis.exceptions import RedisError, ResponseError
 
+from ._bound import Arguments
 from ._commands import Call
 from ._deadlines import SHORTEST_RECHECK, patience, recheck_delay, recheck_interval, retry_delay
 from ._errors import LockError
@@ -53,9 +55,10 @@ class Line:
         self._untold = 0
         self._unheard = 0
         self._interval = _LONGEST_INTERVAL
-        self._told: object = None
+        self._told: Arguments | None = None
         """What the server was last told of this session here."""
         self._busy_ms = -1
+        """How long the lease in the way lasted when that was last told."""
 
     def interval(self) -> float:
         """Return the longest this line goes without a re-check: by the shortest TTL since it was last empty."""
@@ -116,7 +119,7 @@ class Line:
         """Whether the server has been told that it is *identity* who asks, and for how long its word is good."""
         return self._told == identity
 
-    def join(self, request: Request, busy_ms: int, subscribers: int, told: object = None) -> None:
+    def join(self, request: Request, busy_ms: int, subscribers: int, told: Arguments | None = None) -> None:
         """Let a request wait; *told*: who the server was told that it is."""
         if told is not None:
             self._told, self._busy_ms = told, busy_ms

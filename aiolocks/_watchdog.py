@@ -119,7 +119,8 @@ class Watchdog:
         self._sort()
         for state in self._due(now):
             try:
-                self._renew(state, now)
+                if state in self._live:  # else it has ended through what befell one before it
+                    self._renew(state, now)
             except Exception:  # a defect, but not the other leases'
                 log.exception("%s %r: renewing failed", state.grantor.kind, state.grantor.name)
                 state.renewing = False
