@@ -3,7 +3,7 @@
 A re-check is the session's sign of life, the cure for lost wake-ups, and the clock that grants are counted from: one
 request at a time, in which every token is listed and answered. It never creates a place in the queue; a token that
 the server does not know asks anew, with its old ticket. Since it tells so much, whoever joins others needs no more than
-a ticket for an answer, and is no sign of life: that saves 5 of the 12 commands that a newcomer costs.
+a ticket for an answer, and is no sign of life: that saves 4 of the 12 commands that a newcomer costs.
 """
 
 import asyncio

@@ -130,7 +130,7 @@ class Model:
 
     def may_be_brief(self, asker: Asker) -> bool:
         """Whether there is nothing to tell one that asks for the first time: others of its session are told it all."""
-        known = asker.who in self.buried or asker in self.lines.get(asker.home, {})
+        known = asker.who in self.buried or asker.who in self.holders or asker in self.lines.get(asker.home, {})
         return bool(self.holders) and asker.home in self.standing and not known
 
     def release(self, asker: Asker, seen: Seen, *, by: Session, bury: bool) -> tuple[bool, list[Handed]]:

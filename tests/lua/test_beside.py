@@ -103,6 +103,14 @@ def test_a_request_that_was_undone_before_it_came_is_not_let_in(waited: Scripts,
     assert line(waited) == ["ben"]
 
 
+def test_a_request_that_comes_while_its_token_holds_the_lock_is_answered_with_that_grant(waited: Scripts) -> None:
+    """P6: it was long on its way, and a later one has been granted meanwhile."""
+    answer = waited.grant("ann", brief=True)
+    assert isinstance(answer, Granted)
+    assert answer.fence == fence_of(waited, "ann")
+    assert line(waited) == ["ben"]
+
+
 @on_server
 def test_at_the_memory_limit_nothing_is_written_and_it_is_an_error(waited: Scripts) -> None:
     with configured(waited, maxmemory=1), pytest.raises(OutOfMemoryError):

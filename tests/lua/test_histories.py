@@ -14,7 +14,7 @@ from redis import Redis
 
 from tests.lua.calls import token
 from tests.lua.histories import LONG, SETTINGS, History
-from tests.lua.model import Asker, Model
+from tests.lua.model import Model
 from tests.lua.shapes import ASKERS, LIFE
 from tests.lua.shared_model import FRONT, IS, IX, SIX, UPGRADE, S, SharedModel, U, X
 from tests.support.servers import RedisServer
@@ -44,19 +44,15 @@ class MutexHistory(History):
     @rule(numbers=_CROWD, brief=st.booleans())
     def crowd(self, numbers: list[int], brief: bool) -> None:
         for number in numbers:
-            self.ask_first(self.askers[number], brief=brief)
+            self.ask(self.askers[number], wait=True, brief=brief)
 
     @rule(number=_ASKER, again=st.booleans())
     def acquire_briefly(self, number: int, again: bool) -> None:
-        self.twice(again, lambda: self.ask_first(self.askers[number], brief=True))
+        self.twice(again, lambda: self.ask(self.askers[number], wait=True, brief=True))
 
     @rule(number=_ASKER, again=st.booleans())
     def try_acquire(self, number: int, again: bool) -> None:
         self.twice(again, lambda: self.ask(self.askers[number], wait=False))
-
-    def ask_first(self, asker: Asker, *, brief: bool) -> object:
-        """Ask as a newcomer does; a token that holds the lock is none."""
-        return self.ask(asker, wait=True, brief=brief and asker.who not in self.model.holders)
 
 
 class SemaphoreHistory(History):

@@ -1,9 +1,10 @@
 """W10: a request that comes twice, or after its own undo."""
 
 from aiolocks import _grantor, _request
-from tests.lua.calls import Scripts, Withdrawn
+from tests.lua.calls import Granted, Scripts, Withdrawn
+from tests.lua.states import die, line
 from tests.rules.scene import Scene
-from tests.rules.table import LOCK, SEMAPHORE, both, clause, python, verb
+from tests.rules.table import LOCK, SEMAPHORE, both, clause, python, shared, verb
 
 _LATE = "any(asked.link is not link for asked in request.unanswered)"
 
@@ -49,6 +50,26 @@ def a_request_that_comes_after_its_undo_comes_to_nothing(scripts: Scripts) -> No
     assert scripts.grant("ann") == Withdrawn()
     scripts.granted("ben")
     assert scripts.grant("ann") == Withdrawn()
+
+
+@clause("W10", shared("string.sub(value, 1, #token) == token or ", ""), kinds=LOCK)
+def a_request_that_comes_while_its_token_holds_the_lock_puts_it_in_no_line(scripts: Scripts) -> None:
+    """W10: a short answer was asked for, and a later request has been granted meanwhile."""
+    fence = scripts.granted("ann").fence
+    scripts.queued("ben")
+    assert scripts.grant("ann", brief=True) == Granted(fence)
+    assert line(scripts) == ["ben"]
+
+
+@clause("W10", shared(" or redis.call('EXISTS', tombstone) == 1 then", " then"), kinds=LOCK)
+def a_request_for_a_short_answer_that_comes_after_its_undo_comes_to_nothing(scripts: Scripts) -> None:
+    """W10: the same, where it would join others, who have died meanwhile."""
+    scripts.granted("ann")
+    scripts.queued("ben")
+    scripts.release("cat", bury_ms=60_000)
+    die(scripts, "home")
+    assert scripts.grant("cat", brief=True) == Withdrawn()
+    assert line(scripts) == []
 
 
 def _overtaken(scene: Scene) -> bytes:
