@@ -8,7 +8,7 @@ a ticket for an answer, and is no sign of life: that saves 4 of the 12 commands 
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, final
 
 from redis.exceptions import RedisError, ResponseError
@@ -85,12 +85,9 @@ class Line:
         Turns would still go there, and to those who have left the line under the new name since.
         """
 
-        def answered(call: Call, busy_ms: int, subscribers: int, passed_over: bool) -> None:
-            pass
-
-        def receive(call: Call, reply: object) -> None:
+        def receive(call: Call, reply: Any) -> None:
             if not isinstance(reply, Exception):
-                self._read(call, reply, (), answered)
+                self._grantor.deliver(reply[-1])
             elif call.link is not None and not isinstance(reply, ResponseError):  # ahead of whatever is sent next
                 self._abandon(former, until)
             else:
@@ -180,7 +177,7 @@ class Line:
                 self._failures = 0
                 self._failing_since = None
                 self._told = identity
-                self._read(call, reply, requests, self._answered)
+                self._read(call, reply, requests)
 
         self._on_their_way += 1
         identity = self.identity()
@@ -191,7 +188,7 @@ class Line:
             patience(self.interval(), self._session.commands.round_trip),
         )
 
-    def _read(self, call: Call, reply: Any, requests: Sequence[Request], answered: "Answered") -> None:
+    def _read(self, call: Call, reply: Any, requests: Sequence[Request]) -> None:
         subscribers, busy_ms, fence, passed_over, answers, grants = reply
         self._busy_ms = busy_ms
         for request, answer in zip(requests, answers, strict=True):
@@ -208,7 +205,7 @@ class Line:
                 self.leave(request)
                 self._session.spawn(self._ask_anew(request))
         self._grantor.deliver(grants)
-        answered(call, busy_ms, subscribers, bool(passed_over))
+        self._answered(call, busy_ms, subscribers, bool(passed_over))
 
     async def _ask_anew(self, request: Request) -> None:
         """Ask for a waiter that the server has forgotten (a restart, or silence for too long) at its old place."""
@@ -289,8 +286,6 @@ class Line:
             self._timer.cancel()
             self._timer = None
 
-
-Answered = Callable[[Call, int, int, bool], None]
 
 Identity = tuple[bytes, bytes, int]
 """The name of whoever asks, the start of all channels, and for how many ms its line lives without a re-check."""
