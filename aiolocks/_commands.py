@@ -18,6 +18,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from ._bound import Arguments, Command
 from ._link import Link, background, open_link
 from ._patrol import Patrol
+from ._vigil import Vigil
 
 LONGEST_WAIT = 10.0
 """Seconds that a request which is not in the queue yet may stay unanswered; the public contract's bound."""
@@ -142,6 +143,7 @@ class Commands:
         self._connect_time = _FIRST_CONNECT
         self._waiting: deque[Call] = deque()
         self._patrol = Patrol(loop, clock, self._unanswered, self._silent)
+        self._vigil = Vigil(loop, clock)
         self._default_retry: Retry | None = None
         self._others: dict[int, Commands] = {}
         self._heard_at = 0.0
@@ -182,6 +184,11 @@ class Commands:
             self._patrol.expect(call.due, now)
         return call
 
+    def expect_soon(self, call: Call) -> None:
+        """Stay awake for the reply to *call*, which somebody has nothing to do but to wait for."""
+        if call.link is not None and call.link.distant:
+            self._vigil.expect(call)
+
     def patience_after(self, silences: int) -> float:
         """Return the seconds to wait after so many silences: what was too impatient before must be less so."""
         return min(self.patience * (1 << min(silences, 4)), LONGEST_WAIT)  # at least a second 16 times is past it
@@ -201,6 +208,7 @@ class Commands:
         """Note that replies have come, the first of them to *call*: it was under way for longest."""
         self._heard_at = now = self._clock()
         took, before = now - call.sent_at, 0.8 * self.round_trip
+        self._vigil.heard(now, took)
         self.round_trip = took = took if took > before else before
         self.patience = min(4 * took, LONGEST_WAIT) if took > 0.25 else 1.0
 

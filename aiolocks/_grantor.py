@@ -68,7 +68,10 @@ class RedisGrantor:
         future: asyncio.Future[Answer] = session.loop.create_future()
         patience = commands.patience_after(len(request.unanswered)) if request.unanswered else commands.patience
         terms, answered, _, _ = self._ways
-        request.sent(commands.submit(self._grant, terms, answered, patience, request, future, LONGEST_WAIT))
+        call = commands.submit(self._grant, terms, answered, patience, request, future, LONGEST_WAIT)
+        request.sent(call)
+        if not self.line.waiting:  # else this one will wait too, for longer
+            commands.expect_soon(call)
         return future
 
     def _terms(self, call: Call, link: Link) -> Arguments:
@@ -212,7 +215,7 @@ class RedisGrantor:
         commands = self.session.commands
         patience = commands.patience_after(request.silences) if request.silences else commands.patience
         _, _, undoing, undone = self._ways
-        commands.submit(self._release, undoing, undone, patience, request, tell)
+        commands.expect_soon(commands.submit(self._release, undoing, undone, patience, request, tell))
 
     def _undoing(self, call: Call, link: Link) -> Arguments:
         request: Request = call.subject

@@ -50,6 +50,8 @@ class Link(Protocol):
     """Who waits for a reply, in order."""
     full: bool
     """The other side does not read as fast as we write: hold back what can wait."""
+    distant: bool
+    """Who answers runs in another process."""
 
     def send(self, packed: bytes, receiver: Receiver | None) -> None:
         """Write a command now; *receiver* is called once, when its reply or the loss of the link is known."""
@@ -100,6 +102,8 @@ class _Pending:
 @final
 class StreamLink(_Pending, asyncio.BufferedProtocol):
     """A link over the socket or TLS stream of a connected redis-py connection."""
+
+    distant = True
 
     def __init__(
         self,
@@ -197,6 +201,8 @@ class StreamLink(_Pending, asyncio.BufferedProtocol):
 @final
 class ReplyLink(_Pending):
     """A link over a connection that has no stream, such as the in-memory server's: one task reads the replies."""
+
+    distant = False
 
     def __init__(
         self, connection: Any, on_push: Receiver | None, on_lost: Callable[[Exception], None], on_heard: Heard

@@ -1,0 +1,70 @@
+"""Stays awake for a reply that is about to come: to fall asleep and be woken takes longer than it does.
+
+A loop that has something to do looks at its sockets and goes on; else it sleeps until one of them is ready. A server
+nearby answers a script within 50 µs, and on a virtual machine falling asleep and being woken costs as much again, in
+time, and in processor time on both sides. So where replies come soon and one after the other, whoever waits for one
+keeps the loop turning for about as long as sleep would cost; elsewhere it sleeps at once. To wait awake for as long as
+sleeping costs, and then to sleep, is never more than twice as expensive as the better of the two (Karlin, Li, Manasse
+and Owicki, "Empirical Studies of Competitive Spinning for a Shared-Memory Multiprocessor", 1991).
+"""
+
+import asyncio
+import math
+import os
+from collections.abc import Callable
+from typing import Protocol, final
+
+SOON = 200e-6
+"""Seconds from a request to its reply, up to which that is waited for awake; half of them are the request's own way."""
+
+_LATELY = 1e-3
+"""Seconds for which it counts that a reply came soon. Whoever asks less often finds the server's processor asleep too:
+then the reply takes about as long whether this one is awake or not."""
+
+
+class Awaited(Protocol):
+    """A request on its way: when it left, and who gets the reply; nobody, once it has come."""
+
+    sent_at: float
+    receiver: Callable[..., None] | None
+
+
+@final
+class Vigil:
+    """Keeps a loop turning until what is expected has come; for `SOON` at most, and only if replies come so soon."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float], processors: int | None = None
+    ) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._alone = (processors or _processors()) < 2
+        self._soon_until = -math.inf
+        self._turning = False
+        self._expected: Awaited
+
+    def heard(self, now: float, took: float) -> None:
+        """Note that a reply has come, and how long it took."""
+        self._soon_until = now + _LATELY if took < SOON else -math.inf
+
+    def expect(self, request: Awaited) -> None:
+        """Stay awake, as somebody has nothing to do but to wait for the reply to this newest request."""
+        if request.sent_at < self._soon_until and not self._alone:  # alone, who is to answer could not run meanwhile
+            self._expected = request  # replies come in order: so it is the last
+            if not self._turning:
+                self._turning = True
+                self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        expected = self._expected
+        if expected.receiver is not None and self._clock() < expected.sent_at + SOON:
+            self._loop.call_soon(self._turn)
+        else:
+            self._turning = False
+
+
+def _processors() -> int:
+    """Return how many processors this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
