@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from tests.bench import calm
 from tests.bench.environment import describe
 from tests.bench.figures import Results
 from tests.bench.peers import PEERS
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         results = run_all(scenario, scale, libraries, _progress)
         measured[scenario.name] = scenario, results
         reports[scenario.name] = scenario.report(results, scale)
-        _print(scenario, reports[scenario.name])
+        _print(scenario, reports[scenario.name], calm.remark(results, scale.attempts))
         if chosen.json:  # after each, so that an interrupted run leaves what it has
             chosen.json.write_text(
                 json.dumps(_all(circumstances, scale, measured, reports), indent=1), encoding="utf-8"
@@ -93,12 +94,10 @@ def _progress(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _print(scenario: Scenario, report: Report) -> None:
+def _print(scenario: Scenario, report: Report, remark: str) -> None:
     print(f"\n## {scenario.title}\n")
-    for table in report.tables:
-        print(table, end="\n\n")
-    for note in report.notes:
-        print(note, end="\n\n")
+    for text in (*report.tables, *report.notes, *filter(None, [remark])):
+        print(text, end="\n\n")
     if report.bars:
         print(bars_table(report.bars))
     sys.stdout.flush()

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+from tests.bench.calm import calmest
 from tests.bench.figures import Case, Run
 from tests.bench.measuring import measure
 from tests.bench.peers import PEERS
@@ -42,7 +43,7 @@ def run_all(
 
     def run(number: int, case: Case) -> Run:
         progress(f"{scenario.name} {number + 1}/{scale.runs}: {case.row}")
-        return _run(scenario, case, scale.fresh)
+        return calmest(lambda: _run(scenario, case, scale.fresh), scale.attempts)
 
     with ThreadPoolExecutor(scale.at_once) as threads:
         # Alone it stays in this thread, so that an interruption ends what is being measured.
