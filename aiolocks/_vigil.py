@@ -39,9 +39,10 @@ class Vigil:
         self._loop = loop
         self._clock = clock
         self._alone = (processors or _processors()) < 2
+        """There is one processor, which whoever is to answer may need."""
         self._soon_until = -math.inf
-        self._turning = False
-        self._expected: Awaited
+        self._expected: Awaited | None = None
+        """What the loop is kept turning for: the newest of several, as replies come in order."""
 
     def heard(self, now: float, took: float) -> None:
         """Note that a reply has come, and how long it took."""
@@ -49,18 +50,17 @@ class Vigil:
 
     def expect(self, request: Awaited) -> None:
         """Stay awake, as somebody has nothing to do but to wait for the reply to this newest request."""
-        if request.sent_at < self._soon_until and not self._alone:  # alone, who is to answer could not run meanwhile
-            self._expected = request  # replies come in order: so it is the last
-            if not self._turning:
-                self._turning = True
+        if request.sent_at < self._soon_until and not self._alone:
+            if self._expected is None:
                 self._loop.call_soon(self._turn)
+            self._expected = request
 
     def _turn(self) -> None:
         expected = self._expected
-        if expected.receiver is not None and self._clock() < expected.sent_at + SOON:
+        if expected is not None and expected.receiver is not None and self._clock() < expected.sent_at + SOON:
             self._loop.call_soon(self._turn)
         else:
-            self._turning = False
+            self._expected = None
 
 
 def _processors() -> int:
