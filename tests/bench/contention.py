@@ -120,7 +120,8 @@ def run_of(
     never = sum(seen.since <= one.asked < seen.until and one.granted == NEVER for one in seen.met)
     if never:
         counted["requests never granted"] = never
-    return Run(figures | seen.waits_ms(), counted=counted)
+    remarks = () if grants else ("nobody was granted anything while it was measured",)
+    return Run(figures | seen.waits_ms(), remarks, counted)
 
 
 async def _start(library: str, parameters: Parameters, server: Server, place: int) -> Process:
