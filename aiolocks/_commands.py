@@ -185,7 +185,7 @@ class Commands:
         return call
 
     def expect_soon(self, call: Call) -> None:
-        """Stay awake for the reply to *call*, which somebody has nothing to do but to wait for."""
+        """Stay awake for the reply to *call*, for which somebody waits; see `_vigil`."""
         if call.link is not None and call.link.distant:
             self._vigil.expect(call)
 

@@ -103,8 +103,6 @@ class _Pending:
 class StreamLink(_Pending, asyncio.BufferedProtocol):
     """A link over the socket or TLS stream of a connected redis-py connection."""
 
-    distant = True
-
     def __init__(
         self,
         connection: Any,
@@ -122,6 +120,7 @@ class StreamLink(_Pending, asyncio.BufferedProtocol):
             protocolError=InvalidResponse, replyError=connection._parser.parse_error, notEnoughData=_MORE
         )
         self._parser.feed(bytes(connection._reader._buffer))
+        self.distant = self._transport.get_extra_info("socket") is not None
         self._written: list[bytes] | None = None
         self._read = memoryview(bytearray(_READ))  # a view, as asyncio's TLS fills slices of what it is given
         self._transport.set_protocol(self)

@@ -1,11 +1,14 @@
 """Stays awake for a reply that is about to come: to fall asleep and be woken takes longer than it does.
 
 A loop that has something to do looks at its sockets and goes on; else it sleeps until one of them is ready. A server
-nearby answers a script within 50 µs, and on a virtual machine falling asleep and being woken costs as much again, in
-time, and in processor time on both sides. So where replies come soon and one after the other, whoever waits for one
-keeps the loop turning for about as long as sleep would cost; elsewhere it sleeps at once. To wait awake for as long as
-sleeping costs, and then to sleep, is never more than twice as expensive as the better of the two (Karlin, Li, Manasse
-and Owicki, "Empirical Studies of Competitive Spinning for a Shared-Memory Multiprocessor", 1991).
+nearby answers a script within 50 µs, and on a virtual machine falling asleep and being woken costs as much again. So
+where replies come soon and one after the other, whoever asks keeps the loop turning for the next, for a bounded time,
+and in each turn lets go of its processor if anybody else has a use for it, such as the server. Elsewhere it sleeps at
+once. To wait awake for a while and only then asleep is known as competitive spinning (Karlin, Li, Manasse and Owicki,
+"Empirical Studies of Competitive Spinning for a Shared-Memory Multiprocessor", 1991).
+
+Measured with a server on the same two virtual processors: one task that locks and unlocks without a pause gets on 1.6
+times as fast; two and three such processes 1.3 and 1.1 times; four as fast as before, with 5 % more processor time.
 """
 
 import asyncio
@@ -15,7 +18,8 @@ from collections.abc import Callable
 from typing import Protocol, final
 
 SOON = 200e-6
-"""Seconds from a request to its reply, up to which that is waited for awake; half of them are the request's own way."""
+"""Seconds from a request to its reply, up to which that is waited for awake. Where whoever asks was asleep when replies
+came, they took 100 to 150 µs; and else 50 to 100."""
 
 _LATELY = 1e-3
 """Seconds for which it counts that a reply came soon. Whoever asks less often finds the server's processor asleep too:
@@ -49,7 +53,7 @@ class Vigil:
         self._soon_until = now + _LATELY if took < SOON else -math.inf
 
     def expect(self, request: Awaited) -> None:
-        """Stay awake, as somebody has nothing to do but to wait for the reply to this newest request."""
+        """Stay awake for the reply to this newest request."""
         if request.sent_at < self._soon_until and not self._alone:
             if self._expected is None:
                 self._loop.call_soon(self._turn)
@@ -58,13 +62,12 @@ class Vigil:
     def _turn(self) -> None:
         expected = self._expected
         if expected is not None and expected.receiver is not None and self._clock() < expected.sent_at + SOON:
+            os.sched_yield()
             self._loop.call_soon(self._turn)
         else:
-            self._expected = None
+            self._expected = None  # and with it whatever hangs on it
 
 
 def _processors() -> int:
-    """Return how many processors this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Return on how many processors this process may run, as far as it can give way on them."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1

@@ -6,21 +6,22 @@ than a little is made again; this asks nothing of its figures, and is the same f
 
 from collections.abc import Callable
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 
-from tests.bench.figures import Results, Run, Spread, spread
+from tests.bench.figures import Results, Run, spread
 
-CALM = 2.0
-"""Percent of the processors' time that the host may take from a measurement: left alone, it takes 0 to 1; when it has
-other work, 5 to 25."""
+CALM = 3.0
+"""Percent of the time in which processors had something to do, that the host may take from a measurement: left alone,
+it takes 0 to 2; when it has other work, 5 to 30."""
 
 FIGURE = "stolen_percent"
 
-_STEAL = 7
-"""Its place among the kinds of time; the two behind it are parts of others."""
+_KINDS = ["user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal"]
+"""Of time, in the order of /proc/stat; what follows there is parts of these."""
 
 
-def calmest(measure: Callable[[], Run], attempts: int, times: Callable[[], list[int]] | None = None) -> Run:
+def calmest(measure: Callable[[], Run], attempts: int, times: Callable[[], dict[str, int]] | None = None) -> Run:
     """Return what *measure* gives when the host leaves it alone, or has disturbed it least in so many attempts.
 
     Args:
@@ -29,33 +30,38 @@ def calmest(measure: Callable[[], Run], attempts: int, times: Callable[[], list[
         times: Returns the time that the processors have spent, by kind; Linux's count if left out.
     """
     times = times or processor_times
-    runs: list[Run] = []
-    while len(runs) < attempts and (not runs or runs[-1].figures.get(FIGURE, 0.0) > CALM):
+    runs: list[tuple[float, Run]] = []
+    while len(runs) < attempts and (not runs or runs[-1][0] > CALM):
         before = times()
         run = measure()
-        spent = [after - earlier for earlier, after in zip(before, times(), strict=True)]
-        if run.figures and sum(spent):
-            run = replace(run, figures={**run.figures, FIGURE: 100 * spent[_STEAL] / sum(spent)})
-        runs.append(run)
-    return min(runs, key=lambda run: run.figures.get(FIGURE, 0.0))
+        spent = {kind: ticks - before[kind] for kind, ticks in times().items() if kind not in {"idle", "iowait"}}
+        percent = 100 * spent["steal"] / max(sum(spent.values()), 1) if spent else 0.0
+        if run.figures and spent:
+            run = replace(run, figures={**run.figures, FIGURE: percent})
+        runs.append((percent, run))
+    return min(runs, key=itemgetter(0))[1]
 
 
-def processor_times() -> list[int]:
+def processor_times() -> dict[str, int]:
     """Return the time that all processors have spent, by kind; nothing where the system does not tell."""
     try:
         line = Path("/proc/stat").read_text(encoding="ascii").partition("\n")[0]
     except OSError:
-        return []
-    return [int(ticks) for ticks in line.split()[1 : _STEAL + 2]]
+        return {}
+    return dict(zip(_KINDS, map(int, line.split()[1:]), strict=False))
 
 
 def remark(results: Results, attempts: int) -> str:
     """Return what to say of the host below a table; nothing if nothing is known."""
-    found: Spread | None = spread([run for runs in results.values() for run in runs], FIGURE)
+    found = spread([run for runs in results.values() for run in runs], FIGURE)
     if found is None:
         return ""
-    return (
-        f"The host took {found.median:.1f} % of the processors' time from these runs "
-        f"({found.least:.1f}–{found.greatest:.1f}). What lost more than {CALM:g} % was measured again, up to "
-        f"{attempts - 1} times, and of these the run counts that lost least."
+    taken = (
+        f"The host took {found.median:.1f} % of the time in which processors had something to do "
+        f"({found.least:.1f}–{found.greatest:.1f})."
     )
+    again = (
+        f" What lost more than {CALM:g} % was measured again, up to {attempts - 1} times, and of these the run counts "
+        "that lost least."
+    )
+    return taken + again * (attempts > 1)

@@ -1,18 +1,41 @@
-"""Waiting awake, for replies that come soon, ends soon: whoever has to wait for long sleeps."""
+"""Waiting awake for replies that come soon: who does, who does not, and that it ends soon."""
 
 import asyncio
+import gc
 import time
+import weakref
+from collections.abc import Callable
 
 import pytest
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from aiolocks import AcquireTimeoutError, Lock, _vigil
+from aiolocks import AcquireTimeoutError, Lock, LockManager, _vigil
+from aiolocks._session import Session
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
 
 WAIT = 1.0
+
+Turns = Callable[[], int]
+
+
+@pytest.fixture(autouse=True)
+def turns(monkeypatch: pytest.MonkeyPatch) -> Turns:
+    """How often a loop was kept turning, as if all replies came soon on a machine of any size."""
+    count = 0
+    turn = _vigil.Vigil._turn
+
+    def counted(vigil: _vigil.Vigil) -> None:
+        nonlocal count
+        count += 1
+        turn(vigil)
+
+    monkeypatch.setattr(_vigil.Vigil, "_turn", counted)
+    monkeypatch.setattr(_vigil, "_LATELY", 60.0)
+    monkeypatch.setattr(_vigil, "_processors", lambda: 2)
+    return lambda: count
 
 
 async def _make_haste(client: Redis) -> None:
@@ -30,10 +53,48 @@ async def _processor_time_of_waiting(lock: Lock) -> float:
     return time.process_time() - before
 
 
-async def test_a_waiter_sleeps_while_the_server_is_silent(
-    own_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+async def test_who_acquires_and_who_releases_stays_awake(
+    server: RedisServer, turns: Turns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_vigil, "_LATELY", 60.0)  # stopping the server takes longer than that lasts
+    monkeypatch.setattr(_vigil, "SOON", 10.0)
+    async with Redis.from_url(server.url) as client:
+        await _make_haste(client)
+        before = turns()
+        lease = await Lock(client, "mine").acquire()
+        acquired = turns()
+        await lease.release()
+        assert before < acquired < turns()
+
+
+async def test_who_joins_others_sleeps(server: RedisServer, turns: Turns, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It will wait for its turn, and that is not about to come."""
+    monkeypatch.setattr(_vigil, "SOON", 10.0)
+    async with Redis.from_url(server.url) as client:
+        lock = Lock(client, "full")
+        async with lock:
+            first = asyncio.create_task(lock.acquire())
+            while (await lock.statistics()).waiting < 1:
+                await asyncio.sleep(0.01)
+            before = turns()
+            second = asyncio.create_task(lock.acquire())
+            while (await lock.statistics()).waiting < 2:
+                await asyncio.sleep(0.01)
+            assert turns() == before
+        for waiter in (first, second):
+            await (await waiter).release()
+
+
+async def test_in_memory_nobody_stays_awake(turns: Turns, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who answers runs in the same loop."""
+    monkeypatch.setattr(_vigil, "SOON", 10.0)
+    async with LockManager.from_url("memory://") as locks:
+        for _ in range(10):
+            async with locks.lock("near"):
+                pass
+    assert turns() == 0
+
+
+async def test_a_waiter_sleeps_while_the_server_is_silent(own_server: RedisServer) -> None:
     async with Redis.from_url(own_server.url) as client:
         await _make_haste(client)
         own_server.pause()
@@ -50,3 +111,16 @@ async def test_a_waiter_sleeps_while_another_holds(own_server: RedisServer) -> N
         async with Lock(client, "held"):
             waiting = asyncio.create_task(_processor_time_of_waiting(Lock(client, "held")))
             assert await waiting < WAIT / 4
+
+
+async def test_what_was_waited_for_is_not_kept(
+    server: RedisServer, turns: Turns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_vigil, "SOON", 0.05)
+    async with Redis.from_url(server.url) as client:
+        await _make_haste(client)
+        assert turns() > 0
+        grantor = weakref.ref(Session.of(client.connection_pool).grantor(Lock(client, "hasty")._keys))
+        await asyncio.sleep(2 * _vigil.SOON)
+        gc.collect()
+        assert grantor() is None
