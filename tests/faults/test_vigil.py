@@ -12,6 +12,7 @@ from redis.exceptions import RedisError
 
 from aiolocks import AcquireTimeoutError, Lock, LockManager, _vigil
 from aiolocks._session import Session
+from tests.support.primitives import queued
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
@@ -73,12 +74,10 @@ async def test_who_joins_others_sleeps(server: RedisServer, turns: Turns, monkey
         lock = Lock(client, "full")
         async with lock:
             first = asyncio.create_task(lock.acquire())
-            while (await lock.statistics()).waiting < 1:
-                await asyncio.sleep(0.01)
+            await queued(lock, 1)
             before = turns()
             second = asyncio.create_task(lock.acquire())
-            while (await lock.statistics()).waiting < 2:
-                await asyncio.sleep(0.01)
+            await queued(lock, 2)
             assert turns() == before
         for waiter in (first, second):
             await (await waiter).release()
