@@ -6,26 +6,30 @@ may share one object, and objects may be made and thrown away at will.
 """
 
 import asyncio
-import sys
 from collections.abc import Coroutine, Hashable
 from dataclasses import dataclass
-from types import CoroutineType, TracebackType
-from typing import Any, ClassVar, cast
+from types import CoroutineType, FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import redis as redis_sync
 from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 
+from ._blocks import Entry, ExitHandles, enter
+from ._body import Body
 from ._bound import Arguments
 from ._grantor import RedisGrantor
 from ._hold import Hold, obtain
 from ._keys import Keys
-from ._lease import Lease, as_coroutine, state_of
+from ._lease import Lease, as_coroutine, release
 from ._lease_state import TAKEN, LeaseState
-from ._ledger import Base, Place, open_blocks, place
+from ._ledger import Base
 from ._options import UNSET, Options, Unset, check_timeout
 from ._request import Grantor, Request
-from ._session import Session, no_loop_runs
+from ._session import Session
+
+_TURNS = 3
+"""Turns of the loop in which a lease that nobody refers to any more has become known as such."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,8 @@ class Acquirable:
     kind: ClassVar[str]
     family: ClassVar[str] = ""
     """Whose scripts these are, if not its own."""
+    _kept: dict[FrameType | None, list[Body]] | None = None
+    """See `_blocks`."""
     _share = 1
     """What a block asks for without further words: one permit, or a mode."""
 
@@ -73,23 +79,20 @@ class Acquirable:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
 
-    # Plain functions, for the frame that calls them names the block; typed as what `async def` would return.
     def __aenter__(self) -> "CoroutineType[Any, Any, Lease]":
         """Wait `acquire_timeout` for a lease, which the block holds; see `hold`."""
-        return as_coroutine(self._enter(place(self, sys._getframe(1))))
+        return as_coroutine(self._enter(enter(self)))
 
-    def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> "CoroutineType[Any, Any, None]":
-        frame = sys._getframe(1)
-        block = open_blocks.close(self, frame)
-        if isinstance(exc, GeneratorExit) and no_loop_runs():
-            return as_coroutine(_nothing())  # destroyed after its loop: nothing can be sent any more
-        if block is None:
-            raise RuntimeError(f"{self!r} is not held by a block that could be left here")
-        return as_coroutine(block.leave(exc_type, exc, traceback, frame))
+    if TYPE_CHECKING:
 
-    def _enter(self, block: Place) -> Coroutine[Any, Any, Lease]:
+        async def __aexit__(
+            self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+        ) -> None: ...
+
+    else:
+        __aexit__ = ExitHandles()
+
+    def _enter(self, block: Entry) -> Coroutine[Any, Any, Lease]:
         state = self._asking(self._options.acquire_timeout, self._share, entering=True)
         return obtain(state, must=True, block=block)
 
@@ -99,30 +102,41 @@ class Acquirable:
 
     def _acquire(self, timeout: float | Unset | None, permits: int) -> Coroutine[Any, Any, Lease]:
         state = self._asking(self._timeout(timeout), permits, entering=True)
-        return obtain(state, must=True)
+        return obtain(state, must=True, by_hand=True)
 
     async def _try_acquire(self, permits: int) -> Lease | None:
         session = Session.of(self._pool)
         if self._would_wait_for_itself(session, asyncio.current_task()):
             return None
-        return await obtain(self._asking(0.0, permits, entering=False), must=False)
+        return await obtain(self._asking(0.0, permits, entering=False), must=False, by_hand=True)
 
     async def release(self) -> None:
-        """Release the newest lease of this name that the calling task took.
+        """Release the newest lease of this name that the calling task took by hand, and has not released.
+
+        If it has none: the newest one whose task has ended and whose `Lease` nobody refers to, such as that of
+        ``await asyncio.wait_for(lock.acquire(), 5)`` before Python 3.12. Such a lease is not renewed any more.
 
         Raises:
-            RuntimeError: The task has taken none, or has released them all.
-            LeaseLostError: It was lost before.
+            RuntimeError: There is none. A block releases its own lease, and `lease.release()` any.
+            LeaseLostError: It was lost before. Of a lease that nobody refers to, that is remembered for another TTL.
             RedisError: Not confirmed; the lease ends with its TTL.
 
         After a cancellation the release goes on in the background.
         """
         session = Session.find(self._pool)
-        lease = session.ledger.newest(asyncio.current_task(), self._base) if session is not None else None
-        if lease is None:
-            raise RuntimeError(f"{self.kind} {self.name!r}: the calling task holds no lease to release")
-        if not await lease.release():
-            raise state_of(lease).error(None if lease.lost else TAKEN)
+        state = None if session is None else session.ledger.newest(asyncio.current_task(), self._base)
+        if state is None and session is not None:
+            for _ in range(_TURNS):  # the loop itself keeps, until its next turn, the task that it called last
+                state = session.ledger.newest_unreferenced(self._base)
+                if state is not None:
+                    break
+                await asyncio.sleep(0)
+        if state is None:
+            raise RuntimeError(
+                f"{self.kind} {self.name!r}: the calling task holds no lease to release that it took by hand"
+            )
+        if not await release(state):
+            raise state.error(None if state.lost else TAKEN)
 
     async def statistics(self) -> Statistics:
         """Ask Redis how the name stands.
@@ -164,10 +178,6 @@ class Acquirable:
             return self._options.acquire_timeout
         check_timeout("timeout", timeout)
         return timeout
-
-
-async def _nothing() -> None:
-    pass
 
 
 def waits_for_itself(kind: str, name: str) -> RuntimeError:

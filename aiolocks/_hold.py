@@ -6,29 +6,31 @@ the request is undone before the caller hears of it, or in the background when R
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from types import CoroutineType, FrameType, TracebackType
+from types import CoroutineType, TracebackType
 from typing import Any, Literal, cast, final, overload
 
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from ._blocks import Entry, current_task
 from ._body import GRACE, Body, settle
 from ._commands import LONGEST_WAIT, UNCERTAIN
 from ._errors import AcquireTimeoutError
 from ._lease import Lease, as_coroutine, calling_frame, state_of
 from ._lease_state import LeaseState
-from ._ledger import Place, open_blocks
 from ._request import Answer, Busy, Granted, Grantor, Queued, Replicating, Request
 
 
 @overload
-async def obtain(state: LeaseState, *, must: Literal[True], block: Place | None = None) -> Lease: ...
+async def obtain(
+    state: LeaseState, *, must: Literal[True], by_hand: bool = False, block: Entry | None = None
+) -> Lease: ...
 @overload
-async def obtain(state: LeaseState, *, must: Literal[False]) -> Lease | None: ...
-async def obtain(state: LeaseState, *, must: bool, block: Place | None = None) -> Lease | None:
-    """Return the lease, or None when it was not to be had without waiting, unless it *must* be had.
+async def obtain(state: LeaseState, *, must: Literal[False], by_hand: bool = False) -> Lease | None: ...
+async def obtain(state: LeaseState, *, must: bool, by_hand: bool = False, block: Entry | None = None) -> Lease | None:
+    """Return the lease, or None if it is busy and *must* is false.
 
-    If it is for a *block*, the caller is in its body from then on.
+    One taken *by_hand* is the caller's to release, also by the name. If it is for a *block*, that begins.
 
     Raises:
         AcquireTimeoutError: Somebody else held it all the time, and the caller must have it.
@@ -67,10 +69,13 @@ async def obtain(state: LeaseState, *, must: bool, block: Place | None = None) -
             raise timed_out(state.grantor, state.request, 0.0)
         return None
     lease = Lease(state)
-    if state.task is not None:
-        session.ledger.add(state.task, state.base, lease)
-    if block is not None:  # its scope is this task's, which need not be the one that has asked: see `asyncio.wait_for`
-        open_blocks.open(block, Body(lease, state, asyncio.current_task(session.loop)))
+    task = state.task
+    if by_hand and task is not None:
+        session.ledger.add(task, state, lease)
+    else:
+        state.task = None
+    if block is not None:
+        block.open(Body(lease, state, block.task, block.before))
     return lease
 
 
@@ -202,7 +207,7 @@ class Hold:
         self._in_use = False
         self._body: Body | None = None
 
-    async def __aenter__(self) -> Lease:
+    def __aenter__(self) -> "CoroutineType[Any, Any, Lease]":
         """Wait for the lease.
 
         Raises:
@@ -214,15 +219,18 @@ class Hold:
         """
         if self._in_use:
             raise RuntimeError("this hold is in use already: call hold() again for another block")
-        taking = self._take()
+        task = current_task()  # in whichever task this is awaited, see `asyncio.wait_for` before Python 3.12
+        return as_coroutine(self._enter(task, 0 if task is None else task.cancelling()))
+
+    async def _enter(self, task: "asyncio.Task[Any] | None", before: int) -> Lease:
+        if self._in_use:
+            raise RuntimeError("this hold is in use already: call hold() again for another block")
         self._in_use = True
         try:
-            lease = await taking
-        except BaseException:
-            self._in_use = False
-            raise
-        state = state_of(lease)
-        self._body = Body(lease, state, state.task)
+            lease = await self._take()
+            self._body = Body(lease, state_of(lease), task, before)
+        finally:
+            self._in_use = self._body is not None
         return lease
 
     def __aexit__(
@@ -235,18 +243,8 @@ class Hold:
 
         Takes at most 1 s, or what is left of the lease. An outer cancellation goes on afterwards.
         """
-        return as_coroutine(self.leave(exc_type, exc, traceback, calling_frame()))
-
-    def leave(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-        frame: FrameType,
-    ) -> Coroutine[Any, Any, None]:
-        """End the block that *frame* leaves."""
         body, self._body = self._body, None
         if body is None:
             raise RuntimeError("this hold was left already")
         self._in_use = False
-        return body.leave(exc_type, exc, traceback, frame)
+        return as_coroutine(body.leave(exc, calling_frame()))

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import sys
-import warnings
 from collections.abc import Coroutine, Mapping
 from functools import partial
 from types import CoroutineType, FrameType, TracebackType
@@ -157,21 +156,7 @@ class Lease:
 
         After a cancellation the release goes on in the background.
         """
-        state = self._state
-        now = state.session.clock()
-        valid = state.end(now)
-        unlist(self)
-        withdrawal = state.drop(now)
-        if not valid:
-            return False
-        if withdrawal is None:  # others share the lease
-            return True
-        try:
-            await withdrawal.wait_out()
-        finally:
-            withdrawal.leave_alone()
-        # None: nothing was there after an attempt whose answer was lost, which must have ended it.
-        return withdrawal.outcome() is not False
+        return await release(self._state)
 
     def upgrade(self, *, timeout: float | Unset | None = UNSET) -> "Hold":
         """Return a block that holds alone what this lease of `RWLock.upgradeable` shares with readers.
@@ -221,19 +206,23 @@ class Lease:
 
         await downgrade(self._state)
 
-    async def __aenter__(self) -> "Lease":
+    def __aenter__(self) -> "CoroutineType[Any, Any, Lease]":
         """Enter a block whose body is stopped when the lease is lost.
 
         Raises:
             LeaseLostError: It is lost already, or was released.
             RuntimeError: A block with this lease is open already.
         """
+        task = asyncio.current_task()  # in whichever task this is awaited
+        return as_coroutine(self._enter(task, 0 if task is None else task.cancelling()))
+
+    async def _enter(self, task: "asyncio.Task[Any] | None", before: int) -> "Lease":
         from ._body import Body
 
         self.check()
         if self._state.entered:  # the inner block would release it under the outer one
             raise RuntimeError(f"a block with this lease of {self.name!r} is open already")
-        self._body = Body(self, self._state, asyncio.current_task())
+        self._body = Body(self, self._state, task, before)
         return self
 
     def __aexit__(
@@ -242,7 +231,7 @@ class Lease:
         body, self._body = self._body, None
         if body is None:
             raise RuntimeError(f"no block with this lease of {self.name!r} is open")
-        return as_coroutine(body.leave(exc_type, exc, traceback, calling_frame()))
+        return as_coroutine(body.leave(exc, calling_frame()))
 
     def __repr__(self) -> str:
         state = self._state
@@ -254,16 +243,27 @@ class Lease:
             state = self._state
         except AttributeError:  # it was never made whole
             return
-        if not state.over and not state.session.loop.is_closed():
-            with contextlib.suppress(RuntimeError):  # closed meanwhile
-                state.session.loop.call_soon_threadsafe(state.abandon)
-            warnings.warn(
-                f"{state.grantor.kind} {state.grantor.name!r}: a lease was dropped without being released; it is not "
-                "renewed any more and ends with its TTL",
-                ResourceWarning,
-                stacklevel=2,
-                source=self,
-            )
+        if not state.over and not state.session.closed:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                state.session.ledger.dropped(state)
+
+
+async def release(state: LeaseState) -> bool:
+    """See `Lease.release`."""
+    now = state.session.clock()
+    valid = state.end(now)
+    unlist(state)
+    withdrawal = state.drop(now)
+    if not valid:
+        return False
+    if withdrawal is None:  # others share the lease
+        return True
+    try:
+        await withdrawal.wait_out()
+    finally:
+        withdrawal.leave_alone()
+    # None: nothing was there after an attempt whose answer was lost, which must have ended it.
+    return withdrawal.outcome() is not False
 
 
 def state_of(lease: Lease) -> LeaseState:
@@ -271,11 +271,10 @@ def state_of(lease: Lease) -> LeaseState:
     return lease._state
 
 
-def unlist(lease: Lease) -> None:
-    """Let the task that took *lease* no longer find it by `release()` of its primitive."""
-    state = lease._state
+def unlist(state: LeaseState) -> None:
+    """Let the task that took a lease no longer find it by `release()` of its primitive."""
     if state.task is not None:
-        state.session.ledger.remove(state.task, lease)
+        state.session.ledger.remove(state.task, state)
 
 
 def calling_frame() -> FrameType:

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ._errors import LeaseLostError
@@ -18,6 +19,7 @@ from ._withdrawal import Withdrawal
 
 if TYPE_CHECKING:
     from ._session import Session
+    from ._stop import BodyTask
 
 
 class Keeper(Protocol):
@@ -41,8 +43,8 @@ class LeaseState:
 
     __slots__ = (
         "_ended", "_hidden_reason", "_over", "_reason", "_timer", "base", "deadline", "dropped", "due", "entered",
-        "failures", "fence", "grantor", "keeper", "on_loss", "options", "renew_until", "renewing", "request", "session",
-        "task", "timeout", "trouble",
+        "failures", "fence", "grantor", "inside", "keeper", "on_loss", "options", "renew_until", "renewing", "request",
+        "session", "task", "timeout", "trouble",
     )  # fmt: skip
 
     def __init__(
@@ -57,7 +59,7 @@ class LeaseState:
         self.timeout = timeout
         """Seconds that the caller waits for the grant."""
         self.task = task
-        """The caller."""
+        """The caller, while its ledger lists the lease: a task that has ended must not be kept by its own lease."""
         self.trouble: Exception | None = None
         """Why Redis could not be asked, when it was last tried."""
         self.fence = 0
@@ -71,6 +73,8 @@ class LeaseState:
         """Who renews it."""
         self.entered = False
         """A block was entered with it, which ends it."""
+        self.inside: BodyTask | None = None
+        """The task in that block."""
         self.renewing = self.dropped = self._ended = False
         self.on_loss: Callable[[], None] | None = None
         self._reason: str | None = None
@@ -88,6 +92,11 @@ class LeaseState:
         if options.renew:
             self.keeper = self.session.keeper(options)
             self.keeper.add(self, now)
+
+    @property
+    def listed_as(self) -> Base:
+        """Under which name `release()` of the primitive finds it."""
+        return self.base
 
     @property
     def over(self) -> bool:
@@ -142,11 +151,12 @@ class LeaseState:
         self.lose(self.reason)
         return False
 
-    def abandon(self) -> None:
-        """Stop renewing: nobody can reach this lease any more, so it runs out."""
-        self._ended = True
-        self._conclude()
-        self.session.forget(self.request)
+    def let_lapse(self, on_lapsed: "Callable[[LeaseState], None]") -> None:
+        """Renew no more, as nobody refers to the lease; *on_lapsed* is told if nobody has released it until its end."""
+        if self.keeper is not None:
+            self.keeper.forget(self)
+        self.on_loss = partial(on_lapsed, self)
+        self.watch_deadline()
 
     def drop(self, now: float) -> Withdrawal | None:
         """Begin to end the lease on the server, after its end here was noted; None if there is nothing to do."""
@@ -181,7 +191,13 @@ class LeaseState:
             self.watch_deadline()
             await self._over.wait()
 
+    def no_longer_inside(self) -> None:
+        """Let the task in its block take the name again."""
+        if self.inside is not None:
+            self.inside.no_longer_inside()
+
     def _conclude(self) -> None:
+        self.no_longer_inside()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,17 +1,20 @@
-"""Who in this process holds what: open blocks, by the frame that entered them, and each task's leases, newest last.
+"""Who in this process holds what: by task, the blocks it is inside of and the leases it took by hand, newest last.
 
 Pure bookkeeping. A lease taken by hand is kept here as long as its task runs, since `lock.release()` can still name
-it; then only the caller's own reference keeps it alive.
+it. Afterwards only the caller's own references keep it; when they are gone it is renewed no more, and `lock.release()`
+of any task finds it until it lapses.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from contextlib import AsyncExitStack
-from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, final
+import warnings
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, final
 
 if TYPE_CHECKING:
     from ._lease import Lease
+    from ._lease_state import LeaseState
+    from ._stop import BodyTask
 
 Task = asyncio.Task[Any]
 
@@ -19,107 +22,17 @@ Base = bytes | tuple[bytes, ...]
 """What names something that is held; several names held as one have several."""
 
 
-# Methods whose frames do not name a block, but the stack that they run for.
-_ENTERS, _LEAVES = AsyncExitStack.enter_async_context.__code__, AsyncExitStack.__aexit__.__code__
-
-
-class Block(Protocol):
-    """What an open `async with` is left by."""
-
-    task: Task | None
-    """Who entered it."""
-    outer: "Block | None"
-    """The block around it at the same place."""
-
-    def leave(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-        frame: FrameType,
-    ) -> Coroutine[Any, Any, None]:
-        """End the block that *frame* leaves."""
-        ...
-
-    def abandon(self) -> None:
-        """Let go of the task: its loop was closed, and it will not go on."""
-
-
-Place = tuple[object, object]
-"""Where a block is: who made it, and the frame that entered it, or the `AsyncExitStack` for which that runs."""
-
-
-def place(owner: object, frame: FrameType) -> Place:
-    """Return the place of an `async with owner` in *frame*."""
-    return (owner, frame if frame.f_code is not _ENTERS else frame.f_locals["self"])
-
-
 @final
-class Blocks:
-    """The open blocks of a process."""
+class _OfTask:
+    """What one task holds."""
+
+    __slots__ = ("bodies", "inside", "leases")
 
     def __init__(self) -> None:
-        self._open: dict[Place, Block] = {}
-
-    def open(self, place: Place, block: Block) -> None:
-        """Note that the body of *block* has begun."""
-        block.outer = self._open.get(place)
-        self._open[place] = block
-
-    def close(self, owner: object, frame: FrameType) -> Block | None:
-        """Return the block of the `async with owner` that *frame* leaves.
-
-        The frame tells, even when another task finalizes a generator; or the `AsyncExitStack` that it runs for. Where
-        neither is known (code without Python frames, `pop_all`), the task tells, and else the newest block of the
-        running loop is meant: other threads may have blocks of the same owner.
-        """
-        key = (owner, frame if frame.f_code is not _LEAVES else frame.f_locals["self"])
-        block = self._open.pop(key, None)
-        if block is None:
-            try:
-                loop, task = asyncio.get_running_loop(), asyncio.current_task()
-            except RuntimeError:  # destroyed after its loop
-                return None
-            own = [
-                (other, block.task is task)
-                for other, block in list(self._open.items())
-                if other[0] is owner and block.task is not None and block.task.get_loop() is loop
-            ]
-            if not own:
-                return None
-            key = next((other for other, mine in reversed(own) if mine), own[-1][0])
-            block = self._open.pop(key)
-        if block.outer is not None:
-            self._open[key] = block.outer
-        return block
-
-    def abandon(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Keep no task alive whose *loop* was closed while its blocks were open.
-
-        That they are open is not forgotten: when such a task is destroyed it leaves them, in whatever loop runs then,
-        and must not leave another task's instead.
-        """
-        for key, block in reversed(list(self._open.items())):  # the inner ones before those around them
-            if block.task is not None and block.task.get_loop() is loop:
-                self._open[key] = _Abandoned(block)
-
-
-@final
-class _Abandoned:
-    task: Task | None = None
-
-    def __init__(self, block: Block) -> None:
-        block.abandon()
-        self.outer: Block | None = None if block.outer is None else _Abandoned(block.outer)
-
-    def abandon(self) -> None:
-        pass
-
-    async def leave(self, *_: Any, **__: Any) -> None:
-        """Do nothing: there is no loop that it could be done in."""
-
-
-open_blocks = Blocks()
+        self.leases: dict[LeaseState, Lease] = {}
+        self.bodies: dict[BodyTask, None] = {}
+        self.inside: dict[bytes, int] = {}
+        """Permits of each name, by open blocks whose leases are not over."""
 
 
 @final
@@ -128,59 +41,134 @@ class Ledger:
 
     def __init__(self, on_change: Callable[[], None] = lambda: None) -> None:
         self._on_change = on_change
-        self._leases: dict[Task, dict[Lease, Base]] = {}
-        self._inside: dict[tuple[Task, bytes], int] = {}
+        self._tasks: dict[Task, _OfTask] = {}
+        self._dropped: deque[LeaseState] = deque()
+        """Whose `Lease` was garbage-collected, not looked at yet."""
+        self._unreferenced: dict[Base, dict[LeaseState, float]] = {}
+        """The same, newest last, and until when each is remembered: `lock.release()` may find it."""
+        self._closed = False
 
     def in_use(self) -> bool:
-        return bool(self._inside) or any(self._leases.values())
+        self._forget_old()
+        return bool(self._unreferenced) or any(of.inside or of.leases or of.bodies for of in self._tasks.values())
 
     def close(self) -> None:
         """Let go of the tasks that are still running."""
-        for task in self._leases:
+        self._closed = True
+        for task in self._tasks:
             task.remove_done_callback(self._task_ended)
-        self._leases.clear()
-        self._inside.clear()
+        self._tasks.clear()
+        self._dropped.clear()
+        self._unreferenced.clear()
 
-    def enter(self, task: Task, base: Base, permits: int) -> None:
-        if isinstance(base, tuple):
-            for one in base:
-                self.enter(task, one, permits)
-            return
-        key = (task, base)
-        self._inside[key] = self._inside.get(key, 0) + permits
+    # Blocks.
 
-    def leave(self, task: Task, base: Base, permits: int) -> None:
-        if isinstance(base, tuple):
-            for one in base:
-                self.leave(task, one, permits)
-            return
-        key = (task, base)
-        left = self._inside.pop(key, 0) - permits
-        if left > 0:
-            self._inside[key] = left
+    def enter(self, task: Task, body: "BodyTask") -> None:
+        """Note that *task* is in the body of a block."""
+        of = self._of(task)
+        of.bodies[body] = None
+        base = body.base
+        for one in base if isinstance(base, tuple) else (base,):
+            of.inside[one] = of.inside.get(one, 0) + body.permits
+
+    def uncount(self, task: Task, base: Base, permits: int) -> None:
+        """Note that *task* is inside no more, though its block may be open still."""
+        of = self._tasks.get(task)
+        if of is not None:
+            for one in base if isinstance(base, tuple) else (base,):
+                left = of.inside.pop(one, 0) - permits
+                if left > 0:
+                    of.inside[one] = left
+
+    def leave(self, task: Task, body: "BodyTask") -> None:
+        """Note that the block is left."""
+        of = self._tasks.get(task)
+        if of is not None:
+            of.bodies.pop(body, None)
 
     def inside(self, task: Task | None, base: Base) -> int:
         """Return how many permits of *base*, or of any of several, the open blocks of *task* hold."""
-        if isinstance(base, tuple):
-            return max(self.inside(task, one) for one in base)
-        return self._inside.get((task, base), 0) if task is not None else 0
+        of = None if task is None else self._tasks.get(task)
+        if of is None:
+            return 0
+        return max(of.inside.get(one, 0) for one in base) if isinstance(base, tuple) else of.inside.get(base, 0)
 
-    def add(self, task: Task, base: Base, lease: "Lease") -> None:
-        leases = self._leases.get(task)
-        if leases is None:
-            leases = self._leases[task] = {}
-            task.add_done_callback(self._task_ended)
-        leases[lease] = base
+    # Leases taken by hand.
 
-    def remove(self, task: Task, lease: "Lease") -> None:
-        leases = self._leases.get(task)
-        if leases is not None:
-            leases.pop(lease, None)
+    def add(self, task: Task, state: "LeaseState", lease: "Lease") -> None:
+        self._of(task).leases[state] = lease
 
-    def newest(self, task: Task | None, base: Base) -> "Lease | None":
-        leases = self._leases.get(task, {}) if task is not None else {}
-        return next((lease for lease in reversed(leases) if leases[lease] == base), None)
+    def remove(self, task: Task, state: "LeaseState") -> None:
+        of = self._tasks.get(task)
+        if of is not None:
+            of.leases.pop(state, None)
+
+    def newest(self, task: Task | None, base: Base) -> "LeaseState | None":
+        """Return the newest lease of *base* that *task* took by hand and has not released."""
+        of = None if task is None else self._tasks.get(task)
+        return None if of is None else next((state for state in reversed(of.leases) if state.listed_as == base), None)
+
+    def dropped(self, state: "LeaseState") -> None:
+        """Note, from any thread, that nobody refers to the lease of *state* any more: it is renewed no more."""
+        self._dropped.append(state)
+        state.session.loop.call_soon_threadsafe(self._look_at_dropped)
+
+    def newest_unreferenced(self, base: Base) -> "LeaseState | None":
+        """Return, once, the newest lease of *base* to which nobody refers, also if it has lapsed lately."""
+        self._look_at_dropped()
+        self._forget_old()
+        states = self._unreferenced.get(base)
+        if states is None:
+            return None
+        state, _ = states.popitem()
+        if not states:
+            del self._unreferenced[base]
+        return state
+
+    def _look_at_dropped(self) -> None:
+        while self._dropped:
+            state = self._dropped.popleft()
+            if not state.over and not self._closed:
+                state.let_lapse(self._lapsed)
+                until = state.deadline + state.request.ttl
+                self._unreferenced.setdefault(state.listed_as, {})[state] = until
+
+    def _lapsed(self, state: "LeaseState") -> None:
+        self._on_change()
+        if state in self._unreferenced.get(state.listed_as, ()):
+            what = f"{state.grantor.kind} {state.grantor.name!r}"
+            state.session.loop.call_soon(_warn, what)  # warnings may be errors, and others are told of the loss next
+
+    def _forget_old(self) -> None:
+        for base, states in list(self._unreferenced.items()):
+            for state, until in list(states.items()):
+                if state.session.clock() >= until:
+                    del states[state]
+            if not states:
+                del self._unreferenced[base]
+
+    # Tasks.
+
+    def _of(self, task: Task) -> _OfTask:
+        of = self._tasks.get(task)
+        if of is None:
+            of = _OfTask()
+            if not self._closed:
+                self._tasks[task] = of
+                task.add_done_callback(self._task_ended)
+        return of
 
     def _task_ended(self, task: Task) -> None:
-        self._leases.pop(task, None)
-        self._on_change()
+        """Keep no finished task: its result, or the traceback of its exception, may be all that refers to a lease."""
+        of = self._tasks.pop(task, None)
+        if of is not None:
+            for state in of.leases:
+                state.task = None
+            for body in of.bodies:
+                body.task_ended()
+            self._on_change()
+
+
+def _warn(what: str) -> None:
+    text = "a lease was dropped without being released; it was not renewed any more, and has ended with its TTL"
+    warnings.warn(f"{what}: {text}", ResourceWarning, stacklevel=2)

@@ -6,11 +6,13 @@ The one rule: a share has no time of its own. Its deadline is the lease's, and s
 import asyncio
 import dataclasses
 import weakref
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, final
 
-from ._lease import Lease, state_of, unlist
+from ._lease import Lease, state_of
 from ._lease_state import LeaseState
+from ._ledger import Base
 from ._options import Options
 
 if TYPE_CHECKING:
@@ -30,47 +32,57 @@ class Nest:
         self.base = base
         self.key = base + b"#" + core.request.token
         """Under which the ledger notes who is inside; another lease of the name is another matter."""
-        self.task = asyncio.current_task()
+        task = asyncio.current_task()
+        self._task = None if task is None else weakref.ref(task)  # its result may be all that refers to a share
         self._lease = lease  # dropped only when it is over, or else it would warn
         self._shares: list[Share] = []
-        self._dropped = False
-        unlist(lease)
         core.on_loss = self._lost
         if not core.options.renewed_in_loop:
             core.watch_deadline()
         _newest[core.session, base] = self
         _inherited.set((*(seen for seen in _inherited.get() if seen() is not None), weakref.ref(self)))
 
-    def share(self, on_lost: str) -> Lease:
+    @property
+    def task(self) -> "Task | None":
+        """Which task got the lease; None if it is gone."""
+        return None if self._task is None else self._task()
+
+    def share(self, on_lost: str, *, by_hand: bool) -> Lease:
         """Return a hold of the running task, with the lease's own terms but for what happens when it is lost."""
         task = asyncio.current_task()
         share = Share(self, task, _like(self.core.options, on_lost))
         self._shares.append(share)
         lease = Lease(share)
-        if task is not None:
-            self.core.session.ledger.add(task, self.base, lease)
+        if task is not None and by_hand:
+            self.core.session.ledger.add(task, share, lease)
         return lease
 
     def held_by(self, task: "Task | None") -> bool:
         """Whether *task* took a share that is not released, or is inside a block with one."""
+        if task is None:
+            return False
         return any(share.task is task for share in self._shares) or self.entered_by(task)
 
     def entered_by(self, task: "Task | None") -> bool:
         return self.core.session.ledger.inside(task, self.key) > 0
 
-    def let_go(self, share: "Share", now: float, *, dropped: bool = False) -> "Withdrawal | None":
-        """End the lease when *share* was the last; let it lapse if one was *dropped*: its user may be at work."""
-        self._dropped = self._dropped or dropped
+    def let_go(self, share: "Share", now: float) -> "Withdrawal | None":
+        """End the lease when *share* was the last."""
         if share in self._shares:
             self._shares.remove(share)
         if self._shares:
+            self.renew_for_users_only()
             return None
         self.core.on_loss = None  # or else this would live until garbage is collected
-        if self._dropped:
-            self.core.abandon()
-            return None
         self.core.end(now)
         return self.core.drop(now)
+
+    def renew_for_users_only(self) -> None:
+        """Let the lease lapse if nobody refers to any share that is left: its user may be at work still."""
+        core = self.core
+        if all(share.unreferenced for share in self._shares) and core.keeper is not None:
+            core.keeper.forget(core)
+            core.watch_deadline()
 
     def _lost(self) -> None:
         for share in list(self._shares):
@@ -81,13 +93,18 @@ class Nest:
 class Share(LeaseState):
     """One hold of a lease that others may hold too."""
 
-    __slots__ = ("nest",)
+    __slots__ = ("nest", "unreferenced")
 
     def __init__(self, nest: Nest, task: "Task | None", options: Options) -> None:
         core = nest.core
         self.nest = nest
+        self.unreferenced = False
         super().__init__(core.session, core.grantor, nest.key, core.request, options, None, task)
         self.fence = core.fence
+
+    @property
+    def listed_as(self) -> Base:
+        return self.nest.base
 
     @property
     def deadline(self) -> float:
@@ -118,10 +135,13 @@ class Share(LeaseState):
         self.dropped = True
         return self.nest.let_go(self, now)
 
-    def abandon(self) -> None:
-        self._ended = self.dropped = True
-        self._conclude()
-        self.nest.let_go(self, self.session.clock(), dropped=True)
+    def let_lapse(self, on_lapsed: "Callable[[LeaseState], None]") -> None:
+        self.unreferenced = True
+        self.nest.renew_for_users_only()
+        super().let_lapse(on_lapsed)
+
+    def no_longer_inside(self) -> None:
+        pass  # until its block is left: what takes the lock again in there must not work on after a loss
 
 
 _newest: "weakref.WeakValueDictionary[tuple[Session, bytes], Nest]" = weakref.WeakValueDictionary()

@@ -6,10 +6,10 @@ from typing import ClassVar, Literal, Never, final
 from redis.asyncio import Redis
 
 from ._acquirable import Acquirable
+from ._blocks import Entry
 from ._body import Body
 from ._hold import Hold, obtain
 from ._lease import Lease, state_of
-from ._ledger import Place, open_blocks
 from ._nest import Nest, held_by_parent, nest_of
 from ._options import UNSET, Options, Unset, reject_in_attempt, reject_in_call, reject_unknown
 from ._session import Session
@@ -116,7 +116,7 @@ class RLock(Acquirable):
         or lapses within its TTL if Redis cannot be reached.
         """
         reject_in_call("RLock.acquire()", unknown)
-        return await self._take(self._timeout(timeout))
+        return await self._take(self._timeout(timeout), by_hand=True)
 
     async def try_acquire(self, **unknown: Never) -> Lease | None:
         """Ask once: return a lease, or None if somebody else holds the lock or waits for it. The holder gets one.
@@ -129,9 +129,9 @@ class RLock(Acquirable):
             reject_in_attempt("RLock.try_acquire()", unknown)
         nest = self._own_nest()
         if nest is not None:
-            return nest.share(self._options.on_lost)
+            return nest.share(self._options.on_lost, by_hand=True)
         lease = await obtain(self._asking(0.0, 1, entering=False), must=False)
-        return None if lease is None else self._first_of(lease)
+        return None if lease is None else self._first_of(lease, by_hand=True)
 
     async def locked(self) -> bool:
         """Say whether anybody holds the lock.
@@ -141,25 +141,25 @@ class RLock(Acquirable):
         """
         return (await self.statistics()).holders > 0
 
-    async def _enter(self, block: Place) -> Lease:
+    async def _enter(self, block: Entry) -> Lease:
         lease = await self._take(self._options.acquire_timeout)
-        state = state_of(lease)
-        open_blocks.open(block, Body(lease, state, state.task))
+        block.open(Body(lease, state_of(lease), block.task, block.before))
         return lease
 
-    async def _take(self, timeout: float | None) -> Lease:
+    async def _take(self, timeout: float | None, *, by_hand: bool = False) -> Lease:
         nest = self._own_nest()
         if nest is not None:
-            return nest.share(self._options.on_lost)
+            return nest.share(self._options.on_lost, by_hand=by_hand)
         if held_by_parent(Session.of(self._pool), self._keys.base, asyncio.current_task()):
             raise RuntimeError(
                 f"{self.kind} {self.name!r}: a task that holds it has started this one, and would wait for it while "
                 "this one waits for the lock; start it before the block, or with a context of its own"
             )
-        return self._first_of(await obtain(self._asking(timeout, 1, entering=False), must=True))
+        lease = await obtain(self._asking(timeout, 1, entering=False), must=True)
+        return self._first_of(lease, by_hand=by_hand)
 
-    def _first_of(self, lease: Lease) -> Lease:
-        return Nest(lease, self._keys.base).share(self._options.on_lost)
+    def _first_of(self, lease: Lease, *, by_hand: bool) -> Lease:
+        return Nest(lease, self._keys.base).share(self._options.on_lost, by_hand=by_hand)
 
     def _own_nest(self) -> Nest | None:
         """Return the lease that the running task has a hold of, or None if it must ask for one.

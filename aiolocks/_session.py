@@ -19,7 +19,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from ._commands import Commands
 from ._grantor import RedisGrantor
 from ._keys import Keys
-from ._ledger import Ledger, open_blocks
+from ._ledger import Ledger
 from ._line import Line
 from ._link import background
 from ._loop_end import at_loop_end, finish
@@ -199,7 +199,6 @@ class Session:
 
     def _abandon(self) -> None:
         """Keep no task alive: the loop was closed under them, and a primitive may remember this session for long."""
-        open_blocks.abandon(self.loop)
         self.ledger.close()
         self.watchdog.close()
 

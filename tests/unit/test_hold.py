@@ -628,7 +628,7 @@ async def test_a_loss_of_the_outer_block_ends_the_inner_one_and_releases_it() ->
                 await anyio.sleep_forever()
     assert caught.value.name == "outer"
     assert inner.times("withdraw")[0] == outer.times("renew")[0]
-    assert clock() == inner.times("withdraw")[0] + 0.5
+    assert clock() == pytest.approx(inner.times("withdraw")[0] + 0.5)
     await asyncio.sleep(0.1)
     assert_nothing_left(inner)
 

@@ -11,6 +11,7 @@ from redis.exceptions import LockNotOwnedError
 
 from aiolocks import Lease, LeaseLostError
 from aiolocks._deadlines import deadline
+from aiolocks._lease import release
 from aiolocks.testing import After, JumpingLoop, ScriptedGrantor
 from tests.support.jumping import clock, jumping
 
@@ -400,10 +401,10 @@ async def test_a_lease_taken_by_hand_is_renewed_while_its_task_runs() -> None:
     await grantor.acquire()
     gc.collect()
     await asyncio.sleep(3600)
-    lease = grantor.session.ledger.newest(asyncio.current_task(), b"stub:scripted")
-    assert lease is not None
-    assert lease.held
-    await lease.release()
+    state = grantor.session.ledger.newest(asyncio.current_task(), b"stub:scripted")
+    assert state is not None
+    assert state.held
+    assert await release(state)
 
 
 @jumping

@@ -1,0 +1,209 @@
+"""The task that runs the body of a block, and how a lost lease stops it: by cancelling it until the block is left.
+
+`Task.cancel` and `uncancel`, as in `asyncio.timeout`, and not an anyio scope: a scope must be left innermost first,
+and blocks are not (exit stacks, generators). The one rule: the task leaves the block as it came, with as many
+cancellation requests as others made, and none of ours.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Protocol, final
+
+import anyio
+from anyio._backends import _asyncio as backend
+
+if TYPE_CHECKING:
+    from ._ledger import Base, Ledger
+
+log = logging.getLogger("aiolocks")
+
+Task = asyncio.Task[Any]
+
+LOOK_AGAIN = 0.001
+"""Seconds after which a task is looked at again that cannot be cancelled just now; also the first pause between two
+cancellations. Each pause is that much longer than the one before: cleanup that awaits without a shield is cancelled
+again soon, and a body that ignores it does not keep the loop busy."""
+
+LONGEST_PAUSE = 0.02
+
+LATER = 1.0
+"""Seconds from the end of a task to the warning that a block which it entered is still open. Fixtures, generators and
+`asyncio.run` at its end leave such blocks within that time."""
+
+
+class Named(Protocol):
+    """What messages say of a name."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+
+
+class _Mark(str):
+    """The message of our cancellations; each block has one of its own."""
+
+    __slots__ = ()
+
+
+@final
+class BodyTask:
+    """What a task is inside of, from the entry of one block until it is left.
+
+    It knows neither the lease nor the block: the watchdog refers to it, and must keep neither of them alive.
+    """
+
+    __slots__ = (
+        "_before", "_counted", "_ledger", "_loop", "_mark", "_pause", "_sent", "_shields", "_timer", "_what", "base",
+        "over", "permits", "task",
+    )  # fmt: skip
+
+    def __init__(
+        self, task: Task | None, before: int, loop: asyncio.AbstractEventLoop, ledger: "Ledger", what: Named,
+        base: "Base", permits: int,
+    ) -> None:  # fmt: skip
+        """Note that *task* is inside; *before* is how often it had been asked to cancel when it began to enter."""
+        self.task = task
+        self.base, self.permits = base, permits
+        self.over = False
+        self._before = before
+        self._loop, self._ledger, self._what = loop, ledger, what
+        self._mark: _Mark | None = None
+        self._sent = 0
+        self._pause = LOOK_AGAIN
+        self._timer: asyncio.Handle | None = None
+        self._shields: tuple[anyio.CancelScope, ...] = ()
+        self._counted = task is not None
+        if task is not None:
+            self._shields = tuple(_shields(task))
+            ledger.enter(task, self)
+
+    def no_longer_inside(self) -> None:
+        """Note that the lease is over: the task may take the name again."""
+        self.over = True
+        if self._counted:
+            self._counted = False
+            if self.task is not None:
+                self._ledger.uncount(self.task, self.base, self.permits)
+
+    def stop(self) -> None:
+        """Cancel the task until it has left the block, as the lease is lost."""
+        if self.task is None or self.task.done():
+            log.error(
+                "%s %r: a lease is lost, and its block was entered in a task that has ended, so that nothing can be "
+                "stopped; the block raises LeaseLostError at its end. Enter it in the task that works in it",
+                self._what.kind, self._what.name,
+            )  # fmt: skip
+        else:
+            self._mark = _Mark(f"the lease of {self._what.kind} {self._what.name!r} is lost")
+            self._cancel()
+
+    def task_ended(self) -> None:
+        """Let go of the task; it has ended with the block open."""
+        self.task = None
+        if not self.over and not self._loop.is_closed():
+            self._timer = self._loop.call_later(LATER, self._warn)
+
+    def leave(self) -> None:
+        """Stop cancelling, and take back what was asked for."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        task = self.task
+        if task is not None:
+            self.no_longer_inside()
+            self._ledger.leave(task, self)
+            if not task.done():
+                for _ in range(self._sent):
+                    task.uncancel()
+
+    async def sort_out(self, exc: BaseException | None, *, may_wait: bool) -> BaseException | None:
+        """After `leave`, return what leaves the block of what left its body: all but our own cancellation.
+
+        In asyncio, requests to cancel that come together are delivered as one CancelledError, with the message of any.
+        """
+        task = self.task
+        if not self._sent or task is None or asyncio.current_task() is not task:
+            return exc
+        others = task.cancelling() > self._before
+        if not others and may_wait and getattr(task, "_must_cancel", False):  # on Python 3.13 it is gone by now
+            try:
+                await asyncio.sleep(0)
+            except asyncio.CancelledError as late:
+                if task.cancelling() > self._before:
+                    return late
+        rest = self._without_mark(exc)
+        if exc is None or (rest is not None and not isinstance(rest, asyncio.CancelledError)):
+            return rest
+        if not others:
+            return None
+        if rest is not None:
+            return rest
+        # Others asked too, and one CancelledError with our message stood for both.
+        if may_wait:
+            try:
+                await asyncio.sleep(0)  # anyio delivers its own again
+            except asyncio.CancelledError as again:
+                return again
+        return asyncio.CancelledError()
+
+    def _without_mark(self, exc: BaseException | None) -> BaseException | None:
+        if isinstance(exc, BaseExceptionGroup):
+            ours, rest = exc.split(lambda each: self._is_ours(each))
+            return exc if ours is None else rest
+        return None if exc is None or self._is_ours(exc) else exc
+
+    def _is_ours(self, exc: BaseException) -> bool:
+        return isinstance(exc, asyncio.CancelledError) and bool(exc.args) and exc.args[0] is self._mark
+
+    def _cancel(self) -> None:
+        self._timer = None
+        task = self.task
+        if task is None or task.done():
+            return
+        if task is asyncio.current_task(self._loop):  # the loss was found by the body itself
+            self._timer = self._loop.call_soon(self._cancel)
+        elif _on_its_way(task) or any(scope not in self._shields for scope in _shields(_innermost(task))):
+            self._timer = self._loop.call_later(LOOK_AGAIN, self._cancel)
+        else:
+            task.cancel(self._mark)
+            self._sent += 1
+            self._timer = self._loop.call_later(self._pause, self._cancel)
+            self._pause = min(self._pause + LOOK_AGAIN, LONGEST_PAUSE)
+
+    def _warn(self) -> None:
+        self._timer = None
+        if not self.over:
+            log.warning(
+                "%s %r: the task that entered a block has ended, and the block is still open: if the lease is lost, "
+                "nothing can be stopped. Enter it in the task that works in it",
+                self._what.kind, self._what.name,
+            )  # fmt: skip
+
+
+def _innermost(task: Task) -> Task:
+    """Return the task that *task* waits for in the end, as a cancellation goes to that one."""
+    while isinstance(waiter := getattr(task, "_fut_waiter", None), asyncio.Task):
+        task = waiter
+    return task
+
+
+def _on_its_way(task: Task) -> bool:
+    """Whether *task* is about to go on: with a cancellation that was not delivered yet, or with what it waited for."""
+    task = _innermost(task)
+    waiter = getattr(task, "_fut_waiter", None)
+    return getattr(task, "_must_cancel", False) or (isinstance(waiter, asyncio.Future) and waiter.done())
+
+
+def _shields(task: Task) -> Iterator[anyio.CancelScope]:
+    """Yield the shielded anyio scopes that *task* is in, innermost first: a native cancellation would pierce them.
+
+    anyio has no public name for this.
+    """
+    state = backend._task_states.get(task)
+    scope = None if state is None else state.cancel_scope
+    while scope is not None:
+        if scope.shield:
+            yield scope
+        scope = scope._parent_scope
