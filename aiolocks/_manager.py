@@ -51,6 +51,9 @@ class LockManager:
     def from_url(cls, url: str, **options: Unpack[LeaseOptions]) -> Self:
         """Return a manager with a client of its own, which `aclose()` or `async with` closes.
 
+        That client asks again after a lost answer, as `redis.asyncio.Redis()` does and redis-py's own `from_url` does
+        not; ``?retry_on_timeout=no`` has it never ask again.
+
         Args:
             url: ``redis://``, ``rediss://`` or ``unix://`` as redis-py understands them; ``memory://`` for a private
                 server in this process and ``memory://NAME`` for one shared in it, which need ``aiolocks[memory]``.
@@ -131,6 +134,9 @@ def redis_client(url: str) -> Redis:
         raise ValueError("url must begin with redis://, rediss://, unix:// or memory://")
     try:
         client: Redis = Redis.from_url(url)  # pyright: ignore[reportUnknownMemberType]  # its **kwargs are not annotated
+        usual = Redis().get_retry()  # made from a URL, redis-py's client has none: one lost answer is an error
+        if usual is not None and client.connection_pool.connection_kwargs.get("retry_on_timeout") is not False:
+            client.set_retry(usual)
         return client
     except (ValueError, TypeError):
         pass  # its text quotes from the URL, and that may be the password; so not even as a context of ours
