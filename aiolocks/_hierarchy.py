@@ -14,7 +14,7 @@ from ._keys import Keys
 from ._lease import Lease
 from ._lease_state import LeaseState
 from ._modes import EXCLUSIVE, FRONT, INTENT_EXCLUSIVE, INTENT_SHARED, SHARED
-from ._options import UNSET, Options, Unset, reject_in_attempt, reject_in_call, reject_unknown
+from ._options import UNSET, Duration, Options, Unset, reject_in_attempt, reject_in_call, reject_unknown
 from ._request import Request
 from ._session import Session
 
@@ -53,6 +53,8 @@ class HierarchicalLock:
     `RuntimeError`: the same path again, a path above it, writing below it, reading below a path that it writes. One
     block on the path above both will do instead. Tasks that take several paths should take them in one order.
 
+    Every duration is a number of seconds or a `timedelta`.
+
     Args:
         client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
         path: Names of the levels, from the root down, with "/" between; up to 1,024 bytes of UTF-8 in all.
@@ -79,13 +81,13 @@ class HierarchicalLock:
         client: Redis,
         path: str,
         *,
-        ttl: float = 30.0,
-        acquire_timeout: float | None = None,
+        ttl: Duration = 30.0,
+        acquire_timeout: Duration | None = None,
         on_lost: Literal["cancel", "flag"] = "cancel",
         renew: bool = True,
-        max_hold: float | None = None,
+        max_hold: Duration | None = None,
         watchdog: Literal["task", "thread"] = "task",
-        max_stall: float = 60.0,
+        max_stall: Duration = 60.0,
         replicas: int = 0,
         prefix: str = "aiolocks:",
         **unknown: Never,
@@ -129,7 +131,7 @@ class HierarchicalMode(Acquirable):
         self._word = word
         self._share = mode
 
-    def hold(self, *, timeout: float | Unset | None = UNSET, **unknown: Never) -> Hold:
+    def hold(self, *, timeout: Duration | Unset | None = UNSET, **unknown: Never) -> Hold:
         """Return a block that waits *timeout* seconds: ``async with h.read.hold(timeout=5) as lease:``.
 
         Left out, `acquire_timeout` counts; None waits for ever; 0 asks once.
@@ -148,7 +150,7 @@ class HierarchicalMode(Acquirable):
         reject_in_call(f"HierarchicalLock.{self._word}.hold()", unknown)
         return self._hold(timeout, self._share)
 
-    async def acquire(self, *, timeout: float | Unset | None = UNSET, **unknown: Never) -> Lease:
+    async def acquire(self, *, timeout: Duration | Unset | None = UNSET, **unknown: Never) -> Lease:
         """Wait for a lease and return it; the caller must release it.
 
         It is renewed until then. Prefer `async with`, which also stops the body when the lease is lost.

@@ -11,7 +11,7 @@ from ._hierarchy import HierarchicalLock
 from ._lock import Lock
 from ._memory import SCHEME, memory_client
 from ._multilock import MultiLock
-from ._options import LeaseOptions
+from ._options import Duration, LeaseOptions
 from ._rlock import RLock
 from ._rwlock import RWLock
 from ._semaphore import Semaphore
@@ -99,7 +99,7 @@ class LockManager:
         """Return a `Semaphore`; *options* override the defaults."""
         return Semaphore(self._client, name, limit, **self._with(options))
 
-    def versioned(self, key: str, *, expire: float | None = None, prefix: str | None = None) -> Versioned:
+    def versioned(self, key: str, *, expire: Duration | None = None, prefix: str | None = None) -> Versioned:
         """Return a `Versioned`; of the defaults, only `prefix` is for it."""
         prefix = self._defaults.get("prefix", "aiolocks:") if prefix is None else prefix
         return Versioned(self._client, key, expire=expire, prefix=prefix)

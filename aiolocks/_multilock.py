@@ -10,7 +10,7 @@ from ._chain import Chain
 from ._hold import Hold
 from ._keys import Keys
 from ._lease import Lease
-from ._options import UNSET, Options, Unset, reject_in_attempt, reject_in_call, reject_unknown
+from ._options import UNSET, Duration, Options, Unset, reject_in_attempt, reject_in_call, reject_unknown
 from ._request import Grantor
 from ._session import Session
 
@@ -29,6 +29,8 @@ class MultiLock(Acquirable):
 
     While it waits for one name it may hold others, those that come before it when sorted; they are
     renewed meanwhile. There is one lease: it is lost when one of the names is, and then none is held on to.
+
+    Every duration is a number of seconds or a `timedelta`.
 
     Args:
         client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
@@ -58,13 +60,13 @@ class MultiLock(Acquirable):
         client: Redis,
         names: Iterable[str],
         *,
-        ttl: float = 30.0,
-        acquire_timeout: float | None = None,
+        ttl: Duration = 30.0,
+        acquire_timeout: Duration | None = None,
         on_lost: Literal["cancel", "flag"] = "cancel",
         renew: bool = True,
-        max_hold: float | None = None,
+        max_hold: Duration | None = None,
         watchdog: Literal["task", "thread"] = "task",
-        max_stall: float = 60.0,
+        max_stall: Duration = 60.0,
         replicas: int = 0,
         prefix: str = "aiolocks:",
         **unknown: Never,
@@ -94,7 +96,7 @@ class MultiLock(Acquirable):
         """The names, each once, in the order in which they are taken."""
         return tuple(keys.name for keys in self._each)
 
-    def hold(self, *, timeout: float | Unset | None = UNSET, **unknown: Never) -> Hold:
+    def hold(self, *, timeout: Duration | Unset | None = UNSET, **unknown: Never) -> Hold:
         """Return a block that waits *timeout* seconds: ``async with locks.hold(timeout=5) as lease:``.
 
         Left out, `acquire_timeout` counts; None waits for ever; 0 asks once.
@@ -112,7 +114,7 @@ class MultiLock(Acquirable):
         reject_in_call("MultiLock.hold()", unknown)
         return self._hold(timeout, 1)
 
-    async def acquire(self, *, timeout: float | Unset | None = UNSET, **unknown: Never) -> Lease:
+    async def acquire(self, *, timeout: Duration | Unset | None = UNSET, **unknown: Never) -> Lease:
         """Wait for one lease of all names and return it; the caller must release it.
 
         It is renewed until then. Prefer `async with`, which also stops the body when the lease is lost.

@@ -9,7 +9,7 @@ from ._acquirable import Acquirable, Statistics, place_of, pool_of, server_of
 from ._hold import Hold
 from ._lease import Lease
 from ._majority import Majority
-from ._options import UNSET, Options, Unset, reject_in_attempt, reject_in_call, reject_unknown
+from ._options import UNSET, Duration, Options, Unset, reject_in_attempt, reject_in_call, reject_unknown
 from ._session import Session
 
 
@@ -29,6 +29,8 @@ class Redlock(Acquirable):
     The limits of a lease stay, and two are added: a server that restarts empty must stay away for a TTL, and clocks
     may drift only so much. Where stale writes must be kept out, hand `fencing_token` to the resource. `lease.guard` is
     a `TypeError`, as no one server knows whether a majority still has the lease.
+
+    Every duration is a number of seconds or a `timedelta`.
 
     Args:
         clients: One `redis.asyncio.Redis` for each server, as you configured them. Three or five make sense; two are
@@ -57,13 +59,13 @@ class Redlock(Acquirable):
         clients: Iterable[Redis],
         name: str,
         *,
-        ttl: float = 30.0,
-        acquire_timeout: float | None = None,
+        ttl: Duration = 30.0,
+        acquire_timeout: Duration | None = None,
         on_lost: Literal["cancel", "flag"] = "cancel",
         renew: bool = True,
-        max_hold: float | None = None,
+        max_hold: Duration | None = None,
         watchdog: Literal["task", "thread"] = "task",
-        max_stall: float = 60.0,
+        max_stall: Duration = 60.0,
         prefix: str = "aiolocks:",
         **unknown: Never,
     ) -> None:
@@ -85,7 +87,7 @@ class Redlock(Acquirable):
         if len({server_of(pool) for pool in self._pools}) < len(self._pools):
             raise ValueError("clients must be of different servers: one that is asked twice has two votes")
 
-    def hold(self, *, timeout: float | Unset | None = UNSET, **unknown: Never) -> Hold:
+    def hold(self, *, timeout: Duration | Unset | None = UNSET, **unknown: Never) -> Hold:
         """Return a block that waits *timeout* seconds: ``async with lock.hold(timeout=5) as lease:``.
 
         Left out, `acquire_timeout` counts; None waits for ever; 0 asks once.
@@ -103,7 +105,7 @@ class Redlock(Acquirable):
         reject_in_call("Redlock.hold()", unknown)
         return self._hold(timeout, 1)
 
-    async def acquire(self, *, timeout: float | Unset | None = UNSET, **unknown: Never) -> Lease:
+    async def acquire(self, *, timeout: Duration | Unset | None = UNSET, **unknown: Never) -> Lease:
         """Wait for a lease and return it; the caller must release it.
 
         It is renewed until then. Prefer `async with`, which also stops the body when the lease is lost.

@@ -11,7 +11,7 @@ from ._hold import Hold, obtain
 from ._lease import Lease, state_of
 from ._ledger import Place, open_blocks
 from ._nest import Nest, held_by_parent, nest_of
-from ._options import UNSET, Options, Unset, reject_in_attempt, reject_in_call, reject_unknown
+from ._options import UNSET, Duration, Options, Unset, reject_in_attempt, reject_in_call, reject_unknown
 from ._session import Session
 
 
@@ -33,6 +33,8 @@ class RLock(Acquirable):
     A task that was *started* by the holder, while it holds, is not the holder. It gets a RuntimeError where it would
     wait, for its parent most likely waits for it: start such a task before the block, or with a context of its own
     (``create_task(…, context=contextvars.Context())``) if nobody within the block waits for it.
+
+    Every duration is a number of seconds or a `timedelta`.
 
     Args:
         client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
@@ -62,13 +64,13 @@ class RLock(Acquirable):
         client: Redis,
         name: str,
         *,
-        ttl: float = 30.0,
-        acquire_timeout: float | None = None,
+        ttl: Duration = 30.0,
+        acquire_timeout: Duration | None = None,
         on_lost: Literal["cancel", "flag"] = "cancel",
         renew: bool = True,
-        max_hold: float | None = None,
+        max_hold: Duration | None = None,
         watchdog: Literal["task", "thread"] = "task",
-        max_stall: float = 60.0,
+        max_stall: Duration = 60.0,
         replicas: int = 0,
         prefix: str = "aiolocks:",
         **unknown: Never,
@@ -77,7 +79,7 @@ class RLock(Acquirable):
         options = Options(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas)
         super().__init__(client, name, prefix, options)
 
-    def hold(self, *, timeout: float | Unset | None = UNSET, **unknown: Never) -> Hold:
+    def hold(self, *, timeout: Duration | Unset | None = UNSET, **unknown: Never) -> Hold:
         """Return a block that waits *timeout* seconds: ``async with lock.hold(timeout=5) as lease:``.
 
         Left out, `acquire_timeout` counts; None waits for ever; 0 asks once. The holder never waits.
@@ -97,7 +99,7 @@ class RLock(Acquirable):
         seconds = self._timeout(timeout)
         return Hold(lambda: self._take(seconds))
 
-    async def acquire(self, *, timeout: float | Unset | None = UNSET, **unknown: Never) -> Lease:
+    async def acquire(self, *, timeout: Duration | Unset | None = UNSET, **unknown: Never) -> Lease:
         """Wait for a lease and return it; the caller must release it, as often as the lock was acquired.
 
         It is renewed until then. Prefer `async with`, which also stops the body when the lease is lost.

@@ -8,7 +8,7 @@ from ._acquirable import Acquirable
 from ._hold import Hold
 from ._lease import Lease
 from ._modes import EXCLUSIVE, SHARED, UPGRADEABLE
-from ._options import UNSET, Options, Unset, reject_in_attempt, reject_in_call, reject_unknown
+from ._options import UNSET, Duration, Options, Unset, reject_in_attempt, reject_in_call, reject_unknown
 
 
 @final
@@ -31,6 +31,8 @@ class RWLock:
     `await lease.downgrade()`, with no instant between.
 
     The object itself cannot be acquired; `read`, `write` and `upgradeable` can.
+
+    Every duration is a number of seconds or a `timedelta`.
 
     Args:
         client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
@@ -58,13 +60,13 @@ class RWLock:
         client: Redis,
         name: str,
         *,
-        ttl: float = 30.0,
-        acquire_timeout: float | None = None,
+        ttl: Duration = 30.0,
+        acquire_timeout: Duration | None = None,
         on_lost: Literal["cancel", "flag"] = "cancel",
         renew: bool = True,
-        max_hold: float | None = None,
+        max_hold: Duration | None = None,
         watchdog: Literal["task", "thread"] = "task",
-        max_stall: float = 60.0,
+        max_stall: Duration = 60.0,
         replicas: int = 0,
         prefix: str = "aiolocks:",
         **unknown: Never,
@@ -106,7 +108,7 @@ class RWLockMode(Acquirable):
         self._word = word
         self._share = mode
 
-    def hold(self, *, timeout: float | Unset | None = UNSET, **unknown: Never) -> Hold:
+    def hold(self, *, timeout: Duration | Unset | None = UNSET, **unknown: Never) -> Hold:
         """Return a block that waits *timeout* seconds: ``async with rw.read.hold(timeout=5) as lease:``.
 
         Left out, `acquire_timeout` counts; None waits for ever; 0 asks once.
@@ -124,7 +126,7 @@ class RWLockMode(Acquirable):
         reject_in_call(f"RWLock.{self._word}.hold()", unknown)
         return self._hold(timeout, self._share)
 
-    async def acquire(self, *, timeout: float | Unset | None = UNSET, **unknown: Never) -> Lease:
+    async def acquire(self, *, timeout: Duration | Unset | None = UNSET, **unknown: Never) -> Lease:
         """Wait for a lease and return it; the caller must release it.
 
         It is renewed until then. Prefer `async with`, which also stops the body when the lease is lost.

@@ -13,6 +13,7 @@ from ._lease import Lease
 from ._options import (
     QUORUM_OF_PERMITS,
     UNSET,
+    Duration,
     Options,
     Unset,
     check_permits,
@@ -44,6 +45,8 @@ class Semaphore(Acquirable):
     Each process declares its limit at first use, and the latest declaration or `resize` is in force for everyone; a
     difference logs one warning. So a rolling deployment changes it without an outage.
 
+    Every duration is a number of seconds or a `timedelta`.
+
     Args:
         client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
         name: What the permits are for: 1 to 1,024 bytes of UTF-8, any text.
@@ -72,13 +75,13 @@ class Semaphore(Acquirable):
         name: str,
         limit: int,
         *,
-        ttl: float = 30.0,
-        acquire_timeout: float | None = None,
+        ttl: Duration = 30.0,
+        acquire_timeout: Duration | None = None,
         on_lost: Literal["cancel", "flag"] = "cancel",
         renew: bool = True,
-        max_hold: float | None = None,
+        max_hold: Duration | None = None,
         watchdog: Literal["task", "thread"] = "task",
-        max_stall: float = 60.0,
+        max_stall: Duration = 60.0,
         replicas: int = 0,
         prefix: str = "aiolocks:",
         **unknown: Never,
@@ -92,7 +95,7 @@ class Semaphore(Acquirable):
         super().__init__(client, name, prefix, options)
         self._limit = limit
 
-    def hold(self, *, permits: int = 1, timeout: float | Unset | None = UNSET, **unknown: Never) -> Hold:
+    def hold(self, *, permits: int = 1, timeout: Duration | Unset | None = UNSET, **unknown: Never) -> Hold:
         """Return a block that holds *permits*: ``async with semaphore.hold(permits=3, timeout=5) as lease:``.
 
         Left out, `acquire_timeout` counts; a timeout of None waits for ever; 0 asks once.
@@ -113,7 +116,7 @@ class Semaphore(Acquirable):
         check_permits(permits)
         return self._hold(timeout, permits)
 
-    async def acquire(self, *, permits: int = 1, timeout: float | Unset | None = UNSET, **unknown: Never) -> Lease:
+    async def acquire(self, *, permits: int = 1, timeout: Duration | Unset | None = UNSET, **unknown: Never) -> Lease:
         """Wait for *permits* and return their lease; the caller must release it.
 
         It is renewed until then. Prefer `async with`, which also stops the body when the lease is lost.
