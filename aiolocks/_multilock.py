@@ -1,7 +1,7 @@
 """`MultiLock`: several names at once, all or none."""
 
 from collections.abc import Iterable
-from typing import Any, ClassVar, Literal, Never, final
+from typing import Any, ClassVar, Literal, final
 
 from redis.asyncio import Redis
 
@@ -10,9 +10,10 @@ from ._chain import Chain
 from ._hold import Hold
 from ._keys import Keys
 from ._lease import Lease
-from ._options import UNSET, Duration, Options, Unset, reject_in_attempt, reject_in_call, reject_unknown
+from ._options import UNSET, Duration, Options, Unset
 from ._request import Grantor
 from ._session import Session
+from ._teaching import teaching
 
 
 @final
@@ -55,6 +56,7 @@ class MultiLock(Acquirable):
     kind: ClassVar[str] = "multilock"
     family: ClassVar[str] = "lock"
 
+    @teaching
     def __init__(
         self,
         client: Redis,
@@ -69,9 +71,7 @@ class MultiLock(Acquirable):
         max_stall: Duration = 60.0,
         replicas: int = 0,
         prefix: str = "aiolocks:",
-        **unknown: Never,
     ) -> None:
-        reject_unknown("MultiLock", unknown)
         given: object = names
         if isinstance(given, (str, bytes)):
             raise TypeError(f"names must be several, such as [{given!r}], not one {type(given).__name__}")
@@ -96,7 +96,8 @@ class MultiLock(Acquirable):
         """The names, each once, in the order in which they are taken."""
         return tuple(keys.name for keys in self._each)
 
-    def hold(self, *, timeout: Duration | Unset | None = UNSET, **unknown: Never) -> Hold:
+    @teaching
+    def hold(self, *, timeout: Duration | Unset | None = UNSET) -> Hold:
         """Return a block that waits *timeout* seconds: ``async with locks.hold(timeout=5) as lease:``.
 
         Left out, `acquire_timeout` counts; None waits for ever; 0 asks once.
@@ -111,10 +112,10 @@ class MultiLock(Acquirable):
 
         After a cancellation nothing stays held or queued.
         """
-        reject_in_call("MultiLock.hold()", unknown)
         return self._hold(timeout, 1)
 
-    async def acquire(self, *, timeout: Duration | Unset | None = UNSET, **unknown: Never) -> Lease:
+    @teaching
+    async def acquire(self, *, timeout: Duration | Unset | None = UNSET) -> Lease:
         """Wait for one lease of all names and return it; the caller must release it.
 
         It is renewed until then. Prefer `async with`, which also stops the body when the lease is lost.
@@ -130,17 +131,15 @@ class MultiLock(Acquirable):
         After an error or a cancellation nothing stays held: what may have been granted is released, or lapses within
         its TTL if Redis cannot be reached.
         """
-        reject_in_call("MultiLock.acquire()", unknown)
         return await self._acquire(timeout, 1)
 
-    async def try_acquire(self, **unknown: Never) -> Lease | None:
+    @teaching
+    async def try_acquire(self) -> Lease | None:
         """Ask once: return a lease of all names, or None if somebody holds one of them or waits for it.
 
         Raises:
             RedisError: Redis could not be asked. After that or a cancellation nothing stays held.
         """
-        if unknown:
-            reject_in_attempt("MultiLock.try_acquire()", unknown)
         return await self._try_acquire(1)
 
     async def locked(self) -> bool:

@@ -1,8 +1,7 @@
 """The options that every primitive shares, checked once, before any I/O."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
 from typing import Final, Literal, TypedDict
@@ -42,59 +41,8 @@ class Unset(Enum):
 
 UNSET: Final = Unset.UNSET
 
-_ELSEWHERE = {
-    "timeout": "ttl= for how long a lease lasts, or acquire_timeout= for how long to wait",
-    "blocking_timeout": "acquire_timeout=",
-    "blocking": "try_acquire() to ask once without waiting",
-    "expire": "ttl=",
-    "lock_timeout": "ttl=",
-    "limit": "a Semaphore, which has one",
-    "permits": "a Semaphore, with permits= in acquire() or hold()",
-}
 QUORUM_OF_PERMITS = "several servers would hand out too much: with 3 of them and 2 permits, AB, BC and AC all win"
-_IMPOSSIBLE = {"limit": QUORUM_OF_PERMITS, "permits": QUORUM_OF_PERMITS, "replicas": "its servers are independent"}
-_NEEDLESS = {
-    "sleep": "waiters are woken, they do not poll",
-    "thread_local": "an acquisition's state is in its Lease",
-    "lock_class": "each primitive is a class of its own",
-    "raise_on_release_error": "a release that could not be confirmed is a warning, a lost lease a LeaseLostError",
-}
-_IN_CALLS = {"blocking_timeout": "timeout=", "acquire_timeout": "timeout=", "blocking": "try_acquire()"}
-
-
-def reject_unknown(where: str, names: Mapping[str, object]) -> None:
-    """Raise the TypeError that says what to use instead of the first of *names*, if there is any."""
-    for name in names:
-        if where == "Redlock" and name in _IMPOSSIBLE:
-            raise TypeError(f"{where} has no {name!r}: {_IMPOSSIBLE[name]}")
-        if name in _ELSEWHERE:
-            raise TypeError(f"{where} has no {name!r}: use {_ELSEWHERE[name]}")
-        if name in _NEEDLESS:
-            raise TypeError(f"{where} has no {name!r}, and needs none: {_NEEDLESS[name]}")
-        raise TypeError(f"{where} has no {name!r}; its options are {', '.join(_names())}")
-
-
-def reject_in_call(where: str, names: Mapping[str, object]) -> None:
-    """The same for a call that waits."""
-    for name in names:
-        if name in _IN_CALLS:
-            raise TypeError(f"{where} has no {name!r}: use {_IN_CALLS[name]}")
-        if name in _names():
-            raise TypeError(f"{where} has no {name!r}: it belongs to the constructor")
-        raise TypeError(f"{where} got an unexpected keyword argument {name!r}")
-
-
-def reject_in_attempt(where: str, names: Mapping[str, object]) -> None:
-    """The same for a call that does not wait."""
-    for name in names:
-        if name == "timeout" or name in _IN_CALLS:
-            raise TypeError(f"{where} has no {name!r}, as it never waits: use acquire(timeout=...) to wait")
-    reject_in_call(where, names)
-
-
-def _names() -> list[str]:
-    """Return what every constructor takes beside what it is for."""
-    return [*(option.name for option in fields(Options) if option.init), "prefix"]
+"""Why a semaphore has one server."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -145,7 +93,7 @@ class Options:
         write(self, "renew", renew)
         write(self, "max_hold", None if max_hold is None else _above_zero("max_hold", max_hold, " or None"))
         write(self, "watchdog", watchdog)
-        write(self, "max_stall", _above_zero("max_stall", max_stall))
+        write(self, "max_stall", 60.0 if max_stall == 60.0 else _above_zero("max_stall", max_stall))  # most often 60
         write(self, "replicas", replicas)
         write(self, "renewed_in_loop", renew and watchdog == "task")
 
@@ -182,17 +130,17 @@ def check_permits(permits: int) -> None:
 
 def check_seconds(what: str, value: Duration) -> float:
     """Return *value* in seconds if it is a finite length of time, else raise TypeError or ValueError."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        try:
+            seconds = float(value)
+        except OverflowError:
+            raise ValueError(f"{what} is too large: no float can hold it") from None
+        if math.isfinite(seconds):
+            return seconds
+        raise ValueError(f"{what} must be finite, not {value!r}")
     if isinstance(value, timedelta):
         return value.total_seconds()
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{what} must be a number of seconds or a timedelta, not {value!r}")
-    try:
-        seconds = float(value)
-    except OverflowError:
-        raise ValueError(f"{what} is too large: no float can hold it") from None
-    if not math.isfinite(seconds):
-        raise ValueError(f"{what} must be finite, not {value!r}")
-    return seconds
+    raise TypeError(f"{what} must be a number of seconds or a timedelta, not {value!r}")
 
 
 def _above_zero(what: str, value: Duration, otherwise: str = "") -> float:

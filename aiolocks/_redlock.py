@@ -1,7 +1,7 @@
 """`Redlock`: one holder at a time, on a majority of independent servers."""
 
 from collections.abc import Iterable
-from typing import ClassVar, Literal, Never, final
+from typing import ClassVar, Literal, final
 
 from redis.asyncio import Redis
 
@@ -9,8 +9,9 @@ from ._acquirable import Acquirable, Statistics, place_of, pool_of, server_of
 from ._hold import Hold
 from ._lease import Lease
 from ._majority import Majority
-from ._options import UNSET, Duration, Options, Unset, reject_in_attempt, reject_in_call, reject_unknown
+from ._options import UNSET, Duration, Options, Unset
 from ._session import Session
+from ._teaching import teaching
 
 
 @final
@@ -54,6 +55,7 @@ class Redlock(Acquirable):
     kind: ClassVar[str] = "redlock"
     family: ClassVar[str] = "lock"
 
+    @teaching
     def __init__(
         self,
         clients: Iterable[Redis],
@@ -67,9 +69,7 @@ class Redlock(Acquirable):
         watchdog: Literal["task", "thread"] = "task",
         max_stall: Duration = 60.0,
         prefix: str = "aiolocks:",
-        **unknown: Never,
     ) -> None:
-        reject_unknown("Redlock", unknown)
         given: object = clients
         if isinstance(given, Redis):
             raise TypeError("clients must be several, such as [a, b, c]: see Lock for a single one")
@@ -87,7 +87,8 @@ class Redlock(Acquirable):
         if len({server_of(pool) for pool in self._pools}) < len(self._pools):
             raise ValueError("clients must be of different servers: one that is asked twice has two votes")
 
-    def hold(self, *, timeout: Duration | Unset | None = UNSET, **unknown: Never) -> Hold:
+    @teaching
+    def hold(self, *, timeout: Duration | Unset | None = UNSET) -> Hold:
         """Return a block that waits *timeout* seconds: ``async with lock.hold(timeout=5) as lease:``.
 
         Left out, `acquire_timeout` counts; None waits for ever; 0 asks once.
@@ -102,10 +103,10 @@ class Redlock(Acquirable):
 
         After a cancellation nothing stays held.
         """
-        reject_in_call("Redlock.hold()", unknown)
         return self._hold(timeout, 1)
 
-    async def acquire(self, *, timeout: Duration | Unset | None = UNSET, **unknown: Never) -> Lease:
+    @teaching
+    async def acquire(self, *, timeout: Duration | Unset | None = UNSET) -> Lease:
         """Wait for a lease and return it; the caller must release it.
 
         It is renewed until then. Prefer `async with`, which also stops the body when the lease is lost.
@@ -121,10 +122,10 @@ class Redlock(Acquirable):
         After an error or a cancellation nothing stays held: what may have been granted is released on every server
         that can be reached, and lapses within its TTL on the others.
         """
-        reject_in_call("Redlock.acquire()", unknown)
         return await self._acquire(timeout, 1)
 
-    async def try_acquire(self, **unknown: Never) -> Lease | None:
+    @teaching
+    async def try_acquire(self) -> Lease | None:
         """Ask once: return a lease, or None if somebody holds the lock.
 
         Two who ask at the same moment may both get None, as each may have got some of the servers.
@@ -132,8 +133,6 @@ class Redlock(Acquirable):
         Raises:
             QuorumError: Too few servers answered. After that or a cancellation nothing stays held.
         """
-        if unknown:
-            reject_in_attempt("Redlock.try_acquire()", unknown)
         return await self._try_acquire(1)
 
     async def locked(self) -> bool:

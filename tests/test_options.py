@@ -1,11 +1,14 @@
 """What may be asked for: wrong options are errors at construction, before any I/O; names of any shape stay apart."""
 
 import asyncio
+import inspect
 import math
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import fields
 from datetime import timedelta
 from typing import Any, cast
+from unittest.mock import create_autospec
 
 import pytest
 import redis as redis_sync
@@ -24,7 +27,7 @@ from aiolocks import (
     Semaphore,
     Versioned,
 )
-from aiolocks._options import Options
+from aiolocks._options import LeaseOptions, Options, RedlockOptions
 from tests.support.primitives import ROWS, Acquirable, Make, Row, as_a_stranger, each_with_a_queue, every_row, queued
 
 pytest_plugins = ["tests.support.table"]
@@ -409,6 +412,43 @@ async def test_a_keyword_that_a_call_does_not_take_is_an_error_that_says_what_to
     ]:  # fmt: skip
         with pytest.raises(TypeError, match=instead):
             await lock.try_acquire(**{keyword: 1})
+
+
+@pytest.mark.parametrize(
+    "primitive", [HierarchicalLock, Lock, MultiLock, Redlock, RLock, RWLock, Semaphore], ids=lambda kind: kind.__name__
+)
+def test_a_constructor_shows_its_own_keywords_and_no_others(primitive: type) -> None:
+    """What explains a wrong one is not among what a hover, help() and inspect show."""
+    shown = inspect.signature(primitive).parameters
+    keywords = {name for name, one in shown.items() if one.kind is inspect.Parameter.KEYWORD_ONLY}
+    expected = {option.name for option in fields(Options) if option.init} | {"prefix"}
+    assert keywords == expected - ({"replicas"} if primitive is Redlock else set())
+    assert not any(one.kind is inspect.Parameter.VAR_KEYWORD for one in shown.values())
+    assert keywords == (LeaseOptions if primitive is not Redlock else RedlockOptions).__annotations__.keys()
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_calls_show_their_own_keywords_and_no_others(row: Row) -> None:
+    lock: Any = row.make(NOBODY, "orders")
+    permits = {"permits"} if isinstance(lock, Semaphore) else set()
+    assert inspect.signature(lock.hold).parameters.keys() == {"timeout"} | permits
+    assert inspect.signature(lock.acquire).parameters.keys() == {"timeout"} | permits
+    assert inspect.signature(lock.try_acquire).parameters.keys() == permits
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_what_is_awaited_is_mocked_as_such(row: Row) -> None:
+    lock: Any = create_autospec(type(row.make(NOBODY, "orders")), instance=True)
+    for verb in ("try_acquire", "release", "locked", "statistics"):
+        assert inspect.iscoroutinefunction(getattr(lock, verb)), verb
+
+
+def test_a_wrong_keyword_is_explained_before_a_missing_argument() -> None:
+    kind: Any = Semaphore
+    with pytest.raises(TypeError, match="use ttl="):
+        kind(NOBODY, "scraper", expire=5)
+    with pytest.raises(TypeError, match=r"RWLock\.read\.hold\(\) has no 'ttl': it belongs to the constructor"):
+        cast("Any", RWLock(NOBODY, "catalogue").read).hold(ttl=5)
 
 
 def test_a_pipeline_or_a_url_is_no_client() -> None:
