@@ -24,7 +24,7 @@ from ._keys import Keys
 from ._lease import Lease, as_coroutine, release
 from ._lease_state import TAKEN, LeaseState
 from ._ledger import Base
-from ._options import UNSET, Options, Unset, check_timeout
+from ._options import UNSET, Duration, Options, Unset, check_timeout
 from ._request import Grantor, Request
 from ._session import Session
 
@@ -96,11 +96,11 @@ class Acquirable:
         state = self._asking(self._options.acquire_timeout, self._share, entering=True)
         return obtain(state, must=True, block=block)
 
-    def _hold(self, timeout: float | Unset | None, permits: int) -> Hold:
+    def _hold(self, timeout: Duration | Unset | None, permits: int) -> Hold:
         seconds = self._timeout(timeout)
         return Hold(lambda: obtain(self._asking(seconds, permits, entering=True), must=True))
 
-    def _acquire(self, timeout: float | Unset | None, permits: int) -> Coroutine[Any, Any, Lease]:
+    def _acquire(self, timeout: Duration | Unset | None, permits: int) -> Coroutine[Any, Any, Lease]:
         state = self._asking(self._timeout(timeout), permits, entering=True)
         return obtain(state, must=True, by_hand=True)
 
@@ -173,11 +173,8 @@ class Acquirable:
     def _would_wait_for_itself(self, session: Session, task: "asyncio.Task[Any] | None") -> bool:
         return session.ledger.inside(task, self._base) > 0
 
-    def _timeout(self, timeout: float | Unset | None) -> float | None:
-        if timeout is UNSET:
-            return self._options.acquire_timeout
-        check_timeout("timeout", timeout)
-        return timeout
+    def _timeout(self, timeout: Duration | Unset | None) -> float | None:
+        return self._options.acquire_timeout if timeout is UNSET else check_timeout("timeout", timeout)
 
 
 def waits_for_itself(kind: str, name: str) -> RuntimeError:

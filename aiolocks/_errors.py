@@ -9,9 +9,12 @@
        └─ VersionConflictError
 
 Trouble with the connection is not wrapped: redis-py's own exceptions leave as they are.
+
+Each can be copied and pickled, as a process pool does with what its workers raise.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 from redis import exceptions as redis_exceptions
 
@@ -20,12 +23,17 @@ class LockError(redis_exceptions.LockError):
     """The base class of all errors below.
 
     Attributes:
-        name: What was asked for, as the caller named it.
+        name: What was asked for, as the caller named it. redis-py calls it `lock_name`, which is set too.
     """
 
     def __init__(self, message: str, *, name: str) -> None:
-        super().__init__(message)
+        super().__init__(message, name)
         self.name = name
+
+    # Python's own calls the class with `args`, which lacks what is given by keyword; and a process pool takes an error
+    # that it cannot read for the death of its worker. What users derive may be made in any other way.
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (type(self), self.args), vars(self)
 
     def __repr__(self) -> str:  # redis-py's names the class alone
         return f"{type(self).__name__}({str(self)!r})"
@@ -103,3 +111,11 @@ class VersionConflictError(LockError):
         super().__init__(message, name=name)
         self.expected = expected
         self.actual = actual
+
+
+def _again(kind: type[LockError], args: tuple[object, ...]) -> LockError:
+    """Return an error of *kind* with *args* and nothing else yet, without the help of its `__init__`."""
+    base = OSError if issubclass(kind, OSError) else Exception  # `kind.__new__` is ValueError's, also where that fails
+    error = base.__new__(kind, *args)
+    error.args = args  # an OSError leaves them to `__init__`
+    return error

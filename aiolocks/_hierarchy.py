@@ -2,7 +2,7 @@
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Never, final
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
 from redis.asyncio import Redis
 
@@ -14,9 +14,10 @@ from ._keys import Keys
 from ._lease import Lease
 from ._lease_state import LeaseState
 from ._modes import EXCLUSIVE, FRONT, INTENT_EXCLUSIVE, INTENT_SHARED, SHARED
-from ._options import UNSET, Options, Unset, reject_in_attempt, reject_in_call, reject_unknown
+from ._options import UNSET, Duration, Options, Unset
 from ._request import Request
 from ._session import Session
+from ._teaching import teaching
 
 _ABOVE = {SHARED: INTENT_SHARED, EXCLUSIVE: INTENT_EXCLUSIVE}
 """What is held at the levels above, for what is held at the end of the path."""
@@ -53,6 +54,8 @@ class HierarchicalLock:
     `RuntimeError`: the same path again, a path above it, writing below it, reading below a path that it writes. One
     block on the path above both will do instead. Tasks that take several paths should take them in one order.
 
+    Every duration is a number of seconds or a `timedelta`.
+
     Args:
         client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
         path: Names of the levels, from the root down, with "/" between; up to 1,024 bytes of UTF-8 in all.
@@ -74,23 +77,22 @@ class HierarchicalLock:
 
     __slots__ = ("read", "write")
 
+    @teaching
     def __init__(
         self,
         client: Redis,
         path: str,
         *,
-        ttl: float = 30.0,
-        acquire_timeout: float | None = None,
+        ttl: Duration = 30.0,
+        acquire_timeout: Duration | None = None,
         on_lost: Literal["cancel", "flag"] = "cancel",
         renew: bool = True,
-        max_hold: float | None = None,
+        max_hold: Duration | None = None,
         watchdog: Literal["task", "thread"] = "task",
-        max_stall: float = 60.0,
+        max_stall: Duration = 60.0,
         replicas: int = 0,
         prefix: str = "aiolocks:",
-        **unknown: Never,
     ) -> None:
-        reject_unknown("HierarchicalLock", unknown)
         options = Options(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas)
         self.read = HierarchicalMode(client, path, prefix, options, "read", SHARED)
         """Beside others who read the same, or anything below it."""
@@ -129,7 +131,12 @@ class HierarchicalMode(Acquirable):
         self._word = word
         self._share = mode
 
-    def hold(self, *, timeout: float | Unset | None = UNSET, **unknown: Never) -> Hold:
+    @property
+    def _called(self) -> str:
+        return f"HierarchicalLock.{self._word}"
+
+    @teaching
+    def hold(self, *, timeout: Duration | Unset | None = UNSET) -> Hold:
         """Return a block that waits *timeout* seconds: ``async with h.read.hold(timeout=5) as lease:``.
 
         Left out, `acquire_timeout` counts; None waits for ever; 0 asks once.
@@ -145,10 +152,10 @@ class HierarchicalMode(Acquirable):
 
         After a cancellation nothing stays held or queued.
         """
-        reject_in_call(f"HierarchicalLock.{self._word}.hold()", unknown)
         return self._hold(timeout, self._share)
 
-    async def acquire(self, *, timeout: float | Unset | None = UNSET, **unknown: Never) -> Lease:
+    @teaching
+    async def acquire(self, *, timeout: Duration | Unset | None = UNSET) -> Lease:
         """Wait for a lease and return it; the caller must release it.
 
         It is renewed until then. Prefer `async with`, which also stops the body when the lease is lost.
@@ -165,17 +172,15 @@ class HierarchicalMode(Acquirable):
         After an error or a cancellation nothing stays held: what may have been granted is released, or lapses within
         its TTL if Redis cannot be reached.
         """
-        reject_in_call(f"HierarchicalLock.{self._word}.acquire()", unknown)
         return await self._acquire(timeout, self._share)
 
-    async def try_acquire(self, **unknown: Never) -> Lease | None:
+    @teaching
+    async def try_acquire(self) -> Lease | None:
         """Ask once: return a lease, or None if at some level somebody is in the way or waits.
 
         Raises:
             RedisError: Redis could not be asked. After that or a cancellation nothing stays held.
         """
-        if unknown:
-            reject_in_attempt(f"HierarchicalLock.{self._word}.try_acquire()", unknown)
         return await self._try_acquire(self._share)
 
     async def locked(self) -> bool:

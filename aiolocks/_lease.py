@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast, final
 
 from ._deadlines import deadline
 from ._lease_state import TAKEN, LeaseState
-from ._options import UNSET, Unset, check_ttl
+from ._options import UNSET, Duration, Unset, check_ttl
 from ._request import resolve
 
 T = TypeVar("T")
@@ -86,8 +86,11 @@ class Lease:
         await self._state.wait_over()
         return self._state.lost
 
-    async def renew(self, ttl: float | None = None) -> bool:
-        """Ask for *ttl* seconds from now (its own TTL if left out); what was granted before is never shortened.
+    async def renew(self, ttl: Duration | None = None) -> bool:
+        """Ask for *ttl* from now (its own TTL if left out); what was granted before is never shortened.
+
+        Args:
+            ttl: Seconds, or a timedelta.
 
         Returns:
             True if the server confirmed it; False if the lease is lost or was released.
@@ -96,9 +99,7 @@ class Lease:
             RedisError: Not confirmed. The lease goes on until its deadline. The same after a cancellation.
         """
         state = self._state
-        ttl = state.request.ttl if ttl is None else ttl
-        check_ttl(ttl)
-        ttl = round(ttl * 1000) / 1000
+        ttl = round(check_ttl(state.request.ttl if ttl is None else ttl) * 1000) / 1000
         if not state.held:
             return False
         sent_at = state.session.clock()
@@ -158,7 +159,7 @@ class Lease:
         """
         return await release(self._state)
 
-    def upgrade(self, *, timeout: float | Unset | None = UNSET) -> "Hold":
+    def upgrade(self, *, timeout: Duration | Unset | None = UNSET) -> "Hold":
         """Return a block that holds alone what this lease of `RWLock.upgradeable` shares with readers.
 
         ::

@@ -1,13 +1,14 @@
 """`Lock`: one holder at a time."""
 
-from typing import ClassVar, Literal, Never, final
+from typing import ClassVar, Literal, final
 
 from redis.asyncio import Redis
 
 from ._acquirable import Acquirable
 from ._hold import Hold
 from ._lease import Lease
-from ._options import UNSET, Options, Unset, reject_in_attempt, reject_in_call, reject_unknown
+from ._options import UNSET, Duration, Options, Unset
+from ._teaching import teaching
 
 
 @final
@@ -21,6 +22,8 @@ class Lock(Acquirable):
 
     The lease is renewed while the block runs. If it is lost all the same, the body is cancelled before anybody else
     can get the lock, and the block raises `LeaseLostError`.
+
+    Every duration is a number of seconds or a `timedelta`.
 
     Args:
         client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
@@ -44,27 +47,27 @@ class Lock(Acquirable):
 
     kind: ClassVar[str] = "lock"
 
+    @teaching
     def __init__(
         self,
         client: Redis,
         name: str,
         *,
-        ttl: float = 30.0,
-        acquire_timeout: float | None = None,
+        ttl: Duration = 30.0,
+        acquire_timeout: Duration | None = None,
         on_lost: Literal["cancel", "flag"] = "cancel",
         renew: bool = True,
-        max_hold: float | None = None,
+        max_hold: Duration | None = None,
         watchdog: Literal["task", "thread"] = "task",
-        max_stall: float = 60.0,
+        max_stall: Duration = 60.0,
         replicas: int = 0,
         prefix: str = "aiolocks:",
-        **unknown: Never,
     ) -> None:
-        reject_unknown("Lock", unknown)
         options = Options(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas)
         super().__init__(client, name, prefix, options)
 
-    def hold(self, *, timeout: float | Unset | None = UNSET, **unknown: Never) -> Hold:
+    @teaching
+    def hold(self, *, timeout: Duration | Unset | None = UNSET) -> Hold:
         """Return a block that waits *timeout* seconds: ``async with lock.hold(timeout=5) as lease:``.
 
         Left out, `acquire_timeout` counts; None waits for ever; 0 asks once.
@@ -79,11 +82,10 @@ class Lock(Acquirable):
 
         After a cancellation nothing stays held or queued.
         """
-        if unknown:
-            reject_in_call("Lock.hold()", unknown)
         return self._hold(timeout, 1)
 
-    async def acquire(self, *, timeout: float | Unset | None = UNSET, **unknown: Never) -> Lease:
+    @teaching
+    async def acquire(self, *, timeout: Duration | Unset | None = UNSET) -> Lease:
         """Wait for a lease and return it; the caller must release it.
 
         It is renewed until then. Prefer `async with`, which also stops the body when the lease is lost.
@@ -99,18 +101,15 @@ class Lock(Acquirable):
         After an error or a cancellation nothing stays held: what may have been granted is released, or lapses within
         its TTL if Redis cannot be reached.
         """
-        if unknown:
-            reject_in_call("Lock.acquire()", unknown)
         return await self._acquire(timeout, 1)
 
-    async def try_acquire(self, **unknown: Never) -> Lease | None:
+    @teaching
+    async def try_acquire(self) -> Lease | None:
         """Ask once: return a lease, or None if somebody holds the lock or waits for it.
 
         Raises:
             RedisError: Redis could not be asked. After that or a cancellation nothing stays held.
         """
-        if unknown:
-            reject_in_attempt("Lock.try_acquire()", unknown)
         return await self._try_acquire(1)
 
     async def locked(self) -> bool:

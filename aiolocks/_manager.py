@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack, final
+from typing import Any, Self, TypeVar, Unpack, final
 
 from redis.asyncio import Redis
 
@@ -11,26 +11,13 @@ from ._hierarchy import HierarchicalLock
 from ._lock import Lock
 from ._memory import SCHEME, memory_client
 from ._multilock import MultiLock
+from ._options import Duration, LeaseOptions
 from ._rlock import RLock
 from ._rwlock import RWLock
 from ._semaphore import Semaphore
 from ._versioned import Versioned
 
 T = TypeVar("T")
-
-
-class LeaseOptions(TypedDict, total=False):
-    """The options that every primitive takes; see `Lock`."""
-
-    ttl: float
-    acquire_timeout: float | None
-    on_lost: Literal["cancel", "flag"]
-    renew: bool
-    max_hold: float | None
-    watchdog: Literal["task", "thread"]
-    max_stall: float
-    replicas: int
-    prefix: str
 
 
 @final
@@ -63,6 +50,9 @@ class LockManager:
     @classmethod
     def from_url(cls, url: str, **options: Unpack[LeaseOptions]) -> Self:
         """Return a manager with a client of its own, which `aclose()` or `async with` closes.
+
+        That client asks again after a lost answer, as `redis.asyncio.Redis()` does and redis-py's own `from_url` does
+        not; ``?retry_on_timeout=no`` has it never ask again.
 
         Args:
             url: ``redis://``, ``rediss://`` or ``unix://`` as redis-py understands them; ``memory://`` for a private
@@ -109,7 +99,7 @@ class LockManager:
         """Return a `Semaphore`; *options* override the defaults."""
         return Semaphore(self._client, name, limit, **self._with(options))
 
-    def versioned(self, key: str, *, expire: float | None = None, prefix: str | None = None) -> Versioned:
+    def versioned(self, key: str, *, expire: Duration | None = None, prefix: str | None = None) -> Versioned:
         """Return a `Versioned`; of the defaults, only `prefix` is for it."""
         prefix = self._defaults.get("prefix", "aiolocks:") if prefix is None else prefix
         return Versioned(self._client, key, expire=expire, prefix=prefix)
@@ -144,6 +134,9 @@ def redis_client(url: str) -> Redis:
         raise ValueError("url must begin with redis://, rediss://, unix:// or memory://")
     try:
         client: Redis = Redis.from_url(url)  # pyright: ignore[reportUnknownMemberType]  # its **kwargs are not annotated
+        usual = Redis().get_retry()  # made from a URL, redis-py's client has none: one lost answer is an error
+        if usual is not None and client.connection_pool.connection_kwargs.get("retry_on_timeout") is not False:
+            client.set_retry(usual)
         return client
     except (ValueError, TypeError):
         pass  # its text quotes from the URL, and that may be the password; so not even as a context of ours

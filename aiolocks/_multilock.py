@@ -1,7 +1,7 @@
 """`MultiLock`: several names at once, all or none."""
 
 from collections.abc import Iterable
-from typing import Any, ClassVar, Literal, Never, final
+from typing import Any, ClassVar, Literal, final
 
 from redis.asyncio import Redis
 
@@ -10,9 +10,10 @@ from ._chain import Chain
 from ._hold import Hold
 from ._keys import Keys
 from ._lease import Lease
-from ._options import UNSET, Options, Unset, reject_in_attempt, reject_in_call, reject_unknown
+from ._options import UNSET, Duration, Options, Unset
 from ._request import Grantor
 from ._session import Session
+from ._teaching import teaching
 
 
 @final
@@ -29,6 +30,8 @@ class MultiLock(Acquirable):
 
     While it waits for one name it may hold others, those that come before it when sorted; they are
     renewed meanwhile. There is one lease: it is lost when one of the names is, and then none is held on to.
+
+    Every duration is a number of seconds or a `timedelta`.
 
     Args:
         client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
@@ -53,23 +56,22 @@ class MultiLock(Acquirable):
     kind: ClassVar[str] = "multilock"
     family: ClassVar[str] = "lock"
 
+    @teaching
     def __init__(
         self,
         client: Redis,
         names: Iterable[str],
         *,
-        ttl: float = 30.0,
-        acquire_timeout: float | None = None,
+        ttl: Duration = 30.0,
+        acquire_timeout: Duration | None = None,
         on_lost: Literal["cancel", "flag"] = "cancel",
         renew: bool = True,
-        max_hold: float | None = None,
+        max_hold: Duration | None = None,
         watchdog: Literal["task", "thread"] = "task",
-        max_stall: float = 60.0,
+        max_stall: Duration = 60.0,
         replicas: int = 0,
         prefix: str = "aiolocks:",
-        **unknown: Never,
     ) -> None:
-        reject_unknown("MultiLock", unknown)
         given: object = names
         if isinstance(given, (str, bytes)):
             raise TypeError(f"names must be several, such as [{given!r}], not one {type(given).__name__}")
@@ -94,7 +96,8 @@ class MultiLock(Acquirable):
         """The names, each once, in the order in which they are taken."""
         return tuple(keys.name for keys in self._each)
 
-    def hold(self, *, timeout: float | Unset | None = UNSET, **unknown: Never) -> Hold:
+    @teaching
+    def hold(self, *, timeout: Duration | Unset | None = UNSET) -> Hold:
         """Return a block that waits *timeout* seconds: ``async with locks.hold(timeout=5) as lease:``.
 
         Left out, `acquire_timeout` counts; None waits for ever; 0 asks once.
@@ -109,10 +112,10 @@ class MultiLock(Acquirable):
 
         After a cancellation nothing stays held or queued.
         """
-        reject_in_call("MultiLock.hold()", unknown)
         return self._hold(timeout, 1)
 
-    async def acquire(self, *, timeout: float | Unset | None = UNSET, **unknown: Never) -> Lease:
+    @teaching
+    async def acquire(self, *, timeout: Duration | Unset | None = UNSET) -> Lease:
         """Wait for one lease of all names and return it; the caller must release it.
 
         It is renewed until then. Prefer `async with`, which also stops the body when the lease is lost.
@@ -128,17 +131,15 @@ class MultiLock(Acquirable):
         After an error or a cancellation nothing stays held: what may have been granted is released, or lapses within
         its TTL if Redis cannot be reached.
         """
-        reject_in_call("MultiLock.acquire()", unknown)
         return await self._acquire(timeout, 1)
 
-    async def try_acquire(self, **unknown: Never) -> Lease | None:
+    @teaching
+    async def try_acquire(self) -> Lease | None:
         """Ask once: return a lease of all names, or None if somebody holds one of them or waits for it.
 
         Raises:
             RedisError: Redis could not be asked. After that or a cancellation nothing stays held.
         """
-        if unknown:
-            reject_in_attempt("MultiLock.try_acquire()", unknown)
         return await self._try_acquire(1)
 
     async def locked(self) -> bool:

@@ -1,7 +1,7 @@
 """`Redlock`: one holder at a time, on a majority of independent servers."""
 
 from collections.abc import Iterable
-from typing import ClassVar, Literal, Never, final
+from typing import ClassVar, Literal, final
 
 from redis.asyncio import Redis
 
@@ -9,8 +9,9 @@ from ._acquirable import Acquirable, Statistics, place_of, pool_of, server_of
 from ._hold import Hold
 from ._lease import Lease
 from ._majority import Majority
-from ._options import UNSET, Options, Unset, reject_in_attempt, reject_in_call, reject_unknown
+from ._options import UNSET, Duration, Options, Unset
 from ._session import Session
+from ._teaching import teaching
 
 
 @final
@@ -29,6 +30,8 @@ class Redlock(Acquirable):
     The limits of a lease stay, and two are added: a server that restarts empty must stay away for a TTL, and clocks
     may drift only so much. Where stale writes must be kept out, hand `fencing_token` to the resource. `lease.guard` is
     a `TypeError`, as no one server knows whether a majority still has the lease.
+
+    Every duration is a number of seconds or a `timedelta`.
 
     Args:
         clients: One `redis.asyncio.Redis` for each server, as you configured them. Three or five make sense; two are
@@ -52,22 +55,21 @@ class Redlock(Acquirable):
     kind: ClassVar[str] = "redlock"
     family: ClassVar[str] = "lock"
 
+    @teaching
     def __init__(
         self,
         clients: Iterable[Redis],
         name: str,
         *,
-        ttl: float = 30.0,
-        acquire_timeout: float | None = None,
+        ttl: Duration = 30.0,
+        acquire_timeout: Duration | None = None,
         on_lost: Literal["cancel", "flag"] = "cancel",
         renew: bool = True,
-        max_hold: float | None = None,
+        max_hold: Duration | None = None,
         watchdog: Literal["task", "thread"] = "task",
-        max_stall: float = 60.0,
+        max_stall: Duration = 60.0,
         prefix: str = "aiolocks:",
-        **unknown: Never,
     ) -> None:
-        reject_unknown("Redlock", unknown)
         given: object = clients
         if isinstance(given, Redis):
             raise TypeError("clients must be several, such as [a, b, c]: see Lock for a single one")
@@ -85,7 +87,8 @@ class Redlock(Acquirable):
         if len({server_of(pool) for pool in self._pools}) < len(self._pools):
             raise ValueError("clients must be of different servers: one that is asked twice has two votes")
 
-    def hold(self, *, timeout: float | Unset | None = UNSET, **unknown: Never) -> Hold:
+    @teaching
+    def hold(self, *, timeout: Duration | Unset | None = UNSET) -> Hold:
         """Return a block that waits *timeout* seconds: ``async with lock.hold(timeout=5) as lease:``.
 
         Left out, `acquire_timeout` counts; None waits for ever; 0 asks once.
@@ -100,10 +103,10 @@ class Redlock(Acquirable):
 
         After a cancellation nothing stays held.
         """
-        reject_in_call("Redlock.hold()", unknown)
         return self._hold(timeout, 1)
 
-    async def acquire(self, *, timeout: float | Unset | None = UNSET, **unknown: Never) -> Lease:
+    @teaching
+    async def acquire(self, *, timeout: Duration | Unset | None = UNSET) -> Lease:
         """Wait for a lease and return it; the caller must release it.
 
         It is renewed until then. Prefer `async with`, which also stops the body when the lease is lost.
@@ -119,10 +122,10 @@ class Redlock(Acquirable):
         After an error or a cancellation nothing stays held: what may have been granted is released on every server
         that can be reached, and lapses within its TTL on the others.
         """
-        reject_in_call("Redlock.acquire()", unknown)
         return await self._acquire(timeout, 1)
 
-    async def try_acquire(self, **unknown: Never) -> Lease | None:
+    @teaching
+    async def try_acquire(self) -> Lease | None:
         """Ask once: return a lease, or None if somebody holds the lock.
 
         Two who ask at the same moment may both get None, as each may have got some of the servers.
@@ -130,8 +133,6 @@ class Redlock(Acquirable):
         Raises:
             QuorumError: Too few servers answered. After that or a cancellation nothing stays held.
         """
-        if unknown:
-            reject_in_attempt("Redlock.try_acquire()", unknown)
         return await self._try_acquire(1)
 
     async def locked(self) -> bool:

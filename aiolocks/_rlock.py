@@ -1,7 +1,7 @@
 """`RLock`: one holder at a time, which may take it again."""
 
 import asyncio
-from typing import ClassVar, Literal, Never, final
+from typing import ClassVar, Literal, final
 
 from redis.asyncio import Redis
 
@@ -11,8 +11,9 @@ from ._body import Body
 from ._hold import Hold, obtain
 from ._lease import Lease, state_of
 from ._nest import Nest, held_by_parent, nest_of
-from ._options import UNSET, Options, Unset, reject_in_attempt, reject_in_call, reject_unknown
+from ._options import UNSET, Duration, Options, Unset
 from ._session import Session
+from ._teaching import teaching
 
 
 @final
@@ -33,6 +34,8 @@ class RLock(Acquirable):
     A task that was *started* by the holder, while it holds, is not the holder. It gets a RuntimeError where it would
     wait, for its parent most likely waits for it: start such a task before the block, or with a context of its own
     (``create_task(…, context=contextvars.Context())``) if nobody within the block waits for it.
+
+    Every duration is a number of seconds or a `timedelta`.
 
     Args:
         client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
@@ -57,27 +60,27 @@ class RLock(Acquirable):
     kind: ClassVar[str] = "rlock"
     family: ClassVar[str] = "lock"
 
+    @teaching
     def __init__(
         self,
         client: Redis,
         name: str,
         *,
-        ttl: float = 30.0,
-        acquire_timeout: float | None = None,
+        ttl: Duration = 30.0,
+        acquire_timeout: Duration | None = None,
         on_lost: Literal["cancel", "flag"] = "cancel",
         renew: bool = True,
-        max_hold: float | None = None,
+        max_hold: Duration | None = None,
         watchdog: Literal["task", "thread"] = "task",
-        max_stall: float = 60.0,
+        max_stall: Duration = 60.0,
         replicas: int = 0,
         prefix: str = "aiolocks:",
-        **unknown: Never,
     ) -> None:
-        reject_unknown("RLock", unknown)
         options = Options(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas)
         super().__init__(client, name, prefix, options)
 
-    def hold(self, *, timeout: float | Unset | None = UNSET, **unknown: Never) -> Hold:
+    @teaching
+    def hold(self, *, timeout: Duration | Unset | None = UNSET) -> Hold:
         """Return a block that waits *timeout* seconds: ``async with lock.hold(timeout=5) as lease:``.
 
         Left out, `acquire_timeout` counts; None waits for ever; 0 asks once. The holder never waits.
@@ -93,11 +96,11 @@ class RLock(Acquirable):
 
         After a cancellation nothing more than before stays held or queued.
         """
-        reject_in_call("RLock.hold()", unknown)
         seconds = self._timeout(timeout)
         return Hold(lambda: self._take(seconds))
 
-    async def acquire(self, *, timeout: float | Unset | None = UNSET, **unknown: Never) -> Lease:
+    @teaching
+    async def acquire(self, *, timeout: Duration | Unset | None = UNSET) -> Lease:
         """Wait for a lease and return it; the caller must release it, as often as the lock was acquired.
 
         It is renewed until then. Prefer `async with`, which also stops the body when the lease is lost.
@@ -115,18 +118,16 @@ class RLock(Acquirable):
         After an error or a cancellation nothing more than before stays held: what may have been granted is released,
         or lapses within its TTL if Redis cannot be reached.
         """
-        reject_in_call("RLock.acquire()", unknown)
         return await self._take(self._timeout(timeout), by_hand=True)
 
-    async def try_acquire(self, **unknown: Never) -> Lease | None:
+    @teaching
+    async def try_acquire(self) -> Lease | None:
         """Ask once: return a lease, or None if somebody else holds the lock or waits for it. The holder gets one.
 
         Raises:
             LeaseLostError: This task is inside a block of it whose lease is lost.
             RedisError: Redis could not be asked. After that or a cancellation nothing more than before stays held.
         """
-        if unknown:
-            reject_in_attempt("RLock.try_acquire()", unknown)
         nest = self._own_nest()
         if nest is not None:
             return nest.share(self._options.on_lost, by_hand=True)

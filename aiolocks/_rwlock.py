@@ -1,6 +1,6 @@
 """`RWLock`: many readers or one writer, in one queue."""
 
-from typing import TYPE_CHECKING, ClassVar, Literal, Never, final
+from typing import TYPE_CHECKING, ClassVar, Literal, final
 
 from redis.asyncio import Redis
 
@@ -8,7 +8,8 @@ from ._acquirable import Acquirable
 from ._hold import Hold
 from ._lease import Lease
 from ._modes import EXCLUSIVE, SHARED, UPGRADEABLE
-from ._options import UNSET, Options, Unset, reject_in_attempt, reject_in_call, reject_unknown
+from ._options import UNSET, Duration, Options, Unset
+from ._teaching import teaching
 
 
 @final
@@ -32,6 +33,8 @@ class RWLock:
 
     The object itself cannot be acquired; `read`, `write` and `upgradeable` can.
 
+    Every duration is a number of seconds or a `timedelta`.
+
     Args:
         client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
         name: What is read and written: 1 to 1,024 bytes of UTF-8, any text.
@@ -53,23 +56,22 @@ class RWLock:
 
     __slots__ = ("read", "upgradeable", "write")
 
+    @teaching
     def __init__(
         self,
         client: Redis,
         name: str,
         *,
-        ttl: float = 30.0,
-        acquire_timeout: float | None = None,
+        ttl: Duration = 30.0,
+        acquire_timeout: Duration | None = None,
         on_lost: Literal["cancel", "flag"] = "cancel",
         renew: bool = True,
-        max_hold: float | None = None,
+        max_hold: Duration | None = None,
         watchdog: Literal["task", "thread"] = "task",
-        max_stall: float = 60.0,
+        max_stall: Duration = 60.0,
         replicas: int = 0,
         prefix: str = "aiolocks:",
-        **unknown: Never,
     ) -> None:
-        reject_unknown("RWLock", unknown)
         options = Options(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas)
         self.read = RWLockMode(client, name, prefix, options, "read", SHARED)
         """Beside other readers, and one upgradeable."""
@@ -106,7 +108,12 @@ class RWLockMode(Acquirable):
         self._word = word
         self._share = mode
 
-    def hold(self, *, timeout: float | Unset | None = UNSET, **unknown: Never) -> Hold:
+    @property
+    def _called(self) -> str:
+        return f"RWLock.{self._word}"
+
+    @teaching
+    def hold(self, *, timeout: Duration | Unset | None = UNSET) -> Hold:
         """Return a block that waits *timeout* seconds: ``async with rw.read.hold(timeout=5) as lease:``.
 
         Left out, `acquire_timeout` counts; None waits for ever; 0 asks once.
@@ -121,10 +128,10 @@ class RWLockMode(Acquirable):
 
         After a cancellation nothing stays held or queued.
         """
-        reject_in_call(f"RWLock.{self._word}.hold()", unknown)
         return self._hold(timeout, self._share)
 
-    async def acquire(self, *, timeout: float | Unset | None = UNSET, **unknown: Never) -> Lease:
+    @teaching
+    async def acquire(self, *, timeout: Duration | Unset | None = UNSET) -> Lease:
         """Wait for a lease and return it; the caller must release it.
 
         It is renewed until then. Prefer `async with`, which also stops the body when the lease is lost.
@@ -140,17 +147,15 @@ class RWLockMode(Acquirable):
         After an error or a cancellation nothing stays held: what may have been granted is released, or lapses within
         its TTL if Redis cannot be reached.
         """
-        reject_in_call(f"RWLock.{self._word}.acquire()", unknown)
         return await self._acquire(timeout, self._share)
 
-    async def try_acquire(self, **unknown: Never) -> Lease | None:
+    @teaching
+    async def try_acquire(self) -> Lease | None:
         """Ask once: return a lease, or None if somebody is in the way or waits.
 
         Raises:
             RedisError: Redis could not be asked. After that or a cancellation nothing stays held.
         """
-        if unknown:
-            reject_in_attempt(f"RWLock.{self._word}.try_acquire()", unknown)
         return await self._try_acquire(self._share)
 
     async def locked(self) -> bool:

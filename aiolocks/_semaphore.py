@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Hashable, Sequence
-from typing import Any, ClassVar, Literal, Never, final
+from typing import Any, ClassVar, Literal, final
 
 from redis.asyncio import Redis
 
@@ -13,15 +13,14 @@ from ._lease import Lease
 from ._options import (
     QUORUM_OF_PERMITS,
     UNSET,
+    Duration,
     Options,
     Unset,
     check_permits,
-    reject_in_attempt,
-    reject_in_call,
-    reject_unknown,
 )
 from ._request import Request
 from ._session import Session
+from ._teaching import teaching
 
 log = logging.getLogger("aiolocks")
 
@@ -43,6 +42,8 @@ class Semaphore(Acquirable):
 
     Each process declares its limit at first use, and the latest declaration or `resize` is in force for everyone; a
     difference logs one warning. So a rolling deployment changes it without an outage.
+
+    Every duration is a number of seconds or a `timedelta`.
 
     Args:
         client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
@@ -66,24 +67,23 @@ class Semaphore(Acquirable):
 
     kind: ClassVar[str] = "semaphore"
 
+    @teaching
     def __init__(
         self,
         client: Redis,
         name: str,
         limit: int,
         *,
-        ttl: float = 30.0,
-        acquire_timeout: float | None = None,
+        ttl: Duration = 30.0,
+        acquire_timeout: Duration | None = None,
         on_lost: Literal["cancel", "flag"] = "cancel",
         renew: bool = True,
-        max_hold: float | None = None,
+        max_hold: Duration | None = None,
         watchdog: Literal["task", "thread"] = "task",
-        max_stall: float = 60.0,
+        max_stall: Duration = 60.0,
         replicas: int = 0,
         prefix: str = "aiolocks:",
-        **unknown: Never,
     ) -> None:
-        reject_unknown("Semaphore", unknown)
         check_limit(limit)
         given: object = client
         if isinstance(given, (list, tuple)):
@@ -92,7 +92,8 @@ class Semaphore(Acquirable):
         super().__init__(client, name, prefix, options)
         self._limit = limit
 
-    def hold(self, *, permits: int = 1, timeout: float | Unset | None = UNSET, **unknown: Never) -> Hold:
+    @teaching
+    def hold(self, *, permits: int = 1, timeout: Duration | Unset | None = UNSET) -> Hold:
         """Return a block that holds *permits*: ``async with semaphore.hold(permits=3, timeout=5) as lease:``.
 
         Left out, `acquire_timeout` counts; a timeout of None waits for ever; 0 asks once.
@@ -108,12 +109,11 @@ class Semaphore(Acquirable):
 
         After a cancellation nothing stays held or queued.
         """
-        if unknown:
-            reject_in_call("Semaphore.hold()", unknown)
         check_permits(permits)
         return self._hold(timeout, permits)
 
-    async def acquire(self, *, permits: int = 1, timeout: float | Unset | None = UNSET, **unknown: Never) -> Lease:
+    @teaching
+    async def acquire(self, *, permits: int = 1, timeout: Duration | Unset | None = UNSET) -> Lease:
         """Wait for *permits* and return their lease; the caller must release it.
 
         It is renewed until then. Prefer `async with`, which also stops the body when the lease is lost.
@@ -131,20 +131,17 @@ class Semaphore(Acquirable):
         After an error or a cancellation nothing stays held: what may have been granted is released, or lapses within
         its TTL if Redis cannot be reached.
         """
-        if unknown:
-            reject_in_call("Semaphore.acquire()", unknown)
         check_permits(permits)
         return await self._acquire(timeout, permits)
 
-    async def try_acquire(self, *, permits: int = 1, **unknown: Never) -> Lease | None:
+    @teaching
+    async def try_acquire(self, *, permits: int = 1) -> Lease | None:
         """Ask once: return a lease of *permits*, or None if too few are free or somebody waits.
 
         Raises:
             LimitMismatchError: More permits than the limit in force.
             RedisError: Redis could not be asked. After an error or a cancellation nothing stays held.
         """
-        if unknown:
-            reject_in_attempt("Semaphore.try_acquire()", unknown)
         check_permits(permits)
         return await self._try_acquire(permits)
 

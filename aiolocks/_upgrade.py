@@ -14,13 +14,13 @@ from ._hold import Hold, obtain
 from ._insist import insist
 from ._lease_state import TAKEN, LeaseState
 from ._modes import FRONT, SHARED, UPGRADE, UPGRADEABLE
-from ._options import Unset, check_timeout
+from ._options import Duration, Unset, check_timeout
 from ._request import Request, fresh_token
 
 _SHARED_KINDS = {"rwlock"}
 
 
-def upgrade(state: LeaseState, timeout: float | Unset | None) -> Hold:
+def upgrade(state: LeaseState, timeout: Duration | Unset | None) -> Hold:
     """Return a block that holds alone what *state* shares, and shares it again afterwards.
 
     Raises:
@@ -36,8 +36,7 @@ def upgrade(state: LeaseState, timeout: float | Unset | None) -> Hold:
         )
     if state.request.permits != UPGRADEABLE:
         raise RuntimeError(f"{what}: this lease is exclusive already")
-    seconds = state.options.acquire_timeout if isinstance(timeout, Unset) else timeout
-    check_timeout("timeout", seconds)
+    seconds = state.options.acquire_timeout if isinstance(timeout, Unset) else check_timeout("timeout", timeout)
     return Hold(lambda: obtain(_asking(state, seconds), must=True))
 
 

@@ -21,7 +21,7 @@ from ._bound import Arguments, Bound
 from ._commands import LONGEST_WAIT, Call
 from ._errors import VersionConflictError
 from ._keys import Keys
-from ._options import check_seconds
+from ._options import Duration, check_seconds
 from ._request import LONGEST_RETRY, resolve
 from ._scripts import load
 from ._session import Session
@@ -67,7 +67,7 @@ class Versioned:
     Args:
         client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
         key: The key of the value, as it is in Redis: 1 to 1,024 bytes of UTF-8.
-        expire: Seconds that the value lasts after each write; None leaves its expiry as it is.
+        expire: Seconds, or a timedelta, that the value lasts after each write; None leaves its expiry as it is.
         prefix: What the keys beside the value begin with; no braces.
 
     Raises:
@@ -75,13 +75,14 @@ class Versioned:
         ValueError: A value out of range. Both before any I/O.
     """
 
-    def __init__(self, client: Redis, key: str, *, expire: float | None = None, prefix: str = "aiolocks:") -> None:
+    def __init__(self, client: Redis, key: str, *, expire: Duration | None = None, prefix: str = "aiolocks:") -> None:
         self._pool = pool_of(client)
         self._key = key
         keys = Keys(prefix, "versioned", key)
-        if expire is not None and check_seconds("expire", expire) < 0.001:
+        seconds = None if expire is None else check_seconds("expire", expire)
+        if seconds is not None and seconds < 0.001:
             raise ValueError(f"expire must be >= 0.001 seconds or None, not {expire!r}")
-        self._expire_ms = 0 if expire is None else round(1000 * expire)
+        self._expire_ms = 0 if seconds is None else round(1000 * seconds)
         # On a Cluster all keys must be in the slot of the value, whose key may have a hash tag of its own.
         tagged = _TAGGED.match(key) is not None
         self._value = key.encode()

@@ -8,6 +8,7 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolocks import Lock, LockManager, Semaphore
+from aiolocks.testing import FaultProxy
 from tests.support.primitives import queued
 from tests.support.servers import RedisServer
 
@@ -43,6 +44,36 @@ async def test_a_url_may_hold_what_redis_py_understands(server: RedisServer, qui
 def test_a_tls_url_makes_a_tls_client() -> None:
     client = LockManager.from_url("rediss://localhost:1").client
     assert "SSL" in client.connection_pool.connection_class.__name__
+
+
+def retries(client: Redis) -> object:
+    """Return how often and after which pauses *client* asks again."""
+    retry = client.get_retry()
+    return None if retry is None else (retry.get_retries(), type(retry._backoff), vars(retry._backoff))
+
+
+@pytest.mark.parametrize("url", ["redis://localhost:1", "rediss://localhost:1", "unix:///nowhere"])
+def test_its_own_client_retries_as_one_does_that_is_made_without_a_url(url: str) -> None:
+    """redis-py's own `from_url` makes one that does not."""
+    assert retries(Redis()) is not None
+    assert retries(LockManager.from_url(url).client) == retries(Redis())
+    assert retries(LockManager.from_url(f"{url}?retry_on_timeout=yes").client) == retries(Redis())
+
+
+def test_a_url_may_say_that_its_client_does_not_retry() -> None:
+    assert retries(LockManager.from_url("redis://localhost:1?retry_on_timeout=no").client) is None
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("command", [b"EVALSHA", b"GET"])
+async def test_one_lost_answer_is_no_error(server: RedisServer, quick_sessions: None, command: bytes) -> None:
+    async with FaultProxy(path=server.socket_path) as proxy, LockManager.from_url(proxy.url, ttl=5) as locks:
+        async with locks.lock("orders"):  # both are connected, and the scripts loaded
+            await locks.client.get("orders")
+        proxy.drop_next_reply(command)
+        async with locks.lock("orders") as lease:
+            await locks.client.get("orders")
+            assert lease.held
 
 
 @pytest.mark.asyncio

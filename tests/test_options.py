@@ -1,16 +1,34 @@
 """What may be asked for: wrong options are errors at construction, before any I/O; names of any shape stay apart."""
 
 import asyncio
+import inspect
 import math
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import fields
+from datetime import timedelta
 from typing import Any, cast
+from unittest.mock import create_autospec
 
 import pytest
 import redis as redis_sync
 from redis.asyncio import Redis
 
-from aiolocks import HierarchicalLock, Lock, LockManager, MultiLock, Redlock, RLock, RWLock, Semaphore, Versioned
-from tests.support.primitives import ROWS, Acquirable, Make, Row, each_with_a_queue, queued
+from aiolocks import (
+    AcquireTimeoutError,
+    HierarchicalLock,
+    Lease,
+    Lock,
+    LockManager,
+    MultiLock,
+    Redlock,
+    RLock,
+    RWLock,
+    Semaphore,
+    Versioned,
+)
+from aiolocks._options import LeaseOptions, Options, RedlockOptions
+from tests.support.primitives import ROWS, Acquirable, Make, Row, as_a_stranger, each_with_a_queue, every_row, queued
 
 pytest_plugins = ["tests.support.table"]
 
@@ -43,16 +61,20 @@ CONSTRUCTOR_NAMES = [
 
 every_constructor = pytest.mark.parametrize("construct", CONSTRUCTORS, ids=CONSTRUCTOR_NAMES)
 
-NOT_SECONDS: list[object] = ["1", b"1", [], True, 1j]
-OUT_OF_RANGE: list[object] = [-1, -0.001, math.nan, math.inf, -math.inf]
+NOT_SECONDS: list[object] = ["1", b"1", [], True, 1j, timedelta]
+OUT_OF_RANGE: list[object] = [
+    -1, -0.001, math.nan, math.inf, -math.inf, timedelta(days=-1), timedelta(microseconds=-1), timedelta.min,
+]  # fmt: skip
 
 BAD_OPTIONS: list[tuple[str, object, type[Exception]]] = [
     *[("ttl", value, TypeError) for value in [None, *NOT_SECONDS]],
-    *[("ttl", value, ValueError) for value in [0, 0.099, 1e10, *OUT_OF_RANGE]],
+    *[("ttl", value, ValueError) for value in [0, 0.099, 1e10, timedelta(0), timedelta.max, *OUT_OF_RANGE]],
     *[("acquire_timeout", value, TypeError) for value in NOT_SECONDS],
     *[("acquire_timeout", value, ValueError) for value in OUT_OF_RANGE],
     *[("max_hold", value, TypeError) for value in NOT_SECONDS],
-    *[("max_hold", value, ValueError) for value in [0, *OUT_OF_RANGE]],
+    *[("max_hold", value, ValueError) for value in [0, timedelta(0), *OUT_OF_RANGE]],
+    *[("max_stall", value, TypeError) for value in [None, *NOT_SECONDS]],
+    *[("max_stall", value, ValueError) for value in [0, timedelta(0), *OUT_OF_RANGE]],
     *[("on_lost", value, ValueError) for value in ["raise", "", None, True]],
     *[("renew", value, TypeError) for value in [None, 1, 0, "yes"]],
     *[("watchdog", value, ValueError) for value in ["process", "", None, True]],
@@ -111,6 +133,92 @@ def test_an_unknown_keyword_is_an_error_that_names_it(construct: Constructor) ->
 def test_the_widest_values_are_fine(construct: Constructor) -> None:
     construct(ttl=0.1, acquire_timeout=0, max_hold=0.001, prefix="", on_lost="flag", renew=False)
     construct(ttl=10**9, acquire_timeout=None, max_hold=None, prefix="app:", on_lost="cancel", renew=True)
+
+
+@every_constructor
+def test_a_duration_may_be_a_timedelta(construct: Constructor) -> None:
+    construct(
+        ttl=timedelta(seconds=30), acquire_timeout=timedelta(0), max_hold=timedelta(hours=1), max_stall=timedelta.max
+    )
+    construct(ttl=timedelta(milliseconds=100), acquire_timeout=timedelta.max, max_hold=timedelta.max)
+
+
+def test_a_number_that_no_float_can_hold_is_an_error() -> None:
+    for option in ("ttl", "acquire_timeout", "max_hold", "max_stall"):
+        for huge in (10**400, 10**10_000):
+            with pytest.raises(ValueError, match=option):
+                Lock(NOBODY, "orders", **{option: huge})  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="timeout"):
+        Lock(NOBODY, "orders").hold(timeout=10**400)
+
+
+def test_options_are_in_seconds_however_they_were_given() -> None:
+    given = Options(timedelta(seconds=5), timedelta(milliseconds=250), max_hold=timedelta(hours=1), max_stall=60)
+    same = Options(5, 0.25, max_hold=3600, max_stall=timedelta(minutes=1))
+    assert given == same
+    assert repr(given) == repr(same)
+    assert hash(given) == hash(same)
+    for seconds in (given.ttl, given.acquire_timeout, given.max_hold, given.max_stall):
+        assert type(seconds) is float
+
+
+@every_row
+@pytest.mark.asyncio
+async def test_a_call_waits_for_a_timedelta(make: Make) -> None:
+    leases = await make.fill()
+    other: Any = make()
+    async with asyncio.timeout(5):
+        for waiting, seconds in [
+            (other.acquire(timeout=timedelta(milliseconds=50)), 0.05),
+            (enter(other.hold(timeout=timedelta(0))), 0.0),
+            (enter(make(acquire_timeout=timedelta(milliseconds=50))), 0.05),
+        ]:
+            with pytest.raises(AcquireTimeoutError) as caught:
+                await as_a_stranger(waiting)
+            assert (caught.value.timeout, type(caught.value.timeout)) == (seconds, float)
+    for lease in leases:
+        await lease.release()
+
+
+@pytest.mark.asyncio
+async def test_a_lease_lasts_and_is_renewed_for_a_timedelta(make: Make) -> None:
+    async with make(ttl=timedelta(seconds=5)) as lease:
+        assert 4 < lease.remaining() < 5
+        assert await lease.renew(timedelta(minutes=1))
+        assert 50 < lease.remaining() < 60
+
+
+async def enter(block: AbstractAsyncContextManager[Lease]) -> None:
+    async with block:
+        pass
+
+
+@pytest.mark.asyncio
+async def test_an_upgrade_waits_for_a_timedelta(client: Redis, quick_sessions: None) -> None:
+    rw = RWLock(client, "catalogue", ttl=timedelta(seconds=5))
+    reader = await rw.read.acquire()
+    async with rw.upgradeable as lease:
+        for bad in (timedelta(-1), math.nan, True):
+            with pytest.raises((TypeError, ValueError), match="timeout"):
+                lease.upgrade(timeout=bad)
+        with pytest.raises(AcquireTimeoutError):
+            async with asyncio.timeout(5), lease.upgrade(timeout=timedelta(milliseconds=50)):
+                pass
+    await reader.release()
+
+
+@pytest.mark.asyncio
+async def test_a_value_lasts_for_a_timedelta(client: Redis, quick_sessions: None) -> None:
+    stock = Versioned(client, "stock:42", expire=timedelta(minutes=1))
+    _, version = await stock.read()
+    await stock.write(b"17", version)
+    assert 50_000 < await client.pttl("stock:42") <= 60_000
+    await client.delete("stock:42")
+    for bad in (timedelta(0), timedelta(microseconds=1), timedelta(-1), math.nan, math.inf, 10**400):
+        with pytest.raises(ValueError, match="expire"):
+            Versioned(client, "stock:42", expire=bad)
+        with pytest.raises(ValueError, match="expire"):
+            LockManager(client).versioned("stock:42", expire=bad)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
@@ -181,9 +289,9 @@ def test_a_bad_timeout_of_a_block_is_an_error_before_it_is_entered(row: Row) -> 
     for value in ("1", True):
         with pytest.raises(TypeError, match="timeout"):
             row.make(NOBODY, "orders").hold(timeout=value)  # type: ignore[arg-type]
-    for bad in (-1, math.nan, math.inf):
+    for bad in OUT_OF_RANGE:
         with pytest.raises(ValueError, match="timeout"):
-            row.make(NOBODY, "orders").hold(timeout=bad)
+            row.make(NOBODY, "orders").hold(timeout=cast("float", bad))
 
 
 @pytest.mark.parametrize("limit", [None, "3", 1.0, True])
@@ -232,6 +340,7 @@ async def test_bad_arguments_of_calls_are_errors_before_any_request() -> None:
     semaphore = Semaphore(NOBODY, "orders", 3)
     for call in (
         semaphore.acquire(timeout=-1),
+        semaphore.acquire(timeout=timedelta(seconds=-1)),
         semaphore.acquire(permits=0),
         semaphore.try_acquire(permits=0),
         semaphore.resize(0),
@@ -243,9 +352,9 @@ async def test_bad_arguments_of_calls_are_errors_before_any_request() -> None:
 @pytest.mark.asyncio
 async def test_a_bad_ttl_of_a_renewal_is_an_error_and_changes_nothing(make: Make) -> None:
     async with make(ttl=5) as lease:
-        for bad in (0, 0.099, -1, math.nan, math.inf):
+        for bad in (0, 0.099, timedelta(0), timedelta.max, *OUT_OF_RANGE):
             with pytest.raises(ValueError, match="ttl"):
-                await lease.renew(bad)
+                await lease.renew(cast("float", bad))
         assert 4 < lease.remaining() < 5
 
 
@@ -303,6 +412,43 @@ async def test_a_keyword_that_a_call_does_not_take_is_an_error_that_says_what_to
     ]:  # fmt: skip
         with pytest.raises(TypeError, match=instead):
             await lock.try_acquire(**{keyword: 1})
+
+
+@pytest.mark.parametrize(
+    "primitive", [HierarchicalLock, Lock, MultiLock, Redlock, RLock, RWLock, Semaphore], ids=lambda kind: kind.__name__
+)
+def test_a_constructor_shows_its_own_keywords_and_no_others(primitive: type) -> None:
+    """What explains a wrong one is not among what a hover, help() and inspect show."""
+    shown = inspect.signature(primitive).parameters
+    keywords = {name for name, one in shown.items() if one.kind is inspect.Parameter.KEYWORD_ONLY}
+    expected = {option.name for option in fields(Options) if option.init} | {"prefix"}
+    assert keywords == expected - ({"replicas"} if primitive is Redlock else set())
+    assert not any(one.kind is inspect.Parameter.VAR_KEYWORD for one in shown.values())
+    assert keywords == (LeaseOptions if primitive is not Redlock else RedlockOptions).__annotations__.keys()
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_calls_show_their_own_keywords_and_no_others(row: Row) -> None:
+    lock: Any = row.make(NOBODY, "orders")
+    permits = {"permits"} if isinstance(lock, Semaphore) else set()
+    assert inspect.signature(lock.hold).parameters.keys() == {"timeout"} | permits
+    assert inspect.signature(lock.acquire).parameters.keys() == {"timeout"} | permits
+    assert inspect.signature(lock.try_acquire).parameters.keys() == permits
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_what_is_awaited_is_mocked_as_such(row: Row) -> None:
+    lock: Any = create_autospec(type(row.make(NOBODY, "orders")), instance=True)
+    for verb in ("try_acquire", "release", "locked", "statistics"):
+        assert inspect.iscoroutinefunction(getattr(lock, verb)), verb
+
+
+def test_a_wrong_keyword_is_explained_before_a_missing_argument() -> None:
+    kind: Any = Semaphore
+    with pytest.raises(TypeError, match="use ttl="):
+        kind(NOBODY, "scraper", expire=5)
+    with pytest.raises(TypeError, match=r"RWLock\.read\.hold\(\) has no 'ttl': it belongs to the constructor"):
+        cast("Any", RWLock(NOBODY, "catalogue").read).hold(ttl=5)
 
 
 def test_a_pipeline_or_a_url_is_no_client() -> None:

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable
 from typing import Self, final
 
+from .._options import Duration, check_seconds
 from ._connection import Connection, Faults, Loss, Way
 
 _HOST = "127.0.0.1"
@@ -18,7 +19,7 @@ class FaultProxy:
     """Stand between clients and one Redis, and break what the test says, when it says so.
 
     Clients connect to `url`. *path* is a unix socket and goes before *host* and *port*. All controls may be changed
-    at any time. Plain RESP 2 and 3 only, no TLS. Leaving the block cuts everything.
+    at any time; delays are seconds or a timedelta. Plain RESP 2 and 3 only, no TLS. Leaving the block cuts everything.
 
         async with FaultProxy(port=6379) as proxy:
             redis = Redis.from_url(proxy.url)
@@ -79,8 +80,8 @@ class FaultProxy:
         return self._faults.delay_requests
 
     @delay_requests.setter
-    def delay_requests(self, delay: float) -> None:
-        self._faults.delay_requests = delay
+    def delay_requests(self, delay: Duration) -> None:  # pyright: ignore[reportPropertyTypeMismatch]  # takes more
+        self._faults.delay_requests = check_seconds("delay_requests", delay)
 
     @property
     def delay_replies(self) -> float:
@@ -88,8 +89,8 @@ class FaultProxy:
         return self._faults.delay_replies
 
     @delay_replies.setter
-    def delay_replies(self, delay: float) -> None:
-        self._faults.delay_replies = delay
+    def delay_replies(self, delay: Duration) -> None:  # pyright: ignore[reportPropertyTypeMismatch]  # takes more
+        self._faults.delay_replies = check_seconds("delay_replies", delay)
 
     @property
     def black_hole(self) -> bool | Way:
@@ -136,13 +137,13 @@ class FaultProxy:
         """
         self._order("requests", match, how)
 
-    def delay_next_reply(self, delay: float, match: bytes | None = None) -> None:
+    def delay_next_reply(self, delay: Duration, match: bytes | None = None) -> None:
         """Have the next reply to a request that contains *match* come *delay* seconds late, and what follows it."""
-        self._faults.orders.append(("replies", match, delay))
+        self._faults.orders.append(("replies", match, check_seconds("delay", delay)))
 
-    def delay_next_request(self, delay: float, match: bytes | None = None) -> None:
+    def delay_next_request(self, delay: Duration, match: bytes | None = None) -> None:
         """Have the next request that contains *match* come *delay* seconds late, and what follows it."""
-        self._faults.orders.append(("requests", match, delay))
+        self._faults.orders.append(("requests", match, check_seconds("delay", delay)))
 
     def cut_all(self, verb: bytes | None = None) -> None:
         """Reset (RST) every client's connection now. Requests on their way still reach Redis.

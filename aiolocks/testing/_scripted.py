@@ -17,7 +17,7 @@ from .._commands import Call, Commands
 from .._hold import Hold, obtain
 from .._lease import Lease
 from .._lease_state import LeaseState
-from .._options import Options
+from .._options import Duration, Options, check_seconds
 from .._request import Busy, Granted, Queued, Request, Tell
 from .._session import Session
 
@@ -31,9 +31,9 @@ An exception leaves open whether the request arrived.
 @final
 @dataclass(frozen=True, slots=True)
 class After:
-    """An answer that comes *delay* seconds after the question; `math.inf`: never."""
+    """An answer that comes *delay*, in seconds or a timedelta, after the question; `math.inf`: never."""
 
-    delay: float
+    delay: Duration
     answer: Answer
 
 
@@ -112,33 +112,34 @@ class ScriptedGrantor:
     def asking(
         self,
         *,
-        ttl: float = 30.0,
-        timeout: float | None = None,
+        ttl: Duration = 30.0,
+        timeout: Duration | None = None,
         on_lost: Literal["cancel", "flag"] = "cancel",
         renew: bool = True,
-        max_hold: float | None = None,
+        max_hold: Duration | None = None,
     ) -> LeaseState:
         """Return what the engine needs for one acquisition by the running task."""
         options = Options(ttl, timeout, on_lost, renew, max_hold)
-        request = Request(ttl, 1, wait=timeout is None or timeout > 0)
+        seconds = options.acquire_timeout
+        request = Request(options.ttl, 1, wait=seconds is None or seconds > 0)
         return LeaseState(
             self.session,
             self,
             f"stub:{self._name}".encode(),
             request,
             options,
-            timeout,
+            seconds,
             asyncio.current_task(),
         )
 
     def hold(
         self,
         *,
-        ttl: float = 30.0,
-        timeout: float | None = None,
+        ttl: Duration = 30.0,
+        timeout: Duration | None = None,
         on_lost: Literal["cancel", "flag"] = "cancel",
         renew: bool = True,
-        max_hold: float | None = None,
+        max_hold: Duration | None = None,
     ) -> Hold:
         """Return a block, like `Lock.hold`."""
         return Hold(
@@ -150,11 +151,11 @@ class ScriptedGrantor:
     async def acquire(
         self,
         *,
-        ttl: float = 30.0,
-        timeout: float | None = None,
+        ttl: Duration = 30.0,
+        timeout: Duration | None = None,
         on_lost: Literal["cancel", "flag"] = "cancel",
         renew: bool = True,
-        max_hold: float | None = None,
+        max_hold: Duration | None = None,
     ) -> Lease:
         """Return a lease, like `Lock.acquire`; a script that says "busy" fails the test."""
         asking = self.asking(ttl=ttl, timeout=timeout, on_lost=on_lost, renew=renew, max_hold=max_hold)
@@ -233,8 +234,8 @@ def _answer(script: list[Answer | After], default: Answer, loop: asyncio.Abstrac
     future: asyncio.Future[Any] = loop.create_future()
     if not isinstance(answer, After):
         loop.call_soon(_resolve, future, answer)
-    elif answer.delay < math.inf:
-        loop.call_later(answer.delay, _resolve, future, answer.answer)
+    elif answer.delay != math.inf:
+        loop.call_later(check_seconds("delay", answer.delay), _resolve, future, answer.answer)
     return future
 
 

@@ -6,6 +6,7 @@ import logging
 import math
 import types
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from datetime import timedelta
 from typing import Any, cast
 
 import anyio
@@ -48,6 +49,18 @@ async def test_holder_stops_when_validity_ends_though_redis_is_unreachable() -> 
         async with grantor.hold(ttl=30):
             await anyio.sleep_forever()
     assert clock() == deadline(sent_at=0, ttl=30)
+
+
+@jumping
+async def test_a_stub_takes_timedeltas_as_a_lock_does() -> None:
+    grantor = ScriptedGrantor(grants=[After(timedelta(seconds=2), 1)], renewals=[ConnectionError()])
+    with pytest.raises(LeaseLostError):
+        async with grantor.hold(ttl=timedelta(seconds=30), timeout=timedelta(minutes=1), max_hold=timedelta(hours=1)):
+            await anyio.sleep_forever()
+    assert clock() == deadline(sent_at=0, ttl=30)
+    assert [asked.ttl for asked in grantor.asked] == [30.0] * len(grantor.asked)
+    with pytest.raises(ValueError, match="ttl"):
+        await grantor.acquire(ttl=timedelta(0))
 
 
 @jumping

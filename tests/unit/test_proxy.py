@@ -1,9 +1,12 @@
 """The fault proxy in front of a real server: what passes, what waits, what is swallowed, and how it ends."""
 
 import asyncio
+import math
 import socket
 import time
 from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import cast
 
 import pytest
 import pytest_asyncio
@@ -280,3 +283,19 @@ def test_delays_are_virtual_on_a_jumping_loop(server: RedisServer) -> None:
         reply, elapsed = runner.run(main())
     assert reply == b"+PONG\r\n"
     assert elapsed == pytest.approx(3600.2)
+
+
+@pytest.mark.asyncio
+async def test_a_delay_may_be_a_timedelta(proxy: FaultProxy, client: Redis) -> None:
+    proxy.delay_requests = proxy.delay_replies = timedelta(milliseconds=50)
+    assert (proxy.delay_requests, proxy.delay_replies) == (0.05, 0.05)
+    proxy.delay_next_request(timedelta(milliseconds=50), b"PING")
+    proxy.delay_next_reply(timedelta(milliseconds=50), b"PING")
+    begun = time.monotonic()
+    await client.ping()
+    assert time.monotonic() - begun >= 0.1
+    for wrong in (cast("float", "1"), True, math.nan, math.inf):
+        with pytest.raises((TypeError, ValueError), match="delay"):
+            proxy.delay_replies = wrong
+        with pytest.raises((TypeError, ValueError), match="delay"):
+            proxy.delay_next_reply(wrong)

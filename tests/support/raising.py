@@ -1,0 +1,69 @@
+"""Errors of ours that other processes raise, and what of an error must be the same wherever it goes.
+
+A module of its own, since a process pool imports by name what it runs.
+"""
+
+import asyncio
+from collections.abc import Mapping
+
+from redis.asyncio import Redis
+
+from aiolocks import (
+    AcquireTimeoutError,
+    LeaseLostError,
+    LimitMismatchError,
+    Lock,
+    LockError,
+    QuorumError,
+    VersionConflictError,
+)
+
+
+class OrderBusyError(AcquireTimeoutError):
+    """A user's own error, made in the user's own way."""
+
+    def __init__(self, order: int, *, customer: str) -> None:
+        super().__init__(f"order {order} is busy", name=f"orders:{order}", timeout=2.5, retry_after=7.25)
+        self.order = order
+        self.customer = customer
+
+
+def every_error() -> list[LockError]:
+    """Return one of each kind, the base class and a user's own included."""
+    return [
+        LockError("just an error", name="orders"),
+        AcquireTimeoutError("busy", name="orders", timeout=5.0, retry_after=0.5),
+        LeaseLostError("lost", name="orders", fencing_token=42, reason="revoked"),
+        LimitMismatchError("too many", name="scraper", permits=5, limit=3),
+        QuorumError("too few", name="orders", outcomes={"a:6379": "answered", "b:6379": "no answer in time"}),
+        VersionConflictError("changed", name="stock", expected="a1", actual="b2"),
+        OrderBusyError(7, customer="Ada"),
+    ]
+
+
+def told(error: BaseException) -> Mapping[str, object]:
+    """Return all that *error* says."""
+    return {"type": type(error), "text": str(error), "repr": repr(error), "args": error.args, **vars(error)}
+
+
+def fail(number: int) -> None:
+    """Raise one of them, with a note on it."""
+    error = every_error()[number]
+    error.add_note("seen in another process")
+    raise error
+
+
+def report(number: int, answers: "object") -> None:
+    """Send one of them, made here, through *answers*, a queue of `multiprocessing`."""
+    answers.put(every_error()[number])  # type: ignore[attr-defined]  # the module exports no type for it
+
+
+def take(url: str, name: str) -> None:
+    """Ask once for a lock."""
+
+    async def ask() -> None:
+        async with Redis.from_url(url) as redis:
+            async with Lock(redis, name).hold(timeout=0):
+                pass
+
+    asyncio.run(ask())

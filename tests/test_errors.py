@@ -1,0 +1,110 @@
+"""Errors say the same wherever they go: copied, pickled, and out of another process."""
+
+import asyncio
+import copy
+import multiprocessing
+import pickle
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+
+import pytest
+import redis as redis_sync
+from redis.asyncio import Redis
+
+from aiolocks import AcquireTimeoutError, LeaseLostError, Lock, LockError
+from tests.support.raising import OrderBusyError, every_error, fail, report, take, told
+
+pytest_plugins = ["tests.support.table"]
+
+SPAWN = multiprocessing.get_context("spawn")
+
+
+def copied_by_pickle(protocol: int) -> Callable[[LockError], LockError]:
+    def copied(error: LockError) -> LockError:
+        there: LockError = pickle.loads(pickle.dumps(error, protocol))
+        return there
+
+    return copied
+
+
+WAYS: dict[str, Callable[[LockError], LockError]] = {
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    **{f"pickle {protocol}": copied_by_pickle(protocol) for protocol in (0, 2, pickle.HIGHEST_PROTOCOL)},
+}
+
+KINDS = [type(error).__name__ for error in every_error()]
+every_kind = pytest.mark.parametrize("number", range(len(KINDS)), ids=KINDS)
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ProcessPoolExecutor]:
+    """Processes that share nothing with this one."""
+    with ProcessPoolExecutor(1, mp_context=SPAWN) as pool:
+        yield pool
+
+
+@every_kind
+@pytest.mark.parametrize("way", WAYS)
+def test_a_copy_of_an_error_says_the_same(number: int, way: str) -> None:
+    error = every_error()[number]
+    error.add_note("while paying order 42")
+    there = WAYS[way](error)
+    assert there is not error
+    assert told(there) == told(error)
+    assert there.__notes__ == error.__notes__
+
+
+@every_kind
+def test_redis_pys_name_for_the_name_is_set(number: int) -> None:
+    error = every_error()[number]
+    assert isinstance(error, redis_sync.exceptions.LockError)
+    assert error.lock_name == error.name
+    assert error.message == str(error)
+
+
+@every_kind
+def test_an_error_comes_out_of_another_process(pool: ProcessPoolExecutor, number: int) -> None:
+    expected = every_error()[number]
+    expected.add_note("seen in another process")
+    with pytest.raises(LockError) as caught:
+        pool.submit(fail, number).result(timeout=30)
+    assert told(caught.value) == told(expected)
+
+
+def test_an_error_goes_through_a_queue_of_multiprocessing() -> None:
+    answers = SPAWN.Queue()
+    number = len(every_error()) - 1
+    process = SPAWN.Process(target=report, args=(number, answers))
+    process.start()
+    there = answers.get(timeout=30)
+    process.join(30)
+    assert isinstance(there, OrderBusyError)
+    assert told(there) == told(every_error()[number])
+
+
+@pytest.mark.asyncio
+async def test_a_busy_lock_is_an_ordinary_error_of_a_process_pool(
+    redis: Redis, redis_url: str, pool: ProcessPoolExecutor, quick_sessions: None
+) -> None:
+    """It broke the pool: concurrent.futures cannot tell an error that cannot be read from a process that died."""
+    async with Lock(redis, "orders:42", ttl=5):
+        asked = asyncio.get_running_loop().run_in_executor(pool, take, redis_url, "orders:42")
+        with pytest.raises(AcquireTimeoutError) as caught:
+            await asked
+    assert (caught.value.name, caught.value.timeout) == ("orders:42", 0.0)
+    assert 0 < caught.value.retry_after <= 5
+    await asyncio.get_running_loop().run_in_executor(pool, take, redis_url, "orders:42")
+
+
+@pytest.mark.asyncio
+async def test_the_error_of_a_lost_lease_can_be_sent_on(redis: Redis, quick_sessions: None) -> None:
+    lease = await Lock(redis, "orders:42", ttl=5).acquire()
+    await redis.flushdb()
+    assert await lease.renew() is False
+    with pytest.raises(LeaseLostError) as caught:
+        lease.check()
+    there = pickle.loads(pickle.dumps(caught.value))
+    assert (there.name, there.fencing_token) == ("orders:42", lease.fencing_token)
+    assert told(there) == told(caught.value)
+    assert lease.token not in repr(pickle.dumps(caught.value))
