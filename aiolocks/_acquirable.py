@@ -8,6 +8,7 @@ may share one object, and objects may be made and thrown away at will.
 import asyncio
 from collections.abc import Coroutine, Hashable
 from dataclasses import dataclass
+from functools import partial
 from types import CoroutineType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -19,7 +20,7 @@ from ._blocks import Entry, ExitHandles, enter
 from ._body import Body
 from ._bound import Arguments
 from ._grantor import RedisGrantor
-from ._hold import Hold, obtain
+from ._hold import Acquiring, Hold, obtain
 from ._keys import Keys
 from ._lease import Lease, as_coroutine, release
 from ._lease_state import TAKEN, LeaseState
@@ -97,12 +98,18 @@ class Acquirable:
         return obtain(state, must=True, block=block)
 
     def _hold(self, timeout: Duration | Unset | None, permits: int) -> Hold:
-        seconds = self._timeout(timeout)
-        return Hold(lambda: obtain(self._asking(seconds, permits, entering=True), must=True))
+        return self._hold_for(self._timeout(timeout), permits)
 
-    def _acquire(self, timeout: Duration | Unset | None, permits: int) -> Coroutine[Any, Any, Lease]:
-        state = self._asking(self._timeout(timeout), permits, entering=True)
-        return obtain(state, must=True, by_hand=True)
+    def _acquiring(self, timeout: Duration | Unset | None, permits: int) -> Acquiring:
+        seconds = self._timeout(timeout)
+        return Acquiring(self._acquire(seconds, permits), partial(self._hold_for, seconds, permits))
+
+    def _hold_for(self, timeout: float | None, permits: int) -> Hold:
+        return Hold(lambda: obtain(self._asking(timeout, permits, entering=True), must=True))
+
+    async def _acquire(self, timeout: float | None, permits: int) -> Lease:
+        # The task that runs this asks, which need not be the one that has called `acquire`.
+        return await obtain(self._asking(timeout, permits, entering=True), must=True, by_hand=True)
 
     async def _try_acquire(self, permits: int) -> Lease | None:
         session = Session.of(self._pool)

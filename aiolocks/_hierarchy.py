@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 
 from ._acquirable import Acquirable
 from ._chain import Chain
-from ._hold import Hold
+from ._hold import Acquiring, Hold
 from ._insist import insist
 from ._keys import Keys
 from ._lease import Lease
@@ -155,8 +155,8 @@ class HierarchicalMode(Acquirable):
         return self._hold(timeout, self._share)
 
     @teaching
-    async def acquire(self, *, timeout: Duration | Unset | None = UNSET) -> Lease:
-        """Wait for a lease and return it; the caller must release it.
+    def acquire(self, *, timeout: Duration | Unset | None = UNSET) -> Acquiring:
+        """Wait for a lease and return it; the caller must release it. With `async with`, like `hold`.
 
         It is renewed until then. Prefer `async with`, which also stops the body when the lease is lost.
 
@@ -172,7 +172,7 @@ class HierarchicalMode(Acquirable):
         After an error or a cancellation nothing stays held: what may have been granted is released, or lapses within
         its TTL if Redis cannot be reached.
         """
-        return await self._acquire(timeout, self._share)
+        return self._acquiring(timeout, self._share)
 
     @teaching
     async def try_acquire(self) -> Lease | None:

@@ -5,8 +5,8 @@ the request is undone before the caller hears of it, or in the background when R
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from types import CoroutineType, TracebackType
+from collections.abc import Callable, Coroutine, Generator
+from types import CoroutineType, FrameType, TracebackType
 from typing import Any, Literal, cast, final, overload
 
 from redis.exceptions import RedisError
@@ -243,8 +243,53 @@ class Hold:
 
         Takes at most 1 s, or what is left of the lease. An outer cancellation goes on afterwards.
         """
+        return self.leave(exc, calling_frame())
+
+    def leave(self, exc: BaseException | None, frame: FrameType) -> "CoroutineType[Any, Any, None]":
+        """End the block that *frame* leaves."""
         body, self._body = self._body, None
         if body is None:
             raise RuntimeError("this hold was left already")
         self._in_use = False
-        return as_coroutine(body.leave(exc, calling_frame()))
+        return as_coroutine(body.leave(exc, frame))
+
+
+@final
+class Acquiring(Coroutine[Any, Any, Lease]):
+    """What `acquire()` returns: ``lease = await lock.acquire(timeout=5)``, or ``async with lock.acquire(timeout=5):``.
+
+    A coroutine like any other, for tasks, `gather` and `wait_for`; or a block, as `hold()` returns it.
+    """
+
+    __slots__ = ("__weakref__", "_by_hand", "_hold", "_make_hold")
+
+    def __init__(self, by_hand: Coroutine[Any, Any, Lease], make_hold: Callable[[], Hold]) -> None:
+        self._by_hand = by_hand
+        self._make_hold = make_hold
+        self._hold: Hold | None = None
+
+    def __await__(self) -> Generator[Any, Any, Lease]:
+        return self._by_hand.__await__()
+
+    def send(self, value: Any) -> Any:
+        return self._by_hand.send(value)
+
+    def throw(self, *exception: Any) -> Any:
+        return self._by_hand.throw(*exception)
+
+    def close(self) -> None:
+        self._by_hand.close()
+
+    def __aenter__(self) -> "CoroutineType[Any, Any, Lease]":
+        """Begin a block; see `Hold`."""
+        if self._hold is None:
+            self._by_hand.close()  # it was not begun
+            self._hold = self._make_hold()
+        return self._hold.__aenter__()
+
+    def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> "CoroutineType[Any, Any, None]":
+        if self._hold is None:
+            raise RuntimeError("this block was not entered")
+        return self._hold.leave(exc, calling_frame())

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal, final
 from redis.asyncio import Redis
 
 from ._acquirable import Acquirable
-from ._hold import Hold
+from ._hold import Acquiring, Hold
 from ._lease import Lease
 from ._options import UNSET, Duration, Options, Unset
 from ._teaching import teaching
@@ -85,8 +85,8 @@ class Lock(Acquirable):
         return self._hold(timeout, 1)
 
     @teaching
-    async def acquire(self, *, timeout: Duration | Unset | None = UNSET) -> Lease:
-        """Wait for a lease and return it; the caller must release it.
+    def acquire(self, *, timeout: Duration | Unset | None = UNSET) -> Acquiring:
+        """Wait for a lease and return it; the caller must release it. With `async with`, like `hold`.
 
         It is renewed until then. Prefer `async with`, which also stops the body when the lease is lost.
 
@@ -101,7 +101,7 @@ class Lock(Acquirable):
         After an error or a cancellation nothing stays held: what may have been granted is released, or lapses within
         its TTL if Redis cannot be reached.
         """
-        return await self._acquire(timeout, 1)
+        return self._acquiring(timeout, 1)
 
     @teaching
     async def try_acquire(self) -> Lease | None:

@@ -7,7 +7,7 @@ from redis.asyncio import Redis
 
 from ._acquirable import Acquirable, Statistics, pool_of
 from ._chain import Chain
-from ._hold import Hold
+from ._hold import Acquiring, Hold
 from ._keys import Keys
 from ._lease import Lease
 from ._options import UNSET, Duration, Options, Unset
@@ -115,8 +115,8 @@ class MultiLock(Acquirable):
         return self._hold(timeout, 1)
 
     @teaching
-    async def acquire(self, *, timeout: Duration | Unset | None = UNSET) -> Lease:
-        """Wait for one lease of all names and return it; the caller must release it.
+    def acquire(self, *, timeout: Duration | Unset | None = UNSET) -> Acquiring:
+        """Wait for one lease of all names and return it; the caller must release it. With `async with`, like `hold`.
 
         It is renewed until then. Prefer `async with`, which also stops the body when the lease is lost.
 
@@ -131,7 +131,7 @@ class MultiLock(Acquirable):
         After an error or a cancellation nothing stays held: what may have been granted is released, or lapses within
         its TTL if Redis cannot be reached.
         """
-        return await self._acquire(timeout, 1)
+        return self._acquiring(timeout, 1)
 
     @teaching
     async def try_acquire(self) -> Lease | None:

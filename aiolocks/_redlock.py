@@ -6,7 +6,7 @@ from typing import ClassVar, Literal, final
 from redis.asyncio import Redis
 
 from ._acquirable import Acquirable, Statistics, place_of, pool_of, server_of
-from ._hold import Hold
+from ._hold import Acquiring, Hold
 from ._lease import Lease
 from ._majority import Majority
 from ._options import UNSET, Duration, Options, Unset
@@ -106,8 +106,8 @@ class Redlock(Acquirable):
         return self._hold(timeout, 1)
 
     @teaching
-    async def acquire(self, *, timeout: Duration | Unset | None = UNSET) -> Lease:
-        """Wait for a lease and return it; the caller must release it.
+    def acquire(self, *, timeout: Duration | Unset | None = UNSET) -> Acquiring:
+        """Wait for a lease and return it; the caller must release it. With `async with`, like `hold`.
 
         It is renewed until then. Prefer `async with`, which also stops the body when the lease is lost.
 
@@ -122,7 +122,7 @@ class Redlock(Acquirable):
         After an error or a cancellation nothing stays held: what may have been granted is released on every server
         that can be reached, and lapses within its TTL on the others.
         """
-        return await self._acquire(timeout, 1)
+        return self._acquiring(timeout, 1)
 
     @teaching
     async def try_acquire(self) -> Lease | None:

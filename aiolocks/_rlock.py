@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 from ._acquirable import Acquirable
 from ._blocks import Entry
 from ._body import Body
-from ._hold import Hold, obtain
+from ._hold import Acquiring, Hold, obtain
 from ._lease import Lease, state_of
 from ._nest import Nest, held_by_parent, nest_of
 from ._options import UNSET, Duration, Options, Unset
@@ -96,12 +96,13 @@ class RLock(Acquirable):
 
         After a cancellation nothing more than before stays held or queued.
         """
-        seconds = self._timeout(timeout)
-        return Hold(lambda: self._take(seconds))
+        return self._hold(timeout, 1)
 
     @teaching
-    async def acquire(self, *, timeout: Duration | Unset | None = UNSET) -> Lease:
+    def acquire(self, *, timeout: Duration | Unset | None = UNSET) -> Acquiring:
         """Wait for a lease and return it; the caller must release it, as often as the lock was acquired.
+
+        With `async with`, like `hold`.
 
         It is renewed until then. Prefer `async with`, which also stops the body when the lease is lost.
 
@@ -118,7 +119,7 @@ class RLock(Acquirable):
         After an error or a cancellation nothing more than before stays held: what may have been granted is released,
         or lapses within its TTL if Redis cannot be reached.
         """
-        return await self._take(self._timeout(timeout), by_hand=True)
+        return self._acquiring(timeout, 1)
 
     @teaching
     async def try_acquire(self) -> Lease | None:
@@ -141,6 +142,12 @@ class RLock(Acquirable):
             RedisError: Redis could not be asked. Cancelling is harmless.
         """
         return (await self.statistics()).holders > 0
+
+    def _hold_for(self, timeout: float | None, permits: int) -> Hold:
+        return Hold(lambda: self._take(timeout))
+
+    async def _acquire(self, timeout: float | None, permits: int) -> Lease:
+        return await self._take(timeout, by_hand=True)
 
     async def _enter(self, block: Entry) -> Lease:
         lease = await self._take(self._options.acquire_timeout)

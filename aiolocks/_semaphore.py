@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, final
 from redis.asyncio import Redis
 
 from ._acquirable import Acquirable, server_of, waits_for_itself
-from ._hold import Hold
+from ._hold import Acquiring, Hold
 from ._lease import Lease
 from ._options import (
     QUORUM_OF_PERMITS,
@@ -113,8 +113,8 @@ class Semaphore(Acquirable):
         return self._hold(timeout, permits)
 
     @teaching
-    async def acquire(self, *, permits: int = 1, timeout: Duration | Unset | None = UNSET) -> Lease:
-        """Wait for *permits* and return their lease; the caller must release it.
+    def acquire(self, *, permits: int = 1, timeout: Duration | Unset | None = UNSET) -> Acquiring:
+        """Wait for *permits* and return their lease; the caller must release it. With `async with`, like `hold`.
 
         It is renewed until then. Prefer `async with`, which also stops the body when the lease is lost.
 
@@ -132,7 +132,7 @@ class Semaphore(Acquirable):
         its TTL if Redis cannot be reached.
         """
         check_permits(permits)
-        return await self._acquire(timeout, permits)
+        return self._acquiring(timeout, permits)
 
     @teaching
     async def try_acquire(self, *, permits: int = 1) -> Lease | None:

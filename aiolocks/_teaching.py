@@ -40,7 +40,7 @@ def teaching(function: F) -> F:
     What it shows is its own: name, docstring and signature.
     """
     call = _timed(function) if function.__kwdefaults__ == {"timeout": UNSET} else _any(function)
-    if inspect.iscoroutinefunction(function):
+    if inspect.iscoroutinefunction(function) or function.__name__ == "acquire":  # what that returns can do more
         _mark_coroutine_function(call)
     return cast("F", functools.wraps(function)(call))
 

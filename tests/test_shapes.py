@@ -444,6 +444,46 @@ async def test_so_does_one_of_any_kind(make: Make, take: Callable[[Acquirable], 
     await lapses(take, make(ttl=DROPPED))
 
 
+# acquire() as a coroutine and as a block.
+
+
+async def test_acquire_is_a_block_too(make: Make) -> None:
+    lock = make()
+    async with lock.acquire(timeout=LONG) as lease:
+        assert lease.held
+        assert (await lock.statistics()).holders == 1
+    assert not lease.held
+    assert (await lock.statistics()).holders == 0
+
+
+async def test_the_block_of_acquire_is_stopped_by_a_loss(make: Make) -> None:
+    with pytest.raises(LeaseLostError):
+        async with make(ttl=SHORT).acquire():
+            await make.take_away()
+            await asyncio.sleep(LONG)
+
+
+async def test_acquire_is_a_coroutine(make: Make) -> None:
+    lock = make()
+    coroutine = lock.acquire()
+    assert asyncio.iscoroutine(coroutine)
+    lease = await coroutine
+    await lease.release()
+    async with anyio.create_task_group() as group:
+        group.start_soon(lock.acquire)
+    await lock.release()
+
+
+async def test_an_acquire_that_is_not_awaited_says_so(redis: Redis) -> None:
+    with pytest.warns(RuntimeWarning, match="never awaited"):
+        Lock(redis, "orders").acquire()  # type: ignore[unused-coroutine]
+
+
+async def test_a_bad_timeout_of_acquire_is_an_error_at_once(redis: Redis) -> None:
+    with pytest.raises(ValueError, match="timeout"):
+        Lock(redis, "orders").acquire(timeout=-1)  # type: ignore[unused-coroutine]
+
+
 # release() by the habits of asyncio.
 
 
