@@ -49,11 +49,11 @@ class Nest:
 
     def share(self, on_lost: str, *, by_hand: bool) -> Lease:
         """Return a hold of the running task, with the lease's own terms but for what happens when it is lost."""
-        task = asyncio.current_task()
+        task = asyncio.current_task() if by_hand else None  # a block knows its own
         share = Share(self, task, _like(self.core.options, on_lost))
         self._shares.append(share)
         lease = Lease(share)
-        if task is not None and by_hand:
+        if task is not None:
             self.core.session.ledger.add(task, share, lease)
         return lease
 

@@ -7,14 +7,16 @@ import logging
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
-from typing import Any, TypeVar, final
+from types import TracebackType
+from typing import Any, TypeVar, cast, final
 
 import anyio
 import pytest
 from redis.asyncio import Redis
 
-from aiolocks import Lease, LeaseLostError, Lock, Semaphore
-from tests.support.primitives import SHORT, Acquirable, Make, as_a_stranger, every_row, free, not_reentrant, until
+from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, Lock, Semaphore
+from aiolocks._hold import Hold
+from tests.support.primitives import SHORT, SOON, Acquirable, Make, as_a_stranger, every_row, free, not_reentrant, until
 
 pytest_plugins = ["tests.support.table"]
 pytestmark = pytest.mark.asyncio
@@ -43,8 +45,10 @@ class Delegating:
     async def __aenter__(self) -> Lease:
         return await self._lock.__aenter__()
 
-    async def __aexit__(self, *exception: object) -> None:
-        await self._lock.__aexit__(*exception)
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._lock.__aexit__(exc_type, exc, traceback)
 
 
 async def delegating(lock: Acquirable) -> AsyncGenerator[Lease]:
@@ -452,7 +456,7 @@ async def test_acquire_is_a_block_too(make: Make) -> None:
     async with lock.acquire(timeout=LONG) as lease:
         assert lease.held
         assert (await lock.statistics()).holders == 1
-    assert not lease.held
+    assert lease.remaining() == 0
     assert (await lock.statistics()).holders == 0
 
 
@@ -466,7 +470,7 @@ async def test_the_block_of_acquire_is_stopped_by_a_loss(make: Make) -> None:
 async def test_acquire_is_a_coroutine(make: Make) -> None:
     lock = make()
     coroutine = lock.acquire()
-    assert asyncio.iscoroutine(coroutine)
+    assert asyncio.iscoroutine(cast("object", coroutine))
     lease = await coroutine
     await lease.release()
     async with anyio.create_task_group() as group:
@@ -476,12 +480,51 @@ async def test_acquire_is_a_coroutine(make: Make) -> None:
 
 async def test_an_acquire_that_is_not_awaited_says_so(redis: Redis) -> None:
     with pytest.warns(RuntimeWarning, match="never awaited"):
-        Lock(redis, "orders").acquire()  # type: ignore[unused-coroutine]
+        Lock(redis, "orders").acquire()  # type: ignore[unused-awaitable]
 
 
 async def test_a_bad_timeout_of_acquire_is_an_error_at_once(redis: Redis) -> None:
     with pytest.raises(ValueError, match="timeout"):
-        Lock(redis, "orders").acquire(timeout=-1)  # type: ignore[unused-coroutine]
+        Lock(redis, "orders").acquire(timeout=-1)  # type: ignore[unused-awaitable]
+
+
+# hold() after an entry that failed.
+
+
+async def cancelled(block: Hold) -> None:
+    entering = asyncio.create_task(block.__aenter__())
+    await asyncio.sleep(0.01)
+    entering.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await entering
+
+
+async def destroyed(block: Hold) -> None:
+    entering = block.__aenter__()
+    entering.send(None)
+    entering.close()
+
+
+async def never_begun(block: Hold) -> None:
+    block.__aenter__().close()
+
+
+async def timed_out(block: Hold) -> None:
+    with pytest.raises(AcquireTimeoutError):
+        await block.__aenter__()
+
+
+@pytest.mark.parametrize("fail", [cancelled, destroyed, never_begun, timed_out])
+async def test_a_hold_whose_entry_failed_may_be_entered_again(
+    redis: Redis, fail: Callable[[Hold], Coroutine[Any, Any, None]]
+) -> None:
+    lock = Lock(redis, "orders", ttl=DROPPED)
+    lease = await as_a_stranger(lock.acquire())
+    block = lock.hold(timeout=SOON)
+    await fail(block)
+    await lease.release()
+    async with block as entered:
+        assert entered.held
 
 
 # release() by the habits of asyncio.
@@ -560,9 +603,9 @@ async def test_a_task_may_enter_again_what_it_released_in_its_block(make: Make) 
         await lease.release()
         async with make() as again:
             assert again.held
-        again = await make().try_acquire()
-        assert again is not None
-        await again.release()
+        once_more = await make().try_acquire()
+        assert once_more is not None
+        await once_more.release()
 
 
 @not_reentrant
