@@ -12,12 +12,25 @@ import os
 import shlex
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.support.servers import BINARY_VARIABLE
+
 _REPOSITORY = Path(__file__).parent.parent
+
+_NEWER_SERVERS = [(suite, program) for suite in ("trixie", "sid") for program in ("redis-server", "valkey-server")]
+"""Debian's, on which every fault is tried besides: Redis 8.0, Valkey 8.1 and 9.1 in 2026. What sid has moves on."""
+
+_PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
+_FAULTS = (*_PYTEST, "tests/faults", "tests/test_watchdog_thread.py")
+_FLEETS = (
+    *(*_PYTEST, "-s", "-o", "faulthandler_timeout=3600"),
+    *("tests/faults/test_multilock_fleet.py", "tests/faults/test_redlock_fleet.py"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +41,8 @@ class Part:
     shows: str
     command: tuple[str, ...]
     environment: dict[str, str] = field(default_factory=dict[str, str])
+    server: tuple[str, str] | None = None
+    """A Debian suite and its program to run on; None: the server that tests find by themselves."""
 
     def __str__(self) -> str:
         variables = [f"{name}={value}" for name, value in self.environment.items()]
@@ -46,27 +61,21 @@ def parts(options: argparse.Namespace) -> list[Part]:
             ("-m", "tests.faults.mix", *seeds, f"--seconds={each:g}"),
             exact,
         ),
-        Part(
-            "faults",
-            "every fault by itself, bounds without slack",
-            ("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/faults", "tests/test_watchdog_thread.py"),
-            exact,
+        Part("faults", "every fault by itself, bounds without slack", _FAULTS, exact),
+        *(
+            Part(
+                f"faults-{program.removesuffix('-server')}-{suite}",
+                f"the same on the {program} of Debian {suite}",
+                _FAULTS,
+                exact,
+                (suite, program),
+            )
+            for suite, program in _NEWER_SERVERS
         ),
         Part(
             "fleets",
             "MultiLock and Redlock under contention, for long",
-            (
-                "-m",
-                "pytest",
-                "-q",
-                "-s",
-                "-p",
-                "no:cacheprovider",
-                "-o",
-                "faulthandler_timeout=3600",
-                "tests/faults/test_multilock_fleet.py",
-                "tests/faults/test_redlock_fleet.py",
-            ),
+            _FLEETS,
             {"AIOLOCKS_FLEET_SECONDS": "20", "AIOLOCKS_ACQUISITIONS": "10000"},
         ),
         Part(
@@ -81,19 +90,35 @@ def parts(options: argparse.Namespace) -> list[Part]:
 
 
 def run(chosen: Sequence[Part]) -> int:
-    """Run them one after the other, whatever comes of each; print a table at the end. Return how many failed."""
+    """Run them one after the other, whatever comes of each; print a table at the end. Return how many failed.
+
+    A part whose server cannot be had here is skipped, and the table says so.
+    """
     rows = []
     for part in chosen:
         print(f"\n== {part.name}: {part}\n", flush=True)
         begun = time.monotonic()
-        status = subprocess.run(
-            [sys.executable, *part.command], cwd=_REPOSITORY, env={**os.environ, **part.environment}, check=False
-        ).returncode
-        rows.append((part, status, time.monotonic() - begun))
-    print(f"\n{'part':12}{'result':10}{'took':>9}   shows")
-    for part, status, took in rows:
-        print(f"{part.name:12}{'passed' if status == 0 else 'FAILED':10}{took:7.0f} s   {part.shows}")
-    return sum(status != 0 for _, status, _ in rows)
+        with tempfile.TemporaryDirectory(prefix="aiolocks-nightly-") as folder:
+            result = _result(part, folder)
+        rows.append((part, result, time.monotonic() - begun))
+    print(f"\n{'part':22}{'result':10}{'took':>9}   shows")
+    for part, result, took in rows:
+        print(f"{part.name:22}{result:10}{took:7.0f} s   {part.shows}")
+    return sum(result == "FAILED" for _, result, _ in rows)
+
+
+def _result(part: Part, folder: str) -> str:
+    variables = dict(part.environment)
+    if part.server:
+        command = [str(_REPOSITORY / ".ci" / "newer-debian"), folder, *part.server]
+        fetched = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+        if fetched.returncode != 0:
+            return "SKIPPED"
+        variables[BINARY_VARIABLE] = fetched.stdout.strip()
+    done = subprocess.run(
+        [sys.executable, *part.command], cwd=_REPOSITORY, env={**os.environ, **variables}, check=False
+    )
+    return "passed" if done.returncode == 0 else "FAILED"
 
 
 def chosen(arguments: Sequence[str] | None = None) -> list[Part]:
@@ -101,7 +126,7 @@ def chosen(arguments: Sequence[str] | None = None) -> list[Part]:
     parser = argparse.ArgumentParser(
         prog="python -m tests.nightly", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", nargs="*", help="mix, faults, fleets, simulation, model; all if none is named")
+    parser.add_argument("part", nargs="*", help="mix, faults, faults-redis-trixie, fleets, …; all if none is named")
     parser.add_argument("--seconds", type=float, default=600.0, help="mix: for how long, all seeds together")
     parser.add_argument("--seeds", type=int, default=5, help="mix: how many, drawn then and printed")
     parser.add_argument("--seed", type=int, action="append", default=[], help="mix: this one; may be given again")

@@ -4,6 +4,8 @@ No figure is asserted. How fast something is depends on the machine; that it is 
 """
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import peers
+from tests.bench import against, peers
+from tests.bench.__main__ import main
 from tests.bench.figures import Run
+from tests.bench.processes import PACKAGE_VARIABLE, environment
 from tests.bench.running import run_all
 from tests.bench.scale import TINY
 from tests.bench.scenarios import SCENARIOS
@@ -92,3 +96,102 @@ def test_a_library_that_is_not_installed_is_said_to_be_missing(monkeypatch: pyte
     results = run_all(SCENARIOS["one-task"], TINY, ["absent"], lambda _: None)
     assert results == {"absent": [Run(remarks=("not installed: pip install -e '.[bench]'",))]}
     assert "not installed" in SCENARIOS["one-task"].report(results, TINY).tables[0]
+
+
+_LATE = """
+from aiolocks._semaphore import Semaphore as _Semaphore
+
+async def _late(self, *arguments, _acquire=_Semaphore.acquire, **options):
+    import asyncio
+    await asyncio.sleep(0.05)
+    return await _acquire(self, *arguments, **options)
+
+_Semaphore.acquire = _late
+"""
+
+
+@pytest.mark.slow
+def test_another_checkout_s_version_is_measured_in_turns_and_a_slower_one_is_told_apart(tmp_path: Path) -> None:
+    checkout, figures = tmp_path / "other", tmp_path / "figures.json"
+    shutil.copytree(REPOSITORY / "aiolocks", checkout / "aiolocks", ignore=shutil.ignore_patterns("__pycache__"))
+    with (checkout / "aiolocks" / "__init__.py").open("a", encoding="utf-8") as package:
+        package.write(_LATE)
+    command = ["tests.bench", "semaphore", "--tiny", "--runs", "2", "--against", str(checkout), "--json", str(figures)]
+    done = subprocess.run(
+        [sys.executable, "-m", *command],
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        timeout=50,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [line for line in done.stderr.splitlines() if ": aiolocks, " in line] == [
+        f"semaphore {turn}/2: aiolocks, {name}"
+        for turn, order in ((1, ("this", "other")), (2, ("other", "this")))
+        for name in order
+    ]
+    turns = json.loads(figures.read_text(encoding="utf-8"))["turns"]["semaphore"]
+    by_hand = {name: [run["figures"]["wait_p50_ms"] for run in runs] for name, runs in turns["aiolocks"].items()}
+    assert min(by_hand["other"]) >= 50, "the other checkout's code was not the one measured"
+    assert f"| {'aiolocks':19} |       handoffs_per_s |" in done.stdout
+    assert "no slower |" in done.stdout
+    assert f" {checkout} |" in done.stdout
+
+
+def test_a_process_refuses_to_measure_another_version_than_it_was_told_to(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "import tests.bench.peers.own"],
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        env={**environment(), PACKAGE_VARIABLE: str(tmp_path)},
+        timeout=30,
+    )
+    assert done.returncode == 1
+    assert f"RuntimeError: aiolocks was imported from {REPOSITORY / 'aiolocks'}, not from {tmp_path}" in done.stderr
+
+
+def test_each_version_has_its_own_package_and_this_checkout_s_scenarios(tmp_path: Path) -> None:
+    (tmp_path / "aiolocks").mkdir()
+    (tmp_path / "aiolocks" / "__init__.py").touch()
+    (tmp_path / "tests").mkdir()
+    asks = "import aiolocks, tests.bench as b; print(aiolocks.__file__, b.__file__)"
+    with against.versions(tmp_path) as pair:
+        for version in pair:
+            done = subprocess.run(
+                [sys.executable, "-c", asks],
+                capture_output=True,
+                text=True,
+                cwd=REPOSITORY,
+                env={**os.environ, **version.variables},
+                timeout=30,
+                check=True,
+            )
+            package, bench = map(Path, done.stdout.split())
+            assert package.resolve() == version.checkout / "aiolocks" / "__init__.py"
+            assert bench == REPOSITORY / "tests" / "bench" / "__init__.py"
+
+
+@pytest.mark.parametrize(
+    ("this", "other", "figure", "verdict"),
+    [
+        ([97, 1, 500], [100, 100, 100], "pairs_per_s", None),
+        ([96.9, 1, 500], [100, 100, 100], "handoffs_per_s", "0.969"),
+        ([100], [97], "release_us", None),
+        ([104], [100], "release_us", "0.962"),
+        ([1], [100], "wait_p99_ms", None),
+    ],
+)
+def test_slower_is_what_has_under_97_percent_of_the_other_s_speed(
+    this: list[float], other: list[float], figure: str, verdict: str | None
+) -> None:
+    turns = {"row": {"this": [Run({figure: one}) for one in this], "other": [Run({figure: one}) for one in other]}}
+    assert against.slower(turns) == ([] if verdict is None else [f"row: {figure} {verdict}"])
+    assert ("SLOWER" in against.table(turns)) == (verdict is not None)
+
+
+@pytest.mark.parametrize("options", [["--only", "redis-py"], ["--profile"], []])
+def test_what_cannot_be_compared_is_wrong_usage(options: list[str], tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["one-task", "--tiny", "--against", str(REPOSITORY if options else tmp_path), *options])
+    assert ended.value.code == 2

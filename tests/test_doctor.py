@@ -198,7 +198,7 @@ def test_what_only_the_trial_shows_is_a_danger_in_the_server_s_words(
     server = servers(options=FIT)
     report = ask(user(server, "+@all", "resetkeys", "~aiolocks:lock:*"))
     assert (report.status, report.not_ok()) == (1, {"hand-over": "danger"})
-    assert "keys" in report.text("hand-over")
+    assert re.search("access .*key", report.text("hand-over"))  # the words differ from version to version
     assert keys(server) == []
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from tests.bench import calm
+from tests.bench import against, calm
 from tests.bench.environment import describe
 from tests.bench.figures import Results
 from tests.bench.peers import PEERS
@@ -29,9 +29,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         0, or 1 if aiolocks itself could not be measured somewhere. What is slow is a figure and not a failure.
     """
-    chosen = _parser().parse_args(arguments)
+    parser = _parser()
+    chosen = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends servers and processes on its way
     scale = _scale(chosen)
+    if chosen.against:
+        return _against(parser, chosen, scale)
     libraries = chosen.only or ([OWN] if chosen.profile else list(PEERS))
     scenarios = [PROFILE] if chosen.profile else [SCENARIOS[name] for name in chosen.scenario or SCENARIOS]
     circumstances = describe(libraries)
@@ -44,9 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         reports[scenario.name] = scenario.report(results, scale)
         _print(scenario, reports[scenario.name], calm.remark(results, scale.attempts))
         if chosen.json:  # after each, so that an interrupted run leaves what it has
-            chosen.json.write_text(
-                json.dumps(_all(circumstances, scale, measured, reports), indent=1), encoding="utf-8"
-            )
+            _write(chosen.json, _all(circumstances, scale, measured, reports))
     if chosen.picture:
         _draw(chosen.picture, measured, circumstances)
     return int(any(_failed(results) for _, results in measured.values()))
@@ -65,6 +66,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--picture", metavar="FILE", type=Path, help="draw the figures (.png, .svg; needs matplotlib)")
     parser.add_argument("--short", action="store_true", help="hold leases for one TTL only, instead of three")
     parser.add_argument("--tiny", action="store_true", help="the least of everything: only shows that the bench works")
+    parser.add_argument(
+        "--against",
+        metavar="CHECKOUT",
+        type=Path,
+        help=f"measure that checkout's aiolocks in turns with this one's: slower is what has under {against.NO_SLOWER} "
+        "of its speed, by the medians",
+    )
     parser.add_argument("--profile", action="store_true", help="say instead where the microseconds go, by function")
     return parser
 
@@ -88,6 +96,30 @@ def _scale(chosen: argparse.Namespace) -> Scale:
     return replace(
         TINY if chosen.tiny else Scale(), **{name: value for name, value in given.items() if value is not None}
     )
+
+
+def _against(parser: argparse.ArgumentParser, chosen: argparse.Namespace, scale: Scale) -> int:
+    """Compare with another checkout; return 1 if one of the two could not be measured somewhere."""
+    if chosen.only or chosen.profile or chosen.picture:
+        parser.error("--against goes with none of --only, --profile and --picture")
+    names = chosen.scenario or [name for name in SCENARIOS if name != "faults"]  # which has verdicts and no figures
+    every: dict[str, against.Turns] = {}
+    try:
+        with against.versions(chosen.against) as pair:
+            circumstances = describe([OWN]) | {version.name: str(version) for version in pair}
+            print(aligned([["circumstance", "value"], *map(list, circumstances.items())]), flush=True)
+            for name in names:
+                every[name] = against.run_in_turns(SCENARIOS[name], scale, pair, _progress)
+                print(f"\n## {SCENARIOS[name].title}\n\n{against.table(every[name])}\n")
+                print(*against.notes(every[name], scale.attempts), sep="\n\n", flush=True)
+                if chosen.json:
+                    _write(chosen.json, {"circumstances": circumstances, "scale": asdict(scale), "turns": every})
+    except ValueError as error:
+        parser.error(str(error))
+    slower = [f"{name}, {what}" for name, turns in every.items() for what in against.slower(turns)]
+    print("\nNo slower than the other." if not slower else "\nSlower than the other:\n" + "\n".join(slower))
+    runs = [run for turns in every.values() for each in turns.values() for runs in each.values() for run in runs]
+    return int(any(not run.figures for run in runs))
 
 
 def _progress(line: str) -> None:
@@ -118,6 +150,10 @@ def _all(
         },
         "bars": {name: [asdict(bar) for bar in report.bars] for name, report in reports.items()},
     }
+
+
+def _write(path: Path, figures: dict[str, Any]) -> None:
+    path.write_text(json.dumps(figures, indent=1, default=asdict), encoding="utf-8")
 
 
 def _draw(path: Path, measured: dict[str, tuple[Scenario, Results]], circumstances: dict[str, str]) -> None:

@@ -63,7 +63,8 @@ async def contend(library: str, parameters: Parameters, server: Server) -> Run:
 
     Args:
         library: Who is measured.
-        parameters: `processes`, `waiters` in each, `limit` (0: a lock), `seconds`, `warm_up` (seconds too).
+        parameters: `processes`, `waiters` in each, `limit` (0: a lock), `seconds`, `warm_up` (seconds too); and
+            `style` (`block`: by `async with`; left out: by hand).
         server: Where.
     """
     limit = int(parameters["limit"]) or 1
@@ -138,6 +139,7 @@ async def _start(library: str, parameters: Parameters, server: Server, place: in
         "limit": parameters["limit"],
         "writers": parameters.get("writers"),
         "hold": parameters.get("hold", 0),
+        "style": parameters.get("style", "pair"),
         "connections": PEERS[library].pool_for(waiters),
         "seconds": float(parameters["warm_up"]) + float(parameters["seconds"]),
     }

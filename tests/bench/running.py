@@ -7,7 +7,7 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -43,7 +43,7 @@ def run_all(
 
     def run(number: int, case: Case) -> Run:
         progress(f"{scenario.name} {number + 1}/{scale.runs}: {case.row}")
-        return calmest(lambda: _run(scenario, case, scale.fresh), scale.attempts)
+        return calmest(lambda: measured(scenario, case, scale.fresh), scale.attempts)
 
     with ThreadPoolExecutor(scale.at_once) as threads:
         # Alone it stays in this thread, so that an interruption ends what is being measured.
@@ -51,12 +51,20 @@ def run_all(
         for number in range(scale.runs):
             start = number % max(len(possible), 1)  # nobody is always first, or always after the same one
             ordered = possible[start:] + possible[:start]
-            for case, measured in zip(ordered, each(partial(run, number), ordered), strict=True):
-                results[case.row].append(measured)
+            for case, found in zip(ordered, each(partial(run, number), ordered), strict=True):
+                results[case.row].append(found)
     return results
 
 
-def _run(scenario: Scenario, case: Case, fresh: bool) -> Run:
+def measured(scenario: Scenario, case: Case, fresh: bool, variables: Mapping[str, str] | None = None) -> Run:
+    """Measure a case once, against a fresh server.
+
+    Args:
+        scenario: Whose case it is.
+        case: What is measured.
+        fresh: In a process of its own.
+        variables: What that process gets in its environment besides.
+    """
     with RedisServer(options=scenario.server_options) as server:
         job = {
             "scenario": scenario.name,
@@ -65,10 +73,10 @@ def _run(scenario: Scenario, case: Case, fresh: bool) -> Run:
             "url": server.tcp_url,
             "admin_url": server.url,
         }
-        return _in_fresh_process(job) if fresh else asyncio.run(measure(scenario, job))
+        return _in_fresh_process(job, variables or {}) if fresh else asyncio.run(measure(scenario, job))
 
 
-def _in_fresh_process(job: dict[str, Any]) -> Run:
+def _in_fresh_process(job: dict[str, Any], variables: Mapping[str, str]) -> Run:
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.bench.measuring"],
         stdin=subprocess.PIPE,
@@ -76,7 +84,7 @@ def _in_fresh_process(job: dict[str, Any]) -> Run:
         stderr=subprocess.PIPE,
         text=True,
         cwd=REPOSITORY,
-        env=environment(),
+        env={**environment(), **variables},
         start_new_session=True,
     )
     try:

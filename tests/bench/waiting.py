@@ -49,6 +49,25 @@ async def _take_turns(
             log.extend((task, order, asked, granted, released, fence))
 
 
+async def _take_turns_by_block(
+    turn: Turn, task: int, hold: float, until: int, asking: "itertools.count[int]", log: "array[int]"
+) -> None:
+    block, clock, sleep = turn.block, time.monotonic_ns, asyncio.sleep
+    fence_of = turn.fence or _no_fence
+    assert block is not None
+    while (asked := clock()) < until:
+        order = next(asking)
+        fence, granted, released = 0, NEVER, NEVER
+        try:
+            async with block() as held:
+                granted = clock()
+                await sleep(hold)
+                fence = fence_of(held)
+                released = clock()
+        finally:
+            log.extend((task, order, asked, granted, released, fence))
+
+
 def _no_fence(_: Any) -> int:
     return 0
 
@@ -64,8 +83,9 @@ async def _run(orders: dict[str, Any]) -> tuple[dict[str, int], bytes]:
         await asyncio.sleep((begin - time.monotonic_ns()) / 1e9)
         log = array("q")
         asking = itertools.count()
+        take_turns = _take_turns_by_block if orders["style"] == "block" else _take_turns
         tasks = [
-            asyncio.create_task(_take_turns(turn, task, orders["hold"], until, asking, log))
+            asyncio.create_task(take_turns(turn, task, orders["hold"], until, asking, log))
             for task, turn in enumerate(turns)
         ]
         await asyncio.wait(tasks, timeout=orders["seconds"] + _DRAIN)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import ClassVar, Literal
 
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 from redis import Redis
@@ -150,12 +151,18 @@ class SharedHistory(History):
         self.twice(again, once)
 
 
+_PARTS = 4
+"""Of one machine's histories, each a test of its own: all together take longer than one may have on a busy machine."""
+
+
+@pytest.mark.parametrize("part", range(_PARTS))
 @pytest.mark.parametrize("machine", [MutexHistory, SemaphoreHistory, SharedHistory])
 def test_any_history_of_the_scripts_is_that_of_the_model(
-    machine: type[History], server: RedisServer, monkeypatch: pytest.MonkeyPatch
+    machine: type[History], part: int, server: RedisServer
 ) -> None:
     if LONG:
         faulthandler.cancel_dump_traceback_later()  # pytest's, which would end a run of over three minutes
     with Redis.from_url(server.url) as redis:
-        monkeypatch.setattr(machine, "redis", redis, raising=False)
-        run_state_machine_as_test(machine, settings=SETTINGS)
+        # Hypothesis draws by the name of the class: those of each part are others.
+        drawn = type(f"{machine.__name__}{part}", (machine,), {"redis": redis})
+        run_state_machine_as_test(drawn, settings=settings(SETTINGS, max_examples=-(-SETTINGS.max_examples // _PARTS)))

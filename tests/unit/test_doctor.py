@@ -80,6 +80,44 @@ def test_a_server_older_than_6_2_is_a_danger(info: dict[str, str], verdict: str)
     assert _settings.server(Facts(info)).verdict == verdict
 
 
+VALKEY = {"redis_version": "7.2.4", "server_name": "valkey", "server_mode": "standalone"}
+"""As Valkey tells it: the version of Redis that it began as, and its own by another name."""
+
+
+@pytest.mark.parametrize(
+    ("info", "verdict", "found", "advice"),
+    [
+        ({"redis_version": "8.0.2", "redis_mode": "standalone"}, "ok", "Redis 8.0.2, standalone", ""),
+        (VALKEY | {"valkey_version": "9.1.2"}, "ok", "Valkey 9.1.2, standalone", ""),
+        (VALKEY | {"valkey_version": "8.1.1"}, "ok", "Valkey 8.1.1, standalone", ""),
+        (VALKEY | {"valkey_version": "8.0.4"}, "warning", "Valkey 8.0.4", "Valkey 8.1 or newer"),
+        ({"redis_version": "6.0.16"}, "danger", "Redis 6.0.16", "6.2 or newer"),
+        (
+            {"redis_version": "7.2.0", "server_name": "other"},
+            "warning",
+            "other, which speaks the protocol of Redis 7.2.0",
+            "Redis and Valkey",
+        ),
+    ],
+)
+def test_a_server_is_called_by_its_own_name_and_version(
+    info: dict[str, str], verdict: str, found: str, advice: str
+) -> None:
+    finding = _settings.server(Facts(info))
+    assert (finding.verdict, finding.found) == (verdict, found)
+    assert advice in finding.advice
+    assert bool(finding.advice) == (verdict != "ok")
+    assert finding.figures["kind"] == info.get("server_name", "redis")
+    assert str(finding.figures["version"]) in finding.found
+
+
+@pytest.mark.parametrize(("mode", "says"), [("cluster", "node of a Cluster"), ("sentinel", "Sentinel")])
+def test_a_valkey_of_another_kind_is_a_danger_too(mode: str, says: str) -> None:
+    finding = _settings.server(Facts(VALKEY | {"valkey_version": "9.1.2", "server_mode": mode}))
+    assert (finding.verdict, finding.figures["mode"]) == ("danger", mode)
+    assert says in finding.found
+
+
 def test_a_server_that_is_nearly_full_is_a_warning() -> None:
     assert _settings.eviction(Facts(MEMORY)).verdict == Verdict.WARNING
     assert _settings.eviction(Facts(MEMORY | {"used_memory": 500_000})).verdict == Verdict.OK

@@ -17,6 +17,8 @@ from aiolocks._link import open_link
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with Python 3.12")
+# redis-py 8.1 asks by it whether the function below is a coroutine function, with or without us.
+@pytest.mark.filterwarnings("ignore:'asyncio.iscoroutinefunction':DeprecationWarning:redis.asyncio.connection")
 def test_what_was_lost_before_it_was_open_is_opened_anew_though_tasks_begin_at_once() -> None:
     server = FakeServer(version=(7,))
     connected: list[Any] = []

@@ -12,6 +12,11 @@ from ._finding import Finding, Verdict, unknown
 _ASKED = ("appendfsync", "min-replicas-to-write", "save")
 """What CONFIG GET alone tells."""
 
+_NAMES = {"redis": "Redis", "valkey": "Valkey"}
+"""What is tested on, by the name that INFO gives it."""
+
+_OLDEST_VALKEY = (8, 1)
+
 _NEARLY_FULL = 0.9
 
 _TELLS = "+config|get"
@@ -42,27 +47,31 @@ async def facts_of(client: Any) -> Facts:
 
 
 def server(facts: Facts) -> Finding:
-    """Is it a Redis of the kind that this version knows?"""
+    """Is it a Redis or Valkey of the kind that this version knows?"""
     info = facts.info
     if not info:
         return unknown("server", "+info")
-    release = str(info.get("redis_version", ""))
-    version = tuple(int(part) for part in release.split(".")[:2] if part.isdigit())
-    mode = str(info.get("redis_mode", "standalone"))
     kind = str(info.get("server_name", "redis"))
-    figures = {"version": release, "mode": mode}
+    # Valkey's redis_version and redis_mode are for clients that know no other names, and it may leave the latter out.
+    release = str(info.get(f"{kind}_version", info.get("redis_version", "")))
+    mode = str(info.get("redis_mode", info.get("server_mode", "standalone")))
+    version = tuple(int(part) for part in release.split(".")[:2] if part.isdigit())
+    name = f"{_NAMES.get(kind, kind)} {release}"
+    figures = {"kind": kind, "version": release, "mode": mode}
     if mode == "sentinel":
         advice = "ask it for the primary (SENTINEL GET-MASTER-ADDR-BY-NAME) and examine that one"
         return Finding("server", Verdict.DANGER, "a Sentinel, which keeps no data and so no locks", advice, figures)
     if mode == "cluster":
-        found = f"Redis {release}, a node of a Cluster, which this version does not support"
+        found = f"{name}, a node of a Cluster, which this version does not support"
         return Finding("server", Verdict.DANGER, found, "use a server that is not part of a Cluster", figures)
+    if kind not in _NAMES:
+        found = f"{kind}, which speaks the protocol of Redis {info.get('redis_version', '?')}"
+        return Finding("server", Verdict.WARNING, found, "aiolocks is tested on Redis and Valkey only", figures)
+    if kind == "valkey" and version < _OLDEST_VALKEY:
+        return Finding("server", Verdict.WARNING, name, "aiolocks is tested on Valkey 8.1 or newer", figures)
     if version < OLDEST:
-        return Finding("server", Verdict.DANGER, f"Redis {release}", "aiolocks needs 6.2 or newer", figures)
-    if kind != "redis":
-        found = f"{kind}, which speaks the protocol of Redis {release}"
-        return Finding("server", Verdict.WARNING, found, "aiolocks is tested on Redis itself only", figures)
-    return Finding("server", Verdict.OK, f"Redis {release}, {mode}", figures=figures)
+        return Finding("server", Verdict.DANGER, name, "aiolocks needs Redis 6.2 or newer", figures)
+    return Finding("server", Verdict.OK, f"{name}, {mode}", figures=figures)
 
 
 def replication(facts: Facts) -> Finding:

@@ -6,10 +6,14 @@ from typing import Any
 
 from redis.asyncio import Redis
 
+import aiolocks
 from aiolocks import Lease, Lock, Redlock, RWLock, Semaphore
 from aiolocks._scripts import load
 from tests.bench.peers import SAFETY, Turn
 from tests.bench.peers.pools import retrying
+from tests.bench.processes import check_package
+
+check_package(aiolocks.__file__)
 
 
 def _fence(lease: Lease) -> int:

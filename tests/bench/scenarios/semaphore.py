@@ -12,13 +12,17 @@ from tests.bench.tables import Report, at_most, below, table
 
 _LIMIT = 10
 _PEER = "py-redis-semaphore"
+_OWN_BLOCK = "aiolocks async with"
 
 
 def cases(scale: Scale, libraries: Sequence[str]) -> list[Case]:
-    return [
+    chosen = [
         Case(library, library, sizes(scale, _LIMIT), "" if PEERS[library].semaphore else "has no semaphore")
         for library in libraries
     ]
+    if OWN in libraries:
+        chosen.insert(libraries.index(OWN) + 1, Case(_OWN_BLOCK, OWN, {**sizes(scale, _LIMIT), "style": "block"}))
+    return chosen
 
 
 def report(results: Results, scale: Scale) -> Report:
