@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack, final
+from typing import Any, Self, TypeVar, Unpack, final
 
 from redis.asyncio import Redis
 
@@ -11,26 +11,13 @@ from ._hierarchy import HierarchicalLock
 from ._lock import Lock
 from ._memory import SCHEME, memory_client
 from ._multilock import MultiLock
+from ._options import LeaseOptions
 from ._rlock import RLock
 from ._rwlock import RWLock
 from ._semaphore import Semaphore
 from ._versioned import Versioned
 
 T = TypeVar("T")
-
-
-class LeaseOptions(TypedDict, total=False):
-    """The options that every primitive takes; see `Lock`."""
-
-    ttl: float
-    acquire_timeout: float | None
-    on_lost: Literal["cancel", "flag"]
-    renew: bool
-    max_hold: float | None
-    watchdog: Literal["task", "thread"]
-    max_stall: float
-    replicas: int
-    prefix: str
 
 
 @final

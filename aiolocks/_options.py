@@ -4,10 +4,29 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
-from typing import Final, Literal
+from typing import Final, Literal, TypedDict
 
 SHORTEST_TTL = 0.1
 """Seconds. Below, the network's own delays would eat the lease."""
+
+
+class RedlockOptions(TypedDict, total=False):
+    """The options of a `Redlock`, for type checkers: ``**options: Unpack[RedlockOptions]``. See `Redlock`."""
+
+    ttl: float
+    acquire_timeout: float | None
+    on_lost: Literal["cancel", "flag"]
+    renew: bool
+    max_hold: float | None
+    watchdog: Literal["task", "thread"]
+    max_stall: float
+    prefix: str
+
+
+class LeaseOptions(RedlockOptions, total=False):
+    """The options of every other primitive that has leases, for type checkers. See `Lock`."""
+
+    replicas: int
 
 
 class Unset(Enum):
