@@ -213,9 +213,11 @@ class RedisGrantor:
             tell(False)  # nothing ever left
             return
         commands = self.session.commands
-        patience = commands.patience_after(request.silences) if request.silences else commands.patience
+        patience = commands.undo_patience(request.silences)
         _, _, undoing, undone = self._ways
-        commands.expect_soon(commands.submit(self._release, undoing, undone, patience, request, tell))
+        call = commands.submit(self._release, undoing, undone, patience, request, tell, commands.patience)
+        call.gives_way = True
+        commands.expect_soon(call)
 
     def _undoing(self, call: Call, link: Link) -> Arguments:
         request: Request = call.subject

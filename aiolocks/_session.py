@@ -1,6 +1,7 @@
 """What one connection pool and one event loop share: clock, commands, wake-ups, watchdog, and who holds what.
 
-It begins with the first request and ends by itself half a second after the last lease and waiter are gone.
+It begins with the first request and ends by itself half a second after the last lease and waiter are gone, and what
+undoes them is answered.
 """
 
 import asyncio
@@ -252,13 +253,13 @@ class Session:
         self._idle_timer = None
         if self.tokens or self.closed:
             return
-        if self._questions or any(withdrawal.awaited for withdrawal in self.withdrawing.values()):
+        now = self.clock()
+        if self._questions or any(withdrawal.keeps_session(now) for withdrawal in self.withdrawing.values()):
             self.touch()
             return
-        quiet = self.clock() - self._last_used
-        grace = IDLE if not self.withdrawing else 0.9
-        if quiet + 0.001 < grace:
-            self._idle_timer = self.loop.call_later(min(grace - quiet, IDLE), self._idle)
+        quiet = now - self._last_used
+        if quiet + 0.001 < IDLE:
+            self._idle_timer = self.loop.call_later(IDLE - quiet, self._idle)
         elif self.ledger.in_use():
             self._rest()
         else:
