@@ -19,6 +19,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from ._commands import Commands
 from ._grantor import RedisGrantor
+from ._healing import Healing
 from ._keys import Keys
 from ._ledger import Ledger, open_blocks
 from ._line import Line
@@ -62,8 +63,9 @@ class Session:
         self._thread_watchdog: ThreadWatchdog | None = None
         self.replication = Replication(pool, loop, self.clock)
         self.wakeups = Wakeups(
-            pool, loop, self.clock, on_grant=self.deliver, on_subscribed=self._recheck_all, on_forbidden=self._forbidden
+            pool, loop, self.clock, on_grant=self.deliver, on_subscribed=self._subscribed, on_forbidden=self._forbidden
         )
+        self.healing = Healing(self)
         self.ledger = Ledger(self.touch)
         self.lines: dict[Line, None] = {}
         """Where somebody waits."""
@@ -182,15 +184,27 @@ class Session:
         self.forget(request)
         return withdrawal
 
-    def poll(self, why: str) -> None:
-        """Stop relying on wake-ups: ask for turns that wait to be found."""
-        if not self.polling:
-            self.polling = True
-            if self.pool not in _warned:
-                _warned.add(self.pool)
-                log.warning("waiters of this client poll for their turn, as they cannot be woken: %s", why)
-            self.wakeups.close()
-            self._recheck_all()
+    def poll(self, why: str, *, rights: bool) -> None:
+        """Stop relying on wake-ups for a while: ask for turns that wait to be found. It may be for want of *rights*."""
+        if self.polling:
+            return
+        self.polling = True
+        pause = self.healing.begin(rights=rights)
+        if self.pool not in _warned:
+            _warned.add(self.pool)
+            log.warning(
+                "waiters of this client poll for their turn, as they cannot be woken: %s; subscribing is tried again in "
+                "%g s, and less often if that fails",
+                why, pause,
+            )  # fmt: skip
+        self.wakeups.close()
+        self._recheck_all()
+
+    def stop_polling(self) -> None:
+        """Rely on wake-ups again."""
+        self.polling = False
+        log.info("waiters of this client are woken again when it is their turn")
+        self._recheck_all()
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run *coroutine* in the background; it ends with the session."""
@@ -273,8 +287,17 @@ class Session:
         for line in list(self.lines):
             line.recheck()
 
+    def _subscribed(self) -> None:
+        if self.polling:
+            self.healing.subscribed()
+        else:
+            self._recheck_all()
+
     def _forbidden(self) -> None:
-        self.poll("this Redis user lacks the rights +subscribe and &<prefix>*")
+        if self.polling:
+            self.healing.forbidden()
+        else:
+            self.poll("this Redis user lacks the rights +subscribe and &<prefix>*", rights=True)
 
 
 def _tokens() -> Generator[bytes, None, None]:

@@ -12,7 +12,6 @@ from aiolocks._patrol import Patrol
 from tests.support.loops import uvloop as uvloops
 
 
-
 @dataclass
 class Bound:
     due: float
@@ -44,6 +43,7 @@ def test_what_came_while_the_loop_was_late_is_read_before_anything_is_taken_for_
             bounds.clear()
 
         patrol = Patrol(loop, time.monotonic, lambda: bounds, lambda bound: happened.append("overdue"))
+
         def block() -> None:
             loop.remove_reader(there)
             time.sleep(0.1)
