@@ -72,7 +72,7 @@ class Healing:
             self._session.wakeups.listen(channel)
 
     def subscribed(self) -> None:
-        """Ask the server that has the keys whether it finds the subscription, which one of the servers has confirmed."""
+        """Ask the server that has the keys whether it finds the subscription that some server has confirmed."""
         commands = self._session.commands
         commands.submit(_COUNT, (self._channel,), self._counted, commands.patience)
 

@@ -193,8 +193,8 @@ class Session:
         if self.pool not in _warned:
             _warned.add(self.pool)
             log.warning(
-                "waiters of this client poll for their turn, as they cannot be woken: %s; subscribing is tried again in "
-                "%g s, and less often if that fails",
+                "waiters of this client poll for their turn, as they cannot be woken: %s; subscribing is tried again "
+                "in %g s, and less often if that fails",
                 why, pause,
             )  # fmt: skip
         self.wakeups.close()
