@@ -70,15 +70,25 @@ class Call:
         """It is waited for only briefly: while others wait for their replies over the same link, it waits with them."""
 
     def send(self, link: Link, now: float) -> None:
-        self.link, self.sent_at, self.due = link, now, now + self.patience
+        self.sent_at, self.due = now, now + self.patience
+        try:
+            packed = self._packed(link)
+        except Exception as error:  # nothing has left; told in the next turn, as whoever submits it is not told before
+            self.link = None
+            asyncio.get_running_loop().call_soon(self.finish, error)
+        else:
+            self.link = link
+            link.send(packed, self)
+
+    def _packed(self, link: Link) -> bytes:
         bound, args = self.bound, self.args
         if callable(args):
             args = self.args = args(self, link)  # the same if it is sent once more
         if bound.name in link.loaded and not self.whole:
-            link.send(bound.by_digest(args), self)
-        else:
-            link.loaded.add(bound.name)
-            link.send(bound.whole(args), self)
+            return bound.by_digest(args)
+        packed = bound.whole(args)
+        link.loaded.add(bound.name)
+        return packed
 
     def __call__(self, reply: object) -> None:
         """Take the reply, or what came in its place."""

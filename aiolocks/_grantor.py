@@ -299,9 +299,12 @@ class RedisGrantor:
         return self._keys_for(args) if args[2] else (*self._common, self._waiters())
 
     def _bound(self, verb: str, *, per_token: bool = False) -> Bound:
-        """Return a script that needs no tombstone."""
+        """Return a script that needs no tombstone; one that needs no waiters either may be sent from any thread."""
         script = load(f"{self._family}_{verb}")
-        return Bound(script, lambda _: (*self._common, self._waiters())[: len(script.keys)], per_token=per_token)
+        keys = self._common[: len(script.keys)]
+        if len(keys) == len(script.keys):
+            return Bound(script, lambda _: keys, per_token=per_token)
+        return Bound(script, lambda _: (*self._common, self._waiters()), per_token=per_token)
 
 
 def _renewed(call: Call, reply: Any) -> None:
