@@ -134,6 +134,10 @@ class Ledger:
     def in_use(self) -> bool:
         return bool(self._inside) or any(self._leases.values())
 
+    def running(self) -> bool:
+        """Whether a task that is inside a block, or took a lease by hand, still runs."""
+        return any(not task.done() for task, _ in self._inside) or any(not task.done() for task in self._leases)
+
     def close(self) -> None:
         """Let go of the tasks that are still running."""
         for task in self._leases:

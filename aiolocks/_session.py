@@ -24,7 +24,7 @@ from ._keys import Keys
 from ._ledger import Ledger, open_blocks
 from ._line import Line
 from ._link import background
-from ._loop_end import at_loop_end, finish
+from ._loop_end import LAST_GRACE, at_loop_end, finish, last_releases
 from ._options import Options
 from ._patrol import Patrol
 from ._replication import Replication
@@ -81,7 +81,7 @@ class Session:
         self._questions = 0
         self.new_token: Callable[[], bytes] = partial(next, _tokens())
         """Returns 128 random bits, in hex."""
-        self._at_exit = at_loop_end(self.close)
+        self._at_exit = at_loop_end(self._loop_ends)
         # The class behind anyio's, which looks on each call for the library that runs: that costs as much as the scope.
         # And the first scope imports a good deal, which must not eat from a lease that is running.
         self.new_scope: Callable[[], anyio.CancelScope] = type(anyio.CancelScope())
@@ -262,6 +262,26 @@ class Session:
         self.commands.close()
         self.replication.commands.close()
         finish(self._at_exit)
+
+    async def _loop_ends(self) -> None:
+        """End with the loop, once what can be released is; or go on if only its generators were closed."""
+        if self.closed:
+            return
+        await last_releases(lambda: bool(self.tokens) and not self._in_use(), self._unanswered)
+        if self.closed:
+            return
+        if self._in_use():
+            self._at_exit = at_loop_end(self._loop_ends)
+        else:
+            self.close()
+
+    def _in_use(self) -> bool:
+        return bool(self.lines) or self.ledger.running()
+
+    def _unanswered(self) -> bool:
+        """Whether something is being undone, and has been for a moment only."""
+        recently = self.clock() - LAST_GRACE
+        return any(withdrawal.begun > recently for withdrawal in self.withdrawing.values())
 
     def _idle(self) -> None:
         self._idle_timer = None
