@@ -26,6 +26,9 @@ LONGEST_WAIT = 10.0
 UNCERTAIN = (RedisConnectionError, RedisTimeoutError, OSError)
 """What leaves open whether Redis got a request."""
 
+_SHORTEST_PATIENCE = 0.25
+"""Seconds for which a reply is waited for at least, where one that is lost holds up others."""
+
 _FIRST_CONNECT = 2.0
 _LONGEST_CONNECT = 5.0
 """Seconds for one attempt to connect. It starts short, since bytes swallowed by the network do not come back."""
@@ -36,7 +39,8 @@ class Call:
     """One run of a script: waiting for a link, or on its way over `link` since `sent_at`, or answered."""
 
     __slots__ = (
-        "abandoned", "args", "bound", "due", "link", "patience", "receiver", "sent_at", "subject", "tell", "whole",
+        "abandoned", "args", "bound", "due", "gives_way", "link", "patience", "receiver", "sent_at", "subject", "tell",
+        "whole",
     )  # fmt: skip
 
     sent_at: float
@@ -62,17 +66,29 @@ class Call:
         self.subject, self.tell = subject, tell
         self.link: Link | None = None
         self.whole = self.abandoned = False
+        self.gives_way = False
+        """It is waited for only briefly: while others wait for their replies over the same link, it waits with them."""
 
     def send(self, link: Link, now: float) -> None:
-        self.link, self.sent_at, self.due = link, now, now + self.patience
+        self.sent_at, self.due = now, now + self.patience
+        try:
+            packed = self._packed(link)
+        except Exception as error:  # nothing has left; told in the next turn, as whoever submits it is not told before
+            self.link = None
+            asyncio.get_running_loop().call_soon(self.finish, error)
+        else:
+            self.link = link
+            link.send(packed, self)
+
+    def _packed(self, link: Link) -> bytes:
         bound, args = self.bound, self.args
         if callable(args):
             args = self.args = args(self, link)  # the same if it is sent once more
         if bound.name in link.loaded and not self.whole:
-            link.send(bound.by_digest(args), self)
-        else:
-            link.loaded.add(bound.name)
-            link.send(bound.whole(args), self)
+            return bound.by_digest(args)
+        packed = bound.whole(args)
+        link.loaded.add(bound.name)
+        return packed
 
     def __call__(self, reply: object) -> None:
         """Take the reply, or what came in its place."""
@@ -188,6 +204,14 @@ class Commands:
         """Stay awake for the reply to *call*, for which somebody waits; see `_vigil`."""
         if call.link is not None and call.link.distant:
             self._vigil.expect(call)
+
+    def undo_patience(self, silences: int) -> float:
+        """Return the seconds to wait for the answer to an undo, after so many that were not answered.
+
+        Short at first: the caller is gone, and what a lost one would have ended keeps others out for as long.
+        """
+        first = min(max(4 * self.round_trip, _SHORTEST_PATIENCE), 1.0)
+        return min(first * (1 << min(silences, 6)), LONGEST_WAIT)
 
     def patience_after(self, silences: int) -> float:
         """Return the seconds to wait after so many silences: what was too impatient before must be less so."""
@@ -305,5 +329,10 @@ class Commands:
         if self._clock() < quiet_since + call.patience:  # a crowd, or a loop that was late, is not a dead link
             call.due = quiet_since + call.patience
             return
+        if call.gives_way:
+            others = [other.due for other in self._unanswered() if other.link is call.link and not other.gives_way]
+            if others and min(others) > self._clock():
+                call.due = min(others)
+                return
         call.link.close(error)
         call.finish(error)

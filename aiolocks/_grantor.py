@@ -213,9 +213,11 @@ class RedisGrantor:
             tell(False)  # nothing ever left
             return
         commands = self.session.commands
-        patience = commands.patience_after(request.silences) if request.silences else commands.patience
+        patience = commands.undo_patience(request.silences)
         _, _, undoing, undone = self._ways
-        commands.expect_soon(commands.submit(self._release, undoing, undone, patience, request, tell))
+        call = commands.submit(self._release, undoing, undone, patience, request, tell, commands.patience)
+        call.gives_way = True
+        commands.expect_soon(call)
 
     def _undoing(self, call: Call, link: Link) -> Arguments:
         request: Request = call.subject
@@ -297,9 +299,12 @@ class RedisGrantor:
         return self._keys_for(args) if args[2] else (*self._common, self._waiters())
 
     def _bound(self, verb: str, *, per_token: bool = False) -> Bound:
-        """Return a script that needs no tombstone."""
+        """Return a script that needs no tombstone; one that needs no waiters either may be sent from any thread."""
         script = load(f"{self._family}_{verb}")
-        return Bound(script, lambda _: (*self._common, self._waiters())[: len(script.keys)], per_token=per_token)
+        keys = self._common[: len(script.keys)]
+        if len(keys) == len(script.keys):
+            return Bound(script, lambda _: keys, per_token=per_token)
+        return Bound(script, lambda _: (*self._common, self._waiters()), per_token=per_token)
 
 
 def _renewed(call: Call, reply: Any) -> None:

@@ -153,7 +153,8 @@ class Lease:
             True if this call ended a live lease; False if it was lost or already released.
 
         Raises:
-            RedisError: Not confirmed within the TTL or 10 s. The lease is not renewed any more and ends with its TTL.
+            RedisError: Not confirmed within the TTL or 10 s. The lease is not renewed any more; the release goes on in
+                the background, and the lease ends with its TTL at the latest.
 
         After a cancellation the release goes on in the background.
         """
@@ -259,10 +260,7 @@ async def release(state: LeaseState) -> bool:
         return False
     if withdrawal is None:  # others share the lease
         return True
-    try:
-        await withdrawal.wait_out()
-    finally:
-        withdrawal.leave_alone()
+    await withdrawal.wait_out()
     # None: nothing was there after an attempt whose answer was lost, which must have ended it.
     return withdrawal.outcome() is not False
 

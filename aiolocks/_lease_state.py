@@ -32,9 +32,6 @@ class Keeper(Protocol):
         """Never renew this lease again."""
 
 
-LONGEST_RELEASE = 10.0
-"""Seconds for which a release by hand is retried, if the lease lasts that long."""
-
 TAKEN = "it is gone from the server: expired, deleted, or given to somebody else"
 
 
@@ -163,10 +160,7 @@ class LeaseState:
         if self.dropped:
             return None
         self.dropped = True
-        until = now + LONGEST_RELEASE
-        if self.deadline < until:
-            until = max(self.deadline, now)
-        withdrawal = Withdrawal(self.session, self.grantor, self.request, until)
+        withdrawal = Withdrawal(self.session, self.grantor, self.request, max(self.deadline, now))
         self.session.forget(self.request)
         return withdrawal
 

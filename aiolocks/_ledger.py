@@ -52,6 +52,10 @@ class Ledger:
         self._forget_old()
         return bool(self._unreferenced) or any(of.inside or of.leases or of.bodies for of in self._tasks.values())
 
+    def running(self) -> bool:
+        """Whether a task that is inside a block, or took a lease by hand, still runs."""
+        return any(not task.done() for task, _ in self._inside) or any(not task.done() for task in self._leases)
+
     def close(self) -> None:
         """Let go of the tasks that are still running."""
         self._closed = True

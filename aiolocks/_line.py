@@ -7,6 +7,7 @@ a ticket for an answer, and is no sign of life: that saves 4 of the 12 commands 
 """
 
 import asyncio
+import math
 import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, final
@@ -17,7 +18,7 @@ from ._bound import Arguments
 from ._commands import Call
 from ._deadlines import SHORTEST_RECHECK, patience, recheck_delay, recheck_interval, retry_delay
 from ._errors import LockError
-from ._request import Granted, Request
+from ._request import Answer, Granted, Request
 
 if TYPE_CHECKING:
     from ._grantor import RedisGrantor
@@ -46,6 +47,8 @@ class Line:
         self._expected_ttl: float | None = None
         """The TTL last noted since the line was empty."""
         self.waiting: dict[bytes, Request] = {}
+        self._asking_anew: set[bytes] = set()
+        """Who asks for an old place at this moment."""
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
         self._on_their_way = 0
@@ -54,6 +57,8 @@ class Line:
         self._failing_since: float | None = None
         self._untold = 0
         self._unheard = 0
+        self._stood_at = -math.inf
+        """When the newest re-check left that was answered; whoever was passed over then, was so before."""
         self._interval = _LONGEST_INTERVAL
         self._told: Arguments | None = None
         """What the server was last told of this session here."""
@@ -75,9 +80,18 @@ class Line:
             name = b"poll%d-%b" % (max(1, round(1000 * interval)), session.id) if self._polls else session.id
             former, self._name = self._name, name
             if former not in (None, name):
-                session.loop.call_soon(self._abandon, former, session.clock() + 3 * _LONGEST_INTERVAL)
+                session.loop.call_soon(self._move, former, session.clock() + 3 * _LONGEST_INTERVAL)
             self._identity = (name, self._channels, round(3000 * interval))
         return self._identity
+
+    def _move(self, former: bytes, until: float) -> None:
+        """Leave the line under a *former* name, and ask for each waiter's old place under the new one, in one go.
+
+        In this order: a waiter in two lines could be granted twice, and the second grant would change the first.
+        """
+        self._abandon(former, until)
+        for request in list(self.waiting.values()):
+            self._send_anew(request)
 
     def _abandon(self, former: bytes, until: float) -> None:
         """Let the line under a former name be dead at once, and not only from *until* on.
@@ -202,17 +216,19 @@ class Line:
                 self.leave(request)
                 request.grant(-answer, call.sent_at)
             else:
-                self.leave(request)
-                self._session.spawn(self._ask_anew(request))
+                self._send_anew(request)
         self._grantor.deliver(grants)
         self._answered(call, busy_ms, subscribers, bool(passed_over))
 
-    async def _ask_anew(self, request: Request) -> None:
+    def _send_anew(self, request: Request) -> None:
         """Ask for a waiter that the server has forgotten (a restart, or silence for too long) at its old place."""
-        if request.turn.done():
-            return
+        if not request.turn.done() and request.token not in self._asking_anew:
+            self._asking_anew.add(request.token)
+            self._session.spawn(self._asked_anew(request, self._grantor.grant(request)))
+
+    async def _asked_anew(self, request: Request, asked: "asyncio.Future[Answer]") -> None:
         try:
-            answer = await self._grantor.grant(request)
+            answer = await asked
         except LockError as error:  # a refusal; redis-py's LockError, and so a RedisError
             request.fail(error)
         except RedisError as error:
@@ -232,19 +248,29 @@ class Line:
         else:
             if isinstance(answer, Granted):
                 request.grant(answer.fence, answer.counted_from)
+        finally:
+            self._asking_anew.discard(request.token)
+            if request.turn.done():
+                self.leave(request)
 
     def _answered(self, call: Call, busy_ms: int, subscribers: int, passed_over: bool) -> None:
         session = self._session
+        since, self._stood_at = self._stood_at, call.sent_at
         if not session.polling:
             listening = session.wakeups.listening(self._grantor.channel(), call.sent_at)
             if listening:
+                # Who has subscribed anew since the last re-check may have been passed over before that.
+                passed_over = passed_over and session.wakeups.listening(self._grantor.channel(), since)
                 self._unheard = self._unheard + 1 if passed_over or not subscribers else 0
             if self._unheard >= 2:
-                session.poll("the server does not find its subscription")
+                self._unheard = 0
+                session.poll("they are passed over, as if they had not subscribed", rights=bool(subscribers))
             elif listening and not subscribers:
                 session.wakeups.reconnect()
             else:
                 self._listen(subscribers)
+        else:
+            session.healing.look(self._grantor.channel())
         self._again(self._delay(busy_ms))
 
     def _failed(self, call: Call, error: Exception) -> None:

@@ -8,6 +8,7 @@ leaves the link up until the tasks that were cancelled have released what they h
 import asyncio
 import contextlib
 import os
+import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol, cast, final
@@ -268,7 +269,16 @@ def background(coroutine: Any) -> "asyncio.Task[None]":
     task: asyncio.Task[None] = asyncio.get_running_loop().create_task(coroutine)
     with contextlib.suppress(AttributeError):  # a task of a foreign task factory may lack it
         cast("Any", task)._log_destroy_pending = False
+    _background.add(task)
     return task
+
+
+_background: "weakref.WeakSet[asyncio.Task[Any]]" = weakref.WeakSet()
+
+
+def in_background(task: "asyncio.Task[Any]") -> bool:
+    """Whether *task* is one of ours."""
+    return task in _background
 
 
 async def open_link(

@@ -17,6 +17,12 @@ class Watched(Protocol):
 
 T = TypeVar("T", bound=Watched)
 
+_LATE = 0.01
+"""Seconds by which a look may be late, as any timer is; more, and the loop was busy with something else."""
+
+_MOMENT = 0.001
+"""Seconds in which a loop that was busy reads what has come meanwhile: uvloop runs its timers first."""
+
 
 @final
 class Patrol(Generic[T]):
@@ -34,6 +40,7 @@ class Patrol(Generic[T]):
         self._watched = watched
         self._overdue = overdue
         self._timer: asyncio.TimerHandle | None = None
+        self._was_late = False
         self.looks_at = math.inf
         """When it looks next; a bound that comes sooner is to be expected."""
 
@@ -53,8 +60,11 @@ class Patrol(Generic[T]):
 
     def _look(self) -> None:
         self._timer = None
-        self.looks_at = math.inf
-        now = self._clock()
+        now, due, self.looks_at = self._clock(), self.looks_at, math.inf
+        self._was_late = now > due + _LATE and not self._was_late
+        if self._was_late:  # what looks overdue may be waiting to be read; but a loop that is always late is no excuse
+            self.expect(now + _MOMENT, now)
+            return
         for item in [item for item in self._watched() if item.due <= now]:
             self._overdue(item)
         first = min((item.due for item in self._watched()), default=math.inf)

@@ -1,6 +1,7 @@
 """What one connection pool and one event loop share: clock, commands, wake-ups, watchdog, and who holds what.
 
-It begins with the first request and ends by itself half a second after the last lease and waiter are gone.
+It begins with the first request and ends by itself half a second after the last lease and waiter are gone, and what
+undoes them is answered.
 """
 
 import asyncio
@@ -18,11 +19,12 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from ._commands import Commands
 from ._grantor import RedisGrantor
+from ._healing import Healing
 from ._keys import Keys
 from ._ledger import Ledger
 from ._line import Line
 from ._link import background
-from ._loop_end import at_loop_end, finish
+from ._loop_end import LAST_GRACE, at_loop_end, finish, last_releases
 from ._options import Options
 from ._patrol import Patrol
 from ._replication import Replication
@@ -61,8 +63,9 @@ class Session:
         self._thread_watchdog: ThreadWatchdog | None = None
         self.replication = Replication(pool, loop, self.clock)
         self.wakeups = Wakeups(
-            pool, loop, self.clock, on_grant=self.deliver, on_subscribed=self._recheck_all, on_forbidden=self._forbidden
+            pool, loop, self.clock, on_grant=self.deliver, on_subscribed=self._subscribed, on_forbidden=self._forbidden
         )
+        self.healing = Healing(self)
         self.ledger = Ledger(self.touch)
         self.lines: dict[Line, None] = {}
         """Where somebody waits."""
@@ -78,7 +81,7 @@ class Session:
         self._questions = 0
         self.new_token: Callable[[], bytes] = partial(next, _tokens())
         """Returns 128 random bits, in hex."""
-        self._at_exit = at_loop_end(self.close)
+        self._at_exit = at_loop_end(self._loop_ends)
         # The class behind anyio's, which looks on each call for the library that runs: that costs as much as the scope.
         # And the first scope imports a good deal, which must not eat from a lease that is running.
         self.new_scope: Callable[[], anyio.CancelScope] = type(anyio.CancelScope())
@@ -181,15 +184,27 @@ class Session:
         self.forget(request)
         return withdrawal
 
-    def poll(self, why: str) -> None:
-        """Stop relying on wake-ups: ask for turns that wait to be found."""
-        if not self.polling:
-            self.polling = True
-            if self.pool not in _warned:
-                _warned.add(self.pool)
-                log.warning("waiters of this client poll for their turn, as they cannot be woken: %s", why)
-            self.wakeups.close()
-            self._recheck_all()
+    def poll(self, why: str, *, rights: bool) -> None:
+        """Stop relying on wake-ups for a while: ask for turns that wait to be found. It may be for want of *rights*."""
+        if self.polling:
+            return
+        self.polling = True
+        pause = self.healing.begin(rights=rights)
+        if self.pool not in _warned:
+            _warned.add(self.pool)
+            log.warning(
+                "waiters of this client poll for their turn, as they cannot be woken: %s; subscribing is tried again "
+                "in %g s, and less often if that fails",
+                why, pause,
+            )  # fmt: skip
+        self.wakeups.close()
+        self._recheck_all()
+
+    def stop_polling(self) -> None:
+        """Rely on wake-ups again."""
+        self.polling = False
+        log.info("waiters of this client are woken again when it is their turn")
+        self._recheck_all()
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run *coroutine* in the background; it ends with the session."""
@@ -247,17 +262,37 @@ class Session:
         self.replication.commands.close()
         finish(self._at_exit)
 
+    async def _loop_ends(self) -> None:
+        """End with the loop, once what can be released is; or go on if only its generators were closed."""
+        if self.closed:
+            return
+        await last_releases(lambda: bool(self.tokens) and not self._in_use(), self._unanswered)
+        if self.closed:
+            return
+        if self._in_use():
+            self._at_exit = at_loop_end(self._loop_ends)
+        else:
+            self.close()
+
+    def _in_use(self) -> bool:
+        return bool(self.lines) or self.ledger.running()
+
+    def _unanswered(self) -> bool:
+        """Whether something is being undone, and has been for a moment only."""
+        recently = self.clock() - LAST_GRACE
+        return any(withdrawal.begun > recently for withdrawal in self.withdrawing.values())
+
     def _idle(self) -> None:
         self._idle_timer = None
         if self.tokens or self.closed:
             return
-        if self._questions or any(withdrawal.awaited for withdrawal in self.withdrawing.values()):
+        now = self.clock()
+        if self._questions or any(withdrawal.keeps_session(now) for withdrawal in self.withdrawing.values()):
             self.touch()
             return
-        quiet = self.clock() - self._last_used
-        grace = IDLE if not self.withdrawing else 0.9
-        if quiet + 0.001 < grace:
-            self._idle_timer = self.loop.call_later(min(grace - quiet, IDLE), self._idle)
+        quiet = now - self._last_used
+        if quiet + 0.001 < IDLE:
+            self._idle_timer = self.loop.call_later(IDLE - quiet, self._idle)
         elif self.ledger.in_use():
             self._rest()
         else:
@@ -271,8 +306,17 @@ class Session:
         for line in list(self.lines):
             line.recheck()
 
+    def _subscribed(self) -> None:
+        if self.polling:
+            self.healing.subscribed()
+        else:
+            self._recheck_all()
+
     def _forbidden(self) -> None:
-        self.poll("this Redis user lacks the rights +subscribe and &<prefix>*")
+        if self.polling:
+            self.healing.forbidden()
+        else:
+            self.poll("this Redis user lacks the rights +subscribe and &<prefix>*", rights=True)
 
 
 def _tokens() -> Generator[bytes, None, None]:

@@ -15,9 +15,13 @@ if TYPE_CHECKING:
     from ._session import Session
 
 
+LONGEST_RELEASE = 10.0
+"""Seconds that a release by hand waits for its answer, if the lease lasts that long; it goes on in the background."""
+
+
 @final
 class Withdrawal:
-    """Retried until confirmed, or pointless after *until*.
+    """Retried until confirmed, or pointless after *until*; the session lives for as long, or for a TTL at most.
 
     Once `done`, either `trouble` says why it could not be confirmed, or `ended` what the server answered: True when
     it ended a live lease, False when there was none, and None when there was none after an earlier attempt whose
@@ -25,8 +29,8 @@ class Withdrawal:
     """
 
     __slots__ = (
-        "_failures", "_grantor", "_request", "_session", "_then", "_until", "_waiter", "awaited", "done", "due",
-        "ended", "trouble",
+        "_failures", "_grantor", "_request", "_session", "_then", "_until", "_waiter", "begun", "done", "due", "ended",
+        "trouble",
     )  # fmt: skip
 
     def __init__(
@@ -46,8 +50,7 @@ class Withdrawal:
         self._waiter: asyncio.Future[None] | None = None
         self.due = math.inf
         """Until when somebody waits."""
-        self.awaited = False
-        """Somebody waits for the outcome however long it takes, and the session with them."""
+        self.begun = session.clock()
         self.done = False
         self.ended: bool | None = None
         self.trouble: BaseException | None = None
@@ -73,25 +76,27 @@ class Withdrawal:
         return waiter
 
     def wait_out(self) -> "asyncio.Future[None]":
-        """Return what is resolved once it is done, or pointless; `leave_alone` must follow."""
-        self.awaited = True
-        return self.wait(self._until)
+        """Return what is resolved once it is done, or pointless, or has taken too long to be waited for."""
+        return self.wait(min(self._until, self.begun + LONGEST_RELEASE))
 
-    def leave_alone(self) -> None:
-        """Note that nobody waits any more."""
-        self.awaited = False
-        self._session.touch()
+    def keeps_session(self, now: float) -> bool:
+        """Whether the session must go on for this.
+
+        A request that may still be on its way is worth an undo for long, but not a connection for longer than the
+        lease would last that it asks for.
+        """
+        return now < (min(self._until, self.begun + self._request.ttl) if self._request.unanswered else self._until)
 
     def outcome(self) -> bool | None:
-        """Return what the server answered; what it has not confirmed until now is taken for failed.
+        """Return what the server answered.
 
         Raises:
-            RedisError: It could not be confirmed.
+            RedisError: It is not confirmed, or not yet.
         """
-        if not self.done:
-            self.finish(self.trouble or RedisTimeoutError("Redis has not confirmed it in time"))
         if self.trouble is not None:
             raise self.trouble
+        if not self.done:
+            raise RedisTimeoutError("Redis has not confirmed it in time")
         return self.ended
 
     def _try(self) -> None:

@@ -18,8 +18,9 @@ PACKAGE = Path(aiolocks.__file__).parent
 LAYERS = {
     "pure": "_errors _deadlines _keys _modes _options _teaching _batch _quorum",
     "redis": "_scripts _bound _patrol _vigil _link _commands",
-    "engine": "_request _replication _line _grantor _wakeups _ledger _lease_state _lease _watchdog _watchdog_thread "
-    "_withdrawal _loop_end _session _stop _body _blocks _guard _hold _insist _nest _upgrade _parts _chain _majority",
+    "engine": "_request _replication _line _healing _grantor _wakeups _ledger _lease_state _lease _watchdog "
+    "_watchdog_thread _withdrawal _loop_end _session _stop _body _blocks _guard _hold _insist _nest _upgrade _parts "
+    "_chain _majority",
     "primitives": "_acquirable _hierarchy _lock _multilock _redlock _rlock _rwlock _semaphore _versioned",
     "manager": "_memory _manager _web _with_lock",
     "surface": "__init__ __main__ aiohttp cli fastapi testing",

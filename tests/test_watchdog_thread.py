@@ -15,6 +15,7 @@ import redis as redis_sync
 from redis.asyncio import Redis
 
 from aiolocks import LeaseLostError, Lock, Semaphore
+from aiolocks._session import Session
 from tests.support.network import until
 from tests.support.servers import RedisServer
 
@@ -191,3 +192,34 @@ async def test_the_thread_ends_with_the_last_lease(redis: Redis) -> None:
     begun = time.monotonic()
     await until(lambda: not watchdogs())
     assert time.monotonic() - begun < 1
+
+
+def test_a_lease_is_kept_while_its_session_begins_to_poll_and_stops(
+    server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The thread must not touch what belongs to the loop, which debug mode does not forgive."""
+
+    async def main() -> None:
+        rights = ("reset", "on", ">secret", "~*", "+@all", "-subscribe", "&*")
+        async with (
+            Redis.from_url(server.url) as admin,
+            Redis.from_url(server.url, username="deaf", password="secret") as deaf,
+        ):
+            await admin.execute_command("ACL", "SETUSER", "deaf", *rights)
+            session = Session.of(deaf.connection_pool)
+            async with Lock(deaf, "kept", ttl=TTL, watchdog="thread") as lease, Lock(admin, "awaited", ttl=20):
+                waiting = asyncio.create_task(Lock(deaf, "awaited", ttl=20).acquire())
+                await until(lambda: session.polling)
+                await asyncio.sleep(1.5 * TTL)
+                lease.check()
+                await admin.execute_command("ACL", "SETUSER", "deaf", "+subscribe")
+                await until(lambda: not session.polling)
+                await asyncio.sleep(TTL)
+                lease.check()
+            await (await waiting).release()
+            await admin.execute_command("ACL", "DELUSER", "deaf")
+
+    with asyncio.Runner(debug=True) as runner:
+        runner.get_loop().slow_callback_duration = 60.0
+        runner.run(main())
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []

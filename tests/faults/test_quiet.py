@@ -14,6 +14,7 @@ from redis.asyncio import Redis
 from aiolocks import Lock, LockManager
 from tests.faults.support.quiet import WAYS
 from tests.faults.support.residue import connections, wait_until_only_residue
+from tests.faults.support.suspended import WAYS as SUSPENDED
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.redis, pytest.mark.faults]
@@ -58,6 +59,58 @@ def test_a_program_that_ends_at_any_moment_prints_nothing(server: RedisServer, h
 async def only_residue(url: str) -> None:
     async with Redis.from_url(url) as redis:
         await wait_until_only_residue(redis, within=1.0)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("how", SUSPENDED)
+def test_a_program_that_ends_with_generators_inside_locks_releases_them_and_prints_nothing(
+    server: RedisServer, how: str, loop: str
+) -> None:
+    """`asyncio.run` closes all generators at once, and what ends our session is one of them."""
+    program = ("-X", "dev", "-W", "error", "-m", "tests.faults.support.suspended", how, loop, "15")
+    programs = {url: start(*program, url) for url in (server.url, "memory://")}
+    assert {url: output_of(program) for url, program in programs.items()} == {server.url: "", "memory://": ""}
+    asyncio.run(only_residue(server.url))
+
+
+EARLY = """
+import asyncio, sys
+from redis.asyncio import Redis
+from aiolocks import Lock
+
+async def main(loop):
+    async with Redis.from_url(sys.argv[1]) as redis:
+        async with Lock(redis, "before"):
+            pass
+        if sys.argv[2] == "inside":
+            async with Lock(redis, "around", ttl=1) as lease:
+                await loop.shutdown_asyncgens()
+                await asyncio.sleep(1.5)
+                lease.check()
+        await loop.shutdown_asyncgens()
+        async with Lock(redis, "after"):
+            pass
+        return await Lock(redis, "at the end", ttl=1).acquire()
+
+def factory():
+    if sys.argv[3] == "uvloop":
+        import uvloop
+        return uvloop.new_event_loop()
+    return asyncio.new_event_loop()
+
+with asyncio.Runner(loop_factory=factory) as runner:
+    runner.get_loop().slow_callback_duration = 60.0
+    kept = runner.run(main(runner.get_loop()))
+"""
+
+
+@pytest.mark.parametrize("loop", LOOPS[:2])
+@pytest.mark.parametrize("when", ["between", "inside"])
+def test_a_program_that_closes_its_generators_early_goes_on_with_locks(
+    server: RedisServer, when: str, loop: str
+) -> None:
+    """And keeps what it holds."""
+    assert output_of(start("-X", "dev", "-W", "error", "-c", EARLY, server.url, when, loop)) == ""
 
 
 BARE = """

@@ -85,7 +85,7 @@ def a_recheck_creates_nobody(scripts: Scripts) -> None:
 
 @clause(
     "W8",
-    python(_line.Line, "_read", "self._session.spawn(self._ask_anew(request))", "pass"),
+    python(_line.Line, "_read", "self._send_anew(request)", "pass"),
     python(_grantor.RedisGrantor, "_terms", "request.ticket if", "0 if"),
 )
 def who_is_forgotten_asks_anew_at_its_old_place(scene: Scene) -> None:
@@ -107,7 +107,7 @@ def who_is_forgotten_asks_anew_at_its_old_place(scene: Scene) -> None:
     "W8",
     both(
         python(_line.Line, "_read", "if request.turn.done():", "if False:"),
-        python(_line.Line, "_ask_anew", "if request.turn.done():", "if False:"),
+        python(_line.Line, "_send_anew", "if not request.turn.done() and", "if"),
     ),
 )
 def who_is_forgotten_and_has_left_does_not_ask_anew(scene: Scene) -> None:

@@ -98,9 +98,10 @@ def a_session_that_nobody_finds_listening_subscribes_anew(scene: Scene) -> None:
     assert visit.began is not None
     assert scene.wires(waiter, subscribed=True) != [wire]
     assert visit.began < 5.1, "found only by a re-check"
+    assert not [request for request in scene.seen("recheck") if request.args["session"].startswith(b"poll")]
 
 
-@clause("W1", python(_session.Session, "__init__", "on_subscribed=self._recheck_all", "on_subscribed=lambda: None"))
+@clause("W1", python(_session.Session, "__init__", "on_subscribed=self._subscribed", "on_subscribed=lambda: None"))
 def a_turn_that_came_before_the_subscription_is_found_as_soon_as_that_is_confirmed(scene: Scene) -> None:
     """W1: the first waiter stands in line before its session listens; it must not cost it a re-check interval."""
     owner, waiter = scene.program(), scene.program()

@@ -127,7 +127,7 @@ DEFECTS: dict[str, Defect] = {
     "no-tombstone": Defect(_no_tombstone, ("P7",)),
     "client-clock-semaphore": Defect(_client_clock, ("P1", "P9", "C1", "P3")),
     "no-recheck-after-subscribing": Defect(
-        python(_session.Session, "__init__", "on_subscribed=self._recheck_all", "on_subscribed=lambda: None"), ("P7",)
+        python(_session.Session, "__init__", "on_subscribed=self._subscribed", "on_subscribed=lambda: None"), ("P7",)
     ),
     "publish-count-instead-of-numsub": Defect(
         shared(
@@ -167,9 +167,7 @@ DEFECTS: dict[str, Defect] = {
     "stale-notices-believed": Defect(
         python(_request.Request, "grant", "(counted_from is None and fence <= self.fence_seen)", "False"), ("P1", "C1")
     ),
-    "no-re-entry": Defect(
-        python(_line.Line, "_read", "self._session.spawn(self._ask_anew(request))", "pass"), ("P13",)
-    ),
+    "no-re-entry": Defect(python(_line.Line, "_read", "self._send_anew(request)", "pass"), ("P13",)),
     "no-recheck": Defect(python(_line.Line, "_schedule", "call_later(delay,", "call_later(1e6,"), ("P13", "P7")),
     "newest-first": Defect(
         shared("redis.call('ZRANGE', queue, '0', '0')[1]", "redis.call('ZRANGE', queue, '-1', '-1')[1]"), ("FIFO",)

@@ -1,0 +1,178 @@
+"""What was held or asked for ends on the server soon, although the connection went silent under its undo."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, Literal
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolocks import Lease, Lock, MultiLock, Redlock, RLock, RWLock, Semaphore
+from aiolocks.testing import FaultProxy
+from tests.faults.support.asking import retrying
+from tests.faults.support.residue import alive, connections, wait_until_only_residue
+from tests.support.network import until
+from tests.support.servers import RedisServer
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
+
+SOON = 2.0
+"""Seconds after which an undo has had its second try, over a connection that works."""
+
+NAME = b"undone"
+
+KINDS: dict[str, Callable[..., Any]] = {
+    "lock": Lock,
+    "multilock": lambda client, name, **options: MultiLock(client, [name, name + " as well"], **options),
+    "reader": lambda client, name, **options: RWLock(client, name, **options).read,
+    "rlock": RLock,
+    "semaphore": lambda client, name, **options: Semaphore(client, name, 1, **options),
+    "writer": lambda client, name, **options: RWLock(client, name, **options).write,
+}
+
+of_each_kind = pytest.mark.parametrize("kind", KINDS)
+with_either_watchdog = pytest.mark.parametrize("watchdog", ["task", "thread"])
+
+
+@with_either_watchdog
+@of_each_kind
+async def test_a_lone_block_whose_release_gets_lost_is_free_soon(
+    redis: Redis, proxy: FaultProxy, kind: str, watchdog: Literal["task", "thread"], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was the last thing that its session had to do, and the session must not end before that is done."""
+    async with retrying(proxy) as client:
+        async with KINDS[kind](client, NAME.decode(), ttl=30, watchdog=watchdog):
+            proxy.drop_next_request(NAME, "black_hole")
+            left_at = time.monotonic()
+        leaving = time.monotonic() - left_at
+    await wait_until_only_residue(redis, within=SOON)
+    print(f"{kind}: left after {leaving:.2f} s, free after {time.monotonic() - left_at:.2f} s")
+    assert caplog.records == [], "it was confirmed while the block was being left"
+
+
+async def test_a_block_whose_release_gets_lost_twice_is_free_soon(redis: Redis, proxy: FaultProxy) -> None:
+    async with retrying(proxy) as client:
+        async with Lock(client, NAME.decode(), ttl=30):
+            proxy.drop_next_request(NAME, "black_hole")
+            proxy.drop_next_request(NAME, "black_hole")
+    await wait_until_only_residue(redis, within=SOON)
+
+
+@of_each_kind
+async def test_a_block_that_is_cancelled_while_its_release_gets_lost_is_free_soon(
+    redis: Redis, proxy: FaultProxy, kind: str
+) -> None:
+    async def hold(entered: asyncio.Event) -> None:
+        async with KINDS[kind](client, NAME.decode(), ttl=30):
+            entered.set()
+            await asyncio.sleep(60)
+
+    async with retrying(proxy) as client:
+        task = asyncio.create_task(hold(entered := asyncio.Event()))
+        await entered.wait()
+        proxy.drop_next_request(NAME, "black_hole")
+        task.cancel()
+        await asyncio.wait((task,))
+        assert task.cancelled()
+        await wait_until_only_residue(redis, within=SOON)
+
+
+@with_either_watchdog
+@of_each_kind
+async def test_a_lease_whose_release_by_hand_gets_lost_is_free_soon(
+    redis: Redis, proxy: FaultProxy, kind: str, watchdog: Literal["task", "thread"]
+) -> None:
+    async with retrying(proxy) as client:
+        lease: Lease = await KINDS[kind](client, NAME.decode(), ttl=30, watchdog=watchdog).acquire()
+        proxy.drop_next_request(NAME, "black_hole")
+        assert await lease.release()
+        await wait_until_only_residue(redis, within=SOON)
+
+
+async def test_a_release_by_hand_that_is_cancelled_while_it_gets_lost_goes_on(redis: Redis, proxy: FaultProxy) -> None:
+    async with retrying(proxy) as client:
+        lease = await Lock(client, NAME.decode(), ttl=30).acquire()
+        proxy.drop_next_request(NAME, "black_hole")
+        releasing = asyncio.create_task(lease.release())
+        await asyncio.sleep(0)
+        releasing.cancel()
+        await asyncio.wait((releasing,))
+        await wait_until_only_residue(redis, within=SOON)
+
+
+@of_each_kind
+async def test_an_acquire_that_is_cancelled_while_its_grant_gets_lost_holds_nothing_soon(
+    redis: Redis, proxy: FaultProxy, kind: str
+) -> None:
+    async with retrying(proxy) as client:
+        proxy.drop_next_reply(NAME, "black_hole")
+        asking = asyncio.create_task(KINDS[kind](client, NAME.decode(), ttl=30).acquire())
+        while not await alive(redis):
+            await asyncio.sleep(0.002)
+        asking.cancel()
+        await asyncio.wait((asking,))
+        assert asking.cancelled()
+        await wait_until_only_residue(redis, within=SOON)
+
+
+@of_each_kind
+async def test_a_waiter_that_is_cancelled_while_its_undo_gets_lost_is_gone_soon(
+    redis: Redis, proxy: FaultProxy, kind: str
+) -> None:
+    make = KINDS["writer"] if kind == "reader" else KINDS[kind]
+    held: Lease = await make(redis, NAME.decode(), ttl=30).acquire()
+    async with retrying(proxy) as client:
+        waiting = asyncio.create_task(KINDS[kind](client, NAME.decode(), ttl=30).acquire())
+        while not any(":queue" in line for line in await alive(redis)):
+            await asyncio.sleep(0.002)
+        proxy.drop_next_request(NAME, "black_hole")
+        waiting.cancel()
+        await asyncio.wait((waiting,))
+        while any(":queue" in line for line in await alive(redis)):
+            await asyncio.sleep(0.01)
+    await held.release()
+
+
+async def test_a_redlock_of_which_one_server_went_silent_is_free_on_all_soon(
+    servers: Callable[..., RedisServer], proxy: FaultProxy, redis: Redis
+) -> None:
+    others = [Redis.from_url(servers().url) for _ in range(2)]
+    async with retrying(proxy) as client, others[0], others[1]:
+        async with Redlock([client, *others], NAME.decode(), ttl=30):
+            proxy.drop_next_request(NAME, "black_hole")
+        for each in (redis, *others):
+            await wait_until_only_residue(each, within=SOON)
+
+
+async def test_a_lock_that_was_left_while_redis_was_away_for_long_is_freed_when_it_is_back(
+    redis: Redis, proxy: FaultProxy
+) -> None:
+    """An undo is worth its tries for as long as the lease would last."""
+    async with retrying(proxy) as client:
+        async with Lock(client, NAME.decode(), ttl=60):
+            proxy.black_hole = True
+        await asyncio.sleep(11)
+        assert await alive(redis)
+        proxy.black_hole = False
+        proxy.cut_all()
+        await wait_until_only_residue(redis, within=6)
+
+
+async def test_an_undo_that_is_never_answered_keeps_the_session_for_what_is_left_of_its_lease_only(
+    redis: Redis, proxy: FaultProxy
+) -> None:
+    known = await connections(redis)
+    ttl = 2.5
+    begun = time.monotonic()
+    async with retrying(proxy) as client:
+        async with Lock(client, NAME.decode(), ttl=ttl, renew=False):
+            proxy.black_hole = True
+    while proxy.connections_open:
+        await asyncio.sleep(0.01)
+        assert time.monotonic() < begun + ttl + 1.0
+    print(f"no connection any more after {time.monotonic() - begun:.2f} s")
+    proxy.black_hole = False
+    proxy.cut_all()
+    await until(lambda: not proxy.connections_open)
+    assert len(await connections(redis)) <= len(known)
