@@ -111,7 +111,7 @@ class Majority:
         if request.parts and request.parts[0].fence:
             release_parts(request.parts, self._quorum, tell)
         else:
-            undo_parts(request.parts, tell)
+            undo_parts(request.parts, tell, self._quorum)
 
     async def _made_whole(self, request: Request) -> Granted | None:
         """Renew what was granted a while ago, or give it all back."""
@@ -131,9 +131,7 @@ class Majority:
     async def _settle(self, request: Request) -> None:
         """Undo an attempt, and wait for that a little."""
         until = self._home.clock() + min(GRACE, request.ttl)
-        for withdrawal in [end(part) for part in request.parts]:
-            if self._home.clock() < until:
-                await settle(self._home, withdrawal, until)
+        await settle(self._home, self._home.withdraw(self, request, until), until)
 
     def _pause(self, attempts: int) -> float:
         """Return a random delay, in which a rival whose attempt met with this one may win."""

@@ -35,7 +35,7 @@ class MultiLock(Acquirable):
 
     Args:
         client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
-        names: What to lock, 1,000 at most, in any order, duplicates allowed; each is 1 to 1,024 bytes of UTF-8, any text.
+        names: What to lock, in any order, duplicates allowed, 1,000 at most; each 1 to 1,024 bytes of UTF-8, any text.
         ttl: Seconds a lease lasts unless renewed: how long others wait when the holder's process dies. At least 0.1.
         acquire_timeout: Seconds to wait for all of them; None waits for ever, 0 asks once.
         on_lost: "cancel" stops the body of a block when its lease is lost; "flag" only marks the lease.
