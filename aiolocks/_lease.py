@@ -9,10 +9,12 @@ from functools import partial
 from types import CoroutineType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast, final
 
+from ._commands import LONGEST_WAIT
 from ._deadlines import deadline
 from ._lease_state import TAKEN, LeaseState
 from ._options import UNSET, Unset, check_ttl
 from ._request import resolve
+from ._trouble import ride_out
 
 T = TypeVar("T")
 
@@ -102,10 +104,9 @@ class Lease:
         ttl = round(ttl * 1000) / 1000
         if not state.held:
             return False
-        sent_at = state.session.clock()
-        answer: asyncio.Future[bool] = state.session.loop.create_future()
-        state.grantor.renew(state.request, ttl, partial(resolve, answer))
-        if not await answer:
+        clock = state.session.clock
+        sent_at = await ride_out(partial(_renewal, state, ttl), clock, min(state.deadline, clock() + LONGEST_WAIT))
+        if sent_at is None:
             state.lose(TAKEN)
             return False
         state.extend(deadline(sent_at, ttl))
@@ -264,6 +265,14 @@ class Lease:
                 stacklevel=2,
                 source=self,
             )
+
+
+async def _renewal(state: LeaseState, ttl: float) -> float | None:
+    """Ask once to extend the lease; return when that left, or None where the lease is gone."""
+    sent_at = state.session.clock()
+    answer: asyncio.Future[bool] = state.session.loop.create_future()
+    state.grantor.renew(state.request, ttl, partial(resolve, answer))
+    return sent_at if await answer else None
 
 
 def state_of(lease: Lease) -> LeaseState:

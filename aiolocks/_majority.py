@@ -18,13 +18,14 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ._body import GRACE, settle
 from ._bound import Arguments, Bound
-from ._commands import Call, Commands
+from ._commands import LONGEST_WAIT, Call, Commands
 from ._errors import QuorumError
 from ._keys import Keys
 from ._parts import end, release_parts, renew_parts, undo_parts
 from ._quorum import Ballot, Tally, next_fence, quorum_of
 from ._request import Answer, Busy, Granted, Part, Request, Tell, fresh_token, resolve
 from ._scripts import load
+from ._trouble import NotNowError, came_too_early, ride_out
 
 if TYPE_CHECKING:
     from ._session import Session
@@ -98,7 +99,7 @@ class Majority:
                     raise answer
             else:
                 failing_since = began if failing_since is None else failing_since
-                if clock() - failing_since >= (request.ttl if request.reached else PATIENCE):
+                if clock() - failing_since >= _patience(request, answer):
                     raise answer
             self._give_back(request)
             attempts += 1
@@ -238,6 +239,13 @@ class Majority:
         Raises:
             QuorumError: Too few servers answered for that to be known.
         """
+        clock = self._home.clock
+        with contextlib.ExitStack() as stack:
+            for session in self._sessions:
+                stack.enter_context(session.question())
+            return await ride_out(partial(self._count, ttl), clock, clock() + LONGEST_WAIT)
+
+    async def _count(self, ttl: float) -> tuple[bool, int]:
         fences = [0]
         size = len(self._sessions)
         ballot = Ballot(size)
@@ -253,14 +261,12 @@ class Majority:
                 fences.append(reply[1])
                 held.note(reply[0] == 1)
 
-        with contextlib.ExitStack() as questions:
-            for at, session in enumerate(self._sessions):
-                questions.enter_context(session.question())
-                session.commands.submit(self._statistics, (), partial(answered, at), vote_time(ttl))
-            try:
-                verdict = await self._within(decided, ttl)
-            except RedisError:
-                verdict = None
+        for at, session in enumerate(self._sessions):
+            session.commands.submit(self._statistics, (), partial(answered, at), vote_time(ttl))
+        try:
+            verdict = await self._within(decided, ttl)
+        except RedisError:
+            verdict = None
         if verdict is None:
             raise self._too_few(ballot)
         return verdict, max(fences)
@@ -284,12 +290,24 @@ class Majority:
                 outcomes[place] = "no answer in time"
         count = len(ballot.granted) + len(ballot.busy)
         told = "; ".join(f"{place}: {outcome}" for place, outcome in outcomes.items())
-        return QuorumError(
+        error = QuorumError(
             f"{self.kind} {self.name!r}: {count} of {ballot.size} servers answered in time, and it takes "
             f"{ballot.quorum} ({told})",
             name=self.name,
             outcomes=outcomes,
         )
+        too_early = [failure for failure in ballot.failed.values() if isinstance(failure, NotNowError)]
+        if too_early and count + len(too_early) >= ballot.quorum:
+            error.__cause__ = too_early[0]
+        return error
+
+
+def _patience(request: Request, error: QuorumError) -> float:
+    """Return the seconds for which too few servers may answer in the way that *error* says."""
+    longest = request.ttl if request.reached else PATIENCE
+    if came_too_early(error):
+        return max(longest, LONGEST_WAIT) if request.wait else 0.0
+    return longest
 
 
 def vote_time(ttl: float) -> float:

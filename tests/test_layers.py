@@ -17,7 +17,7 @@ PACKAGE = Path(aiolocks.__file__).parent
 
 LAYERS = {
     "pure": "_errors _deadlines _keys _modes _options _batch _quorum",
-    "redis": "_scripts _bound _patrol _vigil _link _commands",
+    "redis": "_scripts _bound _patrol _vigil _link _trouble _commands",
     "engine": "_request _replication _line _grantor _wakeups _ledger _lease_state _lease _watchdog _watchdog_thread "
     "_withdrawal _loop_end _session _body _guard _hold _insist _nest _upgrade _parts _chain _majority",
     "primitives": "_acquirable _hierarchy _lock _multilock _redlock _rlock _rwlock _semaphore _versioned",
