@@ -101,6 +101,8 @@ class RedisGrantor:
         if isinstance(reply, Exception):
             if isinstance(reply, NotNowError) or call.link is None:
                 request.not_run(call)
+                if call.link is not None:  # what was to be declared has not been
+                    request.extra = cast("Arguments", call.args)[7:]
             elif isinstance(reply, ResponseError):
                 request.answered(call)
             if not future.done():  # not raised on the way: a traceback would keep all callers, and what they hold

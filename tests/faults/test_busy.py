@@ -238,6 +238,15 @@ async def test_every_verb_rides_out_somebody_s_script(
     assert await alive(client) == []
 
 
+async def test_a_limit_that_was_declared_in_vain_is_declared_anew(own_server: RedisServer, client: Redis) -> None:
+    async with Redis.from_url(own_server.url, db=0) as fleet:
+        await Semaphore(fleet, "scraper", 3, ttl=TTL).resize(3)
+    async with busy(own_server, RUNS):
+        lease = await Semaphore(client, "scraper", 5, ttl=TTL).acquire()
+    assert (await Semaphore(client, "scraper", 5).statistics()).limit == 5
+    await kept(lease)
+
+
 @pytest.mark.parametrize("writes", [False, True], ids=["that can be killed", "that cannot"])
 @pytest.mark.parametrize("watchdog", ["task", "thread"])
 async def test_no_holder_is_lost_to_a_script_that_is_over_within_the_ttl(
