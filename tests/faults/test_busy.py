@@ -27,7 +27,7 @@ from aiolocks import (
 from tests.faults.support.asking import outcome_of
 from tests.faults.support.busy import BUSY_AT_ONCE, busy
 from tests.faults.support.lag import SLACK
-from tests.faults.support.residue import alive
+from tests.faults.support.residue import alive, connections
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.redis, pytest.mark.faults, pytest.mark.asyncio]
@@ -326,6 +326,14 @@ async def test_who_has_less_time_than_the_script_hears_that_redis_is_busy_and_no
     assert 0.5 <= took < 1.0
     statistics = await lock.statistics()
     assert (statistics.holders, statistics.waiting) == (0, 0)
+
+
+async def test_it_costs_no_connection(own_server: RedisServer, client: Redis) -> None:
+    async with Lock(client, "held", ttl=TTL) as lease:
+        before = await connections(client)
+        async with busy(own_server, RUNS):
+            await asyncio.gather(Lock(client, "orders").locked(), lease.renew(), lease.guard(("PING",)))
+        assert await connections(client) == before
 
 
 async def test_the_handshake_of_a_connection_is_ridden_out_too(own_server: RedisServer) -> None:
