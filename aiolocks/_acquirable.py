@@ -43,7 +43,7 @@ class Statistics:
         holders: Leases held.
         waiting: Waiters in the queue.
         fencing_token: The newest fencing token; 0 when none was given for a day.
-        limit: How many permits may be in use; of a lock, 1. 0 when no process has declared one, or there is none.
+        limit: How many permits may be in use; of a lock, 1; 0 where there is no limit.
     """
 
     name: str

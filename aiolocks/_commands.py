@@ -18,13 +18,14 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from ._bound import Arguments, Command
 from ._link import Link, background, open_link
 from ._patrol import Patrol
+from ._trouble import NotNowError, RidingOut, recognized
 from ._vigil import Vigil
 
 LONGEST_WAIT = 10.0
 """Seconds that a request which is not in the queue yet may stay unanswered; the public contract's bound."""
 
-UNCERTAIN = (RedisConnectionError, RedisTimeoutError, OSError)
-"""What leaves open whether Redis got a request."""
+UNCERTAIN = (RedisConnectionError, RedisTimeoutError, OSError, NotNowError)
+"""What asking again may mend: it is not known whether Redis got the request, or the request came at a bad time."""
 
 _SHORTEST_PATIENCE = 0.25
 """Seconds for which a reply is waited for at least, where one that is lost holds up others."""
@@ -107,7 +108,7 @@ class Call:
                 # Those behind this one were not answered.
                 self.link.close(RedisConnectionError(str(reply)) if isinstance(reply, ReadOnlyError) else reply)
             elif isinstance(reply, ResponseError):
-                reply = _discreet(reply)
+                reply = recognized(_discreet(reply))
         receiver, self.receiver = self.receiver, None
         if receiver is not None:
             receiver(self, reply)
@@ -221,12 +222,16 @@ class Commands:
         sent: deque[Any] = self._link.receivers if self._link is not None else deque()
         return (call for calls in (sent, self._waiting) for call in calls if call.receiver is not None)
 
-    def retry_policy(self) -> Retry:
-        """Return a copy of the retry policy that the user gave the client."""
+    def retry_policy(self, *, once: bool = False) -> Retry | RidingOut:
+        """Return a copy of the retry policy that the user gave the client.
+
+        Unless the caller asks but *once*, what Redis cannot run just now is asked again and not counted.
+        """
         policy: Retry | None = self._pool.connection_kwargs.get("retry") or self._default_retry
         if policy is None:  # making a connection takes milliseconds
             policy = self._default_retry = cast("Retry", self._pool.make_connection().retry)
-        return copy.deepcopy(policy)
+        policy = copy.deepcopy(policy)
+        return policy if once else RidingOut(policy, self._clock)
 
     def _heard(self, call: Any) -> None:
         """Note that replies have come, the first of them to *call*: it was under way for longest."""
@@ -278,7 +283,7 @@ class Commands:
             self._connect_time = min(2 * self._connect_time, _LONGEST_CONNECT)
             error = late if isinstance(late, RedisError) else RedisTimeoutError("Timeout connecting to server")
         except Exception as failure:
-            error = failure
+            error = recognized(failure)
         except asyncio.CancelledError:
             self._connected()
             self._fail_waiting(RedisConnectionError("Connecting was cancelled."))

@@ -20,6 +20,7 @@ from ._link import Link
 from ._replication import LONGEST_REPLICATION, Whole
 from ._request import LONGEST_RETRY, Answer, Busy, Granted, Holding, Queued, Request, Tell, resolve
 from ._scripts import load
+from ._trouble import NotNowError, ride_out
 
 if TYPE_CHECKING:
     from ._session import Session
@@ -98,7 +99,11 @@ class RedisGrantor:
                 future.set_result(Granted(reply, call.sent_at))
             return
         if isinstance(reply, Exception):
-            if isinstance(reply, ResponseError) or call.link is None:
+            if isinstance(reply, NotNowError) or call.link is None:
+                request.not_run(call)
+                if call.link is not None:  # what was to be declared has not been
+                    request.extra = cast("Arguments", call.args)[7:]
+            elif isinstance(reply, ResponseError):
                 request.answered(call)
             if not future.done():  # not raised on the way: a traceback would keep all callers, and what they hold
                 future.set_exception(RedisConnectionError(str(reply)) if isinstance(reply, ReadOnlyError) else reply)
@@ -162,6 +167,11 @@ class RedisGrantor:
         Raises:
             RedisError: Fewer replicas have it in time, or it ran out meanwhile.
         """
+        clock = self.session.clock
+        until = clock() + min(LONGEST_WAIT, request.valid_for)
+        return await ride_out(lambda: self._replicate(request, replicas), clock, until)
+
+    async def _replicate(self, request: Request, replicas: int) -> Granted:
         replication = self.session.replication
         commands, bound = replication.commands, min(LONGEST_REPLICATION, request.ttl / 4)
         future: asyncio.Future[Answer] = self.session.loop.create_future()
@@ -248,7 +258,13 @@ class RedisGrantor:
         script = "lock_guard" if self._family == "lock" else "semaphore_guard"  # whose holders are a sorted set
         return Holding(script, self._keys.part(b"g:" + request.token), (self._keys.base,), (request.token,))
 
-    async def ask(
+    async def ask(self, verb: str, args: Arguments = (), *, as_waiter: bool = False) -> Any:
+        """Do as `ask_once` does, and ride out what keeps Redis from running it just now."""
+        clock = self.session.clock
+        with self.session.question():
+            return await ride_out(lambda: self.ask_once(verb, args, as_waiter=as_waiter), clock, clock() + LONGEST_WAIT)
+
+    async def ask_once(
         self, verb: str, args: Arguments = (), *, as_waiter: bool = False, keys: tuple[bytes, ...] = (),
         patience: float = LONGEST_WAIT,
     ) -> Any:  # fmt: skip

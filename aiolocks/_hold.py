@@ -180,7 +180,8 @@ async def _ask_again(state: LeaseState, error: Exception) -> Answer:
     left = _bound(state) - (now - (now if request.asked_at is None else request.asked_at))
     try:
         async with asyncio.timeout(left):
-            return await session.commands.retry_policy().call_with_retry(ask, failed)
+            policy = session.commands.retry_policy(once=not request.wait)
+            return await policy.call_with_retry(ask, failed)
     except TimeoutError as late:
         if isinstance(late, RedisError):
             raise

@@ -12,7 +12,7 @@ from ._grantor import RedisGrantor
 
 
 async def insist(grantor: RedisGrantor, verb: str, args: Arguments, *, until: float, **options: Any) -> Any:
-    """Do as `RedisGrantor.ask` does, again and again if need be, and more patiently each time.
+    """Do as `RedisGrantor.ask_once` does, again and again if need be, and more patiently each time.
 
     Raises:
         RedisError: Not answered until local time *until*.
@@ -21,7 +21,7 @@ async def insist(grantor: RedisGrantor, verb: str, args: Arguments, *, until: fl
     while True:
         patience = session.commands.patience_after(failures)
         try:
-            return await grantor.ask(verb, args, patience=patience, **options)
+            return await grantor.ask_once(verb, args, patience=patience, **options)
         except (*UNCERTAIN, ReadOnlyError):
             failures += 1
             pause = retry_delay(until - session.clock(), failures)

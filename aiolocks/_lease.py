@@ -8,10 +8,12 @@ from functools import partial
 from types import CoroutineType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast, final
 
+from ._commands import LONGEST_WAIT
 from ._deadlines import deadline
 from ._lease_state import TAKEN, LeaseState
 from ._options import UNSET, Duration, Unset, check_ttl
 from ._request import resolve
+from ._trouble import ride_out
 
 T = TypeVar("T")
 
@@ -102,10 +104,9 @@ class Lease:
         ttl = round(check_ttl(state.request.ttl if ttl is None else ttl) * 1000) / 1000
         if not state.held:
             return False
-        sent_at = state.session.clock()
-        answer: asyncio.Future[bool] = state.session.loop.create_future()
-        state.grantor.renew(state.request, ttl, partial(resolve, answer))
-        if not await answer:
+        clock = state.session.clock
+        sent_at = await ride_out(partial(_renewal, state, ttl), clock, min(state.deadline, clock() + LONGEST_WAIT))
+        if sent_at is None:
             state.lose(TAKEN)
             return False
         state.extend(deadline(sent_at, ttl))
@@ -263,6 +264,14 @@ async def release(state: LeaseState) -> bool:
     await withdrawal.wait_out()
     # None: nothing was there after an attempt whose answer was lost, which must have ended it.
     return withdrawal.outcome() is not False
+
+
+async def _renewal(state: LeaseState, ttl: float) -> float | None:
+    """Ask once to extend the lease; return when that left, or None where the lease is gone."""
+    sent_at = state.session.clock()
+    answer: asyncio.Future[bool] = state.session.loop.create_future()
+    state.grantor.renew(state.request, ttl, partial(resolve, answer))
+    return sent_at if await answer else None
 
 
 def state_of(lease: Lease) -> LeaseState:

@@ -18,13 +18,14 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ._body import GRACE, settle
 from ._bound import Arguments, Bound
-from ._commands import Call, Commands
+from ._commands import LONGEST_WAIT, Call, Commands
 from ._errors import QuorumError
 from ._keys import Keys
 from ._parts import end, release_parts, renew_parts, undo_parts
 from ._quorum import Ballot, Tally, next_fence, quorum_of
 from ._request import Answer, Busy, Granted, Part, Request, Tell, fresh_token, resolve
 from ._scripts import load
+from ._trouble import NotNowError, came_too_early, ride_out
 
 if TYPE_CHECKING:
     from ._session import Session
@@ -98,7 +99,7 @@ class Majority:
                     raise answer
             else:
                 failing_since = began if failing_since is None else failing_since
-                if clock() - failing_since >= (request.ttl if request.reached else PATIENCE):
+                if clock() - failing_since >= _patience(request, answer):
                     raise answer
             self._give_back(request)
             attempts += 1
@@ -111,7 +112,7 @@ class Majority:
         if request.parts and request.parts[0].fence:
             release_parts(request.parts, self._quorum, tell)
         else:
-            undo_parts(request.parts, tell)
+            undo_parts(request.parts, tell, self._quorum)
 
     async def _made_whole(self, request: Request) -> Granted | None:
         """Renew what was granted a while ago, or give it all back."""
@@ -131,9 +132,7 @@ class Majority:
     async def _settle(self, request: Request) -> None:
         """Undo an attempt, and wait for that a little."""
         until = self._home.clock() + min(GRACE, request.ttl)
-        for withdrawal in [end(part) for part in request.parts]:
-            if self._home.clock() < until:
-                await settle(self._home, withdrawal, until)
+        await settle(self._home, self._home.withdraw(self, request, until), until)
 
     def _pause(self, attempts: int) -> float:
         """Return a random delay, in which a rival whose attempt met with this one may win."""
@@ -240,6 +239,13 @@ class Majority:
         Raises:
             QuorumError: Too few servers answered for that to be known.
         """
+        clock = self._home.clock
+        with contextlib.ExitStack() as stack:
+            for session in self._sessions:
+                stack.enter_context(session.question())
+            return await ride_out(partial(self._count, ttl), clock, clock() + LONGEST_WAIT)
+
+    async def _count(self, ttl: float) -> tuple[bool, int]:
         fences = [0]
         size = len(self._sessions)
         ballot = Ballot(size)
@@ -255,14 +261,12 @@ class Majority:
                 fences.append(reply[1])
                 held.note(reply[0] == 1)
 
-        with contextlib.ExitStack() as questions:
-            for at, session in enumerate(self._sessions):
-                questions.enter_context(session.question())
-                session.commands.submit(self._statistics, (), partial(answered, at), vote_time(ttl))
-            try:
-                verdict = await self._within(decided, ttl)
-            except RedisError:
-                verdict = None
+        for at, session in enumerate(self._sessions):
+            session.commands.submit(self._statistics, (), partial(answered, at), vote_time(ttl))
+        try:
+            verdict = await self._within(decided, ttl)
+        except RedisError:
+            verdict = None
         if verdict is None:
             raise self._too_few(ballot)
         return verdict, max(fences)
@@ -286,12 +290,24 @@ class Majority:
                 outcomes[place] = "no answer in time"
         count = len(ballot.granted) + len(ballot.busy)
         told = "; ".join(f"{place}: {outcome}" for place, outcome in outcomes.items())
-        return QuorumError(
+        error = QuorumError(
             f"{self.kind} {self.name!r}: {count} of {ballot.size} servers answered in time, and it takes "
             f"{ballot.quorum} ({told})",
             name=self.name,
             outcomes=outcomes,
         )
+        too_early = [failure for failure in ballot.failed.values() if isinstance(failure, NotNowError)]
+        if too_early and count + len(too_early) >= ballot.quorum:
+            error.__cause__ = too_early[0]
+        return error
+
+
+def _patience(request: Request, error: QuorumError) -> float:
+    """Return the seconds for which too few servers may answer in the way that *error* says."""
+    longest = request.ttl if request.reached else PATIENCE
+    if came_too_early(error):
+        return max(longest, LONGEST_WAIT) if request.wait else 0.0
+    return longest
 
 
 def vote_time(ttl: float) -> float:

@@ -15,6 +15,9 @@ from ._request import Grantor
 from ._session import Session
 from ._teaching import teaching
 
+MOST_NAMES = 1000
+"""With as many words as `lease.guard` takes, they fit on Lua's stack, and renewing all takes the server a few ms."""
+
 
 @final
 class MultiLock(Acquirable):
@@ -35,7 +38,7 @@ class MultiLock(Acquirable):
 
     Args:
         client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
-        names: What to lock, in any order, duplicates allowed; each is 1 to 1,024 bytes of UTF-8, any text.
+        names: What to lock, in any order, duplicates allowed, 1,000 at most; each 1 to 1,024 bytes of UTF-8, any text.
         ttl: Seconds a lease lasts unless renewed: how long others wait when the holder's process dies. At least 0.1.
         acquire_timeout: Seconds to wait for all of them; None waits for ever, 0 asks once.
         on_lost: "cancel" stops the body of a block when its lease is lost; "flag" only marks the lease.
@@ -50,7 +53,7 @@ class MultiLock(Acquirable):
     Raises:
         TypeError: A wrong type, such as one str for *names*, a synchronous client, or a keyword that redis-py's Lock
             has and this one names otherwise.
-        ValueError: No name at all, or a value out of range. Both before any I/O.
+        ValueError: No name at all or more than 1,000, or a value out of range. Both before any I/O.
     """
 
     kind: ClassVar[str] = "multilock"
@@ -81,6 +84,10 @@ class MultiLock(Acquirable):
         each = {name: Keys(prefix, self.kind, name, self.family) for name in names}
         if not each:
             raise ValueError("names must not be empty")
+        if len(each) > MOST_NAMES:
+            raise ValueError(
+                f"a MultiLock takes at most {MOST_NAMES:,} names, not {len(each):,}; let one stand for many of them"
+            )
         options = Options(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas)
         super().__init__(client, min(each), prefix, options)
         self._each = tuple(each[name] for name in sorted(each))

@@ -4,6 +4,7 @@ Each part is undone by itself, for as long as that makes sense: one that cannot 
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from ._commands import Commands
 from ._quorum import Tally
@@ -29,23 +30,31 @@ def release_parts(parts: Sequence[Part], needed: int, tell: Tell) -> None:
             tally.note(part.ended)
 
 
-def undo_parts(parts: Sequence[Part], tell: Tell) -> None:
-    """Undo what was asked for in vain; *tell* hears of it when all are done, or have been given up."""
-    left = len(parts)
+def undo_parts(parts: Sequence[Part], tell: Tell, enough: int | None = None) -> None:
+    """Undo what was asked for in vain; *tell* hears of it when all are done, or have been given up.
 
-    def done(ended: bool | Exception) -> None:
-        nonlocal left
-        left -= 1
-        if left <= 0:
+    Or when *enough* of them are, and those among them that are known to have been granted: then whoever comes next can
+    have a majority, and need not wait for servers that do not answer.
+    """
+    missing = len(parts) if enough is None else enough
+    granted = {id(part) for part in parts if part.request.counted_from is not None}
+    told = False
+
+    def done(part: Part, _: bool | Exception) -> None:
+        nonlocal missing, told
+        missing -= 1
+        granted.discard(id(part))
+        if missing <= 0 and not granted and not told:
+            told = True
             tell(True)
 
     if not parts:
         tell(False)
     for part in parts:
         if part.ended is None:
-            end(part, done)
+            end(part, partial(done, part))
         else:
-            done(part.ended)
+            done(part, part.ended)
 
 
 def end(part: Part, tell: Tell = lambda ended: None) -> Withdrawal:

@@ -146,6 +146,10 @@ class Request:
             self.asked_at = call.sent_at
         self.unanswered += (call,)
 
+    def not_run(self, call: Call) -> None:
+        """Note that this attempt was not carried out, and will not be."""
+        self.unanswered = tuple(other for other in self.unanswered if other is not call)
+
     def answered(self, call: Call) -> None:
         self.unanswered = (
             tuple(other for other in self.unanswered if other is not call) if len(self.unanswered) > 1 else ()

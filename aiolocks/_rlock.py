@@ -32,8 +32,8 @@ class RLock(Acquirable):
     whichever order the holds are released, the last one releases the lease. A loss stops every block.
 
     A task that was *started* by the holder, while it holds, is not the holder. It gets a RuntimeError where it would
-    wait, for its parent most likely waits for it: start such a task before the block, or with a context of its own
-    (``create_task(…, context=contextvars.Context())``) if nobody within the block waits for it.
+    wait without a timeout, for its parent most likely waits for it: start such a task before the block, or with a
+    context of its own (``create_task(…, context=contextvars.Context())``) if nobody within the block waits for it.
 
     Every duration is a number of seconds or a `timedelta`.
 
@@ -88,7 +88,8 @@ class RLock(Acquirable):
         Raises, on entering:
             AcquireTimeoutError: Somebody else held it all the time.
             LeaseLostError: This task is inside a block of it whose lease is lost.
-            RuntimeError: A task that holds it has started this one, and most likely waits for it.
+            RuntimeError: A task that holds it has started this one and most likely waits for it, and there is no
+                timeout.
             RedisError: Redis could not be asked.
 
         Raises, on leaving:
@@ -113,7 +114,8 @@ class RLock(Acquirable):
         Raises:
             AcquireTimeoutError: Nobody let go within *timeout*.
             LeaseLostError: This task is inside a block of it whose lease is lost.
-            RuntimeError: A task that holds it has started this one, and most likely waits for it.
+            RuntimeError: A task that holds it has started this one and most likely waits for it, and there is no
+                timeout.
             RedisError: Redis could not be asked.
 
         After an error or a cancellation nothing more than before stays held: what may have been granted is released,
@@ -158,10 +160,12 @@ class RLock(Acquirable):
         nest = self._own_nest()
         if nest is not None:
             return nest.share(self._options.on_lost, by_hand=by_hand)
-        if held_by_parent(Session.of(self._pool), self._keys.base, asyncio.current_task()):
+        # With a timeout the wait ends by itself, and the lock may come free before.
+        if timeout is None and held_by_parent(Session.of(self._pool), self._keys.base, asyncio.current_task()):
             raise RuntimeError(
                 f"{self.kind} {self.name!r}: a task that holds it has started this one, and would wait for it while "
-                "this one waits for the lock; start it before the block, or with a context of its own"
+                "this one waits for the lock; give it a timeout, or start it before the block or with a context of its "
+                "own"
             )
         lease = await obtain(self._asking(timeout, 1, entering=False), must=True)
         return self._first_of(lease, by_hand=by_hand)

@@ -3,11 +3,12 @@
 import asyncio
 import logging
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, final
 
 from redis.asyncio import Redis
 
-from ._acquirable import Acquirable, server_of, waits_for_itself
+from ._acquirable import Acquirable, Statistics, server_of, waits_for_itself
 from ._hold import Acquiring, Hold
 from ._lease import Lease
 from ._options import (
@@ -165,7 +166,18 @@ class Semaphore(Acquirable):
             RedisError: Redis could not be asked. Cancelling is harmless.
         """
         now = await self.statistics()
-        return now.permits >= (now.limit or self._limit)
+        return now.permits >= now.limit
+
+    async def statistics(self) -> Statistics:
+        """Ask Redis how many permits are in use, of how many, and who waits.
+
+        `limit` is the one in force; where none is, the one that this object declares at its first use.
+
+        Raises:
+            RedisError: Redis could not be asked. Cancelling is harmless.
+        """
+        now = await super().statistics()
+        return now if now.limit else replace(now, limit=self._limit)
 
     def _prepare(self, session: Session, task: "asyncio.Task[Any] | None", request: Request) -> None:
         inside = session.ledger.inside(task, self._keys.base)

@@ -187,6 +187,7 @@ class Versioned:
         commands = session.commands
         bound = Bound(load(f"versioned_{verb}"), lambda _: keys, per_token=False)
         patience = commands.patience
+        trouble: Exception | None = None
 
         async def ask() -> Any:
             nonlocal patience
@@ -199,8 +200,9 @@ class Versioned:
                 call.drop()  # if it has not left yet, it never will
                 raise
 
-        async def failed(_: Exception) -> None:
-            pass
+        async def failed(error: Exception) -> None:
+            nonlocal trouble
+            trouble = error
 
         with session.question():
             try:
@@ -209,7 +211,8 @@ class Versioned:
             except RedisTimeoutError:
                 raise
             except TimeoutError:
-                raise RedisTimeoutError(f"{self!r}: Redis did not answer within {LONGEST_WAIT:g} s") from None
+                late = RedisTimeoutError(f"{self!r}: Redis did not answer within {LONGEST_WAIT:g} s")
+                raise trouble or late from None
 
 
 def _answered(answer: "asyncio.Future[Any]", _: Call, reply: object) -> None:

@@ -17,7 +17,7 @@ PACKAGE = Path(aiolocks.__file__).parent
 
 LAYERS = {
     "pure": "_errors _deadlines _keys _modes _options _teaching _batch _quorum",
-    "redis": "_scripts _bound _patrol _vigil _link _commands",
+    "redis": "_scripts _bound _patrol _vigil _link _trouble _commands",
     "engine": "_request _replication _line _healing _grantor _wakeups _ledger _lease_state _lease _watchdog "
     "_watchdog_thread _withdrawal _loop_end _session _stop _body _blocks _guard _hold _insist _nest _upgrade _parts "
     "_chain _majority",

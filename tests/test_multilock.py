@@ -1,11 +1,14 @@
 """What a MultiLock promises beyond the conformance table: which others it excludes, and what it says of each name."""
 
 import asyncio
+from typing import Literal
 
 import pytest
 from redis.asyncio import Redis
 
 from aiolocks import AcquireTimeoutError, LeaseLostError, Lock, MultiLock
+from aiolocks._batch import MOST_WORDS
+from aiolocks._multilock import MOST_NAMES
 from tests.faults.support.lag import measured_lag
 from tests.support.primitives import SHORT, SOON, free, queued
 
@@ -24,6 +27,13 @@ def test_no_names_are_an_error() -> None:
         MultiLock(Redis(port=1), [])
 
 
+def test_more_names_than_a_script_can_look_at_are_an_error_that_says_what_to_do() -> None:
+    names = [f"account:{number}" for number in range(MOST_NAMES + 1)]
+    with pytest.raises(ValueError, match=r"at most 1,000 names, not 1,001.*one stand for many"):
+        MultiLock(Redis(port=1), names)
+    assert len(MultiLock(Redis(port=1), names[1:] * 2).names) == MOST_NAMES == 1000
+
+
 def test_one_string_is_not_taken_for_its_letters() -> None:
     with pytest.raises(TypeError, match=r"\['orders'\]"):
         MultiLock(Redis(port=1), "orders")
@@ -39,6 +49,37 @@ class TestOnEveryServer:
             assert await asyncio.create_task(MultiLock(client, ["c", "b"]).try_acquire()) is None
             async with MultiLock(client, ["c", "d"]) as lease:
                 assert lease.held
+
+    @pytest.mark.redis
+    @pytest.mark.parametrize("watchdog", ["task", "thread"])
+    async def test_as_many_names_as_are_allowed_are_held_renewed_and_guarded_by(
+        self, redis: Redis, watchdog: Literal["task", "thread"]
+    ) -> None:
+        names = [f"account:{number:04}" for number in range(MOST_NAMES)]
+        lock = MultiLock(redis, names, ttl=6, watchdog=watchdog)
+        async with lock as lease:
+            assert len(lease.fencing_tokens) == MOST_NAMES
+            assert await lease.guard(("SET", "k", "v"), ("GET", "k")) == [b"OK", b"v"]
+            words = ["MSET", *(word for number in range((MOST_WORDS - 2) // 2) for word in (f"k{number}", "v"))]
+            assert await lease.guard(words) == [b"OK"]
+            assert await lease.renew()
+            assert await asyncio.create_task(MultiLock(redis, names[-1:]).try_acquire()) is None
+            assert (await lock.statistics()).holders == 1
+            with pytest.raises(AcquireTimeoutError):
+                await asyncio.create_task(lock.acquire(timeout=2))
+        assert not await lock.locked()
+        await free(lock)
+        await redis.delete("k", *words[1::2])
+
+    @pytest.mark.redis
+    @pytest.mark.leaves_residue
+    async def test_of_many_names_the_loss_of_the_last_guards_nothing(self, redis: Redis) -> None:
+        names = [f"account:{number:04}" for number in range(MOST_NAMES)]
+        lease = await MultiLock(redis, names).acquire()
+        await redis.delete("aiolocks:multi:{account:0999}")
+        with pytest.raises(LeaseLostError):
+            await lease.guard(("SET", "k", "v"))
+        assert await redis.exists("k") == 0
 
     async def test_a_lock_of_the_same_name_is_another_lock(self, client: Redis) -> None:
         async with MultiLock(client, ["a", "b"]), Lock(client, "a") as lease:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from contextvars import Context
@@ -155,7 +156,7 @@ async def test_a_child_that_would_wait_for_its_parent_gets_an_error_instead(lock
         with pytest.raises(RuntimeError, match="started this one"):
             await asyncio.create_task(child())
         with pytest.raises(RuntimeError):
-            await asyncio.create_task(lock.acquire(timeout=5))
+            await asyncio.create_task(lock.acquire(timeout=None))
         assert await asyncio.create_task(lock.try_acquire()) is None
         with pytest.raises(ExceptionGroup) as group:
             async with asyncio.TaskGroup() as tasks:
@@ -163,6 +164,40 @@ async def test_a_child_that_would_wait_for_its_parent_gets_an_error_instead(lock
         assert isinstance(group.value.exceptions[0], RuntimeError)
         assert lease.held
         assert (await lock.statistics()).waiting == 0
+
+
+@pytest.mark.parametrize("timeout", [0, SOON])
+@pytest.mark.parametrize("how", ["acquire", "hold", "block"])
+async def test_a_child_that_waits_for_a_while_times_out_like_any_other(
+    lock: RLock, client: Redis, how: str, timeout: float
+) -> None:
+    """It would not wait for ever."""
+    impatient = RLock(client, "orders", ttl=LONG, acquire_timeout=timeout)
+
+    async def child() -> None:
+        if how == "acquire":
+            await lock.acquire(timeout=timeout)
+        else:
+            async with lock.hold(timeout=timeout) if how == "hold" else impatient:
+                pytest.fail("the body ran")
+
+    async with lock as lease:
+        begun = time.monotonic()
+        with pytest.raises(AcquireTimeoutError) as caught:
+            await asyncio.create_task(child())
+        assert timeout <= time.monotonic() - begun < timeout + 1
+        assert caught.value.timeout == timeout
+        assert lease.held
+        assert (await lock.statistics()).waiting == 0
+
+
+async def test_a_child_that_waits_for_a_while_gets_it_when_its_parent_lets_go_in_time(lock: RLock) -> None:
+    async with lock as lease:
+        child = asyncio.create_task(lock.acquire(timeout=5))
+        await queued(lock, 1)
+    got = await child
+    assert got.fencing_token > lease.fencing_token
+    await got.release()
 
 
 async def test_a_grandchild_gets_the_error_too(lock: RLock) -> None:

@@ -40,9 +40,14 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 async def test_the_limit_of_a_new_semaphore_is_the_one_declared_at_first_use(client: Redis) -> None:
-    assert (await Semaphore(client, "scraper", 3).statistics()).limit == 0
     async with Semaphore(client, "scraper", 3):
-        assert (await Semaphore(client, "scraper", 3).statistics()).limit == 3
+        assert (await Semaphore(client, "scraper", 4).statistics()).limit == 3
+
+
+async def test_before_its_first_use_a_semaphore_shows_the_limit_that_it_would_declare(client: Redis) -> None:
+    statistics = await Semaphore(client, "scraper", 3).statistics()
+    assert (statistics.limit, statistics.permits, statistics.fencing_token) == (3, 0, 0)
+    assert await client.keys("*scraper*") == [], "asking is no declaration"
 
 
 async def test_the_latest_declaration_is_in_force_for_everyone(client: Redis, stranger: Redis) -> None:

@@ -4,6 +4,7 @@ Each returns a list of texts, one for each thing that is wrong, with the events 
 The numbers C1 to C4 are those under which the project's own fault tests name them.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -110,20 +111,32 @@ def check_ended(history: Iterable[Event]) -> list[str]:
 
 
 def check_residue(keys: Mapping[bytes, int]) -> list[str]:
-    """C4, of the server: after the last lease and waiter only fences, limits and tombstones stay, and not for ever.
+    """C4, of the server: after the last lease and waiter only residue stays, and not for ever.
+
+    Residue is a fencing token, a semaphore's limit, a tombstone, the last answers to a lease's guards, and the two
+    marks of a `Versioned`.
 
     Args:
         keys: Each key of the library with its PTTL, as `keys_left` returns them.
     """
     wrong: list[str] = []
     for key, left_ms in sorted(keys.items()):
-        _, colon, part = key.rpartition(b"}")[2].partition(b":")  # colons in a path are escaped
-        part = colon + part
-        if not (part in (b":fence", b":meta", b":agreed") or part.startswith(b":t:")):
+        if not (_is_version(key) or _PARTS.search(key)):
             wrong.append(f"C4: left on the server: {key!r}, for {left_ms} ms")
         elif left_ms < 0:
             wrong.append(f"C4: stays on the server for ever: {key!r}")
     return wrong
+
+
+_PARTS = re.compile(rb"\}[^}:]*:(?:fence|meta|agreed|[tg]:[^}]*)\Z", re.DOTALL)
+"""What may stay beside a name. The last brace ends the name's tag, and colons in the rest of a path are escaped."""
+
+_VERSIONS = re.compile(rb"versioned:(?:[0-9a-f]{32}:)?\{|versioned:(?:tagged|[0-9a-f]{32}):[^{]*\{")
+"""Before the first brace, which no prefix has, stands the kind; a key that has a tag of its own begins before that."""
+
+
+def _is_version(key: bytes) -> bool:
+    return _VERSIONS.search(key[: key.find(b"{") + 1]) is not None
 
 
 async def keys_left(client: Any, prefix: str = "aiolocks:") -> dict[bytes, int]:

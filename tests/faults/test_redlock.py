@@ -66,6 +66,117 @@ async def test_a_hung_server_does_not_slow_the_others(five: list[RedisServer], c
     assert hung < 1.5 * healthy + 0.001
 
 
+async def connected(clients: list[Redis]) -> None:
+    """Wait until each server has answered something, so that none is asked for the first time."""
+    sessions = [Session.of(client.connection_pool) for client in clients]
+    async with asyncio.timeout(10):
+        while not all(session.commands.round_trip for session in sessions):
+            await (await Redlock(clients, "connecting", ttl=TTL).acquire()).release()
+
+
+@pytest_asyncio.fixture
+async def proxies(five: list[RedisServer]) -> AsyncIterator[list[FaultProxy]]:
+    async with contextlib.AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(FaultProxy(port=server.port)) for server in five]
+
+
+@pytest_asyncio.fixture
+async def faulty(proxies: list[FaultProxy]) -> AsyncIterator[list[Redis]]:
+    """Clients through the proxies."""
+    async with contextlib.AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(Redis.from_url(proxy.url)) for proxy in proxies]
+
+
+DECIDED = 0.5
+"""Seconds for what a quorum decides in some ms, on the busiest machine; to wait for the others takes one or more."""
+
+Fell = list[int]
+
+
+@pytest.fixture(params=["killed", "stopped", "black-holed"])
+def bring_down(
+    request: pytest.FixtureRequest, five: list[RedisServer], proxies: list[FaultProxy]
+) -> Callable[[Fell], None]:
+    """Make some of the servers go, one way or another."""
+
+    def go(which: Fell) -> None:
+        for at in which:
+            if request.param == "killed":
+                five[at].kill()
+            elif request.param == "stopped":
+                five[at].pause()
+            else:
+                proxies[at].black_hole = True
+
+    return go
+
+
+@pytest.mark.parametrize("which", [[0, 1], [3, 4]], ids=["the first two", "the last two"])
+@pytest.mark.parametrize("how", ["try_acquire", "acquire at once", "acquire in time", "block in time"])
+async def test_the_first_who_finds_it_held_is_told_at_once_though_a_minority_has_just_gone(
+    clients: list[Redis], faulty: list[Redis], bring_down: Callable[[Fell], None], which: Fell, how: str
+) -> None:
+    """What is undone need not be confirmed by those who do not answer: a majority is free without them."""
+    lock = Redlock(faulty, "orders", ttl=30)
+    await connected(faulty)
+    timeout = 0.2 if how.endswith("in time") else 0.0
+    async with Redlock(clients, "orders", ttl=30):
+        bring_down(which)
+        begun = time.perf_counter()
+        if how == "try_acquire":
+            assert await asyncio.create_task(lock.try_acquire()) is None
+        else:
+            with pytest.raises(AcquireTimeoutError):
+                await asyncio.create_task(enter(lock, timeout) if "block" in how else lock.acquire(timeout=timeout))
+        took = time.perf_counter() - begun - timeout
+    print(f"told {1000 * took:.1f} ms after it was decided")
+    assert took < DECIDED
+
+
+async def enter(lock: Redlock, timeout: float) -> None:
+    async with lock.hold(timeout=timeout):
+        pytest.fail("the body ran")
+
+
+@pytest.mark.parametrize("which", [[0, 1], [3, 4]], ids=["the first two", "the last two"])
+@pytest.mark.parametrize("used", [True, False], ids=["used before", "first use"])
+async def test_who_finds_it_free_gets_and_releases_it_at_once_though_a_minority_has_just_gone(
+    faulty: list[Redis], bring_down: Callable[[Fell], None], which: Fell, used: bool
+) -> None:
+    lock = Redlock(faulty, "orders", ttl=30)
+    if used:
+        await connected(faulty)
+    bring_down(which)
+    times = []
+    for _ in range(2):
+        begun = time.perf_counter()
+        lease = await lock.try_acquire()
+        assert lease is not None
+        times.append(time.perf_counter() - begun)
+        begun = time.perf_counter()
+        assert await lease.release()
+        times.append(time.perf_counter() - begun)
+        begun = time.perf_counter()
+        async with lock:
+            pass
+        times.append(time.perf_counter() - begun)
+    print("try_acquire, release, block, and once more:", *(f"{1000 * took:.1f}" for took in times), "ms")
+    assert max(times) < DECIDED
+
+
+async def test_a_block_is_left_at_once_though_a_minority_has_just_gone(
+    faulty: list[Redis], bring_down: Callable[[Fell], None]
+) -> None:
+    await connected(faulty)
+    async with Redlock(faulty, "orders", ttl=30) as lease:
+        await lease.renew()  # all have granted it
+        bring_down([0, 4])
+        begun = time.perf_counter()
+    took = time.perf_counter() - begun
+    print(f"left after {1000 * took:.1f} ms")
+    assert took < DECIDED
+
+
 def requests_in_memory() -> int:
     gc.collect()
     return sum(isinstance(thing, Request) for thing in gc.get_objects())

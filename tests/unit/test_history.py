@@ -146,6 +146,48 @@ def test_c4_sees_holders_queues_and_residue_without_an_end() -> None:
     assert "for ever" in check_residue({base + b":fence": -1})[0]
 
 
+GUARDED = b"g:0123456789abcdef0123456789abcdef"
+WRITE = b"0123456789abcdef0123456789abcdef:"
+
+
+@pytest.mark.parametrize("prefix", [b"aiolocks:", b"", b"shop", b"a:versioned:"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        b"lock:{n}:" + GUARDED,
+        b"semaphore:{n}:" + GUARDED,
+        b"hierarchy:{shop}/orders/42:" + GUARDED,
+        b"versioned:{stock:42}",
+        b"versioned:" + WRITE + b"{stock:42}",
+        b"versioned:tagged:user:{42}",
+        b"versioned:tagged:user:{42}:cart",
+        b"versioned:tagged:{42}}:q:x",
+        b"versioned:" + WRITE + b"user:{42}:cart",
+    ],
+    ids=bytes.decode,
+)
+def test_c4_knows_what_guards_and_versions_leave_for_a_while(prefix: bytes, key: bytes) -> None:
+    assert check_residue({prefix + key: 60_000}) == []
+    assert "for ever" in check_residue({prefix + key: -1})[0]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        b"aiolocks:lock:{a:versioned:b}",
+        b"aiolocks:lock:{n}:queue",
+        b"aiolocks:lock:{:fence}",
+        b"aiolocks:lock:{versioned:}:q:g:1",
+        b"aiolocks:semaphore:{n}:q:t:1",
+        b"versioned:lock:{n}",
+        b"aiolocks:versioned:x:{n}",
+    ],
+    ids=bytes.decode,
+)
+def test_c4_is_not_taken_in_by_names(key: bytes) -> None:
+    assert check_residue({key: 60_000}) != []
+
+
 def test_a_token_acquired_twice_is_no_history() -> None:
     with pytest.raises(ValueError, match="acquired twice"):
         check_exclusion([acquired(1, 1, 10), acquired(2, 1, 10)])
@@ -163,6 +205,31 @@ async def record_two(path: Path) -> dict[bytes, int]:
         left = await keys_left(locks.client)
     recorder.close()
     return left
+
+
+async def leave_all_residue(prefix: str) -> dict[bytes, int]:
+    """Use everything that leaves something, and return what is left."""
+    async with LockManager.from_url("memory://", prefix=prefix) as locks:
+        for acquirable in (
+            locks.lock("orders:42"),
+            locks.semaphore("orders:42", 2),
+            locks.multilock(["a", "b"]),
+            locks.rlock("}{:g:"),
+            locks.rwlock("orders:42").write,
+            locks.hierarchical("shop/orders/4:2").read,
+        ):
+            async with acquirable as lease:
+                await lease.guard(("SET", "k", "v"))
+        for key in ("stock:42", "user:{42}:cart", "{a}}", "}{"):
+            await locks.versioned(key).update(lambda _: b"17")
+        return await keys_left(locks.client, prefix)
+
+
+@pytest.mark.parametrize("prefix", ["aiolocks:", "shop"])
+def test_what_every_primitive_leaves_is_residue(prefix: str) -> None:
+    left = asyncio.run(leave_all_residue(prefix))
+    assert check_residue(left) == []
+    assert len(left) > 20
 
 
 def test_recordings_of_real_leases_are_read_back_and_pass(tmp_path: Path) -> None:

@@ -2,9 +2,10 @@
 
 import asyncio
 
+import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from aiolocks._parts import end
+from aiolocks._parts import end, undo_parts
 from aiolocks._request import Part, Request
 from aiolocks.testing import After, ScriptedGrantor
 from tests.support.jumping import clock, jumping
@@ -33,3 +34,20 @@ async def test_an_undo_that_was_begun_twice_does_not_outlive_its_session() -> No
     closed_at = clock()
     await asyncio.sleep(60)
     assert max(stub.times("withdraw")) <= closed_at
+
+
+@jumping
+async def test_a_quorum_s_undo_waits_for_who_has_granted_and_not_for_who_does_not_answer() -> None:
+    """Of five servers one does not answer, and one that has granted is slow to undo it."""
+    parts = [
+        Part(ScriptedGrantor(withdrawals=[After(delay, True)]), Request(30.0, 1, wait=False))
+        for delay in (0.1, 0.2, 0.3, 0.5, 5.0)
+    ]
+    told: list[float] = []
+    parts[3].request.counted_from = clock()
+    undo_parts(parts, lambda _: told.append(clock()), 3)
+    await asyncio.sleep(10)
+    assert told == [pytest.approx(0.5, abs=0.01)]
+    told.clear()
+    undo_parts([part for part in parts if part.ended], lambda _: told.append(clock()), 3)
+    assert len(told) == 1

@@ -1,0 +1,452 @@
+"""Somebody else's script that runs for long: BUSY is ridden out by every verb, and costs no holder its lease."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Literal
+
+import pytest
+import pytest_asyncio
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ResponseError
+
+from aiolocks import (
+    HierarchicalLock,
+    Lease,
+    Lock,
+    MultiLock,
+    QuorumError,
+    Redlock,
+    RLock,
+    RWLock,
+    Semaphore,
+    Versioned,
+)
+from tests.faults.support.asking import outcome_of
+from tests.faults.support.busy import BUSY_AT_ONCE, busy
+from tests.faults.support.lag import SLACK
+from tests.faults.support.residue import alive, connections
+from tests.support.servers import RedisServer
+
+pytestmark = [pytest.mark.redis, pytest.mark.faults, pytest.mark.asyncio]
+
+RUNS = 1.5
+"""Seconds that the script takes."""
+
+TTL = 4.0
+
+
+@pytest.fixture
+def own_server(servers: Callable[..., RedisServer]) -> RedisServer:
+    return servers(options=BUSY_AT_ONCE)
+
+
+@pytest_asyncio.fixture
+async def client(own_server: RedisServer) -> AsyncIterator[Redis]:
+    """One that tries nothing again by itself."""
+    async with Redis.from_url(own_server.url, retry=Retry(NoBackoff(), 0)) as made:
+        yield made
+
+
+async def kept(lease: Lease) -> None:
+    """See that the lease is good still, on the server too."""
+    assert await lease.guard(("INCR", "test:kept")) == [1]
+    assert await lease.release()
+
+
+async def by_guarding(client: Redis) -> Callable[[], Awaitable[None]]:
+    lease = await Lock(client, "orders", ttl=TTL).acquire()
+
+    async def verb() -> None:
+        assert await lease.guard(("INCR", "test:n"), ("GET", "test:n")) == [1, b"1"]
+        assert await lease.release()
+
+    return verb
+
+
+async def by_guarding_with_a_semaphore(client: Redis) -> Callable[[], Awaitable[None]]:
+    lease = await Semaphore(client, "orders", 2, ttl=TTL).acquire()
+
+    async def verb() -> None:
+        assert await lease.guard(("INCR", "test:n")) == [1]
+        assert await lease.release()
+
+    return verb
+
+
+async def by_renewing(client: Redis) -> Callable[[], Awaitable[None]]:
+    lease = await Lock(client, "orders", ttl=TTL).acquire()
+
+    async def verb() -> None:
+        assert await lease.renew(30) is True
+        assert lease.remaining() > 25
+        await kept(lease)
+
+    return verb
+
+
+async def by_renewing_what_was_lost(client: Redis) -> Callable[[], Awaitable[None]]:
+    lease = await Lock(client, "orders", ttl=TTL).acquire()
+    await client.flushall()
+
+    async def verb() -> None:
+        assert await lease.renew() is False
+        assert lease.lost
+
+    return verb
+
+
+async def by_releasing(client: Redis) -> Callable[[], Awaitable[None]]:
+    lease = await Lock(client, "orders", ttl=TTL).acquire()
+
+    async def verb() -> None:
+        assert await lease.release() is True
+
+    return verb
+
+
+async def by_acquiring(client: Redis) -> Callable[[], Awaitable[None]]:
+    async def verb() -> None:
+        await kept(await Lock(client, "orders", ttl=TTL).acquire())
+
+    return verb
+
+
+async def by_acquiring_in_time(client: Redis) -> Callable[[], Awaitable[None]]:
+    async def verb() -> None:
+        async with RLock(client, "orders", ttl=TTL).hold(timeout=8) as lease:
+            assert lease.held
+
+    return verb
+
+
+async def by_acquiring_permits(client: Redis) -> Callable[[], Awaitable[None]]:
+    async def verb() -> None:
+        await kept(await Semaphore(client, "orders", 3, ttl=TTL).acquire(permits=2))
+
+    return verb
+
+
+async def by_acquiring_several(client: Redis) -> Callable[[], Awaitable[None]]:
+    async def verb() -> None:
+        await kept(await MultiLock(client, ["a", "b", "c"], ttl=TTL).acquire())
+
+    return verb
+
+
+async def by_acquiring_levels(client: Redis) -> Callable[[], Awaitable[None]]:
+    async def verb() -> None:
+        await kept(await HierarchicalLock(client, "shop/orders/42", ttl=TTL).write.acquire())
+
+    return verb
+
+
+async def by_upgrading(client: Redis) -> Callable[[], Awaitable[None]]:
+    lease = await RWLock(client, "orders", ttl=TTL).upgradeable.acquire()
+
+    async def verb() -> None:
+        async with lease.upgrade() as alone:
+            assert alone.held
+        assert await lease.release()
+
+    return verb
+
+
+async def by_downgrading(client: Redis) -> Callable[[], Awaitable[None]]:
+    lease = await RWLock(client, "orders", ttl=TTL).write.acquire()
+
+    async def verb() -> None:
+        await lease.downgrade()
+        async with RWLock(client, "orders").read.hold(timeout=1):
+            pass
+        assert await lease.release()
+
+    return verb
+
+
+async def by_counting(client: Redis) -> Callable[[], Awaitable[None]]:
+    async def verb() -> None:
+        assert (await Lock(client, "orders").statistics()).holders == 0
+        assert not await Semaphore(client, "orders", 3).locked()
+        assert not await MultiLock(client, ["a", "b"]).locked()
+        assert not await RWLock(client, "orders").read.locked()
+        assert not await HierarchicalLock(client, "shop/orders").read.locked()
+
+    return verb
+
+
+async def by_resizing(client: Redis) -> Callable[[], Awaitable[None]]:
+    async def verb() -> None:
+        await Semaphore(client, "orders", 3).resize(5)
+        assert (await Semaphore(client, "orders", 3).statistics()).limit == 5
+
+    return verb
+
+
+async def by_reading_and_writing(client: Redis) -> Callable[[], Awaitable[None]]:
+    stock = Versioned(client, "test:stock")
+    _, version = await stock.read()
+
+    async def verb() -> None:
+        written = await stock.write(b"17", version)
+        assert await stock.read() == (b"17", written)
+
+    return verb
+
+
+async def by_updating(client: Redis) -> Callable[[], Awaitable[None]]:
+    async def verb() -> None:
+        value, _ = await Versioned(client, "test:stock").update(lambda value: int(value or 0) + 1)
+        assert value == 1
+
+    return verb
+
+
+VERBS = [
+    by_acquiring,
+    by_acquiring_in_time,
+    by_acquiring_permits,
+    by_acquiring_several,
+    by_acquiring_levels,
+    by_releasing,
+    by_renewing,
+    by_renewing_what_was_lost,
+    by_guarding,
+    by_guarding_with_a_semaphore,
+    by_upgrading,
+    by_downgrading,
+    by_counting,
+    by_resizing,
+    by_reading_and_writing,
+    by_updating,
+]
+
+
+@pytest.mark.parametrize("prepare", VERBS, ids=lambda verb: verb.__name__)
+async def test_every_verb_rides_out_somebody_s_script(
+    own_server: RedisServer, client: Redis, prepare: Callable[[Redis], Awaitable[Callable[[], Awaitable[None]]]]
+) -> None:
+    verb = await prepare(client)
+    async with busy(own_server, RUNS, writes=True):
+        begun = time.monotonic()
+        await verb()
+        took = time.monotonic() - begun
+    print(f"done {took:.2f} s after it was asked for")
+    assert took > 0.2, "it was not ridden out: the script was over"
+    assert await alive(client) == []
+
+
+async def test_a_limit_that_was_declared_in_vain_is_declared_anew(own_server: RedisServer, client: Redis) -> None:
+    async with Redis.from_url(own_server.url, db=0) as fleet:
+        await Semaphore(fleet, "scraper", 3, ttl=TTL).resize(3)
+    async with busy(own_server, RUNS):
+        lease = await Semaphore(client, "scraper", 5, ttl=TTL).acquire()
+    assert (await Semaphore(client, "scraper", 5).statistics()).limit == 5
+    await kept(lease)
+
+
+@pytest.mark.parametrize("writes", [False, True], ids=["that can be killed", "that cannot"])
+@pytest.mark.parametrize("watchdog", ["task", "thread"])
+async def test_no_holder_is_lost_to_a_script_that_is_over_within_the_ttl(
+    own_server: RedisServer, client: Redis, watchdog: Literal["task", "thread"], writes: bool
+) -> None:
+    ttl = 2 * RUNS
+    async with (
+        Lock(client, "orders", ttl=ttl, watchdog=watchdog) as one,
+        Semaphore(client, "orders", 3, ttl=ttl, watchdog=watchdog) as permit,
+        MultiLock(client, ["a", "b"], ttl=ttl, watchdog=watchdog) as several,
+    ):
+        for _ in range(2):
+            async with busy(own_server, RUNS, writes=writes):
+                pass
+            await asyncio.sleep(ttl / 2)
+        for lease in (one, permit, several):
+            assert lease.held
+            await lease.guard(("PING",))
+    assert await Lock(client, "orders").locked() is False
+
+
+async def test_who_waits_in_line_keeps_the_place_and_gets_the_turn(own_server: RedisServer, client: Redis) -> None:
+    first = await Lock(client, "orders", ttl=TTL).acquire()
+    waiting = [asyncio.create_task(Lock(client, "orders", ttl=TTL).acquire()) for _ in range(3)]
+    while (await Lock(client, "orders").statistics()).waiting < 3:
+        await asyncio.sleep(0.01)
+    async with busy(own_server, RUNS):
+        released = asyncio.create_task(first.release())
+        await asyncio.sleep(RUNS / 2)
+        assert not any(task.done() for task in [*waiting, released])
+    assert await released
+    fences = [first.fencing_token]
+    for task in waiting:
+        async with asyncio.timeout(5), await task as lease:
+            fences.append(lease.fencing_token)
+    assert fences == sorted(set(fences))
+
+
+@pytest.mark.parametrize("how", ["try_acquire", "timeout 0", "several", "upgrade"])
+async def test_who_asks_once_hears_at_once_that_redis_is_busy(own_server: RedisServer, client: Redis, how: str) -> None:
+    lock = Lock(client, "orders", ttl=TTL)
+    upgradeable = await RWLock(client, "other", ttl=TTL).upgradeable.acquire()
+
+    async def upgrade() -> None:
+        async with upgradeable.upgrade(timeout=0):
+            pytest.fail("the body ran")
+
+    asking: dict[str, Callable[[], Awaitable[Any]]] = {
+        "try_acquire": lock.try_acquire,
+        "timeout 0": lambda: lock.acquire(timeout=0),
+        "several": lambda: MultiLock(client, ["a", "b"]).try_acquire(),
+        "upgrade": upgrade,
+    }
+    async with busy(own_server, RUNS):
+        result, took = await outcome_of(asking[how])
+    assert isinstance(result, ResponseError)
+    assert str(result).startswith("BUSY ")
+    assert took < 0.5
+    assert await upgradeable.release()
+    assert await lock.locked() is False
+
+
+@pytest.mark.parametrize("how", ["acquire", "block"])
+async def test_who_has_less_time_than_the_script_hears_that_redis_is_busy_and_not_that_the_lock_is(
+    own_server: RedisServer, client: Redis, how: str
+) -> None:
+    lock = Lock(client, "orders", ttl=TTL, acquire_timeout=0.5)
+
+    async def enter() -> None:
+        async with lock:
+            pytest.fail("the body ran")
+
+    async with busy(own_server, RUNS):
+        result, took = await outcome_of(enter if how == "block" else lambda: lock.acquire())
+    assert isinstance(result, ResponseError)
+    assert str(result).startswith("BUSY ")
+    assert 0.5 <= took < 1.0
+    statistics = await lock.statistics()
+    assert (statistics.holders, statistics.waiting) == (0, 0)
+
+
+async def test_it_costs_no_connection(own_server: RedisServer, client: Redis) -> None:
+    async with Lock(client, "held", ttl=TTL) as lease:
+        before = await connections(client)
+        async with busy(own_server, RUNS):
+            await asyncio.gather(Lock(client, "orders").locked(), lease.renew(), lease.guard(("PING",)))
+        assert await connections(client) == before
+
+
+async def test_the_handshake_of_a_connection_is_ridden_out_too(own_server: RedisServer) -> None:
+    """Of a client of another database, SELECT is the first that is answered so."""
+    async with Redis.from_url(own_server.url, db=1) as client, busy(own_server, RUNS):
+        async with Lock(client, "orders", ttl=TTL).hold(timeout=8) as lease:
+            assert lease.held
+        assert not await Lock(client, "orders").locked()
+
+
+async def test_errors_that_only_begin_alike_are_told_at_once(own_server: RedisServer, client: Redis) -> None:
+    """BUSYGROUP, BUSYKEY: they are answers to what was asked."""
+    async with Lock(client, "orders") as lease:
+        await lease.guard(("XGROUP", "CREATE", "test:stream", "group", "$", "MKSTREAM"))
+        with pytest.raises(ResponseError, match="BUSYGROUP"):
+            await lease.guard(("XGROUP", "CREATE", "test:stream", "group", "$"))
+
+
+async def test_commands_that_were_guarded_meanwhile_are_run_once_each(own_server: RedisServer, client: Redis) -> None:
+    async with Lock(client, "orders", ttl=TTL) as lease:
+        async with busy(own_server, RUNS):
+            answers = await asyncio.gather(*(lease.guard(("INCR", "test:n")) for _ in range(5)))
+        assert sorted(answers) == [[number] for number in range(1, 6)]
+        assert await client.get("test:n") == b"5"
+
+
+# Several servers.
+
+
+@pytest.fixture
+def three(servers: Callable[..., RedisServer]) -> list[RedisServer]:
+    return [servers(options=BUSY_AT_ONCE) for _ in range(3)]
+
+
+@pytest_asyncio.fixture
+async def clients(three: list[RedisServer]) -> AsyncIterator[list[Redis]]:
+    made = [Redis.from_url(server.url, retry=Retry(NoBackoff(), 0)) for server in three]
+    yield made
+    for client in made:
+        await client.aclose()
+
+
+async def test_a_quorum_rides_out_scripts_on_a_majority_of_its_servers(
+    three: list[RedisServer], clients: list[Redis]
+) -> None:
+    lock = Redlock(clients, "orders", ttl=TTL)
+    lease = await lock.acquire()
+    async with busy(three[0], RUNS), busy(three[2], RUNS):
+        begun = time.monotonic()
+        assert await lease.renew(30) is True
+        took = time.monotonic() - begun
+    assert took > 0.2
+    async with busy(three[0], RUNS), busy(three[1], RUNS):
+        assert (await lock.statistics()).holders == 1
+    async with busy(three[0], RUNS), busy(three[1], RUNS):
+        assert await lease.release() is True
+    async with busy(three[0], RUNS), busy(three[1], RUNS):
+        lease = await lock.acquire()
+        assert await lock.locked()
+    assert await lease.release()
+
+
+async def test_who_asks_a_quorum_once_hears_at_once_that_it_is_busy(
+    three: list[RedisServer], clients: list[Redis]
+) -> None:
+    lock = Redlock(clients, "orders", ttl=TTL)
+    async with busy(three[0], RUNS), busy(three[2], RUNS):
+        result, took = await outcome_of(lock.try_acquire)
+    assert isinstance(result, QuorumError)
+    assert "BUSY" in str(result)
+    assert took < 0.5
+    async with lock as lease:
+        assert lease.held
+
+
+async def test_one_busy_server_of_three_costs_a_quorum_nothing(three: list[RedisServer], clients: list[Redis]) -> None:
+    lock = Redlock(clients, "orders", ttl=TTL)
+    async with busy(three[1], RUNS):
+        begun = time.monotonic()
+        async with lock as lease:
+            assert lease.held
+        assert await lock.locked() is False
+        took = time.monotonic() - begun
+    assert took < 0.5
+
+
+# Longer than it is ridden out.
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+async def test_it_is_ridden_out_for_ten_seconds_and_no_longer(own_server: RedisServer, client: Redis) -> None:
+    lease = await Lock(client, "held", ttl=30).acquire()
+    short = await Lock(client, "short", ttl=5, renew=False).acquire()
+    stock = Versioned(client, "test:stock")
+    _, version = await stock.read()
+    asking: dict[str, Callable[[], Awaitable[Any]]] = {
+        "acquire": Lock(client, "orders").acquire,
+        "acquire, timeout 20": lambda: Lock(client, "orders").acquire(timeout=20),
+        "statistics": Lock(client, "orders").statistics,
+        "resize": lambda: Semaphore(client, "orders", 2).resize(3),
+        "write": lambda: stock.write(b"17", version),
+        "guard": lambda: lease.guard(("INCR", "test:n")),
+        "renew": lease.renew,
+        "renew, ttl 5": short.renew,
+    }
+    async with busy(own_server, 12):
+        outcomes = await asyncio.gather(*(outcome_of(each) for each in asking.values()))
+    for what, (result, took) in zip(asking, outcomes, strict=True):
+        print(f"{what}: {result!r} after {took:.2f} s")
+        bound = 5.0 if "ttl 5" in what else 10.0
+        assert isinstance(result, ResponseError)
+        assert str(result).startswith("BUSY ")
+        assert bound - 1.5 < took < bound + SLACK * 0.2
+    assert await client.exists("test:n", "test:stock") == 0
+    await kept(lease)
