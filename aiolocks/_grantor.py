@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 _REFUSED = -1
 
+_MORE = -2
+"""In place of a fencing token: one script had no time for all that may be free, and whoever hears it goes on."""
+
 _BRIEFLY = b"+"
 """In place of a ticket: it has none yet, and a short answer will do."""
 
@@ -74,6 +77,14 @@ class RedisGrantor:
         if not self.line.waiting:  # else this one will wait too, for longer
             commands.expect_soon(call)
         return future
+
+    def _ask_on(self, request: Request, call: Call) -> None:
+        """Ask the same once more: the script stopped at the dead, behind whom something may be free."""
+        commands = self.session.commands
+        terms, answered, _, _ = self._ways
+        request.sent(
+            commands.submit(self._grant, terms, answered, commands.patience, request, call.tell, LONGEST_WAIT)
+        )
 
     def _terms(self, call: Call, link: Link) -> Arguments:
         request: Request = call.subject
@@ -154,7 +165,10 @@ class RedisGrantor:
             return None if turned else Queued()
         if verdict == b"busy":
             request.retry_after = max(reply[1], 0) / 1000
-            self.deliver(reply[2])
+            more = self.deliver(reply[2], go_on=call.abandoned or call.tell.done())
+            if more:
+                self._ask_on(request, call)
+                return None
             return Busy()
         if verdict == b"refused":
             self.deliver(reply[2])
@@ -287,7 +301,9 @@ class RedisGrantor:
         """Take a grant, or a refusal, that was addressed to a token of this session."""
         session = self.session
         request = session.tokens.get(token)
-        if request is None:
+        if fence == _MORE:
+            self.line.hand_over()
+        elif request is None:
             if fence > 0:
                 session.pass_on(self, token, amount / 1000)
         elif fence == _REFUSED:
@@ -297,12 +313,21 @@ class RedisGrantor:
             self.line.told()
             self.line.leave(request)
 
-    def deliver(self, grants: list[Any] | int) -> None:
-        """Pass on the grants in a reply: of each its token, fencing token and TTL, in one list; or 0 for none."""
+    def deliver(self, grants: list[Any] | int, *, go_on: bool = True) -> bool:
+        """Pass on the grants in a reply: of each its token, fencing token and TTL, in one list; or 0 for none.
+
+        Returns:
+            Whether something may still be free, unless that is seen to here (*go_on*).
+        """
+        more = False
         if isinstance(grants, list):
             fields = iter(grants)
             for token, fence, amount in zip(fields, fields, fields, strict=True):
-                self.told(token, int(fence), int(amount))
+                if int(fence) == _MORE and not go_on:
+                    more = True
+                else:
+                    self.told(token, int(fence), int(amount))
+        return more
 
     def _waiters(self) -> bytes:
         own = self.line.identity()[0]

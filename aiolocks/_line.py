@@ -53,6 +53,7 @@ class Line:
         self._due = 0.0
         self._on_their_way = 0
         self._once_more = False
+        self._handing_over = False
         self._failures = 0
         self._failing_since: float | None = None
         self._untold = 0
@@ -101,7 +102,7 @@ class Line:
 
         def receive(call: Call, reply: Any) -> None:
             if not isinstance(reply, Exception):
-                self._grantor.deliver(reply[-1])
+                self._grantor.deliver(reply[5])
             elif call.link is not None and not isinstance(reply, ResponseError):  # ahead of whatever is sent next
                 self._abandon(former, until)
             else:
@@ -182,6 +183,22 @@ class Line:
         for start in range(0, len(requests), _LONGEST_LIST):
             self._ask(requests[start : start + _LONGEST_LIST])
 
+    def hand_over(self) -> None:
+        """Have the server go on handing over: it had no time for all that may be free.
+
+        If that is lost, the next re-check goes on, of whoever stands in the queue.
+        """
+
+        def receive(call: Call, reply: Any) -> None:
+            self._handing_over = False
+            if not isinstance(reply, Exception):
+                self._grantor.deliver(reply[5])
+
+        if not self._handing_over and not self._session.closed:
+            self._handing_over = True
+            self._session.touch()
+            self._grantor.submit_recheck(self.identity(), (), receive, self._session.commands.patience)
+
     def _ask(self, requests: Sequence[Request]) -> None:
         def receive(call: Call, reply: object) -> None:
             self._on_their_way -= 1
@@ -203,7 +220,7 @@ class Line:
         )
 
     def _read(self, call: Call, reply: Any, requests: Sequence[Request]) -> None:
-        subscribers, busy_ms, fence, passed_over, answers, grants = reply
+        subscribers, busy_ms, fence, passed_over, answers, grants, *limit = reply
         self._busy_ms = busy_ms
         for request, answer in zip(requests, answers, strict=True):
             if request.turn.done():
@@ -211,6 +228,10 @@ class Line:
             if answer > 0:
                 request.queued(answer, call.sent_at, fence)
                 request.retry_after = max(busy_ms, 0) / 1000
+                objection = request.objects and limit and request.objects(*limit)
+                if objection:
+                    self.leave(request)
+                    request.fail(objection)
             elif answer < 0:
                 self.found_untold()
                 self.leave(request)

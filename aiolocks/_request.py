@@ -68,7 +68,7 @@ class Request:
 
     __slots__ = (
         "_given_up", "_turn", "asked_at", "counted_from", "extra", "extra_again", "failing_since", "fence_seen",
-        "learn", "parts", "permits", "reached", "refusal", "retry_after", "runs", "silences", "ticket", "token",
+        "learn", "objects", "parts", "permits", "reached", "refusal", "retry_after", "runs", "silences", "ticket", "token",
         "trouble", "ttl", "ttl_ms", "unanswered", "valid_for", "wait",
     )  # fmt: skip
 
@@ -100,6 +100,8 @@ class Request:
         """Of commands that the lease guards."""
         self.learn: Callable[..., None] | None = None
         """Gets the arguments of the script's run, and its answer."""
+        self.objects: Callable[[int], Exception | None] | None = None
+        """Says, of the limit in force, why waiting would never end, if so."""
         self.refusal: Callable[[], LockError] | None = None
         """Says what it means that this can never be granted; None: more permits than there are."""
         self.parts: Sequence[Part] = ()
@@ -180,6 +182,7 @@ class Request:
         request.extra = self.extra
         request.extra_again = self.extra_again
         request.learn = self.learn
+        request.objects = self.objects
         request.refusal = self.refusal
         return request
 

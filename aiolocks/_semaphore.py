@@ -186,10 +186,14 @@ class Semaphore(Acquirable):
         request.extra = (self._limit, 0 if declaration in declared else 1)
         request.extra_again = (self._limit, 0)
 
+        def objects(limit: int) -> RuntimeError | None:
+            return waits_for_itself(self.kind, self.name) if inside + request.permits > limit > 0 else None
+
         def learn(asked: Sequence[Any], reply: Sequence[Any]) -> None:
             *_, before, limit = reply
-            if reply[0] == b"queued" and inside and inside + request.permits > limit:
-                raise waits_for_itself(self.kind, self.name)
+            objection = objects(limit) if inside and reply[0] == b"queued" else None
+            if objection is not None:
+                raise objection
             if asked[-1] == 1 and declaration not in declared:  # an earlier sending may not have arrived
                 declared.add(declaration)
                 if before:
@@ -199,6 +203,8 @@ class Semaphore(Acquirable):
                     )  # fmt: skip
 
         request.learn = learn
+        if inside:
+            request.objects = objects
 
     def _declarations(self) -> set[tuple[bytes, int]]:
         return _declared.setdefault(server_of(self._pool), set())

@@ -230,3 +230,65 @@ async def test_a_declaration_that_was_lost_on_its_way_is_made_by_the_next_reques
             await (await semaphore.acquire(timeout=5)).release()
         await (await semaphore.acquire(timeout=5)).release()
         assert (await semaphore.statistics()).limit == 5
+
+
+async def test_those_who_wait_declare_a_limit_that_was_forgotten(client: Redis) -> None:
+    """Its key was evicted or deleted: their next re-check finds that there is none."""
+    semaphore = Semaphore(client, "scraper", 1, ttl=SHORT)
+    lease = await semaphore.acquire()
+    waiters = [asyncio.create_task(semaphore.acquire(timeout=10)) for _ in range(2)]
+    await queued(semaphore, 2)
+    await client.delete("aiolocks:semaphore:{scraper}:meta")
+    assert await lease.release()
+    async with asyncio.timeout(5):
+        await (await waiters[0]).release()
+        await (await waiters[1]).release()
+
+
+async def test_they_do_though_its_holders_go_on(client: Redis) -> None:
+    """Nobody knows how many permits these have, so they count as all there are until they end."""
+    semaphore = Semaphore(client, "scraper", 3, ttl=1)
+    leases = [await semaphore.acquire(permits=2), await semaphore.acquire()]
+    waiter = asyncio.create_task(semaphore.acquire(timeout=10))
+    await queued(semaphore, 1)
+    await client.delete("aiolocks:semaphore:{scraper}:meta")
+
+    async def declared() -> bool:
+        return (await semaphore.statistics()).limit == 3
+
+    await until(declared)
+    assert await semaphore.try_acquire() is None
+    assert await leases[0].release()
+    assert not waiter.done()
+    assert await leases[1].release()
+    async with asyncio.timeout(5):
+        await (await waiter).release()
+
+
+async def test_a_task_that_waits_for_itself_since_the_limit_shrank_is_told_so(client: Redis, stranger: Redis) -> None:
+    semaphore = Semaphore(client, "scraper", 4, ttl=SHORT)
+    others = await asyncio.create_task(semaphore.acquire(permits=2))
+
+    async def shrink() -> None:
+        await queued(semaphore, 1)
+        await Semaphore(stranger, "scraper", 4).resize(3)
+
+    async with semaphore.hold(permits=2):
+        shrinking = asyncio.create_task(shrink())
+        async with asyncio.timeout(5):
+            with pytest.raises(RuntimeError, match="would wait for itself"):
+                await semaphore.acquire(permits=2)
+        await shrinking
+    assert (await semaphore.statistics()).waiting == 0
+    await others.release()
+
+
+async def test_a_task_that_would_wait_for_itself_under_a_limit_that_shrank_is_told_so(
+    client: Redis, stranger: Redis
+) -> None:
+    semaphore = Semaphore(client, "scraper", 4)
+    async with semaphore.hold(permits=2):
+        await Semaphore(stranger, "scraper", 4).resize(2)
+        async with asyncio.timeout(5):
+            with pytest.raises(RuntimeError, match="would wait for itself"):
+                await semaphore.acquire()

@@ -1,8 +1,11 @@
 -- Handing over what is free to whoever has waited longest, and can be told.
 -- Needs the names: queue, waiters, session, channels, keep_queue, subscribers; and from the primitive: admits, grant,
--- revoke.
+-- revoke, backlog.
 
 local base = KEYS[1] -- with which every key of the name begins
+local MOST_LOOKED_AT = 50 -- entries, the dead and the refused among them: a script keeps all others from the server
+local looked_at = 0
+local more = false -- something may still be free
 
 -- The session whose first waiter was taken out of its line moves to the place of the next.
 local function move_on(head, line, next_entry)
@@ -14,7 +17,9 @@ local function move_on(head, line, next_entry)
 end
 
 -- Gives what is free to whoever is first, and tells them. Grants for the asking session are added to the list *mine*
--- instead, as token, fence, ttl_ms; a fence of -1 says "refused", with the limit in force in place of the TTL.
+-- instead, as token, fence, ttl_ms; a fence of -1 says "refused", with the limit in force in place of the TTL; and one of
+-- -2 says "more": something may still be free, and whoever hears it is to ask again, which both the asking session and
+-- that of the first in line are told.
 -- It cannot stop half-way: its first write takes an entry out, and after a write that frees memory the server
 -- accepts all others, even at its memory limit. Nobody is told before it is so: a server that refuses writes
 -- altogether has then refused that one. PUBLISH and NUMSUB, which rights may forbid, are protected calls.
@@ -24,7 +29,9 @@ local function hand_over(mine)
     keep_queue() -- those of this session who were passed over stand in it again: the reply can reach them
   end
   local head = rank == 0 and session or redis.call('ZRANGE', queue, '0', '0')[1]
-  while head do
+  local all_free_given = false
+  while head and looked_at < MOST_LOOKED_AT do
+    looked_at = looked_at + 1
     local here = head == session
     local line = here and waiters or base .. ':q:' .. head
     local first = redis.call('ZRANGE', line, '0', '1')
@@ -51,7 +58,8 @@ local function hand_over(mine)
       elseif verdict == 'later' then
         -- An unreachable head that waits for more than is free would keep the rest from what is.
         if amount == 0 or here or deaf or subscribers(head) > 0 then
-          return mine
+          all_free_given = true
+          break
         end
         redis.call('ZREM', queue, head)
       else
@@ -69,11 +77,19 @@ local function hand_over(mine)
           end
         end
         if given and not admits then
-          return mine
+          all_free_given = true
+          break
         end
       end
     end
     head = redis.call('ZRANGE', queue, '0', '0')[1]
   end
-  return mine
+  if not more and (backlog or (head and not all_free_given)) then
+    more = true
+    mine[#mine + 1], mine[#mine + 2], mine[#mine + 3] = 'more', -2, 0
+    if head and head ~= session then
+      -- uses  tell
+      tell(head, 'more', '-2', '0')
+    end
+  end
 end

@@ -1,43 +1,70 @@
 -- A semaphore being granted: a sorted set of holders' tokens, scored with the server's own time (ms) at which each lease ends.
--- Beside it one hash: the limit in force, the last fencing token, the largest weight and TTL ever granted, and for
--- each holder `permits fence`.
--- Needs the names: holders, meta.
+-- Beside it one hash: the limit in force, the last fencing token, the largest weight and TTL ever granted; for each
+-- holder `permits fence`; `line`, where there may be a queue; and `used`: the permits in use, over how many holders they
+-- were counted, the last fencing token at that time, when the first lease ends at the earliest, and until when the set
+-- lives at least (ms). `asking` is the token that asks, if one does.
+-- Needs the names: holders, meta, asking.
 
 local now_us = micros()
 local now_ms = math.floor(now_us / 1000)
-local known = redis.call('HMGET', meta, 'limit', 'fence', 'weight', 'ttl')
+local known = redis.call('HMGET', meta, 'limit', 'fence', 'weight', 'ttl', 'used', 'line', asking)
 local limit_in_force = tonumber(known[1] or 0) -- 0: nobody has declared one, or the hash was deleted
 local newest = tonumber(known[2] or 0)
 local heaviest = tonumber(known[3] or 0)
 local longest = tonumber(known[4] or 0)
+local in_line, own = known[6], known[7]
 
--- Drops what is known of tokens that hold nothing any more.
-local function forget_the_dead()
-  for _, field in ipairs(redis.call('HKEYS', meta)) do
-    if string.len(field) > string.len('weight') and not redis.call('ZSCORE', holders, field) then
-      redis.call('HDEL', meta, field)
-    end
-  end
+-- The number is never too small while its fencing token is the last one: only a grant adds to it, and each writes both
+-- at once. An older version of these scripts writes the fencing token alone; and what it takes away, or Redis does with
+-- the whole set, shows in the number of holders, which is compared before a request is refused.
+local used, members, witness, first_end, kept_until = string.match(known[5] or '', '^(%d+) (%d+) (%d+) (%d+) (%d+)$')
+local counted = witness and witness == known[2]
+used, members = tonumber(used or 0), tonumber(members or 0)
+first_end, kept_until = tonumber(first_end or 0), tonumber(kept_until or 0)
+
+-- Whether the number can be relied on, and no lease has run out: then each that is there is live.
+local sure = counted and first_end > now_ms and first_end <= now_ms + longest
+
+local MINUTE_US = 60000000
+local unwritten = false -- the number has changed since it was written
+local settled = false -- the number was compared with what is there
+
+local function number_kept()
+  unwritten = false
+  return string.format('%.0f %.0f %.0f %.0f %.0f', used, members, newest, first_end, kept_until)
 end
 
--- Keys outlive what they tell, and never lose time. PEXPIRE goes first, as it is allowed at the memory limit.
-local function keep(ttl_ms)
-  redis.call('PEXPIRE', holders, math.max(redis.call('PTTL', holders), tonumber(ttl_ms)))
-  redis.call('PEXPIRE', meta, math.max(DAY_MS, 2 * math.max(longest, tonumber(ttl_ms))))
-end
-
--- Returns the fencing token, and the same as text.
+-- Returns the fencing token, and the same as text. Keys outlive what they tell, and never lose time: no lease ends later
+-- than in `longest`. The set lives a little longer than needed, and where nobody waits the hash is kept alive once a minute, so as not
+-- to be extended each time.
 local function grant(token, ttl_ms, permits)
-  local number = math.max(newest + 1, now_us)
+  ttl_ms, permits = tonumber(ttl_ms), tonumber(permits)
+  local number, ends = math.max(newest + 1, now_us), now_ms + ttl_ms
   local text = digits(number)
-  if redis.call('ZADD', holders, digits(now_ms + tonumber(ttl_ms)), token) == redis.call('ZCARD', holders) then
-    forget_the_dead() -- the first one: Redis itself removes the set when all leases in it have run out
+  if redis.call('ZADD', holders, digits(ends), token) == 1 then
+    used, members = used + permits, members + 1
   end
-  newest, heaviest, longest = number, math.max(heaviest, tonumber(permits)), math.max(longest, tonumber(ttl_ms))
+  local alone = members == 1
+  first_end = alone and ends or math.min(first_end, ends)
+  local stale = settled or ttl_ms > longest or math.floor(number / MINUTE_US) ~= math.floor(newest / MINUTE_US)
+  newest, heaviest, longest = number, math.max(heaviest, permits), math.max(longest, ttl_ms)
+  local life
+  if alone or ends > kept_until then
+    life = alone and ttl_ms or ttl_ms + math.floor(ttl_ms / 8)
+    if life < longest then
+      life = math.max(life, redis.call('PTTL', holders))
+    end
+    kept_until = now_ms + life
+  end
   redis.call(
-    'HSET', meta, 'fence', text, 'weight', digits(heaviest), 'ttl', digits(longest),
-    token, permits .. ' ' .. text
+    'HSET', meta, 'fence', text, 'weight', digits(heaviest), 'ttl', digits(longest), 'used', number_kept(),
+    token, digits(permits) .. ' ' .. text
   )
-  keep(ttl_ms)
+  if life then
+    redis.call('PEXPIRE', holders, digits(life))
+  end
+  if stale then
+    redis.call('PEXPIRE', meta, digits(math.max(DAY_MS, 2 * longest)))
+  end
   return number, text
 end

@@ -1,25 +1,101 @@
 -- The rest of a semaphore: what is free, for how long, and under which limit.
--- Needs the names: holders, meta, now_ms, limit_in_force, heaviest, longest, forget_the_dead, keep.
+-- Needs the names: holders, meta, now_ms, limit_in_force, heaviest, longest, in_line, known, counted, used,
+-- members, first_end, kept_until, unwritten, settled, number_kept.
 
--- Every script begins here: permits whose holders have gone come back. Nothing is written when there are none, so
--- that a request which the server then refuses, for want of memory, has changed nothing.
-local function drop_expired()
-  if redis.call('ZCOUNT', holders, '-inf', now_ms) > 0 then
-    redis.call('ZREMRANGEBYSCORE', holders, '-inf', now_ms)
-    forget_the_dead()
+local MOST = 500 -- holders that are asked about, or whose leases that ran out are dropped, at once
+local backlog = false -- more leases have run out than one script drops
+
+-- Writes down the number; where that is refused, as at the memory limit, it is counted anew the next time.
+local function note()
+  if limit_in_force > 0 then
+    redis.pcall(
+      'HSET', meta, 'weight', digits(heaviest), 'ttl', digits(longest), 'used', number_kept()
+    )
   end
 end
 
--- Permits in use. While nobody ever took more than one, that is the number of holders.
-local function in_use()
-  if heaviest <= 1 then
-    return redis.call('ZCARD', holders)
+-- How many permits each of these holders has; false where that is not known.
+local function weights_of(tokens, from)
+  local weights = redis.call('HMGET', meta, unpack(tokens, from, math.min(from + MOST - 1, #tokens)))
+  for at, terms in ipairs(weights) do
+    weights[at] = terms and tonumber(string.match(terms, '^%d+')) or false
   end
-  local sum = 0
-  for _, token in ipairs(redis.call('ZRANGE', holders, 0, -1)) do
-    sum = sum + tonumber(string.match(redis.call('HGET', meta, token) or '1', '^%d+'))
+  return weights
+end
+
+local function delete_fields(fields)
+  for from = 1, #fields, MOST do
+    redis.call('HDEL', meta, unpack(fields, from, math.min(from + MOST - 1, #fields)))
   end
-  return sum
+end
+
+-- Makes the number anew, and drops what is known of tokens that hold nothing any more. A holder of which nothing is
+-- known, as its field was deleted, counts as the largest weight there was; or as the whole limit, if that is gone too.
+local function count_anew()
+  local tokens = redis.call('ZRANGE', holders, 0, -1)
+  local left = redis.call('PTTL', holders)
+  local held = {}
+  used, members, kept_until = 0, #tokens, now_ms + math.max(left, 0)
+  longest = longest > 0 and longest or math.max(left, 0)
+  for from = 1, #tokens, MOST do
+    for at, weight in ipairs(weights_of(tokens, from)) do
+      held[tokens[from + at - 1]] = true
+      if not weight and heaviest == 0 then
+        heaviest = limit_in_force
+      end
+      used = used + (weight or heaviest)
+    end
+  end
+  local gone = {}
+  for _, field in ipairs(redis.call('HKEYS', meta)) do
+    if string.len(field) > string.len('weight') and not held[field] then
+      gone[#gone + 1] = field
+    end
+  end
+  delete_fields(gone)
+end
+
+-- Takes so many holders that were taken out of the set off the number.
+local function forget(tokens, weights)
+  delete_fields(tokens)
+  members = members - #tokens
+  for at = 1, #tokens do
+    if not weights[at] then
+      return count_anew() -- it may have been counted as more
+    end
+    used = used - weights[at]
+  end
+end
+
+-- Gives back the permits of leases that have run out.
+local function drop_ended()
+  local ended = redis.call('ZRANGEBYSCORE', holders, '-inf', now_ms, 'LIMIT', 0, MOST)
+  if ended[1] then
+    local weights = weights_of(ended, 1)
+    redis.call('ZREM', holders, unpack(ended))
+    forget(ended, weights)
+  end
+  backlog = #ended == MOST
+  first_end = tonumber(redis.call('ZRANGE', holders, 0, 0, 'WITHSCORES')[2] or 0)
+end
+
+-- Every script begins here that does not know the number for sure: it counts anew where the witnesses differ, and
+-- permits whose holders have gone come back. Nothing is changed when there are none, so that a request which the server
+-- then refuses, for want of memory, has changed nothing.
+local function settle()
+  settled = true
+  local count = redis.call('ZCARD', holders)
+  local anew = members ~= count or (not counted and (count > 0 or known[5]))
+  if anew then
+    count_anew()
+  end
+  local passed = count > 0 and (anew or first_end <= now_ms or first_end > now_ms + longest)
+  if passed then
+    drop_ended()
+  end
+  if anew or passed then
+    note()
+  end
 end
 
 -- ms until the first lease can end; -2 when nobody holds one.
@@ -35,28 +111,54 @@ local function clamp()
     return -- the hash was deleted under its holders
   end
   local latest = digits(now_ms + longest)
-  for _, token in ipairs(redis.call('ZRANGEBYSCORE', holders, '(' .. latest, '+inf')) do
-    redis.call('ZADD', holders, 'XX', latest, token)
+  local scores = {}
+  for _, token in ipairs(redis.call('ZRANGEBYSCORE', holders, '(' .. latest, '+inf', 'LIMIT', 0, MOST)) do
+    scores[#scores + 1], scores[#scores + 2] = latest, token
+  end
+  if scores[1] then
+    redis.call('ZADD', holders, 'XX', unpack(scores))
   end
 end
 
--- Can this many permits be had now? 'yes', or 'later' and how many are free, or 'never' and the limit.
-local function admits(permits)
+-- Lets releases know that there may be a queue to hand over to.
+local function expect_line()
+  if not in_line and limit_in_force > 0 then
+    redis.call('HSET', meta, 'line', '1')
+    in_line = '1'
+  end
+end
+
+-- Can this many permits be had now? 'yes', or 'later' and how many are free, or 'never' and the limit. *head*: whose
+-- turn it is, if they are asked for by the first in line.
+local function admits(permits, head)
   if permits > limit_in_force and limit_in_force > 0 then
     return 'never', limit_in_force
   end
-  local used = in_use()
   if used + permits <= limit_in_force then
     return 'yes', limit_in_force - used
   end
   clamp()
+  if head then
+    expect_line()
+  end
   return 'later', math.max(limit_in_force - used, 0)
 end
 
 local function put_in_force(limit)
+  local forgotten = limit_in_force == 0 and members > 0
   limit_in_force = tonumber(limit)
   redis.call('HSET', meta, 'limit', limit)
   redis.call('PEXPIRE', meta, math.max(redis.call('PTTL', meta), DAY_MS))
+  if forgotten then
+    count_anew()
+    note()
+  end
+end
+
+-- Keys outlive what they tell, and never lose time. PEXPIRE goes first, as it is allowed at the memory limit.
+local function keep(ttl_ms)
+  redis.call('PEXPIRE', holders, math.max(redis.call('PTTL', holders), tonumber(ttl_ms)))
+  redis.call('PEXPIRE', meta, math.max(DAY_MS, 2 * math.max(longest, tonumber(ttl_ms))))
 end
 
 -- No script ever shortens a lease: the holder may count on what it was told before.
@@ -69,14 +171,29 @@ local function extend(token, ttl_ms)
   end
 end
 
+local function is_live(token)
+  return tonumber(redis.call('ZSCORE', holders, token) or 0) > now_ms
+end
+
+-- Ends the lease of a holder, and says whether it had one that was live.
+local function drop(token)
+  local live = not backlog or is_live(token)
+  if redis.call('ZREM', holders, token) == 0 then
+    return false
+  end
+  forget({ token }, weights_of({ token }, 1))
+  unwritten = true
+  return live
+end
+
 local function revoke(token)
-  redis.call('ZREM', holders, token)
-  redis.call('HDEL', meta, token)
+  drop(token)
+  note()
 end
 
 -- The fencing token of a holder's lease, or nothing.
 local function fence_of(token)
-  if redis.call('ZSCORE', holders, token) then
+  if is_live(token) then
     return tonumber(string.match(redis.call('HGET', meta, token) or '1 0', '%d+$'))
   end
 end

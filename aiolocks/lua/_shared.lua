@@ -8,6 +8,7 @@
 -- grew from, whose token its own begins with.
 local BESIDE = { '12345', '12', '135', '1', '13', '', '5' }
 local EXCLUSIVE, UPGRADE = 6, 7
+local MOST = 500 -- holders that are asked about, or whose leases that ran out are dropped, at once
 
 local now_us = micros()
 local now_ms = math.floor(now_us / 1000)
@@ -26,41 +27,74 @@ local function mode_of(token)
   return tonumber(string.match(redis.call('HGET', meta, token) or '', '^%d+')) or EXCLUSIVE
 end
 
--- The set ends by itself when all leases in it have run out, and the hash may have been deleted: then the counts are
--- made anew. They are written with the next grant.
-if counted ~= redis.call('ZCARD', holders) then
-  for _, field in ipairs(redis.call('HKEYS', meta)) do
-    if string.len(field) > string.len('fence') and not redis.call('ZSCORE', holders, field) then
-      redis.call('HDEL', meta, field)
+-- Counts these holders in, or out.
+local function add(tokens, one)
+  for from = 1, #tokens, MOST do
+    for _, terms in ipairs(redis.call('HMGET', meta, unpack(tokens, from, math.min(from + MOST - 1, #tokens)))) do
+      local mode = terms and tonumber(string.match(terms, '^%d+')) or EXCLUSIVE
+      held[mode] = held[mode] + one
     end
-  end
-  held = { 0, 0, 0, 0, 0, 0, 0 }
-  for _, token in ipairs(redis.call('ZRANGE', holders, 0, -1)) do
-    local mode = mode_of(token)
-    held[mode] = held[mode] + 1
   end
 end
 
+local function delete_fields(fields)
+  for from = 1, #fields, MOST do
+    redis.call('HDEL', meta, unpack(fields, from, math.min(from + MOST - 1, #fields)))
+  end
+end
+
+-- The set ends by itself when all leases in it have run out, and the hash may have been deleted: then the counts are
+-- made anew. They are written with the next grant.
+if counted ~= redis.call('ZCARD', holders) then
+  local tokens, known_to_hold, gone = redis.call('ZRANGE', holders, 0, -1), {}, {}
+  for _, token in ipairs(tokens) do
+    known_to_hold[token] = true
+  end
+  for _, field in ipairs(redis.call('HKEYS', meta)) do
+    if string.len(field) > string.len('fence') and not known_to_hold[field] then
+      gone[#gone + 1] = field
+    end
+  end
+  delete_fields(gone)
+  held = { 0, 0, 0, 0, 0, 0, 0 }
+  add(tokens, 1)
+end
+
+local backlog = false -- more leases have run out than one script drops
+
+-- Every script begins here. Nothing is written when no lease has run out, so that a request which the server then
+-- refuses, for want of memory, has changed nothing.
+local function drop_ended()
+  local ended = redis.call('ZRANGEBYSCORE', holders, '-inf', now_ms, 'LIMIT', 0, MOST)
+  if ended[1] then
+    add(ended, -1)
+    redis.call('ZREM', holders, unpack(ended))
+    delete_fields(ended)
+    redis.call('HSET', meta, 'held', table.concat(held, ' '))
+  end
+  backlog = #ended == MOST
+end
+drop_ended()
+
+local function is_live(token)
+  return tonumber(redis.call('ZSCORE', holders, token) or 0) > now_ms
+end
+
+-- Ends the lease of a holder; returns 1 if it had one that was live.
 local function drop(token)
-  local mode = mode_of(token)
+  local mode, live = mode_of(token), not backlog or is_live(token)
   if redis.call('ZREM', holders, token) == 1 then
     redis.call('HDEL', meta, token)
     held[mode] = held[mode] - 1
     redis.call('HSET', meta, 'held', table.concat(held, ' '))
-    return 1
+    return live and 1 or 0
   end
   return 0
 end
 
--- Every script begins here. Nothing is written when no lease has run out, so that a request which the server then
--- refuses, for want of memory, has changed nothing.
-for _, token in ipairs(redis.call('ZRANGEBYSCORE', holders, '-inf', now_ms)) do
-  drop(token)
-end
-
 -- The fencing token of a holder's lease, or nothing.
 local function fence_of(token)
-  if redis.call('ZSCORE', holders, token) then
+  if is_live(token) then
     return tonumber(string.match(redis.call('HGET', meta, token) or '6 0', '%d+$'))
   end
 end
@@ -96,8 +130,12 @@ local function clamp()
     return -- the hash was deleted under its holders
   end
   local latest = digits(now_ms + longest)
-  for _, token in ipairs(redis.call('ZRANGEBYSCORE', holders, '(' .. latest, '+inf')) do
-    redis.call('ZADD', holders, 'XX', latest, token)
+  local scores = {}
+  for _, token in ipairs(redis.call('ZRANGEBYSCORE', holders, '(' .. latest, '+inf', 'LIMIT', 0, MOST)) do
+    scores[#scores + 1], scores[#scores + 2] = latest, token
+  end
+  if scores[1] then
+    redis.call('ZADD', holders, 'XX', unpack(scores))
   end
 end
 
@@ -105,7 +143,7 @@ end
 local function admits(mode, token)
   if mode == UPGRADE then
     local upgradeable = string.match(token, '^(.-)%+') or ''
-    if not redis.call('ZSCORE', holders, upgradeable) or mode_of(upgradeable) ~= 5 then
+    if not is_live(upgradeable) or mode_of(upgradeable) ~= 5 then
       return 'never', 0
     end
   end

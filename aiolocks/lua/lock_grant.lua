@@ -68,7 +68,7 @@ if not place_in_line then
 end
 hand_over(mine)
 owner, number = held_by()
-if not owner then -- nobody in the queue was alive
+if not owner and not more then -- nobody in the queue was alive
   number = grant(token, ttl_ms)
   owner = token
 end

@@ -1,7 +1,7 @@
 -- Grant permits to one holder, or put it in the queue, or say that too few are free.
 --
 -- KEYS[1]  holders    zset    token -> server time (ms) at which its lease ends
--- KEYS[2]  meta       hash    limit, fence, weight, ttl; and token -> `permits fence`
+-- KEYS[2]  meta       hash    limit, fence, weight, ttl, used, line; and token -> `permits fence`
 -- KEYS[3]  queue      zset    session -> ticket of its first waiter
 -- KEYS[4]  waiters    zset    entry of this session's waiters -> ticket
 -- KEYS[5]  tombstone  string  there when this token was withdrawn
@@ -20,20 +20,20 @@
 --          {'busy', ms until a lease can end, grants…, limits}
 --          {'refused', limit in force, grants…, limits} or {'withdrawn'};
 --          limits are two fields: the limit before, if this has changed it, else 0; and the limit in force
--- uses     clock, digits, permits
+-- uses     clock, digits
+local asking = token
+-- uses     permits
+local there = redis.call('EXISTS', queue, waiters, tombstone, holders, holders, holders, holders) -- each time counts
 if
-  permits == '1' and heaviest <= 1 and (declare == '0' or tonumber(limit) == limit_in_force)
-  and redis.call('ZCARD', holders) < limit_in_force
-  and redis.call('EXISTS', queue, waiters, tombstone) == 0
-  and redis.call('ZCOUNT', holders, '-inf', now_ms) == 0
-  and not redis.call('ZSCORE', holders, token)
+  used + permits <= limit_in_force and (declare == '0' or tonumber(limit) == limit_in_force)
+  and (there == 0 and members == 0 or there == 4 and sure and not own)
 then
   local number = grant(token, ttl_ms, permits)
   return declare == '0' and number or { 'granted', number, {}, 0, limit_in_force }
 end
 
 -- uses     semaphore, room, queue, leave, ticket, enqueue, hand_over
-drop_expired()
+settle()
 if redis.call('EXISTS', tombstone) == 1 then
   return { 'withdrawn' } -- this request was overtaken by its own undo
 end
@@ -58,10 +58,11 @@ if verdict == 'never' then
   return { 'refused', amount, mine, differed, limit_in_force }
 end
 local place_in_line
-local there = redis.call('EXISTS', queue, waiters)
+there = redis.call('EXISTS', queue, waiters)
 if there > 0 then
   if wait then
     place_in_line = enqueue(entry, ticket, there == 2)
+    expect_line()
   else
     keep_queue() -- whoever of this session was passed over can be reached by this very answer
   end
@@ -76,8 +77,14 @@ if verdict == 'yes' then
   number = grant(token, ttl_ms, permits)
   return { 'granted', number, mine, differed, limit_in_force }
 end
+if wait and not place_in_line then
+  place_in_line = enqueue(entry, ticket)
+  expect_line()
+end
+if backlog then
+  hand_over(mine) -- which says that there is more to come
+end
 if wait then
-  place_in_line = place_in_line or enqueue(entry, ticket)
   return { 'queued', place_in_line, busy_for(), newest, subscribers(session), mine, differed, limit_in_force }
 end
 return { 'busy', busy_for(), mine, differed, limit_in_force }

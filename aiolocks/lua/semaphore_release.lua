@@ -1,7 +1,7 @@
 -- Undo whatever the token has: its permits, its place in the queue, or a request still on its way. Then hand over.
 --
 -- KEYS[1]  holders    zset    token -> server time (ms) at which its lease ends
--- KEYS[2]  meta       hash    limit, fence, weight, ttl; and token -> `permits fence`
+-- KEYS[2]  meta       hash    limit, fence, weight, ttl, used, line; and token -> `permits fence`
 -- KEYS[3]  queue      zset    session -> ticket of its first waiter
 -- KEYS[4]  waiters    zset    entry of this session's waiters -> ticket
 -- KEYS[5]  tombstone  string  keeps a request of this token that comes late from being granted; left out if bury_ms is 0
@@ -13,21 +13,28 @@
 -- ARGV[6]  life_ms    int     how long the session is taken for alive without a re-check
 -- returns  1 when this ended a live lease, else 0; or that and, in one text, the grants for this session: of each its
 --          token, fencing token, ttl_ms
--- uses     clock
-if bury_ms == '0' and redis.call('EXISTS', queue, waiters) == 0 then
-  if tonumber(redis.call('ZSCORE', holders, token) or 0) * 1000 > micros() then
-    redis.call('ZREM', holders, token)
-    redis.call('HDEL', meta, token)
-    return 1
+-- uses     clock, digits
+local asking = token
+-- uses     permits
+if
+  sure and own and bury_ms == '0' and not (in_line and redis.call('EXISTS', queue, waiters) > 0)
+  and redis.call('ZREM', holders, token) == 1
+then
+  members = members - 1
+  if members == 0 then
+    redis.call('HDEL', meta, token, 'line', 'used')
+  else
+    used = used - string.match(own, '^%d+')
+    redis.call('HDEL', meta, token, 'line')
+    redis.call('HSET', meta, 'used', number_kept())
   end
+  return 1
 end
 
--- uses     digits, permits, semaphore, room, queue, leave, hand_over
-drop_expired()
-local ended = redis.call('ZREM', holders, token) -- first a write that frees memory: then all others are allowed
-if ended == 1 then
-  redis.call('HDEL', meta, token)
-else
+-- uses     semaphore, room, queue, leave, hand_over
+settle()
+local ended = drop(token) and 1 or 0 -- first a write that frees memory: then all others are allowed
+if ended == 0 then
   leave(token .. ' ' .. terms .. ROOM)
 end
 if bury_ms ~= '0' then
@@ -35,4 +42,7 @@ if bury_ms ~= '0' then
 end
 local mine = { ended }
 hand_over(mine)
+if unwritten then
+  note()
+end
 return mine[2] and table.concat(mine, ' ') or ended -- for a list, Redis takes 16 KiB and another way to write

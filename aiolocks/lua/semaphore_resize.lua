@@ -1,7 +1,7 @@
 -- Put a limit in force for everyone, and hand over what a higher one frees. A lower one revokes nothing.
 --
 -- KEYS[1]  holders   zset   token -> server time (ms) at which its lease ends
--- KEYS[2]  meta      hash   limit, fence, weight, ttl; and token -> `permits fence`
+-- KEYS[2]  meta      hash   limit, fence, weight, ttl, used, line; and token -> `permits fence`
 -- KEYS[3]  queue     zset   session -> ticket of its first waiter
 -- KEYS[4]  waiters   zset   entry of this session's waiters -> ticket
 -- ARGV[1]  limit     int    the new limit
@@ -9,8 +9,10 @@
 -- ARGV[3]  channels  bytes  start of every session's channel
 -- ARGV[4]  life_ms   int    how long the session is taken for alive without a re-check
 -- returns  {limit before, or 0 when there was none, grants for this session…}
--- uses     clock, digits, permits, semaphore, queue, hand_over
-drop_expired()
+-- uses     clock, digits
+local asking = ''
+-- uses     permits, semaphore, queue, hand_over
+settle()
 local before = limit_in_force
 redis.call('ZCARD', queue)
 redis.call('ZCARD', waiters) -- a key of another type is an error before anything is changed

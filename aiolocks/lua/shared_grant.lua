@@ -57,6 +57,9 @@ if not number and verdict == 'yes' then
   number = grant(token, ttl_ms, mode)
   leave(entry)
 end
+if backlog then
+  hand_over(mine) -- which says that there is more to come
+end
 if number then
   return { 'granted', number, mine }
 elseif wait then

@@ -6,7 +6,7 @@
 -- ARGV[2]  ttl_ms   int    how long the lease lasts from now on, at least
 -- returns  1, or 0 when the token holds nothing
 -- uses     clock, digits, shared
-if not redis.call('ZSCORE', holders, token) then
+if not is_live(token) then
   return 0
 end
 extend(token, ttl_ms)

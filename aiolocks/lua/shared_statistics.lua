@@ -6,6 +6,11 @@
 -- returns  {leases held, the same, waiters, last fencing token, 0 as there is no limit, for each mode 1 if no holder is
 --          in its way}
 -- uses     clock, digits, shared
+for _ = 1, 9 do
+  if backlog then
+    drop_ended()
+  end
+end
 local waiting = 0
 for _, session in ipairs(redis.call('ZRANGE', queue, 0, -1)) do
   waiting = waiting + redis.call('ZCARD', string.sub(queue, 1, -string.len('queue') - 1) .. 'q:' .. session)

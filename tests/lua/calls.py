@@ -35,6 +35,10 @@ class Grant:
     amount: int
 
 
+MORE = Grant("more", -2, 0)
+"""Among the grants in a reply, and as a notice: something may still be free, so ask again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Granted:
     fence: int
@@ -208,6 +212,14 @@ class Scripts:
         }  # fmt: skip
         return kinds[verdict](*reply, mine, before)
 
+    def all_of(self, mine: list[Grant], *, session: str = "home") -> list[Grant]:
+        """Return the grants in a reply, and those that going on for as long as it says "more" brings."""
+        found = list(mine)
+        while MORE in found:
+            found.remove(MORE)
+            found += self.recheck(session=session).mine
+        return found
+
     def granted(self, who: str, **options: Any) -> Granted:
         """Ask for what must be granted at once."""
         answer = self.grant(who, **options)
@@ -242,7 +254,8 @@ class Scripts:
         entries = [self.entry(waiter) if isinstance(waiter, str) else waiter for waiter in waiters]
         asked = [entry.removesuffix(ROOM) for entry in entries]
         reply = self.run("recheck", session=session, life_ms=life_ms, entries=asked)
-        subscribers, busy_ms, fence, passed_over, answers, mine = reply
+        subscribers, busy_ms, fence, passed_over, answers, mine, *limits = reply
+        assert not limits or limits == [self.statistics().limit]
         return Rechecked(subscribers, busy_ms, fence, passed_over == 1, answers, _grants(mine))
 
     def renew(self, who: str, ttl_ms: int = TTL) -> bool:

@@ -157,7 +157,12 @@ def lapse(scripts: Scripts, holder: str) -> None:
         assert list(holders(scripts)) == [holder]
         _ask(scripts, "DEL", scripts.keys.base)
     else:
-        _ask(scripts, "ZADD", scripts.keys.base, "XX", now_us(scripts) // 1000 - 1, token(holder))
+        ended = now_us(scripts) // 1000 - 1
+        _ask(scripts, "ZADD", scripts.keys.base, "XX", ended, token(holder))
+        counted = (_ask(scripts, "HGET", scripts.key("meta"), "used") or b"").split()
+        if counted:  # a semaphore's note of when the first lease ends, which no lease may come before
+            counted[3] = b"%d" % min(int(counted[3]), ended)
+            _ask(scripts, "HSET", scripts.key("meta"), "used", b" ".join(counted))
 
 
 def die(scripts: Scripts, session: str) -> None:

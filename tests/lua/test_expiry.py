@@ -24,7 +24,7 @@ every_verb = pytest.mark.parametrize("verb", VERBS)
 
 
 def _fields(semaphore: Scripts) -> set[bytes]:
-    return set(semaphore.redis.hkeys(semaphore.key("meta"))) - {b"limit", b"fence", b"weight", b"ttl"}
+    return set(semaphore.redis.hkeys(semaphore.key("meta"))) - {b"limit", b"fence", b"weight", b"ttl", b"used", b"line"}
 
 
 def _ends_in(semaphore: Scripts, who: str, ms: int) -> None:

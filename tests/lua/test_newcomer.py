@@ -29,7 +29,7 @@ def test_what_only_the_dead_wait_for_is_granted(lapsed: Scripts, wait: bool) -> 
 @both_ways
 def test_the_dead_are_dropped_on_the_way(lapsed: Scripts, wait: bool) -> None:
     die(lapsed, "early")
-    lapsed.redis.zadd(lapsed.key("queue"), {f"dead{number}": number for number in range(100)})
+    lapsed.redis.zadd(lapsed.key("queue"), {f"dead{number}": number for number in range(40)})
     lapsed.granted("cat", wait=wait)
     assert sessions(lapsed) == line(lapsed, "home") == []
 

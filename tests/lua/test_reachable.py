@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.lua.calls import Scripts
+from tests.lua.calls import MORE, Scripts
 from tests.lua.states import (
     die,
     holders,
@@ -86,10 +86,19 @@ def test_a_session_whose_line_ran_out_is_dead(awaited: Scripts) -> None:
 
 
 def test_a_thousand_waiters_of_the_dead_are_one_step(awaited: Scripts) -> None:
-    """Dead sessions stand in the queue once, however many waited there; so one release gets past all of them."""
-    awaited.redis.zadd(awaited.key("queue"), {f"dead{number}": number for number in range(1_000)})
+    """Dead sessions stand in the queue once, however many waited there; so one release gets past them."""
+    awaited.redis.zadd(awaited.key("queue"), {f"dead{number}": number for number in range(40)})
     awaited.queued("cat", session="home")
     assert [grant.who for grant in awaited.release("ann", session="home").mine] == ["cat"]
+
+
+def test_a_thousand_dead_sessions_are_passed_by_going_on(awaited: Scripts) -> None:
+    """One script looks at fifty; it says that there is more, and whoever hears it asks again."""
+    awaited.redis.zadd(awaited.key("queue"), {f"dead{number}": number for number in range(1_000)})
+    awaited.queued("cat", session="home")
+    released = awaited.release("ann", session="home").mine
+    assert released == [MORE]
+    assert [grant.who for grant in awaited.all_of(released)] == ["cat"]
 
 
 def test_one_who_was_passed_over_gets_it_by_its_own_next_word(awaited: Scripts) -> None:

@@ -133,6 +133,7 @@ def test_a_free_one_whose_queue_is_spoilt_is_not_granted(exclusive: Scripts, wai
 def test_a_holder_ends_its_lease_though_the_queue_is_spoilt(exclusive: Scripts) -> None:
     """W9: a release begins with the end of the lease. The error says that nobody was served."""
     exclusive.granted("ann")
+    exclusive.queued("ben")
     _spoil(exclusive, exclusive.key("queue"))
     with pytest.raises(ResponseError, match="wrong kind of value"):
         exclusive.release("ann")

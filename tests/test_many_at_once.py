@@ -1,0 +1,171 @@
+"""However many wait, hold or have died: each script does a part and says so, and all of them get their turn at once.
+
+No re-check runs in these tests: what one script has no time for, the next must do.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolocks import HierarchicalLock, Lock, RWLock, Semaphore
+from aiolocks._acquirable import Acquirable
+from aiolocks._line import Line
+from tests.support.primitives import queued
+
+pytest_plugins = ["tests.support.table"]
+pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quick_sessions", "no_rechecks")]
+
+MANY = 170
+"""More than three scripts hand over to."""
+
+DEAD = 1_200
+"""More than two scripts drop."""
+
+KINDS: dict[str, Callable[[Redis], Acquirable]] = {
+    "lock": lambda client: Lock(client, "a"),
+    "semaphore": lambda client: Semaphore(client, "a", 2),
+    "read lock": lambda client: RWLock(client, "a").read,
+    "write lock": lambda client: RWLock(client, "a").write,
+    "hierarchy": lambda client: HierarchicalLock(client, "a").write,
+}
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+@pytest.fixture
+def no_rechecks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no re-check run."""
+    monkeypatch.setattr(Line, "recheck", lambda self: None)
+
+
+async def _all_inside(
+    blocks: Sequence[AbstractAsyncContextManager[object]], then: Callable[[], Awaitable[object]]
+) -> None:
+    """Have all *blocks* wait, do *then*, and see all of them open at one time."""
+    inside = 0
+    everybody = asyncio.Event()
+
+    async def visit(block: AbstractAsyncContextManager[object]) -> None:
+        nonlocal inside
+        async with block:
+            inside += 1
+            if inside == len(blocks):
+                everybody.set()
+            await everybody.wait()
+
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        for block in blocks:
+            tasks.create_task(visit(block))
+        await then()
+
+
+def _keys(kind: Acquirable) -> str:
+    return kind._keys.base.decode()
+
+
+async def test_all_readers_come_in_when_a_writer_leaves(client: Redis) -> None:
+    page = RWLock(client, "page")
+    writer = await page.write.acquire()
+
+    async def leave() -> None:
+        await queued(page.read, MANY)
+        await writer.release()
+
+    await _all_inside([page.read.hold() for _ in range(MANY)], leave)
+
+
+async def test_all_waiters_come_in_when_a_limit_grows(client: Redis) -> None:
+    semaphore = Semaphore(client, "scraper", 1)
+    async with semaphore:
+
+        async def grow() -> None:
+            await queued(semaphore, MANY)
+            await semaphore.resize(MANY + 1)
+
+        holds = [Semaphore(client, "scraper", 1).hold() for _ in range(MANY)]
+        await asyncio.create_task(_all_inside(holds, grow))
+
+
+async def test_all_waiters_of_another_process_come_in(client: Redis, stranger: Redis) -> None:
+    """They are told by notices; and the releasing session goes on for them, though none of its own waits."""
+    page = RWLock(stranger, "page").read
+    writer = await RWLock(client, "page").write.acquire()
+
+    async def leave() -> None:
+        await queued(page, MANY)
+        channels = await client.pubsub_numsub(f"aiolocks:wake:{_session_of(stranger)}")
+        assert channels[0][1] == 1
+        await writer.release()
+
+    await _all_inside([page.hold() for _ in range(MANY)], leave)
+
+
+def _session_of(client: Redis) -> str:
+    from aiolocks._session import Session
+
+    return Session.of(client.connection_pool).id.decode()
+
+
+@every_kind
+async def test_one_attempt_gets_what_is_free_behind_any_number_of_dead_sessions(client: Redis, kind: str) -> None:
+    """W7: they must not make it answer None."""
+    free = KINDS[kind](client)
+    async with free:
+        pass
+    await client.zadd(f"{_keys(free)}:queue", {f"dead{number}": number + 1 for number in range(DEAD)})
+    lease = await free.try_acquire()
+    assert lease is not None
+    await lease.release()
+
+
+@every_kind
+async def test_a_waiter_gets_what_is_free_behind_any_number_of_dead_sessions(client: Redis, kind: str) -> None:
+    free = KINDS[kind](client)
+    async with free:
+        pass
+    await client.zadd(f"{_keys(free)}:queue", {f"dead{number}": number + 1 for number in range(DEAD)})
+    async with asyncio.timeout(10), free:
+        pass
+
+
+@pytest.mark.parametrize("timeout", [0, None], ids=["one attempt", "waiting"])
+async def test_permits_of_any_number_of_dead_holders_can_be_had_at_once(client: Redis, timeout: float | None) -> None:
+    semaphore = Semaphore(client, "a", DEAD)
+    async with semaphore:
+        pass
+    base = _keys(semaphore)
+    await client.zadd(base, {f"{number:032}": number + 1 for number in range(DEAD)})
+    await client.hset(f"{base}:meta", mapping={f"{number:032}": f"1 {number + 1}" for number in range(DEAD)})
+    async with asyncio.timeout(10), semaphore.hold(permits=DEAD, timeout=timeout):
+        assert (await semaphore.statistics()).permits == DEAD
+
+
+@pytest.mark.parametrize("timeout", [0, None], ids=["one attempt", "waiting"])
+async def test_what_any_number_of_dead_readers_had_can_be_written_at_once(client: Redis, timeout: float | None) -> None:
+    page = RWLock(client, "a")
+    async with page.write:
+        pass
+    base = _keys(page.read)
+    await client.zadd(base, {f"{number:032}": number + 1 for number in range(DEAD)})
+    readers: dict[str, str] = {f"{number:032}": f"3 {number + 1}" for number in range(DEAD)}
+    await client.hset(f"{base}:meta", mapping={**readers, "held": f"0 0 {DEAD} 0 0 0 0"})
+    async with asyncio.timeout(10), page.write.hold(timeout=timeout):
+        assert (await page.write.statistics()).holders == 1
+
+
+async def test_all_who_ask_for_too_much_are_refused_when_a_limit_shrinks(client: Redis) -> None:
+    from aiolocks import LimitMismatchError
+
+    semaphore = Semaphore(client, "scraper", 2)
+    lease = await semaphore.acquire()
+    asked = [asyncio.create_task(semaphore.acquire(permits=2)) for _ in range(MANY)]
+    small = asyncio.create_task(semaphore.acquire(timeout=10))
+    await queued(semaphore, MANY + 1)
+    await semaphore.resize(1)
+    async with asyncio.timeout(10):
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+    assert {type(answer) for answer in answers} == {LimitMismatchError}
+    await lease.release()
+    await (await small).release()
