@@ -54,7 +54,7 @@ class Ledger:
 
     def running(self) -> bool:
         """Whether a task that is inside a block, or took a lease by hand, still runs."""
-        return any(not task.done() for task, _ in self._inside) or any(not task.done() for task in self._leases)
+        return any((of.bodies or of.leases) and not task.done() for task, of in self._tasks.items())
 
     def close(self) -> None:
         """Let go of the tasks that are still running."""

@@ -32,6 +32,6 @@ def jumping(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
         with pytest.MonkeyPatch.context() as patch, asyncio.Runner(loop_factory=JumpingLoop) as runner:
             patch.setattr(Session, "clock", staticmethod(clock))
             runner.run(main())
-        assert not troubles
+        assert not troubles, troubles
 
     return run
