@@ -92,7 +92,7 @@ def with_lock(
         kind: The primitive, or whatever makes one: it is called with client, name and *options*, as in
             ``kind=Semaphore, limit=10``, and what it returns is entered. Of what has modes, one of them:
             ``kind=lambda client, name, **options: RWLock(client, name, **options).read``.
-        options: Of the primitive.
+        options: Of the primitive. What else a *kind* of your own needs, give it by `functools.partial`.
 
     Raises:
         TypeError, ValueError: At decoration: no coroutine function, a template that is none or that names what is no
