@@ -4,7 +4,7 @@ import functools
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 
 from redis.asyncio import Redis
 
@@ -13,23 +13,67 @@ from ._hierarchy import HierarchicalLock
 from ._lease import Lease
 from ._lock import Lock
 from ._manager import LockManager
+from ._options import LeaseOptions, RedlockOptions
 from ._rwlock import RWLock
+from ._semaphore import Semaphore
 from ._versioned import Versioned
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Clients = Redis | LockManager | Sequence[Redis]
-Kind = Callable[..., AbstractAsyncContextManager[Lease, None]]
+One = Redis | LockManager
+Clients = One | Sequence[Redis]
+Block = AbstractAsyncContextManager[Lease]
 
 
+Kind = Callable[[Redis, str], Block]
+"""A primitive that takes a client and a name, or a function that makes a block of these. The options come on top."""
+
+KindOfMany = Callable[[Redis, list[str]], Block]
+"""The same with several names, as `MultiLock`."""
+
+KindOfServers = Callable[[Sequence[Redis], str], Block]
+"""The same with several clients, as `Redlock`."""
+
+
+class Decorator(Protocol):
+    """What `with_lock` returns: it leaves a function's own signature as it is."""
+
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Callable[P, Coroutine[Any, Any, R]]: ...
+
+
+@overload
+def with_lock(
+    client: One | Callable[[], One], name: str, *, kind: Kind = Lock, **options: Unpack[LeaseOptions]
+) -> Decorator: ...
+@overload
+def with_lock(
+    client: One | Callable[[], One],
+    name: str,
+    *,
+    kind: type[Semaphore],
+    limit: int,
+    **options: Unpack[LeaseOptions],
+) -> Decorator: ...
+@overload
+def with_lock(
+    client: One | Callable[[], One], name: Sequence[str], *, kind: KindOfMany, **options: Unpack[LeaseOptions]
+) -> Decorator: ...
+@overload
+def with_lock(
+    client: Sequence[Redis] | Callable[[], Sequence[Redis]],
+    name: str,
+    *,
+    kind: KindOfServers,
+    **options: Unpack[RedlockOptions],
+) -> Decorator: ...
 def with_lock(
     client: Clients | Callable[[], Clients],
     name: str | Sequence[str],
     *,
-    kind: Kind = Lock,
+    kind: Callable[..., Block] = Lock,
     **options: object,
-) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Callable[P, Coroutine[Any, Any, R]]]:
+) -> Decorator:
     """Have a coroutine function hold a lock while it runs::
 
         @with_lock(redis, "invoice:{invoice_id}", ttl=10, acquire_timeout=5)
@@ -48,7 +92,7 @@ def with_lock(
         kind: The primitive, or whatever makes one: it is called with client, name and *options*, as in
             ``kind=Semaphore, limit=10``, and what it returns is entered. Of what has modes, one of them:
             ``kind=lambda client, name, **options: RWLock(client, name, **options).read``.
-        options: Of the primitive.
+        options: Of the primitive. What else a *kind* of your own needs, give it by `functools.partial`.
 
     Raises:
         TypeError, ValueError: At decoration: no coroutine function, a template that is none or that names what is no
@@ -63,7 +107,7 @@ def with_lock(
     if isinstance(client, type):
         pool_of(cast("Redis", client))  # could be called, and would make a client for each call
 
-    def make(names: list[str]) -> AbstractAsyncContextManager[Lease, None]:
+    def make(names: list[str]) -> Block:
         found = client() if callable(client) else client
         target = names[0] if isinstance(name, str) else names
         if isinstance(found, LockManager):

@@ -428,7 +428,7 @@ async def test_names_and_options_go_as_for_any_other(client: Redis) -> None:
         assert lease.name == rw.name == rw.write.name
         assert 4 < lease.remaining() < 5
     with pytest.raises(TypeError, match="acquire_timeout"):
-        RWLock(client, "x", blocking_timeout=3)  # type: ignore[arg-type]  # as a newcomer from redis-py would
+        RWLock(client, "x", blocking_timeout=3)  # type: ignore[call-arg]  # as a newcomer from redis-py would
     with pytest.raises(ValueError, match="ttl"):
         RWLock(client, "x", ttl=math.inf)
     await free(rw.write)

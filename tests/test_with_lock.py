@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from typing import Any, cast
 
@@ -262,9 +263,32 @@ async def test_a_bad_option_is_an_error_at_decoration() -> None:
     with pytest.raises(ValueError, match="ttl"):
         with_lock(NOBODY, "a", ttl=0)(work)
     with pytest.raises(TypeError, match="limit"):
-        with_lock(NOBODY, "a", kind=Semaphore)(work)
+        with_lock(NOBODY, "a", kind=Semaphore)(work)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="timeout"):
-        with_lock(LockManager(NOBODY), "a", timeout=5)(work)
+        with_lock(LockManager(NOBODY), "a", timeout=5)(work)  # type: ignore[call-overload]
+
+
+async def test_a_duration_may_be_a_timedelta(client: Redis) -> None:
+    @with_lock(client, "a", ttl=timedelta(seconds=5), acquire_timeout=timedelta(0), max_hold=timedelta(hours=1))
+    async def work() -> float:
+        with pytest.raises(AcquireTimeoutError):
+            await asyncio.create_task(work())
+        return float(await client.pttl("aiolocks:lock:{a}"))
+
+    assert 4000 < await work() <= 5000
+    with pytest.raises(ValueError, match="ttl"):
+        with_lock(client, "a", ttl=timedelta(-1))(work)
+
+
+async def test_an_unknown_option_is_an_error_at_decoration_that_says_what_to_use() -> None:
+    async def work() -> None: ...
+
+    anyhow: Any = with_lock
+    for client in (NOBODY, LockManager(NOBODY)):
+        with pytest.raises(TypeError, match=r"Lock has no 'tll'; its options are ttl, acquire_timeout"):
+            anyhow(client, "a", tll=5)(work)
+        with pytest.raises(TypeError, match="use ttl="):
+            anyhow(client, "a", timeout=5)(work)
 
 
 async def test_what_is_no_coroutine_function_is_a_type_error_at_decoration() -> None:
@@ -323,7 +347,7 @@ async def test_a_name_that_is_no_template_is_an_error_at_decoration_that_says_so
         with pytest.raises(TypeError, match=r"name must be a template, .* not " + type(wrong).__name__):
             with_lock(NOBODY, cast("str", wrong))
     with pytest.raises(TypeError, match="not int"):
-        with_lock(NOBODY, cast("list[str]", [42]))(work)
+        with_lock(NOBODY, cast("str", [42]))(work)
     with pytest.raises(TypeError, match=r"several, such as \['from:\{a\}'\]"):
         with_lock(NOBODY, "from:{a}", kind=MultiLock)(work)
 

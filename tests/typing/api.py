@@ -1,8 +1,10 @@
 """What type checkers must make of the public API. Checked by mypy and pyright, never run."""
 
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
-from typing import assert_type
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from datetime import timedelta
+from functools import partial
+from typing import Any, assert_type
 
 from redis import exceptions as redis_exceptions
 from redis.asyncio import Redis
@@ -198,12 +200,92 @@ async def versioned(redis: Redis) -> None:
     await stock.update(lambda value: int(value or 0) - 1)
 
 
+def decorated_with_options(redis: Redis, locks: LockManager, several: list[Redis]) -> None:
+    minute = timedelta(minutes=1)
+    with_lock(redis, "a", ttl=minute, acquire_timeout=None, on_lost="flag", renew=True, max_hold=minute, replicas=1)
+    with_lock(redis, "a", kind=RLock, watchdog="thread", max_stall=5, prefix="app:")
+    with_lock(locks, "a", kind=Semaphore, limit=3, ttl=5)
+    with_lock(lambda: redis, "a", kind=partial(Semaphore, limit=3), ttl=5)
+    with_lock(lambda: locks, ["a", "b"], kind=MultiLock, ttl=5)
+    with_lock(several, "a", kind=Redlock, ttl=5)
+    with_lock(redis, "a", kind=reading, ttl=5)
+    with_lock(redis, "a", kind=lambda client, name, **_: RWLock(client, name).write)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+
+
+def reading(client: Redis, name: str, **options: Any) -> AbstractAsyncContextManager[Lease]:
+    return RWLock(client, name, **options).read
+
+
+def wrongly_decorated(redis: Redis, locks: LockManager, several: list[Redis]) -> None:
+    """What passed every type checker once, and failed when the program ran."""
+    with_lock(redis, "a", tll=5)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    with_lock(redis, "a", ttl="5")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+    with_lock(redis, "a", timeout=5)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    with_lock(redis, "a", limit=5)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    with_lock(redis, "a", kind=RLock, tll=5)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    with_lock(locks, "a", kind=Semaphore)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    with_lock(locks, "a", kind=Semaphore, limit="5")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+    with_lock(locks, "a", kind=Semaphore, limit=5, tll=5)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    with_lock(redis, ["a", "b"], ttl=5)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+    with_lock(redis, ["a", "b"], kind=MultiLock, tll=5)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    with_lock(redis, "a", kind=Redlock)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    with_lock(several, "a", kind=Redlock, replicas=1)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    with_lock(redis, "a", kind=RWLock)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    with_lock(redis, "a", kind=HierarchicalLock)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    with_lock(redis, "a", kind=Versioned)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
+
+
+def wrong_options(redis: Redis, locks: LockManager) -> None:
+    Lock(redis, "a", tll=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    Lock(redis, "a", timeout=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    Lock(redis, "a", ttl="5")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    Lock(redis, "a", limit=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    RLock(redis, "a", tll=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    RWLock(redis, "a", tll=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    Semaphore(redis, "a", 5, tll=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    MultiLock(redis, ["a"], tll=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    HierarchicalLock(redis, "a", tll=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    Redlock([redis], "a", replicas=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    LockManager(redis, tll=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    LockManager(redis, on_lost="raise")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    LockManager.from_url("memory://", tll=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    locks.lock("a", tll=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    locks.rlock("a", tll=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    locks.rwlock("a", tll=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    locks.semaphore("a", 5, tll=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    locks.multilock(["a"], tll=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    locks.hierarchical("a", tll=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    locks.versioned("a", ttl=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
+async def wrong_calls(lock: Lock, semaphore: Semaphore, rw: RWLock, lease: Lease) -> None:
+    lock.hold(ttl=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    lock.hold(timeout="5")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    lock.hold(permits=2)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    await lock.acquire(blocking_timeout=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    await lock.try_acquire(timeout=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    semaphore.hold(permit=2)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    rw.read.hold(acquire_timeout=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    await lease.renew("60")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def timedeltas(redis: Redis, lease: Lease) -> None:
+    minute = timedelta(minutes=1)
+    lock = Lock(redis, "a", ttl=minute, acquire_timeout=minute, max_hold=minute, max_stall=minute)
+    async with lock.hold(timeout=minute), lease.upgrade(timeout=minute):
+        assert_type(await lock.acquire(timeout=minute), Lease)
+        assert_type(await Semaphore(redis, "a", 3).acquire(permits=2, timeout=minute), Lease)
+        assert_type(await lease.renew(minute), bool)
+    Versioned(redis, "stock", expire=minute)
+    LockManager(redis, ttl=minute).lock("a", acquire_timeout=minute)
+
+
 def decorated(redis: Redis, locks: LockManager) -> None:
     @with_lock(redis, "invoice:{number}", ttl=5)
     async def send(number: int, *, copy: bool = False) -> float:
         return 0.5
 
-    @with_lock(lambda: locks, ["{name}"], kind=Semaphore, limit=3)
+    @with_lock(lambda: locks, "{name}", kind=Semaphore, limit=3)
     async def fetch(name: str) -> None: ...
 
     async def called() -> None:
