@@ -53,19 +53,20 @@ _newest = threading.local()
 class Handle:
     """What leaves a block: `__aexit__` as it was looked up once, on an object or (by exit stacks) on its class."""
 
-    __slots__ = ("__weakref__", "_body", "_given", "_owner", "_type", "before", "task")
+    __slots__ = ("__weakref__", "_body", "_given", "_opened", "_owner", "_type", "before", "task")
 
     def __init__(self, owner: Enterable | None, kind: type) -> None:
         self._owner = owner
         self._type = kind
         self._body: Body | None = None
-        self._given = False
+        self._given = self._opened = False
         self.before = 0
         self.task = current_task()
 
     def open(self, body: "Body") -> None:
         """Leave this block from now on."""
         self.task = None
+        self._opened = True
         self._body = body
 
     def claim(self, owner: Enterable) -> bool:
@@ -85,7 +86,7 @@ class Handle:
         frame = sys._getframe(1)
         body, self._body = self._body, None
         if body is None:
-            if self._given:
+            if self._opened:
                 raise RuntimeError(f"{self._owner!r}: this block was left already")
             body, frame = _kept(cast("Enterable", owner[0] if owner else self._owner), frame)
         if isinstance(exc, GeneratorExit) and _running_loop() is not body.loop:

@@ -234,6 +234,18 @@ async def test_a_block_is_not_left_twice(redis: Redis) -> None:
         assert lease.held
 
 
+async def test_what_was_looked_up_once_leaves_the_block_of_a_later_try(redis: Redis) -> None:
+    lock = Lock(redis, "orders", acquire_timeout=0)
+    taken = await as_a_stranger(lock.acquire())
+    leave = lock.__aexit__
+    with pytest.raises(AcquireTimeoutError):
+        await lock.__aenter__()
+    await taken.release()
+    lease = await lock.__aenter__()
+    await leave(None, None, None)
+    assert not lease.held
+
+
 async def test_a_look_at_the_method_is_no_block(redis: Redis) -> None:
     semaphore = Semaphore(redis, "scraper", 3)
     kept = semaphore.__aexit__  # of another task than the one that enters
