@@ -8,7 +8,7 @@ cancellation requests as others made, and none of ours.
 import asyncio
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol, final
+from typing import TYPE_CHECKING, Any, Protocol, cast, final
 
 import anyio
 from anyio._backends import _asyncio as backend
@@ -55,7 +55,7 @@ class BodyTask:
     """
 
     __slots__ = (
-        "_before", "_counted", "_ledger", "_loop", "_mark", "_pause", "_sent", "_shields", "_timer", "_what", "base",
+        "_before", "_counted", "_ledger", "_loop", "_mark", "_pause", "_scopes", "_sent", "_timer", "_what", "base",
         "over", "permits", "task",
     )  # fmt: skip
 
@@ -73,10 +73,11 @@ class BodyTask:
         self._sent = 0
         self._pause = LOOK_AGAIN
         self._timer: asyncio.Handle | None = None
-        self._shields: tuple[anyio.CancelScope, ...] = ()
+        self._scopes: tuple[anyio.CancelScope, ...] = ()
+        """Those around the block: they may be shielded as they like."""
         self._counted = task is not None
         if task is not None:
-            self._shields = tuple(_shields(task))
+            self._scopes = tuple(_scopes(task))
             ledger.enter(task, self)
 
     def no_longer_inside(self) -> None:
@@ -164,13 +165,20 @@ class BodyTask:
             return
         if task is asyncio.current_task(self._loop):  # the loss was found by the body itself
             self._timer = self._loop.call_soon(self._cancel)
-        elif _on_its_way(task) or any(scope not in self._shields for scope in _shields(_innermost(task))):
+        elif _on_its_way(task) or self._would_pierce(task):
             self._timer = self._loop.call_later(LOOK_AGAIN, self._cancel)
         else:
             task.cancel(self._mark)
             self._sent += 1
             self._timer = self._loop.call_later(self._pause, self._cancel)
             self._pause = min(self._pause + LOOK_AGAIN, LONGEST_PAUSE)
+
+    def _would_pierce(self, task: Task) -> bool:
+        """Whether a cancellation would cut off what a shield protects: cleanup, once something has been sent."""
+        shielded = [
+            any(scope.shield and scope not in self._scopes for scope in _scopes(reached)) for reached in _reached(task)
+        ]
+        return any(shielded) if self._sent else all(shielded)
 
     def _warn(self) -> None:
         self._timer = None
@@ -182,28 +190,40 @@ class BodyTask:
             )  # fmt: skip
 
 
-def _innermost(task: Task) -> Task:
-    """Return the task that *task* waits for in the end, as a cancellation goes to that one."""
-    while isinstance(waiter := getattr(task, "_fut_waiter", None), asyncio.Task):
-        task = waiter
-    return task
+def _reached(task: Task) -> Iterator[Task]:
+    """Yield the tasks that a cancellation of *task* goes to: those that it waits for in the end, also by `gather`."""
+    seen: set[asyncio.Future[Any]] = set()
+    left: list[asyncio.Future[Any]] = [task]
+    while left:
+        one = left.pop()
+        if one in seen or one.done():  # tasks may wait for one another in a circle
+            continue
+        seen.add(one)
+        waiter = getattr(one, "_fut_waiter", None)
+        if isinstance(waiter, asyncio.Task) or hasattr(waiter, "_children"):
+            left.append(cast("asyncio.Future[Any]", waiter))
+        elif isinstance(one, asyncio.Task):
+            yield one
+        else:
+            left.extend(getattr(one, "_children", ()))
 
 
 def _on_its_way(task: Task) -> bool:
     """Whether *task* is about to go on: with a cancellation that was not delivered yet, or with what it waited for."""
-    task = _innermost(task)
-    waiter = getattr(task, "_fut_waiter", None)
-    return getattr(task, "_must_cancel", False) or (isinstance(waiter, asyncio.Future) and waiter.done())
+    return all(
+        getattr(reached, "_must_cancel", False)
+        or (isinstance(waiter := getattr(reached, "_fut_waiter", None), asyncio.Future) and waiter.done())
+        for reached in _reached(task)
+    )
 
 
-def _shields(task: Task) -> Iterator[anyio.CancelScope]:
-    """Yield the shielded anyio scopes that *task* is in, innermost first: a native cancellation would pierce them.
+def _scopes(task: Task) -> Iterator[anyio.CancelScope]:
+    """Yield the anyio scopes that *task* is in, innermost first. A native cancellation would pierce their shields.
 
     anyio has no public name for this.
     """
     state = backend._task_states.get(task)
     scope = None if state is None else state.cancel_scope
     while scope is not None:
-        if scope.shield:
-            yield scope
+        yield scope
         scope = scope._parent_scope

@@ -494,6 +494,61 @@ async def test_cleanup_after_a_loss_may_be_shielded() -> None:
 
 
 @jumping
+async def test_cleanup_in_tasks_that_the_body_gathers_may_be_shielded() -> None:
+    grantor = ScriptedGrantor(renewals=[False])
+    cleaned: list[float] = []
+
+    async def work() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await asyncio.sleep(0.5)
+                cleaned.append(clock())
+
+    async def more_work() -> None:
+        await asyncio.gather(asyncio.create_task(work()), asyncio.gather(work()))
+
+    with pytest.raises(LeaseLostError):
+        async with grantor.hold():
+            await asyncio.create_task(more_work())
+    await asyncio.sleep(1)
+    assert len(cleaned) == 2
+
+
+@jumping
+async def test_a_loss_stops_what_is_gathered_beside_shielded_work() -> None:
+    grantor = ScriptedGrantor(renewals=[ConnectionError()])
+    stopped: list[float] = []
+
+    async def shielded() -> None:
+        with anyio.CancelScope(shield=True):
+            await asyncio.sleep(3600)
+
+    async def work() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            stopped.append(clock())
+
+    with pytest.raises(LeaseLostError):
+        async with grantor.hold(ttl=30):
+            await asyncio.gather(shielded(), work())
+    assert stopped == [deadline(sent_at=0, ttl=30)]
+
+
+@jumping
+async def test_a_scope_around_the_block_may_be_shielded_later() -> None:
+    """What protects cleanup is a scope within the block."""
+    grantor = ScriptedGrantor(renewals=[ConnectionError()])
+    with pytest.raises(LeaseLostError), anyio.CancelScope() as scope:
+        async with grantor.hold(ttl=30):
+            scope.shield = True
+            await asyncio.sleep(3600)
+    assert clock() == deadline(sent_at=0, ttl=30)
+
+
+@jumping
 async def test_after_a_loss_the_task_is_as_it_was() -> None:
     grantor = ScriptedGrantor(renewals=[False])
     task = asyncio.current_task()
