@@ -3,26 +3,21 @@
 The one rule: what the handler returns is sent after the release, so that no lost lease is answered with success.
 """
 
-import logging
-import math
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import wraps
-from typing import Any, Literal, TypeVar, TypeVarTuple
+from typing import Any, TypeVar, TypeVarTuple, Unpack, final
 
-from redis.exceptions import RedisError
-
-from . import AcquireTimeoutError, Lease, LeaseLostError, Lock, LockManager, Semaphore
-from ._manager import check_manager
+from . import Lease, LockManager
+from ._options import LeaseOptions
+from ._web import LOST, RESTART, Answers, Plan, Status, check_callables, check_known, fields_of
 
 try:
     from aiohttp import web
+    from aiohttp.http import WebSocketReader
 except ImportError as missing:
     raise ImportError("aiolocks.aiohttp needs aiohttp: pip install 'aiohttp>=3.10'") from missing
 
 __all__ = ["LOCKS", "HTTPLocked", "locked"]
-
-log = logging.getLogger("aiolocks")
 
 LOCKS = web.AppKey("LOCKS", LockManager)
 """Where an application keeps its manager: ``app[LOCKS]``. Those nested in it find it too."""
@@ -37,7 +32,12 @@ class HTTPLocked(web.HTTPClientError):
     status_code = 423
 
 
-_BUSY: dict[int, type[web.HTTPError]] = {423: HTTPLocked, 409: web.HTTPConflict, 503: web.HTTPServiceUnavailable}
+_REFUSALS: dict[int, type[web.HTTPError]] = {
+    409: web.HTTPConflict,
+    423: HTTPLocked,
+    429: web.HTTPTooManyRequests,
+    503: web.HTTPServiceUnavailable,
+}
 
 
 def _app_locks(request: web.Request) -> LockManager:
@@ -52,8 +52,11 @@ def locked(
     *,
     limit: int | None = None,
     timeout: float | None = 0.0,
-    status: Literal[423, 409, 503] = 423,
+    status: Status = 423,
+    retry_after: float | None = 1.0,
+    detail: str | None = None,
     locks: Callable[[web.Request], LockManager] = _app_locks,
+    **options: Unpack[LeaseOptions],
 ) -> Callable[[Callable[[*Target, Lease], Awaitable[Response]]], Callable[[*Target], Coroutine[Any, Any, Response]]]:
     """Return a decorator that holds a lock while the handler runs, and passes the lease as its last argument.
 
@@ -63,35 +66,51 @@ def locked(
         @locked("carts:{cart_id}", timeout=2)
         async def checkout(request: web.Request, lease: Lease) -> web.Response: ...
 
-    Handlers may be functions, methods that take the request, and methods of a `web.View`.
+    Handlers may be functions, methods that take the request, and methods of a `web.View`; they may open a WebSocket.
 
     Args:
         name: What to lock. A template over ``match_info``, whose values are text as it stands in the URL: if ``7`` and
             ``007`` are one cart, say so in the route (``{cart_id:[1-9][0-9]*}``), or give a function of the request.
         limit: Hold one permit of a semaphore of so many, instead of a lock.
         timeout: Seconds to wait before the answer is "busy"; 0 asks once, None waits for ever.
-        status: What "busy" is answered with.
+        status: What "busy" is answered with: 409, 423, 429 or 503.
+        retry_after: Seconds after which the client may ask again, sent as ``Retry-After`` in whole seconds. None: when
+            a holder that had died would have lapsed, which may be its whole ttl.
+        detail: The body of the answer "busy"; None for the words of the status.
         locks: A function of the request that returns the manager, whose defaults count.
+        options: Of the lease, which override the manager's; see `Lock`.
 
     Raises:
-        TypeError: A wrong type for *name* or *locks*. At once.
-        ValueError: Another status. At once.
+        TypeError: A wrong type, or an option that there is not. At once.
+        ValueError: A value out of range, or a template with anything but names. At once.
         RuntimeError: At the first request: no ``app[LOCKS]``, or a template over what the route has not.
 
-    A request fails with `HTTPLocked`, `web.HTTPConflict` or `web.HTTPServiceUnavailable` when the lock was busy, and
-    with the last when Redis could not be asked or a `LeaseLostError` came out of the handler or its lock; all with
-    ``Retry-After`` in whole seconds.
+    A request fails with *status* (`HTTPLocked` for 423) when the lock was busy, with 503 when Redis could not be asked
+    or a `LeaseLostError` came out of the handler or its lock, and with 400 when its values make a name that is empty or
+    longer than 1,024 bytes.
 
-    When the lease is lost, the handler is cancelled at its next await; a stream that it has begun is cut off. If the
-    client goes, aiohttp cancels the handler, and so frees the lock, only under ``handler_cancellation=True``; else the
-    lock is held until the handler ends.
+    When the lease is lost, the handler is cancelled at its next await. A response that it has begun is cut off, and
+    `LeaseLostError` leaves the handler; a WebSocket is closed with 1012. If the client goes, aiohttp cancels the
+    handler, and so frees the lock, only under ``handler_cancellation=True``; else the lock is held until the handler
+    ends.
     """
-    if status not in _BUSY:
-        raise ValueError(f"status must be 423, 409 or 503, not {status!r}")
-    if not isinstance(name, str) and not callable(name):
-        raise TypeError(f"name must be a template or a function of the request, not {type(name).__name__}")
-    if not callable(locks):
-        raise TypeError(f"locks must be a function that returns a LockManager, not {type(locks).__name__}")
+    check_callables(name, locks, "a function of the request")
+    fields = fields_of(name) if isinstance(name, str) else []
+    plan = Plan(
+        "app[LOCKS]",
+        limit=limit,
+        timeout=timeout,
+        status=status,
+        retry_after=retry_after,
+        detail=detail,
+        options=options,
+    )
+
+    def name_of(request: web.Request) -> str:
+        if not isinstance(name, str):
+            return name(request)
+        check_known(name, fields, request.match_info, request.path, "a function of the request")
+        return name.format_map(request.match_info)
 
     def decorate(
         handler: Callable[[*Target, Lease], Awaitable[Response]],
@@ -100,11 +119,7 @@ def locked(
         async def holding(*target: *Target) -> Response:
             arguments: tuple[Any, ...] = target
             request = arguments[-1].request if isinstance(arguments[-1], web.View) else arguments[-1]
-            text = _from_route(name, request) if isinstance(name, str) else name(request)
-            manager = locks(request)
-            check_manager(manager, "app[LOCKS]")
-            lock = manager.lock(text) if limit is None else manager.semaphore(text, limit)
-            async with _held(lock, timeout, _BUSY[status]) as lease:
+            async with plan.hold(locks(request), name_of(request), _Answers(request)) as lease:
                 return await handler(*target, lease)
 
         return holding
@@ -112,33 +127,29 @@ def locked(
     return decorate
 
 
-def _from_route(template: str, request: web.Request) -> str:
-    try:
-        return template.format_map(request.match_info)
-    except KeyError as missing:
-        known = ", ".join(request.match_info) or "none"
-        raise RuntimeError(
-            f"locked({template!r}) names {missing}, which is no parameter of the route {request.path!r}; "
-            f"it has: {known}. What is elsewhere takes a function of the request"
-        ) from None
+@final
+class _Answers(Answers):
+    def __init__(self, request: web.Request) -> None:
+        self._request = request
+
+    def refusal(self, status: int, retry_after: int, detail: str | None) -> Exception:
+        return _REFUSALS[status](headers={"Retry-After": str(retry_after)}, text=detail)
+
+    def invalid(self, name: str, why: str) -> Exception:
+        return web.HTTPBadRequest(text=why)
+
+    async def loss(self, retry_after: int) -> Exception | None:
+        if not self._request.writer.output_size:
+            return self.refusal(503, retry_after, None)
+        transport = self._request.transport
+        if transport is not None and not transport.is_closing():
+            # The response object is the handler's own, which has ended; so the frame goes out as it stands on the wire.
+            if isinstance(getattr(self._request.protocol, "_payload_parser", None), WebSocketReader):
+                transport.write(_CLOSE_FRAME)
+            transport.close()  # whatever a middleware makes of the error, nothing can follow
+        return None
 
 
-@asynccontextmanager
-async def _held(lock: Lock | Semaphore, timeout: float | None, busy: type[web.HTTPError]) -> AsyncGenerator[Lease]:
-    try:
-        lease = await lock.acquire(timeout=timeout)
-    except AcquireTimeoutError as error:
-        raise busy(headers=_retry_after(error.retry_after)) from error
-    except (RedisError, OSError) as error:
-        log.warning("answering 503: Redis could not be asked for %r: %s: %s", lock, type(error).__name__, error)
-        raise web.HTTPServiceUnavailable(headers=_retry_after()) from error
-    try:
-        async with lease:
-            yield lease
-    except LeaseLostError as lost:
-        log.warning("answering 503: %s", lost)
-        raise web.HTTPServiceUnavailable(headers=_retry_after()) from lost
-
-
-def _retry_after(seconds: float = 1.0) -> dict[str, str]:
-    return {"Retry-After": str(max(math.ceil(seconds), 1))}
+_reason = RESTART.to_bytes(2, "big") + LOST.encode()
+_CLOSE_FRAME = bytes([0x88, len(_reason)]) + _reason
+"""Final, opcode 8, not masked, as RFC 6455 has it for a server."""

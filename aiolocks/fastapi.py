@@ -3,36 +3,37 @@
 The one rule: the response leaves after the release, so that nobody is told of success when the lease was lost.
 """
 
-import inspect
-import logging
-import math
-from collections.abc import AsyncIterator, Awaitable, Callable
-from functools import cache
-from string import Formatter
-from typing import Annotated, Any, Literal
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from datetime import MAXYEAR, MINYEAR, UTC, datetime
+from decimal import Decimal
+from typing import Annotated, Any, Literal, Unpack, final
 
-from redis.exceptions import RedisError
-
-from . import AcquireTimeoutError, Lease, LeaseLostError, LockManager
-from ._manager import check_manager
+from . import Lease, LockManager
+from ._keys import LONGEST_NAME
+from ._options import LeaseOptions
+from ._web import LOST, RESTART, TRY_LATER, Answers, Plan, Status, check_callables, check_known, fields_of
 
 try:
-    from fastapi import Depends, HTTPException, Request, exceptions, params
-    from pydantic import TypeAdapter, ValidationError
+    from fastapi import Depends, HTTPException, WebSocket, WebSocketException, params
+    from fastapi.dependencies.models import Dependant
+    from fastapi.dependencies.utils import request_params_to_args
+    from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
+    from starlette.requests import HTTPConnection
+    from starlette.websockets import WebSocketState
 except ImportError as missing:
     raise ImportError("aiolocks.fastapi needs FastAPI: pip install 'fastapi>=0.121'") from missing
 
 __all__ = ["app_locks", "locked"]
-log = logging.getLogger("aiolocks")
 
 
-async def app_locks(request: Request) -> LockManager:
+async def app_locks(connection: HTTPConnection) -> LockManager:
     """Return the manager kept in `app.state.locks`; tests may override this dependency."""
     try:
-        manager: LockManager = request.app.state.locks
+        manager: LockManager = connection.app.state.locks
     except AttributeError:
         raise RuntimeError(
-            "app.state.locks is missing: put a LockManager there, as in the lifespan, or say locks= to locked()"
+            "app.state.locks is missing: put a LockManager there, as in the lifespan (an application that is mounted "
+            "has a state of its own), or say locks= to locked()"
         ) from None
     return manager
 
@@ -42,98 +43,177 @@ def locked(
     *,
     limit: int | None = None,
     timeout: float | None = 0.0,
-    status: Literal[423, 409, 503] = 423,
+    status: Status = 423,
+    retry_after: float | None = 1.0,
+    detail: str | None = None,
     locks: Callable[..., LockManager | Awaitable[LockManager]] = app_locks,
     scope: Literal["function", "request"] = "function",
+    **options: Unpack[LeaseOptions],
 ) -> params.Depends:
     """Return a dependency that holds a lock while the endpoint runs; its value is the lease::
 
         @app.post("/orders/{order_id}/pay")
         async def pay(order_id: int, lease: Annotated[Lease, locked("orders:{order_id}", timeout=2)]): ...
 
+    Endpoints may serve HTTP or a WebSocket.
+
     Args:
-        name: What to lock. A template over the parameters of the path, each converted as the endpoint declares it, so
-            that ``/orders/7`` and ``/orders/007`` are one order; or any dependency that returns the name.
+        name: What to lock. A template over the parameters of the path, each as FastAPI validates it for the endpoint or
+            a dependency, so that ``/orders/7`` and ``/orders/007`` are one order; or any dependency that returns the
+            name.
         limit: Hold one permit of a semaphore of so many, instead of a lock.
         timeout: Seconds to wait before the answer is "busy"; 0 asks once, None waits for ever.
-        status: What "busy" is answered with.
-        locks: A dependency that returns the manager, whose defaults count.
-        scope: When to release. "function": before the response is sent. "request": after it, as an endpoint that
-            streams needs; a loss then cuts the connection, for it is too late to change the status.
+        status: What "busy" is answered with: 409, 423, 429 or 503.
+        retry_after: Seconds after which the client may ask again, sent as ``Retry-After`` in whole seconds. None: when
+            a holder that had died would have lapsed, which may be its whole ttl.
+        detail: What the answer "busy" says; None for the words of the status.
+        locks: A dependency that returns the manager, whose defaults count. For a WebSocket it cannot take a `Request`,
+            only an `HTTPConnection`.
+        scope: When to release. "function": before the response is sent. "request": after it and its background tasks,
+            as an endpoint that streams needs; a loss then cuts the response off, for it is too late for a status.
+        options: Of the lease, which override the manager's; see `Lock`.
 
     Raises:
-        TypeError: A wrong type for *name* or *locks*. At once.
-        ValueError: Another status, or a template with anything but names. At once.
-        RuntimeError: At the first request: no `app.state.locks`, or a template over what the path has not.
+        TypeError: A wrong type, or an option that there is not. At once.
+        ValueError: A value out of range, or a template with anything but names. At once.
+        RuntimeError: At a request: no `app.state.locks`, a template over what the path has not, or over a parameter
+            that is declared in several ways, which make different names of one value.
 
-    A request fails with *status* when the lock was busy, and with 503 when Redis could not be asked or a
-    `LeaseLostError` came out of the endpoint or its lock; both with ``Retry-After`` in whole seconds.
+    A request fails with *status* when the lock was busy, with 503 when Redis could not be asked or a `LeaseLostError`
+    came out of the endpoint or its lock, and with 422 when its values make a name that is empty or longer than 1,024
+    bytes. A WebSocket is refused with the same, or with 403 where the server knows no other refusal; one that was
+    accepted is closed with 1012 on a loss.
 
     When the lease is lost, an `async def` endpoint is cancelled at its next await. A `def` endpoint runs in a thread
     that nothing can stop; its answer is 503, but let it call `lease.check()` before it writes. Nor does the server stop
     an endpoint whose client has gone: the lock is held until it ends.
     """
-    if status not in (423, 409, 503):
-        raise ValueError(f"status must be 423, 409 or 503, not {status!r}")
-    if not isinstance(name, str) and not callable(name):
-        raise TypeError(f"name must be a template or a dependency that returns the name, not {type(name).__name__}")
-    if not callable(locks):
-        raise TypeError(f"locks must be a dependency that returns a LockManager, not {type(locks).__name__}")
+    check_callables(name, locks, "a dependency")
+    if scope not in ("function", "request"):
+        raise ValueError(f'scope must be "function" or "request", not {scope!r}')
+    plan = Plan(
+        "app.state.locks",
+        limit=limit,
+        timeout=timeout,
+        status=status,
+        retry_after=retry_after,
+        detail=detail,
+        options=options,
+    )
     name_of = _from_path(name) if isinstance(name, str) else name
 
     async def hold(
-        manager: Annotated[LockManager, Depends(locks)], text: Annotated[str, Depends(name_of)]
+        connection: HTTPConnection,
+        manager: Annotated[LockManager, Depends(locks)],
+        text: Annotated[str, Depends(name_of)],
     ) -> AsyncIterator[Lease]:
-        check_manager(manager, "app.state.locks")
-        lock = manager.lock(text) if limit is None else manager.semaphore(text, limit)
-        try:
-            lease = await lock.acquire(timeout=timeout)
-        except AcquireTimeoutError as busy:
-            raise _answer(status, busy.retry_after) from busy
-        except (RedisError, OSError) as error:
-            log.warning("answering 503: Redis could not be asked for %r: %s: %s", lock, type(error).__name__, error)
-            raise _answer(503) from error
-        try:
-            async with lease:
-                yield lease
-        except LeaseLostError as lost:
-            log.warning("answering 503: %s", lost)
-            raise _answer(503) from lost
+        async with plan.hold(manager, text, _Answers(connection)) as lease:
+            yield lease
 
     return params.Depends(hold, scope=scope)
 
 
-def _answer(status: int, retry_after: float = 1.0) -> HTTPException:
-    return HTTPException(status, headers={"Retry-After": str(max(math.ceil(retry_after), 1))})
+@final
+class _Answers(Answers):
+    def __init__(self, connection: HTTPConnection) -> None:
+        self._connection = connection
+
+    def refusal(self, status: int, retry_after: int, detail: str | None) -> Exception:
+        if isinstance(self._connection, WebSocket) and not _may_deny(self._connection):
+            return WebSocketException(TRY_LATER, detail)
+        return HTTPException(status, detail, {"Retry-After": str(retry_after)})
+
+    def invalid(self, name: str, why: str) -> Exception:
+        return _invalid(self._connection, [{"type": "value_error", "loc": ("path",), "msg": why, "input": name}])
+
+    async def loss(self, retry_after: int) -> Exception | None:
+        if not isinstance(self._connection, WebSocket):
+            return self.refusal(503, retry_after, None)
+        if WebSocketState.DISCONNECTED in (self._connection.application_state, self._connection.client_state):
+            return None
+        if self._connection.application_state is WebSocketState.CONNECTED:
+            return WebSocketException(RESTART, LOST)
+        return self.refusal(503, retry_after, None)
 
 
-def _from_path(template: str) -> Callable[[Request], Awaitable[str]]:
-    fields = [field for _, field, _, _ in Formatter().parse(template) if field is not None]
-    if not all(field.isidentifier() for field in fields):
-        raise ValueError(f"name must be a template over parameters of the path, not {template!r}")
+def _may_deny(socket: WebSocket) -> bool:
+    """Return whether *socket* can still be answered with a status: it is not accepted, and the server knows how."""
+    extensions = socket.scope.get("extensions") or {}
+    return socket.application_state is WebSocketState.CONNECTING and "websocket.http.response" in extensions
 
-    async def name_of(request: Request) -> str:
-        missing = [field for field in fields if field not in request.path_params]
-        if missing:
-            known = ", ".join(request.path_params) or "none"
-            raise RuntimeError(
-                f"locked({template!r}) names {missing[0]!r}, which is no parameter of the path {request.url.path!r}; "
-                f"it has: {known}. What is elsewhere takes a dependency that returns the name"
-            )
-        return template.format_map({field: _value(request, field) for field in fields})
+
+def _invalid(connection: HTTPConnection, errors: Sequence[Any]) -> Exception:
+    kind = WebSocketRequestValidationError if isinstance(connection, WebSocket) else RequestValidationError
+    return kind(errors)
+
+
+def _from_path(template: str) -> Callable[[HTTPConnection], Awaitable[str]]:
+    fields = fields_of(template)
+
+    async def name_of(connection: HTTPConnection) -> str:
+        known = connection.path_params
+        check_known(template, fields, known, connection.url.path, "a dependency that returns the name")
+        errors: list[Any] = []
+        values = {field: _value(connection, field, errors) for field in fields}
+        if errors:
+            raise _invalid(connection, errors)
+        return template.format_map(values)
 
     return name_of
 
 
-def _value(request: Request, field: str) -> object:
-    adapter = _adapter(request.scope["endpoint"], field)
-    try:  # However the URL spells it, one order has one name.
-        return adapter.dump_python(adapter.validate_python(request.path_params[field]), mode="json")
-    except ValidationError as error:
-        raise exceptions.RequestValidationError([{**e, "loc": ("path", field)} for e in error.errors()]) from error
+def _value(connection: HTTPConnection, field: str, errors: list[Any]) -> object:
+    """Return what *field* of the path is to the endpoint and its dependencies; what is wrong with it goes to *errors*.
+
+    FastAPI itself validates it, by each declaration that there is. A declaration as text counts only where there is no
+    other: an endpoint may take the text, but the dependency that takes an int finds one order under 7 and 007.
+    """
+    typed: dict[str, object] = {}
+    texts: dict[str, object] = {}
+    for parameter in _declared(_dependant(connection), field):
+        values, found = request_params_to_args([parameter], connection.path_params)
+        errors.extend(found)
+        if not found:
+            value = parameter.serialize(_one_of_equals(values[parameter.name]), mode="json")
+            (texts if parameter.field_info.annotation is str else typed)[str(value)] = value
+    names = typed or texts or {"": connection.path_params[field]}
+    if len(names) > 1:
+        raise RuntimeError(
+            f"{field!r} of the path is declared in several ways, which make {' and '.join(names)} of one value: "
+            "declare it in one way, or give locked() a dependency that returns the name"
+        )
+    return next(iter(names.values()))
 
 
-@cache
-def _adapter(endpoint: Callable[..., object], field: str) -> TypeAdapter[Any]:
-    parameter = inspect.signature(endpoint, eval_str=True).parameters.get(field)
-    return TypeAdapter(str if parameter is None or parameter.annotation is parameter.empty else parameter.annotation)
+def _declared(dependant: Dependant, field: str) -> list[Any]:
+    """Return FastAPI's declarations of *field* in the endpoint and the dependencies of *dependant*."""
+    todo, path, query = [dependant], list[Any](), list[Any]()
+    for part in todo:
+        path += [parameter for parameter in part.path_params if _alias(parameter) == field]
+        query += [parameter for parameter in part.query_params if _alias(parameter) == field]
+        todo += part.dependencies
+    return path or query  # what only the path of a mount has is a query's to FastAPI
+
+
+def _alias(parameter: Any) -> str:
+    alias: str = getattr(parameter, "validation_alias", None) or parameter.alias
+    return alias
+
+
+def _dependant(connection: HTTPConnection) -> Dependant:
+    """Return what FastAPI calls for this request: the endpoint with all of its dependencies."""
+    route = connection.scope["route"]
+    included = connection.scope.get("fastapi", {}).get("effective_route_context")  # by `include_router`, since 0.137
+    found = included if getattr(included, "original_route", None) is route else route
+    dependant: Dependant = found.dependant
+    return dependant
+
+
+def _one_of_equals(value: object) -> object:
+    """Return the same for equal values that print differently, such as 1.0 and 1.00."""
+    if isinstance(value, Decimal):
+        value = value.normalize()
+        return Decimal(format(value, "f")) if abs(value.adjusted()) < LONGEST_NAME else value
+    if isinstance(value, datetime) and value.tzinfo is not None and MINYEAR < value.year < MAXYEAR:
+        return value.astimezone(UTC)
+    return value

@@ -21,7 +21,7 @@ LAYERS = {
     "engine": "_request _replication _line _grantor _wakeups _ledger _lease_state _lease _watchdog _watchdog_thread "
     "_withdrawal _loop_end _session _body _guard _hold _insist _nest _upgrade _parts _chain _majority",
     "primitives": "_acquirable _hierarchy _lock _multilock _redlock _rlock _rwlock _semaphore _versioned",
-    "manager": "_memory _manager _with_lock",
+    "manager": "_memory _manager _web _with_lock",
     "surface": "__init__ __main__ aiohttp cli fastapi testing",
 }
 """Lowest first. A module imports from its own layer and from those below."""

@@ -1,18 +1,18 @@
 """aiolocks.fastapi and aiolocks.aiohttp on real servers: what a client is told when the lock is busy or lost."""
 
 import asyncio
+import math
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from typing import Annotated, Any, Literal, Protocol
 
 import anyio.from_thread
 import httpx
 import pytest
 import pytest_asyncio
-import uvicorn
 from aiohttp import web
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request
 from fastapi.responses import StreamingResponse
@@ -27,17 +27,12 @@ from aiolocks import Lease, LeaseLostError, Lock, LockManager, Semaphore
 from aiolocks.aiohttp import LOCKS
 from tests.support.leftovers import is_residue
 from tests.support.servers import RedisServer
+from tests.support.web import FOR_EVER, WITHIN, aiohttp_app, fastapi_app, in_aiohttp, in_uvicorn, take_away
 
 pytestmark = pytest.mark.redis
 
 Work = Callable[[Lease], Awaitable[object]]
-Status = Literal[423, 409, 503]
-
-WITHIN = 10
-"""Seconds after which a test that waits gives up."""
-
-FOR_EVER = 30.0
-"""Seconds that only a cancellation shortens."""
+Status = Literal[423, 409, 429, 503]
 
 
 class Serve(Protocol):
@@ -57,7 +52,7 @@ async def serve() -> AsyncIterator[Serve]:
     async with AsyncExitStack() as stack:
 
         async def start(app: FastAPI | web.Application, **options: Any) -> httpx.AsyncClient:
-            run = in_uvicorn(app) if isinstance(app, FastAPI) else in_aiohttp(app, **options)
+            run = in_aiohttp(app, **options) if isinstance(app, web.Application) else in_uvicorn(app)
             port = await stack.enter_async_context(run)
             client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=WITHIN)
             return await stack.enter_async_context(client)
@@ -65,47 +60,27 @@ async def serve() -> AsyncIterator[Serve]:
         yield start
 
 
-@asynccontextmanager
-async def in_uvicorn(app: FastAPI) -> AsyncIterator[int]:
-    server = uvicorn.Server(uvicorn.Config(app, port=0, ws="none", log_level="critical"))
-    serving = asyncio.create_task(server.serve())
-    async with asyncio.timeout(WITHIN):
-        while not server.started:
-            await asyncio.sleep(0.005)
-    try:
-        yield server.servers[0].sockets[0].getsockname()[1]
-    finally:
-        server.should_exit = True
-        await serving
-
-
-@asynccontextmanager
-async def in_aiohttp(app: web.Application, **options: Any) -> AsyncIterator[int]:
-    runner = web.AppRunner(app, **options)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        yield runner.addresses[0][1]
-    finally:
-        await runner.cleanup()
-
-
 @pytest.fixture(params=["fastapi", "aiohttp"])
 def site(request: pytest.FixtureRequest, serve: Serve) -> Site:
-    async def on_fastapi(redis: Redis, work: Work, **options: Any) -> httpx.AsyncClient:
+    async def on_fastapi(
+        redis: Redis, work: Work, name: str = "orders:{order_id}", of: type = int, **options: Any
+    ) -> httpx.AsyncClient:
         app = fastapi_app(redis)
 
         @app.post("/orders/{order_id}")
         async def endpoint(
-            order_id: int, lease: Annotated[Lease, aiolocks.fastapi.locked("orders:{order_id}", **options)]
+            order_id: type,
+            lease: Annotated[Lease, aiolocks.fastapi.locked(name, **options)],  # type: ignore[valid-type]
         ) -> str:
             await work(lease)
             return "done"
 
         return await serve(app)
 
-    async def on_aiohttp(redis: Redis, work: Work, **options: Any) -> httpx.AsyncClient:
-        @aiolocks.aiohttp.locked("orders:{order_id}", **options)
+    async def on_aiohttp(
+        redis: Redis, work: Work, name: str = "orders:{order_id}", of: type = int, **options: Any
+    ) -> httpx.AsyncClient:
+        @aiolocks.aiohttp.locked(name, **options)
         async def handler(request: web.Request, lease: Lease) -> web.Response:
             await work(lease)
             return web.json_response("done")
@@ -115,28 +90,8 @@ def site(request: pytest.FixtureRequest, serve: Serve) -> Site:
     return on_fastapi if request.param == "fastapi" else on_aiohttp
 
 
-def fastapi_app(redis: Redis) -> FastAPI:
-    app = FastAPI()
-    app.state.locks = LockManager(redis, ttl=1)
-    return app
-
-
-def aiohttp_app(redis: Redis, *routes: web.AbstractRouteDef) -> web.Application:
-    app = web.Application()
-    app[LOCKS] = LockManager(redis, ttl=1)
-    app.add_routes(routes)
-    return app
-
-
 async def nothing(lease: Lease) -> None:
     assert lease.held
-
-
-async def take_away(redis: Redis) -> None:
-    """Delete every lease, as an administrator or an eviction would."""
-    async for key in redis.scan_iter():
-        if not is_residue(key):
-            await redis.delete(key)
 
 
 async def until(claim: Callable[[], Awaitable[bool]]) -> None:
@@ -152,27 +107,57 @@ async def waits(lock: Lock) -> bool:
 # Both frameworks.
 
 
-@pytest.mark.parametrize("status", [423, 409, 503])
+@pytest.mark.parametrize("status", [423, 409, 429, 503])
 @pytest.mark.asyncio
-async def test_busy_is_the_chosen_status_and_when_to_come_back(site: Site, redis: Redis, status: Status) -> None:
-    client = await site(redis, nothing, status=status)
+async def test_busy_is_the_chosen_status_and_what_it_says(site: Site, redis: Redis, status: Status) -> None:
+    client = await site(redis, nothing, status=status, detail="order 7 is being paid")
     async with Lock(redis, "orders:7", ttl=20):
         busy = await client.post("/orders/7")
         other = await client.post("/orders/8")
     assert busy.status_code == status
-    assert 15 <= int(busy.headers["Retry-After"]) <= 20
+    assert "order 7 is being paid" in busy.text
     assert other.status_code == 200
     assert (await client.post("/orders/7")).status_code == 200
 
 
 @pytest.mark.asyncio
-async def test_busy_is_423_at_once_if_nothing_else_is_said_and_worth_a_retry_in_a_second_at_least(
+async def test_busy_is_423_at_once_and_worth_a_retry_in_a_second_if_nothing_else_is_said(
     site: Site, redis: Redis
 ) -> None:
     client = await site(redis, nothing)
-    async with Lock(redis, "orders:7", ttl=0.45):
+    async with Lock(redis, "orders:7", ttl=20):
         busy = await client.post("/orders/7")
     assert (busy.status_code, busy.headers["Retry-After"]) == (423, "1")
+    assert "Locked" in busy.text
+
+
+@pytest.mark.parametrize(("retry_after", "sent"), [(0, ["0"]), (2.5, ["3"]), (90, ["90"]), (None, ["19", "20"])])
+@pytest.mark.asyncio
+async def test_when_to_come_back_is_as_chosen_or_when_a_dead_holder_would_have_lapsed(
+    site: Site, redis: Redis, retry_after: float | None, sent: list[str]
+) -> None:
+    client = await site(redis, nothing, retry_after=retry_after)
+    async with Lock(redis, "orders:7", ttl=20):
+        assert (await client.post("/orders/7")).headers["Retry-After"] in sent
+
+
+@pytest.mark.asyncio
+async def test_a_lease_about_to_lapse_is_worth_a_retry_in_a_second_at_least(site: Site, redis: Redis) -> None:
+    client = await site(redis, nothing, retry_after=None)
+    async with Lock(redis, "orders:7", ttl=0.45):
+        assert (await client.post("/orders/7")).headers["Retry-After"] == "1"
+
+
+@pytest.mark.asyncio
+async def test_options_of_the_lease_go_before_the_managers(site: Site, redis: Redis) -> None:
+    ttls: list[float] = []
+
+    async def work(lease: Lease) -> None:
+        ttls.append(await redis.pttl("theirs:lock:{orders:7}") / 1000)
+
+    client = await site(redis, work, ttl=40, prefix="theirs:")
+    assert (await client.post("/orders/7")).status_code == 200
+    assert 39 < ttls[0] <= 40
 
 
 @pytest.mark.asyncio
@@ -299,11 +284,53 @@ async def test_a_lock_is_held_until_the_handler_ends_though_the_client_has_gone(
         pass
 
 
-@pytest.mark.parametrize("locked", [aiolocks.fastapi.locked, aiolocks.aiohttp.locked])
-@pytest.mark.parametrize("status", [200, 404, "423", None])
-def test_another_status_is_refused_at_once(locked: Callable[..., object], status: object) -> None:
-    with pytest.raises(ValueError, match="423, 409 or 503"):
-        locked("orders", status=status)
+@pytest.mark.parametrize("value", ["é" * 513, "x" * 1025])
+@pytest.mark.asyncio
+async def test_a_value_that_makes_too_long_a_name_is_the_clients_mistake(site: Site, redis: Redis, value: str) -> None:
+    client = await site(redis, nothing, name="{order_id}", of=str)
+    assert (await client.post(f"/orders/{'x' * 1024}")).status_code == 200
+    refused = await client.post(f"/orders/{value}")
+    assert refused.status_code in (400, 422)
+    assert f"name must be 1 to 1024 bytes of UTF-8, not {len(value.encode())}" in refused.text
+
+
+ANY = [aiolocks.fastapi.locked, aiolocks.aiohttp.locked]
+WRONG: list[tuple[dict[str, object], type[Exception], str]] = [
+    *(({"status": status}, ValueError, "423, 409, 429 or 503") for status in (200, 404, "423", None)),
+    ({"retry_after": -1}, ValueError, "retry_after must be >= 0"),
+    ({"retry_after": math.inf}, ValueError, "retry_after must be finite"),
+    ({"retry_after": "1"}, TypeError, "retry_after must be a number"),
+    ({"timeout": -1}, ValueError, "timeout must be >= 0"),
+    ({"timeout": "1"}, TypeError, "timeout must be a number"),
+    ({"detail": 42}, TypeError, "detail must be a str"),
+    ({"limit": 0}, ValueError, "limit must be between 1"),
+    ({"limit": "2"}, TypeError, "limit must be an int"),
+    ({"ttl": 0}, ValueError, "ttl must be >= 0.1"),
+    ({"tll": 5}, TypeError, r"locked\(\) has no 'tll'; its options are ttl, "),
+    ({"acquire_timeout": 5}, TypeError, r"locked\(\) has no 'acquire_timeout': use timeout="),
+    ({"blocking_timeout": 5}, TypeError, r"locked\(\) has no 'blocking_timeout': use timeout="),
+]
+
+
+@pytest.mark.parametrize("locked", ANY)
+@pytest.mark.parametrize(("wrong", "error", "says"), WRONG, ids=str)
+def test_what_is_wrong_is_refused_at_the_declaration(
+    locked: Callable[..., object], wrong: dict[str, object], error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        locked("orders:{order_id}", **wrong)
+
+
+@pytest.mark.parametrize("locked", ANY)
+@pytest.mark.parametrize(
+    "template",
+    ["orders:{}", "orders:{0}", "orders:{order.id}", "orders:{order[id]}", "{", "{order_id:{}}", "", "x" * 1025],
+)
+def test_a_template_with_anything_but_names_or_too_long_itself_is_refused_at_once(
+    locked: Callable[..., object], template: str
+) -> None:
+    with pytest.raises(ValueError):
+        locked(template)
 
 
 # FastAPI.
@@ -475,12 +502,6 @@ async def test_fastapi_a_client_that_leaves_a_stream_frees_the_lock(serve: Serve
         pass
 
 
-@pytest.mark.parametrize("template", ["orders:{}", "orders:{0}", "orders:{order.id}", "orders:{order[id]}", "{"])
-def test_fastapi_a_template_with_anything_but_names_is_refused_at_once(template: str) -> None:
-    with pytest.raises(ValueError):
-        aiolocks.fastapi.locked(template)
-
-
 @pytest.mark.parametrize("wrong", [42, None, b"orders"])
 def test_fastapi_a_name_that_is_none_is_refused_at_once(wrong: Any) -> None:
     with pytest.raises(TypeError, match=f"template or a dependency .* not {type(wrong).__name__}"):
@@ -605,7 +626,7 @@ async def test_aiohttp_a_mistake_in_the_program_is_an_error_that_says_what_to_do
     for wrong, says in [
         (without, "app[LOCKS] is missing: put a LockManager there"),
         (of_redis, "such as LockManager(redis), not Redis"),
-        (elsewhere, "names 'shop', which is no parameter of the route '/orders/7'; it has: order_id"),
+        (elsewhere, "names 'shop', which is no parameter of the path '/orders/7'; it has: order_id"),
     ]:
         assert (await (await serve(wrong)).post("/orders/7?shop=a")).status_code == 500
         assert says in caplog.text

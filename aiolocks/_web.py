@@ -1,0 +1,166 @@
+"""What `locked` of `aiolocks.fastapi` and of `aiolocks.aiohttp` share: its arguments, and holding a lock for a request.
+
+The one rule: what has gone wrong is told in terms of HTTP for as long as the response has not begun, and not at all
+afterwards: then the error itself leaves, so that the response is cut off.
+"""
+
+import logging
+import math
+import re
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from string import Formatter
+from typing import Literal, Protocol, final
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from ._errors import AcquireTimeoutError, LeaseLostError
+from ._keys import check_name
+from ._lease import Lease
+from ._lock import Lock
+from ._manager import LockManager, check_manager
+from ._options import LeaseOptions, check_timeout, reject_unknown
+from ._semaphore import Semaphore
+
+log = logging.getLogger("aiolocks")
+
+Status = Literal[423, 409, 429, 503]
+STATUSES = (423, 409, 429, 503)
+
+RESTART = 1012
+"""Close code of a WebSocket whose lease was lost: "service restart", the client may come again."""
+
+TRY_LATER = 1013
+"""Close code of a WebSocket that was accepted before it turned out that the lock is busy."""
+
+LOST = "lease lost"
+"""Why, as the client of a WebSocket is told."""
+
+_FIELD = re.compile(r"[^\W\d][\w-]*")
+
+
+class Answers(Protocol):
+    """What a framework makes of a request that cannot go on."""
+
+    def refusal(self, status: int, retry_after: int, detail: str | None) -> Exception:
+        """Return what to raise so that the request is answered with *status*."""
+        ...
+
+    def invalid(self, name: str, why: str) -> Exception:
+        """Return what to raise for a request whose values make a *name* that cannot be one."""
+        ...
+
+    async def loss(self, retry_after: int) -> Exception | None:
+        """Return what to raise when the lease is lost; None if the response has begun, which is cut off then."""
+        ...
+
+
+@final
+class Plan:
+    """The arguments of `locked` that both frameworks have, checked at the declaration."""
+
+    def __init__(
+        self,
+        place: str,
+        *,
+        limit: int | None,
+        timeout: float | None,
+        status: Status,
+        retry_after: float | None,
+        detail: str | None,
+        options: LeaseOptions,
+    ) -> None:
+        check_timeout("timeout", timeout)
+        check_timeout("retry_after", retry_after)
+        if status not in STATUSES:
+            raise ValueError(f"status must be 423, 409, 429 or 503, not {status!r}")
+        if detail is not None and not isinstance(detail, str):
+            raise TypeError(f"detail must be a str, or None for the status's own words, not {detail!r}")
+        for name in ("acquire_timeout", "blocking_timeout"):
+            if name in options:
+                raise TypeError(f"locked() has no {name!r}: use timeout=")
+        reject_unknown("locked()", {name: None for name in options if name not in LeaseOptions.__optional_keys__})
+        self._place = place
+        self._limit = limit
+        self._timeout = timeout
+        self._status = status
+        self._retry_after = retry_after
+        self._detail = detail
+        self._options = options
+        self._lock(LockManager(Redis()), "checks the options")  # no I/O
+
+    def _lock(self, manager: LockManager, name: str) -> Lock | Semaphore:
+        if self._limit is None:
+            return manager.lock(name, **self._options)
+        return manager.semaphore(name, self._limit, **self._options)
+
+    @asynccontextmanager
+    async def hold(self, manager: LockManager, name: str, answers: Answers) -> AsyncGenerator[Lease]:
+        """Hold the lock around a request, and translate what goes wrong with it."""
+        check_manager(manager, self._place)
+        try:
+            check_name(name)
+        except ValueError as error:
+            raise answers.invalid(name, str(error)) from None
+        lock = self._lock(manager, name)
+        try:
+            lease = await lock.acquire(timeout=self._timeout)
+        except AcquireTimeoutError as busy:
+            raise answers.refusal(self._status, self._seconds(busy.retry_after), self._detail) from busy
+        except (RedisError, OSError) as error:
+            log.warning("answering 503: Redis could not be asked for %r: %s: %s", lock, type(error).__name__, error)
+            raise answers.refusal(503, self._seconds(), None) from error
+        try:
+            async with lease:
+                yield lease
+        except LeaseLostError as lost:
+            told = await answers.loss(self._seconds())
+            if told is None:
+                raise
+            log.warning("answering 503: %s", lost)
+            raise told from lost
+
+    def _seconds(self, own: float = 1.0) -> int:
+        """Return the value of Retry-After: what `locked` was told, else the error's *own*, in whole seconds."""
+        return max(math.ceil(own), 1) if self._retry_after is None else math.ceil(self._retry_after)
+
+
+def fields_of(template: str) -> list[str]:
+    """Return what *template* names, once it is known to be one over plain names that can make a name."""
+    try:
+        parsed = list(_parse(template))
+    except ValueError as error:
+        raise ValueError(f"name is no template: {error}: {template!r}") from None
+    fields = [field for _, field in parsed if field is not None]
+    if not all(map(_FIELD.fullmatch, fields)):
+        raise ValueError(f"name must be a template over parameters of the path, not {template!r}")
+    literal = "".join(text for text, _ in parsed)
+    if literal or not fields:
+        check_name(literal)
+    return fields
+
+
+def _parse(template: str) -> Iterator[tuple[str, str | None]]:
+    for text, field, spec, _ in Formatter().parse(template):
+        yield text, field
+        for _, inner in _parse(spec or ""):
+            yield "", inner
+
+
+def check_known(template: str, fields: list[str], known: Mapping[str, object], path: str, instead: str) -> None:
+    """Raise RuntimeError unless all *fields* of *template* are among what the path of a request has."""
+    for field in fields:
+        if field not in known:
+            raise RuntimeError(
+                f"locked({template!r}) names {field!r}, which is no parameter of the path {path!r}; "
+                f"it has: {', '.join(known) or 'none'}. What is elsewhere takes {instead}"
+            )
+
+
+def check_callables(name: object, locks: object, a_function: str) -> None:
+    """Raise TypeError unless *name* is a template or a function, and *locks* a function."""
+    if not isinstance(name, str) and not callable(name):
+        raise TypeError(f"name must be a template or {a_function} that returns the name, not {type(name).__name__}")
+    if not callable(locks):
+        raise TypeError(f"locks must be {a_function} that returns a LockManager, not {type(locks).__name__}")

@@ -1,0 +1,99 @@
+"""Real servers for web applications, and a client that shows every byte that one sends."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import uvicorn
+from aiohttp import web
+from fastapi import FastAPI
+from redis.asyncio import Redis
+
+from aiolocks import LockManager
+from aiolocks.aiohttp import LOCKS
+
+from .leftovers import is_residue
+
+WITHIN = 10
+"""Seconds after which a test that waits gives up."""
+
+FOR_EVER = 30.0
+"""Seconds that only a cancellation shortens."""
+
+
+@asynccontextmanager
+async def in_uvicorn(app: Any) -> AsyncIterator[int]:
+    """Serve an ASGI application, and give the port."""
+    server = uvicorn.Server(uvicorn.Config(app, port=0, ws="auto", log_level="critical"))
+    serving = asyncio.create_task(server.serve())
+    async with asyncio.timeout(WITHIN):
+        while not server.started:
+            await asyncio.sleep(0.005)
+    try:
+        yield server.servers[0].sockets[0].getsockname()[1]
+    finally:
+        server.should_exit = True
+        await serving
+
+
+@asynccontextmanager
+async def in_aiohttp(app: web.Application, **options: Any) -> AsyncIterator[int]:
+    """Serve an aiohttp application, and give the port."""
+    runner = web.AppRunner(app, **options)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+def fastapi_app(redis: Redis) -> FastAPI:
+    app = FastAPI()
+    app.state.locks = LockManager(redis, ttl=1)
+    return app
+
+
+def aiohttp_app(redis: Redis, *routes: web.AbstractRouteDef, **options: Any) -> web.Application:
+    app = web.Application(**options)
+    app[LOCKS] = LockManager(redis, ttl=1)
+    app.add_routes(routes)
+    return app
+
+
+async def take_away(redis: Redis) -> None:
+    """Delete every lease, as an administrator or an eviction would."""
+    async for key in redis.scan_iter():
+        if not is_residue(key):
+            await redis.delete(key)
+
+
+@asynccontextmanager
+async def connection(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Connect to *port* for at most `WITHIN` seconds."""
+    async with asyncio.timeout(WITHIN):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            yield reader, writer
+        finally:
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+
+
+async def everything(port: int, *lines: str) -> tuple[str, bytes]:
+    """Send the head of a request, and return the head of the answer and all that follows until the server hangs up."""
+    async with connection(port) as (reader, writer):
+        writer.write("\r\n".join([*lines, "Host: shop", "", ""]).encode())
+        head, _, rest = (await reader.read(-1)).partition(b"\r\n\r\n")
+    return head.decode(), rest
+
+
+WEBSOCKET = (
+    "Connection: Upgrade",
+    "Upgrade: websocket",
+    "Sec-WebSocket-Version: 13",
+    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+)
+"""What makes a GET request the opening of a WebSocket."""

@@ -1,0 +1,348 @@
+"""aiolocks.fastapi: the name of a lock is made of what FastAPI itself validated, so that one resource has one name."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from decimal import Decimal
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated, Any
+from uuid import UUID
+
+import httpx
+import pytest
+import pytest_asyncio
+from fastapi import APIRouter, Depends, FastAPI, Path, Query, WebSocket
+from pydantic import AfterValidator, StringConstraints
+
+from aiolocks import Lease, LockManager
+from aiolocks.fastapi import app_locks, locked
+
+if TYPE_CHECKING:
+    from fastapi.responses import Response as Unimportable
+
+Name = Annotated[Lease, locked("orders:{order_id}")]
+
+CANONICAL = "7e0b8b0e-0c2f-4f7b-9a3c-1f2e3d4c5b6a"
+
+
+class Size(Enum):
+    SMALL = "s"
+    BIG = "b"
+
+
+@pytest_asyncio.fixture
+async def memory() -> AsyncIterator[LockManager]:
+    async with LockManager.from_url("memory://") as locks:
+        yield locks
+
+
+def app_with(memory: LockManager, **options: Any) -> FastAPI:
+    app = FastAPI(**options)
+    app.state.locks = memory
+    return app
+
+
+async def post(app: Any, path: str) -> httpx.Response:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://shop") as client:
+        return await client.post(path)
+
+
+async def names(app: Any, *paths: str) -> set[object]:
+    """Return what the lock is called at each of *paths*."""
+    found = set()
+    for path in paths:
+        answer = await post(app, path)
+        assert answer.status_code == 200, answer.text
+        found.add(answer.json())
+    return found
+
+
+@pytest.fixture(
+    params=["endpoint", "dependency", "nested", "decorator", "router", "include", "application", "override"]
+)
+def app(request: pytest.FixtureRequest, memory: LockManager) -> FastAPI:
+    """An application whose ``POST /orders/{order_id}`` declares the parameter in one of the places that there are."""
+    where = request.param
+
+    async def load(order_id: int) -> int:
+        return order_id
+
+    async def check(order: Annotated[int, Depends(load)]) -> None: ...
+
+    if where == "endpoint":
+        app = app_with(memory)
+
+        @app.post("/orders/{order_id}")
+        async def endpoint(order_id: int, lease: Name) -> str:
+            return lease.name
+
+        return app
+    app = app_with(memory, dependencies=[Depends(load)] if where == "application" else [])
+    router = APIRouter(dependencies=[Depends(load)] if where == "router" else [])
+    if where in ("dependency", "nested"):
+
+        @router.post("/orders/{order_id}")
+        async def of_dependency(
+            lease: Name, order: Annotated[object, Depends(load if where == "dependency" else check)]
+        ) -> str:
+            return lease.name
+    else:
+
+        @router.post("/orders/{order_id}", dependencies=[Depends(load)] if where in ("decorator", "override") else [])
+        async def of_route(lease: Name) -> str:
+            return lease.name
+
+    app.include_router(router, dependencies=[Depends(load)] if where == "include" else [])
+    if where == "override":
+        app.dependency_overrides[load] = lambda: 1
+    return app
+
+
+@pytest.mark.asyncio
+async def test_one_order_has_one_name_wherever_its_number_is_declared(app: FastAPI) -> None:
+    assert await names(app, "/orders/7", "/orders/007", "/orders/+7", "/orders/%207") == {"orders:7"}
+
+
+@pytest.mark.asyncio
+async def test_two_spellings_are_never_inside_at_once(app: FastAPI) -> None:
+    lease = await app.state.locks.lock("orders:7").acquire()
+    assert (await post(app, "/orders/007")).status_code == 423
+    await lease.release()
+
+
+@pytest.mark.asyncio
+async def test_what_is_invalid_is_answered_as_fastapi_does_and_asks_nothing(app: FastAPI) -> None:
+    plain = FastAPI()
+
+    @plain.post("/orders/{order_id}")
+    async def endpoint(order_id: int) -> None: ...
+
+    refused = await post(app, "/orders/seven")
+    assert refused.status_code == 422
+    assert refused.json()["detail"][0] == (await post(plain, "/orders/seven")).json()["detail"][0]
+    assert not await app.state.locks.client.keys("*seven*")
+
+
+@pytest.mark.parametrize(
+    ("declared", "paths", "name"),
+    [
+        (Annotated[int, Path(gt=0)], ["7", "007"], "7"),
+        (UUID, [CANONICAL, CANONICAL.upper(), CANONICAL.replace("-", ""), f"urn:uuid:{CANONICAL}"], CANONICAL),
+        (Size, ["s"], "s"),
+        (Annotated[str, StringConstraints(to_lower=True, strip_whitespace=True)], ["AbC", "abc", "%20abc"], "abc"),
+        (Annotated[str, AfterValidator(lambda text: text.lstrip("0"))], ["007", "7"], "7"),
+        (Decimal, ["100", "100.0", "1e2"], "100"),
+        (bool, ["1", "true", "yes"], "True"),
+        (float, ["7", "7.0"], "7.0"),
+        (int | str, ["seven"], "seven"),
+        (str, ["007"], "007"),
+    ],
+    ids=str,
+)
+@pytest.mark.asyncio
+async def test_every_spelling_of_a_value_is_one_name(
+    memory: LockManager, declared: Any, paths: list[str], name: str
+) -> None:
+    app = app_with(memory)
+
+    async def endpoint(order_id: Any, lease: Any) -> str:
+        return str(lease.name)
+
+    endpoint.__annotations__ = {"order_id": declared, "lease": Name}
+    app.post("/orders/{order_id}")(endpoint)
+    assert await names(app, *(f"/orders/{path}" for path in paths)) == {f"orders:{name}"}
+
+
+@pytest.mark.asyncio
+async def test_an_alias_names_the_parameter_of_the_path(memory: LockManager) -> None:
+    app = app_with(memory)
+
+    async def load(number: Annotated[int, Path(alias="order_id")]) -> int:
+        return number
+
+    @app.post("/orders/{order_id}")
+    async def endpoint(lease: Name, number: Annotated[int, Path(alias="order_id")]) -> str:
+        return lease.name
+
+    @app.post("/loaded/{order_id}")
+    async def loaded(lease: Name, order: Annotated[int, Depends(load)]) -> str:
+        return lease.name
+
+    assert await names(app, "/orders/7", "/orders/007", "/loaded/7", "/loaded/007") == {"orders:7"}
+
+
+@pytest.mark.asyncio
+async def test_a_query_parameter_of_the_same_name_is_another_matter(memory: LockManager) -> None:
+    app = app_with(memory)
+
+    @app.post("/orders/{order_id}")
+    async def endpoint(lease: Name, order_id: str, other: Annotated[int, Query(alias="order_id")]) -> str:
+        return lease.name
+
+    assert await names(app, "/orders/x7?order_id=1") == {"orders:x7"}
+
+
+@pytest.mark.asyncio
+async def test_convertors_of_the_path_need_no_declaration(memory: LockManager) -> None:
+    app = app_with(memory)
+    for path, template in [
+        ("/numbers/{n:int}", "{n}"),
+        ("/files/{p:path}", "{p}"),
+        ("/ids/{u:uuid}", "{u}"),
+        ("/plain/{s}", "{s}"),
+    ]:
+
+        @app.post(path)
+        async def endpoint(lease: Annotated[Lease, locked(template)]) -> str:
+            return lease.name
+
+    assert await names(app, "/numbers/7", "/numbers/007") == {"7"}
+    assert await names(app, "/files/a/b.txt") == {"a/b.txt"}
+    assert await names(app, f"/ids/{CANONICAL}") == {CANONICAL}
+    assert await names(app, "/plain/007") == {"007"}
+
+
+@pytest.mark.asyncio
+async def test_a_convertor_and_a_declaration_go_together(memory: LockManager) -> None:
+    app = app_with(memory)
+
+    @app.post("/numbers/{n:int}")
+    async def endpoint(n: Annotated[int, Path(lt=10)], lease: Annotated[Lease, locked("{n}")]) -> str:
+        return lease.name
+
+    assert await names(app, "/numbers/7", "/numbers/007") == {"7"}
+    assert (await post(app, "/numbers/70")).status_code == 422
+
+
+@pytest.mark.asyncio
+async def test_an_empty_value_is_the_clients_mistake(memory: LockManager) -> None:
+    app = app_with(memory)
+
+    @app.post("/files/{p:path}")
+    async def endpoint(lease: Annotated[Lease, locked("{p}")]) -> None: ...
+
+    assert (await post(app, "/files/")).status_code == 422
+
+
+@pytest.mark.asyncio
+async def test_annotations_that_only_type_checkers_can_read_do_no_harm(memory: LockManager) -> None:
+    app = app_with(memory)
+
+    async def endpoint(order_id: int, lease: Name) -> "Unimportable":
+        return lease.name  # type: ignore[return-value]
+
+    app.post("/orders/{order_id}", response_model=None)(endpoint)
+    assert await names(app, "/orders/7", "/orders/007") == {"orders:7"}
+
+
+@pytest.mark.asyncio
+async def test_who_takes_the_text_shares_the_name_with_who_takes_the_number(memory: LockManager) -> None:
+    app = app_with(memory)
+
+    async def audit(order_id: str) -> None: ...
+
+    async def load(order_id: int) -> None: ...
+
+    @app.post("/a/{order_id}", dependencies=[Depends(audit)])
+    async def number(order_id: int, lease: Name) -> str:
+        return lease.name
+
+    @app.post("/b/{order_id}", dependencies=[Depends(load)])
+    async def text(order_id: str, lease: Name) -> str:
+        return lease.name
+
+    assert await names(app, "/a/7", "/a/007", "/b/7", "/b/007") == {"orders:7"}
+
+
+@pytest.mark.asyncio
+async def test_two_declarations_that_disagree_are_an_error_and_not_two_names(memory: LockManager) -> None:
+    app = app_with(memory)
+
+    async def load(order_id: float) -> None: ...
+
+    @app.post("/orders/{order_id}", dependencies=[Depends(load)])
+    async def endpoint(order_id: int, lease: Name) -> None: ...
+
+    with pytest.raises(RuntimeError, match=r"'order_id' of the path is declared in several ways, which make .* and"):
+        await post(app, "/orders/7")
+
+
+@pytest.mark.asyncio
+async def test_prefixes_and_mounts_have_parameters_too(memory: LockManager) -> None:
+    name = Annotated[Lease, locked("{shop}:{order_id}")]
+    inner, outer = APIRouter(prefix="/orders"), APIRouter(prefix="/shops/{shop}")
+
+    @inner.post("/{order_id}")
+    async def endpoint(shop: int, order_id: int, lease: name) -> str:  # type: ignore[valid-type]
+        return lease.name  # type: ignore[attr-defined, no-any-return]
+
+    outer.include_router(inner)
+    app = app_with(memory)
+    app.include_router(outer)
+    app.include_router(inner, prefix="/again/{shop}")
+    mounted = app_with(memory)
+    mounted.include_router(inner, prefix="/of/{shop}")
+    app.mount("/mounted/{tenant}", mounted)
+    paths = [f"/{place}/{shop}/orders/{order}" for place in ("shops",) for shop in ("3", "03") for order in ("7", "07")]
+    paths += ["/again/3/orders/7", "/again/03/orders/007", "/mounted/x/of/03/orders/007"]
+    assert await names(app, *paths) == {"3:7"}
+
+
+@pytest.mark.asyncio
+async def test_a_mounted_application_without_a_manager_says_that_it_needs_its_own(memory: LockManager) -> None:
+    app, mounted = app_with(memory), FastAPI()
+
+    @mounted.post("/orders/{order_id}")
+    async def endpoint(order_id: int, lease: Name) -> str:
+        return lease.name
+
+    app.mount("/shop", mounted)
+    with pytest.raises(RuntimeError, match="an application that is mounted has a state of its own"):
+        await post(app, "/shop/orders/7")
+    mounted.dependency_overrides[app_locks] = lambda: memory
+    assert await names(app, "/shop/orders/007") == {"orders:7"}
+
+
+@pytest.mark.asyncio
+async def test_all_that_is_invalid_is_named_at_once(memory: LockManager) -> None:
+    app = app_with(memory)
+
+    @app.post("/shops/{shop}/orders/{order_id}")
+    async def endpoint(shop: int, order_id: int, lease: Annotated[Lease, locked("{shop}:{order_id}")]) -> None: ...
+
+    detail = (await post(app, "/shops/a/orders/b")).json()["detail"]
+    assert [error["loc"] for error in detail[:2]] == [["path", "shop"], ["path", "order_id"]]
+
+
+@pytest.mark.asyncio
+async def test_websockets_have_names_as_well(memory: LockManager) -> None:
+    app = app_with(memory)
+    router = APIRouter()
+    found = []
+
+    async def load(order_id: int) -> None: ...
+
+    @router.websocket("/feeds/{order_id}")
+    async def endpoint(socket: WebSocket, lease: Name) -> None:
+        found.append(lease.name)
+        await socket.accept()
+
+    app.include_router(router, prefix="/live", dependencies=[Depends(load)])
+    await connect(app, "/live/feeds/007")
+    assert found == ["orders:7"]
+    assert (await connect(app, "/live/feeds/seven"))[0]["type"] == "websocket.close"
+
+
+async def connect(app: FastAPI, path: str) -> list[dict[str, Any]]:
+    """Open a WebSocket in process, and return the messages that a server would get."""
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "websocket.connect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "websocket", "path": path, "raw_path": path.encode(), "query_string": b"", "headers": []}
+    async with asyncio.timeout(10):
+        await app({**scope, "root_path": "", "scheme": "ws", "subprotocols": []}, receive, send)  # type: ignore[arg-type]
+    return sent
