@@ -51,7 +51,7 @@ class Answers(Protocol):
         """Return what to raise for a request whose values make a *name* that cannot be one."""
         ...
 
-    async def loss(self, retry_after: int) -> Exception | None:
+    def loss(self, retry_after: int) -> Exception | None:
         """Return what to raise when the lease is lost; None if the response has begun, which is cut off then."""
         ...
 
@@ -115,10 +115,10 @@ class Plan:
             async with lease:
                 yield lease
         except LeaseLostError as lost:
-            told = await answers.loss(self._seconds())
+            told = answers.loss(self._seconds())
             if told is None:
                 raise
-            log.warning("answering 503: %s", lost)
+            log.warning("answering 503, unless the response has begun: %s", lost)
             raise told from lost
 
     def _seconds(self, own: float = 1.0) -> int:

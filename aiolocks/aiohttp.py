@@ -117,14 +117,23 @@ def locked(
     ) -> Callable[[*Target], Coroutine[Any, Any, Response]]:
         @wraps(handler)
         async def holding(*target: *Target) -> Response:
-            arguments: tuple[Any, ...] = target
-            request = arguments[-1].request if isinstance(arguments[-1], web.View) else arguments[-1]
+            request = _request(target)
             async with plan.hold(locks(request), name_of(request), _Answers(request)) as lease:
                 return await handler(*target, lease)
 
         return holding
 
     return decorate
+
+
+def _request(target: tuple[Any, ...]) -> web.Request:
+    """Return the request among the arguments of a handler: `self` may be before it, leases of other locks behind it."""
+    for argument in target:
+        if isinstance(argument, web.Request):
+            return argument
+        if isinstance(argument, web.View):
+            return argument.request
+    raise TypeError("locked() is for handlers: functions and methods that take the request, and methods of a web.View")
 
 
 @final
@@ -138,7 +147,7 @@ class _Answers(Answers):
     def invalid(self, name: str, why: str) -> Exception:
         return web.HTTPBadRequest(text=why)
 
-    async def loss(self, retry_after: int) -> Exception | None:
+    def loss(self, retry_after: int) -> Exception | None:
         if not self._request.writer.output_size:
             return self.refusal(503, retry_after, None)
         transport = self._request.transport

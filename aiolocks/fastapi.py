@@ -70,7 +70,9 @@ def locked(
         locks: A dependency that returns the manager, whose defaults count. For a WebSocket it cannot take a `Request`,
             only an `HTTPConnection`.
         scope: When to release. "function": before the response is sent. "request": after it and its background tasks,
-            as an endpoint that streams needs; a loss then cuts the response off, for it is too late for a status.
+            as an endpoint that streams needs; a loss then cuts the response off, for it is too late for a status. But
+            Starlette's BaseHTTPMiddleware, which `app.middleware("http")` makes, ends every chunked body in order: with
+            it, declare a Content-Length, or let the stream end with a mark of its own.
         options: Of the lease, which override the manager's; see `Lock`.
 
     Raises:
@@ -113,6 +115,10 @@ def locked(
     return params.Depends(hold, scope=scope)
 
 
+_LONGEST_REASON = 123
+"""Bytes that RFC 6455 leaves for a reason to close."""
+
+
 @final
 class _Answers(Answers):
     def __init__(self, connection: HTTPConnection) -> None:
@@ -120,13 +126,13 @@ class _Answers(Answers):
 
     def refusal(self, status: int, retry_after: int, detail: str | None) -> Exception:
         if isinstance(self._connection, WebSocket) and not _may_deny(self._connection):
-            return WebSocketException(TRY_LATER, detail)
+            return WebSocketException(TRY_LATER, (detail or "").encode()[:_LONGEST_REASON].decode(errors="ignore"))
         return HTTPException(status, detail, {"Retry-After": str(retry_after)})
 
     def invalid(self, name: str, why: str) -> Exception:
         return _invalid(self._connection, [{"type": "value_error", "loc": ("path",), "msg": why, "input": name}])
 
-    async def loss(self, retry_after: int) -> Exception | None:
+    def loss(self, retry_after: int) -> Exception | None:
         if not isinstance(self._connection, WebSocket):
             return self.refusal(503, retry_after, None)
         if WebSocketState.DISCONNECTED in (self._connection.application_state, self._connection.client_state):
@@ -138,8 +144,9 @@ class _Answers(Answers):
 
 def _may_deny(socket: WebSocket) -> bool:
     """Return whether *socket* can still be answered with a status: it is not accepted, and the server knows how."""
-    extensions = socket.scope.get("extensions") or {}
-    return socket.application_state is WebSocketState.CONNECTING and "websocket.http.response" in extensions
+    extensions: object = socket.scope.get("extensions")
+    denial = isinstance(extensions, dict) and "websocket.http.response" in extensions
+    return denial and socket.application_state is WebSocketState.CONNECTING
 
 
 def _invalid(connection: HTTPConnection, errors: Sequence[Any]) -> Exception:

@@ -69,8 +69,8 @@ def site(request: pytest.FixtureRequest, serve: Serve) -> Site:
 
         @app.post("/orders/{order_id}")
         async def endpoint(
-            order_id: type,
-            lease: Annotated[Lease, aiolocks.fastapi.locked(name, **options)],  # type: ignore[valid-type]
+            order_id: of,  # type: ignore[valid-type]
+            lease: Annotated[Lease, aiolocks.fastapi.locked(name, **options)],
         ) -> str:
             await work(lease)
             return "done"
@@ -296,7 +296,9 @@ async def test_a_value_that_makes_too_long_a_name_is_the_clients_mistake(site: S
 
 ANY = [aiolocks.fastapi.locked, aiolocks.aiohttp.locked]
 WRONG: list[tuple[dict[str, object], type[Exception], str]] = [
-    *(({"status": status}, ValueError, "423, 409, 429 or 503") for status in (200, 404, "423", None)),
+    ({"status": 200}, ValueError, "423, 409, 429 or 503"),
+    ({"status": "423"}, ValueError, "423, 409, 429 or 503"),
+    ({"status": None}, ValueError, "423, 409, 429 or 503"),
     ({"retry_after": -1}, ValueError, "retry_after must be >= 0"),
     ({"retry_after": math.inf}, ValueError, "retry_after must be finite"),
     ({"retry_after": "1"}, TypeError, "retry_after must be a number"),
@@ -331,6 +333,68 @@ def test_a_template_with_anything_but_names_or_too_long_itself_is_refused_at_onc
 ) -> None:
     with pytest.raises(ValueError):
         locked(template)
+
+
+class TwoLocks(Protocol):
+    """Serves ``POST /transfer`` under the locks "from" and "to", on one of the two frameworks."""
+
+    async def __call__(self, redis: Redis, work: Callable[[Lease, Lease], Awaitable[object]]) -> httpx.AsyncClient: ...
+
+
+@pytest.fixture(params=["fastapi", "aiohttp"])
+def two_locks(request: pytest.FixtureRequest, serve: Serve) -> TwoLocks:
+    async def on_fastapi(redis: Redis, work: Callable[[Lease, Lease], Awaitable[object]]) -> httpx.AsyncClient:
+        app = fastapi_app(redis)
+
+        @app.post("/transfer")
+        async def endpoint(
+            source: Annotated[Lease, aiolocks.fastapi.locked("from")],
+            target: Annotated[Lease, aiolocks.fastapi.locked("to", status=409)],
+        ) -> None:
+            await work(source, target)
+
+        return await serve(app)
+
+    async def on_aiohttp(redis: Redis, work: Callable[[Lease, Lease], Awaitable[object]]) -> httpx.AsyncClient:
+        @aiolocks.aiohttp.locked("from")
+        @aiolocks.aiohttp.locked("to", status=409)
+        async def handler(request: web.Request, source: Lease, target: Lease) -> web.Response:
+            await work(source, target)
+            return web.Response()
+
+        return await serve(aiohttp_app(redis, web.post("/transfer", handler)))
+
+    return on_fastapi if request.param == "fastapi" else on_aiohttp
+
+
+@pytest.mark.asyncio
+async def test_one_request_may_hold_several_locks(two_locks: TwoLocks, redis: Redis) -> None:
+    async def work(source: Lease, target: Lease) -> None:
+        assert (source.name, target.name) == ("from", "to")
+        assert source.held
+        assert target.held
+
+    client = await two_locks(redis, work)
+    assert (await client.post("/transfer")).status_code == 200
+    async with Lock(redis, "from"):
+        assert (await client.post("/transfer")).status_code == 423
+    async with Lock(redis, "to"):
+        assert (await client.post("/transfer")).status_code == 409
+        assert not await Lock(redis, "from").locked()
+
+
+@pytest.mark.parametrize("lost", ["from", "to"])
+@pytest.mark.asyncio
+async def test_the_loss_of_one_of_several_locks_is_503_and_frees_the_others(
+    two_locks: TwoLocks, redis: Redis, lost: str
+) -> None:
+    async def work(source: Lease, target: Lease) -> None:
+        await redis.delete(f"aiolocks:lock:{{{lost}}}")
+        await asyncio.sleep(FOR_EVER)
+
+    assert (await (await two_locks(redis, work)).post("/transfer")).status_code == 503
+    assert not await Lock(redis, "from").locked()
+    assert not await Lock(redis, "to").locked()
 
 
 # FastAPI.
@@ -543,6 +607,24 @@ async def test_fastapi_without_a_manager_the_error_says_where_to_put_one(redis: 
     app.state.locks = redis
     with pytest.raises(TypeError, match=r"needs a LockManager .* such as LockManager\(redis\), not Redis"):
         await post_in_process(app, "/orders")
+
+
+@pytest.mark.asyncio
+async def test_fastapi_other_methods_are_locked_only_where_the_route_has_them(serve: Serve, redis: Redis) -> None:
+    app = fastapi_app(redis)
+
+    @app.api_route(
+        "/orders/{order_id}", methods=["GET", "HEAD"], dependencies=[aiolocks.fastapi.locked("orders:{order_id}")]
+    )
+    async def endpoint(order_id: int) -> str:
+        return "done"
+
+    client = await serve(app)
+    async with Lock(redis, "orders:7"):
+        busy = await client.head("/orders/7")
+        assert (busy.status_code, busy.headers["Retry-After"], busy.text) == (423, "1", "")
+        assert (await client.options("/orders/7")).status_code == 405
+    assert (await client.head("/orders/7")).status_code == 200
 
 
 # aiohttp.

@@ -272,8 +272,8 @@ async def test_prefixes_and_mounts_have_parameters_too(memory: LockManager) -> N
     inner, outer = APIRouter(prefix="/orders"), APIRouter(prefix="/shops/{shop}")
 
     @inner.post("/{order_id}")
-    async def endpoint(shop: int, order_id: int, lease: name) -> str:  # type: ignore[valid-type]
-        return lease.name  # type: ignore[attr-defined, no-any-return]
+    async def endpoint(shop: int, order_id: int, lease: name) -> str:
+        return lease.name
 
     outer.include_router(inner)
     app = app_with(memory)
@@ -344,5 +344,5 @@ async def connect(app: FastAPI, path: str) -> list[dict[str, Any]]:
 
     scope = {"type": "websocket", "path": path, "raw_path": path.encode(), "query_string": b"", "headers": []}
     async with asyncio.timeout(10):
-        await app({**scope, "root_path": "", "scheme": "ws", "subprotocols": []}, receive, send)  # type: ignore[arg-type]
+        await app({**scope, "root_path": "", "scheme": "ws", "subprotocols": []}, receive, send)
     return sent

@@ -2,8 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from typing import Any
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import Any, Protocol
 
 import uvicorn
 from aiohttp import web
@@ -47,6 +47,24 @@ async def in_aiohttp(app: web.Application, **options: Any) -> AsyncIterator[int]
         yield runner.addresses[0][1]
     finally:
         await runner.cleanup()
+
+
+class Listen(Protocol):
+    """Serves an application until the test ends, and returns its port."""
+
+    async def __call__(self, app: Any, **options: Any) -> int: ...
+
+
+@asynccontextmanager
+async def listening() -> AsyncIterator[Listen]:
+    """Serve as many applications as a test has."""
+    async with AsyncExitStack() as stack:
+
+        async def start(app: Any, **options: Any) -> int:
+            run = in_aiohttp(app, **options) if isinstance(app, web.Application) else in_uvicorn(app)
+            return await stack.enter_async_context(run)
+
+        yield start
 
 
 def fastapi_app(redis: Redis) -> FastAPI:
