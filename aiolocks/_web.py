@@ -20,7 +20,7 @@ from ._keys import check_name
 from ._lease import Lease
 from ._lock import Lock
 from ._manager import LockManager, check_manager
-from ._options import LeaseOptions, check_timeout, reject_unknown
+from ._options import LeaseOptions, check_seconds, check_timeout
 from ._semaphore import Semaphore
 
 log = logging.getLogger("aiolocks")
@@ -72,7 +72,8 @@ class Plan:
         options: LeaseOptions,
     ) -> None:
         check_timeout("timeout", timeout)
-        check_timeout("retry_after", retry_after)
+        if retry_after is not None and check_seconds("retry_after", retry_after) < 0:
+            raise ValueError(f"retry_after must be >= 0 seconds, or None for the error's own, not {retry_after!r}")
         if status not in STATUSES:
             raise ValueError(f"status must be 423, 409, 429 or 503, not {status!r}")
         if detail is not None and not isinstance(detail, str):
@@ -80,15 +81,14 @@ class Plan:
         for name in ("acquire_timeout", "blocking_timeout"):
             if name in options:
                 raise TypeError(f"locked() has no {name!r}: use timeout=")
-        reject_unknown("locked()", {name: None for name in options if name not in LeaseOptions.__optional_keys__})
         self._place = place
         self._limit = limit
         self._timeout = timeout
-        self._status = status
-        self._retry_after = retry_after
+        self._status = int(status)  # an HTTPStatus is one, too
+        self._retry_after = None if retry_after is None else check_seconds("retry_after", retry_after)
         self._detail = detail
         self._options = options
-        self._lock(LockManager(Redis()), "checks the options")  # no I/O
+        self._lock(LockManager(Redis()), "checks limit and options")  # no I/O
 
     def _lock(self, manager: LockManager, name: str) -> Lock | Semaphore:
         if self._limit is None:

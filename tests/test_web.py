@@ -308,7 +308,7 @@ WRONG: list[tuple[dict[str, object], type[Exception], str]] = [
     ({"limit": 0}, ValueError, "limit must be between 1"),
     ({"limit": "2"}, TypeError, "limit must be an int"),
     ({"ttl": 0}, ValueError, "ttl must be >= 0.1"),
-    ({"tll": 5}, TypeError, r"locked\(\) has no 'tll'; its options are ttl, "),
+    ({"tll": 5}, TypeError, "has no 'tll'; its options are ttl, "),
     ({"acquire_timeout": 5}, TypeError, r"locked\(\) has no 'acquire_timeout': use timeout="),
     ({"blocking_timeout": 5}, TypeError, r"locked\(\) has no 'blocking_timeout': use timeout="),
 ]
