@@ -140,6 +140,7 @@ def _request(target: tuple[Any, ...]) -> web.Request:
 class _Answers(Answers):
     def __init__(self, request: web.Request) -> None:
         self._request = request
+        self._sent = request.writer.output_size  # "100 Continue", with aiohttp 3.10
 
     def refusal(self, status: int, retry_after: int, detail: str | None) -> Exception:
         return _REFUSALS[status](headers={"Retry-After": str(retry_after)}, text=detail)
@@ -148,7 +149,9 @@ class _Answers(Answers):
         return web.HTTPBadRequest(text=why)
 
     def loss(self, retry_after: int) -> Exception | None:
-        if not self._request.writer.output_size:
+        writer = self._request.writer
+        # aiohttp 3.14 holds back the head of a plain response; but once prepared to be chunked, all would be chunked.
+        if writer.output_size == self._sent and not getattr(writer, "chunked", False):
             return self.refusal(503, retry_after, None)
         transport = self._request.transport
         if transport is not None and not transport.is_closing():
