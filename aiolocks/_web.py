@@ -109,7 +109,7 @@ class Plan:
         except AcquireTimeoutError as busy:
             raise answers.refusal(self._status, self._seconds(busy.retry_after), self._detail) from busy
         except (RedisError, OSError) as error:
-            log.warning("answering 503: Redis could not be asked for %r: %s: %s", lock, type(error).__name__, error)
+            log.warning("request refused: Redis could not be asked for %r: %s: %s", lock, type(error).__name__, error)
             raise answers.refusal(503, self._seconds(), None) from error
         try:
             async with lease:
@@ -118,7 +118,7 @@ class Plan:
             told = answers.loss(self._seconds())
             if told is None:
                 raise
-            log.warning("answering 503, unless the response has begun: %s", lost)
+            log.warning("request ended: %s", lost)
             raise told from lost
 
     def _seconds(self, own: float = 1.0) -> int:

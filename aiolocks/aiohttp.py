@@ -67,6 +67,7 @@ def locked(
         async def checkout(request: web.Request, lease: Lease) -> web.Response: ...
 
     Handlers may be functions, methods that take the request, and methods of a `web.View`; they may open a WebSocket.
+    Several decorators take their locks from the outermost to the innermost, and pass the leases in this order.
 
     Args:
         name: What to lock. A template over ``match_info``, whose values are text as it stands in the URL: if ``7`` and
@@ -78,7 +79,8 @@ def locked(
             a holder that had died would have lapsed, which may be its whole ttl.
         detail: The body of the answer "busy"; None for the words of the status.
         locks: A function of the request that returns the manager, whose defaults count.
-        options: Of the lease, which override the manager's; see `Lock`.
+        options: Of the lease, which override the manager's; see `Lock`. With ``on_lost="flag"`` the handler's answer
+            stands after a loss.
 
     Raises:
         TypeError: A wrong type, or an option that there is not. At once.
