@@ -427,6 +427,7 @@ async def test_who_asks_a_quorum_once_hears_at_once_that_it_is_busy(
     three: list[RedisServer], clients: list[Redis]
 ) -> None:
     lock = Redlock(clients, "orders", ttl=TTL)
+    await (await lock.acquire()).release()  # connected
     async with busy(three[0], RUNS), busy(three[2], RUNS):
         result, took = await outcome_of(lock.try_acquire)
     assert isinstance(result, QuorumError)
