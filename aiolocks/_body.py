@@ -88,7 +88,7 @@ class Body:
             unlist(self._lease)
         if task is not None:
             session.ledger.leave(task, state.base, self._permits)
-            if self._scope is not None:
+            if self._scope is not None and not session.foreign:  # in a fork no loop runs that it could be left in
                 leaving = _close(task, self._scope, exc_type, exc, traceback)
         self._lease = self._scope = None  # of what waits for Redis, the garbage collector goes through all
         withdrawal = state.drop(now)
