@@ -100,8 +100,7 @@ class Session:
         session = _sessions.get((id(pool), loop))
         if session is None:
             for key, other in list(_sessions.items()):
-                if other.loop.is_closed():
-                    del _sessions[key]
+                if other.loop.is_closed() and _sessions.pop(key, None) is other:  # another thread may look as well
                     other._abandon()
             session = _sessions[id(pool), loop] = Session(pool, loop)
         return session

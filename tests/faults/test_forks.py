@@ -59,7 +59,9 @@ from aiolocks import Lock, Semaphore
 
 async def main(url, kind, watchdog, how):
     async with Redis.from_url(url) as redis:
-        lock = Lock(redis, "exits", watchdog=watchdog) if kind == "Lock" else Semaphore(redis, "exits", 1, watchdog=watchdog)
+        lock = Lock(redis, "exits", watchdog=watchdog)
+        if kind == "Semaphore":
+            lock = Semaphore(redis, "exits", 1, watchdog=watchdog)
         async with (lock if how == "block" else lock.hold()) as lease:
             child = os.fork()
             if child == 0:
