@@ -267,8 +267,6 @@ class Session:
         if self.closed:
             return
         await last_releases(lambda: bool(self.tokens) and not self._in_use(), self._unanswered)
-        if self.closed:
-            return
         if self._in_use():
             self._at_exit = at_loop_end(self._loop_ends)
         else:
