@@ -54,7 +54,7 @@ async def server_time(redis: Redis) -> float:
 async def step(clock: ServerClock, redis: Redis, seconds: float) -> None:
     """Step the clock, and return once scripts go by it.
 
-    Valkey reads it once in a tick of 0.1 s and not for each script: what is granted in between, by the old clock, ends
+    Valkey 9.1 reads it once in a tick of 0.1 s and not for each script: what is granted in between, by the old clock, ends
     at once by the new one (L2).
     """
     clock.step(seconds)
