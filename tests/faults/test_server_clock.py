@@ -54,8 +54,8 @@ async def server_time(redis: Redis) -> float:
 async def step(clock: ServerClock, redis: Redis, seconds: float) -> None:
     """Step the clock, and return once scripts go by it.
 
-    Valkey 9.1 reads it once in a tick of 0.1 s and not for each script: what is granted in between, by the old clock, ends
-    at once by the new one (L2).
+    Valkey 9.1 reads it once in a tick of 0.1 s and not for each script: what is granted in between, by the old clock,
+    ends at once by the new one (L2).
     """
     clock.step(seconds)
     async with asyncio.timeout(5):
