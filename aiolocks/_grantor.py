@@ -81,9 +81,7 @@ class RedisGrantor:
         """Ask the same once more: the script stopped at the dead, behind whom something may be free."""
         commands = self.session.commands
         terms, answered, _, _ = self._ways
-        request.sent(
-            commands.submit(self._grant, terms, answered, commands.patience, request, call.tell, LONGEST_WAIT)
-        )
+        request.sent(commands.submit(self._grant, terms, answered, commands.patience, request, call.tell, LONGEST_WAIT))
 
     def _terms(self, call: Call, link: Link) -> Arguments:
         request: Request = call.subject

@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from redis import Redis
-
 from tests.lua.calls import Scripts, entry, token
 from tests.lua.states import now_us
 

@@ -17,7 +17,6 @@ from aiolocks.testing import (
     check_residue,
     stale_writes,
 )
-
 from tests.support.garden import Garden
 
 from .faults import Faults, Regime
@@ -64,7 +63,7 @@ def run(seed: int, *, tracing: bool = False, kinds: tuple[str, ...] = KINDS) -> 
 
 @contextmanager
 def in_parts(seed: int) -> Iterator[None]:
-    """Have scripts look at one entry each, every third time: few wait here, and what is handed over in parts is rare."""
+    """Have scripts look at one entry each, every third time: where few wait, parts are rare."""
     with ExitStack() as undo:
         if seed % 3 == 0:
             garden = Garden(undo)
