@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from ._grantor import RedisGrantor
     from ._session import Session
 
-_LONGEST_LIST = 1000
-"""Waiters per re-check: Lua's stack holds a few thousand values."""
+_LONGEST_LIST = 250
+"""Waiters per re-check: no script keeps the server from all others for long."""
 
 _LONGEST_INTERVAL = recheck_interval(float("inf"))
 
