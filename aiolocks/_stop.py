@@ -8,7 +8,7 @@ cancellation requests as others made, and none of ours.
 import asyncio
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol, final
+from typing import TYPE_CHECKING, Any, Protocol, cast, final
 
 import anyio
 from anyio._backends import _asyncio as backend
@@ -150,7 +150,8 @@ class BodyTask:
 
     def _without_mark(self, exc: BaseException | None) -> BaseException | None:
         if isinstance(exc, BaseExceptionGroup):
-            ours, rest = exc.split(lambda each: self._is_ours(each))
+            group = cast("BaseExceptionGroup[BaseException]", exc)
+            ours, rest = group.split(lambda each: self._is_ours(each))  # before Python 3.13, no method will do
             return exc if ours is None else rest
         return None if exc is None or self._is_ours(exc) else exc
 
@@ -185,7 +186,7 @@ class BodyTask:
 def _innermost(task: Task) -> Task:
     """Return the task that *task* waits for in the end, as a cancellation goes to that one."""
     while isinstance(waiter := getattr(task, "_fut_waiter", None), asyncio.Task):
-        task = waiter
+        task = cast("Task", waiter)
     return task
 
 
@@ -201,7 +202,7 @@ def _shields(task: Task) -> Iterator[anyio.CancelScope]:
 
     anyio has no public name for this.
     """
-    state = backend._task_states.get(task)
+    state = cast("Any", backend)._task_states.get(task)
     scope = None if state is None else state.cancel_scope
     while scope is not None:
         if scope.shield:
