@@ -152,7 +152,7 @@ class BodyTask:
         if isinstance(exc, BaseExceptionGroup):
             group = cast("BaseExceptionGroup[BaseException]", exc)
             ours, rest = group.split(lambda each: self._is_ours(each))  # before Python 3.13, no method will do
-            return exc if ours is None else rest
+            return group if ours is None else rest
         return None if exc is None or self._is_ours(exc) else exc
 
     def _is_ours(self, exc: BaseException) -> bool:
@@ -185,8 +185,10 @@ class BodyTask:
 
 def _innermost(task: Task) -> Task:
     """Return the task that *task* waits for in the end, as a cancellation goes to that one."""
-    while isinstance(waiter := getattr(task, "_fut_waiter", None), asyncio.Task):
-        task = cast("Task", waiter)
+    waiter: Task | asyncio.Future[Any] | None = getattr(task, "_fut_waiter", None)
+    while isinstance(waiter, asyncio.Task):
+        task = waiter
+        waiter = getattr(task, "_fut_waiter", None)
     return task
 
 
