@@ -97,7 +97,8 @@ class Body:
         waits = not isinstance(exc, GeneratorExit) or may_wait(frame)
         if not valid:
             session.touch()
-            leaving = await inside.sort_out(exc, may_wait=waits)
+            if not session.foreign:  # in a fork no loop runs that it could be left in
+                leaving = await inside.sort_out(exc, may_wait=waits)
             if state.lost:
                 self._report(state.reason, leaving)
         elif withdrawal is not None and waits:

@@ -6,6 +6,7 @@ to whoever submitted, because only they know until when it makes sense.
 
 import asyncio
 import copy
+import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, cast, final
@@ -29,6 +30,9 @@ UNCERTAIN = (RedisConnectionError, RedisTimeoutError, OSError, NotNowError)
 
 _SHORTEST_PATIENCE = 0.25
 """Seconds for which a reply is waited for at least, where one that is lost holds up others."""
+
+_LONGEST_GIVEN_WAY = 1.0
+"""Seconds of silence for which such a one is content to wait with others, who may have much more patience."""
 
 _FIRST_CONNECT = 2.0
 _LONGEST_CONNECT = 5.0
@@ -336,8 +340,9 @@ class Commands:
             return
         if call.gives_way:
             others = [other.due for other in self._unanswered() if other.link is call.link and not other.gives_way]
-            if others and min(others) > self._clock():
-                call.due = min(others)
+            due = min(*others, quiet_since + _LONGEST_GIVEN_WAY) if others else -math.inf
+            if due > self._clock():
+                call.due = due
                 return
         call.link.close(error)
         call.finish(error)

@@ -14,6 +14,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ._bound import Arguments, Bound
 from ._commands import LONGEST_WAIT, Call, CallReceiver, Commands
+from ._insist import as_the_client_would
 from ._keys import Keys
 from ._line import Identity, Line
 from ._link import Link
@@ -271,10 +272,11 @@ class RedisGrantor:
         return Holding(script, self._keys.part(b"g:" + request.token), (self._keys.base,), (request.token,))
 
     async def ask(self, verb: str, args: Arguments = (), *, as_waiter: bool = False) -> Any:
-        """Do as `ask_once` does, and ride out what keeps Redis from running it just now."""
-        clock = self.session.clock
+        """Do as `ask_once` does, as often as the client would try; it must do no harm when it runs twice."""
         with self.session.question():
-            return await ride_out(lambda: self.ask_once(verb, args, as_waiter=as_waiter), clock, clock() + LONGEST_WAIT)
+            return await as_the_client_would(
+                self.session.commands, lambda: self.ask_once(verb, args, as_waiter=as_waiter)
+            )
 
     async def ask_once(
         self, verb: str, args: Arguments = (), *, as_waiter: bool = False, keys: tuple[bytes, ...] = (),

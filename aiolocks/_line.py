@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from ._grantor import RedisGrantor
     from ._session import Session
 
-_LONGEST_LIST = 1000
-"""Waiters per re-check: Lua's stack holds a few thousand values."""
+_LONGEST_LIST = 250
+"""Waiters per re-check: no script keeps the server from all others for long."""
 
 _LONGEST_INTERVAL = recheck_interval(float("inf"))
 
@@ -228,7 +228,7 @@ class Line:
             if answer > 0:
                 request.queued(answer, call.sent_at, fence)
                 request.retry_after = max(busy_ms, 0) / 1000
-                objection = request.objects and limit and request.objects(*limit)
+                objection = request.objects(*limit) if request.objects is not None and limit else None
                 if objection:
                     self.leave(request)
                     request.fail(objection)

@@ -116,7 +116,8 @@ class Redlock(Acquirable):
 
         Raises:
             AcquireTimeoutError: Nobody let go within *timeout*.
-            QuorumError: Too few servers answered, for a second at first, or for a TTL once enough have.
+            QuorumError: Too few servers answered, for a second at first, or for a TTL once enough have; for 10 s, where
+                scripts of somebody else's keep them busy.
             RuntimeError: This task is inside a block of the same name, and would wait for itself.
 
         After an error or a cancellation nothing stays held: what may have been granted is released on every server

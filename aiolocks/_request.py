@@ -68,8 +68,8 @@ class Request:
 
     __slots__ = (
         "_given_up", "_turn", "asked_at", "counted_from", "extra", "extra_again", "failing_since", "fence_seen",
-        "learn", "objects", "parts", "permits", "reached", "refusal", "retry_after", "runs", "silences", "ticket", "token",
-        "trouble", "ttl", "ttl_ms", "unanswered", "valid_for", "wait",
+        "learn", "objects", "parts", "permits", "reached", "refusal", "retry_after", "runs", "silences", "ticket",
+        "token", "trouble", "ttl", "ttl_ms", "unanswered", "valid_for", "wait",
     )  # fmt: skip
 
     def __init__(self, ttl: float, permits: int, *, wait: bool, token: bytes | None = None) -> None:

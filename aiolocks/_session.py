@@ -100,8 +100,7 @@ class Session:
         session = _sessions.get((id(pool), loop))
         if session is None:
             for key, other in list(_sessions.items()):
-                if other.loop.is_closed():
-                    del _sessions[key]
+                if other.loop.is_closed() and _sessions.pop(key, None) is other:  # another thread may look as well
                     other._abandon()
             session = _sessions[id(pool), loop] = Session(pool, loop)
         return session
@@ -267,8 +266,6 @@ class Session:
         if self.closed:
             return
         await last_releases(lambda: bool(self.tokens) and not self._in_use(), self._unanswered)
-        if self.closed:
-            return
         if self._in_use():
             self._at_exit = at_loop_end(self._loop_ends)
         else:

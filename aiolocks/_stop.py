@@ -151,8 +151,9 @@ class BodyTask:
 
     def _without_mark(self, exc: BaseException | None) -> BaseException | None:
         if isinstance(exc, BaseExceptionGroup):
-            ours, rest = exc.split(lambda each: self._is_ours(each))
-            return exc if ours is None else rest
+            group = cast("BaseExceptionGroup[BaseException]", exc)
+            ours, rest = group.split(lambda each: self._is_ours(each))  # before Python 3.13, no method will do
+            return group if ours is None else rest
         return None if exc is None or self._is_ours(exc) else exc
 
     def _is_ours(self, exc: BaseException) -> bool:
@@ -199,9 +200,9 @@ def _reached(task: Task) -> Iterator[Task]:
         if one in seen or one.done():  # tasks may wait for one another in a circle
             continue
         seen.add(one)
-        waiter = getattr(one, "_fut_waiter", None)
-        if isinstance(waiter, asyncio.Task) or hasattr(waiter, "_children"):
-            left.append(cast("asyncio.Future[Any]", waiter))
+        waiter: asyncio.Future[Any] | None = getattr(one, "_fut_waiter", None)
+        if waiter is not None and (isinstance(waiter, asyncio.Task) or hasattr(waiter, "_children")):
+            left.append(waiter)
         elif isinstance(one, asyncio.Task):
             yield one
         else:
@@ -222,7 +223,7 @@ def _scopes(task: Task) -> Iterator[anyio.CancelScope]:
 
     anyio has no public name for this.
     """
-    state = backend._task_states.get(task)
+    state = cast("Any", backend)._task_states.get(task)
     scope = None if state is None else state.cancel_scope
     while scope is not None:
         yield scope

@@ -14,12 +14,12 @@ from functools import partial
 from typing import Any, TypeVar, final, overload
 
 from redis.asyncio import Redis
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ._acquirable import pool_of
 from ._bound import Arguments, Bound
 from ._commands import LONGEST_WAIT, Call
 from ._errors import VersionConflictError
+from ._insist import as_the_client_would
 from ._keys import Keys
 from ._options import Duration, check_seconds
 from ._request import LONGEST_RETRY, resolve
@@ -187,7 +187,6 @@ class Versioned:
         commands = session.commands
         bound = Bound(load(f"versioned_{verb}"), lambda _: keys, per_token=False)
         patience = commands.patience
-        trouble: Exception | None = None
 
         async def ask() -> Any:
             nonlocal patience
@@ -200,19 +199,8 @@ class Versioned:
                 call.drop()  # if it has not left yet, it never will
                 raise
 
-        async def failed(error: Exception) -> None:
-            nonlocal trouble
-            trouble = error
-
         with session.question():
-            try:
-                async with asyncio.timeout(LONGEST_WAIT):
-                    return await commands.retry_policy().call_with_retry(ask, failed)
-            except RedisTimeoutError:
-                raise
-            except TimeoutError:
-                late = RedisTimeoutError(f"{self!r}: Redis did not answer within {LONGEST_WAIT:g} s")
-                raise trouble or late from None
+            return await as_the_client_would(commands, ask)
 
 
 def _answered(answer: "asyncio.Future[Any]", _: Call, reply: object) -> None:

@@ -20,7 +20,7 @@ from ._keys import check_name
 from ._lease import Lease
 from ._lock import Lock
 from ._manager import LockManager, check_manager
-from ._options import LeaseOptions, check_timeout, reject_unknown
+from ._options import Duration, LeaseOptions, check_seconds, check_timeout
 from ._semaphore import Semaphore
 
 log = logging.getLogger("aiolocks")
@@ -65,14 +65,15 @@ class Plan:
         place: str,
         *,
         limit: int | None,
-        timeout: float | None,
+        timeout: Duration | None,
         status: Status,
-        retry_after: float | None,
+        retry_after: Duration | None,
         detail: str | None,
         options: LeaseOptions,
     ) -> None:
         check_timeout("timeout", timeout)
-        check_timeout("retry_after", retry_after)
+        if retry_after is not None and check_seconds("retry_after", retry_after) < 0:
+            raise ValueError(f"retry_after must be >= 0 seconds, or None for the error's own, not {retry_after!r}")
         if status not in STATUSES:
             raise ValueError(f"status must be 423, 409, 429 or 503, not {status!r}")
         if detail is not None and not isinstance(detail, str):
@@ -80,15 +81,14 @@ class Plan:
         for name in ("acquire_timeout", "blocking_timeout"):
             if name in options:
                 raise TypeError(f"locked() has no {name!r}: use timeout=")
-        reject_unknown("locked()", {name: None for name in options if name not in LeaseOptions.__optional_keys__})
         self._place = place
         self._limit = limit
         self._timeout = timeout
-        self._status = status
-        self._retry_after = retry_after
+        self._status = int(status)  # an HTTPStatus is one, too
+        self._retry_after = None if retry_after is None else check_seconds("retry_after", retry_after)
         self._detail = detail
         self._options = options
-        self._lock(LockManager(Redis()), "checks the options")  # no I/O
+        self._lock(LockManager(Redis()), "checks limit and options")  # no I/O
 
     def _lock(self, manager: LockManager, name: str) -> Lock | Semaphore:
         if self._limit is None:
@@ -109,7 +109,7 @@ class Plan:
         except AcquireTimeoutError as busy:
             raise answers.refusal(self._status, self._seconds(busy.retry_after), self._detail) from busy
         except (RedisError, OSError) as error:
-            log.warning("answering 503: Redis could not be asked for %r: %s: %s", lock, type(error).__name__, error)
+            log.warning("request refused: Redis could not be asked for %r: %s: %s", lock, type(error).__name__, error)
             raise answers.refusal(503, self._seconds(), None) from error
         try:
             async with lease:
@@ -118,7 +118,7 @@ class Plan:
             told = answers.loss(self._seconds())
             if told is None:
                 raise
-            log.warning("answering 503, unless the response has begun: %s", lost)
+            log.warning("request ended: %s", lost)
             raise told from lost
 
     def _seconds(self, own: float = 1.0) -> int:

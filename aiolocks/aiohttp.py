@@ -8,7 +8,7 @@ from functools import wraps
 from typing import Any, TypeVar, TypeVarTuple, Unpack, final
 
 from . import Lease, LockManager
-from ._options import LeaseOptions
+from ._options import Duration, LeaseOptions
 from ._web import LOST, RESTART, Answers, Plan, Status, check_callables, check_known, fields_of
 
 try:
@@ -51,9 +51,9 @@ def locked(
     name: str | Callable[[web.Request], str],
     *,
     limit: int | None = None,
-    timeout: float | None = 0.0,
+    timeout: Duration | None = 0.0,
     status: Status = 423,
-    retry_after: float | None = 1.0,
+    retry_after: Duration | None = 1.0,
     detail: str | None = None,
     locks: Callable[[web.Request], LockManager] = _app_locks,
     **options: Unpack[LeaseOptions],
@@ -67,6 +67,7 @@ def locked(
         async def checkout(request: web.Request, lease: Lease) -> web.Response: ...
 
     Handlers may be functions, methods that take the request, and methods of a `web.View`; they may open a WebSocket.
+    Several decorators take their locks from the outermost to the innermost, and pass the leases in this order.
 
     Args:
         name: What to lock. A template over ``match_info``, whose values are text as it stands in the URL: if ``7`` and
@@ -78,7 +79,8 @@ def locked(
             a holder that had died would have lapsed, which may be its whole ttl.
         detail: The body of the answer "busy"; None for the words of the status.
         locks: A function of the request that returns the manager, whose defaults count.
-        options: Of the lease, which override the manager's; see `Lock`.
+        options: Of the lease, which override the manager's; see `Lock`. With ``on_lost="flag"`` the handler's answer
+            stands after a loss.
 
     Raises:
         TypeError: A wrong type, or an option that there is not. At once.
@@ -140,6 +142,7 @@ def _request(target: tuple[Any, ...]) -> web.Request:
 class _Answers(Answers):
     def __init__(self, request: web.Request) -> None:
         self._request = request
+        self._sent = request.writer.output_size  # "100 Continue", with aiohttp 3.10
 
     def refusal(self, status: int, retry_after: int, detail: str | None) -> Exception:
         return _REFUSALS[status](headers={"Retry-After": str(retry_after)}, text=detail)
@@ -148,7 +151,9 @@ class _Answers(Answers):
         return web.HTTPBadRequest(text=why)
 
     def loss(self, retry_after: int) -> Exception | None:
-        if not self._request.writer.output_size:
+        writer = self._request.writer
+        # aiohttp 3.14 holds back the head of a plain response; but once prepared to be chunked, all would be chunked.
+        if writer.output_size == self._sent and not getattr(writer, "chunked", False):
             return self.refusal(503, retry_after, None)
         transport = self._request.transport
         if transport is not None and not transport.is_closing():

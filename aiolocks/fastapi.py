@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Unpack, final
 
 from . import Lease, LockManager
 from ._keys import LONGEST_NAME
-from ._options import LeaseOptions
+from ._options import Duration, LeaseOptions
 from ._web import LOST, RESTART, TRY_LATER, Answers, Plan, Status, check_callables, check_known, fields_of
 
 try:
@@ -42,9 +42,9 @@ def locked(
     name: str | Callable[..., str | Awaitable[str]],
     *,
     limit: int | None = None,
-    timeout: float | None = 0.0,
+    timeout: Duration | None = 0.0,
     status: Status = 423,
-    retry_after: float | None = 1.0,
+    retry_after: Duration | None = 1.0,
     detail: str | None = None,
     locks: Callable[..., LockManager | Awaitable[LockManager]] = app_locks,
     scope: Literal["function", "request"] = "function",
@@ -55,7 +55,7 @@ def locked(
         @app.post("/orders/{order_id}/pay")
         async def pay(order_id: int, lease: Annotated[Lease, locked("orders:{order_id}", timeout=2)]): ...
 
-    Endpoints may serve HTTP or a WebSocket.
+    Endpoints may serve HTTP or a WebSocket. Several locks of one endpoint are taken in the order of its parameters.
 
     Args:
         name: What to lock. A template over the parameters of the path, each as FastAPI validates it for the endpoint or
@@ -73,7 +73,8 @@ def locked(
             as an endpoint that streams needs; a loss then cuts the response off, for it is too late for a status. But
             Starlette's BaseHTTPMiddleware, which `app.middleware("http")` makes, ends every chunked body in order: with
             it, declare a Content-Length, or let the stream end with a mark of its own.
-        options: Of the lease, which override the manager's; see `Lock`.
+        options: Of the lease, which override the manager's; see `Lock`. With ``on_lost="flag"`` the endpoint's answer
+            stands after a loss.
 
     Raises:
         TypeError: A wrong type, or an option that there is not. At once.
@@ -172,18 +173,20 @@ def _from_path(template: str) -> Callable[[HTTPConnection], Awaitable[str]]:
 def _value(connection: HTTPConnection, field: str, errors: list[Any]) -> object:
     """Return what *field* of the path is to the endpoint and its dependencies; what is wrong with it goes to *errors*.
 
-    FastAPI itself validates it, by each declaration that there is. A declaration as text counts only where there is no
-    other: an endpoint may take the text, but the dependency that takes an int finds one order under 7 and 007.
+    FastAPI itself validates it, by each declaration that there is. One that leaves it as it stands in the URL counts
+    only where all do: an endpoint may take the text, but a dependency that takes an int finds one order by 7 and 007.
     """
-    typed: dict[str, object] = {}
-    texts: dict[str, object] = {}
+    raw = connection.path_params[field]
+    changed: dict[str, object] = {}
+    unchanged: dict[str, object] = {}
     for parameter in _declared(_dependant(connection), field):
         values, found = request_params_to_args([parameter], connection.path_params)
         errors.extend(found)
         if not found:
-            value = parameter.serialize(_one_of_equals(values[parameter.name]), mode="json")
-            (texts if parameter.field_info.annotation is str else typed)[str(value)] = value
-    names = typed or texts or {"": connection.path_params[field]}
+            made = values[parameter.name]
+            value = parameter.serialize(_one_of_equals(made), mode="json")
+            (unchanged if made == raw else changed)[str(value)] = value
+    names = changed or unchanged or {"": raw}
     if len(names) > 1:
         raise RuntimeError(
             f"{field!r} of the path is declared in several ways, which make {' and '.join(names)} of one value: "

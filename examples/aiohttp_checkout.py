@@ -13,11 +13,11 @@ two get, one after the other,
     HTTP/1.1 200 OK
     cart 42 is checked out
 
-and the last, with what is left of the other's lease,
+and the last
 
     HTTP/1.1 409 Conflict
-    Retry-After: 10
-    409: Conflict
+    Retry-After: 2
+    this cart is being checked out
 """
 
 import asyncio
@@ -33,7 +33,7 @@ routes = web.RouteTableDef()
 
 
 @routes.post("/carts/{cart_id:[1-9][0-9]*}/checkout")
-@locked("carts:{cart_id}", timeout=3, status=409)
+@locked("carts:{cart_id}", timeout=3, status=409, retry_after=2, detail="this cart is being checked out\n")
 async def checkout(request: web.Request, lease: Lease) -> web.Response:
     await asyncio.sleep(2)  # here the goods are reserved; tell the warehouse lease.fencing_token
     return web.Response(text=f"cart {request.match_info['cart_id']} is checked out\n")

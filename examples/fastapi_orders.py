@@ -15,7 +15,7 @@ one gets
 and the other, at once,
 
     HTTP/1.1 423 Locked
-    retry-after: 10
+    retry-after: 1
     {"detail":"Locked"}
 """
 

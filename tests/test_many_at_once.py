@@ -6,13 +6,14 @@ No re-check runs in these tests: what one script has no time for, the next must 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
-from aiolocks import HierarchicalLock, Lock, RWLock, Semaphore
-from aiolocks._acquirable import Acquirable
+from aiolocks import HierarchicalLock, LimitMismatchError, Lock, RWLock, Semaphore
 from aiolocks._line import Line
+from aiolocks._session import Session
 from tests.support.primitives import queued
 
 pytest_plugins = ["tests.support.table"]
@@ -24,7 +25,7 @@ MANY = 170
 DEAD = 1_200
 """More than two scripts drop."""
 
-KINDS: dict[str, Callable[[Redis], Acquirable]] = {
+KINDS: dict[str, Callable[[Redis], Any]] = {
     "lock": lambda client: Lock(client, "a"),
     "semaphore": lambda client: Semaphore(client, "a", 2),
     "read lock": lambda client: RWLock(client, "a").read,
@@ -61,8 +62,9 @@ async def _all_inside(
         await then()
 
 
-def _keys(kind: Acquirable) -> str:
-    return kind._keys.base.decode()
+def _base(primitive: Any) -> str:
+    base: bytes = primitive._keys.base
+    return base.decode()
 
 
 async def test_all_readers_come_in_when_a_writer_leaves(client: Redis) -> None:
@@ -103,8 +105,6 @@ async def test_all_waiters_of_another_process_come_in(client: Redis, stranger: R
 
 
 def _session_of(client: Redis) -> str:
-    from aiolocks._session import Session
-
     return Session.of(client.connection_pool).id.decode()
 
 
@@ -114,7 +114,7 @@ async def test_one_attempt_gets_what_is_free_behind_any_number_of_dead_sessions(
     free = KINDS[kind](client)
     async with free:
         pass
-    await client.zadd(f"{_keys(free)}:queue", {f"dead{number}": number + 1 for number in range(DEAD)})
+    await client.zadd(f"{_base(free)}:queue", {f"dead{number}": number + 1 for number in range(DEAD)})
     lease = await free.try_acquire()
     assert lease is not None
     await lease.release()
@@ -125,7 +125,7 @@ async def test_a_waiter_gets_what_is_free_behind_any_number_of_dead_sessions(cli
     free = KINDS[kind](client)
     async with free:
         pass
-    await client.zadd(f"{_keys(free)}:queue", {f"dead{number}": number + 1 for number in range(DEAD)})
+    await client.zadd(f"{_base(free)}:queue", {f"dead{number}": number + 1 for number in range(DEAD)})
     async with asyncio.timeout(10), free:
         pass
 
@@ -135,7 +135,7 @@ async def test_permits_of_any_number_of_dead_holders_can_be_had_at_once(client: 
     semaphore = Semaphore(client, "a", DEAD)
     async with semaphore:
         pass
-    base = _keys(semaphore)
+    base = _base(semaphore)
     await client.zadd(base, {f"{number:032}": number + 1 for number in range(DEAD)})
     await client.hset(f"{base}:meta", mapping={f"{number:032}": f"1 {number + 1}" for number in range(DEAD)})
     async with asyncio.timeout(10), semaphore.hold(permits=DEAD, timeout=timeout):
@@ -147,17 +147,16 @@ async def test_what_any_number_of_dead_readers_had_can_be_written_at_once(client
     page = RWLock(client, "a")
     async with page.write:
         pass
-    base = _keys(page.read)
+    base = _base(page.read)
     await client.zadd(base, {f"{number:032}": number + 1 for number in range(DEAD)})
-    readers: dict[str, str] = {f"{number:032}": f"3 {number + 1}" for number in range(DEAD)}
-    await client.hset(f"{base}:meta", mapping={**readers, "held": f"0 0 {DEAD} 0 0 0 0"})
+    readers = {f"{number:032}": f"3 {number + 1}" for number in range(DEAD)}
+    await client.hset(f"{base}:meta", mapping=readers)  # type: ignore[arg-type]  # a dict is invariant
+    await client.hset(f"{base}:meta", "held", f"0 0 {DEAD} 0 0 0 0")
     async with asyncio.timeout(10), page.write.hold(timeout=timeout):
         assert (await page.write.statistics()).holders == 1
 
 
 async def test_all_who_ask_for_too_much_are_refused_when_a_limit_shrinks(client: Redis) -> None:
-    from aiolocks import LimitMismatchError
-
     semaphore = Semaphore(client, "scraper", 2)
     lease = await semaphore.acquire()
     asked = [asyncio.create_task(semaphore.acquire(permits=2)) for _ in range(MANY)]

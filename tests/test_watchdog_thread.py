@@ -205,19 +205,20 @@ def test_a_lease_is_kept_while_its_session_begins_to_poll_and_stops(
             Redis.from_url(server.url) as admin,
             Redis.from_url(server.url, username="deaf", password="secret") as deaf,
         ):
-            await admin.execute_command("ACL", "SETUSER", "deaf", *rights)
+            acl: Any = admin.execute_command
+            await acl("ACL", "SETUSER", "deaf", *rights)
             session = Session.of(deaf.connection_pool)
             async with Lock(deaf, "kept", ttl=TTL, watchdog="thread") as lease, Lock(admin, "awaited", ttl=20):
                 waiting = asyncio.create_task(Lock(deaf, "awaited", ttl=20).acquire())
                 await until(lambda: session.polling)
                 await asyncio.sleep(1.5 * TTL)
                 lease.check()
-                await admin.execute_command("ACL", "SETUSER", "deaf", "+subscribe")
+                await acl("ACL", "SETUSER", "deaf", "+subscribe")
                 await until(lambda: not session.polling)
                 await asyncio.sleep(TTL)
                 lease.check()
             await (await waiting).release()
-            await admin.execute_command("ACL", "DELUSER", "deaf")
+            await acl("ACL", "DELUSER", "deaf")
 
     with asyncio.Runner(debug=True) as runner:
         runner.get_loop().slow_callback_duration = 60.0

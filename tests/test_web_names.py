@@ -254,6 +254,24 @@ async def test_who_takes_the_text_shares_the_name_with_who_takes_the_number(memo
 
 
 @pytest.mark.asyncio
+async def test_what_one_declaration_makes_of_a_text_goes_before_the_text(memory: LockManager) -> None:
+    app = app_with(memory)
+
+    async def audit(order_id: Annotated[str, Path(max_length=9)]) -> None: ...
+
+    @app.post("/orders/{order_id}", dependencies=[Depends(audit)])
+    async def endpoint(order_id: Annotated[str, StringConstraints(to_lower=True)], lease: Name) -> str:
+        return lease.name
+
+    @app.post("/numbers/{order_id}", dependencies=[Depends(audit)])
+    async def number(order_id: int, lease: Name) -> str:
+        return lease.name
+
+    assert await names(app, "/orders/ABC", "/orders/abc") == {"orders:abc"}
+    assert await names(app, "/numbers/7", "/numbers/007") == {"orders:7"}
+
+
+@pytest.mark.asyncio
 async def test_two_declarations_that_disagree_are_an_error_and_not_two_names(memory: LockManager) -> None:
     app = app_with(memory)
 

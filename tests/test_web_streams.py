@@ -208,3 +208,36 @@ async def test_aiohttp_what_leaves_a_handler_that_has_begun_is_the_loss_itself(l
 
     await everything(await listen(aiohttp_app(redis, web.get("/export", handler))), "GET /export HTTP/1.1")
     assert [type(error) for error in left] == [LeaseLostError]
+
+
+@pytest.mark.asyncio
+async def test_aiohttp_what_was_prepared_but_not_sent_spoils_no_answer_on_the_connection(
+    listen: Listen, redis: Redis
+) -> None:
+    @aiolocks.aiohttp.locked("export")
+    async def handler(request: web.Request, lease: Lease) -> web.Response:
+        response = web.Response(text="all")
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        await take_away(redis)
+        await asyncio.sleep(FOR_EVER)
+        return response
+
+    port = await listen(aiohttp_app(redis, web.get("/export", handler)))
+    head, body = await everything(port, "GET /export HTTP/1.1")
+    assert (head[:12], body) in [("", b""), ("HTTP/1.1 200", b"")]
+
+
+@pytest.mark.asyncio
+async def test_aiohttp_a_client_told_to_continue_is_answered_with_503(listen: Listen, redis: Redis) -> None:
+    @aiolocks.aiohttp.locked("export")
+    async def handler(request: web.Request, lease: Lease) -> web.Response:
+        await take_away(redis)
+        await asyncio.sleep(FOR_EVER)
+        return web.Response()
+
+    port = await listen(aiohttp_app(redis, web.post("/export", handler)))
+    lines = ("POST /export HTTP/1.1", "Expect: 100-continue", "Content-Length: 0", "Connection: close")
+    head, rest = await everything(port, *lines)
+    assert head == "HTTP/1.1 100 Continue"
+    assert rest.startswith(b"HTTP/1.1 503 ")

@@ -1,5 +1,5 @@
 -- The rest of a semaphore: what is free, for how long, and under which limit.
--- Needs the names: holders, meta, now_ms, limit_in_force, heaviest, longest, in_line, known, counted, used,
+-- Needs the names: holders, meta, now_ms, limit_in_force, newest, heaviest, longest, in_line, counted, used,
 -- members, first_end, kept_until, unwritten, settled, number_kept.
 
 local MOST = 500 -- holders that are asked about, or whose leases that ran out are dropped, at once
@@ -29,30 +29,31 @@ local function delete_fields(fields)
   end
 end
 
--- Makes the number anew, and drops what is known of tokens that hold nothing any more. A holder of which nothing is
--- known, as its field was deleted, counts as the largest weight there was; or as the whole limit, if that is gone too.
+-- Makes the number anew. A holder of which nothing is known, as its field was deleted, counts as the largest weight
+-- there was; or as the whole limit, if that is gone too.
 local function count_anew()
   local tokens = redis.call('ZRANGE', holders, 0, -1)
   local left = redis.call('PTTL', holders)
-  local held = {}
   used, members, kept_until = 0, #tokens, now_ms + math.max(left, 0)
   longest = longest > 0 and longest or math.max(left, 0)
   for from = 1, #tokens, MOST do
-    for at, weight in ipairs(weights_of(tokens, from)) do
-      held[tokens[from + at - 1]] = true
+    for _, weight in ipairs(weights_of(tokens, from)) do
       if not weight and heaviest == 0 then
         heaviest = limit_in_force
       end
       used = used + (weight or heaviest)
     end
   end
-  local gone = {}
-  for _, field in ipairs(redis.call('HKEYS', meta)) do
-    if string.len(field) > string.len('weight') and not held[field] then
-      gone[#gone + 1] = field
-    end
+end
+
+-- Redis itself removed the set, as all leases in it had run out: drops what is known of those who held.
+local function forget_all()
+  used, members, first_end, kept_until = 0, 0, 0, 0
+  redis.call('DEL', meta)
+  if limit_in_force > 0 then
+    redis.call('HSET', meta, 'limit', limit_in_force, 'fence', digits(newest), 'line', '1')
+    redis.call('PEXPIRE', meta, digits(math.max(DAY_MS, 2 * longest)))
   end
-  delete_fields(gone)
 end
 
 -- Takes so many holders that were taken out of the set off the number.
@@ -85,8 +86,10 @@ end
 local function settle()
   settled = true
   local count = redis.call('ZCARD', holders)
-  local anew = members ~= count or (not counted and (count > 0 or known[5]))
-  if anew then
+  local anew = members ~= count or (not counted and count > 0)
+  if count == 0 and members > 0 then
+    forget_all()
+  elseif anew then
     count_anew()
   end
   local passed = count > 0 and (anew or first_end <= now_ms or first_end > now_ms + longest)

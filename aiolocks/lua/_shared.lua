@@ -44,20 +44,16 @@ local function delete_fields(fields)
 end
 
 -- The set ends by itself when all leases in it have run out, and the hash may have been deleted: then the counts are
--- made anew. They are written with the next grant.
-if counted ~= redis.call('ZCARD', holders) then
-  local tokens, known_to_hold, gone = redis.call('ZRANGE', holders, 0, -1), {}, {}
-  for _, token in ipairs(tokens) do
-    known_to_hold[token] = true
-  end
-  for _, field in ipairs(redis.call('HKEYS', meta)) do
-    if string.len(field) > string.len('fence') and not known_to_hold[field] then
-      gone[#gone + 1] = field
-    end
-  end
-  delete_fields(gone)
+-- made anew. They are written with the next grant, or with what is left of the hash.
+local count = redis.call('ZCARD', holders)
+if counted ~= count then
   held = { 0, 0, 0, 0, 0, 0, 0 }
-  add(tokens, 1)
+  add(redis.call('ZRANGE', holders, 0, -1), 1)
+  if count == 0 then
+    redis.call('DEL', meta) -- and what is known of those who held
+    redis.call('HSET', meta, 'fence', digits(newest), 'ttl', digits(longest))
+    redis.call('PEXPIRE', meta, digits(math.max(DAY_MS, 2 * longest)))
+  end
 end
 
 local backlog = false -- more leases have run out than one script drops

@@ -8,14 +8,18 @@
 local asking = ''
 -- uses     permits, semaphore
 settle()
-for _ = 1, 9 do
-  if backlog then
-    drop_ended()
-    note()
+if backlog then
+  local ended = redis.call('ZRANGEBYSCORE', holders, '-inf', now_ms)
+  members = members - #ended
+  for from = 1, #ended, MOST do
+    for _, weight in ipairs(weights_of(ended, from)) do
+      used = used - (weight or heaviest)
+    end
   end
 end
+local lines = string.sub(queue, 1, -string.len('queue') - 1) .. 'q:'
 local waiting = 0
 for _, session in ipairs(redis.call('ZRANGE', queue, 0, -1)) do
-  waiting = waiting + redis.call('ZCARD', string.sub(queue, 1, -string.len('queue') - 1) .. 'q:' .. session)
+  waiting = waiting + redis.call('ZCARD', lines .. session)
 end
 return { used, members, waiting, newest, limit_in_force }

@@ -6,18 +6,17 @@
 -- returns  {leases held, the same, waiters, last fencing token, 0 as there is no limit, for each mode 1 if no holder is
 --          in its way}
 -- uses     clock, digits, shared
-for _ = 1, 9 do
-  if backlog then
-    drop_ended()
-  end
+if backlog then
+  add(redis.call('ZRANGEBYSCORE', holders, '-inf', now_ms), -1)
 end
+local lines = string.sub(queue, 1, -string.len('queue') - 1) .. 'q:'
 local waiting = 0
 for _, session in ipairs(redis.call('ZRANGE', queue, 0, -1)) do
-  waiting = waiting + redis.call('ZCARD', string.sub(queue, 1, -string.len('queue') - 1) .. 'q:' .. session)
+  waiting = waiting + redis.call('ZCARD', lines .. session)
 end
 local free = {}
 for mode = 1, EXCLUSIVE do
   free[mode] = admits(mode, '') == 'yes' and 1 or 0
 end
-local leases = redis.call('ZCARD', holders)
+local leases = redis.call('ZCOUNT', holders, '(' .. digits(now_ms), '+inf')
 return { leases, leases, waiting, newest, 0, free }

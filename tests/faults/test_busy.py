@@ -24,10 +24,13 @@ from aiolocks import (
     Semaphore,
     Versioned,
 )
+from aiolocks.testing import FaultProxy
 from tests.faults.support.asking import outcome_of
 from tests.faults.support.busy import BUSY_AT_ONCE, busy
 from tests.faults.support.lag import SLACK
 from tests.faults.support.residue import alive, connections
+from tests.support.primitives import until
+from tests.support.replicas import replicated
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.redis, pytest.mark.faults, pytest.mark.asyncio]
@@ -252,7 +255,7 @@ async def test_a_limit_that_was_declared_in_vain_is_declared_anew(own_server: Re
 async def test_no_holder_is_lost_to_a_script_that_is_over_within_the_ttl(
     own_server: RedisServer, client: Redis, watchdog: Literal["task", "thread"], writes: bool
 ) -> None:
-    ttl = 2 * RUNS
+    ttl = TTL
     async with (
         Lock(client, "orders", ttl=ttl, watchdog=watchdog) as one,
         Semaphore(client, "orders", 3, ttl=ttl, watchdog=watchdog) as permit,
@@ -360,6 +363,30 @@ async def test_commands_that_were_guarded_meanwhile_are_run_once_each(own_server
         assert await client.get("test:n") == b"5"
 
 
+async def test_a_lease_whose_replicas_are_waited_for_meanwhile_is_had_afterwards() -> None:
+    """The grant has come, and what is sent behind it for the replicas finds the script."""
+    with replicated() as pair:
+        async with (
+            Redis.from_url(pair.primary.url) as admin,
+            FaultProxy(port=pair.primary.port) as proxy,
+            Redis.from_url(proxy.url, retry=Retry(NoBackoff(), 0)) as client,
+        ):
+
+            async def granted() -> bool:
+                return bool(await admin.exists("aiolocks:lock:{orders}"))
+
+            await admin.config_set("lua-time-limit", 5)
+            async with Lock(client, "connected", replicas=1):
+                pass
+            proxy.delay_next_reply(0.6)
+            acquiring = asyncio.create_task(Lock(client, "orders", ttl=TTL, replicas=1).acquire())
+            await until(granted)
+            async with busy(pair.primary, RUNS):
+                pass
+            lease = await acquiring
+            await kept(lease)
+
+
 # Several servers.
 
 
@@ -400,6 +427,7 @@ async def test_who_asks_a_quorum_once_hears_at_once_that_it_is_busy(
     three: list[RedisServer], clients: list[Redis]
 ) -> None:
     lock = Redlock(clients, "orders", ttl=TTL)
+    await (await lock.acquire()).release()  # connected
     async with busy(three[0], RUNS), busy(three[2], RUNS):
         result, took = await outcome_of(lock.try_acquire)
     assert isinstance(result, QuorumError)

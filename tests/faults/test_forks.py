@@ -50,3 +50,34 @@ def expired(operator: redis_sync.Redis, kind: str) -> bool:
         return False
     seconds, microseconds = operator.time()
     return operator.zcount(BASES[kind], seconds * 1000 + microseconds // 1000, "+inf") == 0
+
+
+EXIT = """
+import asyncio, os, sys
+from redis.asyncio import Redis
+from aiolocks import Lock, Semaphore
+
+async def main(url, kind, watchdog, how):
+    async with Redis.from_url(url) as redis:
+        lock = Lock(redis, "exits", watchdog=watchdog)
+        if kind == "Semaphore":
+            lock = Semaphore(redis, "exits", 1, watchdog=watchdog)
+        async with (lock if how == "block" else lock.hold()) as lease:
+            child = os.fork()
+            if child == 0:
+                sys.exit(7)
+            print("child:", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            print("parent:", await lease.renew())
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("how", ["block", "hold"])
+def test_a_child_that_exits_inside_a_block_of_its_parent_ends_as_it_says(
+    server: RedisServer, kind: str, watchdog: str, how: str
+) -> None:
+    """There is nothing that it could release, and no loop to do it in."""
+    with spawn("-c", EXIT, server.url, kind, watchdog, how) as parent:
+        printed, _ = parent.communicate(timeout=20)
+    assert printed == "child: 7\nparent: True\n"

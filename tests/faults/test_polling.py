@@ -103,13 +103,18 @@ async def test_a_subscription_that_was_lost_and_made_anew_is_no_reason_to_poll(r
         await (await waiting).release()
 
 
+async def set_user(admin: Any, *rules: str) -> None:
+    await admin.execute_command("ACL", "SETUSER", "deaf", *rules)
+
+
 @pytest_asyncio.fixture
 async def limited(redis: Redis, redis_url: str) -> AsyncIterator[Redis]:
     """A client whose user may not subscribe."""
-    await redis.execute_command("ACL", "SETUSER", "deaf", "reset", *RIGHTS, "+@read", "+@write")
+    admin: Any = redis
+    await set_user(redis, "reset", *RIGHTS, "+@read", "+@write")
     async with Redis.from_url(redis_url, username="deaf", password="secret") as client:
         yield client
-    await redis.execute_command("ACL", "DELUSER", "deaf")
+    await admin.execute_command("ACL", "DELUSER", "deaf")
 
 
 async def test_without_the_right_to_subscribe_one_warning_says_what_is_tried_next(
@@ -147,7 +152,7 @@ async def test_a_right_that_is_given_later_is_found_and_used(redis: Redis, limit
                 while (await Lock(redis, "given").statistics()).waiting <= number:
                     await asyncio.sleep(0.005)
         await until(lambda: polls(limited))
-        await redis.execute_command("ACL", "SETUSER", "deaf", "+subscribe", "+unsubscribe", "&aiolocks:*")
+        await set_user(redis, "+subscribe", "+unsubscribe", "&aiolocks:*")
         await until(lambda: not polls(limited))
         async with asyncio.timeout(5):
             while (await Lock(redis, "given").statistics()).waiting < 6:
@@ -182,13 +187,13 @@ async def test_permits_are_kept_and_given_once_while_a_session_turns_to_polling_
     turned = 0
     for _ in range(2):
         await until(lambda: polls(limited))
-        await redis.execute_command("ACL", "SETUSER", "deaf", "+subscribe", "+unsubscribe", "&aiolocks:*")
+        await set_user(redis, "+subscribe", "+unsubscribe", "&aiolocks:*")
         await until(lambda: not polls(limited))
         turned += 1
         before = served
         await asyncio.sleep(0.5)
         assert served > before
-        await redis.execute_command("ACL", "SETUSER", "deaf", "-subscribe", "resetchannels")
+        await set_user(redis, "-subscribe", "resetchannels")
     done = True
     await asyncio.gather(*tasks)
     print(f"{served} served, {most} inside at once, {turned} turns")

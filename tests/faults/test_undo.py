@@ -176,3 +176,32 @@ async def test_an_undo_that_is_never_answered_keeps_the_session_for_what_is_left
     proxy.cut_all()
     await until(lambda: not proxy.connections_open)
     assert len(await connections(redis)) <= len(known)
+
+
+async def test_others_that_wait_long_for_an_answer_do_not_keep_a_release_waiting(
+    redis: Redis, proxy: FaultProxy
+) -> None:
+    async with retrying(proxy) as client:
+        async with Lock(client, NAME.decode(), ttl=30):
+            proxy.black_hole = True
+            asking = asyncio.create_task(Lock(client, "another").statistics())  # it has ten seconds
+            await asyncio.sleep(0.01)
+            proxy.black_hole = False
+            left_at = time.monotonic()
+        await wait_until_only_residue(redis, within=SOON - (time.monotonic() - left_at))
+        asking.cancel()
+        await asyncio.wait((asking,))
+
+
+async def test_a_release_that_is_not_answered_soon_costs_no_other_its_answer(redis: Redis, proxy: FaultProxy) -> None:
+    """A server that is slow for a moment is not gone, and a client that does not retry would get an error."""
+    async with Redis.from_url(proxy.url) as client:
+        lease = await Lock(client, NAME.decode(), ttl=30).acquire()
+        proxy.delay_replies = 0.6
+        connections_before = proxy.connections_total
+        releasing = asyncio.create_task(lease.release())
+        other = await Lock(client, "another").acquire()
+        proxy.delay_replies = 0.0
+        assert await releasing
+        assert proxy.connections_total == connections_before
+        await other.release()

@@ -38,6 +38,20 @@ async def test_a_client_without_retries_learns_at_once_that_redis_is_down(own_se
             assert took < 0.5
 
 
+@pytest.mark.leaves_residue
+async def test_how_a_name_stands_is_asked_as_often_as_the_client_would(proxy: FaultProxy) -> None:
+    async with retrying(proxy) as client:
+        semaphore = Semaphore(client, "asked", 2)
+        await semaphore.resize(3)
+        proxy.drop_next_reply()
+        assert (await semaphore.statistics()).limit == 3
+        proxy.drop_next_request()
+        assert not await semaphore.locked()
+        proxy.drop_next_reply()
+        await semaphore.resize(4)
+        assert (await semaphore.statistics()).limit == 4
+
+
 @pytest.mark.slow
 async def test_whoever_asks_an_unreachable_redis_gets_redis_pys_exception_in_time(
     own_server: RedisServer, proxy: FaultProxy

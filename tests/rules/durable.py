@@ -14,7 +14,7 @@ from tests.support.replicas import Replicated
 TTL = 2.0
 
 _NOT_ASKED = python(_hold, "obtain", "if state.options.replicas else", "if False else")
-_NOT_COUNTED = python(_grantor.RedisGrantor, "replicate", "if count < replicas:", "if False:")
+_NOT_COUNTED = python(_grantor.RedisGrantor, "_replicate", "if count < replicas:", "if False:")
 
 
 def _made(client: AsyncRedis, kind: str, name: str, replicas: int, ttl: float = TTL) -> Lock | Semaphore:

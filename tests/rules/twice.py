@@ -43,7 +43,7 @@ def permits_asked_for_twice_have_one_fence(scripts: Scripts) -> None:
 _UNSEEN = verb("grant", "if redis.call('EXISTS', tombstone) == 1 then", "if false then")
 
 
-@clause("W10", both(_UNSEEN, verb("grant", "queue, waiters, tombstone)", "queue, waiters)")), _UNSEEN)
+@clause("W10", both(_UNSEEN, verb("grant", "waiters, tombstone", "waiters")), _UNSEEN)
 def a_request_that_comes_after_its_undo_comes_to_nothing(scripts: Scripts) -> None:
     """W10: whether it is free by then or not."""
     scripts.release("ann", bury_ms=60_000)

@@ -102,4 +102,20 @@ ON_SERVERS: dict[str, Defect] = {
 }  # fmt: skip
 """Of Versioned and `Lease.guard`, which the simulated programs do not use, and what these seldom bring about."""
 
-OF_KINDS = OF_MODES | OF_PARTS | OF_VOTING | ON_SERVERS
+OF_MANY: dict[str, Defect] = {
+    "number-not-made-anew": Defect(
+        shared("local counted = witness and witness == known[2]", "local counted = true"), (), ()
+    ),
+    "holder-without-field-counts-as-one": Defect(
+        shared("used = used + (weight or heaviest)", "used = used + (weight or 1)"), (), ()
+    ),
+    "handed-over-in-part-and-no-more": Defect(
+        shared("mine[#mine + 1], mine[#mine + 2], mine[#mine + 3] = 'more', -2, 0", ""), (), ()
+    ),
+    "granted-past-a-queue-that-is-left": Defect(
+        lua("lock_grant", "if not owner and not more then", "if not owner then"), ("FIFO",), ("lock",)
+    ),
+}  # fmt: skip
+"""Of what is done in parts, and of the number of permits in use beside an older version of the scripts."""
+
+OF_KINDS = OF_MODES | OF_PARTS | OF_VOTING | ON_SERVERS | OF_MANY

@@ -13,7 +13,7 @@ from .history import History
 from .modes import in_modes, suffices
 from .names import Name, Waiter
 from .process import Process
-from .replies import WAKE, Replies
+from .replies import MORE, WAKE, Replies
 from .requests import read, scripts
 from .server import RawError, Server, ServerSocket
 from .world import World
@@ -84,6 +84,9 @@ class Observer:
         if notice is None or not channel.startswith(WAKE):
             return
         token, fence = notice[1], int(notice[2])
+        if fence == MORE:
+            self._world.meet("notices that there is more", "server")
+            return
         if fence < 0:
             self._world.meet("refusals sent", "server")
             self._names[notice[4]].waiting.pop(token, None)

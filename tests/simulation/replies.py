@@ -11,6 +11,9 @@ from .world import World
 
 WAKE = b"aiolocks:wake:"
 
+MORE = -2
+"""In place of a fencing token: a script had no time for all that may be free."""
+
 
 @final
 class Replies:
@@ -59,7 +62,7 @@ class Replies:
 
     def _recheck(self, name: Name, args: dict[str, bytes], more: list[bytes], reply: Any) -> None:
         meet = self._world.meet
-        passed_over, answers, grants = reply[3:]
+        passed_over, answers, grants = reply[3:6]
         meet("re-checks", "server")
         if passed_over:
             meet("sessions passed over", "server")
@@ -103,6 +106,8 @@ class Replies:
     def _own(self, name: Name, grants: list[Any], asking: bytes) -> None:
         for token, fence, _ in grants:
             name.waiting.pop(token, None)
+            if fence == MORE:
+                self._world.meet("replies that there is more", "server")
             if token != asking and fence > 0:
                 self._world.meet("hand-offs within a session", "server")
 

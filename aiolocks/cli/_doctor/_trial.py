@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Awaitable
 from typing import Protocol
 
 from redis.asyncio import Redis
@@ -18,7 +19,7 @@ _LOOK = 0.01
 
 
 class _Acquirable(Protocol):
-    async def acquire(self, *, timeout: float | None = ...) -> Lease: ...
+    def acquire(self, *, timeout: float | None = ...) -> Awaitable[Lease]: ...
     async def statistics(self) -> Statistics: ...
 
 

@@ -13,6 +13,7 @@ from tests.bench.scenarios import (
     quorum,
     readers,
     semaphore,
+    slowest,
     watchdog,
 )
 
@@ -31,5 +32,6 @@ SCENARIOS: dict[str, Scenario] = {
         crashes,
         faults,
         commands,
+        slowest,
     )
 }

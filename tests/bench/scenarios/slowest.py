@@ -1,0 +1,64 @@
+"""How long the slowest script keeps all others from the server, with thousands who hold and wait: by kind and verb."""
+
+from collections.abc import Sequence
+from typing import cast
+
+from redis import Redis
+
+from aiolocks._line import _LONGEST_LIST
+from tests.bench.crowded import Situation, situations
+from tests.bench.figures import Case, Parameters, Results, Run, median
+from tests.bench.scale import Scale
+from tests.bench.scenario import Scenario, Server
+from tests.bench.tables import NOTHING, Bar, Report, measured, remarked, table
+from tests.lua.calls import MORE, Scripts
+
+OWN = "aiolocks"
+_BOUND_MS = 20.0
+_SIZE = 5_000
+_SERVER = {"slowlog-log-slower-than": "0", "slowlog-max-len": "1000"}
+
+
+def _row(situation: Situation) -> str:
+    return f"{situation.kind}: {situation.called}"
+
+
+def cases(scale: Scale, libraries: Sequence[str]) -> list[Case]:
+    size = min(_SIZE, scale.crowd)
+    return [
+        Case(_row(situation), OWN, {"situation": _row(situation), "size": size})
+        for situation in situations(_LONGEST_LIST)
+        if OWN in libraries
+    ]
+
+
+async def measure(library: str, parameters: Parameters, server: Server) -> Run:
+    """Do everything once in the situation, and ask the slow log; then again, for what is compiled is compiled once."""
+    [situation] = [each for each in situations(_LONGEST_LIST) if _row(each) == parameters["situation"]]
+    times: dict[str, float] = {}
+    with Redis.from_url(server.admin_url) as redis:
+        for _ in range(2):
+            for verb, act in situation.acts.items():
+                redis.flushall()
+                scripts = Scripts(redis, situation.kind)  # type: ignore[arg-type]
+                situation.prepare(scripts, int(parameters["size"]))
+                redis.slowlog_reset()
+                act(scripts, int(parameters["size"]))
+                scripts.all_of([MORE])
+                log = cast("list[dict[str, int]]", redis.slowlog_get(1_000))
+                times[verb] = max(record["duration"] for record in log) / 1_000
+    slowest = max(times, key=lambda verb: times[verb])
+    return Run({"slowest_ms": times[slowest]}, (f"slowest: {slowest}",))
+
+
+def report(results: Results, scale: Scale) -> Report:
+    worst = [median(results, row, "slowest_ms") or 0.0 for row in results]
+    bar = f"no script keeps the server for longer than {_BOUND_MS:g} ms"
+    met = Bar(bar, f"{max(worst):.1f} ms", max(worst) < _BOUND_MS) if worst else Bar(bar, NOTHING, None)
+    return Report([table("situation", [measured("slowest script ms", "slowest_ms", 2), remarked()], results)], [met])
+
+
+SCENARIO = Scenario(
+    "slowest", f"The slowest script, with {_SIZE:,} who hold and {_SIZE:,} who wait", cases, measure, report,
+    server_options=_SERVER,
+)  # fmt: skip
