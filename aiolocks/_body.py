@@ -114,7 +114,10 @@ class Body:
             if not withdrawal.ended:
                 self._judge(withdrawal, leaving)
         if leaving is not None and leaving is not exc:
-            raise leaving
+            try:
+                raise leaving
+            finally:
+                del leaving  # or its traceback and this frame keep each other, and all that the caller has, until a gc
 
     def _judge(self, withdrawal: Withdrawal, leaving: BaseException | None) -> None:
         """Say what is wrong with the release of a lease that was valid until then, if anything is."""
@@ -128,12 +131,11 @@ class Body:
             self._report(TAKEN, leaving)
 
     def _report(self, reason: str, leaving: BaseException | None) -> None:
-        error = self._state.error(reason)
         if leaving is None:
             if self._state.options.on_lost == "cancel":
-                raise error from None
+                raise self._state.error(reason) from None
         elif not isinstance(leaving, (asyncio.CancelledError, GeneratorExit)):
-            leaving.add_note(str(error))
+            leaving.add_note(str(self._state.error(reason)))
 
 
 def may_wait(frame: FrameType) -> bool:

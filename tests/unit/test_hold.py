@@ -1,10 +1,13 @@
 """One acquisition from request to release, in virtual time: an hour costs a millisecond, and nothing is approximate."""
 
 import asyncio
+import contextlib
+import gc
 import itertools
 import logging
 import math
 import types
+import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from datetime import timedelta
 from typing import Any, cast
@@ -559,6 +562,34 @@ async def test_after_a_loss_the_task_is_as_it_was() -> None:
     assert task.cancelling() == 0
     await asyncio.sleep(0)
     await asyncio.sleep(1)
+
+
+@pytest.mark.parametrize("cancelled_too", [False, True])
+@jumping
+async def test_what_a_body_had_when_it_was_stopped_needs_no_garbage_collection(cancelled_too: bool) -> None:
+    """As what asyncio raises: no exception is kept by a frame in its own traceback."""
+    grantor = ScriptedGrantor()
+
+    async def work() -> "weakref.ref[object]":
+        held = {*()}
+        with contextlib.suppress(LeaseLostError, asyncio.CancelledError):
+            async with grantor.hold(ttl=30, renew=False):
+                await anyio.sleep_forever()
+        return weakref.ref(held)
+
+    gc.collect()
+    gc.disable()
+    try:
+        task = asyncio.create_task(work())
+        await asyncio.sleep(1)
+        if cancelled_too:
+            asyncio.get_running_loop().call_at(deadline(sent_at=0, ttl=30), task.cancel)
+        reference = await task
+        del task
+        await asyncio.sleep(1)
+        assert reference() is None
+    finally:
+        gc.enable()
 
 
 @jumping
