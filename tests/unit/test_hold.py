@@ -571,7 +571,7 @@ async def test_what_a_body_had_when_it_was_stopped_needs_no_garbage_collection(c
     grantor = ScriptedGrantor()
 
     async def work() -> "weakref.ref[object]":
-        held = {*()}
+        held: set[object] = set()
         with contextlib.suppress(LeaseLostError, asyncio.CancelledError):
             async with grantor.hold(ttl=30, renew=False):
                 await anyio.sleep_forever()
