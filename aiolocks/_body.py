@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
+import traceback
 from contextlib import AsyncExitStack
-from inspect import CO_ASYNC_GENERATOR
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE
 from types import FrameType
 from typing import TYPE_CHECKING, Any, final
 
@@ -94,7 +95,7 @@ class Body:
         state.inside = None
         self._lease = None  # of what waits for Redis, the garbage collector goes through all
         withdrawal = state.drop(now)
-        waits = not isinstance(exc, GeneratorExit) or may_wait(frame)
+        waits = not isinstance(exc, GeneratorExit) or may_wait(frame, exc)
         if not valid:
             session.touch()
             if not session.foreign:  # in a fork no loop runs that it could be left in
@@ -138,8 +139,13 @@ class Body:
             leaving.add_note(str(self._state.error(reason)))
 
 
-def may_wait(frame: FrameType) -> bool:
-    """Whether code in *frame* may await while a GeneratorExit passes: not in a coroutine that is being destroyed."""
+def may_wait(frame: FrameType, leaving: GeneratorExit) -> bool:
+    """Whether code in *frame* may await while *leaving* passes: not in a coroutine that is being destroyed.
+
+    A generator that is closed may; but in one that a destroyed coroutine leaves, *leaving* has come through that.
+    """
     if frame.f_code is _STACK_LEAVES and frame.f_back is not None:
         frame = frame.f_back  # which leaves the stack
-    return bool(frame.f_code.co_flags & CO_ASYNC_GENERATOR)
+    if not frame.f_code.co_flags & CO_ASYNC_GENERATOR:
+        return False
+    return not any(passed.f_code.co_flags & CO_COROUTINE for passed, _ in traceback.walk_tb(leaving.__traceback__))

@@ -103,6 +103,9 @@ class BodyTask:
     def task_ended(self) -> None:
         """Let go of the task; it has ended with the block open."""
         self.task = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if not self.over and not self._loop.is_closed():
             self._timer = self._loop.call_later(LATER, self._warn)
 

@@ -131,6 +131,25 @@ async def test_a_task_that_ends_with_its_block_open_is_warned_of(make: Make, cap
     await free(make())
 
 
+async def test_a_block_left_soon_after_its_task_was_stopped_is_not_warned_of(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    stack = AsyncExitStack()
+
+    async def enter() -> None:
+        await stack.enter_async_context(make(ttl=SHORT))
+        await make.take_away()
+        await asyncio.sleep(LONG)
+
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.create_task(enter())
+    await asyncio.sleep(0.1)
+    with pytest.raises(LeaseLostError):
+        await stack.aclose()
+    await asyncio.sleep(1.2)
+    assert not caplog.records
+
+
 async def test_a_fixture_is_not_warned_of(redis: Redis, caplog: pytest.LogCaptureFixture) -> None:
     generator = holding(Lock(redis, "orders"))
     await asyncio.create_task(first(generator))

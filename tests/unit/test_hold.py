@@ -831,6 +831,23 @@ async def test_a_coroutine_destroyed_in_its_body_releases_without_awaiting() -> 
     assert not inside[0].held
 
 
+@jumping
+async def test_a_coroutine_destroyed_around_a_context_manager_with_a_block_releases_without_awaiting() -> None:
+    """The block is in a generator, which may await when it is closed, but not when its coroutine is destroyed."""
+    grantor = ScriptedGrantor(withdrawals=[NEVER])
+    inside: list[Lease] = []
+    context = contextlib.asynccontextmanager(guarded)
+
+    async def work() -> None:
+        async with context(grantor) as lease:
+            inside.append(lease)
+            await asyncio.sleep(0)
+
+    await destroy(work(), lambda: bool(inside))
+    assert not undrawn(grantor)
+    assert not inside[0].held
+
+
 @pytest.mark.parametrize("timeout", [None, 5.0])
 @jumping
 async def test_a_coroutine_destroyed_while_it_waits_is_undone_without_awaiting(timeout: float | None) -> None:
