@@ -214,7 +214,7 @@ class Line:
             if answer > 0:
                 request.queued(answer, call.sent_at, fence)
                 request.retry_after = max(busy_ms, 0) / 1000
-                objection = request.objects and limit and request.objects(*limit)
+                objection = request.objects(limit[0]) if request.objects and limit else None
                 if objection:
                     self.leave(request)
                     request.fail(objection)
