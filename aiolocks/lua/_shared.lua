@@ -61,7 +61,7 @@ local backlog = false -- more leases have run out than one script drops
 -- Every script begins here. Nothing is written when no lease has run out, so that a request which the server then
 -- refuses, for want of memory, has changed nothing.
 local function drop_ended()
-  local ended = redis.call('ZRANGEBYSCORE', holders, '-inf', now_ms, 'LIMIT', 0, MOST)
+  local ended = redis.call('ZRANGEBYSCORE', holders, '-inf', now_ms, 'LIMIT', '0', MOST)
   if ended[1] then
     add(ended, -1)
     redis.call('ZREM', holders, unpack(ended))
