@@ -228,7 +228,7 @@ class Line:
             if answer > 0:
                 request.queued(answer, call.sent_at, fence)
                 request.retry_after = max(busy_ms, 0) / 1000
-                objection = request.objects(*limit) if request.objects is not None and limit else None
+                objection = request.objects(limit[0]) if request.objects and limit else None
                 if objection:
                     self.leave(request)
                     request.fail(objection)

@@ -197,6 +197,6 @@ end
 -- The fencing token of a holder's lease, or nothing.
 local function fence_of(token)
   if is_live(token) then
-    return tonumber(string.match(redis.call('HGET', meta, token) or '1 0', '%d+$'))
+    return tonumber(string.match(redis.call('HMGET', meta, token)[1] or '1 0', '%d+$'))
   end
 end

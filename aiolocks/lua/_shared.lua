@@ -24,7 +24,7 @@ end
 
 -- A holder of which nothing is known any more, as the hash was deleted, may be any: it excludes all.
 local function mode_of(token)
-  return tonumber(string.match(redis.call('HGET', meta, token) or '', '^%d+')) or EXCLUSIVE
+  return tonumber(string.match(redis.call('HMGET', meta, token)[1] or '', '^%d+')) or EXCLUSIVE
 end
 
 -- Counts these holders in, or out.
@@ -61,7 +61,7 @@ local backlog = false -- more leases have run out than one script drops
 -- Every script begins here. Nothing is written when no lease has run out, so that a request which the server then
 -- refuses, for want of memory, has changed nothing.
 local function drop_ended()
-  local ended = redis.call('ZRANGEBYSCORE', holders, '-inf', now_ms, 'LIMIT', 0, MOST)
+  local ended = redis.call('ZRANGEBYSCORE', holders, '-inf', now_ms, 'LIMIT', '0', MOST)
   if ended[1] then
     add(ended, -1)
     redis.call('ZREM', holders, unpack(ended))
@@ -91,7 +91,7 @@ end
 -- The fencing token of a holder's lease, or nothing.
 local function fence_of(token)
   if is_live(token) then
-    return tonumber(string.match(redis.call('HGET', meta, token) or '6 0', '%d+$'))
+    return tonumber(string.match(redis.call('HMGET', meta, token)[1] or '6 0', '%d+$'))
   end
 end
 

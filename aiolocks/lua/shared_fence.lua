@@ -6,13 +6,13 @@
 -- uses     clock, digits
 local given, newest, modes, alike = {}, 0, {}, true
 for level, meta in ipairs(metas) do
-  local mode, number = string.match(redis.call('HGET', meta, tokens[level]) or '', '^(%d+) (%d+)$')
+  local mode, number = string.match(redis.call('HMGET', meta, tokens[level])[1] or '', '^(%d+) (%d+)$')
   if not mode then
     return 0
   end
   modes[level], given[level] = mode, tonumber(number)
   alike = alike and given[level] == given[1]
-  newest = math.max(newest, tonumber(redis.call('HGET', meta, 'fence') or 0))
+  newest = math.max(newest, tonumber(redis.call('HMGET', meta, 'fence')[1] or 0))
 end
 if alike then
   return given[1] -- asked again: the same token
