@@ -55,8 +55,8 @@ class BodyTask:
     """
 
     __slots__ = (
-        "_before", "_counted", "_ledger", "_loop", "_mark", "_pause", "_scopes", "_sent", "_timer", "_what", "base",
-        "over", "permits", "task",
+        "_before", "_counted", "_in_shield", "_ledger", "_loop", "_mark", "_pause", "_scopes", "_sent", "_timer",
+        "_waiters", "_what", "base", "over", "permits", "task",
     )  # fmt: skip
 
     def __init__(
@@ -73,6 +73,8 @@ class BodyTask:
         self._sent = 0
         self._pause = LOOK_AGAIN
         self._timer: asyncio.Handle | None = None
+        self._waiters: list[asyncio.Future[Any]] = []
+        self._in_shield = False
         self._scopes: tuple[anyio.CancelScope, ...] = ()
         """Those around the block: they may be shielded as they like."""
         self._counted = task is not None
@@ -103,17 +105,13 @@ class BodyTask:
     def task_ended(self) -> None:
         """Let go of the task; it has ended with the block open."""
         self.task = None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._stop_looking()
         if not self.over and not self._loop.is_closed():
             self._timer = self._loop.call_later(LATER, self._warn)
 
     def leave(self) -> None:
         """Stop cancelling, and take back what was asked for."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._stop_looking()
         task = self.task
         if task is not None:
             self.no_longer_inside()
@@ -163,26 +161,55 @@ class BodyTask:
         return isinstance(exc, asyncio.CancelledError) and bool(exc.args) and exc.args[0] is self._mark
 
     def _cancel(self) -> None:
-        self._timer = None
+        self._stop_looking()
         task = self.task
         if task is None or task.done():
             return
+        reached = list(_reached(task))
         if task is asyncio.current_task(self._loop):  # the loss was found by the body itself
             self._timer = self._loop.call_soon(self._cancel)
-        elif _on_its_way(task) or self._would_pierce(task):
-            self._timer = self._loop.call_later(LOOK_AGAIN, self._cancel)
+        elif reached and _on_their_way(reached):
+            # At no fixed moment of a turn: `asyncio.wait_for` before Python 3.12 swallows what comes at a certain one.
+            self._timer = self._loop.call_later(0 if self._in_shield else LOOK_AGAIN, self._cancel)
+        elif not reached:  # tasks that wait for one another in a circle
+            self._timer = self._loop.call_later(LONGEST_PAUSE, self._cancel)
+        elif self._would_pierce(reached):
+            self._look_when_they_go_on(reached)
         else:
             task.cancel(self._mark)
             self._sent += 1
+            self._in_shield = False
             self._timer = self._loop.call_later(self._pause, self._cancel)
             self._pause = min(self._pause + LOOK_AGAIN, LONGEST_PAUSE)
 
-    def _would_pierce(self, task: Task) -> bool:
+    def _would_pierce(self, reached: list[Task]) -> bool:
         """Whether a cancellation would cut off what a shield protects: cleanup, once something has been sent."""
-        shielded = [
-            any(scope.shield and scope not in self._scopes for scope in _scopes(reached)) for reached in _reached(task)
-        ]
+        shielded = [any(scope.shield and scope not in self._scopes for scope in _scopes(each)) for each in reached]
         return any(shielded) if self._sent else all(shielded)
+
+    def _look_when_they_go_on(self, reached: list[Task]) -> None:
+        """Look again each time that one of *reached* has gone on: it may leave its shield for one turn of the loop."""
+        self._in_shield = True
+        waiters: list[asyncio.Future[Any] | None] = [getattr(each, "_fut_waiter", None) for each in reached]
+        self._waiters = [waiter for waiter in waiters if waiter is not None]
+        for waiter in self._waiters:  # who waits for it is called back before
+            waiter.add_done_callback(self._look)
+        if None in waiters:
+            self._timer = self._loop.call_soon(self._cancel)
+        else:
+            self._timer = self._loop.call_later(LONGEST_PAUSE, self._cancel)  # others may lift the shield
+
+    def _look(self, waiter: "asyncio.Future[Any]") -> None:
+        if waiter in self._waiters:  # else it was about to call back when it was given up
+            self._cancel()
+
+    def _stop_looking(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for waiter in self._waiters:
+            waiter.remove_done_callback(self._look)
+        self._waiters = []
 
     def _warn(self) -> None:
         self._timer = None
@@ -200,11 +227,12 @@ def _reached(task: Task) -> Iterator[Task]:
     left: list[asyncio.Future[Any]] = [task]
     while left:
         one = left.pop()
-        if one in seen or one.done():  # tasks may wait for one another in a circle
+        if one in seen or one.done():
             continue
         seen.add(one)
         waiter: asyncio.Future[Any] | None = getattr(one, "_fut_waiter", None)
-        if waiter is not None and (isinstance(waiter, asyncio.Task) or hasattr(waiter, "_children")):
+        further = isinstance(waiter, asyncio.Task) or hasattr(waiter, "_children")
+        if waiter is not None and further and not waiter.done():
             left.append(waiter)
         elif isinstance(one, asyncio.Task):
             yield one
@@ -212,12 +240,12 @@ def _reached(task: Task) -> Iterator[Task]:
             left.extend(getattr(one, "_children", ()))
 
 
-def _on_its_way(task: Task) -> bool:
-    """Whether *task* is about to go on: with a cancellation that was not delivered yet, or with what it waited for."""
+def _on_their_way(reached: list[Task]) -> bool:
+    """Whether all are about to go on: with a cancellation not delivered yet, or with what they have waited for."""
     return all(
-        getattr(reached, "_must_cancel", False)
-        or (isinstance(waiter := getattr(reached, "_fut_waiter", None), asyncio.Future) and waiter.done())
-        for reached in _reached(task)
+        getattr(each, "_must_cancel", False)
+        or (isinstance(waiter := getattr(each, "_fut_waiter", None), asyncio.Future) and waiter.done())
+        for each in reached
     )
 
 

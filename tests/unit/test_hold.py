@@ -496,6 +496,30 @@ async def test_cleanup_after_a_loss_may_be_shielded() -> None:
     assert clock() == pytest.approx(lost_at + 5)
 
 
+async def in_this_task(seconds: float) -> None:
+    await asyncio.sleep(seconds)
+
+
+async def in_a_task_of_its_own(seconds: float) -> None:
+    await asyncio.create_task(asyncio.sleep(seconds))
+
+
+@pytest.mark.parametrize("work", [in_this_task, in_a_task_of_its_own])
+@jumping
+async def test_a_body_that_leaves_its_shields_for_a_moment_only_is_stopped_then(
+    work: Callable[[float], Awaitable[None]],
+) -> None:
+    """As each call of `anyio.to_thread.run_sync` does, and so whatever reads files by anyio."""
+    grantor = ScriptedGrantor(renewals=[ConnectionError()])
+    with pytest.raises(LeaseLostError):
+        async with grantor.hold(ttl=30):
+            while True:
+                with anyio.CancelScope(shield=True):
+                    await work(0.7)
+                await asyncio.sleep(0)
+    assert clock() < deadline(sent_at=0, ttl=30) + 0.7
+
+
 @jumping
 async def test_cleanup_in_tasks_that_the_body_gathers_may_be_shielded() -> None:
     grantor = ScriptedGrantor(renewals=[False])
