@@ -21,7 +21,7 @@ from ._bound import Arguments
 from ._grantor import RedisGrantor
 from ._hold import Acquiring, Hold, obtain
 from ._keys import Keys
-from ._lease import Lease, as_coroutine, release
+from ._lease import Lease, as_coroutine
 from ._lease_state import TAKEN, LeaseState
 from ._ledger import Base
 from ._options import UNSET, Duration, Options, Unset, check_timeout
@@ -100,15 +100,14 @@ class Acquirable:
         return self._hold_for(self._timeout(timeout), permits)
 
     def _acquiring(self, timeout: Duration | Unset | None, permits: int) -> Acquiring:
-        seconds = self._timeout(timeout)
-        return Acquiring(self._acquire(seconds, permits), self._hold_for, seconds, permits)
+        return Acquiring(self._acquire(timeout, permits), self._hold, timeout, permits)
 
     def _hold_for(self, timeout: float | None, permits: int) -> Hold:
         return Hold(lambda: obtain(self._asking(timeout, permits, entering=True), must=True))
 
-    async def _acquire(self, timeout: float | None, permits: int) -> Lease:
+    async def _acquire(self, timeout: Duration | Unset | None, permits: int) -> Lease:
         # The task that runs this asks, which need not be the one that has called `acquire`.
-        return await obtain(self._asking(timeout, permits, entering=True), must=True, by_hand=True)
+        return await obtain(self._asking(self._timeout(timeout), permits, entering=True), must=True, by_hand=True)
 
     async def _try_acquire(self, permits: int) -> Lease | None:
         session = Session.of(self._pool)
@@ -141,7 +140,7 @@ class Acquirable:
             raise RuntimeError(
                 f"{self.kind} {self.name!r}: the calling task holds no lease to release that it took by hand"
             )
-        if not await release(state):
+        if not await Lease(state).release():
             raise state.error(None if state.lost else TAKEN)
 
     async def statistics(self) -> Statistics:

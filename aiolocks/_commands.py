@@ -76,24 +76,21 @@ class Call:
 
     def send(self, link: Link, now: float) -> None:
         self.sent_at, self.due = now, now + self.patience
+        bound, args = self.bound, self.args
         try:
-            packed = self._packed(link)
+            if callable(args):
+                args = self.args = args(self, link)  # the same if it is sent once more
+            if bound.name in link.loaded and not self.whole:
+                packed = bound.by_digest(args)
+            else:
+                packed = bound.whole(args)
+                link.loaded.add(bound.name)
         except Exception as error:  # nothing has left; told in the next turn, as whoever submits it is not told before
             self.link = None
             asyncio.get_running_loop().call_soon(self.finish, error)
         else:
             self.link = link
             link.send(packed, self)
-
-    def _packed(self, link: Link) -> bytes:
-        bound, args = self.bound, self.args
-        if callable(args):
-            args = self.args = args(self, link)  # the same if it is sent once more
-        if bound.name in link.loaded and not self.whole:
-            return bound.by_digest(args)
-        packed = bound.whole(args)
-        link.loaded.add(bound.name)
-        return packed
 
     def __call__(self, reply: object) -> None:
         """Take the reply, or what came in its place."""
@@ -172,6 +169,9 @@ class Commands:
         self.round_trip = 0.0
         self.patience = 1.0
         """Seconds to wait for a reply that could well come sooner."""
+        self.undo_patience = _SHORTEST_PATIENCE
+        """The same for the answer to an undo: the caller is gone, and what a lost one would have ended keeps others out
+        for as long."""
 
     def submit(
         self,
@@ -210,13 +210,9 @@ class Commands:
         if call.link is not None and call.link.distant:
             self._vigil.expect(call)
 
-    def undo_patience(self, silences: int) -> float:
-        """Return the seconds to wait for the answer to an undo, after so many that were not answered.
-
-        Short at first: the caller is gone, and what a lost one would have ended keeps others out for as long.
-        """
-        first = min(max(4 * self.round_trip, _SHORTEST_PATIENCE), 1.0)
-        return min(first * (1 << min(silences, 6)), LONGEST_WAIT)
+    def undo_patience_after(self, silences: int) -> float:
+        """Return the seconds to wait for the answer to an undo, after so many that were not answered."""
+        return min(self.undo_patience * (1 << min(silences, 6)), LONGEST_WAIT)
 
     def patience_after(self, silences: int) -> float:
         """Return the seconds to wait after so many silences: what was too impatient before must be less so."""
@@ -243,7 +239,11 @@ class Commands:
         took, before = now - call.sent_at, 0.8 * self.round_trip
         self._vigil.heard(now, took)
         self.round_trip = took = took if took > before else before
-        self.patience = min(4 * took, LONGEST_WAIT) if took > 0.25 else 1.0
+        if took > _SHORTEST_PATIENCE / 4:
+            self.patience = min(4 * took, LONGEST_WAIT) if took > 0.25 else 1.0
+            self.undo_patience = min(4 * took, 1.0)
+        else:
+            self.patience, self.undo_patience = 1.0, _SHORTEST_PATIENCE
 
     def of(self, pool: Any) -> "Commands":
         """Return those of the same loop for another pool, which end with these."""

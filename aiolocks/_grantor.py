@@ -236,7 +236,7 @@ class RedisGrantor:
             tell(False)  # nothing ever left
             return
         commands = self.session.commands
-        patience = commands.undo_patience(request.silences)
+        patience = commands.undo_patience_after(request.silences) if request.silences else commands.undo_patience
         _, _, undoing, undone = self._ways
         call = commands.submit(self._release, undoing, undone, patience, request, tell, commands.patience)
         call.gives_way = True

@@ -159,7 +159,18 @@ class Lease:
 
         After a cancellation the release goes on in the background.
         """
-        return await release(self._state)
+        state = self._state
+        now = state.session.clock()
+        valid = state.end(now)
+        unlist(state)
+        withdrawal = state.drop(now)
+        if not valid:
+            return False
+        if withdrawal is None:  # others share the lease
+            return True
+        await withdrawal.wait_out()
+        # None: nothing was there after an attempt whose answer was lost, which must have ended it.
+        return withdrawal.outcome() is not False
 
     def upgrade(self, *, timeout: Duration | Unset | None = UNSET) -> "Hold":
         """Return a block that holds alone what this lease of `RWLock.upgradeable` shares with readers.
@@ -249,21 +260,6 @@ class Lease:
         if not state.over and not state.session.closed:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 state.session.ledger.dropped(state)
-
-
-async def release(state: LeaseState) -> bool:
-    """See `Lease.release`."""
-    now = state.session.clock()
-    valid = state.end(now)
-    unlist(state)
-    withdrawal = state.drop(now)
-    if not valid:
-        return False
-    if withdrawal is None:  # others share the lease
-        return True
-    await withdrawal.wait_out()
-    # None: nothing was there after an attempt whose answer was lost, which must have ended it.
-    return withdrawal.outcome() is not False
 
 
 async def _renewal(state: LeaseState, ttl: float) -> float | None:

@@ -191,7 +191,8 @@ class LeaseState:
             self.inside.no_longer_inside()
 
     def _conclude(self) -> None:
-        self.no_longer_inside()
+        if self.inside is not None:
+            self.no_longer_inside()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -69,7 +69,7 @@ class Ledger:
 
     def enter(self, task: Task, body: "BodyTask") -> None:
         """Note that *task* is in the body of a block."""
-        of = self._of(task)
+        of = self._tasks.get(task) or self._of(task)
         of.bodies[body] = None
         base = body.base
         for one in base if isinstance(base, tuple) else (base,):
@@ -100,7 +100,7 @@ class Ledger:
     # Leases taken by hand.
 
     def add(self, task: Task, state: "LeaseState", lease: "Lease") -> None:
-        self._of(task).leases[state] = lease
+        (self._tasks.get(task) or self._of(task)).leases[state] = lease
 
     def remove(self, task: Task, state: "LeaseState") -> None:
         of = self._tasks.get(task)
@@ -132,10 +132,14 @@ class Ledger:
     def _look_at_dropped(self) -> None:
         while self._dropped:
             state = self._dropped.popleft()
-            if not state.over and not self._closed:
+            if self._closed:
+                continue
+            until = max(state.deadline, state.session.clock()) + state.request.ttl
+            self._unreferenced.setdefault(state.listed_as, {})[state] = until
+            if state.over:  # it has lapsed since: the loop was late
+                self._lapsed(state)
+            else:
                 state.let_lapse(self._lapsed)
-                until = state.deadline + state.request.ttl
-                self._unreferenced.setdefault(state.listed_as, {})[state] = until
 
     def _lapsed(self, state: "LeaseState") -> None:
         self._on_change()

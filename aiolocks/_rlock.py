@@ -148,8 +148,8 @@ class RLock(Acquirable):
     def _hold_for(self, timeout: float | None, permits: int) -> Hold:
         return Hold(lambda: self._take(timeout))
 
-    async def _acquire(self, timeout: float | None, permits: int) -> Lease:
-        return await self._take(timeout, by_hand=True)
+    async def _acquire(self, timeout: Duration | Unset | None, permits: int) -> Lease:
+        return await self._take(self._timeout(timeout), by_hand=True)
 
     async def _enter(self, block: Entry) -> Lease:
         lease = await self._take(self._options.acquire_timeout)

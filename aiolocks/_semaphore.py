@@ -132,7 +132,6 @@ class Semaphore(Acquirable):
         After an error or a cancellation nothing stays held: what may have been granted is released, or lapses within
         its TTL if Redis cannot be reached.
         """
-        check_permits(permits)
         return self._acquiring(timeout, permits)
 
     @teaching
@@ -180,6 +179,7 @@ class Semaphore(Acquirable):
         return now if now.limit else replace(now, limit=self._limit)
 
     def _prepare(self, session: Session, task: "asyncio.Task[Any] | None", request: Request) -> None:
+        check_permits(request.permits)
         inside = session.ledger.inside(task, self._keys.base)
         declaration = (self._keys.base, self._limit)
         declared = self._declarations()

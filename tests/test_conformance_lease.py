@@ -246,10 +246,11 @@ async def test_a_lease_that_was_dropped_warns_and_is_not_renewed_any_more(make: 
         await asyncio.create_task(take())
         await asyncio.sleep(0)  # what ends with a task ends in its callbacks
         gc.collect()
+        await free(make())
+        await asyncio.sleep(0.05)
 
     with pytest.warns(ResourceWarning, match="orders"):
         await take_and_leave()
-    await free(make())
 
 
 async def test_a_lease_got_by_hand_is_renewed_though_its_task_has_ended(make: Make) -> None:

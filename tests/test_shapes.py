@@ -514,9 +514,12 @@ async def test_an_acquire_that_is_not_awaited_says_so(redis: Redis) -> None:
         Lock(redis, "orders").acquire()  # type: ignore[unused-awaitable]
 
 
-async def test_a_bad_timeout_of_acquire_is_an_error_at_once(redis: Redis) -> None:
+async def test_a_bad_timeout_of_acquire_is_an_error_of_the_coroutine_and_of_the_block(redis: Redis) -> None:
     with pytest.raises(ValueError, match="timeout"):
-        Lock(redis, "orders").acquire(timeout=-1)  # type: ignore[unused-awaitable]
+        await Lock(redis, "orders").acquire(timeout=-1)
+    with pytest.raises(ValueError, match="permits"):
+        async with Semaphore(redis, "scraper", 3).acquire(permits=0):
+            pytest.fail("entered")
 
 
 # hold() after an entry that failed.

@@ -11,7 +11,6 @@ from redis.exceptions import LockNotOwnedError
 
 from aiolocks import Lease, LeaseLostError
 from aiolocks._deadlines import deadline
-from aiolocks._lease import release
 from aiolocks.testing import After, JumpingLoop, ScriptedGrantor
 from tests.support.jumping import clock, jumping
 
@@ -404,7 +403,7 @@ async def test_a_lease_taken_by_hand_is_renewed_while_its_task_runs() -> None:
     state = grantor.session.ledger.newest(asyncio.current_task(), b"stub:scripted")
     assert state is not None
     assert state.held
-    assert await release(state)
+    assert await Lease(state).release()
 
 
 @jumping

@@ -8,7 +8,7 @@ from typing import TypeVar
 import pytest
 
 from aiolocks import Lease
-from aiolocks._lease import release, state_of
+from aiolocks._lease import state_of
 from aiolocks._ledger import Ledger
 from aiolocks._stop import BodyTask
 from aiolocks.testing import ScriptedGrantor
@@ -118,7 +118,7 @@ async def test_the_ledger_keeps_no_lease_of_a_task_that_ended() -> None:
     assert lease() is None
     state = grantor.session.ledger.newest_unreferenced(BASE)
     assert state is not None
-    assert await release(state)
+    assert await Lease(state).release()
     assert grantor.session.ledger.newest_unreferenced(BASE) is None
 
 
