@@ -27,6 +27,11 @@ again soon, and a body that ignores it does not keep the loop busy."""
 
 LONGEST_PAUSE = 0.02
 
+TOGETHER = 3
+"""Cancellations sent in turns of the loop that follow one another. `asyncio.wait_for` before Python 3.12 swallows one
+that comes when what it waits for is done, as redis-py's writing is in the next turn: of single ones so many were lost
+that a body of commands in a loop went on for seconds."""
+
 LATER = 1.0
 """Seconds from the end of a task to the warning that a block which it entered is still open. Fixtures, generators and
 `asyncio.run` at its end leave such blocks within that time."""
@@ -179,8 +184,11 @@ class BodyTask:
             task.cancel(self._mark)
             self._sent += 1
             self._in_shield = False
-            self._timer = self._loop.call_later(self._pause, self._cancel)
-            self._pause = min(self._pause + LOOK_AGAIN, LONGEST_PAUSE)
+            if self._sent % TOGETHER:
+                self._timer = self._loop.call_soon(self._cancel)
+            else:
+                self._timer = self._loop.call_later(self._pause, self._cancel)
+                self._pause = min(self._pause + LOOK_AGAIN, LONGEST_PAUSE)
 
     def _would_pierce(self, reached: list[Task]) -> bool:
         """Whether a cancellation would cut off what a shield protects: cleanup, once something has been sent."""

@@ -412,6 +412,22 @@ async def test_a_loss_stops_the_body_in_any_order_of_scopes(
     await asyncio.sleep(0.01)
 
 
+async def test_a_body_of_many_short_commands_is_stopped_soon(redis: Redis) -> None:
+    """`asyncio.wait_for` before Python 3.12 swallows many a cancellation, and redis-py writes with it."""
+    lock = Lock(redis, "orders", ttl=SHORT)
+    lost = 0.0
+    loop = asyncio.get_running_loop()
+    with pytest.raises(LeaseLostError):
+        async with lock as lease:
+            await redis.delete("aiolocks:lock:{orders}")
+            while True:
+                await redis.get("aiolocks")
+                if lease.lost and not lost:
+                    lost = loop.time()
+                assert not lost or loop.time() - lost < 0.5
+    assert lease.lost
+
+
 # Leases to which only a finished task refers.
 
 
