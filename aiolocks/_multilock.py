@@ -168,8 +168,8 @@ class MultiLock(Acquirable):
         """
         session = Session.of(self._pool)
         grantors = [session.grantor(keys) for keys in self._each]
-        rows: list[Any] = [await grantor.ask("statistics") for grantor in grantors]
-        _, holders, waiting, fences, _ = zip(*rows, strict=True)
+        rows = [await grantor.statistics() for grantor in grantors]
+        _, holders, waiting, fences, *_ = zip(*rows, strict=True)
         held = max(holders)
         return Statistics(self.name, held, held, sum(waiting), max(fences), 1)
 

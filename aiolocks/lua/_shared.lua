@@ -24,14 +24,14 @@ end
 
 -- A holder of which nothing is known any more, as the hash was deleted, may be any: it excludes all.
 local function mode_of(token)
-  return tonumber(string.match(redis.call('HMGET', meta, token)[1] or '', '^%d+')) or EXCLUSIVE
+  return tonumber(string.match(redis.call('HMGET', meta, token)[1] or '', '^%d')) or EXCLUSIVE
 end
 
 -- Counts these holders in, or out.
 local function add(tokens, one)
   for from = 1, #tokens, MOST do
     for _, terms in ipairs(redis.call('HMGET', meta, unpack(tokens, from, math.min(from + MOST - 1, #tokens)))) do
-      local mode = terms and tonumber(string.match(terms, '^%d+')) or EXCLUSIVE
+      local mode = terms and string.byte(terms) - 48 or EXCLUSIVE -- a mode is one digit
       held[mode] = held[mode] + one
     end
   end
@@ -44,7 +44,7 @@ local function delete_fields(fields)
 end
 
 -- The set ends by itself when all leases in it have run out, and the hash may have been deleted: then the counts are
--- made anew. They are written with the next grant, or with what is left of the hash.
+-- made anew. Where they cannot be written, as at the memory limit, the next script does so too.
 local count = redis.call('ZCARD', holders)
 if counted ~= count then
   held = { 0, 0, 0, 0, 0, 0, 0 }
@@ -53,6 +53,8 @@ if counted ~= count then
     redis.call('DEL', meta) -- and what is known of those who held
     redis.call('HSET', meta, 'fence', digits(newest), 'ttl', digits(longest))
     redis.call('PEXPIRE', meta, digits(math.max(DAY_MS, 2 * longest)))
+  elseif known[1] then
+    redis.pcall('HSET', meta, 'held', table.concat(held, ' '))
   end
 end
 
@@ -67,6 +69,7 @@ local function drop_ended()
     redis.call('ZREM', holders, unpack(ended))
     delete_fields(ended)
     redis.call('HSET', meta, 'held', table.concat(held, ' '))
+    count = count - #ended
   end
   backlog = #ended == MOST
 end

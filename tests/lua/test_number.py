@@ -130,6 +130,17 @@ def test_it_does_so_though_a_larger_weight_was_granted_since(semaphore: Scripts)
     assert semaphore.statistics().permits == 5
 
 
+@on_server
+def test_where_each_has_one_permit_nobody_is_asked_about(backend: Redis) -> None:
+    """To count anew is then one command, however many hold."""
+    semaphore = Scripts(backend, "semaphore", limit=10_000)
+    for number in range(3):
+        _grant(semaphore, f"h{number}h", 1)
+    semaphore.redis.hdel(semaphore.key("meta"), "used")
+    assert _cost(semaphore, lambda: semaphore.renew("h0h"))["hmget"] == 1
+    assert _kept(semaphore)[:2] == [3, 3]
+
+
 def test_holders_whose_hash_was_deleted_count_as_all_there_is(semaphore: Scripts) -> None:
     semaphore.granted("ann", permits=3)
     semaphore.redis.delete(semaphore.key("meta"))
