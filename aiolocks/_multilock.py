@@ -1,7 +1,7 @@
 """`MultiLock`: several names at once, all or none."""
 
 from collections.abc import Iterable
-from typing import Any, ClassVar, Literal, final
+from typing import ClassVar, Literal, final
 
 from redis.asyncio import Redis
 
