@@ -38,12 +38,16 @@ end
 
 -- Makes the number anew. A holder of which nothing is known, as its field was deleted, counts as the largest weight
 -- there was; or as the whole limit, if that is gone too. Where nobody was ever granted more than one permit, each holder
--- has one, and none has to be asked about; and without a limit nothing can be granted until one is declared, which counts.
+-- has one, and none has to be asked about; nor where the hash was deleted. Without a limit nothing can be granted until
+-- one is declared, which counts.
 local function count_anew()
   local left = redis.call('PTTL', holders)
   members, kept_until = redis.call('ZCARD', holders), now_ms + math.max(left, 0)
   longest = longest > 0 and longest or math.max(left, 0)
-  if heaviest == 1 or limit_in_force == 0 then
+  if newest == 0 then
+    heaviest = limit_in_force
+  end
+  if heaviest == 1 or newest == 0 or limit_in_force == 0 then
     used = heaviest * members
     return
   end
@@ -184,6 +188,7 @@ local function extend(token, ttl_ms)
   if tonumber(ttl_ms) > longest then
     longest = tonumber(ttl_ms)
     redis.call('HSET', meta, 'ttl', digits(longest))
+    keep(ttl_ms)
   end
 end
 

@@ -37,6 +37,14 @@ local function add(tokens, one)
   end
 end
 
+-- Writes the counts down. A hash that was deleted is made anew by that, and must not live for ever.
+local function note_held()
+  redis.call('HSET', meta, 'held', table.concat(held, ' '))
+  if not known[1] then
+    redis.call('PEXPIRE', meta, digits(DAY_MS))
+  end
+end
+
 local function delete_fields(fields)
   for from = 1, #fields, MOST do
     redis.call('HDEL', meta, unpack(fields, from, math.min(from + MOST - 1, #fields)))
@@ -48,7 +56,11 @@ end
 local count = redis.call('ZCARD', holders)
 if counted ~= count then
   held = { 0, 0, 0, 0, 0, 0, 0 }
-  add(redis.call('ZRANGE', holders, 0, -1), 1)
+  if known[1] then
+    add(redis.call('ZRANGE', holders, 0, -1), 1)
+  else
+    held[EXCLUSIVE] = count -- the hash was deleted, and nobody has to be asked about
+  end
   if count == 0 then
     redis.call('DEL', meta) -- and what is known of those who held
     redis.call('HSET', meta, 'fence', digits(newest), 'ttl', digits(longest))
@@ -68,7 +80,7 @@ local function drop_ended()
     add(ended, -1)
     redis.call('ZREM', holders, unpack(ended))
     delete_fields(ended)
-    redis.call('HSET', meta, 'held', table.concat(held, ' '))
+    note_held()
     count = count - #ended
   end
   backlog = #ended == MOST
@@ -85,7 +97,7 @@ local function drop(token)
   if redis.call('ZREM', holders, token) == 1 then
     redis.call('HDEL', meta, token)
     held[mode] = held[mode] - 1
-    redis.call('HSET', meta, 'held', table.concat(held, ' '))
+    note_held()
     return live and 1 or 0
   end
   return 0
@@ -162,6 +174,7 @@ local function extend(token, ttl_ms)
   if tonumber(ttl_ms) > longest then
     longest = tonumber(ttl_ms)
     redis.call('HSET', meta, 'ttl', digits(longest))
+    keep(ttl_ms)
   end
 end
 

@@ -137,6 +137,13 @@ def test_holders_whose_hash_was_deleted_count_as_all_there_is(semaphore: Scripts
     semaphore.granted("cat", permits=3)
 
 
+def test_a_hash_that_was_deleted_is_made_anew_with_an_end(semaphore: Scripts) -> None:
+    semaphore.granted("ann")
+    semaphore.redis.delete(semaphore.key("meta"))
+    assert semaphore.renew("ann", 2 * TTL)
+    assert semaphore.redis.pttl(semaphore.key("meta")) > 0
+
+
 def test_the_set_outlives_a_lease_that_was_renewed_for_longer(semaphore: Scripts) -> None:
     """P3: a later grant extends the life of the key, and never shortens it."""
     semaphore.granted("ann", ttl_ms=1_000)
