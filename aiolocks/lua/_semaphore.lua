@@ -44,10 +44,11 @@ local function count_anew()
   local left = redis.call('PTTL', holders)
   members, kept_until = redis.call('ZCARD', holders), now_ms + math.max(left, 0)
   longest = longest > 0 and longest or math.max(left, 0)
-  if newest == 0 then
+  local nothing_known = redis.call('HLEN', meta) <= 1 -- but for a limit that was declared since
+  if nothing_known then
     heaviest = limit_in_force
   end
-  if heaviest == 1 or newest == 0 or limit_in_force == 0 then
+  if heaviest == 1 or nothing_known or limit_in_force == 0 then
     used = heaviest * members
     return
   end

@@ -56,7 +56,7 @@ end
 local count = redis.call('ZCARD', holders)
 if counted ~= count then
   held = { 0, 0, 0, 0, 0, 0, 0 }
-  if known[1] then
+  if redis.call('EXISTS', meta) == 1 then
     add(redis.call('ZRANGE', holders, 0, -1), 1)
   else
     held[EXCLUSIVE] = count -- the hash was deleted, and nobody has to be asked about
