@@ -146,11 +146,16 @@ class Acquirable:
     async def statistics(self) -> Statistics:
         """Ask Redis how the name stands.
 
+        Waiters of more than 500 processes are counted in parts, one after the other, while others come and go.
+
         Raises:
             RedisError: Redis could not be asked. Cancelling is harmless.
         """
-        permits, holders, waiting, fence, limit, *_ = await self._ask("statistics")
+        permits, holders, waiting, fence, limit, *_ = await self._standing()
         return Statistics(self.name, permits, holders, waiting, fence, limit)
+
+    async def _standing(self, *, waiting: bool = True) -> list[Any]:
+        return await cast("RedisGrantor", self._grantor()).statistics(waiting=waiting)
 
     async def _ask(self, verb: str, args: Arguments = (), *, as_waiter: bool = False) -> Any:
         return await cast("RedisGrantor", self._grantor()).ask(verb, args, as_waiter=as_waiter)

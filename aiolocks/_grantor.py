@@ -297,6 +297,21 @@ class RedisGrantor:
         with self.session.question():
             return await future
 
+    async def statistics(self, *, waiting: bool = True) -> list[Any]:
+        """Ask how the name stands, and how many are *waiting*: one script counts those of some sessions.
+
+        So a count over many sessions is of several instants.
+        """
+        answer: list[Any] = await self.ask("statistics", (0,))
+        while answer[5] < 0:  # more leases had run out than one script drops
+            answer = await self.ask("statistics", (0,))
+        place = answer[5]
+        while waiting and place > 0:
+            part = await self.ask("statistics", (place,))
+            answer[2] += part[2]
+            place = part[5]
+        return answer
+
     def told(self, token: bytes, fence: int, amount: int) -> None:
         """Take a grant, or a refusal, that was addressed to a token of this session."""
         session = self.session

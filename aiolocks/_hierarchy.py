@@ -190,7 +190,7 @@ class HierarchicalMode(Acquirable):
             RedisError: Redis could not be asked. Cancelling is harmless.
         """
         session = Session.of(self._pool)
-        asked = [session.grantor(keys).ask("statistics") for keys in self._levels]
+        asked = [session.grantor(keys).statistics(waiting=False) for keys in self._levels]
         answers: list[Any] = await asyncio.gather(*asked)
         return not all(answer[-1][mode - 1] for answer, mode in zip(answers, self._modes, strict=True))
 

@@ -1,7 +1,7 @@
 """`MultiLock`: several names at once, all or none."""
 
 from collections.abc import Iterable
-from typing import Any, ClassVar, Literal, final
+from typing import ClassVar, Literal, final
 
 from redis.asyncio import Redis
 
@@ -168,8 +168,8 @@ class MultiLock(Acquirable):
         """
         session = Session.of(self._pool)
         grantors = [session.grantor(keys) for keys in self._each]
-        rows: list[Any] = [await grantor.ask("statistics") for grantor in grantors]
-        _, holders, waiting, fences, _ = zip(*rows, strict=True)
+        rows = [await grantor.statistics() for grantor in grantors]
+        _, holders, waiting, fences, *_ = zip(*rows, strict=True)
         held = max(holders)
         return Statistics(self.name, held, held, sum(waiting), max(fences), 1)
 

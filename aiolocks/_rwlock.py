@@ -164,7 +164,7 @@ class RWLockMode(Acquirable):
         Raises:
             RedisError: Redis could not be asked. Cancelling is harmless.
         """
-        *_, free = await self._ask("statistics")
+        *_, free = await self._standing(waiting=False)
         return not free[self._share - 1]
 
     def __repr__(self) -> str:

@@ -17,7 +17,7 @@ local in_line, own = known[6], known[7]
 -- The number is never too small while its fencing token is the last one: only a grant adds to it, and each writes both
 -- at once. An older version of these scripts writes the fencing token alone; and what it takes away, or Redis does with
 -- the whole set, shows in the number of holders, which is compared before a request is refused.
-local used, members, witness, first_end, kept_until = string.match(known[5] or '', '^(%d+) (%d+) (%d+) (%d+) (%d+)$')
+local used, members, witness, first_end, kept_until = string.match(known[5] or '', '^(%d+) (%d+) (%d+) (%d+) (%d+)')
 local counted = witness and witness == known[2]
 used, members = tonumber(used or 0), tonumber(members or 0)
 first_end, kept_until = tonumber(first_end or 0), tonumber(kept_until or 0)
@@ -29,9 +29,11 @@ local MINUTE_US = 60000000
 local unwritten = false -- the number has changed since it was written
 local settled = false -- the number was compared with what is there
 
+-- The spaces make it longer than 64 bytes: then Redis keeps the hash as a table, while it would read through up to 128
+-- short fields, packed one behind the other, for every one that is asked for.
 local function number_kept()
   unwritten = false
-  return string.format('%.0f %.0f %.0f %.0f %.0f', used, members, newest, first_end, kept_until)
+  return string.format('%.0f %.0f %.0f %.0f %.0f%30s', used, members, newest, first_end, kept_until, '')
 end
 
 -- Returns the fencing token, and the same as text. Keys outlive what they tell, and never lose time: no lease ends later

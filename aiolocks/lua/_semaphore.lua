@@ -14,11 +14,18 @@ local function note()
   end
 end
 
+-- How many permits are written down in a holder's field. The usual one digit is read without making a text of it: that
+-- is most of what it costs to count thousands.
+local function weight_in(terms)
+  local one, two = string.byte(terms, 1, 2)
+  return two == 32 and one - 48 or tonumber(string.match(terms, '^%d+'))
+end
+
 -- How many permits each of these holders has; false where that is not known.
 local function weights_of(tokens, from)
   local weights = redis.call('HMGET', meta, unpack(tokens, from, math.min(from + MOST - 1, #tokens)))
   for at, terms in ipairs(weights) do
-    weights[at] = terms and tonumber(string.match(terms, '^%d+')) or false
+    weights[at] = terms and weight_in(terms) or false
   end
   return weights
 end
@@ -30,12 +37,23 @@ local function delete_fields(fields)
 end
 
 -- Makes the number anew. A holder of which nothing is known, as its field was deleted, counts as the largest weight
--- there was; or as the whole limit, if that is gone too.
+-- there was; or as the whole limit, if that is gone too. Where nobody was ever granted more than one permit, each holder
+-- has one, and none has to be asked about; nor where the hash was deleted. Without a limit nothing can be granted until
+-- one is declared, which counts.
 local function count_anew()
-  local tokens = redis.call('ZRANGE', holders, 0, -1)
   local left = redis.call('PTTL', holders)
-  used, members, kept_until = 0, #tokens, now_ms + math.max(left, 0)
+  members, kept_until = redis.call('ZCARD', holders), now_ms + math.max(left, 0)
   longest = longest > 0 and longest or math.max(left, 0)
+  local nothing_known = redis.call('HLEN', meta) <= 1 -- but for a limit that was declared since
+  if nothing_known then
+    heaviest = limit_in_force
+  end
+  if heaviest == 1 or nothing_known or limit_in_force == 0 then
+    used = heaviest * members
+    return
+  end
+  local tokens = redis.call('ZRANGE', holders, 0, -1)
+  used = 0
   for from = 1, #tokens, MOST do
     for _, weight in ipairs(weights_of(tokens, from)) do
       if not weight and heaviest == 0 then
@@ -171,6 +189,7 @@ local function extend(token, ttl_ms)
   if tonumber(ttl_ms) > longest then
     longest = tonumber(ttl_ms)
     redis.call('HSET', meta, 'ttl', digits(longest))
+    keep(ttl_ms)
   end
 end
 

@@ -24,16 +24,24 @@ end
 
 -- A holder of which nothing is known any more, as the hash was deleted, may be any: it excludes all.
 local function mode_of(token)
-  return tonumber(string.match(redis.call('HMGET', meta, token)[1] or '', '^%d+')) or EXCLUSIVE
+  return tonumber(string.match(redis.call('HMGET', meta, token)[1] or '', '^%d')) or EXCLUSIVE
 end
 
 -- Counts these holders in, or out.
 local function add(tokens, one)
   for from = 1, #tokens, MOST do
     for _, terms in ipairs(redis.call('HMGET', meta, unpack(tokens, from, math.min(from + MOST - 1, #tokens)))) do
-      local mode = terms and tonumber(string.match(terms, '^%d+')) or EXCLUSIVE
+      local mode = terms and string.byte(terms) - 48 or EXCLUSIVE -- a mode is one digit
       held[mode] = held[mode] + one
     end
+  end
+end
+
+-- Writes the counts down. A hash that was deleted is made anew by that, and must not live for ever.
+local function note_held()
+  redis.call('HSET', meta, 'held', table.concat(held, ' '))
+  if not known[1] then
+    redis.call('PEXPIRE', meta, digits(DAY_MS))
   end
 end
 
@@ -44,15 +52,21 @@ local function delete_fields(fields)
 end
 
 -- The set ends by itself when all leases in it have run out, and the hash may have been deleted: then the counts are
--- made anew. They are written with the next grant, or with what is left of the hash.
+-- made anew. Where they cannot be written, as at the memory limit, the next script does so too.
 local count = redis.call('ZCARD', holders)
 if counted ~= count then
   held = { 0, 0, 0, 0, 0, 0, 0 }
-  add(redis.call('ZRANGE', holders, 0, -1), 1)
+  if redis.call('EXISTS', meta) == 1 then
+    add(redis.call('ZRANGE', holders, 0, -1), 1)
+  else
+    held[EXCLUSIVE] = count -- the hash was deleted, and nobody has to be asked about
+  end
   if count == 0 then
     redis.call('DEL', meta) -- and what is known of those who held
     redis.call('HSET', meta, 'fence', digits(newest), 'ttl', digits(longest))
     redis.call('PEXPIRE', meta, digits(math.max(DAY_MS, 2 * longest)))
+  elseif known[1] then
+    redis.pcall('HSET', meta, 'held', table.concat(held, ' '))
   end
 end
 
@@ -66,7 +80,8 @@ local function drop_ended()
     add(ended, -1)
     redis.call('ZREM', holders, unpack(ended))
     delete_fields(ended)
-    redis.call('HSET', meta, 'held', table.concat(held, ' '))
+    note_held()
+    count = count - #ended
   end
   backlog = #ended == MOST
 end
@@ -82,7 +97,7 @@ local function drop(token)
   if redis.call('ZREM', holders, token) == 1 then
     redis.call('HDEL', meta, token)
     held[mode] = held[mode] - 1
-    redis.call('HSET', meta, 'held', table.concat(held, ' '))
+    note_held()
     return live and 1 or 0
   end
   return 0
@@ -159,6 +174,7 @@ local function extend(token, ttl_ms)
   if tonumber(ttl_ms) > longest then
     longest = tonumber(ttl_ms)
     redis.call('HSET', meta, 'ttl', digits(longest))
+    keep(ttl_ms)
   end
 end
 

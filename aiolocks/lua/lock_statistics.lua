@@ -3,11 +3,9 @@
 -- KEYS[1]  holder  string  `token fence` of the current holder
 -- KEYS[2]  fence   string  last fencing token
 -- KEYS[3]  queue   zset    session -> ticket of its first waiter
--- returns  {permits in use, holders, waiters, last fencing token, limit}
-local lines = string.sub(queue, 1, -string.len('queue') - 1) .. 'q:'
-local waiting = 0
-for _, session in ipairs(redis.call('ZRANGE', queue, 0, -1)) do
-  waiting = waiting + redis.call('ZCARD', lines .. session)
-end
+-- ARGV[1]  first   int     place of the first session whose waiters are counted, from 0
+-- returns  {permits in use, holders, waiters of those sessions, last fencing token, limit, place to go on from, or 0}
+-- uses     waiting
 local holders = redis.call('EXISTS', holder)
-return { holders, holders, waiting, tonumber(redis.call('GET', fence) or 0), 1 }
+local waiting, next_place = count_waiting()
+return { holders, holders, waiting, tonumber(redis.call('GET', fence) or 0), 1, next_place }

@@ -141,7 +141,7 @@ def _acts(listed: int, wanted: int) -> dict[str, Act]:
         "release": lambda scripts, _: scripts.release(_name(0)),
         "leave": lambda scripts, _: scripts.release("w7w", permits=wanted),
         "re-check": lambda scripts, size: scripts.recheck(*again[: min(listed, size)]),
-        "statistics": lambda scripts, _: scripts.statistics(),
+        "statistics": lambda scripts, _: scripts.run("statistics", first=0),
     }
 
 

@@ -219,7 +219,7 @@ async def test_a_reply_read_after_a_pause_makes_nobody_wait_longer_than_the_cont
             assert not isinstance(reply, Exception)
             replied.set()
 
-        commands.submit(statistics, (), receive, LONGEST_WAIT)
+        commands.submit(statistics, (0,), receive, LONGEST_WAIT)
         paused += pause
         await asyncio.wait_for(replied.wait(), timeout=5)
     assert commands.round_trip > LONGEST_WAIT

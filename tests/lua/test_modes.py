@@ -255,13 +255,32 @@ def test_counts_are_made_anew_when_all_leases_ran_out_together(rwlock: Scripts) 
     assert set(rwlock.redis.hkeys(rwlock.key("meta"))) == {b"fence", b"ttl", b"held", token("cat")}
 
 
-def test_statistics_say_what_could_be_had(rwlock: Scripts) -> None:
-    free = [rwlock.run("statistics")[5]]
+def test_counts_that_were_made_anew_are_written_down(rwlock: Scripts) -> None:
+    """Or each script would count thousands until the next grant."""
     rwlock.granted("ann", permits=READ)
-    free.append(rwlock.run("statistics")[5])
+    rwlock.redis.hdel(rwlock.key("meta"), "held")
+    assert rwlock.renew("ann")
+    assert counts(rwlock) == b"0 0 1 0 0 0 0"
+
+
+@pytest.mark.parametrize("verb", ["renew", "release"])
+def test_a_hash_that_was_deleted_is_made_anew_with_an_end(rwlock: Scripts, verb: str) -> None:
+    rwlock.granted("ann", permits=READ)
+    rwlock.redis.delete(rwlock.key("meta"))
+    if verb == "renew":
+        assert rwlock.renew("ann", 60_000)
+    else:
+        assert rwlock.release("ann", permits=READ).ended
+    assert rwlock.redis.pttl(rwlock.key("meta")) > 0
+
+
+def test_statistics_say_what_could_be_had(rwlock: Scripts) -> None:
+    free = [rwlock.run("statistics", first=0)[6]]
+    rwlock.granted("ann", permits=READ)
+    free.append(rwlock.run("statistics", first=0)[6])
     rwlock.release("ann", permits=READ)
     rwlock.granted("ben", permits=WRITE)
-    free.append(rwlock.run("statistics")[5])
+    free.append(rwlock.run("statistics", first=0)[6])
     assert free == [[1] * 6, [1, 0, 1, 0, 1, 0], [0] * 6]
 
 

@@ -1,6 +1,6 @@
 """Permits in use are a number that is kept, with two witnesses: what a script costs does not depend on weights (W21).
 
-An older version of the scripts keeps no number. What it does is written down here command by command.
+An older version of the scripts keeps no number; see `tests.lua.older`.
 """
 
 from collections.abc import Callable
@@ -8,8 +8,9 @@ from collections.abc import Callable
 import pytest
 from redis import Redis
 
+from tests.lua import older
 from tests.lua.calls import LIFE, TTL, Busy, Scripts, on_server, token
-from tests.lua.states import fence_of, holders, now_us
+from tests.lua.states import fence_of, holders
 from tests.lua.test_costs import _cost
 
 pytest_plugins = ["tests.lua.fixtures"]
@@ -17,20 +18,6 @@ pytest_plugins = ["tests.lua.fixtures"]
 
 def _kept(semaphore: Scripts) -> list[int]:
     return [int(number) for number in semaphore.redis.hget(semaphore.key("meta"), "used").split()]
-
-
-def _older_grant(semaphore: Scripts, who: str, permits: int = 1) -> None:
-    """Grant as the version before did: the number stays as it was, the fencing token moves on."""
-    now, meta = now_us(semaphore), semaphore.key("meta")
-    fence = max(now, int(semaphore.redis.hget(meta, "fence") or 0) + 1)
-    semaphore.redis.zadd(semaphore.keys.base, {token(who): now // 1000 + TTL})
-    semaphore.redis.hset(meta, mapping={"fence": fence, token(who).decode(): f"{permits} {fence}"})
-    semaphore.redis.hset(meta, "weight", max(permits, int(semaphore.redis.hget(meta, "weight") or 0)))
-
-
-def _older_release(semaphore: Scripts, who: str) -> None:
-    semaphore.redis.zrem(semaphore.keys.base, token(who))
-    semaphore.redis.hdel(semaphore.key("meta"), token(who))
 
 
 def _grant(semaphore: Scripts, who: str, permits: int) -> None:
@@ -69,8 +56,8 @@ def test_what_an_older_version_granted_counts(semaphore: Scripts) -> None:
     """It released one holder and granted another: as many as before, but with other weights."""
     semaphore.granted("ann")
     semaphore.granted("ben")
-    _older_release(semaphore, "ann")
-    _older_grant(semaphore, "cat", permits=2)
+    older.release(semaphore, "ann")
+    older.grant(semaphore, "cat", permits=2)
     assert isinstance(semaphore.grant("dan", wait=False), Busy)
     assert semaphore.statistics().permits == 3
 
@@ -78,13 +65,13 @@ def test_what_an_older_version_granted_counts(semaphore: Scripts) -> None:
 def test_what_an_older_version_granted_counts_beside_none_of_ours(semaphore: Scripts) -> None:
     semaphore.granted("ann")
     semaphore.release("ann")
-    _older_grant(semaphore, "cat", permits=3)
+    older.grant(semaphore, "cat", permits=3)
     assert isinstance(semaphore.grant("dan", wait=False), Busy)
 
 
 def test_what_an_older_version_granted_counts_when_one_of_ours_releases(semaphore: Scripts) -> None:
     semaphore.granted("ann")
-    _older_grant(semaphore, "cat", permits=2)
+    older.grant(semaphore, "cat", permits=2)
     semaphore.release("ann")
     assert semaphore.statistics().permits == 2
     assert isinstance(semaphore.grant("dan", permits=2, wait=False), Busy)
@@ -93,7 +80,7 @@ def test_what_an_older_version_granted_counts_when_one_of_ours_releases(semaphor
 def test_what_an_older_version_released_can_be_had(semaphore: Scripts) -> None:
     semaphore.granted("ann", permits=2)
     semaphore.granted("ben")
-    _older_release(semaphore, "ann")
+    older.release(semaphore, "ann")
     semaphore.granted("cat", permits=2)
     assert semaphore.statistics().permits == 3
 
@@ -101,7 +88,7 @@ def test_what_an_older_version_released_can_be_had(semaphore: Scripts) -> None:
 @pytest.mark.parametrize("verb", ["release", "renew", "recheck", "resize", "statistics"])
 def test_every_verb_knows_what_an_older_version_did(semaphore: Scripts, verb: str) -> None:
     semaphore.granted("ann")
-    _older_grant(semaphore, "cat", permits=2)
+    older.grant(semaphore, "cat", permits=2)
     verbs: dict[str, Callable[[], object]] = {
         "release": lambda: semaphore.release("zoe"),
         "renew": lambda: semaphore.renew("ann"),
@@ -130,6 +117,17 @@ def test_it_does_so_though_a_larger_weight_was_granted_since(semaphore: Scripts)
     assert semaphore.statistics().permits == 5
 
 
+@on_server
+def test_where_each_has_one_permit_nobody_is_asked_about(backend: Redis) -> None:
+    """To count anew is then one command, however many hold."""
+    semaphore = Scripts(backend, "semaphore", limit=10_000)
+    for number in range(3):
+        _grant(semaphore, f"h{number}h", 1)
+    semaphore.redis.hdel(semaphore.key("meta"), "used")
+    assert _cost(semaphore, lambda: semaphore.renew("h0h"))["hmget"] == 1
+    assert _kept(semaphore)[:2] == [3, 3]
+
+
 def test_holders_whose_hash_was_deleted_count_as_all_there_is(semaphore: Scripts) -> None:
     semaphore.granted("ann", permits=3)
     semaphore.redis.delete(semaphore.key("meta"))
@@ -137,6 +135,13 @@ def test_holders_whose_hash_was_deleted_count_as_all_there_is(semaphore: Scripts
     assert semaphore.statistics().limit == 3
     semaphore.release("ann", permits=3)
     semaphore.granted("cat", permits=3)
+
+
+def test_a_hash_that_was_deleted_is_made_anew_with_an_end(semaphore: Scripts) -> None:
+    semaphore.granted("ann")
+    semaphore.redis.delete(semaphore.key("meta"))
+    assert semaphore.renew("ann", 2 * TTL)
+    assert semaphore.redis.pttl(semaphore.key("meta")) > 0
 
 
 def test_the_set_outlives_a_lease_that_was_renewed_for_longer(semaphore: Scripts) -> None:

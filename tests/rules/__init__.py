@@ -1,6 +1,6 @@
-"""DESIGN.md's rules W1 to W13, each with checks that fail without it; `test_rules` runs the whole table."""
+"""DESIGN.md's rules W1 to W13, W15 and W21, each with checks that fail without it; `test_rules` runs them all."""
 
-from tests.rules import durable, free, half_way, life, polling, reach, terms, twice, waiting
+from tests.rules import durable, free, half_way, life, many, polling, reach, terms, twice, waiting
 from tests.rules.table import CLAUSES
 
-__all__ = ["CLAUSES", "durable", "free", "half_way", "life", "polling", "reach", "terms", "twice", "waiting"]
+__all__ = ["CLAUSES", "durable", "free", "half_way", "life", "many", "polling", "reach", "terms", "twice", "waiting"]

@@ -69,6 +69,7 @@ def in_parts(seed: int) -> Iterator[None]:
             garden = Garden(undo)
             garden.shared("local MOST_LOOKED_AT = 50", "local MOST_LOOKED_AT = 1")
             garden.shared("local MOST = 500", "local MOST = 1")
+            garden.shared("local MOST_COUNTED = 500", "local MOST_COUNTED = 1")
         yield
 
 

@@ -34,17 +34,17 @@ def cases(scale: Scale, libraries: Sequence[str]) -> list[Case]:
 
 
 async def measure(library: str, parameters: Parameters, server: Server) -> Run:
-    """Do everything once in the situation, and ask the slow log; then again, for what is compiled is compiled once."""
+    """Do everything once in the situation, and ask the slow log; in a small one before, where scripts are compiled."""
     [situation] = [each for each in situations(_LONGEST_LIST) if _row(each) == parameters["situation"]]
     times: dict[str, float] = {}
     with Redis.from_url(server.admin_url) as redis:
-        for _ in range(2):
+        for size in (10, int(parameters["size"])):
             for verb, act in situation.acts.items():
                 redis.flushall()
                 scripts = Scripts(redis, situation.kind)  # type: ignore[arg-type]
-                situation.prepare(scripts, int(parameters["size"]))
+                situation.prepare(scripts, size)
                 redis.slowlog_reset()
-                act(scripts, int(parameters["size"]))
+                act(scripts, size)
                 for _ in range(3):  # what goes on, if there is more
                     scripts.recheck()
                 log = cast("list[dict[str, int]]", redis.slowlog_get(1_000))
