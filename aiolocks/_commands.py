@@ -156,7 +156,7 @@ class Commands:
         self._link: Link | None = None
         self._ready: Link | None = None
         """The link, while a command can leave at once: it has room, and nothing waits for that."""
-        self._connecting = False
+        self._connecting = self._closing = False
         self._task: asyncio.Task[None] | None = None
         self._connect_time = _FIRST_CONNECT
         self._waiting: deque[Call] = deque()
@@ -265,6 +265,7 @@ class Commands:
         for other in self._others.values():
             other.close()
         self._patrol.close()
+        self._closing = True
         if self._task is not None:
             self._task.cancel()
         self._fail_waiting(RedisConnectionError("Connection closed."))
@@ -273,7 +274,7 @@ class Commands:
 
     def _connect(self) -> None:
         if not self._connecting:
-            self._connecting = True
+            self._connecting, self._closing = True, False
             task = background(self._open_link())
             if self._connecting:  # an eager task may be done already
                 self._task = task
@@ -296,7 +297,10 @@ class Commands:
             self._connected()
             self._connect_time = _FIRST_CONNECT
             self._link = link
-            self._flow()
+            if self._closing and not self._waiting:  # `wait_for` before Python 3.12 swallows many a cancellation
+                link.close()
+            else:
+                self._flow()
             return
         self._connected()
         self._fail_waiting(error)
