@@ -120,6 +120,8 @@ local function clamp()
   end
   if scores[1] then
     redis.call('ZADD', holders, 'XX', unpack(scores))
+    first_end = math.min(first_end, now_ms + longest)
+    note() -- else permits would be missing for as long as the clock went back
   end
 end
 
@@ -170,7 +172,9 @@ local function extend(token, ttl_ms)
   redis.call('ZADD', holders, 'XX', 'GT', digits(now_ms + tonumber(ttl_ms)), token)
   if tonumber(ttl_ms) > longest then
     longest = tonumber(ttl_ms)
-    redis.call('HSET', meta, 'ttl', digits(longest))
+    if limit_in_force > 0 then -- else the hash was deleted, and would be made anew without an end
+      redis.call('HSET', meta, 'ttl', digits(longest))
+    end
   end
 end
 

@@ -37,6 +37,14 @@ local function add(tokens, one)
   end
 end
 
+-- A hash that was deleted is made anew with an end.
+local function write(...)
+  redis.call('HSET', meta, ...)
+  if not known[1] then
+    redis.call('PEXPIRE', meta, digits(math.max(DAY_MS, 2 * longest)))
+  end
+end
+
 local function delete_fields(fields)
   for from = 1, #fields, MOST do
     redis.call('HDEL', meta, unpack(fields, from, math.min(from + MOST - 1, #fields)))
@@ -66,7 +74,7 @@ local function drop_ended()
     add(ended, -1)
     redis.call('ZREM', holders, unpack(ended))
     delete_fields(ended)
-    redis.call('HSET', meta, 'held', table.concat(held, ' '))
+    write('held', table.concat(held, ' '))
   end
   backlog = #ended == MOST
 end
@@ -82,7 +90,7 @@ local function drop(token)
   if redis.call('ZREM', holders, token) == 1 then
     redis.call('HDEL', meta, token)
     held[mode] = held[mode] - 1
-    redis.call('HSET', meta, 'held', table.concat(held, ' '))
+    write('held', table.concat(held, ' '))
     return live and 1 or 0
   end
   return 0
@@ -103,8 +111,8 @@ end
 
 local function note(token, mode, number)
   held[mode] = held[mode] + 1
-  redis.call(
-    'HSET', meta, 'fence', digits(newest), 'ttl', digits(longest), 'held', table.concat(held, ' '),
+  write(
+    'fence', digits(newest), 'ttl', digits(longest), 'held', table.concat(held, ' '),
     token, mode .. ' ' .. digits(number)
   )
 end
@@ -158,7 +166,7 @@ local function extend(token, ttl_ms)
   redis.call('ZADD', holders, 'XX', 'GT', digits(now_ms + tonumber(ttl_ms)), token)
   if tonumber(ttl_ms) > longest then
     longest = tonumber(ttl_ms)
-    redis.call('HSET', meta, 'ttl', digits(longest))
+    write('ttl', digits(longest))
   end
 end
 
