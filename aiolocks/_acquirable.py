@@ -8,7 +8,6 @@ may share one object, and objects may be made and thrown away at will.
 import asyncio
 from collections.abc import Coroutine, Hashable
 from dataclasses import dataclass
-from functools import partial
 from types import CoroutineType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -102,7 +101,7 @@ class Acquirable:
 
     def _acquiring(self, timeout: Duration | Unset | None, permits: int) -> Acquiring:
         seconds = self._timeout(timeout)
-        return Acquiring(self._acquire(seconds, permits), partial(self._hold_for, seconds, permits))
+        return Acquiring(self._acquire(seconds, permits), self._hold_for, seconds, permits)
 
     def _hold_for(self, timeout: float | None, permits: int) -> Hold:
         return Hold(lambda: obtain(self._asking(timeout, permits, entering=True), must=True))

@@ -61,7 +61,11 @@ class Handle:
         self._body: Body | None = None
         self._given = False
         self.before = 0
-        self.task = current_task()
+        self.task: Task | None = None
+        try:
+            self.task = asyncio.current_task()
+        except RuntimeError:  # no loop runs: somebody has a look
+            pass
 
     def open(self, body: "Body") -> None:
         """Leave this block from now on."""

@@ -262,11 +262,17 @@ class Acquiring(Coroutine[Any, Any, Lease]):
     A coroutine like any other, for tasks, `gather` and `wait_for`; or a block, as `hold()` returns it.
     """
 
-    __slots__ = ("__weakref__", "_by_hand", "_hold", "_make_hold")
+    __slots__ = ("__weakref__", "_by_hand", "_hold", "_hold_for", "_permits", "_timeout")
 
-    def __init__(self, by_hand: Coroutine[Any, Any, Lease], make_hold: Callable[[], Hold]) -> None:
+    def __init__(
+        self,
+        by_hand: Coroutine[Any, Any, Lease],
+        hold_for: Callable[[float | None, int], Hold],
+        timeout: float | None,
+        permits: int,
+    ) -> None:
         self._by_hand = by_hand
-        self._make_hold = make_hold
+        self._hold_for, self._timeout, self._permits = hold_for, timeout, permits
         self._hold: Hold | None = None
 
     def __await__(self) -> Generator[Any, Any, Lease]:
@@ -285,7 +291,7 @@ class Acquiring(Coroutine[Any, Any, Lease]):
         """Begin a block; see `Hold`."""
         if self._hold is None:
             self._by_hand.close()  # it was not begun
-            self._hold = self._make_hold()
+            self._hold = self._hold_for(self._timeout, self._permits)
         return self._hold.__aenter__()
 
     def __aexit__(
