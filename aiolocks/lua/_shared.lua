@@ -120,7 +120,7 @@ end
 -- Returns the fencing token, and the same as text.
 local function grant(token, ttl_ms, mode)
   local number = math.max(newest + 1, now_us)
-  redis.call('ZADD', holders, digits(now_ms + tonumber(ttl_ms)), token)
+  redis.call('ZADD', holders, 'GT', digits(now_ms + tonumber(ttl_ms)), token)
   newest, longest = number, math.max(longest, tonumber(ttl_ms))
   note(token, tonumber(mode), number)
   keep(ttl_ms)
