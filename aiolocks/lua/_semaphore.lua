@@ -29,8 +29,13 @@ local function delete_fields(fields)
   end
 end
 
--- Makes the number anew. A holder of which nothing is known, as its field was deleted, counts as the largest weight
--- there was; or as the whole limit, if that is gone too.
+-- A holder of which nothing is known, as its field was deleted, counts as the largest weight there was; or as all that
+-- there is, if that is gone too. Nothing is granted beside such a one, and so no largest weight is noted.
+local function largest()
+  return heaviest > 0 and heaviest or limit_in_force
+end
+
+-- Makes the number anew.
 local function count_anew()
   local tokens = redis.call('ZRANGE', holders, 0, -1)
   local left = redis.call('PTTL', holders)
@@ -38,10 +43,7 @@ local function count_anew()
   longest = longest > 0 and longest or math.max(left, 0)
   for from = 1, #tokens, MOST do
     for _, weight in ipairs(weights_of(tokens, from)) do
-      if not weight and heaviest == 0 then
-        heaviest = limit_in_force
-      end
-      used = used + (weight or heaviest)
+      used = used + (weight or largest())
     end
   end
 end
@@ -150,7 +152,7 @@ local function admits(permits, head)
 end
 
 local function put_in_force(limit)
-  local forgotten = limit_in_force == 0 and members > 0
+  local forgotten = heaviest == 0 and members > 0
   limit_in_force = tonumber(limit)
   redis.call('HSET', meta, 'limit', limit)
   redis.call('PEXPIRE', meta, math.max(redis.call('PTTL', meta), DAY_MS))

@@ -13,7 +13,7 @@ if backlog then
   members = members - #ended
   for from = 1, #ended, MOST do
     for _, weight in ipairs(weights_of(ended, from)) do
-      used = used - (weight or heaviest)
+      used = used - (weight or largest())
     end
   end
 end
