@@ -168,6 +168,11 @@ class History(ScriptMachine):
             pipeline.incrby(self.scripts.key("fence"), _HOUR)
         elif self.model.remembered:
             pipeline.hincrby(self.scripts.key("meta"), "fence", _HOUR)
+            counted = (self.redis.hget(self.scripts.key("meta"), "used") or b"").split()
+            if counted:  # by a semaphore: permits, holders, the last fencing token, and two instants
+                steps = (0, 0, _HOUR, _HOUR // 1_000, _HOUR // 1_000)
+                noted = b" ".join(b"%d" % (int(number) + step) for number, step in zip(counted, steps, strict=True))
+                pipeline.hset(self.scripts.key("meta"), "used", noted)
         pipeline.execute()
         self.model.step_back(_HOUR)
         self.tickets = {asker: ticket + _HOUR for asker, ticket in self.tickets.items()}
