@@ -71,11 +71,16 @@ def test_the_residue_of_a_short_lease_outlives_it(shared: Scripts) -> None:
     assert pttl(shared, kept) > TTL
 
 
+def _lapsed(scripts: Scripts) -> None:
+    lapse(scripts, "ann")
+    scripts.grant("cat", wait=False)
+
+
 _AFTER: dict[str, Callable[[Scripts], object]] = {
     "renew": lambda scripts: scripts.renew("ann", 2 * TTL),
     "asked again": lambda scripts: scripts.grant("ann", ttl_ms=2 * TTL),
     "release": lambda scripts: scripts.release("ann"),
-    "lapse": lambda scripts: (lapse(scripts, "ann"), scripts.grant("cat", wait=False)),
+    "lapse": _lapsed,
     "downgrade": lambda scripts: scripts.kind == "rwlock" and scripts.downgrade("ann", SHARED),
 }
 
