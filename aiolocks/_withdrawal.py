@@ -29,8 +29,8 @@ class Withdrawal:
     """
 
     __slots__ = (
-        "_failures", "_grantor", "_request", "_session", "_then", "_until", "_waiter", "begun", "done", "due", "ended",
-        "trouble",
+        "_failures", "_grantor", "_keeps_until", "_request", "_session", "_then", "_under_way", "_until", "_waiter",
+        "begun", "done", "due", "ended", "trouble",
     )  # fmt: skip
 
     def __init__(
@@ -51,6 +51,8 @@ class Withdrawal:
         self.due = math.inf
         """Until when somebody waits."""
         self.begun = session.clock()
+        self._under_way = bool(request.unanswered)
+        self._keeps_until = min(until, self.begun + request.ttl) if self._under_way else until
         self.done = False
         self.ended: bool | None = None
         self.trouble: BaseException | None = None
@@ -83,9 +85,12 @@ class Withdrawal:
         """Whether the session must go on for this.
 
         A request that may still be on its way is worth an undo for long, but not a connection for longer than the
-        lease would last that it asks for.
+        lease would last that it asks for; from now on, if it was answered meanwhile.
         """
-        return now < (min(self._until, self.begun + self._request.ttl) if self._request.unanswered else self._until)
+        if self._under_way and not self._request.unanswered:
+            self._under_way = False
+            self._keeps_until = min(self._until, now + self._request.ttl)
+        return now < self._keeps_until
 
     def outcome(self) -> bool | None:
         """Return what the server answered.

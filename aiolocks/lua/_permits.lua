@@ -43,7 +43,7 @@ local function grant(token, ttl_ms, permits)
   ttl_ms, permits = tonumber(ttl_ms), tonumber(permits)
   local number, ends = math.max(newest + 1, now_us), now_ms + ttl_ms
   local text = digits(number)
-  if redis.call('ZADD', holders, digits(ends), token) == 1 then
+  if redis.call('ZADD', holders, 'GT', digits(ends), token) == 1 then
     used, members = used + permits, members + 1
   end
   local alone = members == 1

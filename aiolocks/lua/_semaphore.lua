@@ -36,30 +36,29 @@ local function delete_fields(fields)
   end
 end
 
--- Makes the number anew. A holder of which nothing is known, as its field was deleted, counts as the largest weight
--- there was; or as the whole limit, if that is gone too. Where nobody was ever granted more than one permit, each holder
--- has one, and none has to be asked about; nor where the hash was deleted. Without a limit nothing can be granted until
--- one is declared, which counts.
+-- A holder of which nothing is known, as its field was deleted, counts as the largest weight there was; or as all that
+-- there is, if that is gone too. Nothing is granted beside such a one, and so no largest weight is noted.
+local function largest()
+  return heaviest > 0 and heaviest or limit_in_force
+end
+
+-- Makes the number anew. Where nobody was ever granted more than one permit, each holder has one, and none has to be
+-- asked about; nor where the hash was deleted. Without a limit nothing can be granted until one is declared, which
+-- counts.
 local function count_anew()
   local left = redis.call('PTTL', holders)
   members, kept_until = redis.call('ZCARD', holders), now_ms + math.max(left, 0)
   longest = longest > 0 and longest or math.max(left, 0)
   local nothing_known = redis.call('HLEN', meta) <= 1 -- but for a limit that was declared since
-  if nothing_known then
-    heaviest = limit_in_force
-  end
   if heaviest == 1 or nothing_known or limit_in_force == 0 then
-    used = heaviest * members
+    used = largest() * members
     return
   end
   local tokens = redis.call('ZRANGE', holders, 0, -1)
   used = 0
   for from = 1, #tokens, MOST do
     for _, weight in ipairs(weights_of(tokens, from)) do
-      if not weight and heaviest == 0 then
-        heaviest = limit_in_force
-      end
-      used = used + (weight or heaviest)
+      used = used + (weight or largest())
     end
   end
 end
@@ -138,6 +137,8 @@ local function clamp()
   end
   if scores[1] then
     redis.call('ZADD', holders, 'XX', unpack(scores))
+    first_end = math.min(first_end, now_ms + longest)
+    note() -- else permits would be missing for as long as the clock went back
   end
 end
 
@@ -166,7 +167,7 @@ local function admits(permits, head)
 end
 
 local function put_in_force(limit)
-  local forgotten = limit_in_force == 0 and members > 0
+  local forgotten = heaviest == 0 and members > 0
   limit_in_force = tonumber(limit)
   redis.call('HSET', meta, 'limit', limit)
   redis.call('PEXPIRE', meta, math.max(redis.call('PTTL', meta), DAY_MS))
@@ -188,7 +189,9 @@ local function extend(token, ttl_ms)
   redis.call('ZADD', holders, 'XX', 'GT', digits(now_ms + tonumber(ttl_ms)), token)
   if tonumber(ttl_ms) > longest then
     longest = tonumber(ttl_ms)
-    redis.call('HSET', meta, 'ttl', digits(longest))
+    if limit_in_force > 0 then -- else the hash was deleted
+      redis.call('HSET', meta, 'ttl', digits(longest))
+    end
     keep(ttl_ms)
   end
 end

@@ -37,11 +37,11 @@ local function add(tokens, one)
   end
 end
 
--- Writes the counts down. A hash that was deleted is made anew by that, and must not live for ever.
-local function note_held()
-  redis.call('HSET', meta, 'held', table.concat(held, ' '))
+-- A hash that was deleted is made anew with an end.
+local function write(...)
+  redis.call('HSET', meta, ...)
   if not known[1] then
-    redis.call('PEXPIRE', meta, digits(DAY_MS))
+    redis.call('PEXPIRE', meta, digits(math.max(DAY_MS, 2 * longest)))
   end
 end
 
@@ -80,7 +80,7 @@ local function drop_ended()
     add(ended, -1)
     redis.call('ZREM', holders, unpack(ended))
     delete_fields(ended)
-    note_held()
+    write('held', table.concat(held, ' '))
     count = count - #ended
   end
   backlog = #ended == MOST
@@ -97,7 +97,7 @@ local function drop(token)
   if redis.call('ZREM', holders, token) == 1 then
     redis.call('HDEL', meta, token)
     held[mode] = held[mode] - 1
-    note_held()
+    write('held', table.concat(held, ' '))
     return live and 1 or 0
   end
   return 0
@@ -118,8 +118,8 @@ end
 
 local function note(token, mode, number)
   held[mode] = held[mode] + 1
-  redis.call(
-    'HSET', meta, 'fence', digits(newest), 'ttl', digits(longest), 'held', table.concat(held, ' '),
+  write(
+    'fence', digits(newest), 'ttl', digits(longest), 'held', table.concat(held, ' '),
     token, mode .. ' ' .. digits(number)
   )
 end
@@ -127,7 +127,7 @@ end
 -- Returns the fencing token, and the same as text.
 local function grant(token, ttl_ms, mode)
   local number = math.max(newest + 1, now_us)
-  redis.call('ZADD', holders, digits(now_ms + tonumber(ttl_ms)), token)
+  redis.call('ZADD', holders, 'GT', digits(now_ms + tonumber(ttl_ms)), token)
   newest, longest = number, math.max(longest, tonumber(ttl_ms))
   note(token, tonumber(mode), number)
   keep(ttl_ms)
@@ -173,7 +173,7 @@ local function extend(token, ttl_ms)
   redis.call('ZADD', holders, 'XX', 'GT', digits(now_ms + tonumber(ttl_ms)), token)
   if tonumber(ttl_ms) > longest then
     longest = tonumber(ttl_ms)
-    redis.call('HSET', meta, 'ttl', digits(longest))
+    write('ttl', digits(longest))
     keep(ttl_ms)
   end
 end

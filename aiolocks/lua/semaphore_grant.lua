@@ -50,6 +50,13 @@ local number = fence_of(token)
 if number then
   extend(token, ttl_ms) -- asked again, because the first answer was lost or is old: the same grant
   leave(entry)
+  if number == 0 then -- the hash was deleted: nobody knows any more with which one it was granted
+    number = math.max(newest + 1, now_us)
+    newest = number
+    redis.call('HSET', meta, 'fence', digits(number), token, permits .. ' ' .. digits(number))
+    count_anew()
+    note()
+  end
   return { 'granted', number, mine, differed, limit_in_force }
 end
 local verdict, amount = admits(tonumber(permits))

@@ -34,6 +34,12 @@ local number = fence_of(token)
 if number then
   extend(token, ttl_ms) -- asked again, because the first answer was lost or is old: the same grant
   leave(entry)
+  if number == 0 then -- the hash was deleted: nobody knows any more with which one it was granted, nor in which mode
+    held[EXCLUSIVE] = math.max(held[EXCLUSIVE] - 1, 0) -- as which it was counted
+    number = math.max(newest + 1, now_us)
+    newest = number
+    note(token, tonumber(mode), number)
+  end
   return { 'granted', number, {} }
 end
 local verdict, amount = admits(tonumber(mode), token)

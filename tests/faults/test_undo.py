@@ -178,6 +178,30 @@ async def test_an_undo_that_is_never_answered_keeps_the_session_for_what_is_left
     assert len(await connections(redis)) <= len(known)
 
 
+async def test_the_undo_of_a_request_answered_too_late_keeps_the_session_no_longer_than_its_lease_lasts(
+    redis: Redis, proxy: FaultProxy
+) -> None:
+    """When it was given up it might still have been on its way, which is a reason to try for a minute."""
+    ttl = 1.0
+    async with retrying(proxy) as client:
+        assert await client.ping()
+        proxy.delay_replies = 0.15
+        asking = asyncio.create_task(Lock(client, NAME.decode(), ttl=ttl).acquire())
+        while not await alive(redis):
+            await asyncio.sleep(0.01)
+        proxy.black_hole = "requests"
+        asking.cancel()
+        given_up_at = time.monotonic()
+        await asyncio.wait((asking,))
+        assert asking.cancelled()
+    seen_at = given_up_at
+    while time.monotonic() < given_up_at + ttl + 5.0:  # between two tries there is none for a second at most
+        await asyncio.sleep(0.01)
+        if proxy.connections_open:
+            seen_at = time.monotonic()
+    assert seen_at < given_up_at + 0.15 + ttl + 1.5
+
+
 async def test_others_that_wait_long_for_an_answer_do_not_keep_a_release_waiting(
     redis: Redis, proxy: FaultProxy
 ) -> None:

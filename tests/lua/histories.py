@@ -6,6 +6,7 @@ Time is made by hand: leases lapse, sessions die and the clock steps back when a
 import os
 from collections.abc import Collection
 from contextlib import ExitStack
+from typing import Any
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -168,6 +169,11 @@ class History(ScriptMachine):
             pipeline.incrby(self.scripts.key("fence"), _HOUR)
         elif self.model.remembered:
             pipeline.hincrby(self.scripts.key("meta"), "fence", _HOUR)
+            counted: Any = (self.redis.hget(self.scripts.key("meta"), "used") or b"").split()
+            if counted:  # by a semaphore: permits, holders, the last fencing token, and two instants
+                steps = (0, 0, _HOUR, _HOUR // 1_000, _HOUR // 1_000)
+                noted = b" ".join(b"%d" % (int(number) + step) for number, step in zip(counted, steps, strict=True))
+                pipeline.hset(self.scripts.key("meta"), "used", noted)
         pipeline.execute()
         self.model.step_back(_HOUR)
         self.tickets = {asker: ticket + _HOUR for asker, ticket in self.tickets.items()}

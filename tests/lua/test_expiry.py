@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.lua.calls import TTL, Busy, Scripts, token
+from tests.lua.calls import LIFE, TTL, Busy, Scripts, token
 from tests.lua.states import holders, lapse, line, now_us, pttl, sessions
 
 pytest_plugins = ["tests.lua.fixtures"]
@@ -30,6 +30,14 @@ def _fields(semaphore: Scripts) -> set[bytes]:
 def _ends_in(semaphore: Scripts, who: str, ms: int) -> None:
     """Write down when a lease ends."""
     semaphore.redis.zadd(semaphore.keys.base, {token(who): now_us(semaphore) // 1000 + ms})
+
+
+def _step_back(semaphore: Scripts, who: str, ms: int) -> None:
+    """Let the server's clock have gone back: all that is noted in its terms lies that much further ahead."""
+    semaphore.redis.zincrby(semaphore.keys.base, ms, token(who))
+    used, members, witness, *instants = semaphore.redis.hget(semaphore.key("meta"), "used").split()
+    later = [b"%d" % (int(instant) + ms) for instant in instants]
+    semaphore.redis.hset(semaphore.key("meta"), "used", b" ".join([used, members, witness, *later]))
 
 
 @every_verb
@@ -113,6 +121,16 @@ def test_a_dead_lease_from_before_the_clock_stepped_back_lasts_no_longer_than_an
     _ends_in(semaphore, "ann", _HOUR_MS)
     assert isinstance(semaphore.grant("ben", wait=False), Busy)
     assert TTL - 1_000 < holders(semaphore)["ann"] <= TTL
+
+
+def test_such_a_lease_is_over_when_it_has_lasted_that_long(semaphore: Scripts) -> None:
+    """What is noted of the first end is brought down with it: else its permits come back an hour late."""
+    semaphore.granted("ann", permits=3)
+    _step_back(semaphore, "ann", _HOUR_MS)
+    answer = semaphore.run("grant", who="ben", ttl_ms=TTL, permits=3, ticket=-1, life_ms=LIFE, limit=3, declare=0)
+    assert answer[0] == b"busy"
+    _step_back(semaphore, "ann", -(_HOUR_MS + TTL // 2))  # an hour passes, and nobody asks
+    semaphore.granted("ben", permits=3)
 
 
 def test_the_longest_lease_ever_granted_is_what_may_be_left(semaphore: Scripts) -> None:

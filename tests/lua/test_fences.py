@@ -56,6 +56,20 @@ def test_all_answers_print_large_tokens_in_full(exclusive: Scripts) -> None:
     assert exclusive.statistics().fence == _FAR + 1
 
 
+@pytest.mark.parametrize("exclusive", ["semaphore", "rwlock"], indirect=True)
+def test_whoever_asks_again_after_the_hash_was_deleted_has_a_greater_one(exclusive: Scripts) -> None:
+    """Not 0: the resource would refuse all that it writes, or take it from everybody."""
+    fence = exclusive.granted("ann").fence
+    exclusive.redis.delete(exclusive.key("meta"))
+    again = exclusive.granted("ann").fence
+    assert again > fence
+    assert exclusive.granted("ann").fence == again
+    assert exclusive.recheck("ann").answers == [-again]
+    assert exclusive.statistics().permits == 1
+    exclusive.release("ann")
+    assert exclusive.granted("ben").fence > again
+
+
 def test_a_token_is_kept_as_digits(exclusive: Scripts) -> None:
     """Lua's own conversion would print 1.79e+15."""
     fence = exclusive.granted("ann").fence

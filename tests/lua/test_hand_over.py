@@ -1,7 +1,11 @@
 """Handing over to those in line: to whom, for how long, and how they are told."""
 
-import pytest
+from typing import Literal
 
+import pytest
+from redis import Redis
+
+from aiolocks._modes import EXCLUSIVE, SHARED
 from tests.lua.calls import TTL, Grant, Scripts, poller, token
 from tests.lua.states import (
     Message,
@@ -172,3 +176,17 @@ def test_a_waiter_that_was_served_and_released_leaves_only_residue(held: Scripts
     held.release("ann")
     held.release("ben")
     assert keys(held) == [held.key("fence" if held.kind == "lock" else "meta")]
+
+
+@pytest.mark.parametrize("kind", ["semaphore", "rwlock"])
+def test_a_waiter_in_two_lines_keeps_the_longer_lease(backend: Redis, kind: Literal["semaphore", "rwlock"]) -> None:
+    """P3: it stands in both while it goes back from polling and what leaves the old line comes late."""
+    several = Scripts(backend, kind, limit=2)
+    alone, beside = (2, 1) if kind == "semaphore" else (EXCLUSIVE, SHARED)
+    several.granted("ann", permits=alone)
+    with listening(several, "away"):
+        several.queued("ben", session="away", permits=beside)
+        several.queued("ben", session=poller(250), permits=beside)
+        several.release("ann", permits=alone)
+        assert sessions(several) == []
+    assert holders(several)["ben"] > TTL - 1_000

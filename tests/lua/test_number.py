@@ -137,11 +137,26 @@ def test_holders_whose_hash_was_deleted_count_as_all_there_is(semaphore: Scripts
     semaphore.granted("cat", permits=3)
 
 
-def test_a_hash_that_was_deleted_is_made_anew_with_an_end(semaphore: Scripts) -> None:
+def test_a_hash_that_was_deleted_does_not_come_back_without_an_end(semaphore: Scripts) -> None:
     semaphore.granted("ann")
     semaphore.redis.delete(semaphore.key("meta"))
     assert semaphore.renew("ann", 2 * TTL)
-    assert semaphore.redis.pttl(semaphore.key("meta")) > 0
+    assert semaphore.redis.pttl(semaphore.key("meta")) != -1
+
+
+def test_they_do_so_though_a_smaller_limit_was_in_force_meanwhile(semaphore: Scripts) -> None:
+    """Whoever declared it first knew of a smaller one than that under which they were granted."""
+    semaphore.resize(4)
+    semaphore.granted("ann", permits=3)
+    semaphore.granted("ben")
+    semaphore.redis.delete(semaphore.key("meta"))
+    assert isinstance(semaphore.grant("cat", wait=False, limit=2), Busy)
+    semaphore.resize(4)
+    semaphore.release("ben")
+    assert isinstance(semaphore.grant("dan", permits=2, wait=False), Busy)
+    semaphore.release("ann", permits=3)
+    semaphore.granted("dan", permits=4)
+    assert semaphore.statistics().permits == 4
 
 
 def test_the_set_outlives_a_lease_that_was_renewed_for_longer(semaphore: Scripts) -> None:

@@ -1,6 +1,7 @@
 """No key lives for ever, and after the last lease and waiter only residue is left: fence, meta, tombstones."""
 
 import random
+from collections.abc import Callable
 
 import pytest
 from redis import Redis
@@ -68,6 +69,31 @@ def test_the_residue_of_a_short_lease_outlives_it(shared: Scripts) -> None:
     shared.granted("ann", ttl_ms=100)
     [kept] = _residue(shared)
     assert pttl(shared, kept) > TTL
+
+
+def _lapsed(scripts: Scripts) -> None:
+    lapse(scripts, "ann")
+    scripts.grant("cat", wait=False)
+
+
+_AFTER: dict[str, Callable[[Scripts], object]] = {
+    "renew": lambda scripts: scripts.renew("ann", 2 * TTL),
+    "asked again": lambda scripts: scripts.grant("ann", ttl_ms=2 * TTL),
+    "release": lambda scripts: scripts.release("ann"),
+    "lapse": _lapsed,
+    "downgrade": lambda scripts: scripts.kind == "rwlock" and scripts.downgrade("ann", SHARED),
+}
+
+
+@pytest.mark.parametrize("verb", _AFTER)
+@pytest.mark.parametrize("shared", ["semaphore", "rwlock"], indirect=True)
+def test_what_is_written_after_the_hash_was_deleted_ends_as_well(shared: Scripts, verb: str) -> None:
+    shared.granted("ann")
+    if shared.kind == "semaphore":
+        shared.granted("ben")
+    shared.redis.delete(shared.key("meta"))
+    _AFTER[verb](shared)
+    assert _endless(shared) == []
 
 
 @pytest.mark.parametrize("seed", range(6))

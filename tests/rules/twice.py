@@ -29,7 +29,7 @@ def a_turn_found_by_a_recheck_has_its_own_fence(scripts: Scripts) -> None:
 
 @clause(
     "W10",
-    verb("grant", "leave(entry)\n  return { 'granted', number,", "return { 'granted', newest,"),
+    verb("grant", "note()\n  end\n  return { 'granted', number,", "note()\n  end\n  return { 'granted', newest,"),
     kinds=SEMAPHORE,
 )
 def permits_asked_for_twice_have_one_fence(scripts: Scripts) -> None:

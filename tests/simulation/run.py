@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import final
 
-from aiolocks._session import Session
+from aiolocks._session import Session, _sessions
 from aiolocks.testing import (
     check_ended,
     check_exclusion,
@@ -229,7 +229,8 @@ class _Run:
             world.violate(f"C4: a fresh client got not everything within {world.now - begun:.3f} s")
             return
         ended = world.now
-        world.go_on(ended + 1.6)
+        world.go_on(ended + longest, lambda: not self._undoing())
+        world.go_on(world.now + 1.6)
         self._check_quiet()
         world.go_on(max(world.now, ended + 2 * longest + 1))
         self._check_server()
@@ -269,6 +270,15 @@ class _Run:
             for program in self._programs
             if program.process.alive and not program.done()
         )
+
+    def _undoing(self) -> bool:
+        """Whether an undo is unanswered, though all is healed: the link it waits for was begun before that."""
+        for session in list(_sessions.values()):
+            process = next((process for process in self._live() if process.loop is session.loop), None)
+            for withdrawal in session.withdrawing.values() if process is not None else ():
+                if process is not None and process.boottime() < withdrawal.begun + withdrawal._request.ttl:
+                    return True
+        return False
 
     def _check_quiet(self) -> None:
         for process in self._live():
