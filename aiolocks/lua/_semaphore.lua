@@ -49,7 +49,7 @@ local function count_anew()
   local left = redis.call('PTTL', holders)
   members, kept_until = redis.call('ZCARD', holders), now_ms + math.max(left, 0)
   longest = longest > 0 and longest or math.max(left, 0)
-  local nothing_known = redis.call('HLEN', meta) <= 1 -- but for a limit that was declared since
+  local nothing_known = newest == 0 -- the hash was deleted: a limit may have been declared since, but nothing granted
   if heaviest == 1 or nothing_known or limit_in_force == 0 then
     used = largest() * members
     return

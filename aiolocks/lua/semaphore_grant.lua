@@ -54,6 +54,9 @@ if number then
     number = math.max(newest + 1, now_us)
     newest = number
     redis.call('HSET', meta, 'fence', digits(number), token, permits .. ' ' .. digits(number))
+    if heaviest == 0 then -- of others beside it nothing is known
+      heaviest = members == 1 and tonumber(permits) or math.max(limit_in_force, tonumber(permits))
+    end
     count_anew()
     note()
   end
