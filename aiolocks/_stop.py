@@ -7,11 +7,11 @@ cancellation requests as others made, and none of ours.
 
 import asyncio
 import logging
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol, cast, final
 
 import anyio
-from anyio._backends import _asyncio as backend
 
 if TYPE_CHECKING:
     from ._ledger import Base, Ledger
@@ -262,7 +262,8 @@ def _scopes(task: Task) -> Iterator[anyio.CancelScope]:
 
     anyio has no public name for this.
     """
-    state = cast("Any", backend)._task_states.get(task)
+    backend: Any = sys.modules.get("anyio._backends._asyncio")  # not loaded: there are no scopes; loading takes 65 ms
+    state = None if backend is None else backend._task_states.get(task)
     scope = None if state is None else state.cancel_scope
     while scope is not None:
         yield scope

@@ -240,7 +240,7 @@ async def test_a_block_whose_lease_lapsed_leaves_the_next_holder_alone(make: Mak
 @every_row
 async def test_a_lease_that_was_dropped_warns_and_is_not_renewed_any_more(make: Make) -> None:
     async def take() -> None:
-        await make(ttl=SHORT).acquire()
+        await make(ttl=1).acquire()  # so that a busy machine notices before it has lapsed
 
     async def take_and_leave() -> None:
         await asyncio.create_task(take())

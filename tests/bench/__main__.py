@@ -123,7 +123,8 @@ def _against(parser: argparse.ArgumentParser, chosen: argparse.Namespace, scale:
 
 
 def _progress(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    sys.stderr.write(f"{line}\n")  # in one piece: several processes report here
+    sys.stderr.flush()
 
 
 def _print(scenario: Scenario, report: Report, remark: str) -> None:

@@ -152,7 +152,7 @@ def _lapsed(scripts: Scripts, count: int, share: str) -> None:
     """Have so many leases that ran out one after the other."""
     names = [f"w{number:04}w" for number in range(count)]
     scripts.redis.zadd(scripts.keys.base, {token(name): number + 1 for number, name in enumerate(names)})
-    scripts.redis.hset(scripts.key("meta"), mapping={"fence": 7, **{token(name): f"{share} 7" for name in names}})
+    scripts.redis.hset(scripts.key("meta"), "fence", "7", mapping={token(name): f"{share} 7" for name in names})
     scripts.redis.hdel(scripts.key("meta"), "used")
 
 
