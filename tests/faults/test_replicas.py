@@ -39,9 +39,12 @@ def pair(running: Replicated) -> Replicated:
     return running
 
 
-async def contents(client: Any) -> dict[bytes, bytes]:
-    """Return all there is, by key."""
-    return {key: await client.dump(key) for key in await client.keys("*")}
+async def contents(client: Any) -> dict[bytes, object]:
+    """Return all there is, by key. Of a hash, its fields: their order in a dump is each server's own."""
+    return {
+        key: await client.hgetall(key) if await client.type(key) == b"hash" else await client.dump(key)
+        for key in await client.keys("*")
+    }
 
 
 async def nothing_held(client: Redis, row: Row, name: str) -> bool:
