@@ -66,7 +66,7 @@ OF_PARTS: dict[str, Defect] = {
     ),
     "parts-kept-after-failing": Defect(_parts_kept, ("P7",), ("multilock",)),
     "inner-block-releases-all": Defect(
-        python(_nest.Nest, "let_go", "if self._shares:\n        return None", "if False:\n        return None"),
+        python(_nest.Nest, "let_go", "if self._shares:\n", "if False:\n"),
         ("P1", "P5"),
         ("rlock",),
     ),
