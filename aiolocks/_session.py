@@ -82,9 +82,7 @@ class Session:
         self.new_token: Callable[[], bytes] = partial(next, _tokens())
         """Returns 128 random bits, in hex."""
         self._at_exit = at_loop_end(self._loop_ends)
-        # The class behind anyio's, which looks on each call for the library that runs: that costs as much as the scope.
-        # And the first scope imports a good deal, which must not eat from a lease that is running.
-        self.new_scope: Callable[[], anyio.CancelScope] = type(anyio.CancelScope())
+        anyio.CancelScope()  # the first one imports a good deal, which must not eat from a lease that is running
 
     @staticmethod
     def of(pool: Any) -> "Session":
