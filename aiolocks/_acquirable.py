@@ -19,7 +19,7 @@ from ._blocks import Entry, ExitHandles, enter
 from ._body import Body
 from ._bound import Arguments
 from ._grantor import RedisGrantor
-from ._hold import Acquiring, Hold, obtain
+from ._hold import Hold, obtain
 from ._keys import Keys
 from ._lease import Lease, as_coroutine
 from ._lease_state import TAKEN, LeaseState
@@ -99,9 +99,6 @@ class Acquirable:
     def _hold(self, timeout: Duration | Unset | None, permits: int) -> Hold:
         return self._hold_for(self._timeout(timeout), permits)
 
-    def _acquiring(self, timeout: Duration | Unset | None, permits: int) -> Acquiring:
-        return Acquiring(self._acquire(timeout, permits), self._hold, timeout, permits)
-
     def _hold_for(self, timeout: float | None, permits: int) -> Hold:
         return Hold(lambda: obtain(self._asking(timeout, permits, entering=True), must=True))
 
@@ -166,7 +163,10 @@ class Acquirable:
         task = asyncio.current_task(session.loop)
         if entering and self._would_wait_for_itself(session, task):
             raise waits_for_itself(self.kind, self.name)
-        request = Request(options.ttl, permits, wait=timeout is None or timeout > 0, token=session.new_token())
+        wait = timeout is None or timeout > 0
+        request = Request(
+            options.ttl, permits, wait, session.new_token()
+        )  # keywords would cost a fifth of a microsecond
         self._prepare(session, task, request)
         return LeaseState(session, grantor, self._base, request, options, timeout, task)
 

@@ -172,7 +172,7 @@ class HierarchicalMode(Acquirable):
         After an error or a cancellation nothing stays held: what may have been granted is released, or lapses within
         its TTL if Redis cannot be reached.
         """
-        return self._acquiring(timeout, self._share)
+        return Acquiring(self, timeout, self._share)
 
     @teaching
     async def try_acquire(self) -> Lease | None:

@@ -7,7 +7,7 @@ the request is undone before the caller hears of it, or in the background when R
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from types import CoroutineType, FrameType, TracebackType
-from typing import Any, Literal, cast, final, overload
+from typing import Any, Literal, Protocol, cast, final, overload
 
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
@@ -39,13 +39,12 @@ async def obtain(state: LeaseState, *, must: bool, by_hand: bool = False, block:
     """
     session, request = state.session, state.request
     granted: Granted | None
-    wait = wait_replicated if state.options.replicas else wait_granted
     try:
         if state.timeout:
             async with asyncio.timeout(state.timeout):
-                granted = await wait(state)
+                granted = await (wait_replicated(state) if state.options.replicas else wait_granted(state))
         elif state.options.replicas:
-            granted = await wait(state)
+            granted = await wait_replicated(state)
         else:  # begun here, since most are granted at once, and then one coroutine less is on its way
             session.tokens[request.token] = request
             try:
@@ -256,6 +255,12 @@ class Hold:
         return as_coroutine(body.leave(exc, frame))
 
 
+class _Primitive(Protocol):
+    def _acquire(self, timeout: Duration | Unset | None, permits: int) -> Coroutine[Any, Any, Lease]: ...
+
+    def _hold(self, timeout: Duration | Unset | None, permits: int) -> Hold: ...
+
+
 @final
 class Acquiring(Coroutine[Any, Any, Lease]):
     """What `acquire()` returns: ``lease = await lock.acquire(timeout=5)``, or ``async with lock.acquire(timeout=5):``.
@@ -263,17 +268,11 @@ class Acquiring(Coroutine[Any, Any, Lease]):
     A coroutine like any other, for tasks, `gather` and `wait_for`; or a block, as `hold()` returns it.
     """
 
-    __slots__ = ("__weakref__", "_by_hand", "_hold", "_make_hold", "_permits", "_timeout")
+    __slots__ = ("__weakref__", "_by_hand", "_hold", "_permits", "_primitive", "_timeout")
 
-    def __init__(
-        self,
-        by_hand: Coroutine[Any, Any, Lease],
-        make_hold: Callable[[Duration | Unset | None, int], Hold],
-        timeout: Duration | Unset | None,
-        permits: int,
-    ) -> None:
-        self._by_hand = by_hand
-        self._make_hold, self._timeout, self._permits = make_hold, timeout, permits
+    def __init__(self, primitive: _Primitive, timeout: Duration | Unset | None, permits: int) -> None:
+        self._by_hand = primitive._acquire(timeout, permits)  # made at once: Python warns if nobody awaits it
+        self._primitive, self._timeout, self._permits = primitive, timeout, permits
         self._hold: Hold | None = None
 
     def __await__(self) -> Generator[Any, Any, Lease]:
@@ -292,7 +291,7 @@ class Acquiring(Coroutine[Any, Any, Lease]):
         """Begin a block; see `Hold`."""
         if self._hold is None:
             self._by_hand.close()  # it was not begun
-            self._hold = self._make_hold(self._timeout, self._permits)
+            self._hold = self._primitive._hold(self._timeout, self._permits)
         return self._hold.__aenter__()
 
     def __aexit__(

@@ -162,7 +162,8 @@ class Lease:
         state = self._state
         now = state.session.clock()
         valid = state.end(now)
-        unlist(state)
+        if state.task is not None:
+            unlist(state)
         withdrawal = state.drop(now)
         if not valid:
             return False

@@ -160,7 +160,8 @@ class LeaseState:
         if self.dropped:
             return None
         self.dropped = True
-        withdrawal = Withdrawal(self.session, self.grantor, self.request, max(self.deadline, now))
+        until = self.deadline
+        withdrawal = Withdrawal(self.session, self.grantor, self.request, until if until > now else now)
         self.session.forget(self.request)
         return withdrawal
 

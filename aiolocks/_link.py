@@ -10,7 +10,7 @@ import contextlib
 import os
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Protocol, cast, final
 
 import hiredis
@@ -260,13 +260,41 @@ class ReplyLink(_Pending):
             self._lose(reason if isinstance(reason, RedisError) else RedisConnectionError("Connection closed."))
 
 
-def background(coroutine: Any) -> "asyncio.Task[None]":
+@final
+class _Quiet(Coroutine[Any, Any, None]):
+    """A coroutine of which Python does not say that it was never awaited, if its loop ends before its first step."""
+
+    __slots__ = ("__weakref__", "_coroutine")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        self._coroutine = coroutine
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return self._coroutine.__await__()
+
+    def send(self, value: Any) -> Any:
+        return self._coroutine.send(value)
+
+    def throw(self, *exception: Any) -> Any:
+        return self._coroutine.throw(*exception)
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._coroutine, name)  # for what shows tasks and their stacks
+
+    def __del__(self) -> None:
+        self._coroutine.close()
+
+
+def background(coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
     """Start a task of ours, which must not speak up when its loop is closed under it.
 
     A bare `loop.close()` destroys pending tasks, and asyncio prints a line for each; ours have nothing to lose, as a
     lease ends by itself. The attribute is the one that `asyncio.gather` sets for the same reason.
     """
-    task: asyncio.Task[None] = asyncio.get_running_loop().create_task(coroutine)
+    task: asyncio.Task[None] = asyncio.get_running_loop().create_task(_Quiet(coroutine))
     with contextlib.suppress(AttributeError):  # a task of a foreign task factory may lack it
         cast("Any", task)._log_destroy_pending = False
     _background.add(task)

@@ -138,7 +138,7 @@ class MultiLock(Acquirable):
         After an error or a cancellation nothing stays held: what may have been granted is released, or lapses within
         its TTL if Redis cannot be reached.
         """
-        return self._acquiring(timeout, 1)
+        return Acquiring(self, timeout, 1)
 
     @teaching
     async def try_acquire(self) -> Lease | None:

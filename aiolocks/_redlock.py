@@ -123,7 +123,7 @@ class Redlock(Acquirable):
         After an error or a cancellation nothing stays held: what may have been granted is released on every server
         that can be reached, and lapses within its TTL on the others.
         """
-        return self._acquiring(timeout, 1)
+        return Acquiring(self, timeout, 1)
 
     @teaching
     async def try_acquire(self) -> Lease | None:

@@ -72,7 +72,7 @@ class Request:
         "token", "trouble", "ttl", "ttl_ms", "unanswered", "valid_for", "wait",
     )  # fmt: skip
 
-    def __init__(self, ttl: float, permits: int, *, wait: bool, token: bytes | None = None) -> None:
+    def __init__(self, ttl: float, permits: int, wait: bool, token: bytes | None = None) -> None:
         self.token = token or fresh_token()
         self.ttl_ms, self.ttl, self.valid_for = _terms(ttl)
         self.permits = permits

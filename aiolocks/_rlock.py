@@ -121,7 +121,7 @@ class RLock(Acquirable):
         After an error or a cancellation nothing more than before stays held: what may have been granted is released,
         or lapses within its TTL if Redis cannot be reached.
         """
-        return self._acquiring(timeout, 1)
+        return Acquiring(self, timeout, 1)
 
     @teaching
     async def try_acquire(self) -> Lease | None:

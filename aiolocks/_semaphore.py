@@ -132,7 +132,7 @@ class Semaphore(Acquirable):
         After an error or a cancellation nothing stays held: what may have been granted is released, or lapses within
         its TTL if Redis cannot be reached.
         """
-        return self._acquiring(timeout, permits)
+        return Acquiring(self, timeout, permits)
 
     @teaching
     async def try_acquire(self, *, permits: int = 1) -> Lease | None:

@@ -144,7 +144,7 @@ class BodyTask:
         if exc is None or (rest is not None and not isinstance(rest, asyncio.CancelledError)):
             return rest
         if not others:
-            return None
+            return await _cancelled_by_scope(task) if may_wait else None
         if rest is not None:
             return rest
         # Others asked too, and one CancelledError with our message stood for both.
@@ -255,6 +255,21 @@ def _on_their_way(reached: list[Task]) -> bool:
         or (isinstance(waiter := getattr(each, "_fut_waiter", None), asyncio.Future) and waiter.done())
         for each in reached
     )
+
+
+async def _cancelled_by_scope(task: Task) -> asyncio.CancelledError | None:
+    """Return the cancellation by a scope around the block, if there is one that came too late to be delivered first.
+
+    anyio delivers one in each turn of the loop, but none to a task that ours has woken.
+    """
+    if any(True for _ in _scopes(task)):
+        from anyio.lowlevel import checkpoint_if_cancelled
+
+        try:
+            await checkpoint_if_cancelled()
+        except asyncio.CancelledError as error:
+            return error
+    return None
 
 
 def _scopes(task: Task) -> Iterator[anyio.CancelScope]:

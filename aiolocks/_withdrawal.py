@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from ._session import Session
 
 
+_NEVER = math.inf
+
 LONGEST_RELEASE = 10.0
 """Seconds that a release by hand waits for its answer, if the lease lasts that long; it goes on in the background."""
 
@@ -45,14 +47,17 @@ class Withdrawal:
         self._grantor = grantor
         self._request = request
         self._until = until
-        self._then: tuple[Callable[[Withdrawal], None], ...] = () if then is None else (then,)
+        self._then = then
         self._failures = 0
         self._waiter: asyncio.Future[None] | None = None
-        self.due = math.inf
+        self.due = _NEVER
         """Until when somebody waits."""
         self.begun = session.clock()
-        self._under_way = bool(request.unanswered)
-        self._keeps_until = min(until, self.begun + request.ttl) if self._under_way else until
+        self._keeps_until = until
+        self._under_way = False
+        if request.unanswered:
+            self._under_way = True
+            self._keeps_until = min(until, self.begun + request.ttl)
         self.done = False
         self.ended: bool | None = None
         self.trouble: BaseException | None = None
@@ -79,7 +84,8 @@ class Withdrawal:
 
     def wait_out(self) -> "asyncio.Future[None]":
         """Return what is resolved once it is done, or pointless, or has taken too long to be waited for."""
-        return self.wait(min(self._until, self.begun + LONGEST_RELEASE))
+        until = self.begun + LONGEST_RELEASE
+        return self.wait(until if until < self._until else self._until)
 
     def keeps_session(self, now: float) -> bool:
         """Whether the session must go on for this.
@@ -133,15 +139,22 @@ class Withdrawal:
         else:
             self.trouble = result
         self.wake()
-        for then in self._then:
-            then(self)
+        if self._then is not None:
+            self._then(self)
 
     def tell_too(self, then: "Callable[[Withdrawal], None]") -> None:
         """Call *then* as well when it is done."""
-        self._then = (*self._then, then)
+        first = self._then
+
+        def both(withdrawal: Withdrawal) -> None:
+            if first is not None:
+                first(withdrawal)
+            then(withdrawal)
+
+        self._then = both
 
     def wake(self) -> None:
         """Let whoever waits go on."""
-        self.due = math.inf
+        self.due = _NEVER
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)

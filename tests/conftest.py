@@ -1,6 +1,7 @@
 """Fixtures for all tests: a real Redis, a proxy to break it with, and the check that a test leaves nothing behind."""
 
 import asyncio
+import gc
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, closing
@@ -12,13 +13,27 @@ from redis.asyncio import Redis
 
 from aiolocks import _semaphore
 from aiolocks.testing import FaultProxy
-from tests.support import clients
+from tests.support import clients, parts
 from tests.support.leftovers import Leftovers, empty, tasks_beyond, wait_until_none
 from tests.support.servers import RedisServer
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parts.add_option(parser)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "leaves_residue: keys may stay in Redis after this test")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    parts.select(config, items)
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()  # ten thousand tests, which each collection within a test would look through
 
 
 @pytest.fixture(scope="session")

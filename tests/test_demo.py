@@ -21,7 +21,7 @@ from redis import Redis
 from aiolocks.cli import main
 from tests.support.servers import RedisServer
 
-pytestmark = [pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.timeout(120), pytest.mark.xdist_group("demo")]  # of which the runs are shared
 
 TITLES = ("order", "exclusion", "limit", "renewal", "return", "loss", "fencing", "surprises")
 PASSWORD = "sesame"
@@ -121,6 +121,7 @@ def test_demo_on_a_server_has_processes_and_really_kills_one(runs: Runs) -> None
     assert run.seconds < 25
 
 
+@pytest.mark.slow
 @pytest.mark.redis
 def test_demo_leaves_nothing_on_the_server_and_shows_no_password(runs: Runs) -> None:
     assert runs.keys == []
@@ -129,7 +130,6 @@ def test_demo_leaves_nothing_on_the_server_and_shows_no_password(runs: Runs) -> 
 
 @pytest.mark.slow
 @pytest.mark.redis
-@pytest.mark.faults
 def test_demo_fails_when_what_it_shows_does_not_happen(runs: Runs) -> None:
     run = runs.sabotaged
     verdicts = run.verdicts()

@@ -1,6 +1,6 @@
 -- Handing over what is free to whoever has waited longest, and can be told.
--- Needs the names: queue, waiters, session, channels, keep_queue, subscribers; and from the primitive: admits, grant,
--- revoke, backlog.
+-- Needs the names: queue, waiters, session, channels, keep_queue, subscribers; and from the primitive: admits, full,
+-- grant, revoke, backlog.
 
 local base = KEYS[1] -- with which every key of the name begins
 local MOST_LOOKED_AT = 50 -- entries, the dead and the refused among them: a script keeps all others from the server
@@ -76,7 +76,7 @@ local function hand_over(mine)
             redis.call('ZREM', queue, head) -- passed over; its own next re-check puts it back
           end
         end
-        if given and not admits then
+        if given and (not admits or full and full()) then
           all_free_given = true
           break
         end

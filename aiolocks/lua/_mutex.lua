@@ -2,7 +2,7 @@
 -- Needs the names: holder.
 
 local backlog = false -- the only lease there is ends by itself
-local admits -- nothing to ask: one holder can always be admitted then, and no other beside it
+local admits, full -- nothing to ask: one holder can always be admitted then, and no other beside it
 
 local function revoke(token)
   redis.call('DEL', holder)

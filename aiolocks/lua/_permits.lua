@@ -43,7 +43,7 @@ local function grant(token, ttl_ms, permits)
   ttl_ms, permits = tonumber(ttl_ms), tonumber(permits)
   local number, ends = math.max(newest + 1, now_us), now_ms + ttl_ms
   local text = digits(number)
-  if redis.call('ZADD', holders, 'GT', digits(ends), token) == 1 then
+  if redis.call('ZADD', holders, 'GT', ends, token) == 1 then
     used, members = used + permits, members + 1
   end
   local alone = members == 1
@@ -59,14 +59,14 @@ local function grant(token, ttl_ms, permits)
     kept_until = now_ms + life
   end
   redis.call(
-    'HSET', meta, 'fence', text, 'weight', digits(heaviest), 'ttl', digits(longest), 'used', number_kept(),
-    token, digits(permits) .. ' ' .. text
+    'HSET', meta, 'fence', text, 'weight', heaviest, 'ttl', longest, 'used', number_kept(),
+    token, permits .. ' ' .. text
   )
   if life then
-    redis.call('PEXPIRE', holders, digits(life))
+    redis.call('PEXPIRE', holders, life)
   end
   if stale then
-    redis.call('PEXPIRE', meta, digits(math.max(DAY_MS, 2 * longest)))
+    redis.call('PEXPIRE', meta, math.max(DAY_MS, 2 * longest))
   end
   return number, text
 end

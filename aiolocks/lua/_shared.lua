@@ -41,7 +41,7 @@ end
 local function write(...)
   redis.call('HSET', meta, ...)
   if not known[1] then
-    redis.call('PEXPIRE', meta, digits(math.max(DAY_MS, 2 * longest)))
+    redis.call('PEXPIRE', meta, math.max(DAY_MS, 2 * longest))
   end
 end
 
@@ -63,14 +63,15 @@ if counted ~= count then
   end
   if count == 0 then
     redis.call('DEL', meta) -- and what is known of those who held
-    redis.call('HSET', meta, 'fence', digits(newest), 'ttl', digits(longest))
-    redis.call('PEXPIRE', meta, digits(math.max(DAY_MS, 2 * longest)))
+    redis.call('HSET', meta, 'fence', newest, 'ttl', longest)
+    redis.call('PEXPIRE', meta, math.max(DAY_MS, 2 * longest))
   elseif known[1] then
     redis.pcall('HSET', meta, 'held', table.concat(held, ' '))
   end
 end
 
 local backlog = false -- more leases have run out than one script drops
+local full -- nothing but `admits` says so
 
 -- Every script begins here. Nothing is written when no lease has run out, so that a request which the server then
 -- refuses, for want of memory, has changed nothing.
@@ -116,22 +117,20 @@ local function keep(ttl_ms)
   redis.call('PEXPIRE', meta, math.max(DAY_MS, 2 * math.max(longest, tonumber(ttl_ms))))
 end
 
-local function note(token, mode, number)
+local function note(token, mode, text)
   held[mode] = held[mode] + 1
-  write(
-    'fence', digits(newest), 'ttl', digits(longest), 'held', table.concat(held, ' '),
-    token, mode .. ' ' .. digits(number)
-  )
+  write('fence', newest, 'ttl', longest, 'held', table.concat(held, ' '), token, mode .. ' ' .. text)
 end
 
 -- Returns the fencing token, and the same as text.
 local function grant(token, ttl_ms, mode)
   local number = math.max(newest + 1, now_us)
-  redis.call('ZADD', holders, 'GT', digits(now_ms + tonumber(ttl_ms)), token)
+  local text = digits(number)
+  redis.call('ZADD', holders, 'GT', now_ms + tonumber(ttl_ms), token)
   newest, longest = number, math.max(longest, tonumber(ttl_ms))
-  note(token, tonumber(mode), number)
+  note(token, tonumber(mode), text)
   keep(ttl_ms)
-  return number, digits(number)
+  return number, text
 end
 
 -- A clock that stepped back left scores further ahead than any lease can last: nobody renews those of the dead, so
@@ -170,10 +169,10 @@ end
 -- No script ever shortens a lease: the holder may count on what it was told before.
 local function extend(token, ttl_ms)
   keep(ttl_ms)
-  redis.call('ZADD', holders, 'XX', 'GT', digits(now_ms + tonumber(ttl_ms)), token)
+  redis.call('ZADD', holders, 'XX', 'GT', now_ms + tonumber(ttl_ms), token)
   if tonumber(ttl_ms) > longest then
     longest = tonumber(ttl_ms)
-    write('ttl', digits(longest))
+    write('ttl', longest)
     keep(ttl_ms)
   end
 end

@@ -32,20 +32,36 @@ then
   return declare == '0' and number or { 'granted', number, {}, 0, limit_in_force }
 end
 
--- uses     semaphore, room, queue, leave, ticket, enqueue, hand_over
-settle()
+-- uses     semaphore, leases, room, queue, leave, ticket, enqueue, settle
 if redis.call('EXISTS', tombstone) == 1 then
   return { 'withdrawn' } -- this request was overtaken by its own undo
 end
-local mine = {}
-local differed = 0
-if limit_in_force == 0 or (declare == '1' and limit_in_force ~= tonumber(limit)) then
-  differed = limit_in_force
-  put_in_force(limit)
-  hand_over(mine)
-end
 local wait = string.sub(ticket, 1, 1) ~= '-'
 local entry = token .. ' ' .. ttl_ms .. ' ' .. permits .. ROOM
+local differed = 0
+local declared = limit_in_force == 0 or (declare == '1' and limit_in_force ~= tonumber(limit))
+local busy_ms, place_in_line
+if not declared and used >= limit_in_force and not is_live(token) and admits(tonumber(permits)) == 'later' then
+  -- Nothing is free for anybody: the line is all that changes.
+  if wait then
+    place_in_line, busy_ms = enqueue(entry, ticket, redis.call('EXISTS', queue, waiters) == 2)
+    -- uses  expect_line
+  end
+  if not backlog then
+    if wait then
+      return { 'queued', place_in_line, busy_ms, newest, subscribers(session), {}, 0, limit_in_force }
+    end
+    return { 'busy', busy_for(), {}, 0, limit_in_force }
+  end
+end
+
+-- uses     hand_over
+local mine = {}
+if declared then
+  differed = limit_in_force
+  -- uses  limit
+  hand_over(mine)
+end
 local number = fence_of(token)
 if number then
   extend(token, ttl_ms) -- asked again, because the first answer was lost or is old: the same grant
@@ -53,11 +69,11 @@ if number then
   if number == 0 then -- the hash was deleted: nobody knows any more with which one it was granted
     number = math.max(newest + 1, now_us)
     newest = number
-    redis.call('HSET', meta, 'fence', digits(number), token, permits .. ' ' .. digits(number))
+    redis.call('HSET', meta, 'fence', number, token, permits .. ' ' .. digits(number))
     if heaviest == 0 then -- of others beside it nothing is known
       heaviest = members == 1 and tonumber(permits) or math.max(limit_in_force, tonumber(permits))
     end
-    count_anew()
+    -- uses  count
     note()
   end
   return { 'granted', number, mine, differed, limit_in_force }
@@ -67,13 +83,12 @@ if verdict == 'never' then
   leave(entry) -- it may stand in line since before the limit was lowered, and nobody would wait for that turn
   return { 'refused', amount, mine, differed, limit_in_force }
 end
-local place_in_line
 there = redis.call('EXISTS', queue, waiters)
 if there > 0 then
-  if wait then
+  if wait and not place_in_line then
     place_in_line = enqueue(entry, ticket, there == 2)
-    expect_line()
-  else
+    -- uses  expect_line
+  elseif not wait then
     keep_queue() -- whoever of this session was passed over can be reached by this very answer
   end
   hand_over(mine)
@@ -89,7 +104,7 @@ if verdict == 'yes' then
 end
 if wait and not place_in_line then
   place_in_line = enqueue(entry, ticket)
-  expect_line()
+  -- uses  expect_line
 end
 if backlog then
   hand_over(mine) -- which says that there is more to come

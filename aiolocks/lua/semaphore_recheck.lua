@@ -13,9 +13,9 @@
 --          for a waiter that must ask anew: it is not known here, or can never be granted, or nothing is known of a limit
 -- uses     clock, digits
 local asking = ''
--- uses     permits, semaphore, room, queue, leave, hand_over
+-- uses     permits, semaphore, leases, room, queue, leave, hand_over
 redis.call('PEXPIRE', waiters, life_ms) -- first a write that is allowed at the memory limit: then so are all others
-settle()
+-- uses     settle
 local in_queue = redis.call('ZRANK', queue, session)
 local passed_over = 0
 local answers = {}

@@ -31,8 +31,7 @@ then
   return 1
 end
 
--- uses     semaphore, room, queue, leave, hand_over
-settle()
+-- uses     semaphore, room, queue, leave, hand_over, settle
 local ended = drop(token) and 1 or 0 -- first a write that frees memory: then all others are allowed
 if ended == 0 then
   leave(token .. ' ' .. terms .. ROOM)

@@ -7,9 +7,9 @@
 -- returns  1, or 0 when the token holds nothing
 -- uses     clock, digits
 local asking = ''
--- uses     permits, semaphore
+-- uses     permits, semaphore, leases
 if not sure then
-  settle()
+  -- uses  settle
 end
 if not is_live(token) then
   return 0

@@ -11,12 +11,11 @@
 -- returns  {limit before, or 0 when there was none, grants for this session…}
 -- uses     clock, digits
 local asking = ''
--- uses     permits, semaphore, queue, hand_over
-settle()
+-- uses     permits, semaphore, queue, hand_over, settle
 local before = limit_in_force
 redis.call('ZCARD', queue)
 redis.call('ZCARD', waiters) -- a key of another type is an error before anything is changed
-put_in_force(limit)
+-- uses     limit
 local mine = { before }
 hand_over(mine)
 return mine

@@ -8,7 +8,6 @@
 --          place to go on from, or 0; or -1 when the first was asked for and leases that ran out still count: ask again}
 -- uses     clock, digits
 local asking = ''
--- uses     permits, semaphore, waiting
-settle()
+-- uses     permits, semaphore, settle, waiting
 local waiting, next_place = count_waiting()
 return { used, members, waiting, newest, limit_in_force, backlog and first == '0' and -1 or next_place }

@@ -20,7 +20,7 @@ redis.call('ZCARD', waiters) -- a key of another type is an error before anythin
 keep(0) -- first a write that is allowed at the memory limit: then so are all others
 local before = mode_of(token)
 held[before] = held[before] - 1
-note(token, tonumber(mode), number)
+note(token, tonumber(mode), digits(number))
 local mine = { 1 }
 hand_over(mine)
 return mine

@@ -38,7 +38,7 @@ if number then
     held[EXCLUSIVE] = math.max(held[EXCLUSIVE] - 1, 0) -- as which it was counted
     number = math.max(newest + 1, now_us)
     newest = number
-    note(token, tonumber(mode), number)
+    note(token, tonumber(mode), digits(number))
   end
   return { 'granted', number, {} }
 end

@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.parametrize("kind", ["Lock", "Semaphore"]),
 ]
 
-TTL = 0.6
+TTL = 1.2
 BASES = {"Lock": "aiolocks:lock:{forked}", "Semaphore": "aiolocks:semaphore:{forked}"}
 
 

@@ -111,7 +111,7 @@ async def set_user(admin: Any, *rules: str) -> None:
 async def limited(redis: Redis, redis_url: str) -> AsyncIterator[Redis]:
     """A client whose user may not subscribe."""
     admin: Any = redis
-    await set_user(redis, "reset", *RIGHTS, "+@read", "+@write")
+    await set_user(redis, "reset", "resetchannels", *RIGHTS, "+@read", "+@write")
     async with Redis.from_url(redis_url, username="deaf", password="secret") as client:
         yield client
     await admin.execute_command("ACL", "DELUSER", "deaf")

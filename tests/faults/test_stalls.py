@@ -14,6 +14,7 @@ from tests.faults.support.asking import UNREACHABLE, granted_at
 from tests.faults.support.kinds import Kind, fresh_acquire, make
 from tests.faults.support.lag import SLACK, measured_lag
 from tests.faults.support.residue import wait_until_only_residue
+from tests.support.network import until
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
@@ -66,6 +67,8 @@ async def test_a_body_ends_before_its_ttl_when_the_server_stalls_and_the_next_on
                 contender = asyncio.create_task(granted_at(make(kind, other, "stalled", ttl=5 * TTL)))  # rides it out
                 await asyncio.sleep(1.2 * TTL)  # renewed three times by now
                 assert lease.held
+                renewed = len(requests)
+                await until(lambda: len(requests) > renewed)  # so that none slips in before the stall has begun
                 last_request = requests[-1]
                 stalling = asyncio.ensure_future(stall(own_server))
                 try:

@@ -13,7 +13,7 @@ from tests.support.replicas import Replicated
 
 TTL = 2.0
 
-_NOT_ASKED = python(_hold, "obtain", "if state.options.replicas else", "if False else")
+_NOT_ASKED = python(_hold, "obtain", "state.options.replicas", "False")
 _NOT_COUNTED = python(_grantor.RedisGrantor, "_replicate", "if count < replicas:", "if False:")
 
 

@@ -83,7 +83,7 @@ def what_an_older_version_released_shows_in_how_many_hold(scripts: Scripts) -> N
     scripts.granted("cat", permits=2)
 
 
-@clause("W21", shared("used = used + (weight or largest())", "used = used + (weight or 1)"), kinds=SEMAPHORE)
+@clause("W21", shared("local unknown = heaviest > 0 and heaviest or limit_in_force", "local unknown = 1"), kinds=SEMAPHORE)
 def a_holder_of_which_nothing_is_known_counts_as_the_largest(scripts: Scripts) -> None:
     """W21: never as one permit, which may be too few."""
     scripts.resize(3)
@@ -92,7 +92,7 @@ def a_holder_of_which_nothing_is_known_counts_as_the_largest(scripts: Scripts) -
     assert isinstance(scripts.grant("ben", permits=2, wait=False), Busy)
 
 
-@clause("W21", shared("used = used - weights[at]", "used = used - 1"), kinds=SEMAPHORE)
+@clause("W21", shared("used = used - (terms and string.match(terms, '^%d+') or 0)", "used = used - 1"), kinds=SEMAPHORE)
 def a_lease_that_ran_out_gives_back_its_own_weight(scripts: Scripts) -> None:
     """W21: or what it had beyond one permit could never be had again."""
     scripts.resize(3)

@@ -107,7 +107,7 @@ OF_MANY: dict[str, Defect] = {
         shared("local counted = witness and witness == known[2]", "local counted = true"), (), ()
     ),
     "holder-without-field-counts-as-one": Defect(
-        shared("used = used + (weight or largest())", "used = used + (weight or 1)"), (), ()
+        shared("local unknown = heaviest > 0 and heaviest or limit_in_force", "local unknown = 1"), (), ()
     ),
     "handed-over-in-part-and-no-more": Defect(
         shared("mine[#mine + 1], mine[#mine + 2], mine[#mine + 3] = 'more', -2, 0", ""), (), ()
