@@ -161,7 +161,7 @@ class Acquirable:
         grantor, options = self._grantor(), self._options
         session = grantor.session
         task = asyncio.current_task(session.loop)
-        if entering and self._would_wait_for_itself(session, task):
+        if entering and session.ledger.blocks and self._would_wait_for_itself(session, task):
             raise waits_for_itself(self.kind, self.name)
         wait = timeout is None or timeout > 0
         request = Request(

@@ -169,7 +169,7 @@ class Lease:
             return False
         if withdrawal is None:  # others share the lease
             return True
-        await withdrawal.wait_out()
+        await withdrawal.wait()
         # None: nothing was there after an attempt whose answer was lost, which must have ended it.
         return withdrawal.outcome() is not False
 

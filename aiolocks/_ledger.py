@@ -41,6 +41,8 @@ class Ledger:
 
     def __init__(self, on_change: Callable[[], None] = lambda: None) -> None:
         self._on_change = on_change
+        self.blocks = 0
+        """How many are open, in whatever task; while there are none, nobody is inside of anything."""
         self._tasks: dict[Task, _OfTask] = {}
         self._dropped: deque[LeaseState] = deque()
         """Whose `Lease` was garbage-collected, not looked at yet."""
@@ -71,6 +73,7 @@ class Ledger:
         """Note that *task* is in the body of a block."""
         of = self._tasks.get(task) or self._of(task)
         of.bodies[body] = None
+        self.blocks += 1
         base = body.base
         for one in base if isinstance(base, tuple) else (base,):
             of.inside[one] = of.inside.get(one, 0) + body.permits
@@ -87,8 +90,8 @@ class Ledger:
     def leave(self, task: Task, body: "BodyTask") -> None:
         """Note that the block is left."""
         of = self._tasks.get(task)
-        if of is not None:
-            of.bodies.pop(body, None)
+        if of is not None and of.bodies.pop(body, body) is None:
+            self.blocks -= 1
 
     def inside(self, task: Task | None, base: Base) -> int:
         """Return how many permits of *base*, or of any of several, the open blocks of *task* hold."""
@@ -172,6 +175,7 @@ class Ledger:
         if of is not None:
             for state in of.leases:
                 state.task = None
+            self.blocks -= len(of.bodies)
             for body in of.bodies:
                 body.task_ended()
             self._on_change()

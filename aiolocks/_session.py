@@ -318,7 +318,7 @@ def _tokens() -> Generator[bytes, None, None]:
     """Yield tokens, drawn many at a time: asking the system costs more than the rest. A fork has its own session."""
     while True:
         drawn = os.urandom(2048).hex().encode()
-        yield from (drawn[at : at + 32] for at in range(0, len(drawn), 32))
+        yield from [drawn[at : at + 32] for at in range(0, len(drawn), 32)]
 
 
 _NO_LOOP = "aiolocks runs under asyncio only: no asyncio event loop is running here"

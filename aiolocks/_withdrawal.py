@@ -67,8 +67,10 @@ class Withdrawal:
         session.withdrawing[request.token] = self
         grantor.withdraw(request, self)
 
-    def wait(self, until: float) -> "asyncio.Future[None]":
+    def wait(self, until: float | None = None) -> "asyncio.Future[None]":
         """Return what is resolved once it is done, or *until* has come; for one at a time.
+
+        Left out: when it is pointless, or has taken too long to be waited for.
 
         Cancelling that leaves it going on.
         """
@@ -77,15 +79,13 @@ class Withdrawal:
         if self.done:
             waiter.set_result(None)
         else:
+            if until is None:
+                until = self.begun + LONGEST_RELEASE
+                until = until if until < self._until else self._until
             self.due = until
             if until < session.waits.looks_at:
                 session.waits.expect(until, session.clock())
         return waiter
-
-    def wait_out(self) -> "asyncio.Future[None]":
-        """Return what is resolved once it is done, or pointless, or has taken too long to be waited for."""
-        until = self.begun + LONGEST_RELEASE
-        return self.wait(until if until < self._until else self._until)
 
     def keeps_session(self, now: float) -> bool:
         """Whether the session must go on for this.

@@ -233,6 +233,7 @@ async def test_when_the_program_is_wrong(scene: Scene, row: Row) -> None:
         with scene.ear.raises(ResponseError, match="WRONGTYPE"):
             await row.make(client, "typed", ttl=0.2).acquire(timeout=1)
 
+
 async def test_when_a_semaphore_has_another_limit(scene: Scene) -> None:
     async with scene.client() as one, scene.client(scene.url(user="default")) as other:
         with scene.ear.raises(LimitMismatchError):

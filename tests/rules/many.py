@@ -83,7 +83,9 @@ def what_an_older_version_released_shows_in_how_many_hold(scripts: Scripts) -> N
     scripts.granted("cat", permits=2)
 
 
-@clause("W21", shared("local unknown = heaviest > 0 and heaviest or limit_in_force", "local unknown = 1"), kinds=SEMAPHORE)
+@clause(
+    "W21", shared("local unknown = heaviest > 0 and heaviest or limit_in_force", "local unknown = 1"), kinds=SEMAPHORE
+)
 def a_holder_of_which_nothing_is_known_counts_as_the_largest(scripts: Scripts) -> None:
     """W21: never as one permit, which may be too few."""
     scripts.resize(3)

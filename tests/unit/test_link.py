@@ -22,13 +22,15 @@ def test_a_task_of_ours_that_never_begins_as_its_loop_ends_says_nothing() -> Non
         pytest.fail("it began")
 
     def begin_and_stop() -> None:
-        background(never())
+        begun.append(background(never()))
         loop.stop()
 
+    begun: list[asyncio.Task[None]] = []
     loop = asyncio.new_event_loop()
     loop.call_soon(begin_and_stop)
     loop.run_forever()
     loop.close()
+    begun.clear()
     gc.collect()  # a warning here, or what cannot be raised, is a failure of this test
 
 
