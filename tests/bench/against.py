@@ -1,5 +1,8 @@
 """Two versions of aiolocks in turns: this checkout's, and that of another one on the same machine.
 
+Both are measured at once, but only one runs at a time, each for a tenth of a second. So rates are half of what they
+are alone, and waits have those pauses in them; what is compared is what they do in equal shares of the same seconds.
+
 The scenarios are this checkout's for both; of the other one only its package `aiolocks` is used. Each measurement has a
 process of its own, which refuses to go on with a package from anywhere else.
 """
@@ -16,9 +19,9 @@ from itertools import chain
 from pathlib import Path
 
 from tests.bench.calm import FIGURE as STOLEN
-from tests.bench.calm import calmest, remark
+from tests.bench.calm import calmest_together, remark
 from tests.bench.figures import Case, Run, remarks, spread
-from tests.bench.processes import PACKAGE_VARIABLE, REPOSITORY
+from tests.bench.processes import PACKAGE_VARIABLE, REPOSITORY, Slices
 from tests.bench.running import measured
 from tests.bench.scale import Scale
 from tests.bench.scenario import Scenario
@@ -86,15 +89,20 @@ def _version(name: str, checkout: Path, shelf: Path) -> Version:
 def run_in_turns(
     scenario: Scenario, scale: Scale, pair: tuple[Version, Version], progress: Callable[[str], None]
 ) -> dict[str, dict[str, list[Run]]]:
-    """Measure each case of aiolocks in so many turns: both versions, one right after the other; see `Turns`."""
+    """Measure each case of aiolocks in so many turns: both versions, each in every other slice; see `Turns`."""
     cases = scenario.cases(scale, ["aiolocks"])
     results: dict[str, dict[str, list[Run]]] = {case.row: {one.name: [] for one in pair} for case in cases}
 
     def take(number: int, case: Case) -> None:
-        for version in pair if number % 2 == 0 else reversed(pair):  # neither always has what the first one left
-            progress(f"{scenario.name} {number + 1}/{scale.runs}: {case.row}, {version.name}")
-            found = calmest(lambda: measured(scenario, case, True, version.variables), scale.attempts)  # noqa: B023 - called at once
-            results[case.row][version.name].append(found)
+        progress(f"{scenario.name} {number + 1}/{scale.runs}: {case.row}")
+        for version, run in zip(pair, calmest_together(lambda: both(case), scale.attempts), strict=True):
+            results[case.row][version.name].append(run)
+
+    def both(case: Case) -> list[Run]:
+        with Slices() as slices, ThreadPoolExecutor(len(pair)) as threads:
+            return list(
+                threads.map(lambda version: measured(scenario, case, True, version.variables, slices.sharing), pair)
+            )
 
     with ThreadPoolExecutor(scale.at_once) as threads:
         each = map if scale.at_once == 1 else threads.map  # alone in this thread, which an interruption ends

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,8 @@ from tests.support.servers import RedisServer
 
 _PATIENCE = 240.0
 """Seconds after which a measurement is given up; the longest one takes two minutes."""
+
+Beside = Callable[[int], AbstractContextManager[None]]
 
 _MISSING = "not installed: pip install -e '.[bench]'"
 
@@ -56,7 +59,13 @@ def run_all(
     return results
 
 
-def measured(scenario: Scenario, case: Case, fresh: bool, variables: Mapping[str, str] | None = None) -> Run:
+def measured(
+    scenario: Scenario,
+    case: Case,
+    fresh: bool,
+    variables: Mapping[str, str] | None = None,
+    beside: Beside | None = None,
+) -> Run:
     """Measure a case once, against a fresh server.
 
     Args:
@@ -64,6 +73,7 @@ def measured(scenario: Scenario, case: Case, fresh: bool, variables: Mapping[str
         case: What is measured.
         fresh: In a process of its own.
         variables: What that process gets in its environment besides.
+        beside: Entered with its id while it runs, as the leader of a group that takes turns with others.
     """
     with RedisServer(options=scenario.server_options) as server:
         job = {
@@ -73,10 +83,10 @@ def measured(scenario: Scenario, case: Case, fresh: bool, variables: Mapping[str
             "url": server.tcp_url,
             "admin_url": server.url,
         }
-        return _in_fresh_process(job, variables or {}) if fresh else asyncio.run(measure(scenario, job))
+        return _in_fresh_process(job, variables or {}, beside) if fresh else asyncio.run(measure(scenario, job))
 
 
-def _in_fresh_process(job: dict[str, Any], variables: Mapping[str, str]) -> Run:
+def _in_fresh_process(job: dict[str, Any], variables: Mapping[str, str], beside: Beside | None) -> Run:
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.bench.measuring"],
         stdin=subprocess.PIPE,
@@ -88,7 +98,8 @@ def _in_fresh_process(job: dict[str, Any], variables: Mapping[str, str]) -> Run:
         start_new_session=True,
     )
     try:
-        output, errors = process.communicate(json.dumps(job) + "\n", timeout=_PATIENCE)
+        with beside(process.pid) if beside else nullcontext():
+            output, errors = process.communicate(json.dumps(job) + "\n", timeout=_PATIENCE)
     except subprocess.TimeoutExpired:
         return Run(remarks=(f"gave up after {_PATIENCE:g} s",))
     finally:
