@@ -34,8 +34,12 @@ OF_MODES: dict[str, Defect] = {
     ),
     "downgrade-releases": Defect(
         lua(
-            "shared_downgrade", "held[before] = held[before] - 1\nnote(token, tonumber(mode), digits(number))", "drop(token)"
-        ), ("P1",), ("rwlock",)
+            "shared_downgrade",
+            "held[before] = held[before] - 1\nnote(token, tonumber(mode), digits(number))",
+            "drop(token)",
+        ),
+        ("P1",),
+        ("rwlock",),
     ),
     "intentions-keep-nobody-out": Defect(
         shared(_BESIDE, "{ '123456', '126', '135', '1', '13', '12', '5' }"), ("C1", "C3"), ("hierarchy",)
