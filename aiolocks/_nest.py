@@ -137,8 +137,8 @@ class Share(LeaseState):
 
     def let_lapse(self, on_lapsed: "Callable[[LeaseState], None]") -> None:
         self.unreferenced = True
+        super().let_lapse(on_lapsed)  # first: what follows may find that it has lapsed already
         self.nest.renew_for_users_only()
-        super().let_lapse(on_lapsed)
 
     def no_longer_inside(self) -> None:
         pass  # until its block is left: what takes the lock again in there must not work on after a loss

@@ -21,7 +21,7 @@ from redis import Redis
 from aiolocks.cli import main
 from tests.support.servers import RedisServer
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.xdist_group("demo")]  # of which the runs are shared
+pytestmark = [pytest.mark.timeout(120)]
 
 TITLES = ("order", "exclusion", "limit", "renewal", "return", "loss", "fencing", "surprises")
 PASSWORD = "sesame"

@@ -5,6 +5,7 @@ import contextlib
 import gc
 import logging
 import sys
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from types import TracebackType
@@ -493,6 +494,18 @@ async def test_a_lease_to_which_only_a_finished_task_refers_lapses(
 @pytest.mark.parametrize("take", [crashed, an_exit_stack_that_is_dropped])
 async def test_so_does_one_of_any_kind(make: Make, take: Callable[[Acquirable], Coroutine[Any, Any, None]]) -> None:
     await lapses(take, make(ttl=DROPPED))
+
+
+async def test_nor_does_it_lapse_in_silence_when_the_loop_is_late(make: Make) -> None:
+    async def let_it_lapse() -> None:
+        await crashed(make(ttl=SHORT))
+        gc.collect()
+        time.sleep(1.5 * SHORT)  # so that the loop finds it dropped and lapsed at one time
+        await free(make())
+        await asyncio.sleep(0.05)
+
+    with pytest.warns(ResourceWarning, match="without being released"):
+        await let_it_lapse()
 
 
 # acquire() as a coroutine and as a block.

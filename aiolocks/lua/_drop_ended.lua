@@ -9,8 +9,9 @@ if ended[1] then
   local unsure = false
   members = members - #ended
   for _, terms in ipairs(known_of) do
-    used = used - (terms and string.match(terms, '^%d+') or 0)
-    unsure = unsure or not terms -- it may have been counted as more
+    local weight = string.match(terms or '', '^%d+')
+    used = used - (weight or 0)
+    unsure = unsure or not weight -- it may have been counted as more
   end
   if unsure then
     -- uses  count

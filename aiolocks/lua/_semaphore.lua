@@ -45,11 +45,11 @@ local function drop(token)
   if redis.call('ZREM', holders, token) == 0 then
     return false
   end
-  local terms = token == asking and own or redis.call('HMGET', meta, token)[1]
+  local weight = string.match(token == asking and own or redis.call('HMGET', meta, token)[1] or '', '^%d+')
   redis.call('HDEL', meta, token)
   members, unwritten = members - 1, true
-  if terms then
-    used = used - string.match(terms, '^%d+')
+  if weight then
+    used = used - weight
   else -- it may have been counted as more
     -- uses  count
   end

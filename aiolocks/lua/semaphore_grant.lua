@@ -46,6 +46,9 @@ if not declared and used >= limit_in_force and not is_live(token) and admits(ton
   if wait then
     place_in_line, busy_ms = enqueue(entry, ticket, redis.call('EXISTS', queue, waiters) == 2)
     -- uses  expect_line
+  elseif redis.call('EXISTS', waiters) == 1 then
+    keep_queue() -- others of this session may have been passed over
+    -- uses  expect_line
   end
   if not backlog then
     if wait then

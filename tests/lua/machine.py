@@ -146,6 +146,8 @@ class ScriptMachine(RuleBasedStateMachine):
         if isinstance(reply, Granted):  # whether the asker's own grant is listed too is all the same
             mine = [grant for grant in mine if grant != Grant(asker.who, reply.fence, asker.ttl_ms)]
             handed = [turn for turn in handed if turn.asker != asker]
+        if not ticket and not waited:
+            self.tickets.pop(asker, None)  # it comes anew: what it was told before says nothing of its place
         self.compare(asker.home, handed, mine)
         if declares not in (0, limit_before):
             assert getattr(reply, "limit_before", limit_before) == limit_before

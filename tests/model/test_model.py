@@ -11,7 +11,6 @@ from tests.model.checker import HERE, MODULES, check, java, marks
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.xdist_group("model"),  # one after the other: TLC uses every processor, and `met` is of all of them
     pytest.mark.skipif(java() is None, reason="TLC needs Java, and there is no `java`: install default-jre-headless"),
 ]
 

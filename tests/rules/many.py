@@ -94,7 +94,7 @@ def a_holder_of_which_nothing_is_known_counts_as_the_largest(scripts: Scripts) -
     assert isinstance(scripts.grant("ben", permits=2, wait=False), Busy)
 
 
-@clause("W21", shared("used = used - (terms and string.match(terms, '^%d+') or 0)", "used = used - 1"), kinds=SEMAPHORE)
+@clause("W21", shared("used = used - (weight or 0)", "used = used - 1"), kinds=SEMAPHORE)
 def a_lease_that_ran_out_gives_back_its_own_weight(scripts: Scripts) -> None:
     """W21: or what it had beyond one permit could never be had again."""
     scripts.resize(3)
