@@ -590,6 +590,38 @@ async def test_a_hold_whose_entry_failed_may_be_entered_again(
         assert entered.held
 
 
+def driven(coroutine: Coroutine[Any, Any, T]) -> "asyncio.Future[T]":
+    """Run *coroutine* by callbacks alone, in no task, as code that has been compiled to them may."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def step(_: object = None) -> None:
+        try:
+            waits_for = coroutine.send(None)
+        except StopIteration as ended:
+            done.set_result(ended.value)
+        except BaseException as error:
+            done.set_exception(error)
+        else:
+            if waits_for is None:
+                loop.call_soon(step)
+            else:
+                waits_for._asyncio_future_blocking = False
+                waits_for.add_done_callback(step)
+
+    loop.call_soon(step)
+    return done
+
+
+async def test_a_hold_may_be_entered_where_no_task_runs_and_again_in_one(make: Make) -> None:
+    block = make().hold()
+    lease = await driven(block.__aenter__())
+    assert lease.held
+    await driven(block.__aexit__(None, None, None))
+    async with block as again:
+        assert again.held
+
+
 # release() by the habits of asyncio.
 
 
