@@ -58,14 +58,24 @@ def rate(taken: list[float], begun: float, ended: float) -> float:
 async def test_two_cuts_of_the_wake_ups_in_a_row_cost_no_more_than_a_few_seconds(
     redis: Redis, redis_url: str, proxy: FaultProxy, kind: Any
 ) -> None:
-    def make(client: Redis) -> Any:
-        return Lock(client, "busy") if kind is Lock else Semaphore(client, "busy", 1)
+    def make(client: Redis, name: str = "busy") -> Any:
+        return Lock(client, name) if kind is Lock else Semaphore(client, name, 1)
 
-    taken: dict[str, list[float]] = {"cut": [], "whole": []}
-    async with Redis.from_url(proxy.url) as cut, Redis.from_url(redis_url) as whole:
+    def aside(client: Redis) -> Any:
+        return make(client, "beside it")
+
+    taken: dict[str, list[float]] = {"cut": [], "whole": [], "aside": []}
+    async with (
+        Redis.from_url(proxy.url) as cut,
+        Redis.from_url(redis_url) as whole,
+        Redis.from_url(redis_url) as third,
+        Redis.from_url(redis_url) as fourth,
+    ):
         tasks = [
             asyncio.create_task(contend(cut, taken["cut"], make)),
             asyncio.create_task(contend(whole, taken["whole"], make)),
+            asyncio.create_task(contend(third, taken["aside"], aside)),
+            asyncio.create_task(contend(fourth, taken["aside"], aside)),
         ]
         await asyncio.sleep(0.5)
         begun = time.monotonic()
@@ -82,8 +92,10 @@ async def test_two_cuts_of_the_wake_ups_in_a_row_cost_no_more_than_a_few_seconds
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-    print(f"{kind.__name__}: {before} a second before, {after} after")
-    assert all(after[who] > 0.75 * before[who] for who in taken), "0.9 on a machine that does nothing else"
+    machine = after["aside"] / before["aside"]
+    print(f"{kind.__name__}: {before} a second before, {after} after; the machine is {machine:.2f} times as fast")
+    # Wanted are nine tenths, and met; but of a dozen grants a second, as on the busiest machine, one more or less counts.
+    assert all(after[who] > 0.8 * machine * before[who] for who in ("cut", "whole"))
 
 
 async def test_a_subscription_that_was_lost_and_made_anew_is_no_reason_to_poll(redis: Redis, proxy: FaultProxy) -> None:
