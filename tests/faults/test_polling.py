@@ -94,7 +94,7 @@ async def test_two_cuts_of_the_wake_ups_in_a_row_cost_no_more_than_a_few_seconds
         await asyncio.wait(tasks)
     machine = after["aside"] / before["aside"]
     print(f"{kind.__name__}: {before} a second before, {after} after; the machine is {machine:.2f} times as fast")
-    # Wanted are nine tenths, and met; but of a dozen grants a second, as on the busiest machine, one more or less counts.
+    # Nine tenths are wanted, and met; but of a dozen grants a second, as on a busy machine, one more or less counts.
     assert all(after[who] > 0.8 * machine * before[who] for who in ("cut", "whole"))
 
 
