@@ -164,9 +164,8 @@ class Acquirable:
         if entering and session.ledger.blocks and self._would_wait_for_itself(session, task):
             raise waits_for_itself(self.kind, self.name)
         wait = timeout is None or timeout > 0
-        request = Request(
-            options.ttl, permits, wait, session.new_token()
-        )  # keywords would cost a fifth of a microsecond
+        # By keywords, Python 3.11 takes a fifth of a microsecond longer.
+        request = Request(options.ttl, permits, wait, session.new_token())
         self._prepare(session, task, request)
         return LeaseState(session, grantor, self._base, request, options, timeout, task)
 
