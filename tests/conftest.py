@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from hypothesis import HealthCheck, settings
 from redis.asyncio import Redis
 
 from aiolocks import _semaphore
@@ -16,6 +17,10 @@ from aiolocks.testing import FaultProxy
 from tests.support import clients, parts
 from tests.support.leftovers import Leftovers, empty, tasks_beyond, wait_until_none
 from tests.support.servers import RedisServer
+
+# How long examples take to make and to try says more of the machine than of what is tried.
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import hiredis
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
@@ -63,7 +63,6 @@ def all_keys(keys: Keys, session: bytes, token: bytes) -> set[bytes]:
     return {keys.base, *map(keys.part, parts)}
 
 
-@settings(deadline=None)
 @given(prefixes, kinds, names, prefixes, kinds, names, st.tuples(ids, ids), st.tuples(ids, ids))
 @example("", "lock", "a", "lock:{a}", "lock", "a", (b"1", b"2"), (b"1", b"2"))
 @example("a:", "lock", "b", "a:lock:", "lock", "b", (b"1", b"2"), (b"1", b"2"))
@@ -84,7 +83,6 @@ def test_no_kinds_keys_begin_as_anothers_behind_some_prefix(kind: str, other: st
     assert not Keys("", kind, "a").base.endswith(Keys("", other, "a").base)
 
 
-@settings(deadline=None)
 @given(prefixes, prefixes, kinds, names, ids, ids)
 def test_no_key_is_anybody_s_channel_and_no_prefix_hears_another_s(
     prefix: str, other: str, kind: str, name: str, session: bytes, token: bytes

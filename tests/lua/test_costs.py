@@ -27,11 +27,11 @@ def _cost(scripts: Scripts, call: Callable[[], object]) -> Counter[str]:
 
 
 def _crowd(scripts: Scripts, session: str, size: int, *, start: int = 0) -> None:
-    """Put *size* waiters into one session's line."""
+    """Put *size* waiters into one session's line, alive for as long as it takes to make a thousand such lines."""
     entries = {scripts.entry(f"w{number}w"): start + number for number in range(1, size + 1)}
     key = scripts.key("waiters", session=session)
     scripts.redis.zadd(key, entries)
-    scripts.redis.pexpire(key, LIFE)
+    scripts.redis.pexpire(key, 100 * LIFE)
     scripts.redis.zadd(scripts.key("queue"), {session: start + 1})
     if scripts.kind == "semaphore":
         scripts.redis.hset(scripts.key("meta"), "line", 1)
@@ -164,15 +164,19 @@ def test_each_unreachable_session_costs_a_few_commands_once(exclusive: Scripts) 
 
 def test_a_semaphore_costs_the_same_however_many_hold_single_permits(backend: Redis) -> None:
     semaphore = Scripts(backend, "semaphore", limit=1_000)
-    costs = []
     semaphore.granted("zoe")
-    for size in (10, 500):
-        semaphore.redis.zadd(semaphore.keys.base, {token(f"h{number}h"): _NEVER_MS for number in range(size)})
-        semaphore.granted("ann")
-        semaphore.release("ann")
-        costs.append([
+
+    def pair() -> list[Counter[str]]:
+        return [
             _cost(semaphore, lambda: semaphore.granted("ann")),
             _cost(semaphore, lambda: semaphore.renew("ann")),
             _cost(semaphore, lambda: semaphore.release("ann")),
-        ])  # fmt: skip
+        ]
+
+    costs = []
+    for size in (10, 500):
+        semaphore.redis.zadd(semaphore.keys.base, {token(f"h{number}h"): _NEVER_MS for number in range(size)})
+        pair()  # which counts anew
+        pairs = [pair(), pair()]  # once a minute a grant keeps the hash alive, which is a command more
+        costs.append(min(pairs, key=lambda costs: costs[0].total()))
     assert costs[0] == costs[1]

@@ -1,6 +1,6 @@
 """The arithmetic of leases, for every TTL and every moment."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aiolocks._deadlines import (
@@ -13,9 +13,6 @@ from aiolocks._deadlines import (
     renewal_delay,
     retry_delay,
 )
-
-settings.register_profile("unhurried", deadline=None)  # how long arithmetic takes says more of the machine
-settings.load_profile("unhurried")
 
 ttls = st.floats(0.1, 1e9)
 moments = st.floats(0, 1e7)

@@ -3,14 +3,11 @@
 from urllib.parse import unquote
 
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from redis.crc import key_slot
 
 from aiolocks._keys import LONGEST_NAME, Keys
-
-settings.register_profile("unhurried", deadline=None)  # how long arithmetic takes says more of the machine
-settings.load_profile("unhurried")
 
 PREFIX = "aiolocks:"
 PARTS = (b"fence", b"meta", b"queue")

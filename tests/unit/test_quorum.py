@@ -1,12 +1,9 @@
 """The arithmetic of votes, for every number of servers and every order of their answers."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aiolocks._quorum import Ballot, Tally, next_fence, quorum_of
-
-settings.register_profile("unhurried", deadline=None)
-settings.load_profile("unhurried")
 
 sizes = st.integers(1, 9)
 answers = st.sampled_from([True, False, OSError("silent")])
