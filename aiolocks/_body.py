@@ -57,20 +57,22 @@ class Body:
         session = state.session
         self._lease: Lease | None = lease
         self._state = state
-        self._inside = state.inside = BodyTask(
+        inside = BodyTask(
             # A lease that changes its mode leaves as what it entered as.
             task, before, session.loop, session.ledger, state.grantor, state.base, state.request.permits
         )  # fmt: skip
+        self._inside: BodyTask | None = inside
+        state.inside = inside
         state.entered = True
         if state.options.on_lost == "cancel":
-            state.on_loss = self._inside.stop
+            state.on_loss = inside.stop
             if not state.options.renewed_in_loop:
                 state.watch_deadline()
 
     @property
     def task(self) -> "asyncio.Task[Any] | None":
         """Which task works in it; None once that has ended."""
-        return self._inside.task
+        return None if self._inside is None else self._inside.task
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -85,6 +87,7 @@ class Body:
             LeaseLostError: The lease was lost, and the body did not raise an exception of its own.
         """
         state, inside, leaving = self._state, self._inside, exc
+        assert inside is not None, "left twice"
         session = state.session
         now = session.clock()
         state.on_loss = None
@@ -93,7 +96,7 @@ class Body:
             unlist(state)
         inside.leave()
         state.inside = None
-        self._lease = None  # of what waits for Redis, the garbage collector goes through all
+        self._lease = self._inside = None
         withdrawal = state.drop(now)
         waits = not isinstance(exc, GeneratorExit) or may_wait(frame, exc)
         if not valid:
@@ -103,6 +106,7 @@ class Body:
             if state.lost:
                 self._report(state.reason, leaving)
         elif withdrawal is not None and waits:
+            del inside  # of what waits for Redis, the garbage collector goes through all
             until = state.deadline if state.deadline < now + GRACE else now + GRACE
             if leaving is not None:
                 await settle(session, withdrawal, until)

@@ -162,8 +162,7 @@ class Lease:
         state = self._state
         now = state.session.clock()
         valid = state.end(now)
-        if state.task is not None:
-            unlist(state)
+        unlist(state)
         withdrawal = state.drop(now)
         if not valid:
             return False

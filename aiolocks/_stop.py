@@ -78,7 +78,7 @@ class BodyTask:
         self._sent = 0
         self._pause = LOOK_AGAIN
         self._timer: asyncio.Handle | None = None
-        self._waiters: list[asyncio.Future[Any]] = []
+        self._waiters: tuple[asyncio.Future[Any], ...] = ()
         self._in_shield = False
         self._scopes: tuple[anyio.CancelScope, ...] = ()
         """Those around the block: they may be shielded as they like."""
@@ -199,7 +199,7 @@ class BodyTask:
         """Look again each time that one of *reached* has gone on: it may leave its shield for one turn of the loop."""
         self._in_shield = True
         waiters: list[asyncio.Future[Any] | None] = [getattr(each, "_fut_waiter", None) for each in reached]
-        self._waiters = [waiter for waiter in waiters if waiter is not None]
+        self._waiters = tuple(waiter for waiter in waiters if waiter is not None)
         for waiter in self._waiters:  # who waits for it is called back before
             waiter.add_done_callback(self._look)
         if None in waiters:
@@ -217,7 +217,7 @@ class BodyTask:
             self._timer = None
         for waiter in self._waiters:
             waiter.remove_done_callback(self._look)
-        self._waiters = []
+        self._waiters = ()
 
     def _warn(self) -> None:
         self._timer = None
