@@ -14,9 +14,11 @@ from redis.asyncio import Redis
 
 from aiolocks import AcquireTimeoutError, LeaseLostError
 from aiolocks.testing import FaultProxy
+from tests.support.cases import the_rest_slow
 from tests.support.primitives import (
     SHORT,
     SOON,
+    WITH_A_QUEUE,
     Make,
     Row,
     as_a_stranger,
@@ -184,7 +186,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-@each_with_a_queue
+@pytest.mark.parametrize("row", the_rest_slow(WITH_A_QUEUE, quick=2), ids=str, indirect=True)
 @pytest.mark.parametrize(
     "ending", ["in the middle", "after its client", "after its leases", "by an error within a block"]
 )

@@ -12,6 +12,7 @@ import pytest
 
 import aiolocks
 import aiolocks.testing
+from tests.support.cases import one_by_one
 
 PACKAGE = Path(aiolocks.__file__).parent
 
@@ -44,10 +45,6 @@ files = sorted(PACKAGE.rglob("*.py"))
 def member(file: Path) -> str:
     """Return the name under which the table has *file*: a module's own, or its subpackage's."""
     return file.relative_to(PACKAGE).parts[0].removesuffix(".py")
-
-
-def label(file: Path) -> str:
-    return str(file.relative_to(PACKAGE))
 
 
 @cache
@@ -96,20 +93,20 @@ def test_every_module_has_a_layer() -> None:
     assert {member(file) for file in files} == rank.keys()
 
 
-@pytest.mark.parametrize("file", files, ids=label)
+@one_by_one("file", files)
 def test_imports_point_down(file: Path) -> None:
     above = {name for name in members_imported(file) if rank[name] > rank[member(file)]}
     assert not above
 
 
-@pytest.mark.parametrize("file", files, ids=label)
+@one_by_one("file", files)
 def test_primitives_do_not_import_each_other(file: Path) -> None:
     primitives = set(LAYERS["primitives"].split()) - BASES
     if member(file) in primitives | BASES:
         assert not members_imported(file) & primitives
 
 
-@pytest.mark.parametrize("file", files, ids=label)
+@one_by_one("file", files)
 def test_no_import_goes_in_a_circle(file: Path) -> None:
     """Only what type checkers see, and what is imported within a function, may point back."""
     seen: set[Path] = set()
@@ -132,7 +129,7 @@ def relatives(file: Path) -> set[Path]:
     return found
 
 
-@pytest.mark.parametrize("file", [file for file in files if member(file) not in WAYS_IN], ids=label)
+@one_by_one("file", (file for file in files if member(file) not in WAYS_IN))
 def test_modules_import_only_what_is_required(file: Path) -> None:
     roots = {name.split(".")[0] for name in imported(file)}
     assert roots - set(sys.stdlib_module_names) <= REQUIRED | {"aiolocks"}
@@ -145,7 +142,7 @@ def test_importing_the_package_imports_no_optional_dependency() -> None:
     assert not OPTIONAL & set(loaded)
 
 
-@pytest.mark.parametrize("file", files, ids=label)
+@one_by_one("file", files)
 def test_modules_say_what_they_are_for_and_stay_small(file: Path) -> None:
     source = file.read_text(encoding="utf-8")
     assert ast.get_docstring(ast.parse(source))

@@ -28,6 +28,7 @@ from aiolocks import (
     Versioned,
 )
 from aiolocks._options import LeaseOptions, Options, RedlockOptions
+from tests.support.cases import one_by_one
 from tests.support.primitives import ROWS, Acquirable, Make, Row, as_a_stranger, each_with_a_queue, every_row, queued
 
 pytest_plugins = ["tests.support.table"]
@@ -107,7 +108,7 @@ NAMES = [
 
 
 @every_constructor
-@pytest.mark.parametrize(("option", "value", "error"), BAD_OPTIONS)
+@one_by_one("option, value, error", BAD_OPTIONS)
 def test_a_bad_value_of_an_option_is_an_error_that_names_it(
     construct: Constructor, option: str, value: object, error: type[Exception]
 ) -> None:
@@ -116,7 +117,7 @@ def test_a_bad_value_of_an_option_is_an_error_that_names_it(
 
 
 @every_constructor
-@pytest.mark.parametrize("keyword", INSTEAD)
+@one_by_one("keyword", INSTEAD)
 def test_a_keyword_of_redis_py_is_an_error_that_says_what_to_use(construct: Constructor, keyword: str) -> None:
     with pytest.raises(TypeError, match=keyword) as caught:
         construct(**{keyword: 1})
@@ -222,7 +223,7 @@ async def test_a_value_lasts_for_a_timedelta(client: Redis, quick_sessions: None
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
-@pytest.mark.parametrize(("name", "error"), BAD_NAMES)
+@one_by_one("name, error", BAD_NAMES)
 def test_a_bad_name_is_an_error(row: Row, name: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="name"):
         row.make(NOBODY, name)
@@ -316,7 +317,7 @@ def test_a_bad_number_of_permits_is_an_error_before_the_block_is_entered(permits
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
-@pytest.mark.parametrize("verb", ["__aenter__", "acquire", "try_acquire", "release", "locked", "statistics"])
+@one_by_one("verb", ["__aenter__", "acquire", "try_acquire", "release", "locked", "statistics"])
 def test_without_an_asyncio_loop_every_verb_is_an_error_that_names_asyncio(row: Row, verb: str) -> None:
     """Under trio there is none either."""
     call = getattr(row.make(NOBODY, "orders"), verb)

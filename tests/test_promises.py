@@ -2,9 +2,10 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
-import pytest
+from tests.support.cases import one_by_one
 
 REPOSITORY = Path(__file__).parent.parent
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
@@ -42,6 +43,7 @@ def proofs() -> dict[str, str]:
     return {row[0].strip("| "): row[1] for row in rows}
 
 
+@cache
 def docstrings() -> list[str]:
     """Return the docstring of every test, with the name of its function."""
     found = []
@@ -52,7 +54,7 @@ def docstrings() -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("promise", PROMISES)
+@one_by_one("promise", PROMISES)
 def test_the_tests_that_prove_a_promise_exist(promise: str) -> None:
     named = re.findall(r"\]\((tests/[^)]+)\)", proofs()[promise])
     assert named
@@ -63,7 +65,7 @@ def test_every_promise_has_its_row() -> None:
     assert list(proofs()) == PROMISES
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@one_by_one("fault", FAULTS)
 def test_every_fault_is_named_by_a_test(fault: str) -> None:
     assert any(re.search(rf"\b{fault}\b", text) for text in docstrings()), FAULTS[fault]
 

@@ -19,6 +19,7 @@ from aiolocks._modes import (
 )
 from tests.lua.calls import TTL, Busy, Grant, Granted, Queued, Refused, Scripts, on_server, token
 from tests.lua.states import configured, die, fence_of, holders, lapse, line, listening, sessions
+from tests.support.cases import the_rest_slow
 
 pytest_plugins = ["tests.lua.fixtures"]
 
@@ -338,7 +339,7 @@ class Model:
         return all(word in TOGETHER[other] for other in self.held.values())
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", the_rest_slow(range(6), quick=2))
 def test_any_traffic_goes_as_in_a_plain_model(rwlock: Scripts, seed: int) -> None:
     chance = random.Random(seed)
     model, wishes = Model(), dict[str, int]()

@@ -7,6 +7,7 @@ from redis import Redis
 
 from tests.lua.calls import TTL, Busy, Grant, Scripts
 from tests.lua.states import die, fence_of, holders, keys, lapse, line, listening, sessions
+from tests.support.cases import the_rest_slow
 
 pytest_plugins = ["tests.lua.fixtures"]
 
@@ -167,7 +168,7 @@ def test_statistics_of_what_nobody_uses_are_zeros(exclusive: Scripts) -> None:
     assert keys(exclusive) == []
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", the_rest_slow(range(5), quick=2))
 def test_no_traffic_takes_more_permits_than_there_are(backend: Redis, seed: int) -> None:
     """Whatever is asked in whatever order, by sessions that come and go, and by requests that come twice."""
     chance = random.Random(seed)

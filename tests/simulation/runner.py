@@ -5,7 +5,6 @@ import multiprocessing
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from .coverage import missing
@@ -36,22 +35,18 @@ def command(seed: int, defect: str | None = None) -> str:
     return f"python -m tests.simulation --seed {seed} --trace" + (f" --defect {defect}" if defect else "")
 
 
-@contextmanager
-def uncollected() -> Iterator[None]:
+def keep() -> None:
     """Keep what has been loaded out of the collections between runs, which otherwise take as long as a run."""
     gc.collect()
     gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 def run_batch(job: tuple[list[int], str | None]) -> list[Outcome]:
     """Run some seeds in this process, and collect what each leaves."""
     seeds, defect = job
     outcomes = []
-    with uncollected(), planted(defect):
+    keep()
+    with planted(defect):
         for seed in seeds:
             outcomes.append(run(seed, kinds=kinds_for(defect)))
             gc.collect()

@@ -13,6 +13,7 @@ import pytest
 from tests.simulation.coverage import missing, table
 from tests.simulation.run import run
 from tests.simulation.runner import command, run_seeds
+from tests.support.cases import the_rest_slow
 
 # A process that crashes runs none of its destructors; in the simulation they run, in a loop that is closed.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -34,10 +35,11 @@ def test_no_schedule_breaks_a_promise_and_all_faults_hit() -> None:
     assert not missing(total.met), f"never met in {total.runs} seeds"
 
 
-def test_one_seed_has_one_trace() -> None:
-    traces = [run(seed, tracing=True).trace for seed in range(20)]
-    assert sum(map(len, traces)) > 5000
-    assert [run(seed, tracing=True).trace for seed in range(20)] == traces
+@pytest.mark.parametrize("seeds", the_rest_slow([range(6), range(6, 20)], quick=1))
+def test_one_seed_has_one_trace(seeds: range) -> None:
+    traces = [run(seed, tracing=True).trace for seed in seeds]
+    assert sum(map(len, traces)) > 250 * len(seeds)
+    assert [run(seed, tracing=True).trace for seed in seeds] == traces
 
 
 def test_tracing_changes_nothing() -> None:

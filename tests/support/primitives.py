@@ -147,9 +147,9 @@ ROWS = (
 EVERY_ROW = (*ROWS, Row("read lock", reading, limited=False, filler=writing))
 """With those whose leases go together, and wait for others only."""
 
-each_with_a_queue = pytest.mark.parametrize(
-    "row", [row for row in ROWS if row.queue and row.places == 1], ids=str, indirect=True
-)
+WITH_A_QUEUE = [row for row in ROWS if row.queue and row.places == 1]
+
+each_with_a_queue = pytest.mark.parametrize("row", WITH_A_QUEUE, ids=str, indirect=True)
 """For promises to those who wait in line; the next two as well."""
 
 limited_rows_with_a_queue = pytest.mark.parametrize("row", [row for row in ROWS if row.queue], ids=str, indirect=True)
