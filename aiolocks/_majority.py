@@ -143,10 +143,9 @@ class Majority:
     async def _attempt(self, request: Request) -> Granted | Busy | Exception:
         """Ask all servers once; an exception says why their answers were of no use."""
         began = self._home.clock()
-        request.trouble = None
         ballot = await self._vote(request)
         if ballot.won:
-            request.reached = True
+            request.reached, request.trouble = True, None
             fence, ballot = await self._agree(request, max(ballot.granted.values()))
             if fence and self._home.clock() < began + request.valid_for:
                 for part in request.parts:
@@ -161,7 +160,7 @@ class Majority:
                 )
                 return request.trouble
         elif ballot.answered:
-            request.reached = True
+            request.reached, request.trouble = True, None
             request.retry_after = ballot.free_after()
             return Busy()
         request.retry_after, request.trouble = None, self._too_few(ballot)
@@ -197,7 +196,7 @@ class Majority:
                 raise
             if ballot.answered:  # what to say if the caller's time is over
                 request.retry_after = ballot.free_after()
-            elif request.retry_after is None:
+            elif request.retry_after is None and request.trouble is None:  # else the attempt before tells more
                 request.trouble = self._too_few(ballot)
             raise
         return ballot

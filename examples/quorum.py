@@ -27,7 +27,7 @@ async def main(redis_url: str = "redis://localhost") -> None:
         if await other.try_acquire() is None:
             print("and nobody else gets it meanwhile")
     try:
-        await Redlock([one, gone, gone_too], "example:report", ttl=10).acquire(timeout=0.5)
+        await Redlock([one, gone, gone_too], "example:report", ttl=10).acquire(timeout=5)
     except QuorumError as error:
         print("two of them gone:", list(error.outcomes.values()).count("answered"), "answered")
 
