@@ -11,6 +11,7 @@ from redis.asyncio import Redis
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks import HierarchicalLock, Lease, LeaseLostError, LockManager
+from tests.support.cases import the_rest_slow
 from tests.support.primitives import SHORT, queued, until
 from tests.support.workers import spawn
 
@@ -272,7 +273,7 @@ async def test_what_a_killed_process_held_can_be_had_within_its_ttl(redis: Redis
             pass
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", the_rest_slow(range(3), quick=1))
 async def test_no_incompatible_pair_is_ever_held_together(client: Redis, seed: int) -> None:
     """A random workload on a tree against a plain model: two paths that overlap are held together only to be read."""
     chance = random.Random(seed)
@@ -309,7 +310,7 @@ async def test_no_incompatible_pair_is_ever_held_together(client: Redis, seed: i
         assert (now.holders, now.waiting) == (0, 0)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", the_rest_slow(range(3), quick=1))
 async def test_tasks_that_take_several_paths_in_one_order_never_wait_for_each_other_for_ever(
     client: Redis, seed: int
 ) -> None:

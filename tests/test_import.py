@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 OPTIONAL = {
     "fakeredis", "lupa", "rich", "uvloop", "pytest", "pytest_asyncio", "fastapi", "starlette", "aiohttp", "psutil",
     "trio", "hypothesis",
@@ -54,6 +56,7 @@ def test_it_imports_nothing_optional(tmp_path: Path) -> None:
     assert not packages & OPTIONAL
 
 
+@pytest.mark.slow
 def test_it_takes_at_most_twenty_milliseconds_beyond_redis_py(tmp_path: Path) -> None:
     import_once(tmp_path)  # compiles
     assert statistics.median(import_once(tmp_path)[0] for _ in range(7)) <= 0

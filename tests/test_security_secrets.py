@@ -227,7 +227,7 @@ async def test_when_the_program_is_wrong(scene: Scene, row: Row) -> None:
             await asyncio.create_task(take_and_drop(row.make(client, "dropped", ttl=1)))  # that long for a full heap
             await asyncio.sleep(0)  # what ends with a task ends in its callbacks
             gc.collect()
-            await until(lambda: any("dropped without being released" in text for _, text in scene.ear.heard))
+            await until(lambda: scene.ear.hears("dropped without being released"))
         for kind in KINDS:
             scene.admin("SET", Keys("aiolocks:", kind, "typed").part(b"queue"), "no queue")
         with scene.ear.raises(ResponseError, match="WRONGTYPE"):

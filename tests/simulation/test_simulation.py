@@ -47,6 +47,7 @@ def test_tracing_changes_nothing() -> None:
     assert (plain.met, plain.seconds) == (traced.met, traced.seconds)
 
 
+@pytest.mark.slow
 def test_another_process_replays_a_seed_exactly() -> None:
     """Addresses and hashes of strings differ there."""
 

@@ -21,6 +21,8 @@ _TOKEN = re.compile(rb"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")
 _TELLING = 12
 """Digits from which on a part of a token tells too much of it; no part is random enough to come by chance."""
 
+_DIGITS = re.compile(rf"[0-9a-f]{{{_TELLING},}}")
+
 
 @final
 class Ear(logging.Handler):
@@ -29,6 +31,7 @@ class Ear(logging.Handler):
     def __init__(self) -> None:
         super().__init__(1)
         self.heard: list[tuple[str, str]] = []
+        self._searched = 0
         self.secrets = {PASSWORD.partition("/")[0]}
         self.tokens: set[str] = set()
 
@@ -83,12 +86,23 @@ class Ear(logging.Handler):
         for task in asyncio.all_tasks():
             self.say("task", task)
 
+    def hears(self, words: str) -> bool:
+        """Whether *words* have been said since this was last asked."""
+        begin, self._searched = self._searched, len(self.heard)
+        return any(words in text for _, text in self.heard[begin : self._searched])
+
     def leaks(self) -> list[str]:
         """Return each text that tells a secret, whole or in good part."""
         parts = {part for token in self.tokens for part in (token[:_TELLING], token[-_TELLING:])}
-        return [
-            f"{where}: {text}" for where, text in self.heard if any(secret in text for secret in self.secrets | parts)
-        ]
+
+        def tells(text: str) -> bool:
+            return any(secret in text for secret in self.secrets) or any(
+                digits[at : at + _TELLING] in parts
+                for digits in _DIGITS.findall(text)
+                for at in range(len(digits) - _TELLING + 1)
+            )
+
+        return [f"{where}: {text}" for where, text in dict.fromkeys(self.heard) if tells(text)]
 
 
 @contextmanager
