@@ -15,6 +15,7 @@ from redis.asyncio import Redis
 from aiolocks import AcquireTimeoutError, LeaseLostError
 from aiolocks.testing import FaultProxy
 from tests.support.cases import the_rest_slow
+from tests.support.children import dies_with_us
 from tests.support.primitives import (
     SHORT,
     SOON,
@@ -193,7 +194,7 @@ asyncio.run(main(*sys.argv[1:]))
 async def test_a_program_may_end_at_any_moment_without_a_word(row: Row, url: str, ending: str) -> None:
     program = ("-X", "dev", "-c", PROGRAM, url, row.id, ending)
     process = await asyncio.create_subprocess_exec(
-        sys.executable, *program, stderr=asyncio.subprocess.PIPE, cwd=REPOSITORY
+        sys.executable, *program, stderr=asyncio.subprocess.PIPE, cwd=REPOSITORY, preexec_fn=dies_with_us()
     )
     try:
         _, said = await process.communicate()

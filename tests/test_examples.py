@@ -18,6 +18,7 @@ import httpx
 import pytest
 
 import aiolocks
+from tests.support.children import dies_with_us
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(40)]
 
@@ -60,6 +61,7 @@ def running(example: str, *arguments: str, warnings: str = "error") -> Iterator[
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
+        preexec_fn=dies_with_us(),
     )
     with process:
         try:

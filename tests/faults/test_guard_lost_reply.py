@@ -108,10 +108,10 @@ async def test_commands_that_were_carried_out_are_confirmed_though_the_lease_is_
 async def test_what_cannot_be_confirmed_while_the_lease_lasts_is_redis_pys_own_exception(
     redis: Redis, client: Redis, proxy: FaultProxy, how: Loss
 ) -> None:
-    lease = await Lock(client, "once", ttl=0.8, renew=False).acquire()
+    lease = await Lock(client, "once", ttl=1.5, renew=False).acquire()
     proxy.drop_next_reply(b":g:", how)
     guarding = asyncio.create_task(lease.guard(("INCR", "n")))
-    while await redis.get("n") is None:
+    while not guarding.done() and await redis.get("n") is None:
         await asyncio.sleep(0)
     proxy.black_hole = True
     with pytest.raises(UNREACHABLE):

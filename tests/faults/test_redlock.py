@@ -248,7 +248,7 @@ async def test_three_of_five_servers_gone_are_an_error_that_names_each(
         became = list(caught.value.outcomes.values())
         assert "answered" not in became[:3]
         assert became[3:] == ["answered", "answered"]
-    assert all(f"127.0.0.1:{server.port}" in str(caught.value) for server in five)
+        assert all(place in str(caught.value) for place in caught.value.outcomes)
     assert [await keys_held(server) for server in five[3:]] == [[], []]
 
 
@@ -344,10 +344,10 @@ async def test_answers_that_come_too_late_for_the_ttl_are_repeated(
         proxies = [await stack.enter_async_context(FaultProxy(port=server.port)) for server in five]
         slow = [await stack.enter_async_context(Redis.from_url(proxy.url)) for proxy in proxies]
         for proxy in proxies:
-            proxy.delay_requests = 0.09
+            proxy.delay_requests = 0.065  # of 0.1 s for a vote; it takes two questions
         with pytest.raises(RedisTimeoutError, match="TTL"):
-            await Redlock(slow, "orders", ttl=0.17).acquire(timeout=0)
-        waiting = asyncio.create_task(Redlock(slow, "orders", ttl=0.17).acquire(timeout=10))
+            await Redlock(slow, "orders", ttl=0.12).acquire(timeout=0)
+        waiting = asyncio.create_task(Redlock(slow, "orders", ttl=0.12).acquire(timeout=10))
         await asyncio.sleep(0.5)
         assert not waiting.done()
         for proxy in proxies:

@@ -18,6 +18,8 @@ from typing import Self, final
 
 import redis
 
+from tests.support.children import dies_with_us
+
 BINARY_VARIABLE = "AIOLOCKS_REDIS_SERVER"
 """Environment variable that names the redis-server binary to test with."""
 
@@ -184,6 +186,7 @@ class RedisServer:
                 stderr=subprocess.STDOUT,
                 cwd=self.directory,
                 env={**os.environ, **self._environment},
+                preexec_fn=dies_with_us(),
             )
         self._wait_until_ready(self._process)
         return port

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from tests.support.children import dies_with_us
+
 ACQUIRED, RELEASED, LOST, KILLED = "acquired", "released", "lost", "killed"
 """Events. A worker records `acquired` after it was granted, and `released` or `lost` before it lets anybody else know;
 the parent records `killed` when the worker is dead. Other events are allowed and mean nothing to the checkers."""
@@ -151,6 +153,7 @@ def spawn(*arguments: Log, env: Mapping[str, str] | None = None) -> Iterator["su
         cwd=_REPOSITORY,
         env={**os.environ, **(env or {}), "PYTHONPATH": os.pathsep.join(filter(None, paths))},
         start_new_session=True,  # a process group of its own, for its forks
+        preexec_fn=dies_with_us(),
     )
     with process:
         try:
