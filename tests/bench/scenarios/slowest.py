@@ -11,7 +11,7 @@ from tests.bench.figures import Case, Parameters, Results, Run, median
 from tests.bench.scale import Scale
 from tests.bench.scenario import Scenario, Server
 from tests.bench.tables import NOTHING, Bar, Report, measured, remarked, table
-from tests.lua.calls import Scripts
+from tests.scripts.calls import Scripts
 
 OWN = "aiolocks"
 _BOUND_MS = 20.0

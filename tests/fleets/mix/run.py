@@ -1,0 +1,175 @@
+"""One run: servers, proxies and workers up; faults as planned; all healed; then the verdict."""
+
+import asyncio
+import signal
+import subprocess
+import time
+from contextlib import AsyncExitStack, ExitStack, closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+from redis.asyncio import Redis
+
+from aiolocks import Lock, Semaphore
+from aiolocks.testing import FaultProxy, Recorder, keys_left
+from tests.faults.support.lag import SLACK, measured_lag
+from tests.faults.support.server_clock import NoShim, ServerClock
+from tests.support.servers import RedisServer
+from tests.support.workers import spawn
+
+from .faults import Faults
+from .plan import LIMIT, LOCKS, NAMES, TTL, WORKERS, Plan
+from .verdict import Evidence, Verdict, judge
+
+Process = subprocess.Popen[str]
+
+
+@final
+class Workers:
+    """The processes that live, one for each place; a killed one is recorded, and replaced."""
+
+    def __init__(
+        self, plan: Plan, proxies: list[FaultProxy], store_url: str, directory: Path, stack: ExitStack
+    ) -> None:
+        self._plan = plan
+        self._proxies = proxies
+        self._store_url = store_url
+        self._directory = directory
+        self._stack = stack
+        self._recorder = Recorder(directory / "history")
+        stack.callback(self._recorder.close)
+        self._generations = [0] * WORKERS
+        self._starting: set[asyncio.Task[None]] = set()
+        self._wrong: list[str] = []
+        self.up: dict[int, Process] = {}
+
+    async def start(self, worker: int) -> None:
+        """Start one, and return when it is at work."""
+        self._generations[worker] += 1
+        process = self._stack.enter_context(
+            spawn(
+                "-m", "tests.fleets.mix.worker", self._proxies[worker].url, self._store_url, str(self._directory),
+                str(self._plan.seed), str(worker), str(self._generations[worker]),
+            )
+        )  # fmt: skip
+        assert process.stdout is not None
+        if await asyncio.to_thread(process.stdout.readline) == "up\n":
+            self.up[worker] = process
+        else:
+            self._wrong.append(f"worker {worker} (process {process.pid}) did not start")
+
+    def signal(self, worker: int, number: signal.Signals) -> None:
+        if worker in self.up:
+            self.up[worker].send_signal(number)
+
+    async def kill(self, worker: int) -> None:
+        """Kill one, and record it once it is dead: before that it may still act."""
+        if (process := self.up.pop(worker, None)) is not None:
+            process.kill()
+            await asyncio.to_thread(process.wait)
+            self._recorder.record("killed", pid=process.pid)
+
+    async def replace(self, worker: int) -> None:
+        if worker in self.up:
+            await self.kill(worker)
+            self._starting.add(asyncio.create_task(self.start(worker)))
+
+    async def end(self) -> list[str]:
+        """End all, some politely and some not; return what was wrong with how they ended."""
+        await asyncio.gather(*self._starting)
+        for worker in self._plan.killed_at_the_end:
+            await self.kill(worker)
+        for worker in self.up:
+            self.signal(worker, signal.SIGTERM)
+        wrong = self._wrong
+        for worker, process in self.up.items():
+            try:
+                status = await asyncio.to_thread(process.wait, 10)
+            except subprocess.TimeoutExpired:
+                status = -1
+            if status != 0:
+                wrong.append(f"C4: worker {worker} (process {process.pid}) ended with {status}")
+        return wrong
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of one run."""
+
+    plan: Plan
+    verdict: Verdict
+    took: float
+    notes: list[str] = field(default_factory=list[str])
+
+
+async def run(plan: Plan, directory: Path) -> Outcome:
+    """Carry out *plan*; files go into *directory*."""
+    begun = time.monotonic()
+    notes: list[str] = []
+    async with AsyncExitStack() as stack:
+        clock = _clock(directory, stack, notes)
+        options = {"appendonly": "yes", "appendfsync": "always"}
+        environment = clock.environment if clock is not None else {}
+        server = stack.enter_context(RedisServer(options=options, environment=environment))
+        store = stack.enter_context(RedisServer())
+        proxies = [await stack.enter_async_context(FaultProxy(path=server.socket_path)) for _ in range(WORKERS)]
+        workers = Workers(plan, proxies, store.url, directory, stack.enter_context(ExitStack()))
+        faults = Faults(server, clock, proxies, workers)
+        async with asyncio.timeout(60):
+            await asyncio.gather(*(workers.start(worker) for worker in range(WORKERS)))
+        await _carry_out(plan, faults)
+        healed_at = time.monotonic()
+        async with measured_lag() as lag:
+            ending = asyncio.create_task(workers.end())
+            waits = await _acquire_anew(server.url)
+            late = SLACK * (TTL + 1) + lag.worst
+        wrong = await ending
+        wrong += [f"C4: a fresh client had {name!r} only after {took:.3f} s" for name, took in waits if took > late]
+        await asyncio.sleep(healed_at + 2 * TTL + 0.5 * SLACK - time.monotonic())
+        async with Redis.from_url(server.url) as admin, Redis.from_url(store.url) as written:
+            evidence = Evidence(directory, plan, faults.losses, wrong, await keys_left(admin), await _clients(admin))
+            verdict = await judge(evidence, written)
+        verdict.slowest = max(took for _, took in waits)
+    return Outcome(plan, verdict, time.monotonic() - begun, notes)
+
+
+async def _carry_out(plan: Plan, faults: Faults) -> None:
+    begun = time.monotonic()
+    tasks: set[asyncio.Task[None]] = set()
+    for strike in plan.strikes:
+        await asyncio.sleep(begun + strike.at - time.monotonic())
+        tasks.add(asyncio.create_task(faults.strike(strike)))
+    await asyncio.sleep(begun + plan.seconds - time.monotonic())
+    for task in tasks:
+        task.cancel()
+    for ended in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(ended, Exception):
+            raise ended
+    await faults.heal()
+
+
+async def _acquire_anew(url: str) -> list[tuple[str, float]]:
+    """C4: have each name once, by a client that is new; return how long each took."""
+
+    async def wait_for(client: Redis, name: str) -> tuple[str, float]:
+        begun = time.monotonic()
+        primitive: Any = Lock(client, name, ttl=TTL) if name in LOCKS else Semaphore(client, name, LIMIT, ttl=TTL)
+        async with primitive.hold(timeout=30, **({} if name in LOCKS else {"permits": LIMIT})):
+            return name, time.monotonic() - begun
+
+    async with Redis.from_url(url) as client:
+        return await asyncio.gather(*(wait_for(client, name) for name in NAMES))
+
+
+async def _clients(admin: Redis) -> list[str]:
+    own = str(await admin.client_id())
+    return [f"{client['addr']} {client['cmd']}" for client in await admin.client_list() if client["id"] != own]
+
+
+def _clock(directory: Path, stack: AsyncExitStack, notes: list[str]) -> ServerClock | None:
+    try:
+        return stack.enter_context(closing(ServerClock(directory)))
+    except NoShim as missing:
+        notes.append(str(missing))
+        return None

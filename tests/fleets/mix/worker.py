@@ -1,0 +1,234 @@
+"""One worker of the mix: `python -m tests.fleets.mix.worker URL STORE DIRECTORY SEED INDEX GENERATION`.
+
+Its tasks take and use what the plan names, at random, until SIGTERM; what they did is in the log. SIGUSR1 makes it
+fork, SIGUSR2 block its loop. What it does not expect goes to a file `stderr-PID`, which must stay empty.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, final
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, Lock, Semaphore
+from aiolocks._lease import state_of
+from aiolocks.testing import Recorder
+from tests.faults.support.lag import SLACK
+
+from .plan import LIMIT, LOCKS, NAMES, PERMITS, TTL
+from .store import write
+
+TASKS = 5
+PAUSE = 0.05
+"""Seconds for which a body does nothing, at most, between looks at its lease."""
+
+
+@final
+class Watch:
+    """Notes one lease from its grant to its end, as its holder sees it by its own clock."""
+
+    def __init__(self, recorder: Recorder, lease: Lease, permits: int, asked_ns: int) -> None:
+        self._recorder = recorder
+        self._lease = lease
+        self._permits = permits
+        self._until_ns = self._deadline_ns()
+        # Whoever was stopped before it could look has never believed to hold it.
+        self._seen_ns = min(time.monotonic_ns(), self._until_ns)
+        recorder.record("acquired", lease, permits=permits, asked_ns=asked_ns, at_ns=self._seen_ns)
+        recorder.record("until", lease, at_ns=self._until_ns)
+
+    def look(self) -> None:
+        """Note how long the lease certainly lasts: if this process is killed, it believed in it no longer."""
+        now = time.monotonic_ns()
+        if self._lease.held:
+            self._seen_ns = now
+            if (until := self._deadline_ns()) > self._until_ns:
+                self._until_ns = until
+                self._recorder.record("until", self._lease, at_ns=until)
+
+    def end(self) -> None:
+        """Note the end, before the release is sent; a loss at the moment at which it could be known."""
+        now = time.monotonic_ns()  # first: this process may be stopped at any moment
+        if self._lease.held:
+            self._recorder.record("released", self._lease, permits=self._permits, at_ns=now)
+        else:
+            lost_ns = max(self._seen_ns, min(now, self._deadline_ns()))
+            self._recorder.record("lost", self._lease, permits=self._permits, at_ns=lost_ns)
+
+    def _deadline_ns(self) -> int:
+        state = state_of(self._lease)
+        left = state.deadline - state.session.clock()
+        return time.monotonic_ns() + int(max(left, -1e6) * 1e9)
+
+
+@final
+class Program:
+    """What the tasks of this process do."""
+
+    def __init__(self, client: Redis, store: Redis, recorder: Recorder, seed: str) -> None:
+        self._client = client
+        self._store = store
+        self._recorder = recorder
+        self._dice = [random.Random(f"{seed}/{number}") for number in range(TASKS)]
+        self.leases: set[Lease] = set()
+        self.writing: set[asyncio.Task[None]] = set()
+        self._newest = [""] * TASKS
+
+    async def run(self, number: int) -> None:
+        """Do one thing after the other, until cancelled."""
+        dice = self._dice[number]
+        task = asyncio.current_task()
+        assert task is not None
+        while True:
+            await asyncio.sleep(dice.choice([0, 0.05]) * dice.random())
+            given_up_after = dice.choice([0.005, 0.1, 1.0]) * dice.random() if dice.random() < 0.15 else None
+            scope = asyncio.timeout(given_up_after)
+            try:
+                async with scope:
+                    await self._operate(number, dice)
+            except (AcquireTimeoutError, LeaseLostError, RedisError):
+                pass
+            except TimeoutError:
+                if not scope.expired():
+                    raise
+            if task.cancelling():
+                print(f"P12: a cancellation was swallowed by {self._newest[number]}", file=sys.stderr, flush=True)
+                return
+
+    async def _operate(self, number: int, dice: random.Random) -> None:
+        name = dice.choice(NAMES)
+        permits = dice.choice([1, 1, 1, 2, LIMIT]) if name == PERMITS else 1
+        options: dict[str, Any] = {
+            "ttl": dice.choice([TTL / 2, TTL, TTL]),
+            "on_lost": dice.choice(["cancel", "cancel", "flag"]),
+            "renew": dice.random() < 0.9,
+            "watchdog": dice.choice(["task", "task", "task", "thread"]),
+        }
+        made: Any = (
+            Lock(self._client, name, **options) if name in LOCKS else Semaphore(self._client, name, LIMIT, **options)
+        )
+        more = {} if name in LOCKS else {"permits": permits}
+        way = dice.choice([self._block, self._block, self._block, self._by_hand, self._try])
+        self._newest[number] = f"{way.__name__} of {name!r} with {options}"
+        await way(dice, made, permits, more)
+
+    async def _block(self, dice: random.Random, made: Any, permits: int, more: dict[str, int]) -> None:
+        asked = time.monotonic_ns()
+        async with made.hold(timeout=dice.choice([None, None, 0.3, 2.0]), **more) as lease:
+            await self._use(dice, lease, permits, asked)
+
+    async def _by_hand(self, dice: random.Random, made: Any, permits: int, more: dict[str, int]) -> None:
+        asked = time.monotonic_ns()
+        lease = await made.acquire(timeout=dice.choice([None, 0.0, 1.0]), **more)
+        await self._use_and_release(dice, lease, permits, asked)
+
+    async def _try(self, dice: random.Random, made: Any, permits: int, more: dict[str, int]) -> None:
+        asked = time.monotonic_ns()
+        lease = await made.try_acquire(**more)
+        if lease is not None:
+            await self._use_and_release(dice, lease, permits, asked)
+
+    async def _use_and_release(self, dice: random.Random, lease: Lease, permits: int, asked: int) -> None:
+        try:
+            await self._use(dice, lease, permits, asked)
+        except BaseException:
+            with contextlib.suppress(RedisError):  # or it would take the place of a cancellation
+                await lease.release()
+            raise
+        await lease.release()
+
+    async def _use(self, dice: random.Random, lease: Lease, permits: int, asked: int) -> None:
+        """Write now and then, without a look at the lease, for a while: while nothing befalls, it lasts that long."""
+        self.leases.add(lease)
+        watch = Watch(self._recorder, lease, permits, asked)
+        try:
+            left = dice.choice([0.0, 0.0, 0.01, 0.05, 0.1, 0.2, 2 * TTL if dice.random() < 0.3 else 0.0])
+            if not state_of(lease).options.renew:
+                left = min(left, 0.01)
+            while True:
+                await self._write(lease)
+                watch.look()
+                if dice.random() < 0.05:
+                    with contextlib.suppress(RedisError):
+                        await lease.renew()
+                if left <= 0:
+                    return
+                pause = min(left, dice.uniform(0.005, PAUSE))
+                left -= pause
+                await asyncio.sleep(pause)
+        finally:
+            watch.end()
+            self.leases.discard(lease)
+
+    async def _write(self, lease: Lease) -> None:
+        """Write in a task of its own: redis-py sometimes swallows a cancellation while it asks."""
+        task = asyncio.create_task(write(self._store, lease.name, lease.fencing_token, lease.token))
+        self.writing.add(task)
+        task.add_done_callback(self.writing.discard)
+        await asyncio.shield(task)
+
+
+def fork(program: Program, recorder: Recorder) -> None:
+    """Fork a child that lives on with copies of all connections and leases, of which it may believe none."""
+    if os.fork() == 0:
+        for lease in list(program.leases):
+            if lease.held:
+                recorder.record("child holds", lease)
+        time.sleep(2 * TTL)
+        os._exit(0)
+
+
+async def main(url: str, store_url: str, directory: Path, seed: str) -> None:
+    recorder = Recorder(directory / "history")
+    loop = asyncio.get_running_loop()
+    others = asyncio.all_tasks()
+    dice = random.Random(seed)
+    async with Redis.from_url(url) as client, Redis.from_url(store_url) as store:
+        await store.ping()
+        program = Program(client, store, recorder, seed)
+        tasks = [asyncio.create_task(program.run(number)) for number in range(TASKS)]
+        signals: dict[int, Callable[[], object]] = {
+            signal.SIGTERM: lambda: [task.cancel() for task in tasks],
+            signal.SIGUSR1: lambda: fork(program, recorder),
+            signal.SIGUSR2: lambda: time.sleep(2 * TTL * dice.random()),
+        }
+        for number, act in signals.items():
+            loop.add_signal_handler(number, act)
+        print("up", flush=True)
+        for ended in await asyncio.gather(*tasks, return_exceptions=True):
+            if not isinstance(ended, asyncio.CancelledError):
+                print(f"a task ended with {ended!r}", file=sys.stderr, flush=True)
+        give_up_at = time.monotonic() + 2 * TTL + 0.5 * SLACK
+        while left := asyncio.all_tasks() - others:
+            if time.monotonic() > give_up_at:
+                print(f"still there: {left}", file=sys.stderr, flush=True)
+                break
+            await asyncio.sleep(0.02)
+
+
+def begin(url: str, store_url: str, directory: str, seed: str, index: str, generation: str) -> None:
+    path = Path(directory)
+    os.dup2(os.open(path / f"stderr-{os.getpid()}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 2)
+    logging.basicConfig(filename=path / f"messages-{os.getpid()}", format="%(levelname)s %(name)s %(message)s")
+    warnings.filterwarnings("ignore", message=".*multi-threaded, use of fork")  # the thread is ours, and the hook knows
+    asyncio.run(main(url, store_url, path, f"{seed}/{index}/{generation}"))
+
+
+if __name__ == "__main__":
+    if defect := os.environ.get("AIOLOCKS_DEFECT"):
+        from tests.simulation.defects import planted
+
+        with planted(defect):
+            begin(*sys.argv[1:])
+    else:
+        begin(*sys.argv[1:])

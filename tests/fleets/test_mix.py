@@ -1,0 +1,92 @@
+"""F19: workers, waiters, servers and connections broken at random; the nightly run does it for ten minutes.
+
+    python -m tests.nightly mix
+
+A seed draws which faults strike when, and what the workers do; it is printed, and replays the same plan.
+"""
+
+import asyncio
+import os
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aiolocks.testing import Event
+from tests.fleets.mix.__main__ import one
+from tests.fleets.mix.faults import Loss
+from tests.fleets.mix.plan import KINDS, draw
+from tests.fleets.mix.run import run
+from tests.fleets.mix.verdict import as_promised
+
+pytestmark = pytest.mark.faults
+
+SECONDS = float(os.environ.get("AIOLOCKS_MIX_SECONDS", "20"))
+FIXED = 3
+"""A seed whose faults surely bite."""
+
+
+@pytest.mark.redis
+@pytest.mark.slow
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize(
+    "seed", [FIXED, int(os.environ.get("AIOLOCKS_SEED", random.randrange(2**32)))], ids=["fixed", "random"]
+)
+def test_no_mix_of_faults_breaks_a_promise(seed: int) -> None:
+    """F19: C1 to C4 for every name, and no token in any message (P14); late writes prove that the faults did bite."""
+    verdict = one(seed, SECONDS).verdict
+    assert verdict.violations == []
+    assert verdict.grants > 100
+    assert verdict.late > 0 or seed != FIXED
+
+
+@pytest.mark.redis
+@pytest.mark.slow
+def test_without_faults_no_lease_is_lost_and_no_write_comes_late(tmp_path: Path) -> None:
+    """So what comes late in the other runs does because of their faults."""
+    verdict = asyncio.run(run(replace(draw(0, 3.0), strikes=(), killed_at_the_end=()), tmp_path)).verdict
+    assert verdict.violations == []
+    assert (verdict.lost, verdict.late) == (0, 0)
+    assert verdict.grants > 50
+
+
+def test_a_seed_always_draws_the_same_plan_and_all_kinds_are_drawn() -> None:
+    plans = [draw(seed, 60.0) for seed in range(40)]
+    assert plans == [draw(seed, 60.0) for seed in range(40)]
+    assert {strike.kind for plan in plans for strike in plan.strikes} == set(KINDS)
+    assert not any(KINDS[strike.kind].loses for plan in plans if not plan.loses for strike in plan.strikes)
+
+
+def test_leases_that_a_server_forgot_are_told_from_later_ones_by_their_fencing_tokens() -> None:
+    def event(at: int, what: str, token: str, fence: int, pid: int = 1) -> Event:
+        return Event(at, pid, what, token, fence, "lock 0")
+
+    history = [
+        event(10, "acquired", "old", 100),
+        event(50, "acquired", "new", 200),
+        event(60, "acquired", "known late", 101),
+        event(70, "released", "old", 100),
+        event(80, "released", "new", 200),
+        event(90, "released", "known late", 101),
+    ]
+    judged = as_promised(history, [Loss(since_ns=40, fence=150)])
+    assert [(seen.monotonic_ns, seen.event, seen.token) for seen in judged if seen.event == "acquired"] == [
+        (10, "acquired", "old"),
+        (50, "acquired", "new"),
+    ]
+    assert (40, "lost", "old") in [(seen.monotonic_ns, seen.event, seen.token) for seen in judged]
+
+
+def test_a_killed_process_believed_in_its_lease_no_longer_than_it_had_noted() -> None:
+    history = [
+        Event(10, 1, "acquired", "a", 100, "lock 0"),
+        Event(30, 1, "until", "a", 100, "lock 0"),
+        Event(20, 2, "acquired", "b", 101, "lock 0"),
+        Event(45, 2, "until", "b", 101, "lock 0"),
+        Event(90, 1, "killed"),
+    ]
+    judged = as_promised(sorted(history, key=lambda event: event.monotonic_ns), [])
+    assert [(seen.monotonic_ns, seen.event, seen.token) for seen in judged if seen.event == "lost"] == [
+        (30, "lost", "a")
+    ]

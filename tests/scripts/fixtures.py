@@ -1,0 +1,44 @@
+"""Fixtures for tests of the scripts: each script runs against a real server and against the one in memory."""
+
+from collections.abc import Iterator
+
+import pytest
+from fakeredis import FakeRedis, FakeServer
+from redis import Redis
+
+from tests.scripts.calls import Scripts
+
+
+@pytest.fixture(params=[pytest.param("server", marks=pytest.mark.redis), "memory"])
+def backend(request: pytest.FixtureRequest) -> Iterator[Redis]:
+    """An empty Redis."""
+    if request.param == "memory":
+        yield FakeRedis(server=FakeServer(version=(7,)))
+        return
+    with Redis.from_url(request.getfixturevalue("server").url) as client:
+        client.flushall()
+        yield client
+
+
+@pytest.fixture
+def lock(backend: Redis) -> Scripts:
+    """A mutex."""
+    return Scripts(backend, "lock")
+
+
+@pytest.fixture
+def semaphore(backend: Redis) -> Scripts:
+    """A semaphore whose first user declares three permits."""
+    return Scripts(backend, "semaphore", limit=3)
+
+
+@pytest.fixture
+def rwlock(backend: Redis) -> Scripts:
+    """A read-write lock; what is asked for without further words is to write."""
+    return Scripts(backend, "rwlock")
+
+
+@pytest.fixture(params=["lock", "semaphore", "rwlock"])
+def exclusive(request: pytest.FixtureRequest, backend: Redis) -> Scripts:
+    """A mutex, a semaphore of one permit, and a lock to write: for what all promise."""
+    return Scripts(backend, request.param, limit=1)

@@ -1,0 +1,197 @@
+"""What can happen to one name, in any order that Hypothesis thinks of: the rules that a mutex and a semaphore share.
+
+Time is made by hand: leases lapse, sessions die and the clock steps back when a rule says so, never by waiting.
+"""
+
+import os
+from collections.abc import Collection
+from contextlib import ExitStack
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from tests.scripts.calls import token
+from tests.scripts.machine import ScriptMachine
+from tests.scripts.shapes import ASKERS, TTLS
+from tests.scripts.states import lapse, listening
+
+EXAMPLES = int(os.environ.get("AIOLOCKS_EXAMPLES", "0"))
+"""How many histories of each machine a long run tries, drawn anew each time; 0: the same few hundred every time."""
+
+LONG = bool(EXAMPLES)
+SETTINGS = settings(
+    max_examples=EXAMPLES or 200,
+    stateful_step_count=50 if LONG else 30,
+    derandomize=not LONG,
+    phases=[Phase.generate, Phase.shrink] if LONG else [Phase.generate],
+    deadline=None,
+    database=None,
+    report_multiple_bugs=False,
+    suppress_health_check=list(HealthCheck),
+)
+
+TROUBLES = [
+    "a_lease_lapses", "a_lease_lapses", "a_holder_is_late", "a_session_dies", "a_tombstone_ends",
+    "a_session_dies", "the_clock_steps_back", "the_server_forgets_everything", "everybody_leaves",
+]  # fmt: skip
+_HOUR = 3_600_000_000
+"""Microseconds."""
+_LONGER = "return redis.call('PEXPIRE', KEYS[1], redis.call('PTTL', KEYS[1]) + ARGV[1])"
+
+
+class History(ScriptMachine):
+    """A history, but for how to acquire."""
+
+    @rule(number=st.integers(0, ASKERS - 1), bury=st.booleans(), again=st.booleans())
+    def release(self, number: int, bury: bool, again: bool) -> None:
+        asker = self.askers[number]
+        self.twice(again, lambda: self.undo(asker, asker.home, bury=bury))
+
+    @precondition(lambda self: self.model.holders)
+    @rule(number=st.integers(0, ASKERS - 1), other=st.none() | st.integers(0, 3), again=st.booleans())
+    def a_holder_releases(self, number: int, other: int | None, again: bool) -> None:
+        """A lease may end in another session than it began in; a place in line may not."""
+        asker = next(asker for asker in self.askers if asker.who == self.one_of(self.model.holders, number))
+        by = asker.home if other is None else self.sessions[other]
+        self.undo(asker, by, bury=False)
+        if again and not any(asker in line for line in self.model.lines.values()):
+            self.undo(asker, by, bury=False)
+
+    def one_of(self, names: Collection[str], number: int) -> str:
+        return sorted(names)[number % len(names)]
+
+    @rule(
+        number=st.integers(0, 3),
+        chosen=st.sets(st.integers(0, ASKERS - 1)),
+        all_of_it=st.booleans(),
+        again=st.booleans(),
+    )
+    def recheck(self, number: int, chosen: set[int], all_of_it: bool, again: bool) -> None:
+        session = self.sessions[number]
+        listed = [self.askers[number] for number in sorted(chosen)]
+        if all_of_it:
+            listed = [asker for asker in self.askers if asker.home == session]
+        self.twice(again, lambda: self.check(session, listed))
+
+    @rule(order=st.permutations(range(4)))
+    def time_passes(self, order: list[int]) -> None:
+        """Every session re-checks all its waiters, as it does at least once a second."""
+        for number in order:
+            session = self.sessions[number]
+            self.check(session, list(self.model.lines.get(session, {})))
+
+    @rule(number=st.integers(0, ASKERS - 1), ttl_ms=TTLS | st.just(20_000), again=st.booleans())
+    def renew(self, number: int, ttl_ms: int, again: bool) -> None:
+        def once() -> None:
+            renewed = self.scripts.renew(self.askers[number].who, ttl_ms)
+            self.look()
+            assert renewed == self.model.renew(self.askers[number].who, ttl_ms, self.seen)
+            self.compare(None, [])
+
+        self.twice(again, once)
+
+    @rule()
+    def statistics(self) -> None:
+        told, model = self.scripts.statistics(), self.model
+        waiting = sum(len(model.lines[session]) for session in model.standing)
+        assert (told.permits, told.holders, told.waiting) == (model.in_use, len(model.holders), waiting)
+        assert (told.fence, told.limit) == (model.remembered, model.limit)
+        self.look()
+        model.counted(self.seen)
+        self.compare(None, [])
+
+    @rule(number=st.integers(0, 2))
+    def subscribe_or_not(self, number: int) -> None:
+        session = self.sessions[number]
+        if session in self.listening:
+            self.listening.pop(session)[1].close()
+            self.model.heard.remove(session)
+        else:
+            stack = ExitStack()
+            self.listening[session] = stack.enter_context(listening(self.scripts, session.name)), stack
+            self.model.heard.add(session)
+
+    @rule(what=st.sampled_from(TROUBLES), number=st.integers(0, ASKERS - 1))
+    def trouble(self, what: str, number: int) -> None:
+        getattr(self, what)(number)
+
+    def a_lease_lapses(self, number: int) -> None:
+        """Its holder has died, or was cut off."""
+        if self.model.holders:
+            who = self.one_of(self.model.holders, number)
+            lapse(self.scripts, who)
+            del self.model.holders[who]
+
+    def a_holder_is_late(self, number: int) -> None:
+        """It was stopped until its lease had lapsed: neither its renewal nor its release may do anything."""
+        if self.model.holders:
+            who = self.one_of(self.model.holders, number)
+            self.a_lease_lapses(number)
+            if number % 2:
+                assert not self.scripts.renew(who, 30_000)
+            else:
+                asker = next(asker for asker in self.askers if asker.who == who)
+                self.undo(asker, asker.home, bury=False)
+
+    def a_session_dies(self, number: int) -> None:
+        session = self.sessions[number % 4]
+        self.redis.delete(self.scripts.key("waiters", session=session.name))
+        self.model.die(session)
+
+    def a_tombstone_ends(self, number: int) -> None:
+        if self.model.buried:
+            who = self.one_of(self.model.buried, number)
+            self.redis.delete(self.scripts.key("tombstone", who=who))
+            self.model.buried.remove(who)
+
+    def the_clock_steps_back(self, _: int) -> None:
+        """By an hour: whatever is written down lies that much further ahead."""
+        self.look()
+        pipeline = self.redis.pipeline()
+        for key in self.seen.lives:
+            if not key.startswith(self.scripts.keys.part(b"q")):
+                pipeline.eval(_LONGER, 1, key.decode(), _HOUR // 1_000)
+        for name, line in self.seen.lines.items():
+            for entry in line:
+                pipeline.zincrby(self.scripts.key("waiters", session=name), _HOUR, entry)
+        for name in self.seen.queue:
+            pipeline.zincrby(self.scripts.key("queue"), _HOUR, name)
+        for who, fence in self.seen.fences.items():
+            later = str(fence + _HOUR).encode()
+            if self.kind == "lock":
+                pipeline.set(self.scripts.keys.base, token(who) + b" " + later, keepttl=True)
+            else:
+                pipeline.zincrby(self.scripts.keys.base, _HOUR // 1_000, token(who).decode())
+                pipeline.hset(self.scripts.key("meta"), token(who), b"%d %b" % (self.seen.permits[who], later))
+        if self.model.remembered and self.kind == "lock":
+            pipeline.incrby(self.scripts.key("fence"), _HOUR)
+        elif self.model.remembered:
+            pipeline.hincrby(self.scripts.key("meta"), "fence", _HOUR)
+            counted: Any = (self.redis.hget(self.scripts.key("meta"), "used") or b"").split()
+            if counted:  # by a semaphore: permits, holders, the last fencing token, and two instants
+                steps = (0, 0, _HOUR, _HOUR // 1_000, _HOUR // 1_000)
+                noted = b" ".join(b"%d" % (int(number) + step) for number, step in zip(counted, steps, strict=True))
+                pipeline.hset(self.scripts.key("meta"), "used", noted)
+        pipeline.execute()
+        self.model.step_back(_HOUR)
+        self.tickets = {asker: ticket + _HOUR for asker, ticket in self.tickets.items()}
+        self.highest += _HOUR
+        self.look()
+        self.compare(None, [])
+
+    def the_server_forgets_everything(self, _: int) -> None:
+        """P8: fencing tokens grow on, by the clock."""
+        self.redis.flushall()
+        fresh = self.model.fresh()
+        fresh.heard, fresh.fence = self.model.heard, min(self.model.fence, self.seen.now)
+        self.model = fresh
+
+    def everybody_leaves(self, _: int) -> None:
+        """After the last lease and waiter nothing is left but residue."""
+        for asker in [*self.askers, *self.askers]:  # as hand-overs make holders of those who had nothing to release
+            self.undo(asker, asker.home, bury=False)
+        residue = {self.scripts.key("fence"), self.scripts.key("meta")}
+        residue |= {self.scripts.key("tombstone", who=who) for who in self.model.buried}
+        assert set(self.seen.lives) <= residue

@@ -1,0 +1,221 @@
+"""Runs a script and the model side by side and compares all that can be seen of them: the steps of any history."""
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any, ClassVar, Literal
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine
+from redis import Redis
+
+from aiolocks._keys import Keys
+from tests.scripts.calls import (
+    Busy,
+    Grant,
+    Granted,
+    Queued,
+    QueuedBeside,
+    Rechecked,
+    Refused,
+    Released,
+    Scripts,
+    Withdrawn,
+)
+from tests.scripts.model import Asker, Handed, Model, Session
+from tests.scripts.seen import Seen
+from tests.scripts.shapes import ASKERS, LIFE, NAMES, PREFIXES, TTLS, WORDS
+from tests.scripts.states import Inbox, Message
+
+
+class ScriptMachine(RuleBasedStateMachine):
+    """What a mutex, a semaphore and a read-write lock have in common."""
+
+    kind: ClassVar[Literal["lock", "semaphore", "rwlock"]]
+
+    redis: ClassVar[Redis]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.redis.flushall()
+        self.listening: dict[Session, tuple[Inbox, ExitStack]] = {}
+
+    def set_up(self, model: Model, data: st.DataObject) -> None:
+        """Draw how everything is called; simple names first, so that a failure is told with those."""
+        self.model = model
+        self.scripts = Scripts(self.redis, self.kind, keys=Keys(data.draw(PREFIXES), self.kind, data.draw(NAMES)))
+        word, polls_ms = data.draw(WORDS), data.draw(st.sampled_from([20_000, 90_000]))
+        self.sessions = [*(Session(f"{word}s{number}") for number in range(3)), Session(f"poll{polls_ms}-s", polls_ms)]
+        terms = st.lists(st.tuples(TTLS, self.permits()), min_size=ASKERS, max_size=ASKERS)
+        self.askers = [
+            Asker(f"{word}w{number}w", self.sessions[number % 4], *pair) for number, pair in enumerate(data.draw(terms))
+        ]
+        self.tickets: dict[Asker, int] = {}
+        """The last that each was told."""
+        self.highest = 0
+        self.seen = Seen.read(self.scripts, 0)
+
+    def permits(self) -> st.SearchStrategy[int]:
+        return st.just(1)
+
+    def teardown(self) -> None:
+        for _, stack in self.listening.values():
+            stack.close()
+
+    def look(self) -> None:
+        """Read what is there after a script; what happened since the last look happened between the two."""
+        self.seen = Seen.read(self.scripts, self.seen.now)
+
+    def compare(self, by: Session | None, handed: Sequence[Handed], mine: Sequence[Grant] = ()) -> None:
+        """Compare the server with the model: who was told of what, and all that is written down."""
+        self._compare_told(by, handed, mine)
+        self._compare_queue(by)
+        self._compare_holders()
+        assert self.seen.buried == self.model.buried
+        assert self.seen.strange == []
+        assert [key for key, life in self.seen.lives.items() if life < 0] == [], "no key lives for ever"
+
+    def _compare_told(self, by: Session | None, handed: Sequence[Handed], mine: Sequence[Grant]) -> None:
+        expected = [Grant(turn.asker.who, turn.fence, turn.amount) for turn in handed if turn.asker.home == by]
+        assert list(mine) == expected
+        for session, (inbox, _) in self.listening.items():
+            assert inbox.messages() == [
+                Message(turn.asker.who, turn.fence, turn.amount, self.scripts.keys.base)
+                for turn in handed
+                if turn.asker.home == session != by
+            ]
+
+    def _compare_queue(self, by: Session | None) -> None:
+        model, seen = self.model, self.seen
+        if by and by not in model.standing and model.lines.get(by) and by.name in seen.queue:
+            model.standing.add(by)  # whoever speaks may stand in line again, even where it need not
+        lines = {session.name: line for session, line in model.lines.items() if line}
+        assert {name: set(line) for name, line in seen.lines.items()} == {
+            name: {asker.entry for asker in line} for name, line in lines.items()
+        }
+        for name, line in lines.items():
+            for asker, ticket in line.items():
+                drawn = seen.lines[name][asker.entry]
+                if self.tickets.get(asker) == ticket:
+                    assert drawn == ticket
+                else:
+                    assert ticket <= drawn <= max(seen.now, self.highest + 1), "W8: never behind those who come later"
+                line[asker] = self.tickets[asker] = drawn
+        assert [name for name in seen.queue if name in lines] == [session.name for session in model.queue()]
+        self.highest = max([0, *seen.scores.values(), *self.tickets.values()])
+        for session in model.standing:
+            assert seen.scores[session.name] == min(model.lines[session].values())
+            line_life = seen.lives[self.scripts.key("waiters", session=session.name)]
+            assert line_life <= LIFE, "W3: the life of a line is set, never extended beyond"
+
+    def _compare_holders(self) -> None:
+        model, seen = self.model, self.seen
+        assert seen.fences == {who: lease.fence for who, lease in model.holders.items()}
+        assert seen.permits == {who: lease.permits for who, lease in model.holders.items()}
+        kept_in = [self.scripts.keys.base, *([self.scripts.key("meta")] if self.kind != "lock" else [])]
+        for who, lease in model.holders.items():
+            assert lease.least - self.seen.slack <= seen.ends[who] <= lease.most + self.seen.slack
+            for key in kept_in:
+                assert seen.now + 1_000 * seen.lives[key] >= lease.least - seen.slack, "nothing is forgotten too soon"
+        assert seen.last_fence == model.remembered
+
+    def live(self, session: Session) -> None:
+        """Check that a session that gave a sign of life has nearly its whole life left, and a queue to stand in."""
+        life = self.seen.lives.get(self.scripts.key("waiters", session=session.name), LIFE)
+        elapsed = (self.seen.now - self.seen.before + self.seen.slack) // 1_000
+        assert 0.9 * LIFE - elapsed <= life <= LIFE
+        if session in self.model.standing:
+            assert self.seen.lives[self.scripts.key("queue")] >= life - elapsed
+
+    def twice(self, again: bool, once: Callable[[], object]) -> None:
+        """Run a script, and once more as a client does whose reply was lost."""
+        answer = once()
+        if again:
+            repeated = once()
+            if isinstance(answer, Granted):
+                assert isinstance(repeated, Granted), "P6: the same grant"
+                assert repeated.fence == answer.fence, "P6: the same fencing token"
+
+    def ask(self, asker: Asker, *, wait: bool, ticket: int = 0, **terms: Any) -> object:
+        limit_before, waited = self.model.limit, asker in self.model.lines.get(asker.home, {})
+        reply = self.scripts.grant(
+            asker.who, session=asker.home.name, ttl_ms=asker.ttl_ms, permits=asker.permits, wait=wait,
+            ticket=ticket, life_ms=LIFE, **terms,
+        )  # fmt: skip
+        self.look()
+        declares = terms.get("limit", 0) if terms.get("declare") or not limit_before else 0
+        briefly = bool(terms.get("brief")) and self.model.may_be_brief(asker)
+        verdict, handed = self.model.grant(asker, self.seen, by=asker.home, wait=wait, ticket=ticket, declares=declares)
+        kinds = {
+            "granted": Granted,
+            "queued": QueuedBeside if briefly else Queued,
+            "busy": Busy,
+            "refused": Refused,
+            "withdrawn": Withdrawn,
+        }
+        assert isinstance(reply, kinds[verdict]), (verdict, reply)
+        mine: list[Grant] = getattr(reply, "mine", [])
+        if isinstance(reply, Granted):  # whether the asker's own grant is listed too is all the same
+            mine = [grant for grant in mine if grant != Grant(asker.who, reply.fence, asker.ttl_ms)]
+            handed = [turn for turn in handed if turn.asker != asker]
+        if not ticket and not waited:
+            self.tickets.pop(asker, None)  # it comes anew: what it was told before says nothing of its place
+        self.compare(asker.home, handed, mine)
+        if declares not in (0, limit_before):
+            assert getattr(reply, "limit_before", limit_before) == limit_before
+        match reply:
+            case Granted():
+                assert reply.fence == self.model.holders[asker.who].fence
+            case QueuedBeside():
+                assert reply.ticket == self.tickets[asker]
+                assert not waited
+            case Queued():
+                assert reply.ticket == self.tickets[asker]
+                assert waited or not ticket or reply.ticket <= ticket
+                assert reply.fence == self.model.remembered
+                assert reply.subscribers == (asker.home in self.model.heard)
+                self.busy_for(reply.busy_ms)
+                self.live(asker.home)
+            case Busy():
+                self.busy_for(reply.busy_ms)
+            case Refused():
+                assert reply.limit == self.model.limit
+        return reply
+
+    def ticket(self, old: int | None) -> int:
+        """Return the old ticket that a rule means: of the asker of that number, or a number as it is."""
+        if old is None:
+            return 0
+        return self.tickets.get(self.askers[old], 0) if old < ASKERS and old != 1 else old
+
+    def busy_for(self, busy_ms: int) -> None:
+        """Check how long the reply says that the first lease lasts."""
+        ends = [(lease.least, lease.most) for lease in self.model.holders.values()]
+        if not ends:
+            assert busy_ms == -2
+        else:
+            least, most = min(least for least, _ in ends), min(most for _, most in ends)
+            assert (
+                least - self.seen.now - self.seen.slack <= 1_000 * busy_ms <= most - self.seen.before + self.seen.slack
+            )
+
+    def undo(self, asker: Asker, by: Session, *, bury: bool) -> Released:
+        reply = self.scripts.release(
+            asker.who, session=by.name, ttl_ms=asker.ttl_ms, permits=asker.permits, bury_ms=60_000 * bury, life_ms=LIFE
+        )
+        self.look()
+        ended, handed = self.model.release(asker, self.seen, by=by, bury=bury)
+        assert reply.ended == ended
+        self.compare(by, handed, reply.mine)
+        return reply
+
+    def check(self, session: Session, listed: Sequence[Asker]) -> Rechecked:
+        reply = self.scripts.recheck(*(asker.entry for asker in listed), session=session.name, life_ms=LIFE)
+        self.look()
+        answers, passed_over, before, handed = self.model.recheck(session, listed, self.seen)
+        assert (reply.answers, reply.passed_over, reply.fence) == (answers, passed_over, before)
+        assert reply.subscribers == (session in self.model.heard)
+        self.compare(session, handed, reply.mine)
+        self.busy_for(reply.busy_ms)
+        if any(answer > 0 for answer in answers):
+            self.live(session)
+        return reply

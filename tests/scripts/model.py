@@ -1,0 +1,274 @@
+"""What the scripts promise, in plain Python: who holds, who waits in which order, and who is served when.
+
+A mutex is a semaphore of one permit here. Nothing in it knows keys or clocks: what the server draws (fencing tokens,
+tickets, instants) comes in as `Seen`, and is checked against the rule that it must follow.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tests.scripts.calls import entry
+from tests.scripts.seen import Seen
+
+REFUSED = -1
+"""In place of the fencing token, for who asks for more than the limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Whoever asks for its waiters; *polls_ms* when it cannot be told and looks every so often instead."""
+
+    name: str
+    polls_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """One token, with its terms."""
+
+    who: str
+    home: Session
+    ttl_ms: int
+    permits: int
+
+    @property
+    def entry(self) -> bytes:
+        return entry(self.who, ttl_ms=self.ttl_ms, permits=self.permits)
+
+
+@dataclass(slots=True)
+class Lease:
+    """A lease that ends between *least* and *most*, in microseconds of the server's clock."""
+
+    fence: int
+    permits: int
+    least: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """A lease for somebody in line, or a refusal."""
+
+    asker: Asker
+    fence: int
+    amount: int
+
+
+class Model:
+    """One name: its holders, its lines, and the sessions whose first waiter stands in the queue."""
+
+    def __init__(self, limit: int, *, exclusive: bool) -> None:
+        self.limit = limit
+        """0: nobody has declared one."""
+        self.exclusive = exclusive
+        self.holders: dict[str, Lease] = {}
+        self.lines: dict[Session, dict[Asker, int]] = {}
+        self.standing: set[Session] = set()
+        """Who was not passed over since it last gave a sign of life."""
+        self.heard: set[Session] = set()
+        """Who listens on its channel."""
+        self.buried: set[str] = set()
+        self.fence = 0
+        """The last fencing token ever."""
+        self.remembered = 0
+        """The same as far as the server knows, which may have forgotten everything."""
+        self.longest = 0
+        """ms: the largest TTL, which bounds what a clock that stepped back can leave."""
+
+    @property
+    def in_use(self) -> int:
+        return sum(lease.permits for lease in self.holders.values())
+
+    @property
+    def free(self) -> int:
+        return max(self.limit - self.in_use, 0)
+
+    def fresh(self) -> "Model":
+        """Return what is left of it when the server has forgotten everything: a mutex is one of itself."""
+        return Model(self.limit if self.exclusive else 0, exclusive=self.exclusive)
+
+    def line(self, session: Session) -> list[Asker]:
+        """Return who waits in one session, first in line first."""
+        line = self.lines.get(session, {})
+        return sorted(line, key=lambda asker: (line[asker], asker.entry))
+
+    def queue(self) -> list[Session]:
+        """Return the sessions by the tickets of their first waiters."""
+        firsts = {session: self.lines[session][self.line(session)[0]] for session in self.standing}
+        return sorted(firsts, key=lambda session: (firsts[session], session.name.encode()))
+
+    def grant(
+        self, asker: Asker, seen: Seen, *, by: Session, wait: bool, ticket: int, declares: int = 0
+    ) -> tuple[str, list[Handed]]:
+        """Return the verdict, and what was handed over on the way."""
+        if asker.who in self.buried:
+            return "withdrawn", []
+        handed: list[Handed] = []
+        if declares not in (0, self.limit):
+            self.limit = declares
+            self._return_to_line(by)
+            handed += self._hand_over(by, seen)
+        if asker.who in self.holders:
+            self._extend(asker.who, asker.ttl_ms, seen)
+            self._leave(asker, by)
+            return "granted", handed
+        if asker.permits > self.limit:
+            self._leave(asker, by)
+            return "refused", handed
+        if wait:
+            self._enqueue(asker, by, ticket, seen)
+        else:
+            self._return_to_line(by)
+        handed += self._hand_over(by, seen)
+        if asker.who not in self.holders and not self.standing and asker.permits <= self.free:
+            self._hold(asker, asker.ttl_ms, seen)
+        if asker.who in self.holders:
+            return "granted", handed
+        self._clamp(seen, surely=asker.permits > self.free)
+        return "queued" if wait else "busy", handed
+
+    def may_be_brief(self, asker: Asker) -> bool:
+        """Whether there is nothing to tell one that asks for the first time: others of its session are told it all."""
+        known = asker.who in self.buried or asker.who in self.holders or asker in self.lines.get(asker.home, {})
+        return bool(self.holders) and asker.home in self.standing and not known
+
+    def release(self, asker: Asker, seen: Seen, *, by: Session, bury: bool) -> tuple[bool, list[Handed]]:
+        """Return whether that ended a lease, and what was handed over."""
+        ended = self.holders.pop(asker.who, None) is not None
+        if not ended:
+            self._leave(asker, by)
+        if bury:
+            self.buried.add(asker.who)
+        self._return_to_line(by)
+        return ended, self._hand_over(by, seen)
+
+    def recheck(
+        self, session: Session, askers: Sequence[Asker], seen: Seen
+    ) -> tuple[list[int], bool, int, list[Handed]]:
+        """Return the answers, whether it had been passed over, the last fencing token, and what was handed over."""
+        answers, known, stood = [], False, session in self.standing
+        for asker in askers:
+            ticket = self.lines.get(session, {}).get(asker, 0)
+            if asker.who in self.holders:
+                self._extend(asker.who, asker.ttl_ms, seen)
+                self._leave(asker, session)
+                answers.append(-self.holders[asker.who].fence)
+            elif asker.permits > self.limit > 0:
+                self._leave(asker, session)
+                answers.append(0)
+            else:
+                known = known or ticket > 0
+                answers.append(ticket)
+        if known:
+            self.standing.add(session)
+        before = self.remembered
+        self._return_to_line(session)  # even with waiters that it did not list: the reply can reach them
+        return answers, known and not stood, before, self._hand_over(session, seen)
+
+    def renew(self, who: str, ttl_ms: int, seen: Seen) -> bool:
+        if who in self.holders:
+            self._extend(who, ttl_ms, seen)
+        return who in self.holders
+
+    def resize(self, limit: int, seen: Seen, *, by: Session) -> list[Handed]:
+        self.limit = limit
+        self._return_to_line(by)
+        return self._hand_over(by, seen)
+
+    def counted(self, seen: Seen) -> None:
+        """Let somebody have asked for statistics."""
+
+    def die(self, session: Session) -> None:
+        """Let a session have been silent for longer than its line lives."""
+        self.lines.pop(session, None)
+        self.standing.discard(session)
+
+    def step_back(self, micros: int) -> None:
+        """Let the server's clock have gone back: whatever is written down lies that much further ahead."""
+        if self.remembered:
+            self.fence = self.remembered = self.remembered + micros
+        for lease in self.holders.values():
+            lease.fence += micros
+            lease.least += micros
+            lease.most += micros + 1_000  # as whole milliseconds are all that can be asked for
+        for line in self.lines.values():
+            line.update({asker: ticket + micros for asker, ticket in line.items()})
+
+    def drawn_fence(self, fence: int, seen: Seen) -> None:
+        """Take note of a fencing token: the clock's, or one more than the last where the clock is not ahead of that."""
+        assert fence > self.fence, "P8: fencing tokens must grow"
+        assert fence == self.fence + 1 or seen.before <= fence <= seen.now
+        self.fence = self.remembered = fence
+
+    def _hold(self, asker: Asker, ttl_ms: int, seen: Seen) -> int:
+        fence = seen.fences[asker.who]
+        self.drawn_fence(fence, seen)
+        self.holders[asker.who] = Lease(fence, asker.permits, seen.before + 1_000 * ttl_ms, seen.now + 1_000 * ttl_ms)
+        self.longest = max(self.longest, ttl_ms)
+        self._check_hold()
+        return fence
+
+    def _check_hold(self) -> None:
+        assert self.in_use <= self.limit, "P9: no more permits than the limit"
+
+    def _extend(self, who: str, ttl_ms: int, seen: Seen) -> None:
+        lease = self.holders[who]
+        lease.least = max(lease.least, seen.before + 1_000 * ttl_ms)
+        lease.most = max(lease.most, seen.now + 1_000 * ttl_ms)
+        self.longest = max(self.longest, ttl_ms)
+
+    def _clamp(self, seen: Seen, *, surely: bool) -> None:
+        """Bring leases that a clock that stepped back left far ahead down to the longest there can be."""
+        for lease in () if self.exclusive else self.holders.values():
+            lease.least = min(lease.least, seen.before + 1_000 * self.longest)
+            if surely:
+                lease.most = min(lease.most, seen.now + 1_000 * self.longest)
+
+    def _enqueue(self, asker: Asker, by: Session, old: int, seen: Seen) -> None:
+        line = self.lines.setdefault(by, {})
+        if asker not in line:
+            firsts = [self.lines[session][self.line(session)[0]] for session in self.standing]
+            fresh = max([seen.before, *(ticket + 1 for ticket in [*firsts, *line.values()])])
+            line[asker] = min(old, fresh) if old else fresh
+        self.standing.add(by)
+
+    def _leave(self, asker: Asker, session: Session) -> None:
+        """Take a waiter out of its line; that its session spoke puts the others of it back in the queue."""
+        if self.lines.get(session, {}).pop(asker, None) is not None:
+            self._place(session)
+
+    def _place(self, session: Session) -> None:
+        if self.lines.get(session):
+            self.standing.add(session)
+        else:
+            self.die(session)
+
+    def _return_to_line(self, session: Session) -> None:
+        if self.lines.get(session) and (self.free or not self.exclusive):
+            self.standing.add(session)
+
+    def _hand_over(self, by: Session, seen: Seen) -> list[Handed]:
+        handed: list[Handed] = []
+        while queue := self.queue():
+            head = queue[0]
+            first = self.line(head)[0]
+            reachable = head == by or head in self.heard or bool(head.polls_ms)
+            if first.permits > self.limit:
+                handed.append(Handed(first, REFUSED, self.limit))
+            elif first.permits > self.free and (reachable or not self.free):
+                self._clamp(seen, surely=True)
+                break
+            elif not reachable:
+                self._clamp(seen, surely=first.permits > self.free)
+                self.standing.remove(head)
+                continue
+            else:
+                handed.append(self._hand_to(first, head, seen, by=by))
+            self._leave(first, head)
+        return handed
+
+    def _hand_to(self, first: Asker, head: Session, seen: Seen, *, by: Session) -> Handed:
+        """Give the first of *head*'s line what it waits for: to one that polls, for as long as it may not notice."""
+        ttl_ms = min(2 * head.polls_ms, first.ttl_ms) if head.polls_ms and head != by else first.ttl_ms
+        return Handed(first, self._hold(first, ttl_ms, seen), first.ttl_ms)

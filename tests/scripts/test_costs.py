@@ -1,0 +1,182 @@
+"""What a script costs, counted in Redis commands, and that it does not depend on how many wait."""
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+from redis import Redis
+
+from tests.scripts.calls import LIFE, Scripts, on_server, token
+from tests.scripts.states import die, holders, line, listening, sessions
+
+pytest_plugins = ["tests.scripts.fixtures"]
+pytestmark = on_server
+
+_NEVER_MS = 9_000_000_000_000
+_NOT_THE_SCRIPTS = {"eval", "info", "config|resetstat", "config"}
+
+
+def _cost(scripts: Scripts, call: Callable[[], object]) -> Counter[str]:
+    """Count the commands that *call* runs on the server."""
+    scripts.redis.config_resetstat()
+    call()
+    statistics = scripts.redis.info("commandstats")
+    counted = {name.removeprefix("cmdstat_"): values["calls"] for name, values in statistics.items()}
+    return Counter({name: calls for name, calls in counted.items() if name not in _NOT_THE_SCRIPTS})
+
+
+def _crowd(scripts: Scripts, session: str, size: int, *, start: int = 0) -> None:
+    """Put *size* waiters into one session's line, alive for as long as it takes to make a thousand such lines."""
+    entries = {scripts.entry(f"w{number}w"): start + number for number in range(1, size + 1)}
+    key = scripts.key("waiters", session=session)
+    scripts.redis.zadd(key, entries)
+    scripts.redis.pexpire(key, 100 * LIFE)
+    scripts.redis.zadd(scripts.key("queue"), {session: start + 1})
+    if scripts.kind == "semaphore":
+        scripts.redis.hset(scripts.key("meta"), "line", 1)
+
+
+def test_acquiring_a_free_lock_takes_four_commands(lock: Scripts) -> None:
+    cost = _cost(lock, lambda: lock.granted("ann"))
+    assert cost == {"exists": 1, "time": 1, "set": 2}
+
+
+def test_acquiring_a_lock_that_was_used_before_takes_four_commands(lock: Scripts) -> None:
+    lock.granted("ann")
+    lock.release("ann")
+    assert _cost(lock, lambda: lock.granted("ann")).total() == 4
+
+
+def test_releasing_a_lock_nobody_waits_for_takes_three_commands(lock: Scripts) -> None:
+    lock.granted("ann")
+    cost = _cost(lock, lambda: lock.release("ann"))
+    assert cost == {"get": 1, "del": 1, "exists": 1}
+
+
+def test_renewing_a_lock_takes_three_commands(lock: Scripts) -> None:
+    lock.granted("ann", ttl_ms=5_000)
+    cost = _cost(lock, lambda: lock.renew("ann"))
+    assert cost == {"get": 1, "pttl": 1, "pexpire": 1}
+
+
+def test_getting_in_line_takes_twelve_commands(lock: Scripts) -> None:
+    lock.granted("ann")
+    lock.queued("ben")
+    assert _cost(lock, lambda: lock.queued("cat")).total() == 12
+
+
+def test_a_short_answer_takes_eight_commands(lock: Scripts) -> None:
+    lock.granted("ann")
+    lock.queued("ben")
+    assert _cost(lock, lambda: lock.grant("cat", brief=True)).total() == 8
+
+
+@pytest.mark.parametrize(("where", "commands"), [("home", 11), ("away", 14)])
+def test_a_hand_over_takes_about_a_dozen_commands(lock: Scripts, where: str, commands: int) -> None:
+    lock.granted("ann")
+    _crowd(lock, where, 10)
+    if where == "away":
+        lock.queued("zoe")
+    with listening(lock, "away"):
+        assert _cost(lock, lambda: lock.release("ann")).total() == commands
+
+
+def test_even_a_short_line_is_kept_as_a_skip_list(lock: Scripts) -> None:
+    """Packed, as Redis keeps up to 128 short entries, it would be read through for each one that comes or goes."""
+    lock.granted("ann")
+    lock.queued("ben", ttl_ms=100)
+    assert lock.redis.object("encoding", lock.key("waiters")) in (b"skiplist", "skiplist")
+
+
+@pytest.mark.parametrize("where", ["home", "away"])
+def test_a_hand_over_costs_the_same_however_many_wait(exclusive: Scripts, where: str) -> None:
+    costs = []
+    for size in (10, 1_000):
+        exclusive.redis.flushall()
+        exclusive.granted("ann")
+        _crowd(exclusive, where, size)
+        with listening(exclusive, "away"):
+            costs.append(_cost(exclusive, lambda: exclusive.release("ann")))
+        assert (len(holders(exclusive)), len(line(exclusive, where))) == (1, size - 1)
+    assert costs[0] == costs[1]
+
+
+def test_a_hand_over_costs_the_same_however_many_sessions_wait(exclusive: Scripts) -> None:
+    costs = []
+    for size in (10, 1_000):
+        exclusive.redis.flushall()
+        exclusive.granted("ann")
+        for number in range(size):
+            _crowd(exclusive, f"s{number}", 1, start=number)
+        with listening(exclusive, "s0"):
+            costs.append(_cost(exclusive, lambda: exclusive.release("ann")))
+        assert len(sessions(exclusive)) == size - 1
+    assert costs[0] == costs[1]
+
+
+def test_a_hand_over_publishes_one_message(exclusive: Scripts) -> None:
+    exclusive.granted("ann")
+    _crowd(exclusive, "away", 10)
+    with listening(exclusive, "away"):
+        assert _cost(exclusive, lambda: exclusive.release("ann"))["publish"] == 1
+
+
+def test_waiting_costs_the_same_however_many_wait(exclusive: Scripts) -> None:
+    costs = []
+    for size in (10, 1_000):
+        exclusive.redis.flushall()
+        exclusive.granted("ann")
+        _crowd(exclusive, "home", size)
+        costs.append(_cost(exclusive, lambda: exclusive.queued("zoe")))
+    assert costs[0] == costs[1]
+
+
+@pytest.mark.parametrize("gone", ["dead", "unreachable"])
+def test_getting_past_a_session_costs_the_same_however_many_wait_in_it(exclusive: Scripts, gone: str) -> None:
+    """W2: thousands of entries used to be popped one by one."""
+    costs = []
+    for size in (10, 1_000):
+        exclusive.redis.flushall()
+        exclusive.granted("ann")
+        _crowd(exclusive, "away", size)
+        if gone == "dead":
+            die(exclusive, "away")
+        exclusive.queued("zoe")
+        costs.append(_cost(exclusive, lambda: exclusive.release("ann")))
+        assert list(holders(exclusive)) == ["zoe"]
+    assert costs[0] == costs[1]
+
+
+def test_each_unreachable_session_costs_a_few_commands_once(exclusive: Scripts) -> None:
+    costs = []
+    for size in (100, 200):
+        exclusive.redis.flushall()
+        exclusive.granted("ann")
+        for number in range(size):
+            _crowd(exclusive, f"s{number}", 3, start=number)
+        released = exclusive.release("ann")
+        costs.append(_cost(exclusive, partial(exclusive.all_of, released.mine)).total())
+        assert _cost(exclusive, lambda: exclusive.granted("zoe")).total() < 40
+        assert len(line(exclusive, "s0")) == 3
+    assert costs[1] - costs[0] <= 100 * 10
+
+
+def test_a_semaphore_costs_the_same_however_many_hold_single_permits(backend: Redis) -> None:
+    semaphore = Scripts(backend, "semaphore", limit=1_000)
+    semaphore.granted("zoe")
+
+    def pair() -> list[Counter[str]]:
+        return [
+            _cost(semaphore, lambda: semaphore.granted("ann")),
+            _cost(semaphore, lambda: semaphore.renew("ann")),
+            _cost(semaphore, lambda: semaphore.release("ann")),
+        ]
+
+    costs = []
+    for size in (10, 500):
+        semaphore.redis.zadd(semaphore.keys.base, {token(f"h{number}h"): _NEVER_MS for number in range(size)})
+        pair()  # which counts anew
+        pairs = [pair(), pair()]  # once a minute a grant keeps the hash alive, which is a command more
+        costs.append(min(pairs, key=lambda costs: costs[0].total()))
+    assert costs[0] == costs[1]

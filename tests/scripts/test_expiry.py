@@ -1,0 +1,181 @@
+"""A semaphore's leases end by the server's clock, in every script, also after that clock stepped back (P9)."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.scripts.calls import LIFE, TTL, Busy, Scripts, token
+from tests.scripts.states import holders, lapse, line, now_us, pttl, sessions
+
+pytest_plugins = ["tests.scripts.fixtures"]
+
+_HOUR_MS = 3_600_000
+
+VERBS: dict[str, Callable[[Scripts], object]] = {
+    "grant": lambda semaphore: semaphore.grant("zoe"),
+    "grant without waiting": lambda semaphore: semaphore.grant("zoe", wait=False),
+    "recheck": lambda semaphore: semaphore.recheck("zoe"),
+    "release": lambda semaphore: semaphore.release("zoe"),
+    "renew": lambda semaphore: semaphore.renew("zoe"),
+    "resize": lambda semaphore: semaphore.resize(3),
+    "statistics": lambda semaphore: semaphore.statistics(),
+}
+every_verb = pytest.mark.parametrize("verb", VERBS)
+
+
+def _fields(semaphore: Scripts) -> set[bytes]:
+    return set(semaphore.redis.hkeys(semaphore.key("meta"))) - {b"limit", b"fence", b"weight", b"ttl", b"used", b"line"}
+
+
+def _ends_in(semaphore: Scripts, who: str, ms: int) -> None:
+    """Write down when a lease ends."""
+    semaphore.redis.zadd(semaphore.keys.base, {token(who): now_us(semaphore) // 1000 + ms})
+
+
+def _step_back(semaphore: Scripts, who: str, ms: int) -> None:
+    """Let the server's clock have gone back: all that is noted in its terms lies that much further ahead."""
+    semaphore.redis.zincrby(semaphore.keys.base, ms, token(who))
+    used, members, witness, *instants = semaphore.redis.hget(semaphore.key("meta"), "used").split()
+    later = [b"%d" % (int(instant) + ms) for instant in instants]
+    semaphore.redis.hset(semaphore.key("meta"), "used", b" ".join([used, members, witness, *later]))
+
+
+@every_verb
+def test_every_verb_drops_the_leases_that_ran_out(semaphore: Scripts, verb: str) -> None:
+    semaphore.granted("ann")
+    semaphore.granted("ben")
+    lapse(semaphore, "ann")
+    VERBS[verb](semaphore)
+    assert "ann" not in holders(semaphore)
+    assert "ben" in holders(semaphore)
+
+
+@every_verb
+def test_every_verb_drops_what_was_known_of_them(semaphore: Scripts, verb: str) -> None:
+    semaphore.granted("ann", permits=2)
+    semaphore.granted("ben")
+    lapse(semaphore, "ann")
+    VERBS[verb](semaphore)
+    assert token("ann") not in _fields(semaphore)
+    assert token("ben") in _fields(semaphore)
+
+
+def test_what_was_known_of_a_holder_goes_when_it_releases(semaphore: Scripts) -> None:
+    semaphore.granted("ann")
+    semaphore.release("ann")
+    assert _fields(semaphore) == set()
+
+
+def test_what_was_known_of_holders_goes_though_all_ran_out_together(semaphore: Scripts) -> None:
+    """Redis itself removes the whole set then; each crash would leave a field for as long as others come."""
+    for who in ("ann", "ben", "cat", "dan"):
+        semaphore.granted(who)
+        semaphore.redis.delete(semaphore.keys.base)
+    assert _fields(semaphore) <= {token("dan")}
+
+
+def test_permits_of_a_lease_that_ran_out_can_be_had(semaphore: Scripts) -> None:
+    semaphore.granted("ann", permits=3)
+    lapse(semaphore, "ann")
+    semaphore.granted("ben", permits=3)
+    assert semaphore.statistics().permits == 3
+
+
+def test_permits_of_a_lease_that_ran_out_go_to_the_head_of_the_queue(semaphore: Scripts) -> None:
+    semaphore.granted("ann", permits=2)
+    semaphore.granted("ben")
+    semaphore.queued("cat", permits=2)
+    semaphore.queued("dan")
+    lapse(semaphore, "ann")
+    assert [grant.who for grant in semaphore.release("ben").mine] == ["cat", "dan"]
+
+
+def test_one_whose_lease_ran_out_is_a_newcomer(semaphore: Scripts) -> None:
+    first = semaphore.granted("ann").fence
+    lapse(semaphore, "ann")
+    assert semaphore.granted("ann").fence > first
+
+
+def test_one_whose_lease_ran_out_goes_behind_those_who_wait(semaphore: Scripts) -> None:
+    semaphore.granted("ann", permits=3)
+    semaphore.queued("ben", permits=3)
+    lapse(semaphore, "ann")
+    assert [grant.who for grant in semaphore.queued("ann", permits=3).mine] == ["ben"]
+
+
+def test_a_lease_lasts_until_the_millisecond_it_was_granted_for(semaphore: Scripts) -> None:
+    before = now_us(semaphore) // 1000
+    semaphore.granted("ann", ttl_ms=7_000)
+    score = semaphore.redis.zscore(semaphore.keys.base, token("ann"))
+    assert before + 7_000 <= score <= now_us(semaphore) // 1000 + 7_000
+
+
+def test_the_set_of_holders_ends_with_its_last_lease(semaphore: Scripts) -> None:
+    semaphore.granted("ann", ttl_ms=2 * TTL)
+    semaphore.granted("ben", ttl_ms=TTL)
+    assert 2 * TTL - 1_000 < pttl(semaphore, semaphore.keys.base) <= 2 * TTL
+
+
+def test_a_dead_lease_from_before_the_clock_stepped_back_lasts_no_longer_than_any(semaphore: Scripts) -> None:
+    semaphore.granted("ann", permits=3)
+    _ends_in(semaphore, "ann", _HOUR_MS)
+    assert isinstance(semaphore.grant("ben", wait=False), Busy)
+    assert TTL - 1_000 < holders(semaphore)["ann"] <= TTL
+
+
+def test_such_a_lease_is_over_when_it_has_lasted_that_long(semaphore: Scripts) -> None:
+    """What is noted of the first end is brought down with it: else its permits come back an hour late."""
+    semaphore.granted("ann", permits=3)
+    _step_back(semaphore, "ann", _HOUR_MS)
+    answer = semaphore.run("grant", who="ben", ttl_ms=TTL, permits=3, ticket=-1, life_ms=LIFE, limit=3, declare=0)
+    assert answer[0] == b"busy"
+    _step_back(semaphore, "ann", -(_HOUR_MS + TTL // 2))  # an hour passes, and nobody asks
+    semaphore.granted("ben", permits=3)
+
+
+def test_the_longest_lease_ever_granted_is_what_may_be_left(semaphore: Scripts) -> None:
+    """A holder that lives was promised that much at most; the TTL of whoever asks says nothing."""
+    semaphore.granted("ann", ttl_ms=3 * TTL)
+    semaphore.granted("ben", permits=2, ttl_ms=TTL)
+    _ends_in(semaphore, "ben", _HOUR_MS)
+    semaphore.queued("cat", ttl_ms=1_000)
+    assert 3 * TTL - 1_000 < holders(semaphore)["ben"] <= 3 * TTL
+
+
+def test_leases_are_brought_down_only_to_refuse(semaphore: Scripts) -> None:
+    semaphore.granted("ann")
+    _ends_in(semaphore, "ann", _HOUR_MS)
+    semaphore.granted("ben")
+    assert holders(semaphore)["ann"] > _HOUR_MS - 1_000
+
+
+def test_a_lease_that_is_long_for_a_reason_is_left_alone(semaphore: Scripts) -> None:
+    semaphore.granted("ann", permits=3)
+    semaphore.renew("ann", _HOUR_MS)
+    semaphore.grant("ben", wait=False)
+    assert holders(semaphore)["ann"] > _HOUR_MS - 1_000
+
+
+def test_leases_are_brought_down_for_the_head_of_the_queue_too(semaphore: Scripts) -> None:
+    semaphore.granted("ann", permits=2)
+    semaphore.granted("ben")
+    semaphore.queued("cat", permits=2)
+    _ends_in(semaphore, "ann", _HOUR_MS)
+    semaphore.release("ben")
+    assert holders(semaphore)["ann"] <= TTL
+    assert (sessions(semaphore), line(semaphore)) == (["home"], ["cat"])
+
+
+def test_a_renewal_brings_no_lease_down(semaphore: Scripts) -> None:
+    """P3: only what blocks others is compared with the longest TTL."""
+    semaphore.granted("ann", permits=3)
+    _ends_in(semaphore, "ann", _HOUR_MS)
+    semaphore.renew("ann", TTL)
+    semaphore.granted("ann", permits=3)
+    assert holders(semaphore)["ann"] > _HOUR_MS - 1_000
+
+
+def test_the_answer_says_when_the_first_lease_ends(semaphore: Scripts) -> None:
+    semaphore.granted("ann", permits=2, ttl_ms=2 * TTL)
+    semaphore.granted("ben", ttl_ms=7_000)
+    assert 6_000 < semaphore.queued("cat").busy_ms <= 7_000

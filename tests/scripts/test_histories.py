@@ -1,0 +1,168 @@
+"""Whatever sessions ask for, in whatever order, twice or late, the scripts do what the model in plain Python does.
+
+`AIOLOCKS_EXAMPLES=5000 pytest tests/scripts/test_histories.py` tries that many others of each, and longer ones.
+"""
+
+import faulthandler
+from dataclasses import replace
+from typing import ClassVar, Literal
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, rule, run_state_machine_as_test
+from redis import Redis
+
+from tests.scripts.calls import token
+from tests.scripts.histories import LONG, SETTINGS, History
+from tests.scripts.model import Model
+from tests.scripts.shapes import ASKERS, LIFE
+from tests.scripts.shared_model import FRONT, IS, IX, SIX, UPGRADE, S, SharedModel, U, X
+from tests.support.servers import RedisServer
+
+pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(0 if LONG else 60)]
+
+_ASKER = st.integers(0, ASKERS - 1)
+_TICKET = st.none() | st.sampled_from([1, 2**52]) | _ASKER
+"""No old ticket; one from long ago or from before the clock stepped back; or the one that an asker had last."""
+_CROWD = st.lists(_ASKER, min_size=3, max_size=8, unique=True)
+_LIMIT = st.sampled_from([2, 1, 3, 2, 3, 4, 10**9])
+
+
+class MutexHistory(History):
+    """A mutex."""
+
+    kind: ClassVar[Literal["lock", "semaphore", "rwlock"]] = "lock"
+
+    @initialize(data=st.data())
+    def begin(self, data: st.DataObject) -> None:
+        self.set_up(Model(1, exclusive=True), data)
+
+    @rule(number=_ASKER, old=_TICKET, again=st.booleans())
+    def acquire(self, number: int, old: int | None, again: bool) -> None:
+        self.twice(again, lambda: self.ask(self.askers[number], wait=True, ticket=self.ticket(old)))
+
+    @rule(numbers=_CROWD, brief=st.booleans())
+    def crowd(self, numbers: list[int], brief: bool) -> None:
+        for number in numbers:
+            self.ask(self.askers[number], wait=True, brief=brief)
+
+    @rule(number=_ASKER, again=st.booleans())
+    def acquire_briefly(self, number: int, again: bool) -> None:
+        self.twice(again, lambda: self.ask(self.askers[number], wait=True, brief=True))
+
+    @rule(number=_ASKER, again=st.booleans())
+    def try_acquire(self, number: int, again: bool) -> None:
+        self.twice(again, lambda: self.ask(self.askers[number], wait=False))
+
+
+class SemaphoreHistory(History):
+    """A semaphore, whose limit is declared, resized and forgotten meanwhile."""
+
+    kind: ClassVar[Literal["lock", "semaphore", "rwlock"]] = "semaphore"
+
+    @initialize(data=st.data())
+    def begin(self, data: st.DataObject) -> None:
+        self.set_up(Model(0, exclusive=False), data)
+
+    def permits(self) -> st.SearchStrategy[int]:
+        return st.sampled_from([1, 1, 2, 1, 2, 3, 10**9])
+
+    @rule(number=_ASKER, old=_TICKET, limit=_LIMIT, declare=st.booleans(), again=st.booleans())
+    def acquire(self, number: int, old: int | None, limit: int, declare: bool, again: bool) -> None:
+        ticket = self.ticket(old)
+        self.twice(
+            again,
+            lambda: self.ask(self.askers[number], wait=True, ticket=ticket, limit=limit, declare=declare),
+        )
+
+    @rule(numbers=_CROWD)
+    def crowd(self, numbers: list[int]) -> None:
+        for number in numbers:
+            self.ask(self.askers[number], wait=True, limit=self.model.limit or 2, declare=False)
+
+    @rule(number=_ASKER, limit=_LIMIT, again=st.booleans())
+    def try_acquire(self, number: int, limit: int, again: bool) -> None:
+        self.twice(again, lambda: self.ask(self.askers[number], wait=False, limit=limit, declare=False))
+
+    @rule(number=st.integers(0, 3), limit=_LIMIT, again=st.booleans())
+    def resize(self, number: int, limit: int, again: bool) -> None:
+        session = self.sessions[number]
+
+        def once() -> None:
+            limit_before = self.model.limit
+            before, mine = self.scripts.resize(limit, session=session.name, life_ms=LIFE)
+            self.look()
+            assert before == limit_before
+            self.compare(session, self.model.resize(limit, self.seen, by=session), mine)
+
+        self.twice(again, once)
+
+
+class SharedHistory(History):
+    """A name held in modes: two of the askers would upgrade what another holds."""
+
+    kind: ClassVar[Literal["lock", "semaphore", "rwlock"]] = "rwlock"
+
+    @initialize(data=st.data())
+    def begin(self, data: st.DataObject) -> None:
+        self.set_up(SharedModel(), data)
+        for number in range(1, ASKERS, 6):
+            grown_from = self.askers[number - 1]
+            self.askers[number - 1] = replace(grown_from, permits=U)
+            name = f"{token(grown_from.who).decode()}+up"
+            self.askers[number] = replace(self.askers[number], who=name, permits=UPGRADE)
+
+    def permits(self) -> st.SearchStrategy[int]:
+        return st.sampled_from([S, X, S, U, S, IS, X, IX, SIX])
+
+    @rule(number=_ASKER, old=_TICKET, again=st.booleans())
+    def acquire(self, number: int, old: int | None, again: bool) -> None:
+        asker, ticket = self.askers[number], self.ticket(old)
+        self.twice(again, lambda: self.ask(asker, wait=True, ticket=ticket))
+
+    @rule(number=st.sampled_from(range(1, ASKERS, 6)), again=st.booleans())
+    def upgrade(self, number: int, again: bool) -> None:
+        self.twice(again, lambda: self.ask(self.askers[number], wait=True, ticket=FRONT))
+
+    @rule(numbers=_CROWD)
+    def crowd(self, numbers: list[int]) -> None:
+        for number in numbers:
+            self.ask(self.askers[number], wait=True)
+
+    @rule(number=_ASKER, ticket=st.sampled_from([0, FRONT]), again=st.booleans())
+    def try_acquire(self, number: int, ticket: int, again: bool) -> None:
+        self.twice(again, lambda: self.ask(self.askers[number], wait=False, ticket=ticket))
+
+    @rule(number=_ASKER, session=st.integers(0, 3), again=st.booleans())
+    def downgrade(self, number: int, session: int, again: bool) -> None:
+        asker, by = self.askers[number], self.sessions[session]
+        if asker.permits not in (U, X):
+            return
+
+        def once() -> None:
+            held, mine = self.scripts.downgrade(asker.who, S, session=by.name, life_ms=LIFE)
+            self.look()
+            assert isinstance(self.model, SharedModel)
+            expected, handed = self.model.downgrade(asker, self.seen, by=by)
+            assert held == expected
+            self.compare(by, handed, mine)
+
+        self.twice(again, once)
+
+
+_PARTS = 4
+"""Of one machine's histories, each a test of its own: all together take longer than one may have on a busy machine."""
+
+
+@pytest.mark.parametrize("part", range(_PARTS))
+@pytest.mark.parametrize("machine", [MutexHistory, SemaphoreHistory, SharedHistory])
+def test_any_history_of_the_scripts_is_that_of_the_model(
+    machine: type[History], part: int, server: RedisServer
+) -> None:
+    if LONG:
+        faulthandler.cancel_dump_traceback_later()  # pytest's, which would end a run of over three minutes
+    with Redis.from_url(server.url) as redis:
+        # Hypothesis draws by the name of the class: those of each part are others.
+        drawn = type(f"{machine.__name__}{part}", (machine,), {"redis": redis})
+        run_state_machine_as_test(drawn, settings=settings(SETTINGS, max_examples=-(-SETTINGS.max_examples // _PARTS)))

@@ -1,0 +1,82 @@
+"""A path's levels: one fencing token for all of them, and what spares a task the queue."""
+
+import pytest
+from redis import Redis
+
+from aiolocks._modes import EXCLUSIVE, FRONT, INTENT_EXCLUSIVE, SHARED
+from aiolocks._scripts import load
+from tests.scripts.calls import Busy, Granted, Scripts, token
+from tests.scripts.states import fence_of, lapse, last_fence, line, set_last_fence
+
+pytest_plugins = ["tests.scripts.fixtures"]
+
+LEVELS = ["{shop}", "{shop}/orders", "{shop}/orders/42"]
+
+
+@pytest.fixture
+def levels(backend: Redis) -> list[Scripts]:
+    """The levels of a path, all held by ann."""
+    found = []
+    for level in LEVELS:
+        scripts = Scripts(backend, "rwlock")
+        scripts.keys.__dict__["base"] = f"aiolocks:hierarchy:{level}".encode()
+        scripts.granted("ann", permits=INTENT_EXCLUSIVE)
+        found.append(scripts)
+    return found
+
+
+def common_fence(levels: list[Scripts], who: str = "ann") -> int:
+    script = load("shared_fence")
+    metas = [scripts.key("meta") for scripts in levels]
+    tokens = [token(who)] * len(levels)
+    fence: int = levels[0].redis.execute_command("EVAL", script.source, len(metas), *metas, *tokens)
+    return fence
+
+
+@pytest.mark.parametrize("ahead", range(3))
+def test_all_levels_get_one_fencing_token_larger_than_any_before(levels: list[Scripts], ahead: int) -> None:
+    """Also of the level whose counter is ahead, as its rows or tables are in use all the time."""
+    set_last_fence(levels[ahead], 4 * 10**15)
+    fence = common_fence(levels)
+    assert fence == 4 * 10**15 + 1
+    assert {fence_of(scripts, "ann") for scripts in levels} == {fence}
+    assert {last_fence(scripts) for scripts in levels} == {b"%d" % fence}
+
+
+def test_the_next_grant_at_any_level_has_a_larger_one(levels: list[Scripts]) -> None:
+    set_last_fence(levels[2], 4 * 10**15)
+    fence = common_fence(levels)
+    assert all(scripts.granted("ben", permits=INTENT_EXCLUSIVE).fence > fence for scripts in levels)
+
+
+def test_asking_twice_gives_the_same_one(levels: list[Scripts]) -> None:
+    fence = common_fence(levels)
+    levels[0].granted("ben", permits=INTENT_EXCLUSIVE)
+    assert common_fence(levels) == fence
+
+
+def test_asking_again_for_the_lease_gives_the_common_one(levels: list[Scripts]) -> None:
+    fence = common_fence(levels)
+    assert {scripts.granted("ann", permits=INTENT_EXCLUSIVE).fence for scripts in levels} == {fence}
+
+
+@pytest.mark.parametrize("gone", range(3))
+def test_there_is_none_when_a_level_is_not_held_any_more(levels: list[Scripts], gone: int) -> None:
+    lapse(levels[gone], "ann")
+    levels[gone].grant("zoe", permits=SHARED, wait=False)  # whatever runs there next sees it
+    before = [last_fence(scripts) for scripts in levels]
+    assert common_fence(levels) == 0
+    assert [last_fence(scripts) for scripts in levels] == before
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_whoever_is_spared_the_queue_is_let_in_before_those_who_wait(rwlock: Scripts, wait: bool) -> None:
+    rwlock.granted("ann", permits=INTENT_EXCLUSIVE)
+    rwlock.queued("ben", permits=EXCLUSIVE)
+    assert isinstance(rwlock.grant("cat", permits=INTENT_EXCLUSIVE, ticket=FRONT, wait=wait), Granted)
+    assert line(rwlock) == ["ben"]
+
+
+def test_whoever_is_spared_the_queue_is_not_spared_the_holders(rwlock: Scripts) -> None:
+    rwlock.granted("ann", permits=SHARED)
+    assert isinstance(rwlock.grant("cat", permits=INTENT_EXCLUSIVE, ticket=FRONT, wait=False), Busy)

@@ -1,0 +1,248 @@
+"""A semaphore's limit: declared by its first user, changed by the latest word, for everyone at once."""
+
+import pytest
+
+from tests.scripts.calls import Busy, Grant, Queued, Refused, Scripts, entry, poller
+from tests.scripts.states import contents, holders, line, listening, pttl, sessions
+
+pytest_plugins = ["tests.scripts.fixtures"]
+
+_DAY_MS = 86_400_000
+
+
+@pytest.fixture
+def full(semaphore: Scripts) -> Scripts:
+    """Three permits, all held by ann."""
+    semaphore.granted("ann", permits=3)
+    return semaphore
+
+
+def test_the_first_user_declares_the_limit(semaphore: Scripts) -> None:
+    assert semaphore.granted("ann", limit=2).limit_before == 0
+    assert semaphore.statistics().limit == 2
+
+
+def test_a_limit_that_is_only_mentioned_changes_nothing(full: Scripts) -> None:
+    assert full.queued("ben", limit=9).limit_before == 0
+    assert full.statistics().limit == 3
+
+
+def test_the_limit_in_force_counts_for_whoever_mentions_a_higher_one(full: Scripts) -> None:
+    assert full.grant("ben", permits=4, limit=9) == Refused(3)
+
+
+def test_a_limit_that_is_declared_is_in_force_at_once(full: Scripts) -> None:
+    assert full.granted("ben", limit=4, declare=True).limit_before == 3
+    assert full.statistics().limit == 4
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_a_lower_limit_that_is_declared_is_reported_with_the_one_before(full: Scripts, wait: bool) -> None:
+    answer = full.grant("ben", limit=2, declare=True, wait=wait)
+    assert isinstance(answer, Queued if wait else Busy)
+    assert answer.limit_before == 3
+
+
+def test_a_limit_that_is_declared_again_is_no_difference(full: Scripts) -> None:
+    assert full.queued("ben", limit=3, declare=True).limit_before == 0
+
+
+def test_a_limit_that_is_declared_by_a_holder_is_in_force(full: Scripts) -> None:
+    assert full.granted("ann", permits=3, limit=5, declare=True).limit_before == 3
+    assert full.statistics().limit == 5
+
+
+def test_a_limit_that_is_refused_to_its_own_declarer_is_in_force(full: Scripts) -> None:
+    assert full.grant("ben", permits=9, limit=5, declare=True) == Refused(5, [], limit_before=3)
+    assert full.statistics().limit == 5
+
+
+def test_a_higher_limit_that_is_declared_serves_those_in_line_first(full: Scripts) -> None:
+    full.queued("ben")
+    full.queued("cat", session="away")
+    with listening(full, "away") as inbox:
+        answer = full.queued("dan", limit=5, declare=True)
+        assert [message.who for message in inbox.messages()] == ["cat"]
+    assert [grant.who for grant in answer.mine] == ["ben"]
+
+
+def test_a_higher_limit_declared_by_one_who_is_refused_serves_those_in_line(full: Scripts) -> None:
+    """W7: every verb that finds something free hands it over."""
+    full.queued("ben")
+    answer = full.grant("cat", permits=9, limit=5, declare=True)
+    assert isinstance(answer, Refused)
+    assert [grant.who for grant in answer.mine] == ["ben"]
+
+
+def test_a_higher_limit_declared_by_one_who_holds_serves_those_in_line(full: Scripts) -> None:
+    full.queued("ben")
+    answer = full.granted("ann", permits=3, limit=5, declare=True)
+    assert [grant.who for grant in answer.mine] == ["ben"]
+
+
+def test_a_lower_limit_that_is_declared_refuses_those_in_line_who_want_more(full: Scripts) -> None:
+    full.queued("ben", permits=3)
+    answer = full.queued("cat", limit=2, declare=True)
+    assert answer.mine == [Grant("ben", -1, 2)]
+    assert line(full) == ["cat"]
+
+
+def test_more_than_the_limit_is_refused(semaphore: Scripts) -> None:
+    assert semaphore.grant("ann", permits=4) == Refused(3)
+
+
+def test_who_is_refused_neither_holds_nor_waits(full: Scripts) -> None:
+    before = contents(full)
+    assert full.grant("ben", permits=4) == Refused(3)
+    assert contents(full) == before
+
+
+def test_who_is_refused_when_it_asks_again_is_not_in_line_any_more(full: Scripts) -> None:
+    """Its first answer was lost, and the limit has been lowered since: a turn later on would be nobody's (P7)."""
+    full.queued("ben", permits=2)
+    full.queued("cat", permits=3)
+    full.resize(2)
+    assert full.grant("cat", permits=3) == Refused(2)
+    assert line(full) == ["ben"]
+
+
+def test_resizing_says_what_the_limit_was(full: Scripts) -> None:
+    assert full.resize(5) == (3, [])
+    assert full.resize(4) == (5, [])
+    assert full.statistics().limit == 4
+
+
+def test_resizing_what_nobody_used_yet_puts_the_limit_in_force(semaphore: Scripts) -> None:
+    assert semaphore.resize(7) == (0, [])
+    semaphore.granted("ann", permits=7, limit=3)
+
+
+def test_a_higher_limit_is_handed_over_in_the_reply(full: Scripts) -> None:
+    for who in ("ben", "cat", "dan"):
+        full.queued(who)
+    assert [grant.who for grant in full.resize(5)[1]] == ["ben", "cat"]
+    assert line(full) == ["dan"]
+
+
+def test_a_higher_limit_is_handed_over_by_message(full: Scripts) -> None:
+    full.queued("ben", session="away")
+    with listening(full, "away") as inbox:
+        assert full.resize(4)[1] == []
+        assert [message.who for message in inbox.messages()] == ["ben"]
+
+
+def test_a_lower_limit_revokes_nothing(full: Scripts) -> None:
+    full.resize(1)
+    assert full.renew("ann")
+    assert full.statistics().permits == 3
+
+
+def test_a_lower_limit_grants_nothing_until_enough_has_come_back(semaphore: Scripts) -> None:
+    for who in ("ann", "ben", "cat"):
+        semaphore.granted(who)
+    semaphore.queued("dan")
+    semaphore.resize(1)
+    assert semaphore.release("ann").mine == semaphore.release("ben").mine == []
+    assert isinstance(semaphore.grant("eve", wait=False), Busy)
+    assert [grant.who for grant in semaphore.release("cat").mine] == ["dan"]
+
+
+def test_a_lower_limit_costs_nobody_the_place_in_line(full: Scripts) -> None:
+    """Less than nothing is free then, so whether the first in line can be reached does not matter yet."""
+    full.queued("ben", session="away")
+    full.queued("cat")
+    full.resize(1)
+    assert sessions(full) == ["away", "home"]
+
+
+def test_a_lower_limit_refuses_in_the_reply_those_in_line_who_want_more(full: Scripts) -> None:
+    full.queued("ben", permits=3)
+    full.queued("cat", permits=2)
+    full.queued("dan")
+    assert full.resize(1)[1] == [Grant("ben", -1, 1), Grant("cat", -1, 1)]
+    assert line(full) == ["dan"]
+
+
+def test_a_lower_limit_refuses_by_message_those_in_line_who_want_more(full: Scripts) -> None:
+    full.queued("ben", permits=3, session="away")
+    with listening(full, "away") as inbox:
+        full.resize(2)
+        assert [(refused.who, refused.fence, refused.amount) for refused in inbox.messages()] == [("ben", -1, 2)]
+    assert sessions(full) == line(full, "away") == []
+
+
+def test_a_refusal_names_a_large_limit_in_digits(full: Scripts) -> None:
+    full.resize(1_000_000_000)
+    full.granted("ben", permits=999_999_997)
+    full.queued("cat", permits=1_000_000_000, session="away")
+    with listening(full, "away") as inbox:
+        full.resize(999_999_999)
+        [text] = inbox.texts()
+    assert text.split(b" ")[1:3] == [b"-1", b"999999999"]
+
+
+@pytest.mark.parametrize("session", ["away", poller(5_000)])
+def test_who_cannot_be_told_of_a_refusal_finds_itself_unknown(full: Scripts, session: str) -> None:
+    """Then it asks anew, and is refused in the reply."""
+    big = entry("ben", permits=3)
+    full.queued("ben", permits=3, session=session)
+    full.resize(2)
+    assert full.recheck(big, session=session).answers == [0]
+    assert full.grant("ben", permits=3, session=session) == Refused(2)
+
+
+def test_who_wants_too_much_and_is_not_first_finds_itself_unknown(full: Scripts) -> None:
+    full.queued("ben")
+    full.queued("cat", permits=3)
+    full.resize(2)
+    answers = full.recheck("ben", entry("cat", permits=3)).answers
+    assert [answer > 0 for answer in answers] == [True, False]
+    assert line(full) == ["ben"]
+
+
+def test_a_session_that_was_passed_over_is_told_so_though_one_in_it_wants_too_much(full: Scripts) -> None:
+    full.queued("ben")
+    full.queued("cat", permits=3)
+    full.resize(2)
+    full.redis.delete(full.key("queue"))
+    assert full.recheck("ben", entry("cat", permits=3)).passed_over
+
+
+def test_a_holder_of_more_than_the_limit_asks_again_and_keeps_it(full: Scripts) -> None:
+    fence = full.granted("ann", permits=3).fence
+    full.resize(2)
+    assert full.granted("ann", permits=3).fence == fence
+
+
+def test_those_behind_who_is_refused_get_what_is_free(semaphore: Scripts) -> None:
+    semaphore.granted("ann", permits=2)
+    semaphore.queued("ben", permits=3)
+    semaphore.queued("cat")
+    semaphore.resize(4)
+    assert line(semaphore) == ["ben", "cat"]
+    semaphore.release("ann", permits=2)
+    assert list(holders(semaphore)) == ["ben", "cat"]
+
+
+def test_the_limit_is_kept_for_a_day(semaphore: Scripts) -> None:
+    semaphore.resize(5)
+    assert _DAY_MS - 60_000 < pttl(semaphore, semaphore.key("meta")) <= _DAY_MS
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_a_limit_declared_by_one_who_gets_nothing_ends_too(semaphore: Scripts, wait: bool) -> None:
+    semaphore.grant("ann", permits=9, wait=wait)
+    assert _DAY_MS - 60_000 < pttl(semaphore, semaphore.key("meta")) <= _DAY_MS
+
+
+def test_the_limit_is_kept_for_longer_than_any_lease(semaphore: Scripts) -> None:
+    semaphore.granted("ann", ttl_ms=5 * _DAY_MS)
+    semaphore.resize(2)
+    assert pttl(semaphore, semaphore.key("meta")) > 5 * _DAY_MS
+
+
+def test_a_limit_that_was_forgotten_is_declared_by_the_next_user(semaphore: Scripts) -> None:
+    semaphore.granted("ann")
+    semaphore.redis.flushall()
+    semaphore.granted("ben", limit=9)
+    assert semaphore.statistics().limit == 9

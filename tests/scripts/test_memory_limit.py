@@ -1,0 +1,205 @@
+"""At the server's memory limit leases can still be kept, ended and handed over; new ones cannot be had (W9)."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+from redis.exceptions import ResponseError
+
+from tests.scripts.calls import TTL, Busy, Grant, Queued, Scripts, Withdrawn, on_server, poller
+from tests.scripts.states import (
+    configured,
+    contents,
+    die,
+    fence_of,
+    holders,
+    lapse,
+    last_fence,
+    line,
+    listening,
+    pttl,
+    sessions,
+)
+
+pytest_plugins = ["tests.scripts.fixtures"]
+pytestmark = on_server
+
+both_ways = pytest.mark.parametrize("wait", [True, False])
+
+
+@contextmanager
+def _full(scripts: Scripts) -> Iterator[None]:
+    with configured(scripts, maxmemory=1, maxmemory_policy="noeviction"):
+        with pytest.raises(ResponseError, match="used memory"):
+            scripts.redis.set("one more", "")
+        yield
+
+
+@pytest.fixture
+def awaited(exclusive: Scripts) -> Scripts:
+    """Held by ann; ben waits in the session `home`."""
+    exclusive.granted("ann", ttl_ms=5_000)
+    exclusive.queued("ben")
+    return exclusive
+
+
+@both_ways
+def test_what_is_free_is_not_granted(exclusive: Scripts, wait: bool) -> None:
+    with _full(exclusive):
+        with pytest.raises(ResponseError, match="used memory"):
+            exclusive.grant("ann", wait=wait)
+        assert contents(exclusive) == {}
+
+
+@both_ways
+def test_what_is_free_again_is_not_granted_and_nothing_changes(exclusive: Scripts, wait: bool) -> None:
+    exclusive.granted("zoe")
+    exclusive.release("zoe")
+    before = contents(exclusive)
+    with _full(exclusive):
+        with pytest.raises(ResponseError, match="used memory"):
+            exclusive.grant("ann", wait=wait)
+        assert contents(exclusive) == before
+
+
+def test_nobody_is_put_in_line(awaited: Scripts) -> None:
+    before = contents(awaited)
+    with _full(awaited):
+        with pytest.raises(ResponseError, match="used memory"):
+            awaited.grant("cat")
+        assert contents(awaited) == before
+
+
+def test_asking_without_waiting_is_answered_when_busy(awaited: Scripts) -> None:
+    with _full(awaited):
+        assert isinstance(awaited.grant("cat", wait=False), Busy)
+
+
+def test_a_holder_that_asks_again_has_its_lease_extended(awaited: Scripts) -> None:
+    """The confirmation of a grant that was handed over a while ago."""
+    with _full(awaited):
+        assert awaited.granted("ann", ttl_ms=TTL).fence == fence_of(awaited, "ann")
+        assert holders(awaited)["ann"] > 5_000
+
+
+def test_a_waiter_that_asks_again_keeps_its_place(awaited: Scripts) -> None:
+    with _full(awaited):
+        assert isinstance(awaited.grant("ben"), Queued)
+        assert line(awaited) == ["ben"]
+
+
+def test_a_request_overtaken_by_its_own_undo_comes_to_nothing(awaited: Scripts) -> None:
+    awaited.release("cat", bury_ms=60_000)
+    with _full(awaited):
+        assert awaited.grant("cat") == Withdrawn()
+
+
+def test_a_lease_is_renewed(awaited: Scripts) -> None:
+    with _full(awaited):
+        assert awaited.renew("ann", TTL)
+        assert holders(awaited)["ann"] > 5_000
+
+
+def test_a_lease_is_ended(exclusive: Scripts) -> None:
+    exclusive.granted("ann")
+    with _full(exclusive):
+        assert exclusive.release("ann").ended
+        assert holders(exclusive) == {}
+
+
+def test_a_release_hands_over_in_its_reply(awaited: Scripts) -> None:
+    with _full(awaited):
+        assert awaited.release("ann").mine == [Grant("ben", fence_of(awaited, "ben"), TTL)]
+        assert int(last_fence(awaited)) == fence_of(awaited, "ben")
+        assert holders(awaited)["ben"] > 5_000
+
+
+def test_a_release_hands_over_by_message(awaited: Scripts) -> None:
+    with listening(awaited, "home") as inbox, _full(awaited):
+        awaited.release("ann", session="away")
+        assert [message.fence for message in inbox.messages()] == [fence_of(awaited, "ben")]
+
+
+def test_a_release_hands_over_to_a_polling_session(exclusive: Scripts) -> None:
+    exclusive.granted("ann")
+    exclusive.queued("ben", session=poller(5_000))
+    with _full(exclusive):
+        exclusive.release("ann")
+        assert list(holders(exclusive)) == ["ben"]
+
+
+def test_a_waiter_leaves_the_line(awaited: Scripts) -> None:
+    with _full(awaited):
+        awaited.release("ben")
+        assert line(awaited) == sessions(awaited) == []
+
+
+def test_a_waiter_that_leaves_hands_over_what_is_free(awaited: Scripts) -> None:
+    awaited.queued("cat")
+    lapse(awaited, "ann")
+    with _full(awaited):
+        assert [grant.who for grant in awaited.release("ben").mine] == ["cat"]
+
+
+@pytest.mark.parametrize("who", ["ann", "ben", "zoe"])
+def test_whoever_withdraws_leaves_a_tombstone(awaited: Scripts, who: str) -> None:
+    with _full(awaited):
+        awaited.release(who, bury_ms=60_000)
+        assert pttl(awaited, awaited.key("tombstone", who=who)) > 0
+
+
+def test_a_recheck_answers_and_keeps_the_line_alive(awaited: Scripts) -> None:
+    awaited.redis.pexpire(awaited.key("waiters"), 1_000)
+    with _full(awaited):
+        assert awaited.recheck("ben").answers[0] > 0
+        assert pttl(awaited, awaited.key("waiters")) > 1_000
+
+
+def test_a_recheck_puts_a_session_that_was_passed_over_back(awaited: Scripts) -> None:
+    awaited.redis.delete(awaited.key("queue"))
+    with _full(awaited):
+        assert awaited.recheck("ben").passed_over
+        assert sessions(awaited) == ["home"]
+
+
+def test_a_recheck_makes_a_turn_it_finds_a_whole_lease(awaited: Scripts) -> None:
+    with _full(awaited):
+        awaited.recheck("ann")
+        assert holders(awaited)["ann"] > 5_000
+
+
+def test_a_recheck_hands_over_what_is_free(awaited: Scripts) -> None:
+    lapse(awaited, "ann")
+    with _full(awaited):
+        assert [grant.who for grant in awaited.recheck("ben").mine] == ["ben"]
+
+
+@both_ways
+def test_asking_for_what_is_free_hands_it_over_to_whoever_is_first(awaited: Scripts, wait: bool) -> None:
+    """Either nothing happens or all of it; a message without a lease would make two holders."""
+    lapse(awaited, "ann")
+    before = contents(awaited)
+    with listening(awaited, "home") as inbox, _full(awaited):
+        with suppress(ResponseError):
+            awaited.grant("cat", session="away", wait=wait)
+        told = [message.who for message in inbox.messages()]
+        assert told == [who for who, left in holders(awaited).items() if left > 0]
+        assert told or contents(awaited) == before
+
+
+@both_ways
+def test_asking_for_what_only_the_dead_wait_for_changes_nothing_or_all(awaited: Scripts, wait: bool) -> None:
+    lapse(awaited, "ann")
+    die(awaited, "home")
+    with _full(awaited):
+        with suppress(ResponseError):
+            awaited.grant("cat", wait=wait)
+        live = [who for who, left in holders(awaited).items() if left > 0]
+        assert live in ([], ["cat"])
+        if live:
+            assert int(last_fence(awaited)) == fence_of(awaited, "cat")
+
+
+def test_statistics_are_told(awaited: Scripts) -> None:
+    with _full(awaited):
+        assert awaited.statistics().waiting == 1

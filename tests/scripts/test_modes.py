@@ -1,0 +1,365 @@
+"""What may be held beside what, in the order of asking; upgrades and downgrades; books that can be made anew."""
+
+import random
+from dataclasses import dataclass, field
+from typing import Literal, final
+
+import pytest
+from redis import Redis
+
+from aiolocks._modes import (
+    EXCLUSIVE,
+    FRONT,
+    INTENT_EXCLUSIVE,
+    INTENT_SHARED,
+    SHARED,
+    SHARED_INTENT_EXCLUSIVE,
+    UPGRADE,
+    UPGRADEABLE,
+)
+from tests.scripts.calls import TTL, Busy, Grant, Granted, Queued, Refused, Scripts, on_server, token
+from tests.scripts.states import configured, die, fence_of, holders, lapse, line, listening, sessions
+from tests.support.cases import the_rest_slow
+
+pytest_plugins = ["tests.scripts.fixtures"]
+
+WORDS = {
+    INTENT_SHARED: "IS", INTENT_EXCLUSIVE: "IX", SHARED: "S",
+    SHARED_INTENT_EXCLUSIVE: "SIX", UPGRADEABLE: "U", EXCLUSIVE: "X",
+}  # fmt: skip
+
+TOGETHER = {
+    "IS": {"IS", "IX", "S", "SIX", "U"}, "IX": {"IS", "IX"}, "S": {"IS", "S", "U"}, "SIX": {"IS"}, "U": {"IS", "S"},
+    "X": set[str](),
+}  # fmt: skip
+"""What may come beside what is held; Gray's table, with an update mode that lets readers in."""
+
+READ, WRITE = SHARED, EXCLUSIVE
+
+
+def upgrade_of(who: str) -> str:
+    """Return the name of the upgrade of a lease: its token begins with that one's."""
+    return f"{token(who).decode()}+up"
+
+
+def upgrade(scripts: Scripts, who: str, *, session: str = "home", wait: bool = True) -> object:
+    return scripts.grant(upgrade_of(who), session=session, permits=UPGRADE, ticket=FRONT, wait=wait)
+
+
+def downgrade(scripts: Scripts, who: str, *, session: str = "home") -> tuple[int, list[str]]:
+    """Return 1 if it holds, and who of the session has been let in."""
+    done, *mine = scripts.run("downgrade", session=session, who=who, mode=READ)
+    return done, [token.decode().rstrip("0") for token in mine[::3]]
+
+
+def counts(scripts: Scripts) -> bytes | None:
+    return scripts.redis.hget(scripts.key("meta"), "held")  # type: ignore[no-any-return]  # Redis is untyped here
+
+
+@pytest.mark.parametrize("held", WORDS, ids=WORDS.get)
+@pytest.mark.parametrize("wanted", WORDS, ids=WORDS.get)
+def test_two_modes_go_together_as_the_table_says(rwlock: Scripts, held: int, wanted: int) -> None:
+    rwlock.granted("ann", permits=held)
+    answer = rwlock.grant("ben", permits=wanted)
+    assert isinstance(answer, Granted if WORDS[wanted] in TOGETHER[WORDS[held]] else Queued)
+
+
+def test_the_table_is_symmetric() -> None:
+    assert all((one in TOGETHER[other]) == (other in TOGETHER[one]) for one in TOGETHER for other in TOGETHER)
+
+
+def test_a_reader_behind_a_writer_waits_though_others_read(rwlock: Scripts) -> None:
+    rwlock.granted("ann", permits=READ)
+    rwlock.queued("ben", permits=WRITE)
+    rwlock.queued("cat", permits=READ)
+    assert isinstance(rwlock.grant("dan", permits=READ, wait=False), Busy)
+
+
+def test_readers_who_wait_together_are_let_in_together_up_to_the_next_writer(rwlock: Scripts) -> None:
+    rwlock.granted("ann")
+    for who in ("ben", "cat", "dan"):
+        rwlock.queued(who, permits=READ)
+    rwlock.queued("eve", permits=WRITE)
+    rwlock.queued("fay", permits=READ)
+    assert [grant.who for grant in rwlock.release("ann").mine] == ["ben", "cat", "dan"]
+    assert line(rwlock) == ["eve", "fay"]
+
+
+def test_readers_of_several_sessions_are_let_in_together_and_told(rwlock: Scripts) -> None:
+    rwlock.granted("ann")
+    with listening(rwlock, "s1") as one, listening(rwlock, "s2") as two:
+        rwlock.queued("ben", session="s1", permits=READ)
+        rwlock.queued("cat", session="s2", permits=READ)
+        rwlock.release("ann")
+        assert [[message.who for message in inbox.messages()] for inbox in (one, two)] == [["ben"], ["cat"]]
+
+
+def test_a_writer_comes_when_the_last_reader_has_left(rwlock: Scripts) -> None:
+    rwlock.granted("ann", permits=READ)
+    rwlock.granted("ben", permits=READ)
+    rwlock.queued("cat")
+    assert rwlock.release("ann", permits=READ).mine == []
+    assert [grant.who for grant in rwlock.release("ben", permits=READ).mine] == ["cat"]
+
+
+def test_each_reader_has_a_fencing_token_of_its_own(rwlock: Scripts) -> None:
+    fences = [rwlock.granted(who, permits=READ).fence for who in ("ann", "ben", "cat")]
+    assert fences == sorted(set(fences))
+
+
+def test_readers_behind_a_writer_that_cannot_be_told_are_let_in(rwlock: Scripts) -> None:
+    """Whoever is out of reach keeps nobody from what is free (W12)."""
+    rwlock.granted("ann", permits=READ)
+    rwlock.queued("ben", session="away")
+    rwlock.granted("cat", permits=READ)
+    assert set(holders(rwlock)) == {"ann", "cat"}
+
+
+def test_readers_whose_leases_ran_out_are_in_nobodys_way(rwlock: Scripts) -> None:
+    rwlock.granted("ann", permits=READ)
+    rwlock.granted("ben", permits=READ)
+    lapse(rwlock, "ann")
+    lapse(rwlock, "ben")
+    rwlock.granted("cat")
+    assert set(holders(rwlock)) == {"cat"}
+
+
+def test_an_upgrade_of_a_lone_lease_is_granted_at_once(rwlock: Scripts) -> None:
+    before = rwlock.granted("ann", permits=UPGRADEABLE)
+    answer = upgrade(rwlock, "ann")
+    assert isinstance(answer, Granted)
+    assert answer.fence > before.fence
+
+
+def test_an_upgrade_waits_for_the_readers_and_lets_no_new_ones_in(rwlock: Scripts) -> None:
+    rwlock.granted("ann", permits=UPGRADEABLE)
+    rwlock.granted("ben", permits=READ)
+    assert isinstance(upgrade(rwlock, "ann"), Queued)
+    rwlock.queued("cat", permits=READ)
+    assert [grant.who for grant in rwlock.release("ben", permits=READ).mine] == [upgrade_of("ann")]
+    assert set(holders(rwlock)) == {"ann", upgrade_of("ann")}
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_an_upgrade_goes_before_the_writers_who_wait_for_it(rwlock: Scripts, wait: bool) -> None:
+    """Behind one it would wait for itself (W12)."""
+    rwlock.granted("ann", permits=UPGRADEABLE)
+    rwlock.queued("ben", permits=WRITE)
+    rwlock.queued("cat", permits=READ)
+    assert isinstance(upgrade(rwlock, "ann", wait=wait), Granted)
+
+
+def test_an_upgrade_that_asks_once_leaves_nothing_in_line(rwlock: Scripts) -> None:
+    rwlock.granted("ann", permits=UPGRADEABLE)
+    rwlock.granted("ben", permits=READ)
+    assert isinstance(upgrade(rwlock, "ann", wait=False), Busy)
+    assert line(rwlock) == []
+
+
+def test_an_upgrade_that_gives_up_lets_the_readers_behind_it_in(rwlock: Scripts) -> None:
+    rwlock.granted("ann", permits=UPGRADEABLE)
+    rwlock.granted("ben", permits=READ)
+    upgrade(rwlock, "ann")
+    rwlock.queued("cat", permits=READ)
+    assert [grant.who for grant in rwlock.release(upgrade_of("ann"), permits=UPGRADE).mine] == ["cat"]
+
+
+def test_nobody_comes_beside_an_upgrade_though_what_it_grew_from_is_gone(rwlock: Scripts) -> None:
+    rwlock.granted("ann", permits=UPGRADEABLE)
+    upgrade(rwlock, "ann")
+    lapse(rwlock, "ann")
+    assert all(isinstance(rwlock.grant("ben", permits=mode, wait=False), Busy) for mode in WORDS)
+
+
+@pytest.mark.parametrize("mode", [READ, WRITE])
+def test_only_an_upgradeable_lease_can_be_upgraded(rwlock: Scripts, mode: int) -> None:
+    rwlock.granted("ann", permits=mode)
+    assert upgrade(rwlock, "ann") == Refused(0)
+
+
+def test_an_upgrade_of_what_has_run_out_is_refused_though_another_is_held(rwlock: Scripts) -> None:
+    """The other's holder reads, and must not have a writer beside it."""
+    rwlock.granted("ann", permits=UPGRADEABLE)
+    lapse(rwlock, "ann")
+    rwlock.granted("ben", permits=UPGRADEABLE)
+    assert upgrade(rwlock, "ann") == Refused(0)
+
+
+def test_an_upgrade_that_waits_is_refused_when_its_lease_runs_out(rwlock: Scripts) -> None:
+    rwlock.granted("ann", permits=UPGRADEABLE)
+    rwlock.granted("ben", permits=READ)
+    upgrade(rwlock, "ann")
+    rwlock.queued("cat", permits=WRITE)
+    lapse(rwlock, "ann")
+    assert rwlock.release("ben", permits=READ).mine == [
+        Grant(upgrade_of("ann"), -1, 0),
+        Grant("cat", fence_of(rwlock, "cat"), TTL),
+    ]
+
+
+def test_the_killed_holder_of_a_waiting_upgrade_is_in_nobodys_way(rwlock: Scripts) -> None:
+    rwlock.granted("ann", permits=UPGRADEABLE, session="away")
+    rwlock.granted("ben", permits=READ)
+    upgrade(rwlock, "ann", session="away")
+    rwlock.queued("cat", permits=WRITE)
+    die(rwlock, "away")
+    lapse(rwlock, "ann")
+    assert [grant.who for grant in rwlock.release("ben", permits=READ).mine] == ["cat"]
+
+
+def test_a_writer_that_goes_on_as_reader_lets_the_readers_in_but_no_writer(rwlock: Scripts) -> None:
+    rwlock.granted("ann")
+    rwlock.queued("ben", permits=READ)
+    rwlock.queued("cat", permits=WRITE)
+    assert downgrade(rwlock, "ann") == (1, ["ben"])
+    assert line(rwlock) == ["cat"]
+    assert set(holders(rwlock)) == {"ann", "ben"}
+
+
+def test_a_downgrade_sent_twice_does_no_harm(rwlock: Scripts) -> None:
+    fence = rwlock.granted("ann").fence
+    assert downgrade(rwlock, "ann") == downgrade(rwlock, "ann") == (1, [])
+    assert fence_of(rwlock, "ann") == fence
+    assert counts(rwlock) == b"0 0 1 0 0 0 0"
+
+
+def test_a_downgrade_creates_nothing(rwlock: Scripts) -> None:
+    assert downgrade(rwlock, "ann") == (0, [])
+    assert holders(rwlock) == {}
+
+
+@on_server
+def test_a_writer_can_go_on_as_reader_at_the_memory_limit(rwlock: Scripts) -> None:
+    rwlock.granted("ann")
+    rwlock.queued("ben", permits=READ)
+    with configured(rwlock, maxmemory=1, maxmemory_policy="noeviction"):
+        assert downgrade(rwlock, "ann") == (1, ["ben"])
+
+
+def test_holders_of_whom_nothing_is_known_any_more_exclude_all(rwlock: Scripts) -> None:
+    """Somebody has deleted the hash: who holds what is not to be guessed."""
+    rwlock.granted("ann", permits=READ)
+    rwlock.redis.delete(rwlock.key("meta"))
+    assert isinstance(rwlock.grant("ben", permits=READ), Queued)
+    assert rwlock.renew("ann")
+    assert [grant.who for grant in rwlock.release("ann", permits=READ).mine] == ["ben"]
+    assert counts(rwlock) == b"0 0 1 0 0 0 0"
+
+
+def test_counts_are_made_anew_when_all_leases_ran_out_together(rwlock: Scripts) -> None:
+    """Redis removes the set itself then, and no script has seen it."""
+    for who in ("ann", "ben"):
+        rwlock.granted(who, permits=READ)
+    rwlock.redis.delete(rwlock.keys.base)
+    rwlock.granted("cat")
+    assert counts(rwlock) == b"0 0 0 0 0 1 0"
+    assert set(rwlock.redis.hkeys(rwlock.key("meta"))) == {b"fence", b"ttl", b"held", token("cat")}
+
+
+def test_counts_that_were_made_anew_are_written_down(rwlock: Scripts) -> None:
+    """Or each script would count thousands until the next grant."""
+    rwlock.granted("ann", permits=READ)
+    rwlock.redis.hdel(rwlock.key("meta"), "held")
+    assert rwlock.renew("ann")
+    assert counts(rwlock) == b"0 0 1 0 0 0 0"
+
+
+@pytest.mark.parametrize("verb", ["renew", "release"])
+def test_a_hash_that_was_deleted_is_made_anew_with_an_end(rwlock: Scripts, verb: str) -> None:
+    rwlock.granted("ann", permits=READ)
+    rwlock.redis.delete(rwlock.key("meta"))
+    if verb == "renew":
+        assert rwlock.renew("ann", 60_000)
+    else:
+        assert rwlock.release("ann", permits=READ).ended
+    assert rwlock.redis.pttl(rwlock.key("meta")) > 0
+
+
+def test_statistics_say_what_could_be_had(rwlock: Scripts) -> None:
+    free = [rwlock.run("statistics", first=0)[6]]
+    rwlock.granted("ann", permits=READ)
+    free.append(rwlock.run("statistics", first=0)[6])
+    rwlock.release("ann", permits=READ)
+    rwlock.granted("ben", permits=WRITE)
+    free.append(rwlock.run("statistics", first=0)[6])
+    assert free == [[1] * 6, [1, 0, 1, 0, 1, 0], [0] * 6]
+
+
+@on_server
+def test_a_read_lease_costs_the_same_however_many_read(backend: Redis) -> None:
+    costs = []
+    for size in (2, 500):
+        scripts = Scripts(backend, "rwlock")
+        scripts.redis.flushall()
+        for number in range(size):
+            scripts.granted(f"w{number}w", permits=READ)
+        scripts.redis.config_resetstat()
+        scripts.granted("ann", permits=READ)
+        scripts.renew("ann")
+        scripts.release("ann", permits=READ)
+        statistics = scripts.redis.info("commandstats")
+        costs.append({name: values["calls"] for name, values in statistics.items() if "config" not in name})
+    assert costs[0] == costs[1]
+
+
+@final
+@dataclass
+class Model:
+    """The same without a server, a clock or tokens: who holds what, and who waits."""
+
+    held: dict[str, str] = field(default_factory=dict)
+    waiting: list[tuple[str, str]] = field(default_factory=list)
+
+    def ask(self, who: str, word: str, kind: Literal["wait", "try"]) -> None:
+        if who in self.held or (who, word) in self.waiting:
+            return
+        if kind == "try":
+            if self.fits(word) and not self.waiting:
+                self.held[who] = word
+            return
+        self.waiting.append((who, word))
+        self.serve()
+
+    def leave(self, who: str) -> None:
+        self.held.pop(who, None)
+        self.waiting = [(other, word) for other, word in self.waiting if other != who]
+        self.serve()
+
+    def read_on(self, who: str) -> None:
+        if who in self.held:
+            self.held[who] = "S"
+            self.serve()
+
+    def serve(self) -> None:
+        while self.waiting and self.fits(self.waiting[0][1]):
+            who, word = self.waiting.pop(0)
+            self.held[who] = word
+
+    def fits(self, word: str) -> bool:
+        return all(word in TOGETHER[other] for other in self.held.values())
+
+
+@pytest.mark.parametrize("seed", the_rest_slow(range(6), quick=2))
+def test_any_traffic_goes_as_in_a_plain_model(rwlock: Scripts, seed: int) -> None:
+    chance = random.Random(seed)
+    model, wishes = Model(), dict[str, int]()
+    for step in range(150):
+        wishes[f"w{step}w"] = chance.choice(list(WORDS))
+        who = chance.choice(list(wishes)[-10:])
+        mode = wishes[who]
+        match chance.randrange(8):
+            case 0 | 1 | 2 | 3:
+                rwlock.grant(who, permits=mode)
+                model.ask(who, WORDS[mode], "wait")
+            case 4:
+                rwlock.grant(who, permits=mode, wait=False)
+                model.ask(who, WORDS[mode], "try")
+            case 5 | 6:
+                rwlock.release(who, permits=mode)
+                model.leave(who)
+            case _:
+                downgrade(rwlock, who)
+                model.read_on(who)
+        assert set(holders(rwlock)) == set(model.held), f"step {step}"
+        assert line(rwlock) == [who for who, _ in model.waiting], f"step {step}"
+        assert (sessions(rwlock) == ["home"]) == bool(model.waiting)

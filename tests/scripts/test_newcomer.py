@@ -1,0 +1,97 @@
+"""`grant` of what is free while others are in line: it hands over to them, so a newcomer passes nobody (W7)."""
+
+import pytest
+
+from tests.scripts.calls import TTL, Busy, Grant, Granted, Queued, Scripts
+from tests.scripts.states import die, fence_of, holders, keys, lapse, line, listening, sessions
+
+pytest_plugins = ["tests.scripts.fixtures"]
+
+both_ways = pytest.mark.parametrize("wait", [True, False])
+
+
+@pytest.fixture
+def lapsed(exclusive: Scripts) -> Scripts:
+    """Free since ann's lease ran out; ben waits in the session `early`."""
+    exclusive.granted("ann")
+    exclusive.queued("ben", session="early")
+    lapse(exclusive, "ann")
+    return exclusive
+
+
+@both_ways
+def test_what_only_the_dead_wait_for_is_granted(lapsed: Scripts, wait: bool) -> None:
+    die(lapsed, "early")
+    lapsed.granted("cat", wait=wait)
+    assert list(holders(lapsed)) == ["cat"]
+
+
+@both_ways
+def test_the_dead_are_dropped_on_the_way(lapsed: Scripts, wait: bool) -> None:
+    die(lapsed, "early")
+    lapsed.redis.zadd(lapsed.key("queue"), {f"dead{number}": number for number in range(40)})
+    lapsed.granted("cat", wait=wait)
+    assert sessions(lapsed) == line(lapsed, "home") == []
+
+
+@both_ways
+def test_a_waiter_of_the_same_session_goes_first(lapsed: Scripts, wait: bool) -> None:
+    answer = lapsed.grant("cat", session="early", wait=wait)
+    assert isinstance(answer, Queued if wait else Busy)
+    assert answer.mine == [Grant("ben", fence_of(lapsed, "ben"), TTL)]
+    assert line(lapsed, "early") == (["cat"] if wait else [])
+
+
+@both_ways
+def test_a_waiter_of_another_session_goes_first(lapsed: Scripts, wait: bool) -> None:
+    with listening(lapsed, "early") as inbox:
+        answer = lapsed.grant("cat", wait=wait)
+        assert [message.who for message in inbox.messages()] == ["ben"]
+    assert isinstance(answer, Queued if wait else Busy)
+    assert not answer.mine
+    assert list(holders(lapsed)) == ["ben"]
+
+
+@both_ways
+def test_the_answer_says_how_long_the_new_lease_lasts(lapsed: Scripts, wait: bool) -> None:
+    answer = lapsed.grant("cat", session="early", wait=wait)
+    assert isinstance(answer, Queued | Busy)
+    assert TTL - 1_000 < answer.busy_ms <= TTL
+
+
+@both_ways
+def test_who_cannot_be_reached_is_passed_over(lapsed: Scripts, wait: bool) -> None:
+    lapsed.granted("cat", wait=wait)
+    assert list(holders(lapsed)) == ["cat"]
+    assert line(lapsed, "early") == ["ben"]
+
+
+@both_ways
+def test_who_is_passed_over_gets_no_message(lapsed: Scripts, wait: bool) -> None:
+    with listening(lapsed, "home") as inbox:
+        lapsed.granted("cat", wait=wait)
+        assert inbox.texts() == []
+
+
+def test_a_waiter_that_asks_again_gets_its_own_turn(lapsed: Scripts) -> None:
+    answer = lapsed.granted("ben", session="early")
+    assert answer.fence == fence_of(lapsed, "ben")
+    assert line(lapsed, "early") == sessions(lapsed) == []
+
+
+def test_a_waiter_that_only_asks_again_gets_its_own_turn(lapsed: Scripts) -> None:
+    assert isinstance(lapsed.grant("ben", session="early", wait=False), Granted)
+    assert line(lapsed, "early") == []
+
+
+def test_a_newcomer_with_an_old_ticket_goes_before_those_who_came_later(lapsed: Scripts) -> None:
+    with listening(lapsed, "early") as inbox:
+        lapsed.granted("cat", session="home", ticket=5)
+        assert inbox.texts() == []
+
+
+def test_nothing_but_residue_is_left_by_a_queue_of_the_dead(lapsed: Scripts) -> None:
+    die(lapsed, "early")
+    lapsed.granted("cat", wait=False)
+    lapsed.release("cat")
+    assert len(keys(lapsed)) == 1

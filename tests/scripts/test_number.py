@@ -1,0 +1,185 @@
+"""Permits in use are a number that is kept, with two witnesses: what a script costs does not depend on weights (W21).
+
+An older version of the scripts keeps no number; see `tests.scripts.older`.
+"""
+
+from collections.abc import Callable
+
+import pytest
+from redis import Redis
+
+from tests.scripts import older
+from tests.scripts.calls import LIFE, TTL, Busy, Scripts, on_server, token
+from tests.scripts.states import fence_of, holders
+from tests.scripts.test_costs import _cost
+
+pytest_plugins = ["tests.scripts.fixtures"]
+
+
+def _kept(semaphore: Scripts) -> list[int]:
+    return [int(number) for number in semaphore.redis.hget(semaphore.key("meta"), "used").split()]
+
+
+def _grant(semaphore: Scripts, who: str, permits: int) -> None:
+    semaphore.run("grant", who=who, ttl_ms=TTL, permits=permits, ticket=0, life_ms=LIFE, limit=10_000, declare=0)
+
+
+@on_server
+@pytest.mark.parametrize("permits", [1, 2])
+@pytest.mark.parametrize("others", [0, 1, 1_500])
+def test_a_pair_takes_at_most_twelve_commands(backend: Redis, others: int, permits: int) -> None:
+    """Ten in the scripts, and twice EVALSHA; whatever others hold. The least of three pairs.
+
+    The hash is kept alive once a minute, and the set needs a longer life from time to time.
+    """
+    semaphore = Scripts(backend, "semaphore", limit=10_000)
+    for number in range(others):
+        _grant(semaphore, f"h{number}h", permits)
+
+    def pair() -> None:
+        _grant(semaphore, "ann", permits)
+        semaphore.run("release", who="ann", terms=f"{TTL} {permits}", bury_ms=0, life_ms=LIFE)
+
+    pair()
+    assert min(_cost(semaphore, pair).total() for _ in range(3)) <= 10
+
+
+def test_the_number_is_written_with_each_grant(semaphore: Scripts) -> None:
+    semaphore.granted("ann", permits=2)
+    fence = semaphore.granted("ben").fence
+    assert _kept(semaphore)[:3] == [3, 2, fence]
+    semaphore.release("ann", permits=2)
+    assert _kept(semaphore)[:3] == [1, 1, fence]
+
+
+def test_what_an_older_version_granted_counts(semaphore: Scripts) -> None:
+    """It released one holder and granted another: as many as before, but with other weights."""
+    semaphore.granted("ann")
+    semaphore.granted("ben")
+    older.release(semaphore, "ann")
+    older.grant(semaphore, "cat", permits=2)
+    assert isinstance(semaphore.grant("dan", wait=False), Busy)
+    assert semaphore.statistics().permits == 3
+
+
+def test_what_an_older_version_granted_counts_beside_none_of_ours(semaphore: Scripts) -> None:
+    semaphore.granted("ann")
+    semaphore.release("ann")
+    older.grant(semaphore, "cat", permits=3)
+    assert isinstance(semaphore.grant("dan", wait=False), Busy)
+
+
+def test_what_an_older_version_granted_counts_when_one_of_ours_releases(semaphore: Scripts) -> None:
+    semaphore.granted("ann")
+    older.grant(semaphore, "cat", permits=2)
+    semaphore.release("ann")
+    assert semaphore.statistics().permits == 2
+    assert isinstance(semaphore.grant("dan", permits=2, wait=False), Busy)
+
+
+def test_what_an_older_version_released_can_be_had(semaphore: Scripts) -> None:
+    semaphore.granted("ann", permits=2)
+    semaphore.granted("ben")
+    older.release(semaphore, "ann")
+    semaphore.granted("cat", permits=2)
+    assert semaphore.statistics().permits == 3
+
+
+@pytest.mark.parametrize("verb", ["release", "renew", "recheck", "resize", "statistics"])
+def test_every_verb_knows_what_an_older_version_did(semaphore: Scripts, verb: str) -> None:
+    semaphore.granted("ann")
+    older.grant(semaphore, "cat", permits=2)
+    verbs: dict[str, Callable[[], object]] = {
+        "release": lambda: semaphore.release("zoe"),
+        "renew": lambda: semaphore.renew("ann"),
+        "recheck": semaphore.recheck,
+        "resize": lambda: semaphore.resize(3),
+        "statistics": semaphore.statistics,
+    }
+    verbs[verb]()
+    assert isinstance(semaphore.grant("dan", wait=False), Busy)
+
+
+def test_a_holder_of_which_nothing_is_known_counts_as_the_largest_weight(semaphore: Scripts) -> None:
+    semaphore.granted("ann", permits=2)
+    semaphore.redis.hdel(semaphore.key("meta"), token("ann"), "used")
+    assert isinstance(semaphore.grant("ben", permits=2, wait=False), Busy)
+    semaphore.granted("cat")
+
+
+def test_it_does_so_though_a_larger_weight_was_granted_since(semaphore: Scripts) -> None:
+    """What it was counted as is what comes back: never more than that."""
+    semaphore.resize(10)
+    semaphore.granted("ann")
+    semaphore.redis.hdel(semaphore.key("meta"), token("ann"), "used")
+    semaphore.granted("ben", permits=5)
+    semaphore.release("ann")
+    assert semaphore.statistics().permits == 5
+
+
+@on_server
+def test_where_each_has_one_permit_nobody_is_asked_about(backend: Redis) -> None:
+    """To count anew is then one command, however many hold."""
+    semaphore = Scripts(backend, "semaphore", limit=10_000)
+    for number in range(3):
+        _grant(semaphore, f"h{number}h", 1)
+    semaphore.redis.hdel(semaphore.key("meta"), "used")
+    assert _cost(semaphore, lambda: semaphore.renew("h0h"))["hmget"] == 1
+    assert _kept(semaphore)[:2] == [3, 3]
+
+
+def test_holders_whose_hash_was_deleted_count_as_all_there_is(semaphore: Scripts) -> None:
+    semaphore.granted("ann", permits=3)
+    semaphore.redis.delete(semaphore.key("meta"))
+    assert isinstance(semaphore.grant("ben", wait=False), Busy)
+    assert semaphore.statistics().limit == 3
+    semaphore.release("ann", permits=3)
+    semaphore.granted("cat", permits=3)
+
+
+def test_a_hash_that_was_deleted_does_not_come_back_without_an_end(semaphore: Scripts) -> None:
+    semaphore.granted("ann")
+    semaphore.redis.delete(semaphore.key("meta"))
+    assert semaphore.renew("ann", 2 * TTL)
+    assert semaphore.redis.pttl(semaphore.key("meta")) != -1
+
+
+def test_they_do_so_though_a_smaller_limit_was_in_force_meanwhile(semaphore: Scripts) -> None:
+    """Whoever declared it first knew of a smaller one than that under which they were granted."""
+    semaphore.resize(4)
+    semaphore.granted("ann", permits=3)
+    semaphore.granted("ben")
+    semaphore.redis.delete(semaphore.key("meta"))
+    assert isinstance(semaphore.grant("cat", wait=False, limit=2), Busy)
+    semaphore.resize(4)
+    semaphore.release("ben")
+    assert isinstance(semaphore.grant("dan", permits=2, wait=False), Busy)
+    semaphore.release("ann", permits=3)
+    semaphore.granted("dan", permits=4)
+    assert semaphore.statistics().permits == 4
+
+
+def test_the_set_outlives_a_lease_that_was_renewed_for_longer(semaphore: Scripts) -> None:
+    """P3: a later grant extends the life of the key, and never shortens it."""
+    semaphore.granted("ann", ttl_ms=1_000)
+    semaphore.renew("ann", 10 * TTL)
+    semaphore.granted("ben", ttl_ms=5_000)
+    assert semaphore.redis.pttl(semaphore.keys.base) > 10 * TTL - 1_000
+    assert holders(semaphore)["ann"] > 10 * TTL - 1_000
+
+
+def test_a_set_that_was_deleted_is_made_anew_with_an_end(semaphore: Scripts) -> None:
+    semaphore.granted("ann")
+    semaphore.granted("ben")
+    semaphore.redis.delete(semaphore.keys.base)
+    semaphore.granted("cat")
+    assert 0 < semaphore.redis.pttl(semaphore.keys.base) <= TTL
+    assert fence_of(semaphore, "cat") == semaphore.statistics().fence
+
+
+def test_a_lease_that_was_renewed_is_released_like_any(semaphore: Scripts) -> None:
+    semaphore.granted("ann", permits=2)
+    semaphore.renew("ann", 10 * TTL)
+    assert semaphore.release("ann", permits=2).ended
+    assert not semaphore.release("ann", permits=2).ended
+    assert semaphore.statistics().permits == 0

@@ -1,0 +1,167 @@
+"""No script keeps the server for long: each looks at fifty entries, drops five hundred leases, and says "more" (W21).
+
+Counted in commands, at sizes far beyond what one script may do. How long scripts take is for `tests.bench slowest`.
+"""
+
+import pytest
+
+from aiolocks._line import _LONGEST_LIST
+from tests.bench.crowded import Situation, situations
+from tests.scripts.calls import MORE, Busy, Scripts, entry, on_server, token
+from tests.scripts.states import holders, line, listening, sessions
+from tests.scripts.test_costs import _cost
+
+pytest_plugins = ["tests.scripts.fixtures"]
+
+_SIZE = 1_100
+_MOST = 1_100
+"""Commands of one script: about a dozen for each entry that is looked at, or three for each waiter in a re-check."""
+
+_EVERY = {f"{each.kind}: {each.called}": each for each in situations(_LONGEST_LIST)}
+READ = 3
+any_kind = pytest.mark.parametrize("kind", ["lock", "semaphore", "rwlock"])
+
+
+@on_server
+@pytest.mark.parametrize("called", _EVERY)
+def test_no_script_runs_more_than_so_many_commands(backend: object, called: str) -> None:
+    situation: Situation = _EVERY[called]
+    for verb, act in situation.acts.items():
+        scripts = Scripts(backend, situation.kind)  # type: ignore[arg-type]
+        scripts.redis.flushall()
+        situation.prepare(scripts, _SIZE)
+        cost = _cost(scripts, lambda act=act, scripts=scripts: act(scripts, _SIZE))  # type: ignore[misc]
+        assert cost.total() <= _MOST, (verb, cost)
+
+
+@on_server
+@any_kind
+@pytest.mark.parametrize("count", [499, 500, 501, 1_100])
+def test_who_waits_is_counted_in_parts(backend: object, kind: str, count: int) -> None:
+    scripts = Scripts(backend, kind)  # type: ignore[arg-type]
+    scripts.granted("ann")
+    pipeline = scripts.redis.pipeline(transaction=False)
+    pipeline.zadd(scripts.key("queue"), {f"s{number:04}": number + 1 for number in range(count)})
+    for number in range(count):
+        pipeline.zadd(scripts.key("waiters", session=f"s{number:04}"), {entry("ben"): 1, entry("cat"): 2})
+    pipeline.execute()
+    assert _cost(scripts, lambda: scripts.run("statistics", first=0))["zcard"] <= 501
+    assert scripts.statistics().waiting == 2 * count
+
+
+@any_kind
+def test_one_script_looks_at_fifty_dead_sessions(backend: object, kind: str) -> None:
+    scripts = Scripts(backend, kind)  # type: ignore[arg-type]
+    scripts.granted("ann")
+    scripts.queued("ben")
+    scripts.redis.zadd(scripts.key("queue"), {f"dead{number:03}": number + 1 for number in range(120)})
+    assert scripts.release("ann").mine == [MORE]
+    assert len(sessions(scripts)) == 71
+    assert list(holders(scripts)) == []
+    assert [grant.who for grant in scripts.all_of([MORE])] == ["ben"]
+
+
+@any_kind
+@pytest.mark.parametrize("wait", [True, False])
+def test_no_verb_grants_past_a_queue_that_it_has_no_time_for(backend: object, kind: str, wait: bool) -> None:
+    """Those behind the dead have waited for longer than whoever asks."""
+    scripts = Scripts(backend, kind)  # type: ignore[arg-type]
+    scripts.granted("ann")
+    scripts.queued("ben", session="away")
+    scripts.redis.zadd(scripts.key("queue"), {f"dead{number:03}": number + 1 for number in range(70)})
+    if kind == "lock":
+        scripts.redis.delete(scripts.keys.base)
+    else:
+        scripts.redis.zadd(scripts.keys.base, {next(iter(scripts.redis.zrange(scripts.keys.base, 0, 0))): 1})
+        if kind == "semaphore":
+            scripts.redis.hdel(scripts.key("meta"), "used")
+    with listening(scripts, "away") as inbox:
+        answer = scripts.grant("cat", wait=wait)
+        assert getattr(answer, "mine", None) == [MORE]
+        assert wait or isinstance(answer, Busy)
+        assert "cat" not in holders(scripts)
+        assert scripts.all_of([MORE]) == []
+        assert [message.who for message in inbox.messages()] == ["ben"]
+
+
+def test_readers_come_in_by_fifties(rwlock: Scripts) -> None:
+    rwlock.granted("ann")
+    for number in range(120):
+        rwlock.queued(f"w{number:03}w", permits=READ)
+    mine = rwlock.release("ann").mine
+    assert len(mine) == 51
+    assert mine[-1] == MORE
+    assert [grant.who for grant in rwlock.all_of(mine)] == [f"w{number:03}w" for number in range(120)]
+
+
+@pytest.mark.parametrize("count", [49, 50, 51])
+def test_more_is_said_only_where_somebody_is_left(rwlock: Scripts, count: int) -> None:
+    rwlock.granted("ann")
+    for number in range(count):
+        rwlock.queued(f"w{number:03}w", permits=READ)
+    assert (MORE in rwlock.release("ann").mine) == (count > 50)
+    assert len(line(rwlock)) == max(count - 50, 0)
+
+
+def test_the_session_of_the_first_in_line_is_told_that_there_is_more(semaphore: Scripts) -> None:
+    """So it goes on if whoever released cannot."""
+    semaphore.granted("ann", permits=3)
+    for number in range(60):
+        semaphore.queued(f"w{number:03}w", permits=3)
+    semaphore.queued("zoe", session="away")
+    with listening(semaphore, "away") as away, listening(semaphore, "home") as home:
+        semaphore.resize(2, session="third")
+        told = home.messages()
+        assert [message.fence for message in told] == 50 * [-1] + [-2]
+        assert away.messages() == []
+        semaphore.release("ann", permits=3, session="third")
+        assert [message.fence for message in home.messages()] == 10 * [-1]
+        assert [message.who for message in away.messages()] == ["zoe"]
+
+
+def test_leases_that_ran_out_are_dropped_by_five_hundreds(semaphore: Scripts) -> None:
+    _lapsed(semaphore, 1_300, "1")
+    semaphore.resize(1_300)
+    _lapsed(semaphore, 1_300, "1")
+    answer = semaphore.grant("ann", permits=1_300)
+    assert MORE in getattr(answer, "mine", [])
+    assert [grant.who for grant in semaphore.all_of([MORE])] == ["ann"]
+    assert semaphore.statistics().permits == 1_300
+
+
+@pytest.mark.parametrize("verb", ["renew", "release", "grant"])
+@pytest.mark.parametrize("kind", ["semaphore", "rwlock"])
+def test_a_lease_that_ran_out_is_none_though_it_was_not_dropped_yet(backend: object, kind: str, verb: str) -> None:
+    """It is the last of many; until it is dropped, nobody else has what it had, and it does not have it either."""
+    scripts = Scripts(backend, kind, limit=2_000)  # type: ignore[arg-type]
+    scripts.granted("zoe", permits=1 if kind == "semaphore" else READ)
+    _lapsed(scripts, 1_200, "1" if kind == "semaphore" else "3")
+    last = f"w{1_199:04}w"
+    if verb == "renew":
+        assert not scripts.renew(last)
+    elif verb == "release":
+        assert not scripts.release(last).ended
+    else:
+        before = int(scripts.redis.hget(scripts.key("meta"), "fence"))
+        answer = scripts.grant(last, permits=1 if kind == "semaphore" else READ)
+        assert getattr(answer, "fence", 0) > before or not hasattr(answer, "fence")
+    assert scripts.statistics().holders == (2 if verb == "grant" else 1)
+
+
+def _lapsed(scripts: Scripts, count: int, share: str) -> None:
+    """Have so many leases that ran out one after the other."""
+    names = [f"w{number:04}w" for number in range(count)]
+    scripts.redis.zadd(scripts.keys.base, {token(name): number + 1 for number, name in enumerate(names)})
+    scripts.redis.hset(scripts.key("meta"), "fence", "7", mapping={token(name): f"{share} 7" for name in names})
+    scripts.redis.hdel(scripts.key("meta"), "used")
+
+
+def test_a_refusal_of_too_much_costs_no_one_behind_it_the_turn(semaphore: Scripts) -> None:
+    semaphore.granted("ann", permits=3)
+    for number in range(60):
+        semaphore.queued(f"w{number:03}w", permits=3)
+    semaphore.queued("zoe")
+    semaphore.resize(2)
+    released = semaphore.release("ann", permits=3)
+    assert [grant.who for grant in semaphore.all_of(released.mine)][-1] == "zoe"
+    assert semaphore.recheck(entry("zoe")).answers[0] < 0

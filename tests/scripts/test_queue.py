@@ -1,0 +1,147 @@
+"""`grant` that has to wait: places in line, their order, and how long they last."""
+
+import pytest
+
+from tests.scripts.calls import LIFE, TTL, Scripts
+from tests.scripts.states import die, line, listening, now_us, pttl, sessions, tickets
+
+pytest_plugins = ["tests.scripts.fixtures"]
+
+_HOUR_US = 3_600_000_000
+
+
+@pytest.fixture
+def held(exclusive: Scripts) -> Scripts:
+    """Held by ann for the usual time."""
+    exclusive.granted("ann")
+    return exclusive
+
+
+def _in_line(scripts: Scripts, who: str, session: str, ticket: int) -> None:
+    """Write down a waiter from when the clock was elsewhere."""
+    scripts.redis.zadd(scripts.key("waiters", session=session), {scripts.entry(who): ticket})
+    if len(line(scripts, session)) == 1:
+        scripts.redis.zadd(scripts.key("queue"), {session: ticket})
+
+
+def test_a_waiter_stands_in_its_session_and_the_session_in_the_queue(held: Scripts) -> None:
+    ticket = held.queued("ben").ticket
+    assert tickets(held) == {"ben": ticket}
+    assert held.redis.zscore(held.key("queue"), "home") == ticket
+
+
+def test_a_ticket_is_the_servers_time(held: Scripts) -> None:
+    before = now_us(held)
+    assert before <= held.queued("ben").ticket <= now_us(held)
+
+
+def test_a_request_sent_twice_stands_in_line_once(held: Scripts) -> None:
+    first = held.queued("ben").ticket
+    held.queued("cat")
+    assert held.queued("ben").ticket == first
+    assert line(held) == ["ben", "cat"]
+
+
+def test_tickets_grow_in_the_order_of_asking(held: Scripts) -> None:
+    places = [("ben", "home"), ("cat", "away"), ("dan", "home"), ("eve", "away")]
+    drawn = [held.queued(who, session=session).ticket for who, session in places]
+    assert drawn == sorted(set(drawn))
+
+
+def test_a_session_stands_where_its_first_waiter_stands(held: Scripts) -> None:
+    held.queued("ben", session="home")
+    held.queued("cat", session="away")
+    held.queued("dan", session="home")
+    assert sessions(held) == ["home", "away"]
+    held.release("ben", session="home")
+    assert sessions(held) == ["away", "home"]
+
+
+def test_one_who_comes_back_with_an_old_ticket_has_the_old_place(held: Scripts) -> None:
+    """After a restart of Redis or a long silence, waiters that were forgotten ask anew."""
+    old = held.queued("ben", session="away").ticket
+    held.queued("cat", session="home")
+    die(held, "away")
+    assert held.queued("ben", session="away", ticket=old).ticket == old
+    assert sessions(held) == ["away", "home"]
+
+
+def test_one_who_comes_back_first_in_its_own_session_moves_it_forward(held: Scripts) -> None:
+    old = held.queued("ben").ticket
+    held.release("ben")
+    held.queued("cat", session="away")
+    held.queued("dan")
+    assert sessions(held) == ["away", "home"]
+    held.queued("ben", ticket=old)
+    assert (sessions(held), line(held)) == (["home", "away"], ["ben", "dan"])
+
+
+def test_an_old_ticket_from_before_the_clock_stepped_back_is_no_worse_than_a_new_one(held: Scripts) -> None:
+    ticket = held.queued("ben", ticket=now_us(held) + _HOUR_US).ticket
+    assert ticket <= now_us(held)
+
+
+def test_an_old_ticket_counts_for_nothing_while_the_waiter_still_stands(held: Scripts) -> None:
+    ticket = held.queued("ben").ticket
+    assert held.queued("ben", ticket=5).ticket == ticket
+
+
+@pytest.mark.parametrize("session", ["home", "away"])
+def test_a_newcomer_stands_behind_those_from_before_the_clock_stepped_back(held: Scripts, session: str) -> None:
+    last = now_us(held) + _HOUR_US
+    _in_line(held, "ben", "away", last)
+    assert held.queued("cat", session=session).ticket == last + 1
+
+
+def test_a_newcomer_stands_behind_all_of_its_own_session_after_the_clock_stepped_back(held: Scripts) -> None:
+    last = now_us(held) + _HOUR_US
+    _in_line(held, "ben", "home", last - 10)
+    _in_line(held, "cat", "home", last)
+    assert held.queued("dan").ticket == last + 1
+
+
+def test_a_line_lives_for_the_time_its_session_may_be_silent(held: Scripts) -> None:
+    held.queued("ben", life_ms=5_000)
+    assert 4_000 < pttl(held, held.key("waiters")) <= 5_000
+
+
+def test_a_line_lives_by_the_newest_word_even_when_that_is_shorter(held: Scripts) -> None:
+    """W3: a lease handed to a session that has stopped must find its other waiters gone when it lapses."""
+    held.queued("ben", life_ms=5_000)
+    held.queued("cat", life_ms=2_000)
+    assert 0 < pttl(held, held.key("waiters")) <= 2_000
+
+
+def test_the_queue_outlives_the_holders_lease(held: Scripts) -> None:
+    held.queued("ben")
+    assert TTL < pttl(held, held.key("queue")) <= TTL + LIFE
+
+
+def test_the_queue_outlives_every_line_in_it(held: Scripts) -> None:
+    held.queued("ben", session="away", life_ms=2 * TTL)
+    held.queued("cat", life_ms=LIFE)
+    assert pttl(held, held.key("queue")) > TTL
+
+
+def test_the_queue_ends_though_the_lock_does_not(lock: Scripts) -> None:
+    lock.redis.set(lock.keys.base, "plain-token")
+    lock.queued("ben")
+    assert 0 < pttl(lock, lock.key("queue")) <= 2 * LIFE
+
+
+def test_the_answer_counts_who_listens_for_this_session(held: Scripts) -> None:
+    assert held.queued("ben").subscribers == 0
+    with listening(held, "home"):
+        assert held.queued("ben").subscribers == 1
+        assert held.queued("cat", session="away").subscribers == 0
+
+
+def test_the_answer_names_the_last_fencing_token(exclusive: Scripts) -> None:
+    """W5: whoever waits believes no grant that is older than this."""
+    fence = exclusive.granted("ann").fence
+    assert exclusive.queued("ben").fence == fence
+
+
+def test_a_polling_session_is_named_with_how_often_it_looks(held: Scripts) -> None:
+    held.queued("ben", session="poll5000-deaf")
+    assert sessions(held) == ["poll5000-deaf"]

@@ -1,0 +1,194 @@
+"""`recheck`: a session's sign of life, its answer about every waiter, and the cure for lost messages."""
+
+import pytest
+
+from tests.scripts.calls import LIFE, TTL, Scripts, poller
+from tests.scripts.states import (
+    contents,
+    die,
+    fence_of,
+    holders,
+    lapse,
+    last_fence,
+    line,
+    listening,
+    pttl,
+    sessions,
+    tickets,
+)
+
+pytest_plugins = ["tests.scripts.fixtures"]
+
+
+@pytest.fixture
+def awaited(exclusive: Scripts) -> Scripts:
+    """Held by ann; ben waits in the session `home`."""
+    exclusive.granted("ann")
+    exclusive.queued("ben")
+    return exclusive
+
+
+def test_a_recheck_gives_the_line_its_whole_life_again(awaited: Scripts) -> None:
+    awaited.redis.pexpire(awaited.key("waiters"), 1_000)
+    awaited.recheck("ben")
+    assert LIFE - 1_000 < pttl(awaited, awaited.key("waiters")) <= LIFE
+
+
+def test_a_recheck_sets_the_life_of_the_line_even_when_that_is_shorter(awaited: Scripts) -> None:
+    """W3: a lease handed to a session that has stopped must find its other waiters gone when it lapses."""
+    awaited.recheck("ben", life_ms=2_000)
+    assert 0 < pttl(awaited, awaited.key("waiters")) <= 2_000
+
+
+def test_a_recheck_never_shortens_the_queue(awaited: Scripts) -> None:
+    awaited.recheck("ben", life_ms=2_000)
+    assert pttl(awaited, awaited.key("queue")) > TTL - 1_000
+
+
+def test_a_recheck_keeps_the_queue_as_long_as_the_lease_lasts(awaited: Scripts) -> None:
+    awaited.renew("ann", 2 * TTL)
+    awaited.recheck("ben")
+    assert pttl(awaited, awaited.key("queue")) > TTL
+
+
+def test_a_waiter_is_answered_with_its_ticket(awaited: Scripts) -> None:
+    assert awaited.recheck("ben").answers == [tickets(awaited)["ben"]]
+
+
+def test_every_token_is_answered_in_its_place(awaited: Scripts) -> None:
+    awaited.queued("cat")
+    places = tickets(awaited)
+    assert awaited.recheck("cat", "ann", "nobody", "ben").answers == [
+        places["cat"], -fence_of(awaited, "ann"), 0, places["ben"]
+    ]  # fmt: skip
+
+
+def test_a_thousand_waiters_are_answered_at_once(awaited: Scripts) -> None:
+    for number in range(100):
+        awaited.queued(f"w{number}w")
+    answers = awaited.recheck(*(f"w{number}w" for number in range(1_000))).answers
+    assert [answer > 0 for answer in answers] == [number < 100 for number in range(1_000)]
+
+
+def test_a_recheck_creates_no_waiter(awaited: Scripts) -> None:
+    """W8: one that overtook a withdrawal would put an orphan in line."""
+    before = contents(awaited)
+    assert awaited.recheck("nobody", session="away").answers == [0]
+    assert contents(awaited) == before
+
+
+def test_a_recheck_of_what_nobody_uses_creates_nothing(exclusive: Scripts) -> None:
+    assert exclusive.recheck("nobody").answers == [0]
+    assert contents(exclusive) == {}
+
+
+def test_a_waiter_with_other_terms_is_not_known(awaited: Scripts) -> None:
+    assert awaited.recheck(awaited.entry("ben", ttl_ms=5)).answers == [0]
+
+
+def test_a_waiter_of_another_session_is_not_known(awaited: Scripts) -> None:
+    assert awaited.recheck("ben", session="away").answers == [0]
+
+
+def test_a_session_that_was_passed_over_is_back_in_its_place(awaited: Scripts) -> None:
+    awaited.queued("cat", session="away")
+    awaited.redis.zrem(awaited.key("queue"), "home")
+    assert awaited.recheck("ben").passed_over
+    assert sessions(awaited) == ["home", "away"]
+
+
+def test_a_session_that_stands_in_the_queue_was_not_passed_over(awaited: Scripts) -> None:
+    assert not awaited.recheck("ben").passed_over
+
+
+def test_a_session_nobody_waits_in_was_not_passed_over(awaited: Scripts) -> None:
+    assert not awaited.recheck("nobody", session="away").passed_over
+
+
+def test_a_turn_whose_message_was_lost_is_found(awaited: Scripts) -> None:
+    with listening(awaited, "home"):
+        awaited.release("ann", session="away")
+    assert awaited.recheck("ben").answers == [-fence_of(awaited, "ben")]
+
+
+def test_a_turn_that_is_found_is_a_whole_lease(awaited: Scripts) -> None:
+    awaited.queued("cat", session=poller(5_000))
+    awaited.release("ann")
+    awaited.release("ben")
+    assert holders(awaited)["cat"] <= 10_000
+    awaited.recheck("cat", session=poller(5_000))
+    assert holders(awaited)["cat"] > TTL - 1_000
+
+
+def test_a_turn_that_is_found_is_not_waited_for_any_more(awaited: Scripts) -> None:
+    awaited.redis.zadd(awaited.key("waiters"), {awaited.entry("ann"): 5})
+    awaited.recheck("ann", "ben")
+    assert line(awaited) == ["ben"]
+
+
+def test_a_recheck_never_shortens_a_lease(awaited: Scripts) -> None:
+    awaited.renew("ann", 2 * TTL)
+    awaited.recheck("ann")
+    assert holders(awaited)["ann"] > TTL
+
+
+def test_a_recheck_extends_nobody_elses_lease(awaited: Scripts) -> None:
+    before = holders(awaited)["ann"]
+    awaited.recheck("ben")
+    assert holders(awaited)["ann"] <= before
+
+
+def test_a_recheck_that_finds_it_free_hands_over_in_its_reply(awaited: Scripts) -> None:
+    lapse(awaited, "ann")
+    recheck = awaited.recheck("ben")
+    assert [(grant.who, grant.fence) for grant in recheck.mine] == [("ben", fence_of(awaited, "ben"))]
+    assert list(holders(awaited)) == ["ben"]
+
+
+def test_a_recheck_that_finds_it_free_hands_over_to_whoever_is_first(awaited: Scripts) -> None:
+    awaited.queued("cat", session="away")
+    lapse(awaited, "ann")
+    with listening(awaited, "home") as inbox:
+        assert awaited.recheck("cat", session="away").mine == []
+        assert [message.who for message in inbox.messages()] == ["ben"]
+
+
+def test_a_recheck_by_somebody_nobody_knows_hands_over_too(awaited: Scripts) -> None:
+    lapse(awaited, "ann")
+    with listening(awaited, "home"):
+        awaited.recheck("nobody", session="away")
+    assert list(holders(awaited)) == ["ben"]
+
+
+def test_the_fencing_token_in_the_reply_is_older_than_the_grants_in_it(awaited: Scripts) -> None:
+    """W5: a waiter believes only grants that are newer than the last one it was told of."""
+    before = last_fence(awaited)
+    lapse(awaited, "ann")
+    recheck = awaited.recheck("ben")
+    assert recheck.fence == int(before)
+    assert all(grant.fence > recheck.fence for grant in recheck.mine)
+
+
+def test_the_reply_says_how_long_the_lease_lasts(awaited: Scripts) -> None:
+    assert TTL - 1_000 < awaited.recheck("ben").busy_ms <= TTL
+
+
+def test_the_reply_says_how_long_a_lease_just_handed_over_lasts(awaited: Scripts) -> None:
+    """Else the session would ask again in no time for what it holds itself."""
+    awaited.queued("cat")
+    lapse(awaited, "ann")
+    assert TTL - 1_000 < awaited.recheck("ben", "cat").busy_ms <= TTL
+
+
+def test_the_reply_counts_who_listens_for_this_session(awaited: Scripts) -> None:
+    assert awaited.recheck("ben").subscribers == 0
+    with listening(awaited, "home"):
+        assert awaited.recheck("ben").subscribers == 1
+
+
+def test_who_was_forgotten_is_not_known_and_asks_anew(awaited: Scripts) -> None:
+    ticket = tickets(awaited)["ben"]
+    die(awaited, "home")
+    assert awaited.recheck("ben").answers == [0]
+    assert awaited.queued("ben", ticket=ticket).ticket == ticket
+    assert line(awaited) == ["ben"]

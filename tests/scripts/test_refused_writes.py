@@ -1,0 +1,80 @@
+"""A server that refuses writes refuses whole scripts: above all, nobody is told of a lease that was not granted.
+
+That is a primary which has become a replica, one that has lost its replicas, and one that cannot save.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from redis.exceptions import RedisError
+
+from tests.scripts.calls import Scripts, on_server
+from tests.scripts.states import configured, contents, lapse, listening
+
+pytest_plugins = ["tests.scripts.fixtures"]
+pytestmark = on_server
+
+VERBS: dict[str, Callable[[Scripts], object]] = {
+    "grant": lambda scripts: scripts.grant("cat"),
+    "grant without waiting": lambda scripts: scripts.grant("cat", wait=False),
+    "recheck": lambda scripts: scripts.recheck("cat"),
+    "release": lambda scripts: scripts.release("cat"),
+    "release with tombstone": lambda scripts: scripts.release("cat", bury_ms=60_000),
+}
+
+
+@contextmanager
+def _too_few_replicas(scripts: Scripts) -> Iterator[None]:
+    with configured(scripts, min_replicas_to_write=1):
+        yield
+
+
+@contextmanager
+def _demoted(scripts: Scripts) -> Iterator[None]:
+    scripts.redis.replicaof("127.0.0.1", "1")
+    try:
+        yield
+    finally:
+        scripts.redis.replicaof("NO", "ONE")
+
+
+_REFUSALS = {"too few replicas": _too_few_replicas, "demoted": _demoted}
+
+
+@pytest.mark.parametrize("refusal", _REFUSALS)
+@pytest.mark.parametrize("verb", VERBS)
+def test_nothing_changes_and_nobody_is_told(exclusive: Scripts, verb: str, refusal: str) -> None:
+    exclusive.granted("ann")
+    exclusive.queued("ben", session="away")
+    lapse(exclusive, "ann")
+    before = contents(exclusive)
+    with listening(exclusive, "away") as inbox, _REFUSALS[refusal](exclusive):
+        with pytest.raises(RedisError):
+            VERBS[verb](exclusive)
+        assert inbox.texts() == []
+        assert contents(exclusive) == before
+
+
+@pytest.mark.parametrize("refusal", _REFUSALS)
+def test_a_holder_keeps_its_lease_and_nobody_is_told(exclusive: Scripts, refusal: str) -> None:
+    exclusive.granted("ann")
+    exclusive.queued("ben", session="away")
+    before = contents(exclusive)
+    with listening(exclusive, "away") as inbox, _REFUSALS[refusal](exclusive):
+        with pytest.raises(RedisError):
+            exclusive.release("ann")
+        assert inbox.texts() == []
+        assert contents(exclusive) == before
+
+
+@pytest.mark.parametrize("refusal", _REFUSALS)
+def test_a_limit_is_not_changed_and_nobody_is_told(semaphore: Scripts, refusal: str) -> None:
+    semaphore.granted("ann", permits=3)
+    semaphore.queued("ben", session="away")
+    before = contents(semaphore)
+    with listening(semaphore, "away") as inbox, _REFUSALS[refusal](semaphore):
+        with pytest.raises(RedisError):
+            semaphore.resize(9)
+        assert inbox.texts() == []
+        assert contents(semaphore) == before

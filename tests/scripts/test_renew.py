@@ -1,0 +1,82 @@
+"""`renew` extends the lease of a holder, and does nothing else (P3, P5)."""
+
+import pytest
+
+from tests.scripts.calls import TTL, Scripts
+from tests.scripts.states import contents, fence_of, holders, lapse, pttl
+
+pytest_plugins = ["tests.scripts.fixtures"]
+
+
+def test_a_renewal_extends_the_lease_of_its_holder(exclusive: Scripts) -> None:
+    exclusive.granted("ann", ttl_ms=5_000)
+    assert exclusive.renew("ann", TTL)
+    assert TTL - 1_000 < holders(exclusive)["ann"] <= TTL
+
+
+def test_a_renewal_never_shortens_a_lease(exclusive: Scripts) -> None:
+    exclusive.granted("ann", ttl_ms=2 * TTL)
+    assert exclusive.renew("ann", TTL)
+    assert holders(exclusive)["ann"] > TTL
+
+
+def test_a_renewal_keeps_the_fencing_token(exclusive: Scripts) -> None:
+    fence = exclusive.granted("ann").fence
+    exclusive.renew("ann")
+    assert fence_of(exclusive, "ann") == fence
+
+
+@pytest.mark.parametrize("stranger", ["ben", "an", "annn"])
+def test_nobody_renews_the_lease_of_another(exclusive: Scripts, stranger: str) -> None:
+    exclusive.granted("ann", ttl_ms=5_000)
+    before = contents(exclusive)
+    assert not exclusive.renew(stranger, TTL)
+    assert contents(exclusive) == before
+    assert holders(exclusive)["ann"] <= 5_000
+
+
+def test_a_waiter_renews_nothing(exclusive: Scripts) -> None:
+    exclusive.granted("ann", ttl_ms=5_000)
+    exclusive.queued("ben")
+    assert not exclusive.renew("ben", TTL)
+    assert list(holders(exclusive)) == ["ann"]
+
+
+def test_a_lease_that_ran_out_is_not_made_again(exclusive: Scripts) -> None:
+    exclusive.granted("ann")
+    lapse(exclusive, "ann")
+    assert not exclusive.renew("ann")
+    assert holders(exclusive) == {}
+
+
+def test_what_nobody_holds_is_not_created(exclusive: Scripts) -> None:
+    assert not exclusive.renew("ann")
+    assert contents(exclusive) == {}
+
+
+def test_a_lock_with_a_plain_token_is_renewed_and_stays_plain(lock: Scripts) -> None:
+    lock.redis.set(lock.keys.base, b"ann".ljust(32, b"0"), px=5_000)
+    assert lock.renew("ann", TTL)
+    assert lock.redis.get(lock.keys.base) == b"ann".ljust(32, b"0")
+
+
+def test_a_renewal_keeps_what_a_semaphore_knows_of_its_holders(semaphore: Scripts) -> None:
+    """Limit and fencing token must not run out before the leases do."""
+    semaphore.granted("ann")
+    semaphore.redis.pexpire(semaphore.key("meta"), 1_000)
+    semaphore.renew("ann", 10 * TTL)
+    assert pttl(semaphore, semaphore.key("meta")) > 10 * TTL
+
+
+def test_a_renewal_keeps_the_holders_as_long_as_the_longest_lease(semaphore: Scripts) -> None:
+    semaphore.granted("ann", ttl_ms=2 * TTL)
+    semaphore.granted("ben", ttl_ms=TTL)
+    semaphore.renew("ben", TTL)
+    assert pttl(semaphore, semaphore.keys.base) > TTL
+
+
+def test_a_renewal_for_longer_than_any_lease_before_is_remembered(semaphore: Scripts) -> None:
+    """The longest TTL ever is what scores are compared with after the clock stepped back."""
+    semaphore.granted("ann")
+    semaphore.renew("ann", 5 * TTL)
+    assert semaphore.redis.hget(semaphore.key("meta"), "ttl") == b"%d" % (5 * TTL)

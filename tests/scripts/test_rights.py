@@ -1,0 +1,167 @@
+"""A Redis user that may not publish or count subscribers breaks no script half-way, and nothing is lost (W9)."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from tests.scripts.calls import LIFE, Busy, Grant, Refused, Scripts, on_server, poller, token
+from tests.scripts.states import die, holders, keys, lapse, line, listening, pttl, sessions, tickets
+
+pytest_plugins = ["tests.scripts.fixtures"]
+pytestmark = on_server
+
+_USER = "limited"
+_LACKS = {
+    "no channels": ["resetchannels", "+@all"],
+    "no NUMSUB": ["allchannels", "+@all", "-pubsub"],
+    "neither": ["resetchannels", "+@all", "-pubsub", "-publish"],
+}
+
+
+@pytest.fixture(params=_LACKS)
+def limited(request: pytest.FixtureRequest, backend: Redis) -> Iterator[Redis]:
+    """A client of a user that lacks rights."""
+    admin: Any = backend
+    admin.execute_command("ACL", "SETUSER", _USER, "reset", "on", "nopass", "~*", *_LACKS[request.param])
+    settings = backend.connection_pool.connection_kwargs
+    with Redis(unix_socket_path=settings["path"], username=_USER, password="any") as client:
+        yield client
+    admin.execute_command("ACL", "DELUSER", _USER)
+
+
+@pytest.fixture
+def awaited(exclusive: Scripts) -> Scripts:
+    """Held by ann; ben waits in the session `away`, which listens in some tests."""
+    exclusive.granted("ann")
+    exclusive.queued("ben", session="away")
+    return exclusive
+
+
+def test_it_acquires_renews_and_releases(exclusive: Scripts, limited: Redis) -> None:
+    mine = exclusive.over(limited)
+    fence = mine.granted("ann").fence
+    assert mine.renew("ann")
+    assert mine.granted("ann").fence == fence
+    assert mine.release("ann").ended
+    assert holders(exclusive) == {}
+
+
+def test_it_waits_and_rechecks(awaited: Scripts, limited: Redis) -> None:
+    mine = awaited.over(limited)
+    queued = mine.queued("cat")
+    assert queued.subscribers in (0, 1)
+    assert mine.recheck("cat").answers == [queued.ticket]
+    assert mine.statistics().waiting == 2
+    mine.release("cat")
+    assert line(awaited) == []
+
+
+def test_it_hands_over_to_its_own_session(exclusive: Scripts, limited: Redis) -> None:
+    mine = exclusive.over(limited)
+    mine.granted("ann")
+    mine.queued("ben")
+    assert [grant.who for grant in mine.release("ann").mine] == ["ben"]
+
+
+def test_it_hands_over_to_a_polling_session(exclusive: Scripts, limited: Redis) -> None:
+    """W11: such sessions are how users of this kind wait."""
+    mine = exclusive.over(limited)
+    mine.granted("ann")
+    mine.queued("ben", session=poller(5_000))
+    mine.queued("cat")
+    mine.release("ann")
+    assert list(holders(exclusive)) == ["ben"]
+
+
+VERBS: dict[str, Callable[[Scripts], object]] = {
+    "release": lambda scripts: scripts.release("zoe"),
+    "recheck": lambda scripts: scripts.recheck("zoe"),
+    "grant": lambda scripts: scripts.grant("cat"),
+    "grant without waiting": lambda scripts: scripts.grant("cat", wait=False),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_whoever_it_hands_over_to_is_told_or_nobody_holds_it(awaited: Scripts, limited: Redis, verb: str) -> None:
+    """A lease that nobody knows of would block everybody for a whole TTL."""
+    lapse(awaited, "ann")
+    with listening(awaited, "away") as inbox:
+        VERBS[verb](awaited.over(limited))
+        told = [message.who for message in inbox.messages()]
+    live = [who for who, left in holders(awaited).items() if left > 0]
+    assert live == (["cat"] if "grant" in verb and not told else told)
+
+
+def test_a_release_tells_the_next_or_nobody_holds_it(awaited: Scripts, limited: Redis) -> None:
+    with listening(awaited, "away") as inbox:
+        assert awaited.over(limited).release("ann").ended
+        assert [message.who for message in inbox.messages()] == list(holders(awaited))
+
+
+def test_whoever_it_could_not_tell_gets_the_turn_by_the_next_recheck(awaited: Scripts, limited: Redis) -> None:
+    with listening(awaited, "away"):
+        awaited.over(limited).release("ann")
+        awaited.recheck("ben", session="away")
+    assert list(holders(awaited)) == ["ben"]
+
+
+def test_whoever_it_could_not_tell_keeps_its_place_in_line(awaited: Scripts, limited: Redis) -> None:
+    awaited.queued("cat", session="away")
+    before = tickets(awaited, "away")
+    with listening(awaited, "away"):
+        awaited.over(limited).release("ann")
+    assert holders(awaited) == {}
+    assert tickets(awaited, "away") == before
+    assert sessions(awaited) == []
+
+
+def test_whoever_it_could_not_tell_is_dead_when_its_session_stays_silent(awaited: Scripts, limited: Redis) -> None:
+    """A line that is put back must end as the one before would have."""
+    awaited.redis.pexpire(awaited.key("waiters", session="away"), 2_000)
+    with listening(awaited, "away"):
+        awaited.over(limited).release("ann")
+    assert [key for key in keys(awaited) if pttl(awaited, key) < 0] == []
+    assert pttl(awaited, awaited.key("waiters", session="away")) <= LIFE
+
+
+def test_whoever_it_could_not_tell_keeps_nobody_waiting(awaited: Scripts, limited: Redis) -> None:
+    mine = awaited.over(limited)
+    mine.queued("cat")
+    assert [grant.who for grant in mine.release("ann").mine] == ["cat"]
+    assert sessions(awaited) == []
+
+
+def test_it_gets_past_the_dead(awaited: Scripts, limited: Redis) -> None:
+    lapse(awaited, "ann")
+    die(awaited, "away")
+    awaited.over(limited).granted("cat", wait=False)
+
+
+def test_a_semaphore_knows_nothing_of_whoever_it_could_not_tell(semaphore: Scripts, limited: Redis) -> None:
+    semaphore.granted("ann", permits=3)
+    semaphore.queued("ben", permits=2, session="away")
+    with listening(semaphore, "away"):
+        semaphore.over(limited).release("ann", permits=3)
+    assert not semaphore.redis.hexists(semaphore.key("meta"), token("ben"))
+    assert semaphore.statistics().permits == 0
+
+
+def test_it_resizes_and_refuses(semaphore: Scripts, limited: Redis) -> None:
+    mine = semaphore.over(limited)
+    mine.granted("ann", permits=3)
+    mine.queued("ben", permits=3, session="away")
+    mine.queued("cat", permits=3)
+    with listening(semaphore, "away"):
+        assert mine.resize(2) == (3, [Grant("cat", -1, 2)])
+    assert mine.grant("dan", permits=3) == Refused(2)
+    assert isinstance(mine.grant("dan", wait=False), Busy)
+    assert line(semaphore, "away") == line(semaphore) == []
+
+
+def test_it_hands_over_what_a_higher_limit_frees_to_its_own_session(semaphore: Scripts, limited: Redis) -> None:
+    mine = semaphore.over(limited)
+    mine.granted("ann", permits=3)
+    mine.queued("ben")
+    assert [grant.who for grant in mine.resize(4)[1]] == ["ben"]

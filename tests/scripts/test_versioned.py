@@ -1,0 +1,94 @@
+"""A value in a plain key is written if it has the version that the writer has seen; the same write is done once."""
+
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from aiolocks._scripts import load
+
+pytest_plugins = ["tests.scripts.fixtures"]
+
+DONE, CONFLICT = 1, 0
+
+
+class Value:
+    """A value, and what is beside it."""
+
+    def __init__(self, redis: Redis) -> None:
+        self.redis: Any = redis
+
+    def read(self) -> tuple[bytes | None, bytes]:
+        value, version = self.redis.eval(load("versioned_read").source, 2, "value", "mark")
+        return value, version
+
+    def write(self, new: str, expected: bytes, write: str, expire_ms: int = 0) -> tuple[int, bytes]:
+        outcome, version = self.redis.eval(
+            load("versioned_write").source, 3, "value", "mark", f"done {write}",
+            expected, new, write, expire_ms, 86_400_000, 60_000,
+        )  # fmt: skip
+        return outcome, version
+
+
+@pytest.fixture
+def value(backend: Redis) -> Value:
+    return Value(backend)
+
+
+def test_a_version_names_the_write_that_made_it(value: Value) -> None:
+    outcome, version = value.write("one", value.read()[1], "w1")
+    assert outcome == DONE
+    assert version.startswith(b"w1-")
+    assert value.read() == (b"one", version)
+
+
+def test_a_write_that_is_sent_again_is_done_once(value: Value) -> None:
+    nothing = value.read()[1]
+    first = value.write("one", nothing, "w1")
+    assert value.write("one", nothing, "w1") == first
+
+
+def test_a_write_that_is_sent_again_after_anothers_is_no_conflict_and_not_repeated(value: Value) -> None:
+    nothing = value.read()[1]
+    first = value.write("one", nothing, "w1")
+    second = value.write("two", first[1], "w2")
+    assert value.write("one", nothing, "w1") == first
+    assert value.read() == (b"two", second[1])
+
+
+def test_a_late_copy_of_a_write_does_not_restore_what_was_deleted(value: Value) -> None:
+    nothing = value.read()[1]
+    value.write("one", nothing, "w1")
+    value.redis.delete("value")
+    assert value.write("one", nothing, "w1")[0] == DONE
+    assert value.read() == (None, nothing)
+
+
+def test_a_conflict_changes_nothing_and_says_what_it_found(value: Value) -> None:
+    nothing = value.read()[1]
+    _, version = value.write("one", nothing, "w1")
+    before = {key: value.redis.get(key) for key in value.redis.scan_iter()}
+    assert value.write("two", nothing, "w2") == (CONFLICT, version)
+    assert {key: value.redis.get(key) for key in value.redis.scan_iter()} == before
+
+
+def test_a_value_of_somebody_elses_has_the_same_version_each_time(value: Value) -> None:
+    value.redis.set("value", b"\0\xff")
+    assert value.read() == value.read()
+    assert value.write("mine", value.read()[1], "w1")[0] == DONE
+
+
+def test_values_that_differ_have_versions_that_differ(value: Value) -> None:
+    seen = set()
+    for text in ["", "a", "b", "ab", "ba", "aa", "\0", "\0\0", "a" * 1000, "a" * 999 + "b"]:
+        value.redis.set("value", text)
+        seen.add(value.read()[1])
+    assert len(seen) == 10
+    assert len({len(version) for version in seen}) == 1
+
+
+def test_what_is_beside_the_value_lapses(value: Value) -> None:
+    value.write("one", value.read()[1], "w1", expire_ms=5_000)
+    assert 4_000 < value.redis.pttl("value") <= 5_000
+    assert 59_000 < value.redis.pttl("done w1") <= 60_000
+    assert 86_399_000 < value.redis.pttl("mark") <= 86_400_000

@@ -1,0 +1,149 @@
+"""A key of the name that somebody uses for something else is a clear error, and stays as it is."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import pytest
+from redis import Redis
+from redis.exceptions import ResponseError
+
+from aiolocks._scripts import load
+from tests.scripts.calls import Scripts
+from tests.scripts.states import contents, holders, lapse, line
+
+pytest_plugins = ["tests.scripts.fixtures"]
+
+VERBS: dict[str, Callable[[Scripts], object]] = {
+    "grant": lambda scripts: scripts.grant("cat"),
+    "grant without waiting": lambda scripts: scripts.grant("cat", wait=False),
+    "recheck": lambda scripts: scripts.recheck("ben"),
+    "release": lambda scripts: scripts.release("ann"),
+    "withdraw": lambda scripts: scripts.release("ben"),
+    "renew": lambda scripts: scripts.renew("ann"),
+    "statistics": lambda scripts: scripts.statistics(),
+    "resize": lambda scripts: scripts.resize(5),
+}
+SCRIPTS = {"grant without waiting": "grant", "withdraw": "release"}
+ASKING = {verb: "ann" if verb in {"release", "renew"} else "ben" if verb == "withdraw" else "cat" for verb in VERBS}
+_EITHER = [
+    ("holder", "grant"), ("holder", "grant without waiting"), ("holder", "recheck"), ("holder", "release"),
+    ("holder", "withdraw"), ("holder", "renew"),
+    ("queue", "grant"), ("queue", "recheck"), ("queue", "statistics"),
+    ("waiters", "grant"), ("waiters", "recheck"), ("waiters", "withdraw"),
+]  # fmt: skip
+_LOCK = [("fence", "statistics")]
+_SEMAPHORE = [
+    ("holder", "statistics"), ("holder", "resize"), ("queue", "resize"),
+    ("meta", "grant"), ("meta", "grant without waiting"), ("meta", "recheck"), ("meta", "renew"),
+    ("meta", "statistics"), ("meta", "resize"),
+]  # fmt: skip
+
+
+def _spoil(scripts: Scripts, key: bytes) -> None:
+    scripts.redis.delete(key)
+    scripts.redis.rpush(key, "a list of somebody else's")
+
+
+def _is_refused(scripts: Scripts, field: str, verb: str) -> None:
+    scripts.granted("ann")
+    scripts.queued("ben")
+    _spoil(scripts, scripts.key(field))
+    before = contents(scripts)
+    with pytest.raises(ResponseError, match="wrong kind of value"):
+        VERBS[verb](scripts)
+    assert contents(scripts) == before
+
+
+@pytest.mark.parametrize(("field", "verb"), _EITHER)
+def test_a_key_of_another_type_is_an_error_and_nothing_changes(exclusive: Scripts, field: str, verb: str) -> None:
+    _is_refused(exclusive, field, verb)
+
+
+@pytest.mark.parametrize(("field", "verb"), _LOCK)
+def test_a_key_of_a_lock_of_another_type_is_an_error_and_nothing_changes(lock: Scripts, field: str, verb: str) -> None:
+    _is_refused(lock, field, verb)
+
+
+@pytest.mark.parametrize(("field", "verb"), _SEMAPHORE)
+def test_a_key_of_a_semaphore_of_another_type_is_an_error_and_nothing_changes(
+    semaphore: Scripts, field: str, verb: str
+) -> None:
+    semaphore.granted("zoe", permits=2)
+    _is_refused(semaphore, field, verb)
+
+
+def _every_key() -> list[tuple[Literal["lock", "semaphore"], str, str]]:
+    """Return each key in the header of each script, by kind, field and how the script is run."""
+    kinds: tuple[Literal["lock", "semaphore"], ...] = ("lock", "semaphore")
+    return [
+        (kind, field, verb)
+        for kind in kinds
+        for verb in VERBS
+        if (kind, verb) != ("lock", "resize")
+        for field in load(f"{kind}_{SCRIPTS.get(verb, verb)}").keys
+    ]
+
+
+@pytest.mark.parametrize("free", [False, True])
+@pytest.mark.parametrize(("kind", "field", "verb"), _every_key())
+def test_no_script_touches_a_key_of_another_type(
+    backend: Redis, kind: Literal["lock", "semaphore"], field: str, verb: str, free: bool
+) -> None:
+    """Whether it needs that key or not. Only what a release has ended before it came upon that key stays ended."""
+    scripts = Scripts(backend, kind, limit=1)
+    scripts.granted("ann")
+    scripts.queued("ben")
+    if free:
+        lapse(scripts, "ann")
+        scripts.statistics()  # which forgets the dead
+    key = scripts.key(field, who=ASKING[verb])
+    _spoil(scripts, key)
+    before = contents(scripts)
+    refusal = ""
+    try:
+        VERBS[verb](scripts)
+    except ResponseError as error:
+        refusal = str(error)
+    assert refusal == "" or "wrong kind of value" in refusal
+    if refusal and verb not in {"release", "withdraw"}:
+        assert contents(scripts) == before
+    assert contents(scripts)[key] == before[key]
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_a_free_lock_whose_fencing_token_is_spoilt_is_not_granted(lock: Scripts, wait: bool) -> None:
+    _spoil(lock, lock.key("fence"))
+    before = contents(lock)
+    with pytest.raises(ResponseError, match="wrong kind of value"):
+        lock.grant("ann", wait=wait)
+    assert contents(lock) == before
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_a_free_one_whose_queue_is_spoilt_is_not_granted(exclusive: Scripts, wait: bool) -> None:
+    exclusive.granted("zoe")
+    exclusive.release("zoe")
+    _spoil(exclusive, exclusive.key("queue"))
+    before = contents(exclusive)
+    with pytest.raises(ResponseError, match="wrong kind of value"):
+        exclusive.grant("ann", wait=wait)
+    assert contents(exclusive) == before
+
+
+def test_a_holder_ends_its_lease_though_the_queue_is_spoilt(exclusive: Scripts) -> None:
+    """W9: a release begins with the end of the lease. The error says that nobody was served."""
+    exclusive.granted("ann")
+    exclusive.queued("ben")
+    _spoil(exclusive, exclusive.key("queue"))
+    with pytest.raises(ResponseError, match="wrong kind of value"):
+        exclusive.release("ann")
+    assert holders(exclusive) == {}
+
+
+def test_a_waiter_leaves_the_line_though_the_queue_is_spoilt(exclusive: Scripts) -> None:
+    exclusive.granted("ann")
+    exclusive.queued("ben")
+    _spoil(exclusive, exclusive.key("queue"))
+    with pytest.raises(ResponseError, match="wrong kind of value"):
+        exclusive.release("ben")
+    assert line(exclusive) == []

@@ -1,0 +1,104 @@
+"""W21: with thousands who hold and wait, no script keeps the server for long, and none grants more than there is."""
+
+from aiolocks import _grantor
+from tests.scripts import older
+from tests.scripts.calls import MORE, Busy, Scripts, token
+from tests.scripts.states import holders, lapse
+from tests.simulation.rules.scene import Scene
+from tests.simulation.rules.table import SEMAPHORE, clause, each, python, shared, verb
+
+_DEAD = 120
+
+
+def _dead(scripts: Scripts) -> None:
+    """Have sessions that have died wait for longer than all others: more than one script looks at."""
+    scripts.redis.zadd(scripts.key("queue"), {f"dead{number:03}": number + 1 for number in range(_DEAD)})
+
+
+@clause(
+    "W21",
+    shared("while head and looked_at < MOST_LOOKED_AT do", "while head do"),
+    shared("if not more and (backlog or (head and not all_free_given)) then", "if false then"),
+)
+def a_hand_over_that_has_no_time_for_all_says_more(scripts: Scripts) -> None:
+    """W21: at most 50 entries are looked at, the dead and the refused among them."""
+    scripts.granted("ann")
+    scripts.queued("ben")
+    _dead(scripts)
+    assert scripts.release("ann").mine == [MORE]
+    assert scripts.redis.zcard(scripts.key("queue")) == _DEAD + 1 - 50
+
+
+@clause("W21", python(_grantor.RedisGrantor, "told", "self.line.hand_over()", "pass"))
+def who_hears_more_goes_on_at_once(scene: Scene) -> None:
+    """W21: each re-check alone would get 50 entries further, once a second."""
+    owner, waiter = scene.program(), scene.program()
+    scene.take(owner, "a", 0.0, 2.0)
+    visit = scene.take(waiter, "a", 0.1, 0.1)
+    scene.until(1.995)
+    queue = scene.value(b"aiolocks:%b:{a}:queue" % scene.kind.encode())
+    for number in range(_DEAD):
+        queue.add(b"dead%03d" % number, float(number + 1))
+    scene.until(2.1)
+    assert visit.began is not None
+
+
+@clause(
+    "W21",
+    each(
+        lock=verb("grant", "if not owner and not more then", "if not owner then"),
+        semaphore=verb("grant", "verdict = redis.call('EXISTS', queue) == 0 and", "verdict ="),
+    ),
+)
+def nothing_is_granted_past_a_queue_that_is_not_empty(scripts: Scripts) -> None:
+    """W21: behind the dead there may be somebody who has waited for longer."""
+    scripts.granted("ann")
+    scripts.queued("ben", session="away")
+    lapse(scripts, "ann")
+    _dead(scripts)
+    answer = scripts.grant("cat", wait=False)
+    assert isinstance(answer, Busy)
+    assert answer.mine == [MORE]
+    assert "cat" not in holders(scripts)
+
+
+@clause("W21", shared("local counted = witness and witness == known[2]", "local counted = witness"), kinds=SEMAPHORE)
+def what_an_older_version_granted_shows_in_the_fencing_token(scripts: Scripts) -> None:
+    """W21: as many hold as before, but with other weights."""
+    scripts.resize(3)
+    scripts.granted("ann")
+    scripts.granted("ben")
+    older.release(scripts, "ann")
+    older.grant(scripts, "cat", permits=2)
+    assert isinstance(scripts.grant("dan", wait=False), Busy)
+
+
+@clause("W21", shared("local anew = members ~= count or", "local anew ="), kinds=SEMAPHORE)
+def what_an_older_version_released_shows_in_how_many_hold(scripts: Scripts) -> None:
+    """W21: the fencing token is the same as before."""
+    scripts.resize(3)
+    scripts.granted("ann", permits=2)
+    scripts.granted("ben")
+    older.release(scripts, "ann")
+    scripts.granted("cat", permits=2)
+
+
+@clause(
+    "W21", shared("local unknown = heaviest > 0 and heaviest or limit_in_force", "local unknown = 1"), kinds=SEMAPHORE
+)
+def a_holder_of_which_nothing_is_known_counts_as_the_largest(scripts: Scripts) -> None:
+    """W21: never as one permit, which may be too few."""
+    scripts.resize(3)
+    scripts.granted("ann", permits=2)
+    scripts.redis.hdel(scripts.key("meta"), token("ann"), "used")
+    assert isinstance(scripts.grant("ben", permits=2, wait=False), Busy)
+
+
+@clause("W21", shared("used = used - (weight or 0)", "used = used - 1"), kinds=SEMAPHORE)
+def a_lease_that_ran_out_gives_back_its_own_weight(scripts: Scripts) -> None:
+    """W21: or what it had beyond one permit could never be had again."""
+    scripts.resize(3)
+    scripts.granted("ann", permits=2)
+    scripts.granted("ben")
+    lapse(scripts, "ann")
+    scripts.granted("cat", permits=2)

@@ -1,0 +1,244 @@
+"""`aiolocks demo` as users run it: what it shows, its exit status, and what it leaves behind."""
+
+import fcntl
+import os
+import re
+import socket
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from aiolocks.cli import main
+from tests.support.servers import RedisServer
+
+pytestmark = [pytest.mark.timeout(120)]
+
+TITLES = ("order", "exclusion", "limit", "renewal", "return", "loss", "fencing", "surprises")
+PASSWORD = "sesame"
+COMMAND = [sys.executable, "-W", "error", "-X", "dev", "-m", "aiolocks", "demo"]
+ENVIRONMENT = {
+    **os.environ,
+    "PYTHONPATH": str(Path(__file__).parents[2]),
+    "PYTHONIOENCODING": "utf-8",
+    "PYTHONWARNINGS": "error",  # for the workers too
+    "PYTHONDEVMODE": "1",
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A demo that has ended."""
+
+    status: int
+    output: str
+    errors: str
+    seconds: float
+    pid: int
+
+    def verdicts(self) -> dict[str, bool]:
+        return {title: word == "ok" for word, title in re.findall(r"^   (ok|FAILED) +(\w+)", self.output, re.M)}
+
+
+@dataclass(frozen=True)
+class Runs:
+    memory: Run
+    server: Run
+    sabotaged: Run
+    keys: list[bytes]
+    """What the run on the server left there."""
+
+
+@pytest.fixture(scope="module")
+def runs() -> Iterator[Runs]:
+    """Three demos at once, as each takes its time: in memory, on a server, and on a database where a saboteur is."""
+    with RedisServer(options={"requirepass": PASSWORD}) as server:
+        url = f"redis://:{PASSWORD}@127.0.0.1:{server.port}"
+        sabotaged = f"{server.url}?db=5&password={PASSWORD}"
+        started = [start(), start("--url", url), start("--url", sabotaged)]
+        with closing(Redis(unix_socket_path=server.socket_path, db=5, password=PASSWORD)) as saboteur:
+            thread = threading.Thread(target=sabotage, args=(saboteur,))
+            thread.start()
+            memory, on_server, spoiled = [finish(process, began) for process, began in started]
+            thread.join()
+        with closing(Redis(unix_socket_path=server.socket_path, password=PASSWORD)) as admin:
+            yield Runs(memory, on_server, spoiled, keys=list(admin.scan_iter()))
+
+
+def start(*arguments: str) -> tuple[subprocess.Popen[str], float]:
+    process = subprocess.Popen(
+        [*COMMAND, *arguments], env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8"
+    )
+    return process, time.monotonic()
+
+
+def finish(process: subprocess.Popen[str], began: float) -> Run:
+    output, errors = process.communicate(timeout=60)
+    return Run(process.returncode, output, errors, time.monotonic() - began, process.pid)
+
+
+def sabotage(redis: Redis) -> None:
+    """Take the lock of the long job away from its holder, once it holds it and somebody waits."""
+    give_up_at = time.monotonic() + 30
+    while time.monotonic() < give_up_at:
+        for queue in redis.scan_iter("*-long-job}:queue"):
+            redis.delete(queue.removesuffix(b":queue"))
+            return
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_demo_in_memory_shows_every_property_in_plain_text(runs: Runs) -> None:
+    run = runs.memory
+    assert (run.status, run.errors) == (0, "")
+    assert run.verdicts() == dict.fromkeys(TITLES, True)
+    assert "simulated" in run.output
+    assert run.seconds < 25  # 20 on a machine that does nothing else
+    assert max(map(len, run.output.splitlines())) <= 80
+    assert "\x1b" not in run.output
+
+
+@pytest.mark.slow
+@pytest.mark.redis
+def test_demo_on_a_server_has_processes_and_really_kills_one(runs: Runs) -> None:
+    run = runs.server
+    assert (run.status, run.errors) == (0, "")
+    assert run.verdicts() == dict.fromkeys(TITLES, True)
+    pids = pids_in(run.output)
+    assert len(set(pids.values()) | {run.pid}) == 8
+    assert f"SIGKILL to process {pids['gus']}" in run.output
+    assert not any(map(alive, pids.values()))
+    assert max(map(len, run.output.splitlines())) <= 80
+    assert run.seconds < 25
+
+
+@pytest.mark.slow
+@pytest.mark.redis
+def test_demo_leaves_nothing_on_the_server_and_shows_no_password(runs: Runs) -> None:
+    assert runs.keys == []
+    assert PASSWORD not in runs.server.output + runs.server.errors
+
+
+@pytest.mark.slow
+@pytest.mark.redis
+def test_demo_fails_when_what_it_shows_does_not_happen(runs: Runs) -> None:
+    run = runs.sabotaged
+    verdicts = run.verdicts()
+    assert run.status == 1
+    assert not verdicts["renewal"]
+    assert not verdicts["surprises"]
+    assert verdicts["order"]
+    assert verdicts["return"]
+    assert "failed, after" in run.output
+
+
+@pytest.mark.redis
+@pytest.mark.faults
+def test_interrupt_from_a_terminal_ends_with_130_and_leaves_no_process(server: RedisServer) -> None:
+    process, terminal = start_on_terminal("--url", server.url)
+    output = b""
+    while b"First come" not in output:
+        output += os.read(terminal, 65536)
+    time.sleep(0.5)
+    os.write(terminal, b"\x03")
+    output += read_all(terminal)
+    text = re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", output.decode())
+    pids = pids_in(text)
+    assert process.wait(10) == 130
+    assert len(pids) == 7
+    assert not any(map(alive, pids.values()))
+    assert "aiolocks demo: interrupted" in text
+    assert "Traceback" not in text
+
+
+def start_on_terminal(*arguments: str) -> tuple[subprocess.Popen[bytes], int]:
+    """Start the demo as a shell would; return the terminal's other end too."""
+    terminal, inside = os.openpty()
+    fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+    process = subprocess.Popen(
+        [sys.executable, "-c", CONTROLLED, *COMMAND, *arguments],
+        env={**ENVIRONMENT, "TERM": "xterm-256color"},
+        stdin=inside,
+        stdout=inside,
+        stderr=inside,
+        start_new_session=True,
+    )
+    os.close(inside)
+    return process, terminal
+
+
+CONTROLLED = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+"""Makes standard input the terminal whose Ctrl-C reaches the program."""
+
+
+def read_all(terminal: int) -> bytes:
+    output = b""
+    with os.fdopen(terminal, "rb", buffering=0) as stream:
+        try:
+            while more := stream.read(65536):
+                output += more
+        except OSError:  # the other end is closed: all is read
+            pass
+    return output
+
+
+def pids_in(output: str) -> dict[str, int]:
+    listed = output[output.index("processes:") : output.index("waits")]
+    return {name: int(pid) for name, pid in re.findall(r"(\w+)=(\d+)", listed)}
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"redis://:{PASSWORD}@127.0.0.1:{{port}}",
+        f"unix:///nowhere/redis.sock?password={PASSWORD}",
+        f"redis://:{PASSWORD}/@127.0.0.1",
+        f"redis://:{PASSWORD}@127.0.0.1?{PASSWORD}=1",
+        f"memory://:{PASSWORD}@name",
+        f"http://:{PASSWORD}@127.0.0.1",
+        "localhost",
+    ],
+)
+def test_unusable_url_ends_with_2_and_one_line_without_the_password(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as unheard:  # bound, but nobody listens
+        unheard.bind(("127.0.0.1", 0))
+        status = main(["demo", "--url", url.format(port=unheard.getsockname()[1])])
+    captured = capsys.readouterr()
+    assert (status, captured.out) == (2, "")
+    assert re.fullmatch(r"aiolocks demo: [^\n]+\n", captured.err)
+    assert PASSWORD not in captured.err
+
+
+def test_memory_without_its_extra_names_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "fakeredis", None)
+    assert main(["demo"]) == 2
+    assert 'pip install "aiolocks[demo]"' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["demo", "--nonsense"], ["demo", "extra"]])
+def test_wrong_arguments_end_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert "usage: aiolocks" in capsys.readouterr().err

@@ -1,0 +1,276 @@
+"""`aiolocks doctor` on servers that are set up badly on purpose: what it says, and its exit status."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from aiolocks.cli import main
+from tests.support.clients import README
+from tests.support.servers import RedisServer
+
+pytestmark = pytest.mark.redis
+
+PASSWORD = "sesame"
+FIT = {"appendonly": "yes", "appendfsync": "always"}
+ALWAYS = {"server", "replication", "eviction", "persistence", "clock", "latency", "rights", "wake-ups", "hand-over"}
+Servers = Callable[..., RedisServer]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `--json` said."""
+
+    status: int
+    checks: Mapping[str, Mapping[str, Any]]
+
+    def verdict(self, check: str) -> str:
+        return str(self.checks[check]["verdict"])
+
+    def text(self, check: str) -> str:
+        return f"{self.checks[check]['found']}\n{self.checks[check]['advice']}"
+
+    def not_ok(self) -> dict[str, str]:
+        return {name: check["verdict"] for name, check in self.checks.items() if check["verdict"] != "ok"}
+
+
+@pytest.fixture
+def ask(capsys: pytest.CaptureFixture[str]) -> Callable[..., Report]:
+    """Asks the doctor about the server at a URL."""
+
+    def ask(url: str, *arguments: str) -> Report:
+        status = main(["doctor", "--json", "--url", url, *arguments])
+        captured = capsys.readouterr()
+        assert (captured.err, PASSWORD in captured.out) == ("", False)
+        printed = json.loads(captured.out)
+        assert printed["status"] == status
+        return Report(status, {check["check"]: check for check in printed["checks"]})
+
+    return ask
+
+
+def user(server: RedisServer, *rights: str) -> str:
+    """Return the URL of a user with these rights, and the keys and channels of the default prefix."""
+    admin: Any
+    with closing(Redis.from_url(server.url)) as admin:
+        admin.execute_command(
+            "ACL",
+            "SETUSER",
+            "app",
+            "reset",
+            "on",
+            f">{PASSWORD}",
+            "~aiolocks:*",
+            "resetchannels",
+            "&aiolocks:*",
+            *rights,
+        )
+    return f"redis://app:{PASSWORD}@127.0.0.1:{server.port}"
+
+
+def connections(server: RedisServer) -> int:
+    with closing(Redis.from_url(server.url)) as admin:
+        return int(admin.info("clients")["connected_clients"])
+
+
+def keys(server: RedisServer) -> list[bytes]:
+    with closing(Redis.from_url(server.url)) as admin:
+        return list(admin.scan_iter())
+
+
+def test_a_server_that_is_fit_for_locks_gets_ok_everywhere_and_keeps_nothing(
+    servers: Servers, ask: Callable[..., Report], capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = servers(options=FIT)
+    for url in (server.url, server.tcp_url):
+        report = ask(url, "--strict")
+        assert (report.status, report.not_ok(), set(report.checks)) == (0, {}, ALWAYS)
+    assert main(["doctor", "--url", server.url]) == 0
+    assert capsys.readouterr().out.endswith("\n\nFit for locks.\n")
+    assert keys(server) == []
+    assert connections(server) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "check", "verdict"),
+    [
+        ({"maxmemory": "100mb", "maxmemory-policy": "allkeys-lru"}, "eviction", "danger"),
+        ({"maxmemory": "100mb", "maxmemory-policy": "volatile-ttl"}, "eviction", "danger"),
+        ({"maxmemory-policy": "allkeys-lru"}, "eviction", "warning"),
+        ({"maxmemory": "100mb"}, "eviction", "ok"),
+        ({"min-replicas-to-write": "1"}, "replication", "danger"),
+        ({"appendonly": "no"}, "persistence", "warning"),
+        ({"appendonly": "no", "save": "3600 1"}, "persistence", "warning"),
+        ({"appendfsync": "everysec"}, "persistence", "warning"),
+    ],
+)
+def test_a_setting_that_endangers_locks_is_named_with_what_to_do(
+    servers: Servers, ask: Callable[..., Report], options: dict[str, str], check: str, verdict: str
+) -> None:
+    report = ask(servers(options=FIT | options).url)
+    assert report.verdict(check) == verdict
+    assert report.checks[check]["advice"] or verdict == "ok"
+    assert report.status == (1 if verdict == "danger" else 0)
+    assert set(report.not_ok()) <= {check, "hand-over"}
+
+
+def test_warnings_count_only_when_asked_to(servers: Servers, ask: Callable[..., Report]) -> None:
+    server = servers()
+    assert ask(server.url).not_ok() == {"persistence": "warning"}
+    assert (ask(server.url).status, ask(server.url, "--strict").status) == (0, 1)
+
+
+@pytest.mark.slow
+def test_replicas_are_judged_by_whether_a_primary_cut_off_from_them_goes_on(
+    servers: Servers, ask: Callable[..., Report]
+) -> None:
+    primary = servers(options=FIT | {"repl-diskless-sync-delay": "0"})
+    replica = servers(options={"replicaof": f"127.0.0.1 {primary.port}"})
+    with closing(Redis.from_url(primary.url)) as admin:
+        give_up_at = time.monotonic() + 20
+        while "lag" not in (slave := admin.info("replication").get("slave0", {})) or slave["state"] != "online":
+            assert time.monotonic() < give_up_at
+            time.sleep(0.05)
+        report = ask(primary.url)
+        assert report.not_ok() == {"replication": "warning"}
+        assert "min-replicas-to-write 1" in report.text("replication")
+
+        admin.config_set("min-replicas-to-write", 1)
+        report = ask(primary.url)
+        assert report.not_ok() == {}
+        assert "fencing" in report.text("replication")
+
+    report = ask(replica.url)
+    assert (report.status, report.verdict("replication")) == (1, "danger")
+    assert f"127.0.0.1:{primary.port}" in report.text("replication")
+    assert "read only replica" in report.text("hand-over")
+    assert keys(replica) == []
+
+
+@pytest.mark.parametrize(
+    ("rights", "check", "verdict", "named"),
+    [
+        (["+@all", "resetchannels"], "wake-ups", "warning", "&aiolocks:*"),
+        (["+@all", "-publish"], "wake-ups", "warning", "+publish"),
+        (["+@all", "-evalsha"], "rights", "danger", "+evalsha"),
+        (["+@all", "-set", "-pexpire", "-del", "-zadd", "-hset"], "rights", "danger", "+set +pexpire"),
+        (["+@all", "-set", "-hset", "-zrem"], "rights", "danger", "+set +hset +zrem"),
+        (["+@all", "resetkeys", "~other:*"], "rights", "danger", "~aiolocks:*"),
+    ],
+)
+def test_rights_that_are_missing_are_named(
+    servers: Servers, ask: Callable[..., Report], rights: list[str], check: str, verdict: str, named: str
+) -> None:
+    server = servers(options=FIT)
+    report = ask(user(server, *rights))
+    assert report.not_ok() == {check: verdict, "hand-over": "unknown"}
+    assert f"ACL SETUSER USER {named}" in report.text(check)
+    assert report.status == (1 if verdict == "danger" else 0)
+    assert keys(server) == []
+
+
+def test_what_this_user_may_not_ask_is_unknown_and_names_the_right(
+    servers: Servers, ask: Callable[..., Report]
+) -> None:
+    server = servers(options=FIT)
+    report = ask(user(server, "+@all", "-config", "-info"))
+    assert report.not_ok() == dict.fromkeys(("server", "replication", "eviction", "persistence"), "unknown")
+    assert report.status == 0
+    report = ask(user(server, "+@all", "-config"))
+    assert report.not_ok() == {"persistence": "unknown"}
+    assert "+config|get" in report.text("persistence")
+    report = ask(user(server, "+@all", "-time"))
+    assert report.not_ok() == {"clock": "unknown", "latency": "unknown", "rights": "danger", "hand-over": "unknown"}
+
+
+def test_what_only_the_trial_shows_is_a_danger_in_the_server_s_words(
+    servers: Servers, ask: Callable[..., Report]
+) -> None:
+    server = servers(options=FIT)
+    report = ask(user(server, "+@all", "resetkeys", "~aiolocks:lock:*"))
+    assert (report.status, report.not_ok()) == (1, {"hand-over": "danger"})
+    assert re.search("access .*key", report.text("hand-over"))  # the words differ from version to version
+    assert keys(server) == []
+
+
+def test_the_prefix_is_the_one_that_is_asked_for(servers: Servers, ask: Callable[..., Report]) -> None:
+    url = user(servers(options=FIT), "+@all")
+    assert ask(url, "--prefix", "aiolocks:shop:").not_ok() == {}
+    other = ask(url, "--prefix", "shop:")
+    assert "~shop:*" in other.text("rights")
+    assert "&shop:*" in other.text("wake-ups")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "says"),
+    [(("--sentinel",), {}, "Sentinel"), ((), {"cluster-enabled": "yes"}, "Cluster")],
+    ids=["sentinel", "cluster"],
+)
+def test_a_server_of_another_kind_is_a_plain_danger(
+    servers: Servers, ask: Callable[..., Report], arguments: tuple[str, ...], options: dict[str, str], says: str
+) -> None:
+    report = ask(servers(arguments=arguments, options=options).url)
+    assert (report.status, report.not_ok()) == (1, {"server": "danger"})
+    assert says in report.text("server")
+
+
+def test_memory_has_nothing_to_examine_but_itself(ask: Callable[..., Report]) -> None:
+    report = ask("memory://")
+    assert (report.status, report.not_ok(), set(report.checks)) == (0, {}, {"server", "hand-over"})
+    assert "one process" in report.text("server")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"redis://:{PASSWORD}@127.0.0.1:1",
+        f"redis://app:{PASSWORD}@127.0.0.1:{{port}}",
+        f"unix:///nowhere/redis.sock?password={PASSWORD}",
+        f"redis://:{PASSWORD}/@127.0.0.1",
+        f"redis://:{PASSWORD}@127.0.0.1?{PASSWORD}=1",
+        f"memory://:{PASSWORD}@name",
+        f"http://:{PASSWORD}@127.0.0.1",
+    ],
+)
+def test_a_server_that_cannot_be_asked_ends_with_2_and_one_line_without_the_password(
+    server: RedisServer, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = main(["doctor", "--url", url.format(port=server.port)])
+    captured = capsys.readouterr()
+    assert (status, captured.out) == (2, "")
+    assert re.fullmatch(r"aiolocks doctor: [^\n]+\n", captured.err)
+    assert PASSWORD not in captured.err
+
+
+@pytest.mark.parametrize("arguments", [["--ttl", "0.01"], ["--ttl", "x"], ["--ttl", "nan"], ["--prefix", "{"]])
+def test_wrong_usage_ends_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["doctor", *arguments])
+    assert ended.value.code == 2
+    assert "usage: aiolocks doctor" in capsys.readouterr().err
+
+
+def test_the_readme_s_command_is_plain_text_of_80_columns_without_warnings(server: RedisServer) -> None:
+    block = README.read_text(encoding="utf-8").split("<!-- doctor-command -->\n```sh\n")[1].split("```")[0]
+    command = block.strip().replace("redis://localhost", server.url).split()
+    assert command[0] == ".venv/bin/aiolocks"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "aiolocks", *command[1:]],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\x1b" not in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert set(re.findall(r"^   (?:ok|warning|danger|unknown) +(\S+)", done.stdout, re.M)) == ALWAYS

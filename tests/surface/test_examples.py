@@ -1,0 +1,182 @@
+"""Every example runs by the command in its own docstring, and does what the docstring says."""
+
+import ast
+import asyncio
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+import aiolocks
+from tests.support.children import dies_with_us
+
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(40)]
+
+REPOSITORY = Path(__file__).parents[2]
+EXAMPLES = sorted(path.stem for path in (REPOSITORY / "examples").glob("*.py"))
+PRINTING = [
+    "cron",
+    "decorated",
+    "fencing_sqlite",
+    "guard",
+    "orders_table",
+    "price_list",
+    "quorum",
+    "scraper",
+    "tickets",
+    "transfer",
+]
+SERVERS = ["aiohttp_checkout", "fastapi_orders"]
+WITHIN = 20
+
+
+def blocks(example: str) -> list[str]:
+    """Return the indented blocks of an example's docstring: its command, then what it prints or answers."""
+    source = (REPOSITORY / "examples" / f"{example}.py").read_text(encoding="utf-8")
+    docstring = ast.get_docstring(ast.parse(source)) or ""
+    return [textwrap.dedent(block) for block in re.findall(r"(?:^    .*\n)+", f"{docstring}\n", re.MULTILINE)]
+
+
+@contextmanager
+def running(example: str, *arguments: str, warnings: str = "error") -> Iterator["subprocess.Popen[str]"]:
+    """Run an example as its docstring says, in the repository's directory; at the end nothing of it is left running."""
+    python, program = blocks(example)[0].split()
+    assert (python, program) == ("python", f"examples/{example}.py")
+    package = str(Path(aiolocks.__file__).parents[1])  # the one under test, installed or not
+    process = subprocess.Popen(
+        [sys.executable, "-W", warnings, program, *arguments],
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONPATH": package},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        preexec_fn=dies_with_us(),
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+
+@contextmanager
+def site(example: str, redis_url: str) -> Iterator[str]:
+    """Run an example that serves, on a free port, and return its URL; Ctrl-C ends it."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    with running(example, redis_url, port, warnings="default") as process:
+        assert process.stdout is not None
+        url = f"http://127.0.0.1:{port}"
+        assert any(f"unning on {url}" in line for line in iter(process.stdout.readline, "")), "ended before it served"
+        yield url
+        process.send_signal(signal.SIGINT)
+        rest = process.stdout.read()
+        process.wait(WITHIN)
+    assert "Error" not in rest
+
+
+def output(example: str, redis_url: str) -> str:
+    with running(example, redis_url) as process:
+        printed, _ = process.communicate(timeout=WITHIN)
+    assert process.returncode == 0, printed
+    return printed
+
+
+def as_shown(answer: httpx.Response) -> str:
+    """Return an answer as the docstrings show it: of its headers, only the one that an example adds."""
+    lines = [f"{answer.http_version} {answer.status_code} {answer.reason_phrase}"]
+    for name, value in answer.headers.raw:
+        if name.lower() == b"retry-after":
+            lines.append(f"{name.decode()}: {value.decode()}")
+    return "\n".join([*lines, answer.text.rstrip("\n"), ""])
+
+
+async def ask_at_once(urls: list[str]) -> list[tuple[float, httpx.Response]]:
+    """Return what each request got and after how many seconds, in the order of the answers."""
+    begun = time.monotonic()
+    async with httpx.AsyncClient(timeout=WITHIN) as client:
+
+        async def ask(url: str) -> tuple[float, httpx.Response]:
+            answer = await client.post(url)
+            return time.monotonic() - begun, answer
+
+        answers = await asyncio.gather(*map(ask, urls))
+    return sorted(answers, key=lambda answer: answer[0])
+
+
+def requests(example: str, url: str) -> list[str]:
+    """Return the URLs that the docstring's curl commands ask for, at the address it is served at now."""
+    found = re.findall(r"curl -i -X POST http://127.0.0.1:\d+(\S+)", blocks(example)[1])
+    assert len(found) == len(blocks(example)[1].splitlines())
+    return [url + path for path in found]
+
+
+def test_every_example_is_tested() -> None:
+    assert {*SERVERS, *PRINTING, "leader", "worker"} == set(EXAMPLES)
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_an_example_has_less_than_60_lines(example: str) -> None:
+    assert len((REPOSITORY / "examples" / f"{example}.py").read_text(encoding="utf-8").splitlines()) < 60
+
+
+@pytest.mark.parametrize("example", PRINTING)
+def test_an_example_prints_what_its_docstring_says(example: str, tcp_url: str) -> None:
+    assert output(example, tcp_url) == blocks(example)[1]
+
+
+def test_the_killed_workers_job_is_taken_over_as_the_docstring_says(tcp_url: str) -> None:
+    printed = output("worker", tcp_url).splitlines()
+    assert [*sorted(printed[:2]), *printed[2:]] == blocks("worker")[1].splitlines()
+
+
+def test_the_leaders_take_turns_in_any_order(tcp_url: str) -> None:
+    printed = output("leader", tcp_url)
+    names = dict.fromkeys(line.split()[0] for line in printed.splitlines())
+    assert sorted(names) == ["ann", "bob", "cid"]
+    renamed = dict(zip(names, ["ann", "bob", "cid"], strict=True))
+    assert re.sub(r"^\w+", lambda name: renamed[name[0]], printed, flags=re.MULTILINE) == blocks("leader")[1]
+
+
+@pytest.mark.asyncio
+async def test_the_orders_are_answered_as_the_docstring_says(tcp_url: str) -> None:
+    _, _, paid, busy = blocks("fastapi_orders")
+    with site("fastapi_orders", tcp_url) as url:
+        order = requests("fastapi_orders", url)
+        assert [as_shown(answer) for _, answer in await ask_at_once(order)] == [busy, paid]
+        assert [as_shown(answer) for _, answer in await ask_at_once(order[:1])] == [paid]
+
+
+@pytest.mark.asyncio
+async def test_of_ten_payments_at_once_one_succeeds_and_other_orders_are_not_in_the_way(tcp_url: str) -> None:
+    with site("fastapi_orders", tcp_url) as url:
+        answers = await ask_at_once([f"{url}/orders/{order}/pay" for order in [7] * 10 + [8, 9]])
+    assert sorted(answer.status_code for _, answer in answers) == [200] * 3 + [423] * 9
+
+
+@pytest.mark.asyncio
+async def test_the_checkouts_are_answered_as_the_docstring_says(tcp_url: str) -> None:
+    _, _, done, busy = blocks("aiohttp_checkout")
+    with site("aiohttp_checkout", tcp_url) as url:
+        cart = requests("aiohttp_checkout", url)
+        answers = await ask_at_once(cart)
+        assert [as_shown(answer) for _, answer in await ask_at_once(cart[:1])] == [done]
+    assert [as_shown(answer) for _, answer in answers] == [done, busy, done]
+    first, _, second = (at for at, _ in answers)
+    assert first > 1.9
+    assert second > first + 1.9

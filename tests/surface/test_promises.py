@@ -1,0 +1,76 @@
+"""Every promise of the README names the tests that prove it, and every fault has tests that name it."""
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+from tests.support.cases import one_by_one
+
+REPOSITORY = Path(__file__).parents[2]
+README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+PROMISES = [f"P{number}" for number in range(1, 15)]
+
+FAULTS = {
+    "F1": "the reply to the first acquire is lost",
+    "F2": "an acquire is late, and its caller cancelled meanwhile",
+    "F3": "cancellation at every await, by the task and by a scope",
+    "F4": "everything is swallowed for three TTLs, then healed",
+    "F5": "the server is stopped (SIGSTOP)",
+    "F6": "the server is killed, and restarted empty or with all its data",
+    "F7": "the holder is stopped for two TTLs",
+    "F8": "the holder is killed; waiters are killed, stopped, forked and then killed",
+    "F9": "the event loop is blocked",
+    "F10": "DEBUG SLEEP, CLIENT PAUSE WRITE, late answers",
+    "F11": "CLIENT KILL every 50 ms",
+    "F12": "SCRIPT FLUSH in a loop",
+    "F16": "the server's wall clock is stepped by a minute",
+    "F17": "out of memory; eviction",
+    "F18": "too few replicas to write",
+    "F19": "workers on a few names under a random mix of all that",
+    "F20": "a simulation under a virtual clock",
+    "F21": "fork while holding",
+}
+"""What the tests break on purpose. F13 to F15 are failovers, of which nothing is claimed yet."""
+
+
+def proofs() -> dict[str, str]:
+    """Return the row of each promise in the README's table of tests."""
+    table = README.split("<!-- proofs -->")[1].split("<!-- /proofs -->")[0]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split(" | ")] for line in table.splitlines() if "](tests/" in line
+    ]
+    return {row[0].strip("| "): row[1] for row in rows}
+
+
+@cache
+def docstrings() -> list[str]:
+    """Return the docstring of every test, with the name of its function."""
+    found = []
+    for path in sorted((REPOSITORY / "tests").rglob("test_*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        tests = [node for node in tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+        found += [ast.get_docstring(tree) or "", *(ast.get_docstring(test) or "" for test in tests)]
+    return found
+
+
+@one_by_one("promise", PROMISES)
+def test_the_tests_that_prove_a_promise_exist(promise: str) -> None:
+    named = re.findall(r"\]\((tests/[^)]+)\)", proofs()[promise])
+    assert named
+    assert [path for path in named if not (REPOSITORY / path).is_file()] == []
+
+
+def test_every_promise_has_its_row() -> None:
+    assert list(proofs()) == PROMISES
+
+
+@one_by_one("fault", FAULTS)
+def test_every_fault_is_named_by_a_test(fault: str) -> None:
+    assert any(re.search(rf"\b{fault}\b", text) for text in docstrings()), FAULTS[fault]
+
+
+def test_the_nightly_command_of_the_readme_is_the_one_there_is() -> None:
+    block = README.split("<!-- nightly-command -->")[1].split("<!-- /nightly-command -->")[0]
+    assert block.split("```")[1].removeprefix("sh\n").strip() == ".venv/bin/python -m tests.nightly"
+    assert (REPOSITORY / "tests" / "nightly.py").is_file()
