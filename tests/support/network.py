@@ -11,6 +11,10 @@ from redis.backoff import NoBackoff
 from aiolocks.testing import FaultProxy
 
 
+_PATIENCE = 15.0
+"""Seconds after which nothing comes any more, however busy the machine is."""
+
+
 def client_of(proxy: FaultProxy, **options: Any) -> Redis:
     """Return a client that never retries, so that each fault is seen."""
     return Redis.from_url(proxy.url, retry=Retry(NoBackoff(), 0), **options)
@@ -21,12 +25,12 @@ def command(*words: bytes) -> bytes:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(_PATIENCE):
         while not condition():
             await asyncio.sleep(0.002)
 
 
 async def until_exists(redis: Redis, key: str) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(_PATIENCE):
         while not await redis.exists(key):
             await asyncio.sleep(0.002)

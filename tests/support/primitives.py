@@ -211,7 +211,7 @@ def as_a_stranger(coroutine: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
     return asyncio.create_task(coroutine, context=Context())
 
 
-async def until(condition: Callable[[], Awaitable[bool]], within: float = 5.0) -> None:
+async def until(condition: Callable[[], Awaitable[bool]], within: float = 15.0) -> None:
     """Ask until *condition* is true.
 
     Raises:
