@@ -190,7 +190,7 @@ class Commands:
             receiver: Gets the reply, or the exception that came in its place.
             patience: Seconds to wait for the reply; then the link is given up.
             subject, tell: What the call is about, and whom to tell; for *args* and *receiver* alone.
-            unsent: Seconds to wait for a link, if not *patience* as well.
+            unsent: Seconds to wait for a link, if not *patience* as well; longer while one is there that answers.
         """
         now, link = self._clock(), self._ready
         call = Call(bound, args, receiver, patience, subject, tell)
@@ -333,14 +333,14 @@ class Commands:
         self._on_lost()
 
     def _silent(self, call: Call) -> None:
-        """Give up the link over which a reply is overdue, or a call that waits too long for a link to come up."""
+        """Give up the link over which a reply is overdue, or a call that waits too long for a link with room for it."""
         error = RedisTimeoutError("Timeout reading from Redis: no reply in time")
+        quiet_since = max(call.sent_at, self._heard_at)
+        if (call.link or self._link) is not None and self._clock() < quiet_since + call.patience:
+            call.due = quiet_since + call.patience  # a crowd, or a loop that was late, is not a dead link
+            return
         if call.link is None:
             call.finish(error)
-            return
-        quiet_since = max(call.sent_at, self._heard_at)
-        if self._clock() < quiet_since + call.patience:  # a crowd, or a loop that was late, is not a dead link
-            call.due = quiet_since + call.patience
             return
         if call.gives_way:
             others = [other.due for other in self._unanswered() if other.link is call.link and not other.gives_way]

@@ -92,3 +92,28 @@ async def test_a_call_that_cannot_be_packed_whole_when_the_server_does_not_know_
     commands.submit(Echo(), (b"good",), answers, 1.0, 2)
     assert await answers.until(3) == {0: [GOOD], 1: [BAD], 2: [GOOD]}
     commands.close()
+
+
+class Nap:
+    """A command that takes a while, behind which others are not read."""
+
+    name = "nap"
+
+    def by_digest(self, args: Arguments) -> bytes:
+        return self.whole(args)
+
+    def whole(self, args: Arguments) -> bytes:
+        return pack(("DEBUG", "SLEEP", "0.03"))
+
+
+async def test_what_is_held_back_by_a_link_that_is_full_waits_for_as_long_as_that_is_answered(redis: Redis) -> None:
+    commands, answers = commands_of(redis), Answers()
+    commands.submit(Echo(), (b"good",), answers, 1.0, "first")
+    await answers.until(1)
+    for number in range(40):
+        commands.submit(Echo(), (b"x" * 65_536,), answers, 0.4, f"large {number}")
+        commands.submit(Nap(), (), answers, 0.4, f"nap {number}")
+    assert commands._waiting, "all went out at once"
+    answered = await answers.until(81)
+    assert [said for of_one in answered.values() for said in of_one if "no reply" in said] == []
+    commands.close()
