@@ -10,7 +10,6 @@ from redis.backoff import NoBackoff
 
 from aiolocks.testing import FaultProxy
 
-
 _PATIENCE = 15.0
 """Seconds after which nothing comes any more, however busy the machine is."""
 

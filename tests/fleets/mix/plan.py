@@ -10,7 +10,7 @@ from typing import Literal
 
 WORKERS = 8
 TTL = 1.0
-"""Seconds; no lease of a run is longer."""
+"""Seconds; no lease of a run is longer, unless its plan says so."""
 
 LOCKS = ("lock 0", "lock 1", "lock 2", "lock 3")
 PERMITS, LIMIT = "permits", 3
@@ -90,6 +90,8 @@ class Plan:
     strikes: tuple[Strike, ...]
     killed_at_the_end: tuple[int, ...]
     """Workers that are not asked to end, but killed."""
+
+    ttl: float = TTL
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.strikes))

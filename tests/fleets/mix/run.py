@@ -50,7 +50,7 @@ class Workers:
         process = self._stack.enter_context(
             spawn(
                 "-m", "tests.fleets.mix.worker", self._proxies[worker].url, self._store_url, str(self._directory),
-                str(self._plan.seed), str(worker), str(self._generations[worker]),
+                str(self._plan.seed), str(worker), str(self._generations[worker]), str(self._plan.ttl),
             )
         )  # fmt: skip
         assert process.stdout is not None
@@ -123,10 +123,10 @@ async def run(plan: Plan, directory: Path) -> Outcome:
         async with measured_lag() as lag:
             ending = asyncio.create_task(workers.end())
             waits = await _acquire_anew(server.url)
-            late = SLACK * (TTL + 1) + lag.worst
+            late = SLACK * (plan.ttl + 1) + lag.worst
         wrong = await ending
         wrong += [f"C4: a fresh client had {name!r} only after {took:.3f} s" for name, took in waits if took > late]
-        await asyncio.sleep(healed_at + 2 * TTL + 0.5 * SLACK - time.monotonic())
+        await asyncio.sleep(healed_at + 2 * plan.ttl + 0.5 * SLACK - time.monotonic())
         async with Redis.from_url(server.url) as admin, Redis.from_url(store.url) as written:
             evidence = Evidence(directory, plan, faults.losses, wrong, await keys_left(admin), await _clients(admin))
             verdict = await judge(evidence, written)

@@ -75,7 +75,8 @@ class Watch:
 class Program:
     """What the tasks of this process do."""
 
-    def __init__(self, client: Redis, store: Redis, recorder: Recorder, seed: str) -> None:
+    def __init__(self, client: Redis, store: Redis, recorder: Recorder, seed: str, ttl: float) -> None:
+        self._ttl = ttl
         self._client = client
         self._store = store
         self._recorder = recorder
@@ -109,7 +110,7 @@ class Program:
         name = dice.choice(NAMES)
         permits = dice.choice([1, 1, 1, 2, LIMIT]) if name == PERMITS else 1
         options: dict[str, Any] = {
-            "ttl": dice.choice([TTL / 2, TTL, TTL]),
+            "ttl": dice.choice([self._ttl / 2, self._ttl, self._ttl]),
             "on_lost": dice.choice(["cancel", "cancel", "flag"]),
             "renew": dice.random() < 0.9,
             "watchdog": dice.choice(["task", "task", "task", "thread"]),
@@ -188,14 +189,14 @@ def fork(program: Program, recorder: Recorder) -> None:
         os._exit(0)
 
 
-async def main(url: str, store_url: str, directory: Path, seed: str) -> None:
+async def main(url: str, store_url: str, directory: Path, seed: str, ttl: float) -> None:
     recorder = Recorder(directory / "history")
     loop = asyncio.get_running_loop()
     others = asyncio.all_tasks()
     dice = random.Random(seed)
     async with Redis.from_url(url) as client, Redis.from_url(store_url) as store:
         await store.ping()
-        program = Program(client, store, recorder, seed)
+        program = Program(client, store, recorder, seed, ttl)
         tasks = [asyncio.create_task(program.run(number)) for number in range(TASKS)]
         signals: dict[int, Callable[[], object]] = {
             signal.SIGTERM: lambda: [task.cancel() for task in tasks],
@@ -208,7 +209,7 @@ async def main(url: str, store_url: str, directory: Path, seed: str) -> None:
         for ended in await asyncio.gather(*tasks, return_exceptions=True):
             if not isinstance(ended, asyncio.CancelledError):
                 print(f"a task ended with {ended!r}", file=sys.stderr, flush=True)
-        give_up_at = time.monotonic() + 2 * TTL + 0.5 * SLACK
+        give_up_at = time.monotonic() + 2 * ttl + 0.5 * SLACK
         while left := asyncio.all_tasks() - others:
             if time.monotonic() > give_up_at:
                 print(f"still there: {left}", file=sys.stderr, flush=True)
@@ -216,12 +217,12 @@ async def main(url: str, store_url: str, directory: Path, seed: str) -> None:
             await asyncio.sleep(0.02)
 
 
-def begin(url: str, store_url: str, directory: str, seed: str, index: str, generation: str) -> None:
+def begin(url: str, store_url: str, directory: str, seed: str, index: str, generation: str, ttl: str) -> None:
     path = Path(directory)
     os.dup2(os.open(path / f"stderr-{os.getpid()}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 2)
     logging.basicConfig(filename=path / f"messages-{os.getpid()}", format="%(levelname)s %(name)s %(message)s")
     warnings.filterwarnings("ignore", message=".*multi-threaded, use of fork")  # the thread is ours, and the hook knows
-    asyncio.run(main(url, store_url, path, f"{seed}/{index}/{generation}"))
+    asyncio.run(main(url, store_url, path, f"{seed}/{index}/{generation}", float(ttl)))
 
 
 if __name__ == "__main__":
