@@ -87,7 +87,8 @@ class Body:
             LeaseLostError: The lease was lost, and the body did not raise an exception of its own.
         """
         state, inside, leaving = self._state, self._inside, exc
-        assert inside is not None, "left twice"
+        if inside is None:
+            raise RuntimeError("this block was left already")
         session = state.session
         now = session.clock()
         state.on_loss = None

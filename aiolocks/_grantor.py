@@ -293,9 +293,13 @@ class RedisGrantor:
         if as_waiter:
             args = (*args, *self.line.identity())
         bound = Bound(load(f"{self._family}_{verb}"), lambda _: keys, per_token=False) if keys else self._bound(verb)
-        self.session.commands.submit(bound, args, receive, patience)
+        call = self.session.commands.submit(bound, args, receive, patience)
         with self.session.question():
-            return await future
+            try:
+                return await future
+            except asyncio.CancelledError:
+                call.drop()  # if it has not left yet, it never will: others may have decided otherwise by then
+                raise
 
     async def statistics(self, *, waiting: bool = True) -> list[Any]:
         """Ask how the name stands, and how many are *waiting*: one script counts those of some sessions.

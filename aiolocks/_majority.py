@@ -181,8 +181,7 @@ class Majority:
                 ballot.failed[at] = answer
             else:
                 ballot.busy[at] = part.request.retry_after or 0.0
-            if ballot.decided:
-                resolve(decided, None)
+            self._decide(ballot, decided)
 
         request.parts = [Part(grantor, Request(request.ttl, 1, wait=False, token=token)) for grantor in self._grantors]
         for at, part in enumerate(request.parts):
@@ -193,6 +192,7 @@ class Majority:
             await self._within(decided, request.ttl)
         except asyncio.CancelledError:
             if ballot.won:
+                request.trouble = None
                 raise
             if ballot.answered:  # what to say if the caller's time is over
                 request.retry_after = ballot.free_after()
@@ -224,13 +224,24 @@ class Majority:
                 ballot.granted[at] = 0
             else:
                 ballot.busy[at] = reply
-            if ballot.decided:
-                resolve(decided, None)
+            self._decide(ballot, decided)
 
         for at, session in enumerate(self._sessions):
             session.commands.submit(bound, args, partial(answered, at), vote_time(ttl))
         await self._within(decided, ttl)
         return ballot
+
+    def _decide(self, ballot: Ballot, decided: "asyncio.Future[None]") -> None:
+        """Resolve *decided* once it is known what has become of the vote.
+
+        Where too few can answer, the others are given a moment: the error says of each server what became of it. No
+        more than that, or one that hangs would keep the others from being asked again as soon as they are back.
+        """
+        if ballot.decided:
+            if ballot.answered or not ballot.pending:
+                resolve(decided, None)
+            else:
+                self._home.loop.call_later(SHORTEST_VOTE, resolve, decided, None)
 
     async def statistics(self, ttl: float) -> tuple[bool, int]:
         """Return whether a majority is held, and the last fencing token.

@@ -86,12 +86,10 @@ class Ballot:
 
     @property
     def decided(self) -> bool:
-        """Whether it is won, or cannot be won any more and enough have answered.
-
-        Where too few can answer, whoever still may is waited for: an error says of each server what became of it.
-        """
+        """Whether it is won, or cannot be won any more and it is known whether enough answer."""
         possible = len(self.granted) + self.pending >= self.quorum
-        return self.won or not self.pending or (self.answered and not possible)
+        answerable = len(self.granted) + len(self.busy) + self.pending >= self.quorum
+        return self.won or (not possible and (self.answered or not answerable))
 
     def free_after(self) -> float:
         """Return the seconds after which a quorum is free if nobody renews or lets go."""

@@ -295,6 +295,26 @@ async def test_a_lease_is_lost_when_a_majority_has_forgotten_it(five: list[Redis
     assert await lease.release() is False
 
 
+@pytest.mark.parametrize("timeout", [None, 0])
+async def test_a_majority_that_is_soon_back_is_asked_again_though_another_server_hangs(
+    five: list[RedisServer], clients: list[Redis], timeout: float | None
+) -> None:
+    five[0].pause()
+    for server in five[1:4]:
+        server.kill()
+
+    async def bring_back() -> None:
+        await asyncio.sleep(0.2)
+        for server in five[1:4]:
+            server.restart()
+
+    bringing_back = asyncio.create_task(bring_back())
+    async with Redlock(clients, "orders", ttl=10).hold(timeout=timeout) as lease:
+        assert lease.held
+    await bringing_back
+    five[0].resume()
+
+
 async def test_a_majority_that_comes_back_is_waited_for(five: list[RedisServer], clients: list[Redis]) -> None:
     for server in five[:3]:
         server.kill()
