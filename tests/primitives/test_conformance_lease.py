@@ -187,16 +187,16 @@ async def test_waiting_for_the_loss_may_be_cancelled(make: Make) -> None:
 
 async def test_a_renewal_by_hand_extends_what_is_left(make: Make) -> None:
     lease = await make(ttl=SHORT, renew=False).acquire()
-    assert await lease.renew(5) is True
-    assert lease.remaining() > 4
+    assert await lease.renew(30) is True
+    assert lease.remaining() > 20
     await asyncio.sleep(1.5 * SHORT)
     assert await lease.release() is True
 
 
 async def test_a_renewal_by_hand_never_shortens_what_is_granted(make: Make) -> None:
-    lease = await make(ttl=5).acquire()
+    lease = await make(ttl=30).acquire()
     assert await lease.renew(SHORT) is True
-    assert lease.remaining() > 4
+    assert lease.remaining() > 20
     await asyncio.sleep(1.5 * SHORT)
     assert await lease.release() is True
 

@@ -30,13 +30,18 @@ return 1
 @asynccontextmanager
 async def busy(server: RedisServer, seconds: float, *, writes: bool = False) -> AsyncIterator[None]:
     """Keep *server* at a script for *seconds*; the body begins when it answers BUSY, and the script ends with it."""
-    running: asyncio.Task[Any]
     async with Redis.from_url(server.url, socket_timeout=30) as somebody, Redis.from_url(server.url) as other:
         arguments: Any = ("test:busy", seconds, int(writes))
-        running = asyncio.create_task(somebody.execute_command("EVAL", _SCRIPT, 1, *arguments))  # type: ignore[no-untyped-call]
+
+        def begin() -> asyncio.Task[Any]:
+            return asyncio.create_task(somebody.execute_command("EVAL", _SCRIPT, 1, *arguments))  # type: ignore[no-untyped-call]
+
+        running = begin()
         try:
             while not await answers_busy(other):
-                assert not running.done(), "over before it was noticed"
+                if running.done():  # over before it was noticed, on a machine that was busy itself
+                    await running
+                    running = begin()
             yield
         finally:
             await running
