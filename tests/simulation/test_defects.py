@@ -9,9 +9,7 @@ from tests.simulation.scenarios import SCENARIOS, play
 from tests.support.garden import NotThere
 
 # A process that crashes runs none of its destructors; in the simulation they run, in a loop that is closed.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"), pytest.mark.usefixtures("collected")
-]  # fmt: skip
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
 def test_each_defect_can_be_planted_and_leaves_nothing_behind() -> None:

@@ -16,9 +16,7 @@ from tests.simulation.runner import command, run_seeds
 from tests.support.cases import the_rest_slow
 
 # A process that crashes runs none of its destructors; in the simulation they run, in a loop that is closed.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"), pytest.mark.usefixtures("collected")
-]  # fmt: skip
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 SEEDS = int(os.environ.get("AIOLOCKS_SEEDS", "300"))
 FIRST = int(os.environ.get("AIOLOCKS_FIRST_SEED", "0"))
