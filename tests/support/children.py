@@ -1,10 +1,14 @@
 """Processes that tests start end with the process that started them, also when that is killed."""
 
 import ctypes
+import os
 import signal
+import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 _PR_SET_PDEATHSIG = 1
 
@@ -18,3 +22,22 @@ def dies_with_us() -> Callable[[], object] | None:
         return None
     prctl = ctypes.CDLL(None).prctl  # looked up before the fork, after which little is safe
     return lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+@contextmanager
+def family(*command: str | os.PathLike[str], **options: Any) -> Iterator["subprocess.Popen[str]"]:
+    """Run a command, whose output is a text pipe, in a process group of its own; *options* are those of Popen.
+
+    On leaving, it and all that it forked are killed, stopped ones too.
+    """
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=dies_with_us(), **options
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass

@@ -5,7 +5,6 @@ CLOCK_MONOTONIC is one clock for all processes of a host, so that their records 
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from tests.support.children import dies_with_us
+from tests.support.children import family
 
 ACQUIRED, RELEASED, LOST, KILLED = "acquired", "released", "lost", "killed"
 """Events. A worker records `acquired` after it was granted, and `released` or `lost` before it lets anybody else know;
@@ -145,24 +144,9 @@ def spawn(*arguments: Log, env: Mapping[str, str] | None = None) -> Iterator["su
     killed, stopped ones too.
     """
     paths = [str(_REPOSITORY), os.environ.get("PYTHONPATH", "")]
-    process = subprocess.Popen(
-        [sys.executable, *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=_REPOSITORY,
-        env={**os.environ, **(env or {}), "PYTHONPATH": os.pathsep.join(filter(None, paths))},
-        start_new_session=True,  # a process group of its own, for its forks
-        preexec_fn=dies_with_us(),
-    )
-    with process:
-        try:
-            yield process
-        finally:
-            try:
-                os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+    environment = {**os.environ, **(env or {}), "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    with family(sys.executable, *arguments, stdin=subprocess.DEVNULL, cwd=_REPOSITORY, env=environment) as process:
+        yield process
 
 
 def kill(process: "subprocess.Popen[str]", fd: int) -> None:

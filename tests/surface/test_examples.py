@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 import aiolocks
-from tests.support.children import dies_with_us
+from tests.support.children import family
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(40)]
 
@@ -53,24 +53,11 @@ def running(example: str, *arguments: str, warnings: str = "error") -> Iterator[
     python, program = blocks(example)[0].split()
     assert (python, program) == ("python", f"examples/{example}.py")
     package = str(Path(aiolocks.__file__).parents[1])  # the one under test, installed or not
-    process = subprocess.Popen(
-        [sys.executable, "-W", warnings, program, *arguments],
-        cwd=REPOSITORY,
-        env={**os.environ, "PYTHONPATH": package},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-        preexec_fn=dies_with_us(),
-    )
-    with process:
-        try:
-            yield process
-        finally:
-            try:
-                os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+    with family(
+        sys.executable, "-W", warnings, program, *arguments,
+        cwd=REPOSITORY, env={**os.environ, "PYTHONPATH": package}, stderr=subprocess.STDOUT,
+    ) as process:  # fmt: skip
+        yield process
 
 
 @contextmanager
