@@ -33,11 +33,18 @@ async def until_waiting(acquirable: Lock | Semaphore, count: int) -> None:
             await asyncio.sleep(0.01)
 
 
-async def forget_waiters(redis: Redis) -> None:
-    """Empty all queues, as after a restart, or after a silence for which the waiters are taken for dead."""
+async def forget_waiters(redis: Redis, **resized: int) -> None:
+    """Empty all queues, as after a restart, or after a silence for which the waiters are taken for dead.
+
+    With *resized*, names of semaphores, another process's resize comes at the same moment: nobody asks in between.
+    """
     keys = [*await redis.keys("*:q:*"), *await redis.keys("*:queue")]
     assert len(keys) == 2
-    await redis.delete(*keys)
+    async with redis.pipeline(transaction=True) as both:
+        for name, limit in resized.items():
+            both.hset(f"aiolocks:semaphore:{{{name}}}:meta", "limit", limit)
+        both.delete(*keys)
+        await both.execute()
 
 
 async def cancel(*tasks: asyncio.Task[Lease]) -> None:
@@ -93,8 +100,7 @@ async def test_a_task_that_would_wait_for_itself_since_a_resize_is_told_so_when_
 
         nesting = asyncio.create_task(nest())
         await until_waiting(semaphore, 1)
-        await semaphore.resize(2)
-        await forget_waiters(redis)
+        await forget_waiters(redis, shrunk=2)
         with pytest.raises(RuntimeError, match="wait for itself"):
             await asyncio.wait_for(nesting, timeout=5)
         assert (await semaphore.statistics()).waiting == 0
