@@ -30,17 +30,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    _keep_bytecode(config)
+    _keep_bytecode()
     config.addinivalue_line("markers", "leaves_residue: keys may stay in Redis after this test")
 
 
-def _keep_bytecode(config: pytest.Config) -> None:
-    """Compile once, also where Python is told to write nothing down: else each of a thousand programs compiles all."""
-    cache: pytest.Cache | None = getattr(config, "cache", None)
-    if sys.dont_write_bytecode and cache is not None:
-        sys.dont_write_bytecode = False
-        sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(cache.mkdir("bytecode"))
-        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+def _keep_bytecode() -> None:
+    """Compile once, also where Python is told to write nothing down: else each worker and program compiles all."""
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 @pytest.hookimpl(trylast=True)

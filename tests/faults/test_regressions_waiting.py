@@ -42,8 +42,8 @@ async def forget_waiters(redis: Redis, **resized: int) -> None:
     assert len(keys) == 2
     async with redis.pipeline(transaction=True) as both:
         for name, limit in resized.items():
-            both.hset(f"aiolocks:semaphore:{{{name}}}:meta", "limit", limit)
-        both.delete(*keys)
+            await both.hset(f"aiolocks:semaphore:{{{name}}}:meta", "limit", limit)
+        await both.delete(*keys)
         await both.execute()
 
 

@@ -17,6 +17,7 @@ from redis.exceptions import ResponseError
 from aiolocks import HierarchicalLock, Lease, LeaseLostError, Lock, MultiLock, Redlock, RLock, Semaphore
 from aiolocks._batch import MOST_WORDS
 from aiolocks.testing import FaultProxy
+from tests.support.cases import the_rest_slow
 from tests.support.primitives import BRIEF, Acquirable, Make, Row, as_a_stranger, every_row, of_three_servers, queued
 from tests.support.servers import RedisServer
 
@@ -253,7 +254,9 @@ async def test_a_quorum_s_lease_refuses_before_anything_is_sent(proxy: FaultProx
 
 
 @pytest.mark.redis
-@pytest.mark.parametrize(("kind", "races"), [(one, 1000), (permit, 200), (several, 300), (levels, 300)])
+@pytest.mark.parametrize(
+    ("kind", "races"), the_rest_slow([(one, 300), (one, 1000), (permit, 200), (several, 300), (levels, 300)], quick=1)
+)
 async def test_in_many_races_with_the_loss_nothing_is_written_after_it(
     redis: Redis, tcp_url: str, quick_sessions: None, kind: Callable[[str], Name], races: int
 ) -> None:

@@ -17,7 +17,19 @@ from redis.asyncio import Redis
 
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, Lock, Semaphore
 from aiolocks._hold import Hold
-from tests.support.primitives import SHORT, SOON, Acquirable, Make, as_a_stranger, every_row, free, not_reentrant, until
+from tests.support.cases import the_rest_slow
+from tests.support.primitives import (
+    SHORT,
+    SOON,
+    WITH_ONE_PLACE,
+    Acquirable,
+    Make,
+    as_a_stranger,
+    every_row,
+    free,
+    not_reentrant,
+    until,
+)
 
 pytest_plugins = ["tests.support.table"]
 pytestmark = pytest.mark.asyncio
@@ -491,11 +503,12 @@ async def test_a_lease_to_which_only_a_finished_task_refers_lapses(
     await lapses(take, Lock(redis, "orders", ttl=DROPPED, watchdog=watchdog))
 
 
-@pytest.mark.parametrize("take", [crashed, an_exit_stack_that_is_dropped])
+@pytest.mark.parametrize("take", the_rest_slow([crashed, an_exit_stack_that_is_dropped], quick=1))
 async def test_so_does_one_of_any_kind(make: Make, take: Callable[[Acquirable], Coroutine[Any, Any, None]]) -> None:
     await lapses(take, make(ttl=DROPPED))
 
 
+@pytest.mark.parametrize("row", the_rest_slow(WITH_ONE_PLACE, quick=2), ids=str, indirect=True)
 async def test_nor_does_it_lapse_in_silence_when_the_loop_is_late(make: Make) -> None:
     async def let_it_lapse() -> None:
         await crashed(make(ttl=SHORT))

@@ -16,6 +16,7 @@ from redis.asyncio import Redis
 
 from aiolocks import LeaseLostError, Lock, Semaphore
 from aiolocks._session import Session
+from tests.support.cases import the_rest_slow
 from tests.support.network import until
 from tests.support.servers import RedisServer
 
@@ -62,7 +63,7 @@ def compute(seconds: float) -> None:
         sum(range(1000))
 
 
-@pytest.mark.parametrize("block", [sleep, compute])
+@pytest.mark.parametrize("block", the_rest_slow([sleep, compute], quick=1))
 def test_a_blocked_loop_keeps_its_lease(run: Callable[[Main], None], block: Callable[[float], None]) -> None:
     """F9: asleep, or computing in Python."""
 

@@ -97,7 +97,7 @@ def test_what_is_written_after_the_hash_was_deleted_ends_as_well(shared: Scripts
     assert _endless(shared) == []
 
 
-@pytest.mark.parametrize("seed", the_rest_slow(range(6), quick=2))
+@pytest.mark.parametrize("seed", the_rest_slow(range(6), quick=1))
 def test_any_traffic_leaves_residue_only_and_never_a_key_without_an_end(shared: Scripts, seed: int) -> None:
     """Sessions fall silent, cannot be reached, lose their places and leases, and ask for things twice."""
     chance = random.Random(seed)

@@ -21,6 +21,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, LimitMismatchError, Lock, LockManager, Semaphore
 from aiolocks._keys import Keys
 from aiolocks.testing import FaultProxy
+from tests.support.cases import the_rest_slow
 from tests.support.network import until
 from tests.support.primitives import ROWS, SOON, Acquirable, Row, as_a_stranger, queued
 from tests.support.secrets import PASSWORD, Ear, listening
@@ -32,7 +33,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.redis]
 KINDS = ["lock", "rlock", "rwlock", "semaphore"]
 
 every_row = pytest.mark.parametrize(
-    "row", [row for row in ROWS if row.places == 1 and row.queue and not row.composed], ids=str
+    "row", the_rest_slow([row for row in ROWS if row.places == 1 and row.queue and not row.composed], quick=1), ids=str
 )
 
 

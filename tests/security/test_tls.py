@@ -19,6 +19,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from aiolocks import LeaseLostError, Lock, LockManager
 from aiolocks.cli import main
 from tests.faults.support.lag import SLACK, measured_lag
+from tests.support.cases import the_rest_slow
 from tests.support.primitives import ROWS, Row, queued
 from tests.support.tls import TlsServer
 
@@ -57,7 +58,7 @@ def keys(tls: TlsServer) -> list[bytes]:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("row", [row for row in ROWS if row.queue], ids=str)
+@pytest.mark.parametrize("row", the_rest_slow([row for row in ROWS if row.queue], quick=2), ids=str)
 async def test_with_verification_leases_are_renewed_and_waiters_are_told(
     tls: TlsServer, quick_sessions: None, caplog: pytest.LogCaptureFixture, row: Row
 ) -> None:
@@ -82,7 +83,7 @@ async def test_with_verification_leases_are_renewed_and_waiters_are_told(
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("wrong", the_rest_slow(WRONG, quick=1))
 async def test_a_server_that_cannot_prove_who_it_is_grants_nothing(
     tls: TlsServer, quick_sessions: None, wrong: str
 ) -> None:

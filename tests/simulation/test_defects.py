@@ -6,6 +6,7 @@ from tests.simulation.defects import DEFECTS, finds, planted
 from tests.simulation.run import run
 from tests.simulation.runner import find
 from tests.simulation.scenarios import SCENARIOS, play
+from tests.support.cases import the_rest_slow
 from tests.support.garden import NotThere
 
 # A process that crashes runs none of its destructors; in the simulation they run, in a loop that is closed.
@@ -28,7 +29,7 @@ def test_each_defect_is_found(name: str) -> None:
     assert found.hits, f"not in {found.runs} seeds; {found.others} failed in other ways"
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", the_rest_slow(SCENARIOS, quick=1))
 def test_a_scenario_finds_what_chance_seldom_does_and_nothing_else(name: str) -> None:
     with planted(name):
         found = play(name)

@@ -1,12 +1,15 @@
 """Many cases: small ones in one test, as each parameter costs every worker an item; and long ones, a few every time."""
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable
 from functools import wraps
+from typing import TypeVar
 
 import pytest
 
 Test = Callable[..., None]
+Case = TypeVar("Case")
 
 
 def one_by_one(names: str, cases: Iterable[object]) -> Callable[[Test], Test]:
@@ -39,4 +42,21 @@ def one_by_one(names: str, cases: Iterable[object]) -> Callable[[Test], Test]:
 
 def the_rest_slow(cases: Iterable[object], *, quick: int) -> list[object]:
     """Return *cases* as parameters, of which every run takes the first few and CI all."""
-    return [case if at < quick else pytest.param(case, marks=pytest.mark.slow) for at, case in enumerate(cases)]
+    return [case if at < quick else _slow(case) for at, case in enumerate(cases)]
+
+
+def one_in_turns(cases: Iterable[Case], alike: Callable[[Case], Hashable]) -> list[object]:
+    """Return *cases* as parameters, of which every run takes one of those that are alike, in turns, and CI all."""
+    groups = defaultdict[Hashable, list[Case]](list)
+    for case in cases:
+        groups[alike(case)].append(case)
+    return [
+        case if at == turn % len(group) else _slow(case)
+        for turn, group in enumerate(groups.values())
+        for at, case in enumerate(group)
+    ]
+
+
+def _slow(case: object) -> object:
+    values = case if isinstance(case, tuple) else (case,)
+    return pytest.param(*values, marks=pytest.mark.slow)

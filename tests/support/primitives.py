@@ -147,6 +147,8 @@ ROWS = (
 EVERY_ROW = (*ROWS, Row("read lock", reading, limited=False, filler=writing))
 """With those whose leases go together, and wait for others only."""
 
+WITH_ONE_PLACE = [row for row in EVERY_ROW if row.places == 1]
+
 WITH_A_QUEUE = [row for row in ROWS if row.queue and row.places == 1]
 
 each_with_a_queue = pytest.mark.parametrize("row", WITH_A_QUEUE, ids=str, indirect=True)

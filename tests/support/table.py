@@ -16,7 +16,7 @@ from redis.asyncio import Redis
 from aiolocks import LockManager, _session
 from tests.support import clients
 from tests.support.leftovers import Leftovers
-from tests.support.primitives import EVERY_ROW, Make, Row, until
+from tests.support.primitives import WITH_ONE_PLACE, Make, Row, until
 from tests.support.servers import RedisServer
 
 _numbers = itertools.count()
@@ -71,7 +71,7 @@ def connections(url: str, client: Redis, server: RedisServer) -> Iterator[Callab
         yield lambda: len(in_memory.sockets)
 
 
-@pytest.fixture(params=[row for row in EVERY_ROW if row.places == 1], ids=str)
+@pytest.fixture(params=WITH_ONE_PLACE, ids=str)
 def row(request: pytest.FixtureRequest) -> Row:
     """The primitive in question."""
     assert isinstance(request.param, Row)

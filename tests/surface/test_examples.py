@@ -18,6 +18,7 @@ import httpx
 import pytest
 
 import aiolocks
+from tests.support.cases import the_rest_slow
 from tests.support.children import family
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(40)]
@@ -25,16 +26,16 @@ pytestmark = [pytest.mark.redis, pytest.mark.timeout(40)]
 REPOSITORY = Path(__file__).parents[2]
 EXAMPLES = sorted(path.stem for path in (REPOSITORY / "examples").glob("*.py"))
 PRINTING = [
-    "cron",
     "decorated",
     "fencing_sqlite",
     "guard",
     "orders_table",
     "price_list",
     "quorum",
-    "scraper",
     "tickets",
     "transfer",
+    "cron",
+    "scraper",
 ]
 SERVERS = ["aiohttp_checkout", "fastapi_orders"]
 WITHIN = 20
@@ -55,7 +56,7 @@ def running(example: str, *arguments: str, warnings: str = "error") -> Iterator[
     package = str(Path(aiolocks.__file__).parents[1])  # the one under test, installed or not
     with family(
         sys.executable, "-W", warnings, program, *arguments,
-        cwd=REPOSITORY, env={**os.environ, "PYTHONPATH": package}, stderr=subprocess.STDOUT,
+        cwd=REPOSITORY, env={**os.environ, "PYTHONPATH": package, "PYTHONUNBUFFERED": ""}, stderr=subprocess.STDOUT,
     ) as process:  # fmt: skip
         yield process
 
@@ -122,7 +123,7 @@ def test_an_example_has_less_than_60_lines(example: str) -> None:
     assert len((REPOSITORY / "examples" / f"{example}.py").read_text(encoding="utf-8").splitlines()) < 60
 
 
-@pytest.mark.parametrize("example", PRINTING)
+@pytest.mark.parametrize("example", the_rest_slow(PRINTING, quick=5))
 def test_an_example_prints_what_its_docstring_says(example: str, tcp_url: str) -> None:
     assert output(example, tcp_url) == blocks(example)[1]
 
