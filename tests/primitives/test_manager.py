@@ -93,10 +93,10 @@ async def test_a_call_overrides_the_defaults(quick_sessions: None) -> None:
 
 @pytest.mark.asyncio
 async def test_a_call_may_take_a_default_back(quick_sessions: None) -> None:
-    async with LockManager.from_url("memory://", acquire_timeout=0.05) as locks:
+    async with LockManager.from_url("memory://", acquire_timeout=0.3) as locks:
         async with locks.lock("orders"):
             waiter = asyncio.create_task(locks.lock("orders", acquire_timeout=None).acquire())
-            done, _ = await asyncio.wait([waiter], timeout=0.2)
+            done, _ = await asyncio.wait([waiter], timeout=0.5)
             assert not done
         await (await waiter).release()
 

@@ -170,12 +170,12 @@ async def test_a_call_waits_for_a_timedelta(make: Make) -> None:
     other: Any = make()
     async with asyncio.timeout(5):
         for waiting, seconds in [
-            (other.acquire(timeout=timedelta(milliseconds=50)), 0.05),
-            (enter(other.hold(timeout=timedelta(0))), 0.0),
-            (enter(make(acquire_timeout=timedelta(milliseconds=50))), 0.05),
+            (lambda: other.acquire(timeout=timedelta(milliseconds=300)), 0.3),
+            (lambda: enter(other.hold(timeout=timedelta(0))), 0.0),
+            (lambda: enter(make(acquire_timeout=timedelta(milliseconds=300))), 0.3),
         ]:
             with pytest.raises(AcquireTimeoutError) as caught:
-                await as_a_stranger(waiting)
+                await as_a_stranger(waiting())
             assert (caught.value.timeout, type(caught.value.timeout)) == (seconds, float)
     for lease in leases:
         await lease.release()
@@ -203,7 +203,7 @@ async def test_an_upgrade_waits_for_a_timedelta(client: Redis, quick_sessions: N
             with pytest.raises((TypeError, ValueError), match="timeout"):
                 lease.upgrade(timeout=bad)
         with pytest.raises(AcquireTimeoutError):
-            async with asyncio.timeout(5), lease.upgrade(timeout=timedelta(milliseconds=50)):
+            async with asyncio.timeout(5), lease.upgrade(timeout=timedelta(milliseconds=300)):
                 pass
     await reader.release()
 

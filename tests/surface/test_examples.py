@@ -49,14 +49,17 @@ def blocks(example: str) -> list[str]:
 
 
 @contextmanager
-def running(example: str, *arguments: str, warnings: str = "error") -> Iterator["subprocess.Popen[str]"]:
+def running(
+    example: str, *arguments: str, warnings: str = "error", unbuffered: str = ""
+) -> Iterator["subprocess.Popen[str]"]:
     """Run an example as its docstring says, in the repository's directory; at the end nothing of it is left running."""
     python, program = blocks(example)[0].split()
     assert (python, program) == ("python", f"examples/{example}.py")
     package = str(Path(aiolocks.__file__).parents[1])  # the one under test, installed or not
+    environment = {**os.environ, "PYTHONPATH": package, "PYTHONUNBUFFERED": unbuffered}
     with family(
         sys.executable, "-W", warnings, program, *arguments,
-        cwd=REPOSITORY, env={**os.environ, "PYTHONPATH": package, "PYTHONUNBUFFERED": ""}, stderr=subprocess.STDOUT,
+        cwd=REPOSITORY, env=environment, stderr=subprocess.STDOUT,
     ) as process:  # fmt: skip
         yield process
 
@@ -67,7 +70,7 @@ def site(example: str, redis_url: str) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
-    with running(example, redis_url, port, warnings="default") as process:
+    with running(example, redis_url, port, warnings="default", unbuffered="1") as process:
         assert process.stdout is not None
         url = f"http://127.0.0.1:{port}"
         assert any(f"unning on {url}" in line for line in iter(process.stdout.readline, "")), "ended before it served"
