@@ -251,7 +251,7 @@ async def test_when_a_hosted_server_does_not_know_a_command(scene: Scene, server
         proxy.on_request = scene.ear.note_request
         for name, prefix in (("a", ""), ("a", "aiolocks:"), ("orders:42", "")):
             async with scene.client(proxy.url) as client:
-                lock = Lock(client, name, prefix=prefix, ttl=1)
+                lock = Lock(client, name, prefix=prefix, ttl=5)
                 lease = await lock.acquire()  # each script is sent whole once
                 assert await lease.renew()
                 for ask in (lease.renew, lock.acquire, lease.release):
