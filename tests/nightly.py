@@ -83,6 +83,11 @@ def parts(options: argparse.Namespace) -> list[Part]:
             {"AIOLOCKS_FLEET_SECONDS": "20", "AIOLOCKS_ACQUISITIONS": "10000"},
         ),
         Part(
+            "long",
+            "the tests that CI leaves for the night: what a model or a seed finds late",
+            (*_PYTEST, "--part", "long", "-n", "2", "--dist", "loadscope"),
+        ),
+        Part(
             "simulation",
             "schedules under a virtual clock (F20)",
             ("-m", "tests.simulation", f"--seeds={options.schedules}", f"--jobs={options.jobs}"),

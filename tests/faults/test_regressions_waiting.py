@@ -33,18 +33,15 @@ async def until_waiting(acquirable: Lock | Semaphore, count: int) -> None:
             await asyncio.sleep(0.01)
 
 
-async def forget_waiters(redis: Redis, **resized: int) -> None:
-    """Empty all queues, as after a restart, or after a silence for which the waiters are taken for dead.
-
-    With *resized*, names of semaphores, another process's resize comes at the same moment: nobody asks in between.
-    """
+async def keys_of_the_queue(redis: Redis) -> list[bytes | str]:
     keys = [*await redis.keys("*:q:*"), *await redis.keys("*:queue")]
     assert len(keys) == 2
-    async with redis.pipeline(transaction=True) as both:
-        for name, limit in resized.items():
-            await both.hset(f"aiolocks:semaphore:{{{name}}}:meta", "limit", limit)
-        await both.delete(*keys)
-        await both.execute()
+    return keys
+
+
+async def forget_waiters(redis: Redis) -> None:
+    """Empty all queues, as after a restart, or after a silence for which the waiters are taken for dead."""
+    await redis.delete(*await keys_of_the_queue(redis))
 
 
 async def cancel(*tasks: asyncio.Task[Lease]) -> None:
@@ -100,7 +97,10 @@ async def test_a_task_that_would_wait_for_itself_since_a_resize_is_told_so_when_
 
         nesting = asyncio.create_task(nest())
         await until_waiting(semaphore, 1)
-        await forget_waiters(redis, shrunk=2)
+        async with redis.pipeline(transaction=True) as at_once:  # or it would ask, and be told, in between
+            await at_once.hset("aiolocks:semaphore:{shrunk}:meta", "limit", "2")  # what another process's resize writes
+            await at_once.delete(*await keys_of_the_queue(redis))
+            await at_once.execute()
         with pytest.raises(RuntimeError, match="wait for itself"):
             await asyncio.wait_for(nesting, timeout=5)
         assert (await semaphore.statistics()).waiting == 0

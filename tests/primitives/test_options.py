@@ -169,13 +169,13 @@ async def test_a_call_waits_for_a_timedelta(make: Make) -> None:
     leases = await make.fill()
     other: Any = make()
     async with asyncio.timeout(5):
-        for waiting, seconds in [
-            (lambda: other.acquire(timeout=timedelta(milliseconds=300)), 0.3),
-            (lambda: enter(other.hold(timeout=timedelta(0))), 0.0),
-            (lambda: enter(make(acquire_timeout=timedelta(milliseconds=300))), 0.3),
+        for wait, given, seconds in [
+            (other.acquire, timedelta(milliseconds=300), 0.3),
+            (lambda timeout: enter(other.hold(timeout=timeout)), timedelta(0), 0.0),
+            (lambda timeout: enter(make(acquire_timeout=timeout)), timedelta(milliseconds=300), 0.3),
         ]:
             with pytest.raises(AcquireTimeoutError) as caught:
-                await as_a_stranger(waiting())
+                await as_a_stranger(wait(timeout=given))
             assert (caught.value.timeout, type(caught.value.timeout)) == (seconds, float)
     for lease in leases:
         await lease.release()

@@ -42,7 +42,7 @@ def one_by_one(names: str, cases: Iterable[object]) -> Callable[[Test], Test]:
 
 def the_rest_slow(cases: Iterable[object], *, quick: int) -> list[object]:
     """Return *cases* as parameters, of which every run takes the first few and CI all."""
-    return [case if at < quick else _slow(case) for at, case in enumerate(cases)]
+    return [case if at < quick else marked(case, pytest.mark.slow) for at, case in enumerate(cases)]
 
 
 def one_in_turns(cases: Iterable[Case], alike: Callable[[Case], Hashable]) -> list[object]:
@@ -51,12 +51,13 @@ def one_in_turns(cases: Iterable[Case], alike: Callable[[Case], Hashable]) -> li
     for case in cases:
         groups[alike(case)].append(case)
     return [
-        case if at == turn % len(group) else _slow(case)
+        case if at == turn % len(group) else marked(case, pytest.mark.slow)
         for turn, group in enumerate(groups.values())
         for at, case in enumerate(group)
     ]
 
 
-def _slow(case: object) -> object:
+def marked(case: object, mark: pytest.MarkDecorator) -> object:
+    """Return the case as a parameter with that mark."""
     values = case if isinstance(case, tuple) else (case,)
-    return pytest.param(*values, marks=pytest.mark.slow)
+    return pytest.param(*values, marks=mark)

@@ -1,11 +1,11 @@
-"""The parts of the suite, by `--part`: what every change is tested with, what CI adds, and what needs quiet."""
+"""The parts of the suite, by `--part`: what each change is tested with, what CI adds, what needs quiet, the nights."""
 
 from collections import defaultdict
 from collections.abc import Sequence
 
 import pytest
 
-QUICK, REST, FAULTS = PARTS = ("quick", "rest", "faults")
+QUICK, REST, FAULTS, LONG = PARTS = ("quick", "rest", "faults", "long")
 
 _SERVERS = "url"
 """The parameter of promises that are kept on every server that the scripts run on."""
@@ -16,8 +16,9 @@ def add_option(parser: pytest.Parser) -> None:
         "--part",
         choices=PARTS,
         help="only these tests: `quick`, those of a few seconds at most, and of a promise that is kept on several "
-        "servers one at a time, in turns; `rest`, all that this leaves out but faults; `faults`, which break servers, "
-        "connections and processes, and whose bounds need a machine that does little else. All: left out.",
+        "servers one at a time, in turns; `rest`, what this leaves out, but for the other two; `faults`, which break "
+        "servers, connections and processes, and whose bounds need a machine that does little else; `long`, what "
+        "nights are for. All: left out.",
     )
 
 
@@ -36,6 +37,8 @@ def select(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 
 def _part_of(item: pytest.Item, turns: set[str]) -> str:
+    if item.get_closest_marker("long"):
+        return LONG
     if item.get_closest_marker("faults"):
         return FAULTS
     return REST if item.get_closest_marker("slow") or item.nodeid in turns else QUICK

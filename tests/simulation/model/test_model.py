@@ -4,15 +4,29 @@ Larger sizes: `python -m tests.simulation.model --large`. The states are all sta
 proof for those sizes, of the model; that the code follows the model is what the other tests are for.
 """
 
+from collections.abc import Iterable
+
 import pytest
 
 from tests.simulation.model.bounds import DEFECTS, LARGE, RIGHT
 from tests.simulation.model.checker import HERE, MODULES, check, java, marks
+from tests.support.cases import marked
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(java() is None, reason="TLC needs Java, and there is no `java`: install default-jre-headless"),
-]
+SHORT = "subscriptions"
+"""Of the sizes, the one that is also checked by day."""
+
+LONGEST = {"stale notices believed", "counted from another's re-check"}
+"""Defects that it takes TLC ten seconds and more to find."""
+
+
+needs_java = pytest.mark.skipif(
+    java() is None, reason="TLC needs Java, and there is no `java`: install default-jre-headless"
+)
+
+
+def at_night(names: Iterable[str]) -> list[object]:
+    return [marked(name, pytest.mark.long) for name in sorted(names)]
+
 
 ACTIONS = {
     "Ask", "AskAgain", "Fault", "LoseStray", "Receive", "Recheck", "Release", "Renew", "Serve", "Subscribe",
@@ -29,8 +43,10 @@ def met() -> set[str]:
     return set()
 
 
+@needs_java
+@pytest.mark.slow
 @pytest.mark.timeout(LIMIT + 10)
-@pytest.mark.parametrize("size", RIGHT)
+@pytest.mark.parametrize("size", [pytest.param(SHORT, id=f"{SHORT}, by day"), *at_night(RIGHT)])
 def test_the_protocol_keeps_its_promises_in_every_state_within_bounds(size: str, met: set[str]) -> None:
     bounds = RIGHT[size]
     outcome = check(bounds, coverage=True, limit=LIMIT)
@@ -40,6 +56,8 @@ def test_the_protocol_keeps_its_promises_in_every_state_within_bounds(size: str,
     met |= outcome.met
 
 
+@needs_java
+@pytest.mark.long
 def test_the_bounds_are_large_enough_to_meet_everything(met: set[str], request: pytest.FixtureRequest) -> None:
     """A model in which nothing happens keeps every promise."""
     sizes = [item for item in request.session.items if item.name.startswith("test_the_protocol_keeps")]
@@ -48,8 +66,10 @@ def test_the_bounds_are_large_enough_to_meet_everything(met: set[str], request: 
     assert not (marks() | ACTIONS) - met
 
 
+@needs_java
+@pytest.mark.slow
 @pytest.mark.timeout(LIMIT + 10)
-@pytest.mark.parametrize("name", DEFECTS)
+@pytest.mark.parametrize("name", [*sorted(DEFECTS.keys() - LONGEST), *at_night(LONGEST)])
 def test_each_defect_is_found_by_the_promise_that_it_breaks(name: str) -> None:
     defect = DEFECTS[name]
     outcome = check(defect.bounds, name, brief=True, limit=LIMIT)
