@@ -2,7 +2,9 @@
 
 import pytest
 
+from tests.simulation.catalogue import catalogue
 from tests.simulation.defects import DEFECTS, finds, planted
+from tests.simulation.rules import CLAUSES
 from tests.simulation.run import run
 from tests.simulation.runner import find
 from tests.simulation.scenarios import SCENARIOS, play
@@ -31,6 +33,11 @@ def test_each_defect_can_be_planted_and_leaves_nothing_behind() -> None:
         with planted(name):
             pass
     assert run(2).met == before
+
+
+def test_each_defect_of_the_catalogue_has_a_name_of_its_own() -> None:
+    teeth = sum(len(clause.defects) for clause in CLAUSES)
+    assert len(catalogue()) == len(DEFECTS) + teeth
 
 
 @pytest.mark.slow

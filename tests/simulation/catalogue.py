@@ -1,0 +1,35 @@
+"""Every planted defect by its name: those that schedules find, and those that the check of each rule must find.
+
+python -m tests.simulation.catalogue [WORD…]      prints the names that have these words
+AIOLOCKS_DEFECT=NAME python -m pytest -p tests.support.planted …      runs tests, some of which must fail
+"""
+
+import sys
+from collections.abc import Callable
+from functools import partial
+
+from tests.simulation.defects import DEFECTS
+from tests.simulation.rules import CLAUSES
+from tests.simulation.rules.table import Clause
+from tests.support.garden import Garden
+
+Plant = Callable[[Garden], None]
+
+
+def catalogue() -> dict[str, Plant]:
+    """Return what plants each of them."""
+    found = {name: defect.plant for name, defect in DEFECTS.items()}
+    for clause in CLAUSES:
+        for at in range(len(clause.defects)):
+            name = f"{clause} {at}"
+            assert name not in found, f"two defects of the name {name}"
+            found[name] = partial(_plant, clause, at)
+    return found
+
+
+def _plant(clause: Clause, at: int, garden: Garden) -> None:
+    clause.defects[at](garden, clause.kind)
+
+
+if __name__ == "__main__":
+    print(*(name for name in catalogue() if all(word in name for word in sys.argv[1:])), sep="\n")
