@@ -16,7 +16,7 @@ from redis.asyncio import Redis
 
 from aiolocks import _semaphore
 from aiolocks.testing import FaultProxy
-from tests.support import clients, parts
+from tests.support import clients, parts, stalls
 from tests.support.leftovers import Leftovers, empty, tasks_beyond, wait_until_none
 from tests.support.servers import RedisServer
 
@@ -31,6 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     _keep_bytecode()
+    config.pluginmanager.register(stalls, "stalls")
     config.addinivalue_line("markers", "leaves_residue: keys may stay in Redis after this test")
 
 

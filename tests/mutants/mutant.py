@@ -1,0 +1,42 @@
+"""What a mutant is."""
+
+from dataclasses import dataclass
+from typing import final
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One change of one file.
+
+    Attributes:
+        path: From the repository's folder on.
+        start: Where in the text the change begins.
+        end: Where what it replaces ends.
+        new: What stands there instead.
+        kind: What was done.
+    """
+
+    path: str
+    start: int
+    end: int
+    new: str
+    kind: str
+
+    def apply(self, text: str) -> str:
+        return text[: self.start] + self.new + text[self.end :]
+
+    def line(self, text: str) -> int:
+        return text.count("\n", 0, self.start) + 1
+
+    def described(self, text: str) -> str:
+        """Return what it changes, wherever in the file that stands: its name in `equivalent` and in reports."""
+        begin = text.rfind("\n", 0, self.start) + 1
+        end = text.find("\n", self.end)
+        end = end if end >= 0 else len(text)
+        before, after = text[begin:end], text[begin : self.start] + self.new + text[self.end : end]
+        return f"{self.path}: {_flat(before)}  ->  {_flat(after)}"
+
+
+def _flat(lines: str) -> str:
+    return " ".join(lines.split())

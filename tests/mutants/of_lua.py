@@ -1,0 +1,60 @@
+"""Mutants of a Lua file: by its words, as there is no parser at hand, and none is needed for changes this small."""
+
+import re
+from collections.abc import Iterator
+
+from tests.mutants.mutant import Mutant
+
+_WORDS = re.compile(
+    r"(?P<comment>--[^\n]*)"
+    r"|(?P<digits>'-?\d+')"
+    r"|(?P<string>'[^'\n]*'|\"[^\"\n]*\")"
+    r"|(?P<name>[A-Za-z_][\w.]*)"
+    r"|(?P<number>\d+(?:\.\d+)?(?:e\d+)?)"
+    r"|(?P<sign>==|~=|<=|>=|\.\.|[^\s\w])"
+)
+
+_SWAPS = {
+    "==": ("~=", "comparison"), "~=": ("==", "comparison"),
+    "<": ("<=", "comparison"), "<=": ("<", "comparison"), ">": (">=", "comparison"), ">=": (">", "comparison"),
+    "and": ("or", "and/or"), "or": ("and", "and/or"), "not": ("", "not dropped"),
+    "true": ("false", "constant"), "false": ("true", "constant"),
+    "math.min": ("math.max", "min/max"), "math.max": ("math.min", "min/max"),
+}  # fmt: skip
+
+_STATEMENT = re.compile(r"^ *((?!local\b|function\b|return\b|if\b|for\b|while\b|repeat\b)[\w.\[\]#]+(?: = .+|\(.+\)))$")
+_BRANCH = re.compile(r"\b(?:else)?if (.+?) then\b")
+_SIGN = re.compile(r" ([+-]) ")
+
+
+def mutants(path: str, text: str) -> list[Mutant]:
+    """Return all of a file, in the order of its text."""
+    return sorted(_all(path, text), key=lambda mutant: (mutant.start, mutant.end, mutant.new))
+
+
+def _all(path: str, text: str) -> Iterator[Mutant]:
+    for word in _WORDS.finditer(text):
+        found = word[0]
+        if word["digits"]:
+            yield Mutant(path, *word.span(), f"'{int(found[1:-1]) + 1}'", "constant")
+        elif word["number"]:
+            yield Mutant(
+                path,
+                *word.span(),
+                f"{found}0" if "e" in found else str(float(found) + 1).removesuffix(".0"),
+                "constant",
+            )
+        elif found in _SWAPS:
+            new, kind = _SWAPS[found]
+            yield Mutant(path, *word.span(), new, kind)
+    at = 0
+    for line in text.splitlines(keepends=True):
+        code = _WORDS.sub(lambda word: "" if word["comment"] else word[0], line).rstrip()
+        statement = _STATEMENT.match(code)
+        if statement and code.count("(") == code.count(")") and code.count("{") == code.count("}"):
+            yield Mutant(path, at + statement.start(1), at + statement.end(1), "", "line dropped")
+        for branch in _BRANCH.finditer(code):
+            yield Mutant(path, at + branch.start(1), at + branch.end(1), f"not ({branch[1]})", "branches swapped")
+        for sign in _SIGN.finditer(code):
+            yield Mutant(path, at + sign.start(1), at + sign.end(1), "-" if sign[1] == "+" else "+", "sign")
+        at += len(line)

@@ -1,0 +1,127 @@
+"""Tries one mutant after the other, in a copy of the repository, and keeps what became of each."""
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import final
+
+from tests.mutants import of_lua, of_python
+from tests.mutants.equivalent import EQUIVALENT
+from tests.mutants.mutant import Mutant
+from tests.mutants.table import REPOSITORY, Tests, tests_of
+
+LIMIT = 60.0
+"""Seconds after which a mutant is one that hangs, which is noticed: a file's tests take a third of it at most."""
+
+CAUGHT, SURVIVED, SAME = "caught", "survived", "equivalent"
+
+_FAILED = {1, 2, 3, 4}
+"""A test failed, or the mutant cannot even be imported."""
+
+
+def mutants_of(path: str) -> list[Mutant]:
+    text = (REPOSITORY / path).read_text(encoding="utf-8")
+    return (of_lua if path.endswith(".lua") else of_python).mutants(path, text)
+
+
+def described(mutant: Mutant) -> str:
+    return mutant.described((REPOSITORY / mutant.path).read_text(encoding="utf-8"))
+
+
+def readme_command() -> list[str]:
+    """Return what README's command runs, for those that the tests of their own file let through."""
+    lines = (REPOSITORY / "README.md").read_text(encoding="utf-8").splitlines()
+    command = lines[lines.index("<!-- test-command -->") + 2]
+    return shlex.split(command.rpartition("-m pytest ")[2])
+
+
+@final
+class Trial:
+    """A copy of the repository in which mutants are tried."""
+
+    def __init__(self, folder: Path, workers: int) -> None:
+        self._folder, self._workers = folder, workers
+
+    def is_caught(
+        self, mutant: Mutant, arguments: Sequence[str], rows: Iterable[str] = (), limit: float = LIMIT
+    ) -> bool:
+        home = self._folder / mutant.path
+        text = home.read_text(encoding="utf-8")
+        home.write_text(mutant.apply(text), encoding="utf-8")
+        try:
+            return self.fails(arguments, rows, limit)
+        finally:
+            home.write_text(text, encoding="utf-8")
+
+    def fails(self, arguments: Sequence[str], rows: Iterable[str] = (), limit: float = LIMIT) -> bool:
+        """Run tests, and say whether one failed, or they did not end."""
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "tests.mutants.only"]
+        environment = {**os.environ, "AIOLOCKS_ROWS": ",".join(rows), "AIOLOCKS_WITHOUT_MEMORY": "1"}
+        with subprocess.Popen(
+            [*command, *arguments], cwd=self._folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            start_new_session=True,
+        ) as process:  # fmt: skip
+            try:
+                said, _ = process.communicate(timeout=limit)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, 9)
+                process.communicate()
+                return True
+        if process.returncode not in {0, *_FAILED}:
+            raise RuntimeError(f"pytest ended with {process.returncode}:\n{said.decode()[-2000:]}")
+        return process.returncode != 0
+
+    def own(self, tests: Tests) -> list[str]:
+        """Return the arguments for what a file answers to."""
+        return ["-n", str(self._workers), "--dist", "worksteal", "-m", "not slow", *tests.paths]
+
+
+@contextmanager
+def copied(workers: int) -> Iterator[Trial]:
+    """Copy the repository, without what git does not know, and remove the copy in the end."""
+    with tempfile.TemporaryDirectory(prefix="aiolocks-mutants-") as folder:
+        listed = subprocess.run(["git", "ls-files", "-z"], cwd=REPOSITORY, capture_output=True, check=True)
+        for name in listed.stdout.decode().split("\0"):
+            if name and (REPOSITORY / name).exists():
+                (Path(folder) / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(REPOSITORY / name, Path(folder) / name)
+        yield Trial(Path(folder), workers)
+
+
+@final
+class Record:
+    """What became of each mutant so far, a line each, so that a run that was stopped can go on."""
+
+    def __init__(self, path: Path, *, resume: bool) -> None:
+        self._path = path
+        self.known: dict[str, str] = {}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if resume and path.exists():
+            self.known = dict(map(json.loads, path.read_text(encoding="utf-8").splitlines()))
+        else:
+            path.write_text("", encoding="utf-8")
+
+    def add(self, name: str, verdict: str) -> None:
+        self.known[name] = verdict
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps([name, verdict]) + "\n")
+
+
+def verdict(trial: Trial, mutant: Mutant) -> str:
+    """Try it with the tests of its file."""
+    if described(mutant) in EQUIVALENT:
+        return SAME
+    tests = tests_of(mutant.path)
+    return CAUGHT if trial.is_caught(mutant, trial.own(tests), tests.rows) else SURVIVED
+
+
+def whole_verdict(trial: Trial, mutant: Mutant) -> str:
+    """Try a survivor with README's command."""
+    return CAUGHT if trial.is_caught(mutant, readme_command(), limit=10 * LIMIT) else SURVIVED
