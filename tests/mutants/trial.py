@@ -28,7 +28,7 @@ _FAILED = {1, 2, 3, 4}
 
 def mutants_of(path: str) -> list[Mutant]:
     text = (REPOSITORY / path).read_text(encoding="utf-8")
-    return (of_lua if path.endswith(".lua") else of_python).mutants(path, text)
+    return of_lua.mutants(path, text) if path.endswith(".lua") else of_python.mutants(path, text)
 
 
 def described(mutant: Mutant) -> str:

@@ -110,8 +110,8 @@ async def test_waiters_of_a_process_are_granted_in_the_order_of_asking(make: Mak
 async def test_a_wait_that_is_too_long_is_an_error_that_says_all_about_it(make: Make, ask: Ask) -> None:
     holders = await make.fill()
     with pytest.raises(AcquireTimeoutError) as caught:
-        await ask(make(), 0.1)
-    assert (caught.value.name, caught.value.timeout) == (make.called("orders"), 0.1)
+        await ask(make(), SOON)
+    assert (caught.value.name, caught.value.timeout) == (make.called("orders"), SOON)
     assert 0 < caught.value.retry_after <= 30
     for holder in holders:
         await holder.release()
@@ -122,7 +122,7 @@ async def test_a_wait_that_is_too_long_is_an_error_that_says_all_about_it(make: 
 async def test_a_wait_that_was_too_long_leaves_nothing_behind(make: Make, ask: Ask) -> None:
     holders = await make.fill()
     with pytest.raises(AcquireTimeoutError):
-        await ask(make(), 0.1)
+        await ask(make(), SOON)
     now = await make().statistics()
     assert (now.holders, now.waiting) == (make.places, 0)
     for holder in holders:

@@ -20,14 +20,14 @@ from tests.support.clients import CHOSEN
 
 T = TypeVar("T")
 
-SHORT = 0.4
+SHORT = 0.6
 """Seconds of a TTL that a busy machine renews in time and a test can wait for."""
 
-BRIEF = 0.15
+BRIEF = 0.2
 """Seconds of a TTL that is meant to lapse. A busy machine may do so early, but the lease begins with half of it."""
 
 
-SOON = 0.2
+SOON = 0.3
 """Seconds of a timeout that is meant to run out. It includes connecting and being told that others are in the way."""
 
 
