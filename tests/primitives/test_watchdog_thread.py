@@ -147,10 +147,10 @@ def test_releases_race_with_renewals_and_nothing_stays(run: Callable[[Main], Non
 
     async def main(client: Redis) -> None:
         async def work(number: int) -> None:
-            lock = Lock(client, f"race {number}", ttl=0.15, watchdog="thread")
-            for _ in range(20):
+            lock = Lock(client, f"race {number}", ttl=0.6, watchdog="thread")
+            for _ in range(12):
                 async with lock:
-                    await asyncio.sleep(0.045 + 0.001 * number)
+                    await asyncio.sleep(0.195 + 0.001 * number)
 
         await asyncio.gather(*(work(number) for number in range(10)))
 
