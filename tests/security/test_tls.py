@@ -64,11 +64,11 @@ async def test_with_verification_leases_are_renewed_and_waiters_are_told(
 ) -> None:
     """The one connection that all tasks share, and the one for wake-ups: the server has no other port."""
     async with connect(tls.url()) as one, connect(tls.url()) as other, measured_lag() as lag:
-        mine, theirs = row.make(one, "orders", ttl=0.8), row.make(other, "orders", ttl=0.8)
+        mine, theirs = row.make(one, "orders", ttl=2), row.make(other, "orders", ttl=2)
         leases = [await mine.acquire() for _ in range(row.places)]
         waiting = [asyncio.ensure_future(theirs.acquire()) for _ in range(50)]
         await queued(mine, 50)
-        await asyncio.sleep(1)  # longer than the TTL
+        await asyncio.sleep(2.5)  # longer than the TTL
         for lease in leases:
             lease.check()
         released_at = time.monotonic()
