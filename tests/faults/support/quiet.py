@@ -14,7 +14,7 @@ from aiolocks import Lease, LockManager
 DELAYS = (0.0, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.02, 0.05, 0.12, 0.3)
 """Seconds after which a run ends: while connecting, asking, queued, subscribing, renewing."""
 
-TTL = 0.5
+TTL = 1.0
 
 
 outliving: list[object] = []
