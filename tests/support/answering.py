@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any, NamedTuple, final
 
 import hiredis
+from redis._parsers import Encoder
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -75,6 +76,9 @@ class Answering:
     def make_connection(self) -> "_Connection":
         return _Connection(self)
 
+    def get_encoder(self) -> Any:
+        return _make_encoder("utf-8", "strict", False)
+
 
 class _Connection:
     """What `open_link` needs of redis-py's, without a stream."""
@@ -125,6 +129,7 @@ class _Connection:
 
 
 _known = cache(scripts)
+_make_encoder: Any = Encoder  # redis-py gives it no types
 
 
 def _name(words: list[bytes]) -> str:
