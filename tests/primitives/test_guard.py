@@ -19,7 +19,17 @@ from aiolocks._batch import MOST_WORDS
 from aiolocks._request import LONGEST_RETRY
 from aiolocks.testing import FaultProxy
 from tests.support.cases import the_rest_slow
-from tests.support.primitives import BRIEF, SHORT, Acquirable, Make, Row, as_a_stranger, every_row, of_three_servers, queued
+from tests.support.primitives import (
+    BRIEF,
+    SHORT,
+    Acquirable,
+    Make,
+    Row,
+    as_a_stranger,
+    every_row,
+    of_three_servers,
+    queued,
+)
 from tests.support.servers import RedisServer
 
 pytest_plugins = ["tests.support.table"]

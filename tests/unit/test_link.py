@@ -5,8 +5,9 @@ import gc
 import itertools
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import hiredis
 import pytest
 from fakeredis import FakeAsyncRedis, FakeServer
 from redis.asyncio import Redis
@@ -118,13 +119,14 @@ async def test_a_notice_before_a_reply_and_one_behind_it_leave_the_reply_to_who_
     hello = b"%1\r\n$5\r\nproto\r\n:3\r\n"
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        pings = itertools.count(1)
+        pings, parser = itertools.count(1), cast("Any", hiredis.Reader())
         while asked := await reader.read(1000):
-            for command in asked.split(b"*")[1:]:
-                if b"PING" in command:
+            parser.feed(asked)
+            while command := parser.gets():
+                if command[0] == b"PING":
                     writer.write(notice + b":%d\r\n" % next(pings) + notice)
                 else:
-                    writer.write(hello if b"HELLO" in command else b"+OK\r\n")
+                    writer.write(hello if command[0] == b"HELLO" else b"+OK\r\n")
         writer.close()
 
     lost: list[Exception] = []

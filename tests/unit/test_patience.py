@@ -22,7 +22,7 @@ from aiolocks._lease_state import LeaseState
 from aiolocks._options import Options
 from aiolocks._request import Granted, Request
 from aiolocks._session import Session
-from tests.support.answering import SILENCE, Answering, Asked, Later
+from tests.support.answering import SILENCE, Answering, Later
 from tests.support.jumping import clock, jumping
 
 TTL = 30.0
@@ -133,7 +133,7 @@ async def test_pauses_between_attempts_that_fail_at_once_grow_too() -> None:
 
 
 @jumping
-async def test_an_attempt_to_connect_is_given_longer_after_each_that_hung_and_less_again_after_one_that_did_not() -> None:
+async def test_an_attempt_to_connect_is_given_longer_after_each_that_hung_until_one_succeeds() -> None:
     async def given(attempts: int) -> list[float]:
         server.hangs, server.tried = True, []
         for _ in range(attempts):
@@ -164,10 +164,10 @@ async def test_patience_follows_the_time_that_answers_take_up_and_down() -> None
         assert (commands.patience, commands.undo_patience) == (1.0, 0.25)
         slow = 0.1
         await ask("statistics", (0,))
-        assert (commands.patience, commands.undo_patience) == (1.0, pytest.approx(0.4))
+        assert (commands.patience, commands.undo_patience) == pytest.approx((1.0, 0.4))
         slow = 0.6
         await ask("statistics", (0,))
-        assert (commands.patience, commands.undo_patience) == (pytest.approx(2.4), 1.0)
+        assert (commands.patience, commands.undo_patience) == pytest.approx((2.4, 1.0))
         slow = 5.0
         await ask("statistics", (0,))
         assert (commands.patience, commands.undo_patience) == (LONGEST_WAIT, 1.0)

@@ -93,16 +93,20 @@ async def test_a_session_whose_subscription_is_on_its_way_does_not_turn_to_polli
             return [CHANNEL, 0]
         return Later(4.5, confirmed(asked)) if asked.what == "SUBSCRIBE" else 1
 
+    def polls() -> bool:
+        return session.polling
+
     server = Answering(answer)
     session, grantor = Session.of(server), server.grantor()
-    grantor.grant(Request(30.0, 1, wait=True))
+    waiting = grantor.grant(Request(30.0, 1, wait=True))
     try:
         await asyncio.sleep(4)
         assert len(server.times("lock_recheck")) > 2
         assert len(server.times("SUBSCRIBE")) == 1
-        assert not session.polling
+        assert not polls()
         await asyncio.sleep(10)
-        assert session.polling, "by then it should have been found, and was not"
+        assert polls(), "by then it should have been found, and was not"
+        assert not waiting.done()
     finally:
         session.close()
         await asyncio.sleep(0)
