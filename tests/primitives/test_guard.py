@@ -16,9 +16,20 @@ from redis.exceptions import ResponseError
 
 from aiolocks import HierarchicalLock, Lease, LeaseLostError, Lock, MultiLock, Redlock, RLock, Semaphore
 from aiolocks._batch import MOST_WORDS
+from aiolocks._request import LONGEST_RETRY
 from aiolocks.testing import FaultProxy
 from tests.support.cases import the_rest_slow
-from tests.support.primitives import BRIEF, Acquirable, Make, Row, as_a_stranger, every_row, of_three_servers, queued
+from tests.support.primitives import (
+    BRIEF,
+    SHORT,
+    Acquirable,
+    Make,
+    Row,
+    as_a_stranger,
+    every_row,
+    of_three_servers,
+    queued,
+)
 from tests.support.servers import RedisServer
 
 pytest_plugins = ["tests.support.table"]
@@ -205,6 +216,16 @@ async def test_all_shares_of_a_reentrant_lock_guard_by_the_one_lease(client: Red
         assert await outer.guard(("INCR", "n")) == [2]
     with pytest.raises(LeaseLostError):
         await inner.guard(("INCR", "n"))
+
+
+@pytest.mark.parametrize("ttl", [SHORT, 600.0])
+async def test_what_was_answered_is_kept_for_as_long_as_its_request_may_come_again(make: Make, ttl: float) -> None:
+    """However short the lease: after the record's end a request sent twice would be carried out twice."""
+    async with make(ttl=ttl) as lease:
+        await lease.guard(("INCR", "n"))
+        (record,) = await make.client.keys("*:g:*")
+        kept_ms = await make.client.pttl(record)
+    assert 1000 * (max(ttl, LONGEST_RETRY) - 5) < kept_ms <= 1000 * max(ttl, LONGEST_RETRY)
 
 
 async def test_a_guard_that_was_cancelled_does_no_harm_to_the_next(make: Make) -> None:

@@ -2,7 +2,8 @@
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import anyio
 import pytest
@@ -14,7 +15,7 @@ from aiolocks._deadlines import deadline
 from aiolocks._hold import Hold, obtain
 from aiolocks._lease_state import LeaseState
 from aiolocks._options import Options
-from aiolocks._request import Request
+from aiolocks._request import Busy, Granted, Grantor, Queued, Request
 from aiolocks.testing import After, ScriptedGrantor
 from aiolocks.testing._scripted import Answer
 from tests.support.jumping import clock, jumping
@@ -31,10 +32,11 @@ class Several:
             for name, script in zip("bcd", grants[1:], strict=False)
         ]
         self.stubs = [first, *others]
+        self.grantors: list[Grantor] = [*self.stubs]
 
     def asking(self, *, ttl: float = 30.0, timeout: float | None = None) -> LeaseState:
         options = Options(ttl, timeout)
-        chain = Chain(self.session, "stubs", "a, b", self.stubs, options)
+        chain = Chain(self.session, "stubs", "a, b", self.grantors, options)
         request = Request(ttl, 1, wait=timeout is None or timeout > 0)
         base = tuple(stub.name.encode() for stub in self.stubs)
         return LeaseState(self.session, chain, base, request, options, timeout, asyncio.current_task())
@@ -57,8 +59,24 @@ class Several:
         return not (any(undrawn) or self.session.tokens or self.session.withdrawing or self.session.ledger.in_use())
 
 
-def later(seconds: float, stub: ScriptedGrantor, fence: int) -> None:
-    asyncio.get_running_loop().call_later(seconds, stub.hand_over, fence)
+@dataclass
+class Late:
+    """A stub whose first question leaves only *delay* seconds after it is asked."""
+
+    stub: ScriptedGrantor
+    delay: float
+
+    def __post_init__(self) -> None:
+        self.name, self.kind, self.session = self.stub.name, self.stub.kind, self.stub.session
+        self.renew, self.withdraw = self.stub.renew, self.stub.withdraw
+
+    async def grant(self, request: Request) -> Granted | Queued | Busy:
+        await asyncio.sleep(self.delay)
+        return await self.stub.grant(request)
+
+
+def later(seconds: float, callback: Callable[..., object], *args: object) -> None:
+    asyncio.get_running_loop().call_later(seconds, callback, *args)
 
 
 @jumping
@@ -82,7 +100,7 @@ async def test_validity_counts_from_the_request_of_all() -> None:
 @jumping
 async def test_what_was_granted_out_of_turn_is_given_back_before_it_waits() -> None:
     several = Several([7], ["busy", "queued"], [5, 6])
-    later(3, several.stubs[1], 8)
+    later(3, several.stubs[1].hand_over, 8)
     async with several.hold() as lease:
         assert clock() == 3
         assert several.verbs() == [["grant"], ["grant", "grant"], ["grant", "withdraw", "grant"]]
@@ -95,7 +113,7 @@ async def test_what_was_granted_out_of_turn_is_given_back_before_it_waits() -> N
 @jumping
 async def test_what_is_held_is_renewed_while_another_is_waited_for() -> None:
     several = Several([7], ["busy", "queued", 8])
-    later(100, several.stubs[1], 8)
+    later(100, several.stubs[1].hand_over, 8)
     async with several.hold(ttl=30) as lease:
         assert clock() == 100
         assert 9 <= len(several.stubs[0].times("renew")) <= 12
@@ -107,9 +125,32 @@ async def test_what_is_held_is_renewed_while_another_is_waited_for() -> None:
 @jumping
 async def test_the_lease_counts_from_the_oldest_of_its_parts() -> None:
     several = Several([7], ["busy", "queued"])
-    later(5, several.stubs[1], 8)
+    later(5, several.stubs[1].hand_over, 8)
     async with several.hold(ttl=30) as lease:
         assert lease.remaining() == pytest.approx(deadline(sent_at=0, ttl=30) - 5)
+
+
+@jumping
+async def test_the_lease_counts_from_the_oldest_of_its_parts_though_a_later_one_counts_from_a_recheck() -> None:
+    """The newer of two would leave the caller sure of a lease that another holder may have by then."""
+    several = Several([7], ["busy", "queued"])
+    later(4, lambda: several.stubs[1].requests[-1].queued(1, 4, 0))  # a re-check that left at 4
+    later(5, several.stubs[1].hand_over, 8)
+    async with several.hold(ttl=30) as lease:
+        assert clock() == 5
+        assert lease.remaining() == pytest.approx(deadline(sent_at=0, ttl=30) - 5)
+
+
+@pytest.mark.parametrize("late", [0, 1])
+@jumping
+async def test_what_is_free_counts_from_the_first_request_that_left_though_another_left_later(late: int) -> None:
+    """As one does whose server must be connected to first."""
+    several = Several([7], [8])
+    punctual = several.stubs[late]
+    several.grantors[late] = Late(punctual, 4)
+    async with several.hold(ttl=30) as lease:
+        assert (clock(), punctual.times("grant")) == (4, [4])
+        assert lease.remaining() == deadline(sent_at=0, ttl=30) - 4
 
 
 @jumping
@@ -120,6 +161,34 @@ async def test_a_part_that_is_lost_while_another_is_waited_for_begins_all_anew()
         assert 9 <= clock() <= 11
         assert lease.fencing_tokens == {"a": 17, "b": 18}
         assert several.verbs() == [["grant", "renew", "withdraw", "grant"], ["grant", "grant", "withdraw", "grant"]]
+    assert several.nothing_left()
+
+
+@jumping
+async def test_a_part_that_is_lost_while_the_last_one_is_asked_for_begins_all_anew() -> None:
+    """Nobody waits in line any more, so that only a look at all parts tells of the loss."""
+    several = Several([7, 17], ["busy", "queued", 18], [9, After(15, 19), 29])
+    several.stubs[0]._renewals = [False, True]
+    later(1, several.stubs[1].hand_over, 8)
+    async with several.hold(ttl=30) as lease:
+        assert several.stubs[2].times("grant") == [0, 1, 16]
+        (lost_at, *_) = several.stubs[0].times("renew")
+        assert 1 < lost_at < 16
+        assert lease.held
+        assert lease.fencing_tokens == {"a": 17, "b": 18, "c": 29}
+    assert several.nothing_left()
+
+
+@jumping
+async def test_a_part_whose_time_ran_out_while_the_last_one_was_asked_for_begins_all_anew() -> None:
+    """Its renewals get lost, and the answer to the last question comes after its end."""
+    several = Several([7, 17], ["busy", "queued", 18], [9, After(40, 19), 29])
+    several.stubs[0]._renewals = [RedisConnectionError()]
+    later(1, several.stubs[1].hand_over, 8)
+    async with several.hold(ttl=30) as lease:
+        assert clock() == 41
+        assert lease.fencing_tokens == {"a": 17, "b": 18, "c": 29}
+        assert lease.remaining() == pytest.approx(deadline(sent_at=41, ttl=30) - 41)
     assert several.nothing_left()
 
 
@@ -194,7 +263,7 @@ async def test_one_that_cannot_be_asked_is_the_error_of_all() -> None:
 async def test_a_wait_with_trouble_in_its_first_request_may_last() -> None:
     """Whoever is in line is not timed out as one that could not be asked."""
     several = Several([RedisConnectionError(), "queued", 7], [8])
-    later(60, several.stubs[0], 7)
+    later(60, several.stubs[0].hand_over, 7)
     async with several.hold():
         assert clock() == 60
 
@@ -205,6 +274,15 @@ async def test_a_grant_that_took_over_half_the_ttl_is_made_whole_by_renewals() -
     async with several.hold(ttl=30) as lease:
         assert lease.remaining() == pytest.approx(deadline(sent_at=20, ttl=30) - 20)
         assert several.verbs() == [["grant", "renew"], ["grant", "renew"]]
+
+
+@jumping
+async def test_a_grant_made_whole_counts_from_the_request_to_renew_it_and_not_from_the_reply() -> None:
+    several = Several([7], [After(20, 8)])
+    several.stubs[1]._renewals = [After(3, True)]
+    async with several.hold(ttl=30) as lease:
+        assert clock() == 23
+        assert lease.remaining() == pytest.approx(deadline(sent_at=20, ttl=30) - 23)
 
 
 @jumping

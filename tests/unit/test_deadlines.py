@@ -70,6 +70,13 @@ def test_retries_are_never_at_once_and_never_far_apart(ttl: float, failures: int
     assert retry_delay(ttl, failures) <= retry_delay(ttl, failures + 1)
 
 
+@given(ttls, st.integers(0, 10**6))
+def test_the_pause_before_a_retry_doubles_until_it_is_as_long_as_it_may_be(ttl: float, failures: int) -> None:
+    """Else a server in trouble is asked as often in the end as at the beginning."""
+    longest = min(1.0, max(ttl / 20, 0.01))
+    assert retry_delay(ttl, failures + 1) == min(2 * retry_delay(ttl, failures), longest)
+
+
 @given(ttls)
 def test_a_lease_handed_to_a_dead_session_outlasts_its_sign_of_life(ttl: float) -> None:
     """W3: it is per session and three intervals long, so a stopped process costs one lease and not one per waiter."""

@@ -20,6 +20,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError
 from aiolocks._deadlines import deadline
 from aiolocks._hold import obtain
+from aiolocks._request import LONGEST_RETRY
 from aiolocks.testing import After, JumpingLoop, ScriptedGrantor
 from tests.support.jumping import clock, jumping
 
@@ -930,6 +931,31 @@ async def test_leaving_alone_is_bounded_too(caplog: pytest.LogCaptureFixture) ->
 
 
 @jumping
+async def test_a_release_that_is_never_confirmed_is_tried_for_as_long_as_the_lease_lasts() -> None:
+    """Then nothing is there to be ended, however long its session goes on."""
+    other = ScriptedGrantor()
+    grantor = ScriptedGrantor(withdrawals=[RedisConnectionError("refused")], session=other.session)
+    async with other.hold():
+        async with grantor.hold(ttl=30):
+            pass
+        await asyncio.sleep(3600)
+        assert deadline(sent_at=0, ttl=30) - 1 <= grantor.times("withdraw")[-1] < deadline(sent_at=0, ttl=30)
+        assert not grantor.session.withdrawing
+
+
+@jumping
+async def test_the_undo_of_what_was_not_answered_is_tried_for_as_long_as_that_may_arrive() -> None:
+    other = ScriptedGrantor()
+    grantor = ScriptedGrantor(grants=[NEVER], withdrawals=[RedisConnectionError("refused")], session=other.session)
+    async with other.hold():
+        with pytest.raises(RedisTimeoutError):
+            await grantor.acquire(ttl=30, timeout=5)
+        await asyncio.sleep(3600)
+        assert 5 + LONGEST_RETRY - 1 <= grantor.times("withdraw")[-1] < 5 + LONGEST_RETRY
+        assert not grantor.session.withdrawing
+
+
+@jumping
 async def test_a_server_that_says_the_lease_was_not_ours_is_a_loss_although_the_body_finished() -> None:
     grantor = ScriptedGrantor(withdrawals=[False])
     with pytest.raises(LeaseLostError):
@@ -990,3 +1016,58 @@ async def test_a_hold_in_use_refuses_a_second_block() -> None:
                 pytest.fail("entered twice")
     async with hold:
         pass  # but not a later one
+
+
+@jumping
+async def test_a_hold_that_is_being_entered_refuses_a_second_block() -> None:
+    grantor = ScriptedGrantor(grants=["queued"])
+    hold = grantor.hold()
+    later(5, grantor.hand_over, 7)
+
+    async def enter_too() -> None:
+        with pytest.raises(RuntimeError, match="in use"):
+            async with hold:
+                pytest.fail("entered twice")
+
+    other = asyncio.create_task(enter_too())  # begins once this task waits
+    async with hold as lease:
+        assert clock() == 5
+        assert other.done()
+        assert lease.fencing_token == 7
+    await other
+    assert len(grantor.times("grant")) == 1
+
+
+@jumping
+async def test_a_hold_whose_entry_failed_may_be_entered_again() -> None:
+    grantor = ScriptedGrantor(grants=["queued", 7])
+    hold = grantor.hold(timeout=5)
+    with pytest.raises(AcquireTimeoutError):
+        async with hold:
+            pytest.fail("not granted")
+    async with hold as lease:
+        assert lease.fencing_token == 7
+    assert not lease.held
+    assert_nothing_left(grantor)
+
+
+@jumping
+async def test_a_hold_whose_entry_was_cancelled_may_be_entered_again() -> None:
+    grantor = ScriptedGrantor(grants=["queued", 7])
+    hold = grantor.hold()
+    with anyio.move_on_after(5):
+        async with hold:
+            pytest.fail("not granted")
+    async with hold as lease:
+        assert lease.fencing_token == 7
+    assert_nothing_left(grantor)
+
+
+@jumping
+async def test_a_hold_whose_entry_failed_has_no_block_to_be_left() -> None:
+    grantor = ScriptedGrantor(grants=["busy"])
+    hold = grantor.hold(timeout=0)
+    with pytest.raises(AcquireTimeoutError):
+        await hold.__aenter__()
+    with pytest.raises(RuntimeError, match="left already"):
+        await hold.__aexit__(None, None, None)

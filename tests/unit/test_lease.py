@@ -191,6 +191,20 @@ async def test_a_renewal_confirmed_after_the_deadline_says_false() -> None:
 
 
 @jumping
+async def test_a_renewal_by_hand_that_is_read_behind_the_deadline_revives_nothing() -> None:
+    """Although it came in time, and counted from its request there would be something left."""
+    lease = await ScriptedGrantor(renewals=[After(5, True)]).acquire(ttl=30, renew=False)
+    await asyncio.sleep(20)
+    renewal = asyncio.create_task(lease.renew())
+    await asyncio.sleep(1)
+    block_loop(15)
+    assert standing(lease) == (False, True, 0.0)
+    assert not await renewal
+    assert standing(lease) == (False, True, 0.0)
+    assert not await lease.release()
+
+
+@jumping
 async def test_a_renewal_refused_after_the_release_signals_no_loss() -> None:
     lease = await ScriptedGrantor(renewals=[After(5, False)]).acquire(ttl=30, renew=False)
     renewal = asyncio.create_task(lease.renew())

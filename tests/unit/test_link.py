@@ -2,10 +2,12 @@
 
 import asyncio
 import gc
+import itertools
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import hiredis
 import pytest
 from fakeredis import FakeAsyncRedis, FakeServer
 from redis.asyncio import Redis
@@ -14,6 +16,7 @@ from redis.backoff import ConstantBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from aiolocks import Lock
+from aiolocks._bound import pack
 from aiolocks._link import background, open_link
 
 
@@ -80,3 +83,60 @@ async def test_a_connection_that_the_server_closed_behind_its_handshake_is_no_li
             while not lost:
                 await asyncio.sleep(0.01)
         link.close()
+
+
+@pytest.mark.asyncio
+@pytest.mark.redis
+async def test_a_notice_that_answers_no_request_is_not_taken_for_a_reply(redis_url: str) -> None:
+    """Under RESP3 a server sends such between two replies; taken for one, each later reply would be another's."""
+    lost: list[Exception] = []
+
+    async def ask(*commands: str) -> list[object]:
+        replies: list[object] = []
+        for command in commands:
+            link.send(pack(tuple(command.split())), replies.append)
+        async with asyncio.timeout(5):
+            while len(replies) < len(commands):
+                await asyncio.sleep(0.001)
+        return replies
+
+    async with Redis.from_url(redis_url, protocol=3) as client:
+        link = await open_link(client.connection_pool, None, lost.append)
+        try:
+            assert await ask("CLIENT TRACKING ON", "GET k") == [b"OK", None]
+            for number in range(3):  # with each change comes a notice of what was read before
+                assert await ask(f"SET k {number}", "GET k") == [b"OK", b"%d" % number]
+            assert await ask("DEL k", "GET k") == [1, None]
+            assert not lost
+        finally:
+            link.close()
+
+
+@pytest.mark.asyncio
+async def test_a_notice_before_a_reply_and_one_behind_it_leave_the_reply_to_who_asked(tmp_path: Path) -> None:
+    path = str(tmp_path / "redis.sock")
+    notice = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n"
+    hello = b"%1\r\n$5\r\nproto\r\n:3\r\n"
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        pings, parser = itertools.count(1), cast("Any", hiredis.Reader())
+        while asked := await reader.read(1000):
+            parser.feed(asked)
+            while command := parser.gets():
+                if command[0] == b"PING":
+                    writer.write(notice + b":%d\r\n" % next(pings) + notice)
+                else:
+                    writer.write(hello if command[0] == b"HELLO" else b"+OK\r\n")
+        writer.close()
+
+    lost: list[Exception] = []
+    answers: list[tuple[str, object]] = []
+    async with await asyncio.start_unix_server(serve, path), Redis(unix_socket_path=path, protocol=3) as client:
+        link = await open_link(client.connection_pool, None, lost.append)
+        link.send(pack(("PING",)), lambda reply: answers.append(("first", reply)))
+        link.send(pack(("PING",)), lambda reply: answers.append(("second", reply)))
+        async with asyncio.timeout(5):
+            while len(answers) < 2:
+                await asyncio.sleep(0.001)
+        link.close()
+    assert answers == [("first", 1), ("second", 2)]

@@ -11,7 +11,10 @@ import pytest
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks import LeaseLostError
+from aiolocks._commands import Commands
 from aiolocks._deadlines import deadline
+from aiolocks._hold import obtain
+from aiolocks._request import Request, Tell
 from aiolocks.testing import After, JumpingLoop, ScriptedGrantor
 from tests.support.jumping import clock, jumping
 
@@ -22,6 +25,12 @@ def timers() -> int:
     assert isinstance(loop, JumpingLoop)
     scheduled: list[asyncio.TimerHandle] = loop._scheduled  # type: ignore[attr-defined]  # there is no public way
     return sum(not timer.cancelled() for timer in scheduled)
+
+
+def block_loop(seconds: float) -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, JumpingLoop)
+    loop._jump(seconds)
 
 
 # When.
@@ -131,6 +140,17 @@ async def test_a_renewal_counts_from_its_request_and_not_from_its_reply() -> Non
         assert lease.remaining() == pytest.approx(deadline(sent_at=sent_at, ttl=30) - 16)
 
 
+@jumping
+async def test_the_next_renewal_is_due_by_the_request_before_it_however_long_that_took() -> None:
+    """The lease counts from the request, and so a third of its TTL must."""
+    grantor = ScriptedGrantor(renewals=[After(5, True)])
+    async with grantor.hold(ttl=30):
+        await asyncio.sleep(600)
+    gaps = [after - before for before, after in pairwise(grantor.times("renew"))]
+    assert min(gaps) >= 9 - 1e-6
+    assert max(gaps) <= 11 + 1e-6
+
+
 @pytest.mark.parametrize("trouble", [ConnectionError(), RedisTimeoutError(), ValueError("an oversight of ours")])
 @jumping
 async def test_a_failed_or_ambiguous_renewal_changes_nothing_and_is_retried_until_the_deadline(
@@ -201,6 +221,37 @@ async def test_a_renewal_s_reply_after_the_deadline_revives_nothing() -> None:
     await asyncio.sleep(3600)
     assert (lease.held, lease.lost, lease.remaining()) == (False, True, 0.0)
     assert len(grantor.times("renew")) == 1
+    assert not await lease.release()
+
+
+class ToldByHand:
+    """A stub whose renewals are answered when the test says so, within the same turn of the loop."""
+
+    def __init__(self, stub: ScriptedGrantor) -> None:
+        self.name, self.kind, self.session = stub.name, stub.kind, stub.session
+        self.grant, self.withdraw = stub.grant, stub.withdraw
+        self.sent: list[tuple[float, Tell]] = []
+
+    def renew(self, request: Request, ttl: float, tell: Tell, commands: Commands | None = None) -> None:
+        self.sent.append((clock(), tell))
+
+
+@jumping
+async def test_a_lease_once_seen_lost_stays_lost_though_a_renewal_is_read_before_the_timers_run() -> None:
+    """A loop that stood still past the deadline reads what came in time first; the next holder may be at work."""
+    stub = ScriptedGrantor()
+    asking = stub.asking(ttl=30)
+    asking.grantor = grantor = ToldByHand(stub)
+    lease = await obtain(asking, must=True, by_hand=True)
+    await asyncio.sleep(12)
+    ((sent_at, tell),) = grantor.sent
+    block_loop(20)
+    assert clock() < deadline(sent_at, ttl=30), "counted from its request, there would be something left"
+    assert (lease.held, lease.lost, lease.remaining()) == (False, True, 0.0)
+    tell(True)
+    assert (lease.held, lease.lost, lease.remaining()) == (False, True, 0.0)
+    await asyncio.sleep(0.1)
+    assert (lease.held, lease.lost, lease.remaining()) == (False, True, 0.0)
     assert not await lease.release()
 
 

@@ -1,0 +1,137 @@
+"""A server in the test's own hands, in virtual time: it answers what the test says, and notes what it was asked when.
+
+For parts of the engine that speak with Redis themselves; what is above them has `ScriptedGrantor`.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple, final
+
+import hiredis
+from redis._parsers import Encoder
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from aiolocks._grantor import RedisGrantor
+from aiolocks._keys import Keys
+from aiolocks._session import Session
+from tests.simulation.requests import scripts
+from tests.support.jumping import clock
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Later:
+    """A reply that comes so many seconds after its request, and holds up those behind it."""
+
+    seconds: float
+    reply: object
+
+
+SILENCE = Later(math.inf, None)
+
+
+class Asked(NamedTuple):
+    """A request that came: the script or command, when, and all its words."""
+
+    what: str
+    at: float
+    words: list[bytes]
+
+
+class Answering:
+    """Leads to the server like a connection pool; *answer* gets what is asked, and returns or raises the reply.
+
+    Attributes:
+        refuses: No connection is made.
+        hangs: Who connects hears nothing.
+    """
+
+    def __init__(self, answer: Callable[[Asked], object]) -> None:
+        self.answer = answer
+        self.refuses = self.hangs = False
+        self.asked: list[Asked] = []
+        self.tried: list[float] = []
+        """When a connection was tried."""
+        self.connections: list[_Connection] = []
+        self.connection_kwargs = {"retry": Retry(NoBackoff(), 3)}
+
+    def times(self, what: str) -> list[float]:
+        """Return when that was asked, oldest first."""
+        return [asked.at for asked in self.asked if asked.what == what]
+
+    def grantor(self, kind: str = "lock", name: str = "orders") -> RedisGrantor:
+        """Return what asks for a name here, on the session of the running loop."""
+        return Session.of(self).grantor(Keys("aiolocks:", kind, name))
+
+    def cut(self) -> None:
+        """Break every connection."""
+        for connection in self.connections:
+            connection.replies.put_nowait(RedisConnectionError("cut"))
+
+    def make_connection(self) -> "_Connection":
+        return _Connection(self)
+
+    def get_encoder(self) -> Any:
+        return _make_encoder("utf-8", "strict", False)
+
+
+class _Connection:
+    """What `open_link` needs of redis-py's, without a stream."""
+
+    retry: object
+    health_check_interval: int
+    socket_timeout: float | None
+
+    def __init__(self, server: Answering) -> None:
+        self._server = server
+        self._reader: Any = self
+        self._writer: Any = self
+        self._parser: Any = hiredis.Reader()  # its stub knows neither what it takes nor what it returns
+        self._busy_until = 0.0
+        self.replies: asyncio.Queue[object] = asyncio.Queue()
+
+    async def connect(self) -> None:
+        self._server.tried.append(clock())
+        await asyncio.sleep(math.inf if self._server.hangs else 0)
+        if self._server.refuses:
+            raise RedisConnectionError("refused")
+        self._server.connections.append(self)
+
+    async def disconnect(self, nowait: bool = False) -> None:
+        pass
+
+    def writelines(self, packed: Iterable[bytes]) -> None:
+        for data in packed:
+            self._parser.feed(data)
+        while words := self._parser.gets():
+            asked = Asked(_name(words), clock(), words)
+            self._server.asked.append(asked)
+            try:
+                reply = self._server.answer(asked)
+            except Exception as error:
+                reply = error
+            if not isinstance(reply, Later):
+                reply = Later(0.0, reply)
+            self._busy_until = max(self._busy_until, clock() + reply.seconds)
+            if self._busy_until < math.inf:
+                asyncio.get_running_loop().call_at(self._busy_until, self.replies.put_nowait, reply.reply)
+
+    async def read_response(self, **_: object) -> object:
+        reply = await self.replies.get()
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+
+_known = cache(scripts)
+_make_encoder: Any = Encoder  # redis-py gives it no types
+
+
+def _name(words: list[bytes]) -> str:
+    script = _known().get(words[1]) if len(words) > 1 else None
+    return script.name if script is not None else words[0].decode()
