@@ -12,6 +12,8 @@ from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, cast, final
 
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
 from ._body import GRACE, settle
 from ._commands import UNCERTAIN, Commands
 from ._errors import LeaseLostError
@@ -128,10 +130,13 @@ class Chain:
             for part in request.parts
         ]
         try:
-            return _all_granted(request, await asyncio.gather(*asked))
+            granted = _all_granted(request, await asyncio.gather(*asked))
         finally:
             for one in asked:
                 one.cancel()
+        if granted.counted_from + request.valid_for <= self.session.clock():  # the first, while another was waited for
+            raise RedisTimeoutError(f"{self.kind} {self.name!r}: the lease ran out before replicas had it")
+        return granted
 
     async def _made_whole(self, request: Request) -> Granted | None:
         """Renew what was granted a while ago, or give it all back."""

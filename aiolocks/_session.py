@@ -250,7 +250,7 @@ class Session:
         for line in list(self.lines):
             line.stop(error)
         for withdrawal in list(self.withdrawing.values()):
-            withdrawal.finish(error)
+            withdrawal.finish(withdrawal.trouble or error)
         for task in list(self._tasks):
             task.cancel()
         self.waits.close()

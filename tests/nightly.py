@@ -93,6 +93,14 @@ def parts(options: argparse.Namespace) -> list[Part]:
             ("-m", "tests.simulation", f"--seeds={options.schedules}", f"--jobs={options.jobs}"),
         ),
     ]
+    drawn_by = [f"--seed={options.seed[0]}"] if options.seed else []
+    found.append(
+        Part(
+            "mutants",
+            "one change of the library at a time: is it noticed?",
+            ("-m", "tests.mutants", f"--sample={options.sample}", *drawn_by),
+        )
+    )
     model = "tests.simulation.model"
     if (_REPOSITORY.joinpath(*model.split(".")) / "__main__.py").exists():
         found.append(Part("model", "every interleaving within the large bound", ("-m", model, "--large")))
@@ -141,7 +149,10 @@ def chosen(arguments: Sequence[str] | None = None) -> list[Part]:
     parser.add_argument("part", nargs="*", help="mix, faults, faults-redis-trixie, fleets, …; all if none is named")
     parser.add_argument("--seconds", type=float, default=600.0, help="mix: for how long, all seeds together")
     parser.add_argument("--seeds", type=int, default=5, help="mix: how many, drawn then and printed")
-    parser.add_argument("--seed", type=int, action="append", default=[], help="mix: this one; may be given again")
+    parser.add_argument(
+        "--seed", type=int, action="append", default=[], help="mix, mutants: this one; for the mix, may be given again"
+    )
+    parser.add_argument("--sample", type=int, default=300, help="mutants: how many are drawn")
     parser.add_argument("--schedules", type=int, default=10_000, help="simulation: how many seeds")
     parser.add_argument("--jobs", type=int, default=2, help="simulation: in so many processes")
     options = parser.parse_args(arguments)

@@ -15,7 +15,7 @@ import time
 from collections import Counter
 
 from tests.mutants.mutant import Mutant
-from tests.mutants.table import REPOSITORY, files, tests_of
+from tests.mutants.table import REPOSITORY, files, answered_by
 from tests.mutants.trial import (
     CAUGHT,
     SAME,
@@ -83,11 +83,11 @@ def _report(counts: Counter[str], chosen: list[Mutant], record: Record, wanted: 
 
 def _check_table(trial: Trial, paths: list[str]) -> int:
     bad = 0
-    for tests in dict.fromkeys(map(tests_of, paths)):
+    for tests in dict.fromkeys(map(answered_by, paths)):
         begun = time.monotonic()
         failed = trial.fails(trial.own(tests), tests.rows)
         bad += failed
-        names = ", ".join(path.rpartition("/")[2] for path in paths if tests_of(path) == tests)
+        names = ", ".join(path.rpartition("/")[2] for path in paths if answered_by(path) == tests)
         print(f"{time.monotonic() - begun:5.1f} s  {'FAILED' if failed else 'passed'}  {names}", flush=True)
     return int(bad > 0)
 

@@ -17,7 +17,7 @@ LEFT_OUT = {"__init__", "__main__", "_web", "_teaching", "_memory"}
 
 @final
 @dataclass(frozen=True, slots=True)
-class Tests:
+class Answering:
     """What to run: the file's own tests, in this order, then the promises of every primitive for some *rows*."""
 
     own: tuple[str, ...] = ()
@@ -28,8 +28,8 @@ class Tests:
         return (*self.own, *(PROMISES if self.rows else ()))
 
 
-def _primitive(*files: str, rows: tuple[str, ...]) -> Tests:
-    return Tests(tuple(f"tests/primitives/test_{file}.py" for file in files), rows)
+def _primitive(*files: str, rows: tuple[str, ...]) -> Answering:
+    return Answering(tuple(f"tests/primitives/test_{file}.py" for file in files), rows)
 
 
 _SCRIPTS = ("tests/scripts", "tests/simulation/rules/test_rules.py")
@@ -37,9 +37,9 @@ _SCRIPTS = ("tests/scripts", "tests/simulation/rules/test_rules.py")
 _OF_PYTHON = {
     "_chain": _primitive("multilock", "hierarchy", rows=("multilock", "row of a table")),
     "_guard": _primitive("guard", rows=()),
-    "_healing": Tests(("tests/simulation/rules/test_rules.py",)),
+    "_healing": Answering(("tests/simulation/rules/test_rules.py",)),
     "_hierarchy": _primitive("hierarchy", rows=("row of a table",)),
-    "_keys": Tests((), ("lock",)),
+    "_keys": Answering((), ("lock",)),
     "_majority": _primitive("redlock", rows=("redlock",)),
     "_manager": _primitive("manager", rows=()),
     "_modes": _primitive("rwlock", rows=("read lock", "write lock")),
@@ -49,10 +49,10 @@ _OF_PYTHON = {
     "_parts": _primitive("multilock", "hierarchy", rows=("multilock",)),
     "_quorum": _primitive("redlock", rows=("redlock",)),
     "_redlock": _primitive("redlock", rows=("redlock",)),
-    "_replication": Tests(("tests/simulation/rules/test_rules.py", "tests/faults/test_replicas.py"), ()),
+    "_replication": Answering(("tests/simulation/rules/test_rules.py", "tests/faults/test_replicas.py"), ()),
     "_rlock": _primitive("rlock", rows=("rlock",)),
     "_rwlock": _primitive("rwlock", rows=("read lock", "write lock")),
-    "_scripts": Tests(("tests/scripts/test_loader.py",), ("lock",)),
+    "_scripts": Answering(("tests/scripts/test_loader.py",), ("lock",)),
     "_semaphore": _primitive("semaphore", "semaphore_limit", rows=("semaphore", "semaphore of 3")),
     "_upgrade": _primitive("rwlock", rows=()),
     "_versioned": _primitive("versioned", rows=()),
@@ -63,24 +63,24 @@ _OF_PYTHON = {
     "_hold": _primitive("shapes", rows=("lock",)),
     "_ledger": _primitive("shapes", rows=("lock", "multilock")),
     "_stop": _primitive("shapes", rows=("lock",)),
-    "_line": Tests(("tests/simulation/rules/test_rules.py",)),
-    "_request": Tests(("tests/simulation/rules/test_rules.py",)),
-    "_session": Tests(("tests/simulation/rules/test_rules.py", "tests/primitives/test_conformance_session.py")),
-    "_wakeups": Tests(("tests/simulation/rules/test_rules.py", "tests/primitives/test_conformance_session.py")),
-    "_withdrawal": Tests(("tests/simulation/rules/test_rules.py",)),
+    "_line": Answering(("tests/simulation/rules/test_rules.py",)),
+    "_request": Answering(("tests/simulation/rules/test_rules.py",)),
+    "_session": Answering(("tests/simulation/rules/test_rules.py", "tests/primitives/test_conformance_session.py")),
+    "_wakeups": Answering(("tests/simulation/rules/test_rules.py", "tests/primitives/test_conformance_session.py")),
+    "_withdrawal": Answering(("tests/simulation/rules/test_rules.py",)),
 }
 """What the other files have is the test of their unit and what every lock promises."""
 
 
 @cache
-def tests_of(path: str) -> Tests:
+def answered_by(path: str) -> Answering:
     """Return what a file answers to."""
     file = Path(path)
     if file.suffix == ".lua":
-        return Tests(_SCRIPTS, ())
+        return Answering(_SCRIPTS, ())
     own = f"tests/unit/test_{file.stem.removeprefix('_')}.py"
-    named = _OF_PYTHON.get(file.stem, Tests())
-    return Tests((own, *named.own), named.rows) if (REPOSITORY / own).exists() else named
+    named = _OF_PYTHON.get(file.stem, Answering())
+    return Answering((own, *named.own), named.rows) if (REPOSITORY / own).exists() else named
 
 
 def files() -> list[str]:

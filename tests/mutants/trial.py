@@ -15,7 +15,7 @@ from typing import final
 from tests.mutants import of_lua, of_python
 from tests.mutants.equivalent import EQUIVALENT
 from tests.mutants.mutant import Mutant
-from tests.mutants.table import REPOSITORY, Tests, tests_of
+from tests.mutants.table import REPOSITORY, Answering, answered_by
 
 LIMIT = 60.0
 """Seconds after which a mutant is one that hangs, which is noticed: a file's tests take a third of it at most."""
@@ -78,7 +78,7 @@ class Trial:
             raise RuntimeError(f"pytest ended with {process.returncode}:\n{said.decode()[-2000:]}")
         return process.returncode != 0
 
-    def own(self, tests: Tests) -> list[str]:
+    def own(self, tests: Answering) -> list[str]:
         """Return the arguments for what a file answers to."""
         return ["-n", str(self._workers), "--dist", "worksteal", "-m", "not slow", *tests.paths]
 
@@ -118,7 +118,7 @@ def verdict(trial: Trial, mutant: Mutant) -> str:
     """Try it with the tests of its file."""
     if described(mutant) in EQUIVALENT:
         return SAME
-    tests = tests_of(mutant.path)
+    tests = answered_by(mutant.path)
     return CAUGHT if trial.is_caught(mutant, trial.own(tests), tests.rows) else SURVIVED
 
 

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from aiolocks import Lease, LeaseLostError
-from tests.support.primitives import BRIEF, SHORT, Make
+from tests.support.primitives import BRIEF, SHORT, Make, reached
 
 pytest_plugins = ["tests.support.table"]
 pytestmark = pytest.mark.asyncio
@@ -108,12 +108,12 @@ async def test_a_cancellation_stays_one(make: Make) -> None:
 
     async def work() -> None:
         async with make():
-            inside.set()
+            inside.set_result(None)
             await asyncio.sleep(LONG)
 
-    inside = asyncio.Event()
+    inside: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     task = asyncio.create_task(work())
-    await inside.wait()
+    await reached(inside, task)
     task.cancel()
     await asyncio.wait([task])
     assert task.cancelled()
@@ -140,7 +140,7 @@ async def test_a_cancellation_wins_over_a_loss_in_the_same_turn(make: Make) -> N
 
     inside: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
     task = asyncio.create_task(work())
-    lease = await inside
+    lease = await reached(inside, task)
     await make.take_away()
     await lease.wait_lost()
     assert task.cancel(), "the loss came first"

@@ -213,6 +213,15 @@ def as_a_stranger(coroutine: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
     return asyncio.create_task(coroutine, context=Context())
 
 
+async def reached(point: "asyncio.Future[T]", by: "asyncio.Task[Any]") -> T:
+    """Return what a task tells when it has come so far; raise what ended it before."""
+    await asyncio.wait([point, by], return_when=asyncio.FIRST_COMPLETED)
+    if not point.done():
+        await by
+        raise AssertionError("it ended without a word")
+    return point.result()
+
+
 async def until(condition: Callable[[], Awaitable[bool]], within: float = 15.0) -> None:
     """Ask until *condition* is true.
 

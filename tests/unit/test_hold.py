@@ -15,6 +15,7 @@ from typing import Any, cast
 import anyio
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError
@@ -941,6 +942,16 @@ async def test_a_release_that_is_never_confirmed_is_tried_for_as_long_as_the_lea
         await asyncio.sleep(3600)
         assert deadline(sent_at=0, ttl=30) - 1 <= grantor.times("withdraw")[-1] < deadline(sent_at=0, ttl=30)
         assert not grantor.session.withdrawing
+
+
+@jumping
+async def test_a_release_that_was_refused_when_its_session_ended_says_what_redis_said() -> None:
+    """And not that the session has ended, which is what came of it."""
+    grantor = ScriptedGrantor(withdrawals=[ResponseError("NOPERM no permissions")])
+    lease = await grantor.acquire(ttl=30)
+    asyncio.get_running_loop().call_later(0.1, grantor.session.close)
+    with pytest.raises(ResponseError, match="NOPERM"):
+        await lease.release()
 
 
 @jumping

@@ -74,7 +74,6 @@ async def test_a_lease_that_too_few_replicas_have_is_not_had() -> None:
         assert clock() == pytest.approx(TTL / 4, abs=0.051)
 
 
-@pytest.mark.xfail(strict=True, reason="each part is looked at when its own replicas have it, and the whole never")
 @jumping
 async def test_of_several_names_one_that_ran_out_while_replicas_were_waited_for_another_is_not_had() -> None:
     """The first is had at once; the second is put off by a script of somebody else's, and then by a slow replica."""

@@ -1,0 +1,106 @@
+"""What is mutated, and how; and that a mutant is caught by a test that notices it and by no other."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.mutants import of_lua, of_python
+from tests.mutants.equivalent import EQUIVALENT
+from tests.mutants.mutant import Mutant
+from tests.mutants.table import REPOSITORY, Answering, files, answered_by
+from tests.mutants.trial import Trial, described, mutants_of
+
+PYTHON = '''
+"""Not this: 1 < 2."""
+from typing import Literal
+
+def of(a: Literal[3], b: int = 7) -> bool:
+    """Nor this."""
+    # é: the tree counts bytes
+    if not a or len("é") is None:
+        self.x = min(a, 0.5)
+        note(a)
+    return a <= b + 1
+'''
+
+LUA = """
+-- not this: 1 == 2
+local life = math.min(tonumber(ARGV[1]), 50) - 1
+if not there and life > 0 then
+  redis.call('DEL', KEYS[1])
+end
+"""
+
+
+def changes(found: list[Mutant], text: str) -> list[str]:
+    return [mutant.described(text).partition(": ")[2] for mutant in found]
+
+
+def test_python_is_mutated_by_its_tree_and_stays_python() -> None:
+    found = of_python.mutants("a.py", PYTHON)
+    for mutant in found:
+        compile(mutant.apply(PYTHON), "a.py", "exec")
+    assert {mutant.kind for mutant in found} == {
+        "and/or", "branches swapped", "comparison", "constant", "line dropped", "min/max", "not dropped", "sign",
+    }  # fmt: skip
+    told = changes(found, PYTHON)
+    assert 'if not a or len("é") is None:  ->  if not a or len("é") is not None:' in told
+    assert "note(a)  ->  pass" in told
+    assert "return a <= b + 1  ->  return a < b + 1" in told
+    assert not any("Literal" in change and "[4]" in change for change in told)
+
+
+def test_lua_is_mutated_by_its_words() -> None:
+    told = changes(of_lua.mutants("a.lua", LUA), LUA)
+    assert "if not there and life > 0 then  ->  if not there or life > 0 then" in told
+    assert "if not there and life > 0 then  ->  if not (not there and life > 0) then" in told
+    assert "redis.call('DEL', KEYS[1])  ->" in [change.rstrip() for change in told]
+    assert (
+        "local life = math.min(tonumber(ARGV[1]), 50) - 1  ->  local life = math.max(tonumber(ARGV[1]), 50) - 1" in told
+    )
+    assert not any("not this" in change for change in told)
+
+
+def test_each_file_has_tests_that_are_there() -> None:
+    for path in files():
+        tests = answered_by(path).paths
+        assert tests, path
+        assert all((REPOSITORY / test).exists() for test in tests), path
+
+
+def test_each_equivalent_mutant_is_one_that_is_made() -> None:
+    known = {described(mutant) for path in files() for mutant in mutants_of(path)}
+    assert EQUIVALENT.keys() <= known
+
+
+def test_a_mutant_is_caught_by_a_test_that_notices_it(tmp_path: Path) -> None:
+    text = "def least(a, b):\n    return min(a, b)\n"
+    (tmp_path / "some.py").write_text(text)
+    (tmp_path / "conftest.py").write_text(f"import sys; sys.path[:0] = ['.', {str(REPOSITORY)!r}]")
+    (tmp_path / "test_blind.py").write_text("import some\ndef test_it(): assert some.least(1, 1) == 1")
+    (tmp_path / "test_seeing.py").write_text("import some\ndef test_it(): assert some.least(1, 2) == 1")
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = . {REPOSITORY}")
+    (mutant,) = (mutant for mutant in of_python.mutants("some.py", text) if mutant.kind == "min/max")
+    trial = Trial(tmp_path, workers=0)
+    assert not trial.fails(["test_blind.py", "test_seeing.py"])
+    assert not trial.is_caught(mutant, ["test_blind.py"])
+    assert trial.is_caught(mutant, ["test_seeing.py"])
+    assert (tmp_path / "some.py").read_text() == text
+
+
+def test_what_its_file_answers_to_is_its_unit_and_then_what_every_lock_promises() -> None:
+    tests = answered_by("aiolocks/_majority.py")
+    assert tests.rows == ("redlock",)
+    assert tests.paths[0] == "tests/unit/test_majority.py"
+    assert "tests/primitives/test_redlock.py" in tests.paths
+    assert answered_by("aiolocks/lua/lock_grant.lua") == Answering(
+        ("tests/scripts", "tests/simulation/rules/test_rules.py"), ()
+    )
+
+
+@pytest.mark.parametrize("path", ["aiolocks/_line.py", "aiolocks/lua/lock_grant.lua"])
+def test_every_mutant_changes_its_file(path: str) -> None:
+    text = (REPOSITORY / path).read_text(encoding="utf-8")
+    found = mutants_of(path)
+    assert len(found) > 40
+    assert all(mutant.apply(text) != text for mutant in found)
