@@ -15,7 +15,7 @@ import time
 from collections import Counter
 
 from tests.mutants.mutant import Mutant
-from tests.mutants.table import REPOSITORY, files, answered_by
+from tests.mutants.table import REPOSITORY, answered_by, files
 from tests.mutants.trial import (
     CAUGHT,
     SAME,

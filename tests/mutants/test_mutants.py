@@ -7,7 +7,7 @@ import pytest
 from tests.mutants import of_lua, of_python
 from tests.mutants.equivalent import EQUIVALENT
 from tests.mutants.mutant import Mutant
-from tests.mutants.table import REPOSITORY, Answering, files, answered_by
+from tests.mutants.table import REPOSITORY, Answering, answered_by, files
 from tests.mutants.trial import Trial, described, mutants_of
 
 PYTHON = '''
