@@ -3,9 +3,7 @@
 import asyncio
 import gc
 import inspect
-import os
-import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import ExitStack, closing
 from typing import Any
 
@@ -16,7 +14,7 @@ from redis.asyncio import Redis
 
 from aiolocks import _semaphore
 from aiolocks.testing import FaultProxy
-from tests.support import clients, parts, stalls
+from tests.support import bytecode, clients, parts, stalls
 from tests.support.leftovers import Leftovers, empty, tasks_beyond, wait_until_none
 from tests.support.servers import RedisServer
 
@@ -30,15 +28,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    _keep_bytecode()
+    bytecode.keep()
+    bytecode.compile_once(config)
     config.pluginmanager.register(stalls, "stalls")
     config.addinivalue_line("markers", "leaves_residue: keys may stay in Redis after this test")
-
-
-def _keep_bytecode() -> None:
-    """Compile once, also where Python is told to write nothing down: else each worker and program compiles all."""
-    sys.dont_write_bytecode = False
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 @pytest.hookimpl(trylast=True)
@@ -46,9 +39,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     parts.select(config, items)
 
 
-def pytest_collection_finish() -> None:
-    gc.collect()
-    gc.freeze()  # ten thousand tests, which each collection within a test would look through
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Ten thousand tests: no collection of garbage while they are made, and none within a test looks through them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session")

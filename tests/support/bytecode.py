@@ -1,0 +1,39 @@
+"""Compiling the tests once, and not in each worker: pytest rewrites their assertions, which takes its time."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+MANY = 40
+"""Files, from which on it is worth the two processes."""
+
+
+def keep() -> None:
+    """Write bytecode also where Python is told not to: else each of a thousand programs compiles all."""
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+def compile_once(config: pytest.Config) -> None:
+    """Before workers begin, which would all compile the same files at the same time: two processes, a half each."""
+    if not config.getoption("numprocesses", None) or hasattr(config, "workerinput"):
+        return
+    named = [config.rootpath / argument.partition("::")[0] for argument in config.args]
+    files = [file for path in named for file in ([path] if path.is_file() else path.rglob("test_*.py"))]
+    missing = sorted(str(file) for file in files if not _kept(file).exists())
+    if len(missing) < MANY:
+        return
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-qq", "-p", "no:xdist", "-p", "no:cacheprovider"]
+    halves = [
+        subprocess.Popen([*command, *missing[at::2]], cwd=config.rootpath, stdout=subprocess.DEVNULL) for at in (0, 1)
+    ]
+    for half in halves:
+        half.wait()
+
+
+def _kept(file: Path) -> Path:
+    name = f"{file.stem}.{sys.implementation.cache_tag}-pytest-{pytest.__version__}.pyc"
+    return file.parent / "__pycache__" / name
