@@ -128,7 +128,10 @@ async def test_a_notice_before_a_reply_and_one_behind_it_leave_the_reply_to_who_
                 else:
                     writer.write(hello if command[0] == b"HELLO" else b"+OK\r\n")
         writer.close()
+        await writer.wait_closed()
+        served.set()
 
+    served = asyncio.Event()
     lost: list[Exception] = []
     answers: list[tuple[str, object]] = []
     async with await asyncio.start_unix_server(serve, path), Redis(unix_socket_path=path, protocol=3) as client:
@@ -138,5 +141,6 @@ async def test_a_notice_before_a_reply_and_one_behind_it_leave_the_reply_to_who_
         async with asyncio.timeout(5):
             while len(answers) < 2:
                 await asyncio.sleep(0.001)
-        link.close()
+            link.close()
+            await served.wait()
     assert answers == [("first", 1), ("second", 2)]
