@@ -34,8 +34,10 @@ def test_that_fails():
 
 def test_only_what_failed_while_the_machine_stood_still_is_tried_again(tmp_path: Path) -> None:
     (tmp_path / "test_some.py").write_text(TESTS)
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    environment.pop("AIOLOCKS_STALLS", None)  # a watcher of its own
+    (tmp_path / "conftest.py").write_text("from tests.support import stalls; stalls.STOLEN = 2.0")  # never as much
+    seen = tmp_path / "seen"  # by no watcher: this machine may stand still in fact
+    seen.touch()
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "AIOLOCKS_STALLS": str(seen)}
     plugins = ("no:xdist", "no:asyncio", "no:cacheprovider", "tests.support.stalls")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *(word for name in plugins for word in ("-p", name)), "-c", os.devnull, "."],
