@@ -1,5 +1,6 @@
 """Compiling the tests once, and not in each worker: pytest rewrites their assertions, which takes its time."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -7,8 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.children import dies_with_us
+
 MANY = 40
 """Files, from which on it is worth the two processes."""
+
+LONGEST = 60.0
+"""Seconds; what they have not compiled by then, the workers do."""
 
 
 def keep() -> None:
@@ -28,9 +34,15 @@ def compile_once(config: pytest.Config) -> None:
         return
     command = [sys.executable, "-m", "pytest", "--collect-only", "-qq", "-p", "no:xdist", "-p", "no:cacheprovider"]
     halves = [
-        subprocess.Popen([*command, *missing[at::2]], cwd=config.rootpath, stdout=subprocess.DEVNULL) for at in (0, 1)
+        subprocess.Popen(
+            [*command, *missing[at::2]], cwd=config.rootpath, stdout=subprocess.DEVNULL, preexec_fn=dies_with_us()
+        )
+        for at in (0, 1)
     ]
     for half in halves:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            half.wait(LONGEST)
+        half.kill()
         half.wait()
 
 
