@@ -1,7 +1,7 @@
 """Locks and semaphores for asyncio programs, shared across processes and machines through Redis."""
 
-from ._acquirable import Statistics
-from ._errors import (
+from ._core import VERSION
+from ._core.errors import (
     AcquireTimeoutError,
     LeaseLostError,
     LimitMismatchError,
@@ -9,19 +9,20 @@ from ._errors import (
     QuorumError,
     VersionConflictError,
 )
-from ._hierarchy import HierarchicalLock
-from ._lease import Lease
-from ._lock import Lock
+from ._decorator import with_lock
+from ._engine.lease import Lease
 from ._manager import LockManager
-from ._multilock import MultiLock
-from ._redlock import Redlock
-from ._rlock import RLock
-from ._rwlock import RWLock
-from ._semaphore import Semaphore
-from ._versioned import Versioned
-from ._with_lock import with_lock
+from ._primitives.base import Statistics
+from ._primitives.hierarchy import HierarchicalLock
+from ._primitives.lock import Lock
+from ._primitives.multilock import MultiLock
+from ._primitives.redlock import Redlock
+from ._primitives.rlock import RLock
+from ._primitives.rwlock import RWLock
+from ._primitives.semaphore import Semaphore
+from ._primitives.versioned import Versioned
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "AcquireTimeoutError",

@@ -6,16 +6,16 @@ from typing import Any, Self, TypeVar, Unpack, final
 
 from redis.asyncio import Redis
 
-from ._acquirable import pool_of
-from ._hierarchy import HierarchicalLock
-from ._lock import Lock
-from ._memory import SCHEME, memory_client
-from ._multilock import MultiLock
-from ._options import Duration, LeaseOptions
-from ._rlock import RLock
-from ._rwlock import RWLock
-from ._semaphore import Semaphore
-from ._versioned import Versioned
+from ._core.options import Duration, LeaseOptions
+from ._primitives.hierarchy import HierarchicalLock
+from ._primitives.lock import Lock
+from ._primitives.multilock import MultiLock
+from ._primitives.rlock import RLock
+from ._primitives.rwlock import RWLock
+from ._primitives.semaphore import Semaphore
+from ._primitives.versioned import Versioned
+from ._redis.clients import pool_of, redis_client
+from ._redis.in_memory import SCHEME, memory_client
 
 T = TypeVar("T")
 
@@ -126,24 +126,6 @@ class LockManager:
 
     def _with(self, options: LeaseOptions) -> Any:
         return {**self._defaults, **options}
-
-
-def redis_client(url: str) -> Redis:
-    """Return redis-py's client for *url*; its error for a foreign scheme does not know of ours."""
-    if not url.startswith(("redis://", "rediss://", "unix://")):
-        raise ValueError("url must begin with redis://, rediss://, unix:// or memory://")
-    try:
-        client: Redis = Redis.from_url(url)  # pyright: ignore[reportUnknownMemberType]  # its **kwargs are not annotated
-        usual = Redis().get_retry()  # made from a URL, redis-py's client has none: one lost answer is an error
-        if usual is not None and client.connection_pool.connection_kwargs.get("retry_on_timeout") is not False:
-            client.set_retry(usual)
-        return client
-    except (ValueError, TypeError):
-        pass  # its text quotes from the URL, and that may be the password; so not even as a context of ours
-    raise ValueError(
-        "url cannot be read; it looks like redis://HOST:PORT/DB, rediss://... or unix:///PATH, with special characters "
-        "of a password written as %XX"
-    )
 
 
 def check_manager(found: object, place: str) -> None:

@@ -15,13 +15,13 @@ from typing import Literal, Protocol, final
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from ._errors import AcquireTimeoutError, LeaseLostError
-from ._keys import check_name
-from ._lease import Lease
-from ._lock import Lock
+from ._core.errors import AcquireTimeoutError, LeaseLostError
+from ._core.keys import check_name
+from ._core.options import Duration, LeaseOptions, check_seconds, check_timeout
+from ._engine.lease import Lease
 from ._manager import LockManager, check_manager
-from ._options import Duration, LeaseOptions, check_seconds, check_timeout
-from ._semaphore import Semaphore
+from ._primitives.lock import Lock
+from ._primitives.semaphore import Semaphore
 
 log = logging.getLogger("aiolocks")
 

@@ -8,7 +8,7 @@ from functools import wraps
 from typing import Any, TypeVar, TypeVarTuple, Unpack, final
 
 from . import Lease, LockManager
-from ._options import Duration, LeaseOptions
+from ._core.options import Duration, LeaseOptions
 from ._web import LOST, RESTART, Answers, Plan, Status, check_callables, check_known, fields_of
 
 try:

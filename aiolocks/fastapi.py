@@ -9,8 +9,8 @@ from decimal import Decimal
 from typing import Annotated, Any, Literal, Unpack, final
 
 from . import Lease, LockManager
-from ._keys import LONGEST_NAME
-from ._options import Duration, LeaseOptions
+from ._core.keys import LONGEST_NAME
+from ._core.options import Duration, LeaseOptions
 from ._web import LOST, RESTART, TRY_LATER, Answers, Plan, Status, check_callables, check_known, fields_of
 
 try:

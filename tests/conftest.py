@@ -1,10 +1,11 @@
 """Fixtures for all tests: a real Redis, a proxy to break it with, and the check that a test leaves nothing behind."""
 
 import asyncio
+import functools
 import gc
 import inspect
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
-from contextlib import ExitStack, closing
+from importlib import metadata
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import pytest_asyncio
 from hypothesis import HealthCheck, settings
 from redis.asyncio import Redis
 
-from aiolocks import _semaphore
+from aiolocks._primitives import semaphore as _semaphore
 from aiolocks.testing import FaultProxy
 from tests.support import bytecode, clients, parts, stalls
 from tests.support.leftovers import Leftovers, empty, tasks_beyond, wait_until_none
@@ -21,6 +22,9 @@ from tests.support.servers import RedisServer
 # How long examples take to make and to try says more of the machine than of what is tried.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
+
+# redis-py parses the metadata of its wheel for each client that is made: a tenth of this suite's processor time.
+metadata.version = functools.cache(metadata.version)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -46,7 +50,6 @@ def pytest_collection() -> Generator[None, object, object]:
     try:
         return (yield)
     finally:
-        gc.collect()
         gc.freeze()
         gc.enable()
 
@@ -123,13 +126,12 @@ def _nothing_left(request: pytest.FixtureRequest) -> None:
 async def _leftovers_checked(request: pytest.FixtureRequest) -> AsyncIterator[None]:
     tasks = asyncio.all_tasks()
     checks: list[Callable[[], list[str]]] = [lambda: tasks_beyond(tasks)]
-    with ExitStack() as stack:
-        if "server" in request.fixturenames:
-            leftovers = stack.enter_context(closing(Leftovers(request.getfixturevalue("server"))))
-            checks.append(leftovers.new_connections)
-            if request.node.get_closest_marker("leaves_residue") is None:
-                checks.append(leftovers.lasting_keys)
-        yield
-        found = await wait_until_none(*checks)
+    if "server" in request.fixturenames:
+        leftovers = Leftovers(request.getfixturevalue("server"))
+        checks.append(leftovers.new_connections)
+        if request.node.get_closest_marker("leaves_residue") is None:
+            checks.append(leftovers.lasting_keys)
+    yield
+    found = await wait_until_none(*checks)
     if found:
         pytest.fail("the test left behind:\n  " + "\n  ".join(found), pytrace=False)

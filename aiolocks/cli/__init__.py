@@ -8,8 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from aiolocks import __version__
-
+from .._core import VERSION
 from . import _demo, _doctor
 from ._errors import Unusable
 
@@ -42,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="aiolocks", description="Locks and semaphores on Redis for asyncio.")
-    parser.add_argument("--version", action="version", version=f"aiolocks {__version__}")
+    parser.add_argument("--version", action="version", version=f"aiolocks {VERSION}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _demo.register(commands)
     _doctor.register(commands)

@@ -11,10 +11,9 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
 
-from aiolocks import LockManager
-
-from .._keys import Keys
-from .._memory import SCHEME
+from .._core.keys import Keys
+from .._manager import LockManager
+from .._redis.in_memory import SCHEME
 from ._errors import Unusable
 
 PATIENCE = 5.0

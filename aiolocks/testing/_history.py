@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import TypeAlias, final
 
-from .._lease import Lease
+from .._engine.lease import Lease
 
 ACQUIRED, RELEASED, LOST, KILLED = "acquired", "released", "lost", "killed"
 ACCEPTED, REFUSED = "accepted", "refused"

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable
 from typing import Self, final
 
-from .._options import Duration, check_seconds
+from .._core.options import Duration, check_seconds
 from ._connection import Connection, Faults, Loss, Way
 
 _HOST = "127.0.0.1"

@@ -5,7 +5,7 @@ It needs no server and has no mind of its own: a turn comes when the test says s
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
@@ -13,13 +13,13 @@ from redis.asyncio import ConnectionPool
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from .._commands import Call, Commands
-from .._hold import Hold, obtain
-from .._lease import Lease
-from .._lease_state import LeaseState
-from .._options import Duration, Options, check_seconds
-from .._request import Busy, Granted, Queued, Request, Tell
-from .._session import Session
+from .._core.options import Duration, Options, check_seconds
+from .._engine.context import Context
+from .._engine.lease import Hold, Lease, take
+from .._engine.lease_state import LeaseState
+from .._engine.request import Busy, Granted, Queued, Request, ResultCallback
+from .._grantors.session import Session
+from .._redis.pipeline import PendingCall, Pipeline
 
 Answer = int | Literal["queued", "busy"] | Exception
 """To `grant`: a fencing token, a place in line, a refusal; to `renew` and `withdraw`: True or False.
@@ -60,7 +60,7 @@ class ScriptedGrantor:
             await asyncio.sleep(3600)  # stopped when the lease ends, which nothing renews
 
     Make it in a running loop. Without *session* it has one of its own, whose pool leads nowhere and whose client would
-    retry three times at once; the clock is `Session.clock`, which a test on a jumping loop replaces.
+    retry three times at once; the clock is `Context.clock`, which a test on a jumping loop replaces.
 
     Attributes:
         asked: Every question, oldest first.
@@ -93,6 +93,11 @@ class ScriptedGrantor:
         return self._name
 
     @property
+    def context(self) -> Context:
+        """Whose clock and renewals its leases go by."""
+        return self.session.context
+
+    @property
     def kind(self) -> str:
         """What messages call it."""
         return "stub"
@@ -123,7 +128,7 @@ class ScriptedGrantor:
         seconds = options.acquire_timeout
         request = Request(options.ttl, 1, wait=seconds is None or seconds > 0)
         return LeaseState(
-            self.session,
+            self.context,
             self,
             f"stub:{self._name}".encode(),
             request,
@@ -143,7 +148,7 @@ class ScriptedGrantor:
     ) -> Hold:
         """Return a block, like `Lock.hold`."""
         return Hold(
-            lambda: obtain(
+            lambda: take(
                 self.asking(ttl=ttl, timeout=timeout, on_lost=on_lost, renew=renew, max_hold=max_hold), must=True
             )
         )
@@ -159,7 +164,7 @@ class ScriptedGrantor:
     ) -> Lease:
         """Return a lease, like `Lock.acquire`; a script that says "busy" fails the test."""
         asking = self.asking(ttl=ttl, timeout=timeout, on_lost=on_lost, renew=renew, max_hold=max_hold)
-        lease = await obtain(asking, must=False, by_hand=True)
+        lease = await take(asking, must=False, by_hand=True)
         assert lease is not None, "the script says busy"
         return lease
 
@@ -169,7 +174,7 @@ class ScriptedGrantor:
         call = _call(self._note("grant", request, request.ttl))
         request.sent(call)
         fence = self._fences.setdefault(request.token, len(self._fences) + 1)
-        answer = await _answer(self._grants, fence, self.session.loop)
+        answer = await _answer(self._grants, fence, self.context.loop)
         request.answered(call)
         request.reached = True
         if answer == "busy":
@@ -182,17 +187,17 @@ class ScriptedGrantor:
         request.left_at(call.sent_at)
         return Granted(answer, call.sent_at)
 
-    def renew(self, request: Request, ttl: float, tell: Tell, commands: Commands | None = None) -> None:
+    def renew(self, request: Request, ttl: float, tell: ResultCallback, pipeline: Pipeline | None = None) -> None:
         """Answer from `renewals`."""
         self._note("renew", request, ttl)
-        answer = _answer(self._renewals, True, self.session.loop if commands is None else commands.loop)
+        answer = _answer(self._renewals, True, self.context.loop if pipeline is None else pipeline.loop)
         answer.add_done_callback(lambda answered: tell(_outcome(answered)))
 
-    def withdraw(self, request: Request, tell: Tell) -> None:
+    def undo(self, request: Request, tell: ResultCallback) -> None:
         """Answer from `withdrawals`."""
         self._note("withdraw", request, request.ttl)
         request.give_up()
-        answer = _answer(self._withdrawals, True, self.session.loop)
+        answer = _answer(self._withdrawals, True, self.context.loop)
 
         def told(answered: "asyncio.Future[bool]") -> None:
             outcome = _outcome(answered)
@@ -202,8 +207,20 @@ class ScriptedGrantor:
 
         answer.add_done_callback(told)
 
+    def forget(self, request: Request) -> None:
+        """Keep nothing of it."""
+        self.context.forget(request)
+
+    def obstacle(self, request: Request) -> None:
+        """Return nothing, as there are no parts."""
+        return
+
+    def fencing_tokens(self, request: Request, fence: int) -> Mapping[str, int]:
+        """Return the one there is."""
+        return {self.name: fence}
+
     def _note(self, verb: Verb, request: Request, ttl: float) -> float:
-        at = self.session.clock()
+        at = self.context.clock()
         self.asked.append(Asked(verb, request.token, at, ttl))
         return at
 
@@ -213,9 +230,9 @@ def _outcome(answered: "asyncio.Future[bool]") -> bool | Exception:
     return error if isinstance(error, Exception) else answered.result()
 
 
-def _call(sent_at: float) -> Call:
+def _call(sent_at: float) -> PendingCall:
     """Return what a request keeps of its way to Redis: when it left. It goes nowhere, so the rest stays unset."""
-    call = Call.__new__(Call)
+    call = PendingCall.__new__(PendingCall)
     call.sent_at = sent_at
     call.link = None
     return call

@@ -99,7 +99,7 @@ def test_a_library_that_is_not_installed_is_said_to_be_missing(monkeypatch: pyte
 
 
 _LATE = """
-from aiolocks._semaphore import Semaphore as _Semaphore
+from aiolocks._primitives.semaphore import Semaphore as _Semaphore
 
 async def _late(self, *arguments, _acquire=_Semaphore.acquire, **options):
     import asyncio

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from redis.asyncio import BlockingConnectionPool, Redis
 
-from aiolocks import Lock, Semaphore, _session
+from aiolocks import Lock, Semaphore
+from aiolocks._grantors import session as _session
 from tests.faults.support.lag import SLACK, measured_lag
 from tests.support.servers import RedisServer
 

@@ -11,7 +11,7 @@ import pytest_asyncio
 from redis.asyncio import Redis
 
 from aiolocks import Lock, Semaphore
-from aiolocks._session import Session
+from aiolocks._grantors.session import Session
 from aiolocks.testing import FaultProxy
 from tests.faults.support.residue import wait_until_only_residue
 from tests.support.network import until
@@ -35,7 +35,7 @@ RIGHTS = (
 
 def polls(client: Redis) -> bool:
     session = Session.find(client.connection_pool)
-    return session is not None and session.polling
+    return session is not None and session.listening.polling
 
 
 async def contend(client: Redis, taken: list[float], make: Any) -> None:

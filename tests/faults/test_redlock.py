@@ -14,8 +14,8 @@ from redis.asyncio import Redis
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks import AcquireTimeoutError, LeaseLostError, QuorumError, Redlock
-from aiolocks._request import Request
-from aiolocks._session import Session
+from aiolocks._engine.request import Request
+from aiolocks._grantors.session import Session
 from aiolocks.testing import FaultProxy
 from tests.support.leftovers import is_residue
 from tests.support.servers import RedisServer
@@ -70,7 +70,7 @@ async def connected(clients: list[Redis]) -> None:
     """Wait until each server has answered something, so that none is asked for the first time."""
     sessions = [Session.of(client.connection_pool) for client in clients]
     async with asyncio.timeout(10):
-        while not all(session.commands.round_trip for session in sessions):
+        while not all(session.context.pipeline.round_trip for session in sessions):
             await (await Redlock(clients, "connecting", ttl=TTL).acquire()).release()
 
 
@@ -190,7 +190,7 @@ async def test_what_a_hung_server_is_asked_in_vain_is_not_kept(five: list[RedisS
     lock = Redlock(clients, "orders", ttl=TTL)
     await time_to_acquire(lock)
     five[0].pause()
-    commands = Session.of(clients[0].connection_pool).commands
+    commands = Session.of(clients[0].connection_pool).context.pipeline
     async with asyncio.timeout(10):
         while commands._link is not None:
             await (await lock.acquire()).release()
@@ -198,7 +198,7 @@ async def test_what_a_hung_server_is_asked_in_vain_is_not_kept(five: list[RedisS
     for _ in range(50):
         await (await lock.acquire()).release()
     async with asyncio.timeout(10):
-        while any(Session.of(client.connection_pool).withdrawing for client in clients[1:]):
+        while any(Session.of(client.connection_pool).context.undos.under_way for client in clients[1:]):
             await asyncio.sleep(0.01)  # a majority has released it; the others are late
     kept = requests_in_memory() - before
     five[0].resume()

@@ -10,9 +10,10 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolocks import Lease, LeaseLostError, Lock, Semaphore
-from aiolocks._memory import memory_client
-from aiolocks._request import Request
-from aiolocks._session import Session, lease_clock
+from aiolocks._engine.context import lease_clock
+from aiolocks._engine.request import Request
+from aiolocks._grantors.session import Session
+from aiolocks._redis.in_memory import memory_client
 from aiolocks.testing import FaultProxy
 from tests.support.network import until
 
@@ -129,10 +130,10 @@ async def test_a_lease_that_begins_with_little_left_is_renewed_in_time(redis: Re
         session = Session.find(client.connection_pool)
         assert session is not None
         request: Request
-        (request,) = session.tokens.values()
+        (request,) = session.context.tokens.values()
         # Nothing that is asked is answered, but what comes unasked gets through.
         proxy.on_request = lambda sent: proxy.drop_next_reply(b"EVAL", "black_hole") if b"EVAL" in sent else None
-        await until(lambda: request.counted_from is not None and lease_clock() - request.counted_from > 0.6 * ttl)
+        await until(lambda: request.valid_from is not None and lease_clock() - request.valid_from > 0.6 * ttl)
         await holding.release()
         lease = await asyncio.wait_for(waiter, timeout=5)
         proxy.on_request = None

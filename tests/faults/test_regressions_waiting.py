@@ -9,13 +9,15 @@ from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
 from redis.exceptions import ResponseError
 
-from aiolocks import Lease, Lock, Semaphore, _semaphore
-from aiolocks._bound import Bound
-from aiolocks._commands import LONGEST_WAIT, Call, Commands
-from aiolocks._deadlines import recheck_interval
-from aiolocks._keys import Keys
-from aiolocks._scripts import load
-from aiolocks._session import Session, lease_clock
+from aiolocks import Lease, Lock, Semaphore
+from aiolocks._core.answers import LONGEST_WAIT
+from aiolocks._core.keys import Keys
+from aiolocks._core.timing import recheck_interval
+from aiolocks._engine.context import lease_clock
+from aiolocks._grantors.session import Session
+from aiolocks._primitives import semaphore as _semaphore
+from aiolocks._redis.pipeline import PendingCall, Pipeline
+from aiolocks._redis.scripts import PreparedScript, load
 from aiolocks.testing import FaultProxy
 from tests.faults.support.asking import outcome_of, retrying
 from tests.faults.support.lag import SLACK, measured_lag
@@ -119,7 +121,7 @@ async def test_a_session_shows_life_as_often_as_its_shortest_ttl_asks_though_lon
         await until_waiting(Lock(redis, "mixed"), len(waiters))
         session = Session.find(client.connection_pool)
         assert session is not None
-        (line,) = session.lines
+        (line,) = session.listening.queues
         assert line.interval() == recheck_interval(short)
         await cancel(*waiters)
     await holding.release()
@@ -136,8 +138,8 @@ async def test_a_session_whose_waiters_begin_to_ask_for_more_life_signs_stays_in
         await until_waiting(Lock(redis, "mixed"), 1)
         session = Session.find(client.connection_pool)
         assert session is not None
-        (line,) = session.lines
-        await until(lambda: bool(session.wakeups._confirmed) and line._due - session.clock() > 0.8)
+        (line,) = session.listening.queues
+        await until(lambda: bool(session.listening.subscriber._confirmed) and line._due - session.context.clock() > 0.8)
         second = asyncio.create_task(Lock(client, "mixed", ttl=short).acquire())
         await until_waiting(Lock(redis, "mixed"), 2)
         for _ in range(50):
@@ -214,14 +216,14 @@ async def test_a_wake_up_connection_that_is_dead_but_open_is_replaced(redis: Red
 async def test_a_reply_read_after_a_pause_makes_nobody_wait_longer_than_the_contract_says(redis: Redis) -> None:
     """A minute for which the process was stopped looks like a round trip, and tells nothing of the next one."""
     paused, keys = 0.0, Keys("aiolocks:", "lock", "paused")
-    commands = Commands(redis.connection_pool, asyncio.get_running_loop(), lambda: lease_clock() + paused, lambda: None)
-    statistics = Bound(
+    commands = Pipeline(redis.connection_pool, asyncio.get_running_loop(), lambda: lease_clock() + paused, lambda: None)
+    statistics = PreparedScript(
         load("lock_statistics"), lambda _: (keys.base, keys.part(b"fence"), keys.part(b"queue")), per_token=False
     )
     for pause in (0.0, 60.0):
         replied = asyncio.Event()
 
-        def receive(call: Call, reply: object, replied: asyncio.Event = replied) -> None:
+        def receive(call: PendingCall, reply: object, replied: asyncio.Event = replied) -> None:
             assert not isinstance(reply, Exception)
             replied.set()
 

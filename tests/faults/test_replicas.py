@@ -67,7 +67,6 @@ async def test_the_replica_has_a_lease_from_the_moment_that_it_is_had_and_nothin
                 assert there
                 assert there == await contents(client)
     assert await wait_until_none(leftovers.new_connections, lambda: tasks_beyond(tasks)) == []
-    leftovers.close()
 
 
 @pytest.mark.asyncio

@@ -10,8 +10,9 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from aiolocks import AcquireTimeoutError, Lock, LockManager, _vigil
-from aiolocks._session import Session
+from aiolocks import AcquireTimeoutError, Lock, LockManager
+from aiolocks._grantors.session import Session
+from aiolocks._redis import busy_poll as _busy_poll
 from tests.support.primitives import queued
 from tests.support.servers import RedisServer
 
@@ -26,16 +27,16 @@ Turns = Callable[[], int]
 def turns(monkeypatch: pytest.MonkeyPatch) -> Turns:
     """How often a loop was kept turning, as if all replies came soon on a machine of any size."""
     count = 0
-    turn = _vigil.Vigil._turn
+    turn = _busy_poll.BusyPoll._turn
 
-    def counted(vigil: _vigil.Vigil) -> None:
+    def counted(vigil: _busy_poll.BusyPoll) -> None:
         nonlocal count
         count += 1
         turn(vigil)
 
-    monkeypatch.setattr(_vigil.Vigil, "_turn", counted)
-    monkeypatch.setattr(_vigil, "_LATELY", 60.0)
-    monkeypatch.setattr(_vigil, "_processors", lambda: 2)
+    monkeypatch.setattr(_busy_poll.BusyPoll, "_turn", counted)
+    monkeypatch.setattr(_busy_poll, "_LATELY", 60.0)
+    monkeypatch.setattr(_busy_poll, "_processors", lambda: 2)
     return lambda: count
 
 
@@ -57,7 +58,7 @@ async def _processor_time_of_waiting(lock: Lock) -> float:
 async def test_who_acquires_and_who_releases_stays_awake(
     server: RedisServer, turns: Turns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_vigil, "SOON", 10.0)
+    monkeypatch.setattr(_busy_poll, "SOON", 10.0)
     async with Redis.from_url(server.url) as client:
         await _make_haste(client)
         before = turns()
@@ -69,7 +70,7 @@ async def test_who_acquires_and_who_releases_stays_awake(
 
 async def test_who_joins_others_sleeps(server: RedisServer, turns: Turns, monkeypatch: pytest.MonkeyPatch) -> None:
     """It will wait for its turn, and that is not about to come."""
-    monkeypatch.setattr(_vigil, "SOON", 10.0)
+    monkeypatch.setattr(_busy_poll, "SOON", 10.0)
     async with Redis.from_url(server.url) as client:
         lock = Lock(client, "full")
         async with lock:
@@ -85,7 +86,7 @@ async def test_who_joins_others_sleeps(server: RedisServer, turns: Turns, monkey
 
 async def test_in_memory_nobody_stays_awake(turns: Turns, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who answers runs in the same loop."""
-    monkeypatch.setattr(_vigil, "SOON", 10.0)
+    monkeypatch.setattr(_busy_poll, "SOON", 10.0)
     async with LockManager.from_url("memory://") as locks:
         for _ in range(10):
             async with locks.lock("near"):
@@ -115,11 +116,11 @@ async def test_a_waiter_sleeps_while_another_holds(own_server: RedisServer) -> N
 async def test_what_was_waited_for_is_not_kept(
     server: RedisServer, turns: Turns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_vigil, "SOON", 0.05)
+    monkeypatch.setattr(_busy_poll, "SOON", 0.05)
     async with Redis.from_url(server.url) as client:
         await _make_haste(client)
         assert turns() > 0
         grantor = weakref.ref(Session.of(client.connection_pool).grantor(Lock(client, "hasty")._keys))
-        await asyncio.sleep(2 * _vigil.SOON)
+        await asyncio.sleep(2 * _busy_poll.SOON)
         gc.collect()
         assert grantor() is None

@@ -1,7 +1,7 @@
 """Mutants: one small change of the library at a time, to see whether a test notices.
 
     python -m tests.mutants --sample 300 --seed 7            a sample; --resume goes on where it was stopped
-    python -m tests.mutants --file aiolocks/_line.py --list  all of one file
+    python -m tests.mutants --file aiolocks/_grantors/wait_queue.py --list  all of one file
 
 Planted defects are where somebody expected them; these are where chance puts them. `table` says which tests a file
 answers to, `equivalent` which mutants no test can notice, and why.

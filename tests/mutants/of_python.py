@@ -97,13 +97,19 @@ class _Visitor:
 
 
 def _says_nothing(node: ast.AST) -> bool:
-    """Whether it is a docstring, or for type checkers alone."""
+    """Whether it is a docstring, for type checkers alone, or a check of what cannot happen."""
     match node:
         case ast.Expr(value=ast.Constant()) | ast.Import() | ast.ImportFrom() | ast.Assert():
             return True
         case ast.If(test=ast.Name(id="TYPE_CHECKING")) | ast.Subscript(value=ast.Name(id="Literal" | "cast")):
             return True
         case ast.Assign(targets=[ast.Name(id="__slots__" | "__all__")]):
+            return True
+        case ast.keyword(arg="strict"):  # of zip: the lists are as long as each other
+            return True
+        case ast.FunctionDef(decorator_list=[ast.Name(id="overload")]):
+            return True
+        case ast.AsyncFunctionDef(decorator_list=[ast.Name(id="overload")]):
             return True
         case _:
             return False

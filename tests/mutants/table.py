@@ -11,7 +11,9 @@ PROMISES = tuple(
     f"tests/primitives/test_conformance{of}.py" for of in ("", "_lease", "_loss", "_blocks", "_cancellation")
 )
 
-LEFT_OUT = {"__init__", "__main__", "_web", "_teaching", "_memory"}
+_AT_ONCE = ("tests/unit", "tests/scripts", "tests/simulation")
+
+LEFT_OUT = {"__init__", "__main__", "_web", "teaching", "in_memory"}
 """No part of taking, keeping or letting go."""
 
 
@@ -22,54 +24,101 @@ class Answering:
 
     own: tuple[str, ...] = ()
     rows: tuple[str, ...] = ("lock",)
+    promises: bool = True
+    """False: its own tests alone, for those *rows*."""
 
     @property
     def paths(self) -> tuple[str, ...]:
-        return (*self.own, *(PROMISES if self.rows else ()))
+        return (*self.own, *(PROMISES if self.rows and self.promises else ()))
+
+    @property
+    def at_once(self) -> tuple[str, ...]:
+        """What keeps a processor busy, and needs no others beside it."""
+        return tuple(path for path in self.paths if path.startswith(_AT_ONCE))
+
+    @property
+    def asleep(self) -> tuple[str, ...]:
+        """What sleeps most of the time."""
+        return tuple(path for path in self.paths if not path.startswith(_AT_ONCE))
 
 
-def _primitive(*files: str, rows: tuple[str, ...]) -> Answering:
-    return Answering(tuple(f"tests/primitives/test_{file}.py" for file in files), rows)
+def _units(*names: str) -> tuple[str, ...]:
+    return tuple("tests/unit/{}/test_{}.py".format(*name.split("/")) for name in names)
 
 
-_SCRIPTS = ("tests/scripts", "tests/simulation/rules/test_rules.py")
+_TERMS = _units("primitives/terms")
+
+
+def _primitive(*files: str, rows: tuple[str, ...], unit: tuple[str, ...] = ()) -> Answering:
+    return Answering((*unit, *(f"tests/primitives/test_{file}.py" for file in files)), rows)
+
+
+_RULES = ("tests/simulation/rules/test_rules.py",)
+
+_SCRIPTS = ("tests/scripts", *_RULES)
+
+_LEASES = _units("engine/acquire", "engine/lease", "engine/cancellation", "engine/block")
+"""What speaks of one lease and its block, in virtual time."""
+
+_SESSION = _units("grantors/session", "core/background", "grantors/listening", "grantors/wait_queue")
 
 _OF_PYTHON = {
-    "_chain": _primitive("multilock", "hierarchy", rows=("multilock", "row of a table")),
-    "_guard": _primitive("guard", rows=()),
-    "_healing": Answering(("tests/simulation/rules/test_rules.py",)),
-    "_hierarchy": _primitive("hierarchy", rows=("row of a table",)),
-    "_keys": Answering((), ("lock",)),
-    "_majority": _primitive("redlock", rows=("redlock",)),
+    "_core/answers": Answering(_units("core/ask_until", "redis/patience")),
+    "_core/errors": _primitive("errors", rows=("lock",)),
+    "_core/guard_commands": Answering(_units("engine/guard"), ()),
+    "_core/keys": Answering((), ("lock",)),
+    "_core/modes": _primitive("rwlock", rows=("read lock",)),
+    "_core/options": _primitive("options", rows=("lock",)),
+    "_core/timing": Answering(_units("grantors/wait_queue")),
+    "_engine/acquire": Answering(_units("redis/patience")),
+    "_engine/block": Answering(_LEASES),
+    "_engine/cancellation": Answering(_units("engine/acquire")),
+    "_engine/context": Answering((*_SESSION, "tests/primitives/test_conformance_session.py"), ()),
+    "_engine/guard": Answering((*_units("redis/patience"), "tests/primitives/test_guard.py"), ()),
+    "_engine/holdings": Answering(_LEASES),
+    "_engine/lease": Answering(_LEASES),
+    "_engine/lease_state": Answering((*_LEASES, *_units("engine/renewal"))),
+    "_engine/release": Answering(_RULES, ()),
+    "_engine/renewal": _primitive("watchdog_thread", rows=()),
+    "_engine/request": Answering((*_units("engine/acquire", "grantors/wait_queue"), *_RULES), ()),
+    "_grantors/all_of": _primitive(
+        "multilock",
+        "hierarchy",
+        rows=("multilock",),
+        unit=_units("primitives/multilock", "primitives/hierarchy"),
+    ),
+    "_grantors/composite": _primitive("multilock", "hierarchy", rows=("multilock",)),
+    "_grantors/one_server": Answering(_units("redis/patience", "grantors/replication")),
+    "_grantors/quorum": _primitive("redlock", rows=("redlock",)),
+    "_grantors/replication": Answering((*_units("grantors/one_server"), "tests/faults/test_replicas.py"), ()),
+    "_grantors/session": Answering((*_SESSION, "tests/primitives/test_conformance_session.py"), ()),
+    "_grantors/votes": _primitive("redlock", rows=("redlock",)),
+    "_grantors/wait_queue": Answering((*_units("grantors/listening"), *_RULES), ()),
+    "_primitives/base": _primitive("options", rows=("lock",)),
+    "_primitives/hierarchy": _primitive("hierarchy", rows=("row of a table",), unit=_TERMS),
+    "_primitives/lock": _primitive("options", rows=("lock",), unit=_TERMS),
+    "_primitives/mode_changes": _primitive("rwlock", rows=()),
+    "_primitives/multilock": _primitive("multilock", rows=("multilock",), unit=_TERMS),
+    "_primitives/redlock": _primitive("redlock", rows=("redlock",), unit=_TERMS),
+    "_primitives/reentry": _primitive("rlock", rows=("rlock",), unit=_units("primitives/rlock")),
+    "_primitives/rlock": _primitive("rlock", rows=("rlock",), unit=_TERMS),
+    "_primitives/rwlock": _primitive(
+        "rwlock", rows=("write lock",), unit=(*_TERMS, *_units("primitives/mode_changes"))
+    ),
+    "_primitives/semaphore": _primitive(
+        "semaphore", "semaphore_limit", rows=("semaphore", "semaphore of 3"), unit=_TERMS
+    ),
+    "_primitives/versioned": _primitive("versioned", rows=()),
+    "_redis/clients": _primitive("options", rows=("lock",), unit=_units("primitives/base")),
+    "_redis/pipeline": Answering(_units("redis/patience")),
+    "_redis/scripts": Answering(("tests/scripts/test_loader.py",), ("lock",)),
+    "_redis/subscriber": Answering(
+        (*_units("grantors/session"), "tests/primitives/test_conformance_session.py"), promises=False
+    ),
+    "_decorator": _primitive("with_lock", rows=()),
     "_manager": _primitive("manager", rows=()),
-    "_modes": _primitive("rwlock", rows=("read lock", "write lock")),
-    "_multilock": _primitive("multilock", rows=("multilock",)),
-    "_nest": _primitive("rlock", rows=("rlock",)),
-    "_options": _primitive("options", rows=("lock",)),
-    "_parts": _primitive("multilock", "hierarchy", rows=("multilock",)),
-    "_quorum": _primitive("redlock", rows=("redlock",)),
-    "_redlock": _primitive("redlock", rows=("redlock",)),
-    "_replication": Answering(("tests/simulation/rules/test_rules.py", "tests/faults/test_replicas.py"), ()),
-    "_rlock": _primitive("rlock", rows=("rlock",)),
-    "_rwlock": _primitive("rwlock", rows=("read lock", "write lock")),
-    "_scripts": Answering(("tests/scripts/test_loader.py",), ("lock",)),
-    "_semaphore": _primitive("semaphore", "semaphore_limit", rows=("semaphore", "semaphore of 3")),
-    "_upgrade": _primitive("rwlock", rows=()),
-    "_versioned": _primitive("versioned", rows=()),
-    "_watchdog_thread": _primitive("watchdog_thread", rows=()),
-    "_with_lock": _primitive("with_lock", rows=()),
-    "_blocks": _primitive("shapes", rows=("lock",)),
-    "_body": _primitive("shapes", rows=("lock",)),
-    "_hold": _primitive("shapes", rows=("lock",)),
-    "_ledger": _primitive("shapes", rows=("lock", "multilock")),
-    "_stop": _primitive("shapes", rows=("lock",)),
-    "_line": Answering(("tests/simulation/rules/test_rules.py",)),
-    "_request": Answering(("tests/simulation/rules/test_rules.py",)),
-    "_session": Answering(("tests/simulation/rules/test_rules.py", "tests/primitives/test_conformance_session.py")),
-    "_wakeups": Answering(("tests/simulation/rules/test_rules.py", "tests/primitives/test_conformance_session.py")),
-    "_withdrawal": Answering(("tests/simulation/rules/test_rules.py",)),
 }
-"""What the other files have is the test of their unit and what every lock promises."""
+"""What they have beside the tests of their unit, which begin with the file's name."""
 
 
 @cache
@@ -78,13 +127,16 @@ def answered_by(path: str) -> Answering:
     file = Path(path)
     if file.suffix == ".lua":
         return Answering(_SCRIPTS, ())
-    own = f"tests/unit/test_{file.stem.removeprefix('_')}.py"
-    named = _OF_PYTHON.get(file.stem, Answering())
-    return Answering((own, *named.own), named.rows) if (REPOSITORY / own).exists() else named
+    name = "/".join(file.with_suffix("").parts[1:])
+    units = REPOSITORY / "tests" / "unit" / file.parent.name.removeprefix("_")
+    own = tuple(str(unit.relative_to(REPOSITORY)) for unit in sorted(units.glob(f"test_{file.stem}*.py")))
+    named = _OF_PYTHON.get(name, Answering())
+    return Answering((*own, *(path for path in named.own if path not in own)), named.rows)
 
 
 def files() -> list[str]:
     """Return all files that are mutated."""
-    found = [path for path in (REPOSITORY / "aiolocks").glob("_*.py") if path.stem not in LEFT_OUT]
-    found += (REPOSITORY / "aiolocks" / "lua").glob("*.lua")
+    package = REPOSITORY / "aiolocks"
+    found = [path for path in (*package.glob("_*.py"), *package.glob("_*/*.py")) if path.stem not in LEFT_OUT]
+    found += package.glob("_redis/lua/**/*.lua")
     return sorted(str(path.relative_to(REPOSITORY)) for path in found)

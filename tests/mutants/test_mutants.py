@@ -83,22 +83,22 @@ def test_a_mutant_is_caught_by_a_test_that_notices_it(tmp_path: Path) -> None:
     (mutant,) = (mutant for mutant in of_python.mutants("some.py", text) if mutant.kind == "min/max")
     trial = Trial(tmp_path, workers=0)
     assert not trial.fails(["test_blind.py", "test_seeing.py"])
-    assert not trial.is_caught(mutant, ["test_blind.py"])
-    assert trial.is_caught(mutant, ["test_seeing.py"])
+    assert not trial.caught_by(mutant, ["test_blind.py"])
+    assert trial.caught_by(mutant, ["test_seeing.py"]) == "test_seeing.py::test_it"
     assert (tmp_path / "some.py").read_text() == text
 
 
 def test_what_its_file_answers_to_is_its_unit_and_then_what_every_lock_promises() -> None:
-    tests = answered_by("aiolocks/_majority.py")
+    tests = answered_by("aiolocks/_grantors/quorum.py")
     assert tests.rows == ("redlock",)
-    assert tests.paths[0] == "tests/unit/test_majority.py"
+    assert tests.paths[0] == "tests/unit/grantors/test_quorum.py"
     assert "tests/primitives/test_redlock.py" in tests.paths
-    assert answered_by("aiolocks/lua/lock_grant.lua") == Answering(
+    assert answered_by("aiolocks/_redis/lua/lock_grant.lua") == Answering(
         ("tests/scripts", "tests/simulation/rules/test_rules.py"), ()
     )
 
 
-@pytest.mark.parametrize("path", ["aiolocks/_line.py", "aiolocks/lua/lock_grant.lua"])
+@pytest.mark.parametrize("path", ["aiolocks/_grantors/wait_queue.py", "aiolocks/_redis/lua/lock_grant.lua"])
 def test_every_mutant_changes_its_file(path: str) -> None:
     text = (REPOSITORY / path).read_text(encoding="utf-8")
     found = mutants_of(path)

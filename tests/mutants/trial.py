@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -20,7 +21,9 @@ from tests.mutants.table import REPOSITORY, Answering, answered_by
 LIMIT = 60.0
 """Seconds after which a mutant is one that hangs, which is noticed: a file's tests take a third of it at most."""
 
-CAUGHT, SURVIVED, SAME = "caught", "survived", "equivalent"
+CAUGHT, SURVIVED, SAME = "caught by ", "survived", "equivalent"
+
+_FIRST_FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
 _FAILED = {1, 2, 3, 4}
 """A test failed, or the mutant cannot even be imported."""
@@ -49,9 +52,10 @@ class Trial:
     def __init__(self, folder: Path, workers: int) -> None:
         self._folder, self._workers = folder, workers
 
-    def is_caught(
+    def caught_by(
         self, mutant: Mutant, arguments: Sequence[str], rows: Iterable[str] = (), limit: float = LIMIT
-    ) -> bool:
+    ) -> str:
+        """Return the test that fails with the mutant, or nothing."""
         home = self._folder / mutant.path
         text = home.read_text(encoding="utf-8")
         home.write_text(mutant.apply(text), encoding="utf-8")
@@ -60,9 +64,10 @@ class Trial:
         finally:
             home.write_text(text, encoding="utf-8")
 
-    def fails(self, arguments: Sequence[str], rows: Iterable[str] = (), limit: float = LIMIT) -> bool:
-        """Run tests, and say whether one failed, or they did not end."""
+    def fails(self, arguments: Sequence[str], rows: Iterable[str] = (), limit: float = LIMIT) -> str:
+        """Run tests, and return the one that failed, or that they did not end; or nothing."""
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "tests.mutants.only"]
+        command += ["-o", f"timeout={limit / 3}"]
         environment = {**os.environ, "AIOLOCKS_ROWS": ",".join(rows), "AIOLOCKS_WITHOUT_MEMORY": "1"}
         with subprocess.Popen(
             [*command, *arguments], cwd=self._folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -73,14 +78,20 @@ class Trial:
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, 9)
                 process.communicate()
-                return True
+                return "no end"
         if process.returncode not in {0, *_FAILED}:
             raise RuntimeError(f"pytest ended with {process.returncode}:\n{said.decode()[-2000:]}")
-        return process.returncode != 0
+        if process.returncode == 0:
+            return ""
+        failed = _FIRST_FAILED.search(said.decode())
+        return failed[1] if failed else "no beginning"
 
-    def own(self, tests: Answering) -> list[str]:
-        """Return the arguments for what a file answers to."""
-        return ["-n", str(self._workers), "--dist", "worksteal", "-m", "not slow", *tests.paths]
+    def own(self, tests: Answering) -> Iterator[list[str]]:
+        """Yield arguments for what a file answers to: first what takes a second or two, as most are caught by that."""
+        if tests.at_once:
+            yield ["-n", "0", "-m", "not slow", *tests.at_once]
+        if tests.asleep:
+            yield ["-n", str(self._workers), "--dist", "worksteal", "-m", "not slow", *tests.asleep]
 
 
 @contextmanager
@@ -114,14 +125,16 @@ class Record:
             file.write(json.dumps([name, verdict]) + "\n")
 
 
-def verdict(trial: Trial, mutant: Mutant) -> str:
+def verdict(trial: Trial, name: str, mutant: Mutant) -> str:
     """Try it with the tests of its file."""
-    if described(mutant) in EQUIVALENT:
+    if name in EQUIVALENT:
         return SAME
     tests = answered_by(mutant.path)
-    return CAUGHT if trial.is_caught(mutant, trial.own(tests), tests.rows) else SURVIVED
+    runs = (trial.caught_by(mutant, arguments, tests.rows) for arguments in trial.own(tests))
+    return next((CAUGHT + by for by in runs if by), SURVIVED)
 
 
 def whole_verdict(trial: Trial, mutant: Mutant) -> str:
     """Try a survivor with README's command."""
-    return CAUGHT if trial.is_caught(mutant, readme_command(), limit=10 * LIMIT) else SURVIVED
+    by = trial.caught_by(mutant, readme_command(), limit=10 * LIMIT)
+    return CAUGHT + by if by else SURVIVED

@@ -55,6 +55,15 @@ def test_a_copy_of_an_error_says_the_same(number: int, way: str) -> None:
     assert there.__notes__ == error.__notes__
 
 
+def test_an_error_carries_what_its_maker_knew() -> None:
+    *_, busy, lost, too_many, too_few, changed, _ = every_error()
+    assert vars(busy) | {"timeout": 5.0, "retry_after": 0.5} == vars(busy)
+    assert vars(lost) | {"fencing_token": 42, "reason": "revoked"} == vars(lost)
+    assert vars(too_many) | {"permits": 5, "limit": 3} == vars(too_many)
+    assert vars(too_few) | {"outcomes": {"a:6379": "answered", "b:6379": "no answer in time"}} == vars(too_few)
+    assert vars(changed) | {"expected": "a1", "actual": "b2"} == vars(changed)
+
+
 @every_kind
 def test_redis_pys_name_for_the_name_is_set(number: int) -> None:
     error = every_error()[number]

@@ -15,8 +15,8 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from aiolocks import HierarchicalLock, Lease, LeaseLostError, Lock, MultiLock, Redlock, RLock, Semaphore
-from aiolocks._batch import MOST_WORDS
-from aiolocks._request import LONGEST_RETRY
+from aiolocks._core.guard_commands import MOST_WORDS
+from aiolocks._engine.request import LONGEST_RETRY
 from aiolocks.testing import FaultProxy
 from tests.support.cases import the_rest_slow
 from tests.support.primitives import (

@@ -8,6 +8,7 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolocks import Lock, LockManager, Semaphore
+from aiolocks._manager import check_manager
 from aiolocks.testing import FaultProxy
 from tests.support.primitives import queued
 from tests.support.servers import RedisServer
@@ -224,3 +225,9 @@ def test_memory_without_its_extra_is_an_error_that_names_it(monkeypatch: pytest.
 def test_a_bad_default_is_an_error_at_once() -> None:
     with pytest.raises(ValueError, match="ttl"):
         LockManager(Redis(port=1), ttl=0)
+
+
+def test_what_a_web_application_keeps_must_be_a_manager() -> None:
+    check_manager(LockManager(Redis(port=1)), "app.state.locks")
+    with pytest.raises(TypeError, match=r"needs a LockManager in app\.state\.locks.*, not Redis"):
+        check_manager(Redis(port=1), "app.state.locks")

@@ -12,8 +12,8 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolocks import HierarchicalLock, LimitMismatchError, Lock, RWLock, Semaphore
-from aiolocks._line import Line
-from aiolocks._session import Session
+from aiolocks._grantors.session import Session
+from aiolocks._grantors.wait_queue import WaitQueue
 from tests.support.primitives import queued
 
 pytest_plugins = ["tests.support.table"]
@@ -38,7 +38,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 @pytest.fixture
 def no_rechecks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no re-check run."""
-    monkeypatch.setattr(Line, "recheck", lambda self: None)
+    monkeypatch.setattr(WaitQueue, "recheck", lambda self: None)
 
 
 async def _all_inside(
@@ -105,7 +105,7 @@ async def test_all_waiters_of_another_process_come_in(client: Redis, stranger: R
 
 
 def _session_of(client: Redis) -> str:
-    return Session.of(client.connection_pool).id.decode()
+    return Session.of(client.connection_pool).context.id.decode()
 
 
 @every_kind

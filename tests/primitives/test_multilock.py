@@ -7,8 +7,8 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolocks import AcquireTimeoutError, LeaseLostError, Lock, MultiLock
-from aiolocks._batch import MOST_WORDS
-from aiolocks._multilock import MOST_NAMES
+from aiolocks._core.guard_commands import MOST_WORDS
+from aiolocks._primitives.multilock import MOST_NAMES
 from tests.faults.support.lag import measured_lag
 from tests.support.primitives import SHORT, SOON, free, queued
 

@@ -27,7 +27,7 @@ from aiolocks import (
     Semaphore,
     Versioned,
 )
-from aiolocks._options import LeaseOptions, Options, RedlockOptions
+from aiolocks._core.options import LeaseOptions, Options, RedlockOptions
 from tests.support.cases import one_by_one
 from tests.support.primitives import ROWS, Acquirable, Make, Row, as_a_stranger, each_with_a_queue, every_row, queued
 
@@ -69,7 +69,7 @@ OUT_OF_RANGE: list[object] = [
 
 BAD_OPTIONS: list[tuple[str, object, type[Exception]]] = [
     *[("ttl", value, TypeError) for value in [None, *NOT_SECONDS]],
-    *[("ttl", value, ValueError) for value in [0, 0.099, 1e10, timedelta(0), timedelta.max, *OUT_OF_RANGE]],
+    *[("ttl", value, ValueError) for value in [0, 0.099, 10**9 + 1, 1e10, timedelta(0), timedelta.max, *OUT_OF_RANGE]],
     *[("acquire_timeout", value, TypeError) for value in NOT_SECONDS],
     *[("acquire_timeout", value, ValueError) for value in OUT_OF_RANGE],
     *[("max_hold", value, TypeError) for value in NOT_SECONDS],
@@ -161,6 +161,36 @@ def test_options_are_in_seconds_however_they_were_given() -> None:
     assert hash(given) == hash(same)
     for seconds in (given.ttl, given.acquire_timeout, given.max_hold, given.max_stall):
         assert type(seconds) is float
+
+
+DEFAULTS = {
+    "ttl": 30.0, "acquire_timeout": None, "on_lost": "cancel", "renew": True, "max_hold": None, "watchdog": "task",
+    "max_stall": 60.0, "replicas": 0,
+}  # fmt: skip
+
+
+def test_what_is_given_is_what_counts_and_what_is_left_out_is_as_documented() -> None:
+    given = {
+        "ttl": 60.0, "acquire_timeout": 0.5, "on_lost": "flag", "renew": False, "max_hold": 0.5, "watchdog": "thread",
+        "max_stall": 120.0, "replicas": 2,
+    }  # fmt: skip
+    for options in ({}, given, *({name: value} for name, value in given.items())):
+        made = Options(**cast("Any", options))
+        assert {name: getattr(made, name) for name in DEFAULTS} == DEFAULTS | options
+    for seconds in (0.5, 59.5, 60.0, 61.0):
+        assert Options(max_stall=seconds).max_stall == seconds
+
+
+def test_the_loop_itself_renews_what_is_renewed_and_not_from_a_thread() -> None:
+    assert Options().renewed_in_loop
+    assert not Options(renew=False).renewed_in_loop
+    assert not Options(watchdog="thread").renewed_in_loop
+    assert not Options(renew=False, watchdog="thread").renewed_in_loop
+
+
+def test_for_type_checkers_too_every_option_may_be_left_out() -> None:
+    for options in (RedlockOptions, LeaseOptions):
+        assert options.__required_keys__ == frozenset()
 
 
 @every_row
@@ -424,6 +454,8 @@ def test_a_constructor_shows_its_own_keywords_and_no_others(primitive: type) -> 
     keywords = {name for name, one in shown.items() if one.kind is inspect.Parameter.KEYWORD_ONLY}
     expected = {option.name for option in fields(Options) if option.init} | {"prefix"}
     assert keywords == expected - ({"replicas"} if primitive is Redlock else set())
+    for name in keywords - {"prefix"}:
+        assert shown[name].default == DEFAULTS[name], name
     assert not any(one.kind is inspect.Parameter.VAR_KEYWORD for one in shown.values())
     assert keywords == (LeaseOptions if primitive is not Redlock else RedlockOptions).__annotations__.keys()
 

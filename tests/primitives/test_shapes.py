@@ -16,7 +16,7 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, Lock, Semaphore
-from aiolocks._hold import Hold
+from aiolocks._engine.lease import Hold
 from tests.support.cases import the_rest_slow
 from tests.support.primitives import (
     SHORT,
@@ -663,6 +663,19 @@ async def test_release_finds_what_a_task_took_that_has_ended(
     assert await lock.locked() is False
     with pytest.raises(RuntimeError):
         await lock.release()
+
+
+async def test_each_release_ends_one_of_those_that_tasks_took_that_have_ended(redis: Redis) -> None:
+    semaphore = Semaphore(redis, "scraper", 3)
+    for _ in range(3):
+        await awaited_in_a_task(semaphore)
+    for left in (2, 1, 0):
+        await semaphore.release()
+        assert (await semaphore.statistics()).permits == left
+    begun = time.monotonic()
+    with pytest.raises(RuntimeError, match="no lease to release"):
+        await semaphore.release()
+    assert time.monotonic() - begun < 1, "it does not wait for one to turn up"
 
 
 async def test_release_says_once_that_such_a_lease_was_lost(make: Make) -> None:

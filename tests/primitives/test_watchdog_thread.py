@@ -15,7 +15,7 @@ import redis as redis_sync
 from redis.asyncio import Redis
 
 from aiolocks import LeaseLostError, Lock, Semaphore
-from aiolocks._session import Session
+from aiolocks._grantors.session import Session
 from tests.support.cases import the_rest_slow
 from tests.support.network import until
 from tests.support.servers import RedisServer
@@ -211,11 +211,11 @@ def test_a_lease_is_kept_while_its_session_begins_to_poll_and_stops(
             session = Session.of(deaf.connection_pool)
             async with Lock(deaf, "kept", ttl=TTL, watchdog="thread") as lease, Lock(admin, "awaited", ttl=20):
                 waiting = asyncio.create_task(Lock(deaf, "awaited", ttl=20).acquire())
-                await until(lambda: session.polling)
+                await until(lambda: session.listening.polling)
                 await asyncio.sleep(1.5 * TTL)
                 lease.check()
                 await acl("ACL", "SETUSER", "deaf", "+subscribe")
-                await until(lambda: not session.polling)
+                await until(lambda: not session.listening.polling)
                 await asyncio.sleep(TTL)
                 lease.check()
             await (await waiting).release()

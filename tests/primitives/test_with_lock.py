@@ -257,6 +257,17 @@ async def test_a_bad_template_is_an_error_at_decoration(template: str) -> None:
         with_lock(lambda: NOBODY, template)(work)
 
 
+async def test_a_template_of_what_is_no_parameter_is_told_which_there_are() -> None:
+    async def work(a: int, b: int = 0) -> None: ...
+
+    async def alone() -> None: ...
+
+    for function, has in [(work, "a, b"), (alone, "none")]:
+        anyhow: Any = function
+        with pytest.raises(ValueError, match=rf"'\{{c\}}' names 'c', which is no parameter of .*; it has: {has}$"):
+            with_lock(lambda: NOBODY, "{c}")(anyhow)
+
+
 async def test_a_bad_option_is_an_error_at_decoration() -> None:
     async def work() -> None: ...
 

@@ -11,9 +11,9 @@ from typing import Any, Literal, final
 import pytest
 from redis import Redis
 
-from aiolocks._keys import Keys
-from aiolocks._modes import EXCLUSIVE
-from aiolocks._scripts import load
+from aiolocks._core.keys import Keys
+from aiolocks._core.modes import EXCLUSIVE
+from aiolocks._redis.scripts import load
 
 TTL = 30_000
 LIFE = 3_000
@@ -197,6 +197,7 @@ class Scripts:
         if self.kind == "semaphore":
             args |= {"limit": limit or self.limit, "declare": int(declare)}
         answer = self.run("grant", session=session, who=who, **args)
+        assert not (isinstance(answer, int) and declare), "who declares a limit is told the one before"
         if isinstance(answer, int):  # nobody was in the way, or others of the same session are told the rest
             return Granted(answer) if answer > 0 else QueuedBeside(-answer)
         verdict, *reply = answer
@@ -247,6 +248,8 @@ class Scripts:
         ended, *mine = (
             [answer] if isinstance(answer, int) else answer.split()
         )  # an int: nobody here was granted anything
+        assert isinstance(answer, int) or mine
+        assert int(ended) in (0, 1)
         return Released(int(ended) == 1, _grants(mine))
 
     def recheck(self, *waiters: str | bytes, session: str = "home", life_ms: int = LIFE) -> Rechecked:

@@ -1,7 +1,5 @@
 """Fixtures for tests of the scripts: each script runs against a real server and against the one in memory."""
 
-from collections.abc import Iterator
-
 import pytest
 from fakeredis import FakeRedis, FakeServer
 from redis import Redis
@@ -10,14 +8,14 @@ from tests.scripts.calls import Scripts
 
 
 @pytest.fixture(params=[pytest.param("server", marks=pytest.mark.redis), "memory"])
-def backend(request: pytest.FixtureRequest) -> Iterator[Redis]:
+def backend(request: pytest.FixtureRequest) -> Redis:
     """An empty Redis."""
     if request.param == "memory":
-        yield FakeRedis(server=FakeServer(version=(7,)))
-        return
-    with Redis.from_url(request.getfixturevalue("server").url) as client:
-        client.flushall()
-        yield client
+        return FakeRedis(server=FakeServer(version=(7,)))
+    server = request.getfixturevalue("server")
+    server.flush()
+    operator: Redis = server.operator
+    return operator
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine
 from redis import Redis
 
-from aiolocks._keys import Keys
+from aiolocks._core.keys import Keys
 from tests.scripts.calls import (
     Busy,
     Grant,

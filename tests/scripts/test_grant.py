@@ -1,8 +1,10 @@
 """`grant` of what is free, of what is held, and of what was granted before."""
 
+from typing import Any
+
 import pytest
 
-from tests.scripts.calls import TTL, Busy, Queued, Scripts, Withdrawn, token
+from tests.scripts.calls import LIFE, TTL, Busy, Queued, Scripts, Withdrawn, token
 from tests.scripts.states import (
     contents,
     fence_of,
@@ -20,6 +22,16 @@ pytest_plugins = ["tests.scripts.fixtures"]
 def test_what_is_free_is_granted_for_the_ttl(exclusive: Scripts, wait: bool) -> None:
     exclusive.granted("ann", ttl_ms=7_000, wait=wait)
     assert holders(exclusive) == {"ann": pytest.approx(6_500, abs=500)}
+
+
+def test_what_is_free_is_answered_with_the_fencing_token_alone(exclusive: Scripts) -> None:
+    """For a list, Redis and the client take longer."""
+    exclusive.granted("ann")
+    exclusive.release("ann")
+    terms: dict[str, Any] = {"ttl_ms": TTL, "permits": exclusive.usual, "ticket": 0, "life_ms": LIFE}
+    if exclusive.kind == "semaphore":
+        terms |= {"limit": 1, "declare": 0}
+    assert exclusive.run("grant", who="ben", **terms) == fence_of(exclusive, "ben")
 
 
 def test_a_grant_leaves_nothing_in_line(exclusive: Scripts) -> None:

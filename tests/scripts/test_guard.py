@@ -6,13 +6,13 @@ import pytest
 from redis import Redis
 from redis.exceptions import ResponseError
 
-from aiolocks._keys import Keys
-from aiolocks._scripts import load
+from aiolocks._core.keys import Keys
+from aiolocks._redis.scripts import load
 from tests.scripts.calls import TTL, token
 
 pytest_plugins = ["tests.scripts.fixtures"]
 
-TAKEN, OVERTAKEN = 0, -1
+GONE_FROM_SERVER, OVERTAKEN = 0, -1
 
 
 class Guarded:
@@ -71,13 +71,13 @@ def test_the_holders_commands_are_run_and_answered_in_redis_own_protocol(guarded
 
 @pytest.mark.parametrize("stranger", ["ben", "an", "annn"])
 def test_nobody_elses_are(guarded: Guarded, stranger: str) -> None:
-    assert guarded.run(("SET", "k", "v"), who=stranger) == TAKEN
+    assert guarded.run(("SET", "k", "v"), who=stranger) == GONE_FROM_SERVER
     assert sorted(guarded.redis.keys()) == guarded.holders
 
 
 def test_nor_are_a_former_holders(guarded: Guarded) -> None:
     guarded.redis.delete(*guarded.holders)
-    assert guarded.run(("SET", "k", "v")) == TAKEN
+    assert guarded.run(("SET", "k", "v")) == GONE_FROM_SERVER
     assert guarded.redis.keys() == []
 
 
@@ -88,7 +88,7 @@ def test_nor_are_those_of_a_holder_of_all_names_but_one(several: Guarded, which:
     if given:
         several.give(several.holders[which], "ben")
     before = sorted(several.redis.keys())
-    assert several.run(("SET", "k", "v")) == TAKEN
+    assert several.run(("SET", "k", "v")) == GONE_FROM_SERVER
     assert sorted(several.redis.keys()) == before
 
 
@@ -108,7 +108,7 @@ def test_a_permit_that_has_run_out_is_none_though_nobody_has_removed_it(backend:
     guarded = Guarded(backend, "semaphore", 3)
     seconds, _ = guarded.redis.time()
     guarded.redis.zadd(guarded.holders[1], {token("ann"): 1000 * seconds - 1})
-    assert guarded.run(("SET", "k", "v")) == TAKEN
+    assert guarded.run(("SET", "k", "v")) == GONE_FROM_SERVER
 
 
 def test_a_run_that_is_sent_again_is_answered_as_before_and_not_repeated(guarded: Guarded) -> None:
@@ -122,7 +122,7 @@ def test_a_run_that_was_carried_out_is_answered_though_the_lease_is_over(guarded
     first = guarded.run(("INCR", "n"))
     guarded.redis.delete(*guarded.holders)
     assert guarded.run(("INCR", "n")) == first
-    assert guarded.run(("INCR", "n"), number=2) == TAKEN
+    assert guarded.run(("INCR", "n"), number=2) == GONE_FROM_SERVER
 
 
 def test_a_run_that_comes_after_a_later_one_comes_to_nothing(guarded: Guarded) -> None:
@@ -168,3 +168,16 @@ def test_at_the_memory_limit_nothing_is_half_done(guarded: Guarded) -> None:
         assert guarded.redis.exists(guarded.record) == 1
     finally:
         guarded.redis.config_set("maxmemory", 0)
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("backend", ["server"], indirect=True)
+def test_a_server_that_became_a_replica_says_so_and_answers_nothing(guarded: Guarded) -> None:
+    """Even what only reads: it may have been overtaken by writes at the new primary."""
+    guarded.redis.set("k", "v")
+    guarded.redis.replicaof("127.0.0.1", "1")
+    try:
+        with pytest.raises(ResponseError, match=r"READONLY|read only replica"):  # Redis 6.2 says that a script failed
+            guarded.run(("GET", "k"))
+    finally:
+        guarded.redis.replicaof("NO", "ONE")

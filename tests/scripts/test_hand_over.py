@@ -5,7 +5,7 @@ from typing import Literal
 import pytest
 from redis import Redis
 
-from aiolocks._modes import EXCLUSIVE, SHARED
+from aiolocks._core.modes import EXCLUSIVE, SHARED
 from tests.scripts.calls import TTL, Grant, Scripts, poller, token
 from tests.scripts.states import (
     Message,

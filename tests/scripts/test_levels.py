@@ -3,8 +3,8 @@
 import pytest
 from redis import Redis
 
-from aiolocks._modes import EXCLUSIVE, FRONT, INTENT_EXCLUSIVE, SHARED
-from aiolocks._scripts import load
+from aiolocks._core.modes import EXCLUSIVE, FRONT, INTENT_EXCLUSIVE, SHARED
+from aiolocks._redis.scripts import load
 from tests.scripts.calls import Busy, Granted, Scripts, token
 from tests.scripts.states import fence_of, lapse, last_fence, line, set_last_fence
 
@@ -80,3 +80,8 @@ def test_whoever_is_spared_the_queue_is_let_in_before_those_who_wait(rwlock: Scr
 def test_whoever_is_spared_the_queue_is_not_spared_the_holders(rwlock: Scripts) -> None:
     rwlock.granted("ann", permits=SHARED)
     assert isinstance(rwlock.grant("cat", permits=INTENT_EXCLUSIVE, ticket=FRONT, wait=False), Busy)
+
+
+def test_a_single_level_keeps_the_token_it_has(levels: list[Scripts]) -> None:
+    fence = fence_of(levels[0], "ann")
+    assert [common_fence(levels[:1]) for _ in range(2)] == [fence, fence]

@@ -246,3 +246,42 @@ def test_a_limit_that_was_forgotten_is_declared_by_the_next_user(semaphore: Scri
     semaphore.redis.flushall()
     semaphore.granted("ben", limit=9)
     assert semaphore.statistics().limit == 9
+
+
+def test_a_limit_that_is_declared_while_enough_is_free_is_in_force_at_once(semaphore: Scripts) -> None:
+    semaphore.granted("ann")
+    assert semaphore.granted("ben", limit=3, declare=True).limit_before == 0
+    assert semaphore.granted("cat", limit=5, declare=True).limit_before == 3
+    assert semaphore.statistics().limit == 5
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_an_answer_names_no_other_limit_where_none_was_changed(full: Scripts, wait: bool) -> None:
+    answer = full.grant("ben", limit=9, wait=wait)
+    assert isinstance(answer, Queued | Busy)
+    assert answer.limit_before == 0
+
+
+def test_who_wants_more_than_a_limit_of_one_and_is_not_first_finds_itself_unknown(full: Scripts) -> None:
+    full.queued("ben")
+    full.queued("cat", permits=2)
+    full.resize(1)
+    assert [answer > 0 for answer in full.recheck("ben", entry("cat", permits=2)).answers] == [True, False]
+    assert line(full) == ["ben"]
+
+
+def test_what_is_free_goes_to_those_in_line_though_whoever_asks_wants_more(semaphore: Scripts) -> None:
+    """W7: the first in line has fallen silent."""
+    semaphore.resize(4)
+    semaphore.granted("ann", permits=2)
+    with listening(semaphore, "away"):
+        semaphore.queued("ben", permits=3, session="away")
+        semaphore.queued("cat")
+    answer = semaphore.grant("dan", permits=3, wait=False)
+    assert isinstance(answer, Busy)
+    assert [grant.who for grant in answer.mine] == ["cat"]
+
+
+def test_more_than_one_is_refused_where_there_is_but_one(semaphore: Scripts) -> None:
+    semaphore.resize(1)
+    assert semaphore.grant("ann", permits=2) == Refused(1)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from aiolocks import _scripts
-from aiolocks._scripts import Script, load
+from aiolocks._redis import scripts as _scripts
+from aiolocks._redis.scripts import Script, load
 from tests.scripts.calls import on_server
 from tests.scripts.luacode import names_free_in, tokens
 from tests.support.cases import one_by_one

@@ -7,7 +7,7 @@ from typing import Literal, final
 import pytest
 from redis import Redis
 
-from aiolocks._modes import (
+from aiolocks._core.modes import (
     EXCLUSIVE,
     FRONT,
     INTENT_EXCLUSIVE,
@@ -17,8 +17,21 @@ from aiolocks._modes import (
     UPGRADE,
     UPGRADEABLE,
 )
+from tests.bench.crowded import _hold
 from tests.scripts.calls import TTL, Busy, Grant, Granted, Queued, Refused, Scripts, on_server, token
-from tests.scripts.states import configured, die, fence_of, holders, lapse, line, listening, sessions
+from tests.scripts.states import (
+    configured,
+    die,
+    fence_of,
+    holders,
+    lapse,
+    last_fence,
+    line,
+    listening,
+    now_us,
+    pttl,
+    sessions,
+)
 from tests.support.cases import the_rest_slow
 
 pytest_plugins = ["tests.scripts.fixtures"]
@@ -363,3 +376,105 @@ def test_any_traffic_goes_as_in_a_plain_model(rwlock: Scripts, seed: int) -> Non
         assert set(holders(rwlock)) == set(model.held), f"step {step}"
         assert line(rwlock) == [who for who, _ in model.waiting], f"step {step}"
         assert (sessions(rwlock) == ["home"]) == bool(model.waiting)
+
+
+_HOUR_MS = 3_600_000
+
+
+def _ends_in(rwlock: Scripts, who: str, ms: int) -> None:
+    rwlock.redis.zadd(rwlock.keys.base, {token(who): now_us(rwlock) // 1_000 + ms})
+
+
+def test_dead_leases_from_before_the_clock_stepped_back_last_no_longer_than_any(rwlock: Scripts) -> None:
+    for who, ttl_ms in (("ann", TTL), ("ben", 2 * TTL), ("cat", 5_000)):
+        rwlock.granted(who, permits=READ, ttl_ms=ttl_ms)
+    _ends_in(rwlock, "ann", _HOUR_MS)
+    _ends_in(rwlock, "ben", 2 * _HOUR_MS)
+    assert isinstance(rwlock.grant("dan", permits=WRITE, wait=False), Busy)
+    left = holders(rwlock)
+    assert all(TTL < left[who] <= 2 * TTL for who in ("ann", "ben"))
+    assert left["cat"] <= 5_000
+
+
+def test_leases_are_brought_down_only_to_keep_somebody_out(rwlock: Scripts) -> None:
+    rwlock.granted("ann", permits=READ)
+    _ends_in(rwlock, "ann", _HOUR_MS)
+    rwlock.granted("ben", permits=READ)
+    assert rwlock.renew("ann", TTL)
+    assert holders(rwlock)["ann"] > _HOUR_MS // 2
+
+
+def test_a_lease_that_is_long_for_a_reason_is_left_alone(rwlock: Scripts) -> None:
+    rwlock.granted("ann", permits=READ)
+    rwlock.renew("ann", _HOUR_MS)
+    rwlock.granted("ben", permits=READ, ttl_ms=TTL)
+    rwlock.grant("cat", wait=False)
+    assert holders(rwlock)["ann"] > _HOUR_MS // 2
+
+
+def test_a_renewal_for_less_shortens_no_lease_and_takes_none_of_its_keys_life(rwlock: Scripts) -> None:
+    rwlock.granted("ann", permits=READ, ttl_ms=3 * TTL)
+    assert rwlock.renew("ann", TTL)
+    assert holders(rwlock)["ann"] > 2 * TTL
+    assert pttl(rwlock, rwlock.keys.base) > 2 * TTL
+    assert rwlock.redis.hget(rwlock.key("meta"), "ttl") == b"%d" % (3 * TTL)
+
+
+def test_readers_who_ask_again_after_the_hash_was_deleted_are_readers_again(rwlock: Scripts) -> None:
+    """Each counts as a writer until then."""
+    for who in ("ann", "ben"):
+        rwlock.granted(who, permits=READ)
+    rwlock.redis.delete(rwlock.key("meta"))
+    rwlock.granted("ann", permits=READ)
+    assert counts(rwlock) == b"0 0 1 0 0 1 0"
+    assert isinstance(rwlock.grant("cat", permits=READ, wait=False), Busy)
+    rwlock.granted("ben", permits=READ)
+    assert counts(rwlock) == b"0 0 2 0 0 0 0"
+    rwlock.granted("cat", permits=READ)
+
+
+def test_who_asks_again_after_the_hash_was_deleted_gets_a_fencing_token_that_is_written_down(rwlock: Scripts) -> None:
+    """Or the next one, by a clock that has stepped back, would not be larger."""
+    rwlock.granted("ann")
+    rwlock.redis.delete(rwlock.key("meta"))
+    assert last_fence(rwlock) is None
+    fence = rwlock.granted("ann").fence
+    assert last_fence(rwlock) == b"%d" % fence
+
+
+def test_nobody_is_passed_over_while_one_holds_alone_though_the_hash_was_deleted(rwlock: Scripts) -> None:
+    """The lease that was upgraded counts as a writer's then, and so there are two who exclude all."""
+    rwlock.granted("ann", permits=UPGRADEABLE)
+    upgrade(rwlock, "ann")
+    rwlock.redis.delete(rwlock.key("meta"))
+    upgrade(rwlock, "ann")
+    assert counts(rwlock) == b"0 0 0 0 0 1 1"
+    rwlock.queued("ben", session="away")
+    rwlock.queued("cat")
+    assert sessions(rwlock) == ["away", "home"]
+
+
+def test_thousands_of_readers_are_counted_anew_one_by_one(rwlock: Scripts) -> None:
+    _hold(rwlock, 1_100, READ, counted=False)
+    rwlock.redis.hset(rwlock.key("meta"), token("h7h"), f"{INTENT_SHARED} 7")
+    assert rwlock.renew("h3h")
+    assert counts(rwlock) == b"1 0 1099 0 0 0 0"
+
+
+def test_of_thousands_of_readers_whose_leases_ran_out_nothing_is_left(rwlock: Scripts) -> None:
+    rwlock.granted("ann", permits=READ)
+    _hold(rwlock, 1_100, READ, ended=True, counted=False)
+    assert rwlock.statistics().holders == 1
+    assert set(rwlock.redis.hkeys(rwlock.key("meta"))) == {b"fence", b"ttl", b"held", token("ann")}
+    assert counts(rwlock) == b"0 0 1 0 0 0 0"
+
+
+def test_whoever_is_spared_the_queue_and_kept_out_hands_over_what_others_can_have(rwlock: Scripts) -> None:
+    """W7: the first in line has fallen silent, and those behind it may read."""
+    rwlock.granted("ann", permits=READ)
+    with listening(rwlock, "away"):
+        rwlock.queued("ben", permits=WRITE, session="away")
+        rwlock.queued("cat", permits=READ)
+    answer = rwlock.grant("dan", permits=INTENT_EXCLUSIVE, ticket=FRONT, wait=False)
+    assert isinstance(answer, Busy)
+    assert [grant.who for grant in answer.mine] == ["cat"]

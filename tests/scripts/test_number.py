@@ -8,12 +8,17 @@ from collections.abc import Callable
 import pytest
 from redis import Redis
 
+from aiolocks._core.modes import SHARED
+from tests.bench.crowded import _hold
 from tests.scripts import older
 from tests.scripts.calls import LIFE, TTL, Busy, Scripts, on_server, token
-from tests.scripts.states import fence_of, holders
+from tests.scripts.states import fence_of, holders, lapse, now_us, pttl, set_last_fence
 from tests.scripts.test_costs import _cost
 
 pytest_plugins = ["tests.scripts.fixtures"]
+
+_DAY_MS = 86_400_000
+_FAR = 9_000_000_000_000_000
 
 
 def _kept(semaphore: Scripts) -> list[int]:
@@ -183,3 +188,144 @@ def test_a_lease_that_was_renewed_is_released_like_any(semaphore: Scripts) -> No
     assert semaphore.release("ann", permits=2).ended
     assert not semaphore.release("ann", permits=2).ended
     assert semaphore.statistics().permits == 0
+
+
+@pytest.mark.parametrize("weights", [[2, 1], [1, 1], [12, 9, 1], [3]])
+@pytest.mark.parametrize("limit", [1, 100])
+def test_counting_anew_finds_what_there_is(backend: Redis, weights: list[int], limit: int) -> None:
+    """Also under a limit that was lowered since."""
+    semaphore = Scripts(backend, "semaphore", limit=30)
+    for number, permits in enumerate(weights):
+        semaphore.granted(f"w{number}w", permits=permits)
+    semaphore.resize(limit)
+    semaphore.redis.hdel(semaphore.key("meta"), "used")
+    assert semaphore.statistics().permits == sum(weights)
+    for number, permits in enumerate(weights):
+        semaphore.release(f"w{number}w", permits=permits)
+    semaphore.granted("ann", permits=limit)
+
+
+def test_thousands_are_counted_anew_one_by_one(semaphore: Scripts) -> None:
+    _hold(semaphore, 1_100, 2, counted=False)
+    semaphore.resize(3_000)
+    semaphore.redis.hset(semaphore.key("meta"), token("h7h"), "5 7")
+    assert semaphore.statistics().permits == 2_203
+
+
+def test_what_was_counted_for_a_holder_of_which_nothing_is_known_comes_back_when_it_runs_out(
+    semaphore: Scripts,
+) -> None:
+    semaphore.granted("ann")
+    semaphore.granted("ben", permits=2)
+    semaphore.redis.hdel(semaphore.key("meta"), token("ann"), "used")
+    assert semaphore.statistics().permits == 4
+    lapse(semaphore, "ann")
+    assert semaphore.statistics().permits == 2
+    semaphore.granted("cat")
+
+
+def test_counting_anew_forgets_nothing_of_the_longest_lease(semaphore: Scripts) -> None:
+    """A lease from before the clock stepped back may last as long as any that was granted."""
+    semaphore.granted("ann", ttl_ms=3 * TTL)
+    semaphore.granted("ben", permits=2)
+    semaphore.redis.pexpire(semaphore.keys.base, TTL)
+    semaphore.redis.hdel(semaphore.key("meta"), "used")
+    semaphore.renew("ben")
+    semaphore.redis.zadd(semaphore.keys.base, {token("ben"): now_us(semaphore) // 1_000 + 3_600_000})
+    semaphore.queued("cat")
+    assert 2 * TTL < holders(semaphore)["ben"] <= 3 * TTL
+
+
+@pytest.mark.parametrize("exclusive", ["semaphore", "rwlock"], indirect=True)
+@pytest.mark.parametrize("renewed", [TTL // 2, 2 * TTL])
+def test_no_lease_is_shortened_after_the_hash_was_deleted(exclusive: Scripts, renewed: int) -> None:
+    """P3: how long the longest may last is not known any more, and what another asks for says nothing of it."""
+    share = 1 if exclusive.kind == "semaphore" else SHARED
+    for who, ttl_ms in (("ann", 10 * TTL), ("ben", TTL)):
+        exclusive.granted(who, ttl_ms=ttl_ms, permits=share, limit=2)
+    exclusive.redis.delete(exclusive.key("meta"))
+    for _ in range(2):
+        exclusive.renew("ben", renewed)
+        assert isinstance(exclusive.grant("zoe", limit=2, wait=False), Busy)
+        assert holders(exclusive)["ann"] > 9 * TTL
+        assert holders(exclusive)["ben"] > renewed // 2
+
+
+def test_no_one_comes_beside_a_holder_of_whom_nothing_is_known_though_another_asks_again(semaphore: Scripts) -> None:
+    """P9: it counts as all there is, until it asks again as well."""
+    semaphore.resize(10)
+    semaphore.granted("ann", permits=2)
+    semaphore.granted("ben", permits=8)
+    semaphore.redis.delete(semaphore.key("meta"))
+    semaphore.granted("ann", permits=2, limit=10)
+    assert isinstance(semaphore.grant("cat", permits=6, limit=10, wait=False), Busy)
+    semaphore.granted("ben", permits=8, limit=10)
+    assert semaphore.statistics().permits == 10
+    semaphore.release("ben", permits=8)
+    semaphore.granted("cat", permits=8)
+
+
+def test_a_lone_holder_that_asks_again_after_the_hash_was_deleted_leaves_the_rest_to_others(semaphore: Scripts) -> None:
+    semaphore.granted("ann")
+    semaphore.redis.delete(semaphore.key("meta"))
+    semaphore.granted("ann")
+    semaphore.granted("ben", permits=2)
+    assert semaphore.statistics().permits == 3
+
+
+@pytest.mark.parametrize("exclusive", ["semaphore", "rwlock"], indirect=True)
+def test_the_set_that_redis_removed_takes_neither_limit_nor_fencing_token_along(exclusive: Scripts) -> None:
+    """All leases ran out together, and whatever comes next drops what was known of their holders."""
+    if exclusive.kind == "semaphore":
+        exclusive.resize(5)
+    exclusive.granted("ann")
+    set_last_fence(exclusive, _FAR)
+    exclusive.redis.delete(exclusive.keys.base)
+    counted = exclusive.statistics()
+    assert (counted.permits, counted.holders, counted.fence) == (0, 0, _FAR)
+    assert counted.limit == (5 if exclusive.kind == "semaphore" else 0)
+    assert _DAY_MS - 60_000 < pttl(exclusive, exclusive.key("meta")) <= _DAY_MS
+    assert exclusive.granted("ben").fence == _FAR + 1
+    assert exclusive.statistics().permits == 1
+
+
+def test_what_is_left_of_a_set_that_ran_out_lasts_twice_as_long_as_its_longest_lease(semaphore: Scripts) -> None:
+    """A clock that stepped back may make that lease last for as long again, and its fencing token must be known."""
+    semaphore.granted("ann", ttl_ms=3 * _DAY_MS)
+    semaphore.redis.delete(semaphore.keys.base)
+    assert semaphore.statistics().holders == 0
+    assert 6 * _DAY_MS - 60_000 < pttl(semaphore, semaphore.key("meta")) <= 6 * _DAY_MS
+
+
+@on_server
+def test_a_lease_that_ran_out_costs_the_same_however_many_hold(backend: Redis) -> None:
+    """W21: what it had is subtracted, and nobody else is asked about."""
+    costs = []
+    for size in (10, 1_100):
+        semaphore = Scripts(backend, "semaphore", limit=10_000)
+        backend.flushall()
+        _hold(semaphore, size, 2)
+        semaphore.resize(10_000)
+        semaphore.granted("ann")
+        lapse(semaphore, "h3h")
+        costs.append(_cost(semaphore, lambda semaphore=semaphore: semaphore.renew("ann")))  # type: ignore[misc]
+    assert costs[0] == costs[1]
+
+
+@on_server
+def test_a_pair_costs_the_same_after_all_that_makes_others_count_anew(backend: Redis) -> None:
+    """Leases that ran out, a queue that has gone, another limit that is only mentioned."""
+    semaphore = Scripts(backend, "semaphore", limit=3)
+
+    def pair() -> None:
+        semaphore.run("grant", who="ann", ttl_ms=TTL, permits=1, ticket=0, life_ms=LIFE, limit=9, declare=0)
+        semaphore.release("ann")
+
+    semaphore.granted("zoe", ttl_ms=2 * TTL)
+    semaphore.granted("ben", permits=2)
+    semaphore.queued("cat")
+    lapse(semaphore, "ben")
+    semaphore.recheck("cat")
+    semaphore.release("cat")
+    pair()
+    assert min(_cost(semaphore, pair).total() for _ in range(3)) <= 10

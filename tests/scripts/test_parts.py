@@ -5,10 +5,10 @@ Counted in commands, at sizes far beyond what one script may do. How long script
 
 import pytest
 
-from aiolocks._line import _LONGEST_LIST
+from aiolocks._grantors.wait_queue import _LONGEST_LIST
 from tests.bench.crowded import Situation, situations
 from tests.scripts.calls import MORE, Busy, Scripts, entry, on_server, token
-from tests.scripts.states import holders, line, listening, sessions
+from tests.scripts.states import Message, holders, line, listening, sessions
 from tests.scripts.test_costs import _cost
 
 pytest_plugins = ["tests.scripts.fixtures"]
@@ -113,6 +113,7 @@ def test_the_session_of_the_first_in_line_is_told_that_there_is_more(semaphore: 
         semaphore.resize(2, session="third")
         told = home.messages()
         assert [message.fence for message in told] == 50 * [-1] + [-2]
+        assert told[-1] == Message("more", -2, 0, semaphore.keys.base)
         assert away.messages() == []
         semaphore.release("ann", permits=3, session="third")
         assert [message.fence for message in home.messages()] == 10 * [-1]
@@ -165,3 +166,12 @@ def test_a_refusal_of_too_much_costs_no_one_behind_it_the_turn(semaphore: Script
     released = semaphore.release("ann", permits=3)
     assert [grant.who for grant in semaphore.all_of(released.mine)][-1] == "zoe"
     assert semaphore.recheck(entry("zoe")).answers[0] < 0
+
+
+def test_a_session_that_is_told_of_more_in_the_reply_is_told_by_no_message(semaphore: Scripts) -> None:
+    semaphore.granted("ann", permits=3)
+    for number in range(60):
+        semaphore.queued(f"w{number:03}w", permits=3)
+    with listening(semaphore, "home") as inbox:
+        assert semaphore.resize(2)[1][-1] == MORE
+        assert inbox.texts() == []

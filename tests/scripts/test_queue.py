@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.scripts.calls import LIFE, TTL, Scripts
+from tests.scripts.calls import LIFE, TTL, Busy, Scripts
 from tests.scripts.states import die, line, listening, now_us, pttl, sessions, tickets
 
 pytest_plugins = ["tests.scripts.fixtures"]
@@ -145,3 +145,37 @@ def test_the_answer_names_the_last_fencing_token(exclusive: Scripts) -> None:
 def test_a_polling_session_is_named_with_how_often_it_looks(held: Scripts) -> None:
     held.queued("ben", session="poll5000-deaf")
     assert sessions(held) == ["poll5000-deaf"]
+
+
+def test_a_newcomer_stands_behind_several_sessions_from_before_the_clock_stepped_back(held: Scripts) -> None:
+    last = now_us(held) + _HOUR_US
+    _in_line(held, "ben", "away", last - 10)
+    _in_line(held, "cat", "third", last)
+    assert held.queued("dan").ticket == last + 1
+    assert sessions(held) == ["away", "third", "home"]
+
+
+def test_who_finds_its_line_dead_stands_behind_those_who_came_since(held: Scripts) -> None:
+    """Its session still has the place of those who are forgotten."""
+    held.queued("ben", session="away")
+    held.queued("cat", session="home")
+    die(held, "away")
+    held.queued("dan", session="away")
+    assert sessions(held) == ["home", "away"]
+
+
+@pytest.mark.parametrize("exclusive", ["semaphore", "rwlock"], indirect=True)
+def test_a_session_that_was_passed_over_is_in_the_queue_again_when_it_only_asks(held: Scripts) -> None:
+    held.queued("ben")
+    held.redis.delete(held.key("queue"))
+    assert isinstance(held.grant("cat", wait=False), Busy)
+    assert (sessions(held), line(held)) == (["home"], ["ben"])
+
+
+def test_the_answer_names_the_last_fencing_token_though_another_library_holds_it(lock: Scripts) -> None:
+    """It puts no fencing token there."""
+    fence = lock.granted("ann").fence
+    lock.release("ann")
+    lock.redis.set(lock.keys.base, "plain-token")
+    assert lock.queued("ben").fence == fence
+    assert lock.recheck("ben").fence == fence

@@ -167,3 +167,10 @@ def test_a_dead_session_that_comes_back_begins_anew(awaited: Scripts) -> None:
     lapse(awaited, "ann")
     assert awaited.recheck("ben", session="away").answers == [0]
     awaited.granted("ben", session="away", ticket=5)
+
+
+def test_those_of_the_releasing_session_who_were_passed_over_get_it(awaited: Scripts) -> None:
+    """The reply can reach them."""
+    awaited.release("ann")
+    awaited.granted("cat", wait=False)
+    assert [grant.who for grant in awaited.release("cat", session="away").mine] == ["ben"]

@@ -192,3 +192,24 @@ def test_who_was_forgotten_is_not_known_and_asks_anew(awaited: Scripts) -> None:
     assert awaited.recheck("ben").answers == [0]
     assert awaited.queued("ben", ticket=ticket).ticket == ticket
     assert line(awaited) == ["ben"]
+
+
+def test_a_session_behind_others_was_not_passed_over(awaited: Scripts) -> None:
+    for session in ("away", "third"):
+        awaited.queued("cat", session=session)
+        assert not awaited.recheck("cat", session=session).passed_over
+
+
+def test_when_the_limit_was_forgotten_the_first_in_line_brings_it_back(semaphore: Scripts) -> None:
+    """It is told to ask anew, which declares the limit; nobody loses the place."""
+    semaphore.granted("ann", permits=3)
+    places = [semaphore.queued(who).ticket for who in ("ben", "cat", "dan")]
+    semaphore.redis.delete(semaphore.key("meta"))
+    assert semaphore.recheck("ben", "cat", "dan").answers == [0, *places[1:]]
+    assert line(semaphore) == ["ben", "cat", "dan"]
+    assert semaphore.queued("ben", ticket=places[0]).ticket == places[0]
+    assert semaphore.statistics().limit == 3
+
+
+def test_of_what_nobody_holds_the_reply_says_so(exclusive: Scripts) -> None:
+    assert exclusive.recheck("nobody").busy_ms == -2

@@ -3,7 +3,7 @@
 import pytest
 from redis import Redis
 
-from aiolocks._scripts import load
+from aiolocks._redis.scripts import load
 
 pytest_plugins = ["tests.scripts.fixtures"]
 
@@ -64,3 +64,14 @@ def test_what_was_accepted_is_kept_for_a_day(backend: Redis) -> None:
         left = backend.pttl(key)
         assert isinstance(left, int)
         assert DAY_MS - 5000 < left <= DAY_MS
+
+
+def test_statistics_tell_whether_it_is_held_and_the_last_token_that_was_accepted(backend: Redis) -> None:
+    def told() -> object:
+        return backend.eval(load("redlock_statistics").source, 2, "agreed", "holder")  # type: ignore[arg-type]
+
+    assert told() == [0, 0]
+    propose(backend, "one", 1_763_733_600_000_000)
+    assert told() == [0, 1_763_733_600_000_000]
+    backend.set("holder", "one 7")
+    assert told() == [1, 1_763_733_600_000_000]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from redis import Redis
 
-from aiolocks._modes import EXCLUSIVE, SHARED, UPGRADEABLE
+from aiolocks._core.modes import EXCLUSIVE, SHARED, UPGRADEABLE
 from tests.scripts.calls import TTL, Scripts, entry
 from tests.scripts.states import contents, die, holders, keys, lapse, listening, pttl, sessions
 from tests.support.cases import the_rest_slow
@@ -83,6 +83,8 @@ _AFTER: dict[str, Callable[[Scripts], object]] = {
     "release": lambda scripts: scripts.release("ann"),
     "lapse": _lapsed,
     "downgrade": lambda scripts: scripts.kind == "rwlock" and scripts.downgrade("ann", SHARED),
+    "re-check": lambda scripts: scripts.recheck("dan"),
+    "withdraw": lambda scripts: scripts.release("zoe"),
 }
 
 
@@ -91,7 +93,8 @@ _AFTER: dict[str, Callable[[Scripts], object]] = {
 def test_what_is_written_after_the_hash_was_deleted_ends_as_well(shared: Scripts, verb: str) -> None:
     shared.granted("ann")
     if shared.kind == "semaphore":
-        shared.granted("ben")
+        shared.granted("ben", permits=2)
+    shared.queued("dan")
     shared.redis.delete(shared.key("meta"))
     _AFTER[verb](shared)
     assert _endless(shared) == []

@@ -148,6 +148,18 @@ def test_a_semaphore_knows_nothing_of_whoever_it_could_not_tell(semaphore: Scrip
     assert semaphore.statistics().permits == 0
 
 
+def test_a_semaphore_counts_all_others_after_it_could_not_tell_one(semaphore: Scripts, limited: Redis) -> None:
+    """What comes back is what that one asked for, whatever the releaser had."""
+    semaphore.resize(10)
+    semaphore.granted("zoe", permits=2)
+    semaphore.granted("ann", permits=8)
+    semaphore.queued("ben", session="away")
+    with listening(semaphore, "away"):
+        semaphore.over(limited).release("ann", permits=8)
+    assert semaphore.statistics().permits == 2
+    assert isinstance(semaphore.grant("cat", permits=9, wait=False), Busy)
+
+
 def test_it_resizes_and_refuses(semaphore: Scripts, limited: Redis) -> None:
     mine = semaphore.over(limited)
     mine.granted("ann", permits=3)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 from redis import Redis
 
-from aiolocks._scripts import load
+from aiolocks._redis.scripts import load
 from tests.scripts.histories import LONG, SETTINGS
 from tests.support.servers import RedisServer
 

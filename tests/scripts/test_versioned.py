@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from aiolocks._scripts import load
+from aiolocks._redis.scripts import load
 
 pytest_plugins = ["tests.scripts.fixtures"]
 
@@ -92,3 +92,33 @@ def test_what_is_beside_the_value_lapses(value: Value) -> None:
     assert 4_000 < value.redis.pttl("value") <= 5_000
     assert 59_000 < value.redis.pttl("done w1") <= 60_000
     assert 86_399_000 < value.redis.pttl("mark") <= 86_400_000
+
+
+def test_a_write_that_says_nothing_of_an_end_keeps_the_one_there_is(value: Value) -> None:
+    _, version = value.write("one", value.read()[1], "w1", expire_ms=60_000)
+    value.write("two", version, "w2")
+    assert 0 < value.redis.pttl("value") <= 60_000
+    value.redis.persist("value")
+    value.write("three", value.read()[1], "w3")
+    assert value.redis.pttl("value") == -1
+
+
+def test_a_reader_may_write_though_the_mark_has_lapsed_meanwhile(value: Value) -> None:
+    _, version = value.write("one", value.read()[1], "w1")
+    value.redis.delete("mark")
+    assert value.write("two", version, "w2")[0] == DONE
+
+
+def test_a_reader_may_not_write_over_another_value_though_the_mark_has_lapsed(value: Value) -> None:
+    _, version = value.write("one", value.read()[1], "w1")
+    value.redis.delete("mark")
+    value.redis.set("value", "uno")
+    assert value.write("two", version, "w2") == (CONFLICT, value.read()[1])
+
+
+def test_a_value_that_was_another_meanwhile_is_another_version(value: Value) -> None:
+    """Somebody else wrote, and whoever leaves no mark then put back what there was."""
+    _, first = value.write("one", value.read()[1], "w1")
+    value.write("two", first, "w2")
+    value.redis.set("value", "one")
+    assert value.write("three", first, "w3")[0] == CONFLICT

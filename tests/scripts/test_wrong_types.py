@@ -7,9 +7,11 @@ import pytest
 from redis import Redis
 from redis.exceptions import ResponseError
 
-from aiolocks._scripts import load
+from aiolocks._core.modes import SHARED
+from aiolocks._redis.scripts import load
 from tests.scripts.calls import Scripts
 from tests.scripts.states import contents, holders, lapse, line
+from tests.support.cases import one_by_one
 
 pytest_plugins = ["tests.scripts.fixtures"]
 
@@ -22,9 +24,10 @@ VERBS: dict[str, Callable[[Scripts], object]] = {
     "renew": lambda scripts: scripts.renew("ann"),
     "statistics": lambda scripts: scripts.statistics(),
     "resize": lambda scripts: scripts.resize(5),
+    "downgrade": lambda scripts: scripts.downgrade("ann", SHARED),
 }
 SCRIPTS = {"grant without waiting": "grant", "withdraw": "release"}
-ASKING = {verb: "ann" if verb in {"release", "renew"} else "ben" if verb == "withdraw" else "cat" for verb in VERBS}
+ASKING = dict.fromkeys(VERBS, "cat") | dict.fromkeys(("release", "renew", "downgrade"), "ann") | {"withdraw": "ben"}
 _EITHER = [
     ("holder", "grant"), ("holder", "grant without waiting"), ("holder", "recheck"), ("holder", "release"),
     ("holder", "withdraw"), ("holder", "renew"),
@@ -54,42 +57,46 @@ def _is_refused(scripts: Scripts, field: str, verb: str) -> None:
     assert contents(scripts) == before
 
 
-@pytest.mark.parametrize(("field", "verb"), _EITHER)
+@one_by_one("field, verb", _EITHER)
 def test_a_key_of_another_type_is_an_error_and_nothing_changes(exclusive: Scripts, field: str, verb: str) -> None:
+    exclusive.redis.flushall()
     _is_refused(exclusive, field, verb)
 
 
-@pytest.mark.parametrize(("field", "verb"), _LOCK)
+@one_by_one("field, verb", _LOCK)
 def test_a_key_of_a_lock_of_another_type_is_an_error_and_nothing_changes(lock: Scripts, field: str, verb: str) -> None:
+    lock.redis.flushall()
     _is_refused(lock, field, verb)
 
 
-@pytest.mark.parametrize(("field", "verb"), _SEMAPHORE)
+@one_by_one("field, verb", _SEMAPHORE)
 def test_a_key_of_a_semaphore_of_another_type_is_an_error_and_nothing_changes(
     semaphore: Scripts, field: str, verb: str
 ) -> None:
+    semaphore.redis.flushall()
     semaphore.granted("zoe", permits=2)
     _is_refused(semaphore, field, verb)
 
 
-def _every_key() -> list[tuple[Literal["lock", "semaphore"], str, str]]:
+def _every_key() -> list[tuple[Literal["lock", "semaphore", "rwlock"], str, str]]:
     """Return each key in the header of each script, by kind, field and how the script is run."""
-    kinds: tuple[Literal["lock", "semaphore"], ...] = ("lock", "semaphore")
+    kinds: tuple[Literal["lock", "semaphore", "rwlock"], ...] = ("lock", "semaphore", "rwlock")
+    only = {"resize": "semaphore", "downgrade": "rwlock"}
     return [
         (kind, field, verb)
         for kind in kinds
         for verb in VERBS
-        if (kind, verb) != ("lock", "resize")
-        for field in load(f"{kind}_{SCRIPTS.get(verb, verb)}").keys
+        if only.get(verb, kind) == kind
+        for field in load(f"{'shared' if kind == 'rwlock' else kind}_{SCRIPTS.get(verb, verb)}").keys
     ]
 
 
-@pytest.mark.parametrize("free", [False, True])
-@pytest.mark.parametrize(("kind", "field", "verb"), _every_key())
+@one_by_one("free, kind, field, verb", [(free, *key) for free in (False, True) for key in _every_key()])
 def test_no_script_touches_a_key_of_another_type(
-    backend: Redis, kind: Literal["lock", "semaphore"], field: str, verb: str, free: bool
+    backend: Redis, kind: Literal["lock", "semaphore", "rwlock"], field: str, verb: str, free: bool
 ) -> None:
     """Whether it needs that key or not. Only what a release has ended before it came upon that key stays ended."""
+    backend.flushall()
     scripts = Scripts(backend, kind, limit=1)
     scripts.granted("ann")
     scripts.queued("ben")

@@ -19,7 +19,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, LimitMismatchError, Lock, LockManager, Semaphore
-from aiolocks._keys import Keys
+from aiolocks._core.keys import Keys
 from aiolocks.testing import FaultProxy
 from tests.support.cases import the_rest_slow
 from tests.support.network import until

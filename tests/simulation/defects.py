@@ -9,7 +9,11 @@ from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any
 
-from aiolocks import _hold, _lease_state, _line, _request, _session, _watchdog
+from aiolocks._engine import acquire as _acquire
+from aiolocks._engine import lease_state as _lease_state
+from aiolocks._engine import renewal as _renewal
+from aiolocks._engine import request as _request
+from aiolocks._grantors import wait_queue as _wait_queue
 from tests.support.garden import Garden
 
 from .defects_of_kinds import OF_KINDS
@@ -22,15 +26,15 @@ from .wire import Wire
 _OWNED = "if value and (value == token or string.sub(value, 1, #token + 1) == token .. ' ') then"
 _WAITS = f"redis.call('ZSCORE', waiters, token .. ' ' .. terms .. ' {30 * '.'}')"
 
-_CLOCK = "__import__('aiolocks')._session.Session.clock()"
+_CLOCK = "__import__('sys').modules['aiolocks._engine.context'].Context.clock()"
 
 
 def _validity_from_the_reply(garden: Garden) -> None:
-    garden.source(_lease_state.LeaseState, "begin", "= counted_from +", "= now +")
+    garden.source(_lease_state.LeaseState, "begin", "= valid_from +", "= now +")
 
 
 def _renewal_from_the_reply(garden: Garden) -> None:
-    garden.source(_watchdog.Watchdog, "_renewed", "state.extend(sent_at +", "state.extend(now +")
+    garden.source(_renewal.Watchdog, "_renewed", "state.extend(sent_at +", "state.extend(now +")
 
 
 def _no_local_expiry(garden: Garden) -> None:
@@ -82,9 +86,9 @@ def _no_tombstone(garden: Garden) -> None:
 
 def _counted_for_another(garden: Garden) -> None:
     garden.source(
-        _line.Line, "_read",
+        _wait_queue.WaitQueue, "_read",
         "for request, answer in zip",
-        "for request in self._session.tokens.values():\n"
+        "for request in self._context.tokens.values():\n"
         "        request.left_at(call.sent_at)\n"
         "    for request, answer in zip",
     )  # fmt: skip
@@ -92,9 +96,9 @@ def _counted_for_another(garden: Garden) -> None:
 
 def _no_undo(garden: Garden) -> None:
     async def undo(state: Any, error: BaseException) -> None:
-        state.session.forget(state.request)
+        state.context.forget(state.request)
 
-    garden.put(_hold, "_undo", undo)
+    garden.put(_acquire, "_undo", undo)
 
 
 DEFECTS: dict[str, Defect] = {
@@ -127,7 +131,8 @@ DEFECTS: dict[str, Defect] = {
     "no-tombstone": Defect(_no_tombstone, ("P7",)),
     "client-clock-semaphore": Defect(_client_clock, ("P1", "P9", "C1", "P3")),
     "no-recheck-after-subscribing": Defect(
-        python(_session.Session, "__init__", "on_subscribed=self._subscribed", "on_subscribed=lambda: None"), ("P7",)
+        python(_wait_queue.Listening, "__init__", "on_subscribed=self._subscribed", "on_subscribed=lambda: None"),
+        ("P7",),
     ),
     "publish-count-instead-of-numsub": Defect(
         shared(
@@ -148,7 +153,7 @@ DEFECTS: dict[str, Defect] = {
         python(
             _request.Request,
             "grant",
-            "self.unanswered[0].sent_at if self.counted_from is None else self.counted_from",
+            "self.unanswered[0].sent_at if self.valid_from is None else self.valid_from",
             _CLOCK,
         ),
         ("P1", "C1"),
@@ -165,10 +170,12 @@ DEFECTS: dict[str, Defect] = {
     ),
     "no-undo": Defect(_no_undo, ("P7", "C4")),
     "stale-notices-believed": Defect(
-        python(_request.Request, "grant", "(counted_from is None and fence <= self.fence_seen)", "False"), ("P1", "C1")
+        python(_request.Request, "grant", "(valid_from is None and fence <= self.fence_seen)", "False"), ("P1", "C1")
     ),
-    "no-re-entry": Defect(python(_line.Line, "_read", "self._send_anew(request)", "pass"), ("P13",)),
-    "no-recheck": Defect(python(_line.Line, "_schedule", "call_later(delay,", "call_later(1e6,"), ("P13", "P7")),
+    "no-re-entry": Defect(python(_wait_queue.WaitQueue, "_read", "self._send_anew(request)", "pass"), ("P13",)),
+    "no-recheck": Defect(
+        python(_wait_queue.WaitQueue, "_schedule", "call_later(delay,", "call_later(1e6,"), ("P13", "P7")
+    ),
     "newest-first": Defect(
         shared("redis.call('ZRANGE', queue, '0', '0')[1]", "redis.call('ZRANGE', queue, '-1', '-1')[1]"), ("FIFO",)
     ),

@@ -1,6 +1,11 @@
 """Defects of what is not shared by all: of modes, of several names or levels at once, of voting, of versions."""
 
-from aiolocks import _chain, _hierarchy, _majority, _nest, _parts, _quorum
+from aiolocks._grantors import all_of as _all_of
+from aiolocks._grantors import composite as _composite
+from aiolocks._grantors import quorum as _quorum
+from aiolocks._grantors import votes as _votes
+from aiolocks._primitives import hierarchy as _hierarchy
+from aiolocks._primitives import reentry as _reentry
 from tests.support.garden import Garden
 
 from .planting import Defect, lua, python, shared
@@ -10,9 +15,9 @@ _BESIDE = "{ '12345', '12', '135', '1', '13', '', '5' }"
 
 def _parts_kept(garden: Garden) -> None:
     garden.source(
-        _chain.Chain, "_ask_once", "if isinstance(answer, Granted):\n            until", "if False:\n            until"
+        _all_of.AllOf, "_ask_once", "if isinstance(answer, Granted):\n            until", "if False:\n            until"
     )
-    garden.source(_parts, "undo_parts", "if part.ended is None:", "if part.ended is None and part is parts[-1]:")
+    garden.source(_composite, "undo_parts", "if part.ended is None:", "if part.ended is None and part is parts[-1]:")
 
 
 OF_MODES: dict[str, Defect] = {
@@ -60,7 +65,7 @@ OF_PARTS: dict[str, Defect] = {
     ),
     "names-in-any-order": Defect(
         python(
-            _chain.Chain,
+            _all_of.AllOf,
             "__init__",
             "self._grantors = grantors",
             "self._grantors = __import__('random').sample(list(grantors), len(grantors))",
@@ -70,7 +75,7 @@ OF_PARTS: dict[str, Defect] = {
     ),
     "parts-kept-after-failing": Defect(_parts_kept, ("P7",), ("multilock",)),
     "inner-block-releases-all": Defect(
-        python(_nest.Nest, "let_go", "if self._shares:\n", "if False:\n"),
+        python(_reentry.SharedLease, "let_go", "if self._shares:\n", "if False:\n"),
         ("P1", "P5"),
         ("rlock",),
     ),
@@ -78,14 +83,14 @@ OF_PARTS: dict[str, Defect] = {
 """Of MultiLock, HierarchicalLock and RLock, whose leases are several in one or one in several."""
 
 OF_VOTING: dict[str, Defect] = {
-    "quorum-of-half": Defect(python(_quorum, "quorum_of", "size // 2 + 1", "size // 2"), ("P1", "C1"), ("redlock",)),
+    "quorum-of-half": Defect(python(_votes, "quorum_of", "size // 2 + 1", "size // 2"), ("P1", "C1"), ("redlock",)),
     "late-grant-not-released": Defect(
-        python(_majority.Majority, "_give_back", "end(part)", "part.request.unanswered or end(part)"),
+        python(_quorum.Quorum, "_give_back", "end(part)", "part.request.unanswered or end(part)"),
         ("P7", "P13", "C4"),
         ("redlock",),
     ),
     "voted-validity-from-the-reply": Defect(
-        python(_majority.Majority, "_attempt", "Granted(fence, began)", "Granted(fence, self._home.clock())"),
+        python(_quorum.Quorum, "_attempt", "Granted(fence, began)", "Granted(fence, self._home.clock())"),
         ("P1", "C1"),
         ("redlock",),
     ),

@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 from typing import final
 
 from aiolocks import Lease
-from aiolocks._grantor import RedisGrantor
-from aiolocks._lease import state_of
-from aiolocks._majority import Majority
-from aiolocks._modes import EXCLUSIVE, SHARED, UPGRADE
-from aiolocks._request import Grantor, Request
+from aiolocks._core.modes import EXCLUSIVE, SHARED, UPGRADE
+from aiolocks._engine.context import Grantor
+from aiolocks._engine.lease import state_of
+from aiolocks._engine.request import Request
+from aiolocks._grantors.one_server import RedisGrantor
+from aiolocks._grantors.quorum import Quorum
 from aiolocks.testing import Event
 
 from .modes import in_modes
@@ -41,7 +42,7 @@ def parts_of(lease: Lease) -> list[Part]:
     parts = [_part(part.grantor, part.request, part.fence) for part in state.request.parts]
     if not parts:
         return [_part(state.grantor, state.request, lease.fencing_token)]
-    return parts[:1] if isinstance(state.grantor, Majority) else parts
+    return parts[:1] if isinstance(state.grantor, Quorum) else parts
 
 
 def _part(grantor: Grantor, request: Request, fence: int) -> Part:

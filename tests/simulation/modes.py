@@ -4,7 +4,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterable
 
-from aiolocks._modes import (
+from aiolocks._core.modes import (
     EXCLUSIVE,
     INTENT_EXCLUSIVE,
     INTENT_SHARED,

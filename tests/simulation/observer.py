@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any, final
 
-from aiolocks._scripts import Script
+from aiolocks._redis.scripts import Script
 
 from .history import History
 from .modes import in_modes, suffices

@@ -257,7 +257,7 @@ class _Acting:
 
 
 def lease_clock() -> float:
-    """Return the time by which the running process counts its leases; in place of `Session.clock`."""
+    """Return the time by which the running process counts its leases; in place of `Context.clock`."""
     process = Process.running
     assert process is not None
     return process.boottime()

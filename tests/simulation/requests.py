@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any, final
 
 import aiolocks
-from aiolocks._scripts import Script, load
+from aiolocks._redis.scripts import Script, load
 
 _NAMES = sorted(
-    path.stem for path in (Path(aiolocks.__file__).parent / "lua").glob("*.lua") if not path.stem.startswith("_")
+    path.stem
+    for path in (Path(aiolocks.__file__).parent / "_redis" / "lua").glob("*.lua")
+    if not path.stem.startswith("_")
 )
 
 

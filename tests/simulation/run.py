@@ -8,7 +8,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import final
 
-from aiolocks._session import Session, _sessions
+from aiolocks._engine.context import Context
+from aiolocks._grantors.session import _sessions
 from aiolocks.testing import (
     check_ended,
     check_exclusion,
@@ -77,14 +78,14 @@ def in_parts(seed: int) -> Iterator[None]:
 def governed(world: World) -> Iterator[None]:
     """Have the library live in *world*, quietly, meanwhile."""
     log = logging.getLogger("aiolocks")
-    level, earlier = log.level, Session.clock
+    level, earlier = log.level, Context.clock
     log.setLevel(logging.CRITICAL)
-    Session.clock = staticmethod(lease_clock)
+    Context.clock = staticmethod(lease_clock)
     try:
         with world.governing():
             yield
     finally:
-        Session.clock = staticmethod(earlier)
+        Context.clock = staticmethod(earlier)
         log.setLevel(level)
 
 
@@ -274,9 +275,9 @@ class _Run:
     def _undoing(self) -> bool:
         """Whether an undo is unanswered, though all is healed: the link it waits for was begun before that."""
         for session in list(_sessions.values()):
-            process = next((process for process in self._live() if process.loop is session.loop), None)
-            for withdrawal in session.withdrawing.values() if process is not None else ():
-                if process is not None and process.boottime() < withdrawal.begun + withdrawal._request.ttl:
+            process = next((process for process in self._live() if process.loop is session.context.loop), None)
+            for release in session.context.undos.under_way.values() if process is not None else ():
+                if process is not None and process.boottime() < release.begun + release._request.ttl:
                     return True
         return False
 

@@ -7,9 +7,9 @@ from typing import Any, final
 from redis.asyncio import Redis
 
 from aiolocks import HierarchicalLock, Lock, MultiLock, Redlock, RLock, RWLock, Semaphore
-from aiolocks._hierarchy import HierarchicalMode
-from aiolocks._keys import Keys
-from aiolocks._rwlock import RWLockMode
+from aiolocks._core.keys import Keys
+from aiolocks._primitives.hierarchy import HierarchicalMode
+from aiolocks._primitives.rwlock import RWLockMode
 
 Primitive = Lock | RLock | Semaphore | MultiLock | Redlock | RWLockMode | HierarchicalMode
 """Whatever can be acquired."""
@@ -88,7 +88,7 @@ class Thing:
         limit = options.pop("limit", self.limit)
         return Semaphore(client, self.name, limit, **options)
 
-    def whole(self, clients: list[Redis], ttl: float) -> list[Primitive]:
+    def eval(self, clients: list[Redis], ttl: float) -> list[Primitive]:
         """Return ways to have all of it, to be tried one after the other."""
         client = clients[0]
         if self.kind == "rwlock":

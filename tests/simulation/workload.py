@@ -13,8 +13,8 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, LimitMismatchError, QuorumError, RLock
-from aiolocks._lease import state_of
-from aiolocks._modes import EXCLUSIVE, UPGRADEABLE
+from aiolocks._core.modes import EXCLUSIVE, UPGRADEABLE
+from aiolocks._engine.lease import state_of
 
 from .connection import SimulatedConnection
 from .history import History, parts_of
@@ -85,7 +85,7 @@ class Program:
     async def visit(self, thing: Thing) -> None:
         """Take *thing* once and let it go: whoever comes new after all faults must get it."""
         self._patience = 2.0  # a lease shorter than its messages' way is never had
-        for primitive in thing.whole(self.clients, thing.ttl * self._patience):
+        for primitive in thing.eval(self.clients, thing.ttl * self._patience):
             lease = await self._insist(primitive)
             async with lease:
                 self._history.acquired(self.process, lease, self._history.now_ns())

@@ -4,21 +4,25 @@ For parts of the engine that speak with Redis themselves; what is above them has
 """
 
 import asyncio
+import contextlib
 import math
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple, final
 
 import hiredis
 from redis._parsers import Encoder
+from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from aiolocks._grantor import RedisGrantor
-from aiolocks._keys import Keys
-from aiolocks._session import Session
+from aiolocks._core.answers import ask_until
+from aiolocks._core.keys import Keys
+from aiolocks._grantors.one_server import RedisGrantor
+from aiolocks._grantors.session import Session
 from tests.simulation.requests import scripts
 from tests.support.jumping import clock
 
@@ -42,23 +46,37 @@ class Asked(NamedTuple):
     at: float
     words: list[bytes]
 
+    @property
+    def keys(self) -> list[bytes]:
+        """The keys of a script."""
+        return self.words[3 : 3 + int(self.words[2])]
+
+    @property
+    def arguments(self) -> list[bytes]:
+        """The arguments of a script."""
+        return self.words[3 + int(self.words[2]) :]
+
 
 class Answering:
     """Leads to the server like a connection pool; *answer* gets what is asked, and returns or raises the reply.
 
     Attributes:
-        refuses: No connection is made.
+        refuses: No connection is made, for this *trouble*.
         hangs: Who connects hears nothing.
+        deaf: Who connects goes on although that is cancelled, as `wait_for` may before Python 3.12.
+        slow: Seconds that it takes to connect.
     """
 
     def __init__(self, answer: Callable[[Asked], object]) -> None:
         self.answer = answer
-        self.refuses = self.hangs = False
+        self.refuses = self.hangs = self.deaf = False
+        self.slow = 0.0
+        self.trouble: Exception = RedisConnectionError("refused")
         self.asked: list[Asked] = []
         self.tried: list[float] = []
         """When a connection was tried."""
         self.connections: list[_Connection] = []
-        self.connection_kwargs = {"retry": Retry(NoBackoff(), 3)}
+        self.connection_kwargs: dict[str, Any] = {"retry": Retry(NoBackoff(), 3)}
 
     def times(self, what: str) -> list[float]:
         """Return when that was asked, oldest first."""
@@ -67,6 +85,20 @@ class Answering:
     def grantor(self, kind: str = "lock", name: str = "orders") -> RedisGrantor:
         """Return what asks for a name here, on the session of the running loop."""
         return Session.of(self).grantor(Keys("aiolocks:", kind, name))
+
+    def client(self) -> Redis:
+        """Return a client of this server, for a primitive; nothing can be asked through it directly."""
+        pool: Any = self
+        return Redis(connection_pool=pool)
+
+    def runs(self, script: str) -> list[Asked]:
+        """Return the runs of that script, oldest first."""
+        return [asked for asked in self.asked if asked.what == script]
+
+    async def close(self) -> None:
+        """End the session of the running loop, and what it keeps going."""
+        Session.of(self).close()
+        await asyncio.sleep(0)
 
     def cut(self) -> None:
         """Break every connection."""
@@ -80,8 +112,20 @@ class Answering:
         return _make_encoder("utf-8", "strict", False)
 
 
+@contextlib.asynccontextmanager
+async def session_of(server: Answering) -> AsyncIterator[Session]:
+    """The session of the running loop with that server, which goes on until the end of the block."""
+    session = Session.of(server)
+    try:
+        with session.context.keep_open():
+            yield session
+    finally:
+        session.close()
+        await asyncio.sleep(0)
+
+
 class _Connection:
-    """What `open_link` needs of redis-py's, without a stream."""
+    """What `open_connection` needs of redis-py's, without a stream."""
 
     retry: object
     health_check_interval: int
@@ -93,13 +137,15 @@ class _Connection:
         self._writer: Any = self
         self._parser: Any = hiredis.Reader()  # its stub knows neither what it takes nor what it returns
         self._busy_until = 0.0
+        self._coming: deque[object] = deque()
         self.replies: asyncio.Queue[object] = asyncio.Queue()
 
     async def connect(self) -> None:
         self._server.tried.append(clock())
-        await asyncio.sleep(math.inf if self._server.hangs else 0)
+        with contextlib.suppress(*[asyncio.CancelledError] if self._server.deaf else []):
+            await asyncio.sleep(math.inf if self._server.hangs else self._server.slow)
         if self._server.refuses:
-            raise RedisConnectionError("refused")
+            raise self._server.trouble
         self._server.connections.append(self)
 
     async def disconnect(self, nowait: bool = False) -> None:
@@ -119,7 +165,11 @@ class _Connection:
                 reply = Later(0.0, reply)
             self._busy_until = max(self._busy_until, clock() + reply.seconds)
             if self._busy_until < math.inf:
-                asyncio.get_running_loop().call_at(self._busy_until, self.replies.put_nowait, reply.reply)
+                self._coming.append(reply.reply)  # timers of one instant fire in any order
+                asyncio.get_running_loop().call_at(self._busy_until, self._come)
+
+    def _come(self) -> None:
+        self.replies.put_nowait(self._coming.popleft())
 
     async def read_response(self, **_: object) -> object:
         reply = await self.replies.get()
@@ -135,3 +185,13 @@ _make_encoder: Any = Encoder  # redis-py gives it no types
 def _name(words: list[bytes]) -> str:
     script = _known().get(words[1]) if len(words) > 1 else None
     return script.name if script is not None else words[0].decode()
+
+
+async def insist(grantor: RedisGrantor, *, until: float) -> Any:
+    """Ask *grantor* for its statistics as what must be answered is asked for: again and again, ever more patiently."""
+    commands, clock = grantor.context.pipeline, grantor.context.clock
+
+    async def ask(failures: int) -> Any:
+        return await grantor.ask_once("statistics", (0,), patience=commands.patience_after(failures))
+
+    return await ask_until(ask, clock, until)

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from types import FunctionType
 from typing import Any, final
 
-from aiolocks import _scripts
+from aiolocks._redis import scripts as _scripts
 
 
 class NotThere(Exception):

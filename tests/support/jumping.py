@@ -7,7 +7,7 @@ from typing import Any, ParamSpec
 
 import pytest
 
-from aiolocks._session import Session
+from aiolocks._engine.context import Context
 from aiolocks.testing import JumpingLoop
 
 P = ParamSpec("P")
@@ -30,8 +30,26 @@ def jumping(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
             assert asyncio.all_tasks() == {asyncio.current_task()}
 
         with pytest.MonkeyPatch.context() as patch, asyncio.Runner(loop_factory=JumpingLoop) as runner:
-            patch.setattr(Session, "clock", staticmethod(clock))
+            patch.setattr(Context, "clock", staticmethod(clock))
             runner.run(main())
         assert not troubles, troubles
 
     return run
+
+
+def the_loop() -> JumpingLoop:
+    """Return the running loop, for what there is no public way to ask it."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, JumpingLoop)
+    return loop
+
+
+def timers() -> int:
+    """Return how many timers the running loop has."""
+    scheduled: list[asyncio.TimerHandle] = the_loop()._scheduled  # type: ignore[attr-defined]
+    return sum(not timer.cancelled() for timer in scheduled)
+
+
+def block_loop(seconds: float) -> None:
+    """Do as a body does that blocks the running loop."""
+    the_loop()._jump(seconds)

@@ -6,10 +6,7 @@ Background work may take a second to end, so everything is asked again until it 
 import asyncio
 import time
 from collections.abc import Callable
-from contextlib import closing
 from typing import Any, final
-
-from redis import Redis
 
 from .servers import RedisServer
 
@@ -31,7 +28,7 @@ class Leftovers:
     """
 
     def __init__(self, server: RedisServer) -> None:
-        self._admin = Redis(unix_socket_path=server.socket_path, socket_timeout=5)
+        self._admin = server.operator
         self._known = self._connections().keys()
 
     def new_connections(self) -> list[str]:
@@ -51,9 +48,6 @@ class Leftovers:
                     found.append(f"{kind}: {key!r} (PTTL {ttl_ms})")
         return found
 
-    def close(self) -> None:
-        self._admin.close()
-
     def _connections(self) -> dict[str, str]:
         own = str(self._admin.client_id())
         return {
@@ -65,9 +59,8 @@ class Leftovers:
 
 def empty(server: RedisServer) -> None:
     """Remove all keys and all cached scripts."""
-    with closing(Redis(unix_socket_path=server.socket_path, socket_timeout=5)) as admin:
-        admin.flushall()
-        admin.script_flush()
+    server.operator.flushall()
+    server.operator.script_flush()
 
 
 def is_residue(key: bytes) -> bool:

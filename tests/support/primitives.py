@@ -14,8 +14,8 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolocks import HierarchicalLock, Lease, Lock, MultiLock, Redlock, RLock, RWLock, Semaphore, Statistics
-from aiolocks._hold import Acquiring
-from aiolocks._keys import check_name
+from aiolocks._core.keys import check_name
+from aiolocks._engine.lease import Acquiring
 from tests.support.clients import CHOSEN
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Self, final
 
@@ -83,8 +83,12 @@ class RedisServer:
 
     def flush(self) -> None:
         """Empty all databases, in the name of the server's operator."""
-        with redis.Redis.from_url(self.url) as admin:
-            admin.flushall()
+        self.operator.flushall()
+
+    @cached_property
+    def operator(self) -> redis.Redis:
+        """A client of the server's operator, the same for all tests: making one costs more than most of them ask."""
+        return redis.Redis(unix_socket_path=self.socket_path, socket_timeout=5)
 
     @property
     def url(self) -> str:
@@ -146,6 +150,8 @@ class RedisServer:
         return self._process
 
     def _end(self, with_signal: signal.Signals) -> None:
+        if "operator" in self.__dict__:
+            self.operator.close()
         if self._process is None:
             return
         if self._process.poll() is None:

@@ -1,8 +1,9 @@
-"""Tests that failed while the machine stood still: run once more, and named in the summary.
+"""Tests that failed while the machine stood still: run again once it goes on, and named in the summary.
 
 Time bounds hold for a machine that runs. One that others use too may stand still for a second at any moment, or give
 most of its time to its other guests; no slack is wide enough for that. So a process of its own measures it, and only
-what failed in such a moment gets a second try. Whatever else fails has failed.
+what failed in such a moment gets another try, and a third only if it stood still in the second too. Whatever else fails
+has failed.
 """
 
 import contextlib
@@ -27,10 +28,10 @@ STOLEN = 0.2
 """The share of the processors' time that other guests of the machine got."""
 
 QUIET, PATIENCE = 1.0, 10.0
-"""Seconds without either before the second try, and the most to wait for them."""
+"""Seconds without either before the next try, and the most to wait for them."""
 
 LONGEST = 20.0
-"""Seconds: what took longer is not tried again, as the limit of a test is one for both tries."""
+"""Seconds: after that nothing is tried again, as the limit of a test is one for all tries."""
 
 _STEP = 0.05
 _VARIABLE = "AIOLOCKS_STALLS"
@@ -109,16 +110,19 @@ def _end(watching: "subprocess.Popen[bytes]", path: str) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
-    begun, ticks = time.monotonic(), _ticks()
+    first = begun = time.monotonic()
+    ticks = _ticks()
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     reports = runtestprotocol(item, log=False, nextitem=nextitem)
-    if any(report.failed for report in reports) and time.monotonic() - begun < LONGEST:
+    while any(report.failed for report in reports) and time.monotonic() - first < LONGEST:
         stalls = Stalls(os.environ[_VARIABLE])
         stood_still = stalls.during(begun, ticks)
-        if stood_still:
-            stalls.wait_until_over()
-            item.user_properties.append((_PROPERTY, stood_still))
-            reports = runtestprotocol(item, log=False, nextitem=nextitem)
+        if not stood_still:
+            break
+        stalls.wait_until_over()
+        item.user_properties.append((_PROPERTY, stood_still))
+        begun, ticks = time.monotonic(), _ticks()
+        reports = runtestprotocol(item, log=False, nextitem=nextitem)
     for report in reports:
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)

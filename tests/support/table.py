@@ -7,13 +7,15 @@ import asyncio
 import contextlib
 import itertools
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 
-from aiolocks import LockManager, _session
+from aiolocks import LockManager
+from aiolocks._engine import context as _context
+from aiolocks._grantors import session as _session
 from tests.support import clients
 from tests.support.leftovers import Leftovers
 from tests.support.primitives import WITH_ONE_PLACE, Make, Row, until
@@ -31,12 +33,12 @@ def url(request: pytest.FixtureRequest, redis_url: str) -> str:
 @pytest_asyncio.fixture
 async def quick_sessions(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
     """End idle sessions sooner, since a test's own end waits for that: some hundred times 0.5 s."""
-    monkeypatch.setattr(_session, "IDLE", 0.02)
+    monkeypatch.setattr(_context, "IDLE", 0.02)
     yield
     loop = asyncio.get_running_loop()
 
     async def ended() -> bool:
-        return not any(session.loop is loop for session in _session._sessions.values())
+        return not any(session.context.loop is loop for session in _session._sessions.values())
 
     with contextlib.suppress(TimeoutError):  # what stays is for the check for leftovers to report
         await until(ended, within=1)
@@ -61,14 +63,13 @@ async def stranger(url: str, server: RedisServer) -> AsyncIterator[Redis]:
 
 
 @pytest.fixture
-def connections(url: str, client: Redis, server: RedisServer) -> Iterator[Callable[[], int]]:
+def connections(url: str, client: Redis, server: RedisServer) -> Callable[[], int]:
     """Counts the connections that the test has open to that server."""
     if url == server.url:
-        with contextlib.closing(Leftovers(server)) as leftovers:
-            yield lambda: len(leftovers.new_connections())
-    else:
-        in_memory = client.connection_pool.connection_kwargs["server"]
-        yield lambda: len(in_memory.sockets)
+        leftovers = Leftovers(server)
+        return lambda: len(leftovers.new_connections())
+    in_memory = client.connection_pool.connection_kwargs["server"]
+    return lambda: len(in_memory.sockets)
 
 
 @pytest.fixture(params=WITH_ONE_PLACE, ids=str)

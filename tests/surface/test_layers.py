@@ -4,8 +4,8 @@ import ast
 import inspect
 import subprocess
 import sys
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -16,123 +16,142 @@ from tests.support.cases import one_by_one
 
 PACKAGE = Path(aiolocks.__file__).parent
 
-LAYERS = {
-    "pure": "_errors _deadlines _keys _modes _options _teaching _batch _quorum",
-    "redis": "_scripts _bound _patrol _vigil _link _trouble _commands",
-    "engine": "_request _replication _line _healing _grantor _wakeups _ledger _lease_state _lease _watchdog "
-    "_watchdog_thread _withdrawal _loop_end _session _stop _body _blocks _guard _hold _insist _nest _upgrade _parts "
-    "_chain _majority",
-    "primitives": "_acquirable _hierarchy _lock _multilock _redlock _rlock _rwlock _semaphore _versioned",
-    "manager": "_memory _manager _web _with_lock",
-    "surface": "__init__ __main__ aiohttp cli fastapi testing",
-}
-"""Lowest first. A module imports from its own layer and from those below."""
+WINGS = ("_core", "_redis", "_engine", "_grantors", "_primitives")
+"""Lowest first. A wing imports from wings below it; what lies beside them, in the package's own folder, from all."""
 
 WAYS_IN = {"aiohttp", "cli", "fastapi", "testing"}
 """What nothing else imports, and so may need more than is required."""
 
-BASES = {"_acquirable"}
-"""What the siblings of the primitives layer share; they never import each other."""
+BASES = {"base", "mode_changes", "reentry"}
+"""What the siblings of the primitives' wing share; they never import each other."""
 
 LONGEST_MODULE = 550
+LONGEST_PATH = 14
+"""Files from the top to the bottom, with the command line and the testing kit as one each; see `room`."""
+
+LONGEST_PATH_OF_FOLDERS = 9
 REQUIRED = {"redis", "hiredis", "anyio"}
+ON_DEMAND = {"in_memory": {"fakeredis"}}
+"""What a function imports when it is called."""
+
 OPTIONAL = {"aiohttp", "fakeredis", "fastapi", "hypothesis", "lupa", "pytest", "rich", "starlette", "trio", "uvloop"}
 
-rank = {module: number for number, modules in enumerate(LAYERS.values()) for module in modules.split()}
 files = sorted(PACKAGE.rglob("*.py"))
 
-
-def member(file: Path) -> str:
-    """Return the name under which the table has *file*: a module's own, or its subpackage's."""
-    return file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+Graph = Mapping[str, set[str]]
 
 
-@cache
-def imported(file: Path) -> frozenset[str]:
-    """Return the full names of the modules that importing *file* imports."""
+def imported(file: Path, source: str | None = None) -> set[str]:
+    """Return the full names of what *file* imports, wherever that stands: in functions and for type checkers too."""
     package = ("aiolocks", *file.relative_to(PACKAGE).parent.parts)
     found = set()
-    for node in module_level(ast.parse(file.read_text(encoding="utf-8")).body):
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8") if source is None else source)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             above = package[: len(package) - node.level + 1] if node.level else ()
-            source = (*above, *(node.module.split(".") if node.module else ()))
+            parts = (*above, *(node.module.split(".") if node.module else ()))
             for alias in node.names:
-                submodule = is_module(PACKAGE.parent.joinpath(*source, alias.name))
-                found.add(".".join((*source, alias.name) if submodule else source))
-    return frozenset(found)
+                submodule = is_module(PACKAGE.parent.joinpath(*parts, alias.name))
+                found.add(".".join((*parts, alias.name) if submodule else parts))
+    return found
 
 
 def is_module(path: Path) -> bool:
     return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
 
 
-def module_level(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield each statement that runs on import: no function's, and none that only type checkers see."""
-    for node in body:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            continue
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            yield from module_level(node.orelse)
-            continue
-        yield node
-        for block in ("body", "orelse", "finalbody"):
-            yield from module_level(getattr(node, block, []))
-        for handler in getattr(node, "handlers", []):
-            yield from module_level(handler.body)
+def relatives(file: Path, source: str | None = None) -> set[Path]:
+    """Return the files of this package that *file* imports, if it were not for its name."""
+    found = set()
+    for name in imported(file, source):
+        path = PACKAGE.joinpath(*name.split(".")[1:])
+        for candidate in (path.with_suffix(".py"), path / "__init__.py"):
+            if name.split(".")[0] == "aiolocks" and candidate.is_file():
+                found.add(candidate)
+    return found - {file}
 
 
-def members_imported(file: Path) -> set[str]:
-    """Return which of the table's modules *file* imports."""
-    inside = [f"{name}.__init__".split(".") for name in imported(file) if name.split(".")[0] == "aiolocks"]
-    return {parts[1] for parts in inside} - {member(file)}
+def wing(file: Path) -> str:
+    """Return the folder that *file* is in, of those in the package; or, of one beside the wings, its own name."""
+    return file.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def test_every_module_has_a_layer() -> None:
-    assert {member(file) for file in files} == rank.keys()
+def room(file: Path) -> str:
+    """Return what stands for *file* in the picture of the house: itself, or the way in that it is a part of."""
+    return wing(file) if wing(file) in WAYS_IN else str(file.relative_to(PACKAGE))
+
+
+def upward(file: Path, source: str | None = None) -> set[str]:
+    """Return what *file* imports that does not lie below it: another wing above, or what is beside all wings."""
+    if wing(file) not in WINGS:
+        return set()
+    below = WINGS[: WINGS.index(wing(file)) + 1]
+    return {str(other.relative_to(PACKAGE)) for other in relatives(file, source) if wing(other) not in below}
+
+
+def house(name: Mapping[Path, str]) -> Graph:
+    """Return who imports whom, by what *name* calls the files; what it calls alike is one."""
+    return {
+        one: {name[other] for file in files if name[file] == one for other in relatives(file)} - {one}
+        for one in set(name.values())
+    }
+
+
+def longest_path(graph: Graph) -> list[str]:
+    """Return a longest way from the top to the bottom."""
+    longest: dict[str, list[str]] = {}
+    for one in TopologicalSorter(graph).static_order():
+        longest[one] = [one, *max((longest[other] for other in graph[one]), key=len, default=[])]
+    return max(longest.values(), key=len)
 
 
 @one_by_one("file", files)
 def test_imports_point_down(file: Path) -> None:
-    above = {name for name in members_imported(file) if rank[name] > rank[member(file)]}
-    assert not above
+    assert not upward(file)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from .._grantors.session import Session",
+        "from aiolocks._grantors import session",
+        "import aiolocks._primitives.lock",
+        "from .. import Lock",
+        "from .._manager import LockManager",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .._grantors.session import Session",
+        "def late():\n    from .._primitives.lock import Lock",
+        "class A:\n    async def late(self):\n        with a:\n            from ..cli import main",
+    ],
+)
+def test_an_import_that_points_up_is_found_wherever_it_stands(source: str) -> None:
+    assert upward(PACKAGE / "_engine" / "lease.py", source)
 
 
 @one_by_one("file", files)
 def test_primitives_do_not_import_each_other(file: Path) -> None:
-    primitives = set(LAYERS["primitives"].split()) - BASES
-    if member(file) in primitives | BASES:
-        assert not members_imported(file) & primitives
+    if wing(file) == "_primitives":
+        assert not {other.stem for other in relatives(file) if wing(other) == "_primitives"} - BASES
 
 
-@one_by_one("file", files)
-def test_no_import_goes_in_a_circle(file: Path) -> None:
-    """Only what type checkers see, and what is imported within a function, may point back."""
-    seen: set[Path] = set()
-    todo = {file}
-    while todo:
-        for other in relatives(todo.pop()) - seen:
-            seen.add(other)
-            todo.add(other)
-    assert file not in seen
+def test_no_import_goes_in_a_circle() -> None:
+    TopologicalSorter(house({file: str(file) for file in files})).prepare()
 
 
-def relatives(file: Path) -> set[Path]:
-    """Return the files of this package that *file* imports."""
-    found = set()
-    for name in imported(file):
-        path = PACKAGE.joinpath(*name.split(".")[1:])
-        for candidate in (path.with_suffix(".py"), path / "__init__.py"):
-            if name.startswith("aiolocks") and candidate.is_file():
-                found.add(candidate)
-    return found
+def test_a_circle_is_found() -> None:
+    with pytest.raises(CycleError):
+        TopologicalSorter({"a": {"b"}, "b": {"c"}, "c": {"a"}}).prepare()
 
 
-@one_by_one("file", (file for file in files if member(file) not in WAYS_IN))
+def test_the_way_down_is_short() -> None:
+    assert len(path := longest_path(house({file: room(file) for file in files}))) <= LONGEST_PATH, path
+    assert len(path := longest_path(house({file: wing(file) for file in files}))) <= LONGEST_PATH_OF_FOLDERS, path
+
+
+@one_by_one("file", (file for file in files if wing(file) not in WAYS_IN))
 def test_modules_import_only_what_is_required(file: Path) -> None:
     roots = {name.split(".")[0] for name in imported(file)}
-    assert roots - set(sys.stdlib_module_names) <= REQUIRED | {"aiolocks"}
+    assert roots - set(sys.stdlib_module_names) - ON_DEMAND.get(file.stem, set()) <= REQUIRED | {"aiolocks"}
 
 
 def test_importing_the_package_imports_no_optional_dependency() -> None:

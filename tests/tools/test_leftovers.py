@@ -1,8 +1,6 @@
 """What a test left behind is found, and nothing else is."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import closing
 
 import pytest
 import pytest_asyncio
@@ -43,10 +41,9 @@ def test_holders_and_queues_are_not_residue(key: bytes) -> None:
 
 
 @pytest_asyncio.fixture
-async def check(server: RedisServer) -> AsyncIterator[Leftovers]:
+async def check(server: RedisServer) -> Leftovers:
     """A second check, inside of the one that every test gets."""
-    with closing(Leftovers(server)) as made:
-        yield made
+    return Leftovers(server)
 
 
 @pytest.mark.asyncio

@@ -5,7 +5,7 @@ import random
 from collections.abc import Sequence
 from typing import Final
 
-from ..._keys import Keys
+from ..._core.keys import Keys
 from .._screen import Line
 from ._checks import (
     Verdict,

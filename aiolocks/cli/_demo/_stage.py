@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from aiolocks import Lock
-
+from ..._primitives.lock import Lock
 from .._connect import Server, forget
 from .._screen import WIDTH, Line, Moving, Screen
 from ._crew import HOST, Crew

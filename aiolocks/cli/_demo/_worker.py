@@ -5,8 +5,11 @@ from typing import final
 
 from redis.exceptions import RedisError
 
-from aiolocks import Lease, LeaseLostError, Lock, LockManager, Semaphore
-
+from ..._core.errors import LeaseLostError
+from ..._engine.lease import Lease
+from ..._manager import LockManager
+from ..._primitives.lock import Lock
+from ..._primitives.semaphore import Semaphore
 from ._events import ASKED, FAILED, HELD, LEFT, LOST, RENEWED, STALLED, STOPPED, Event, Order, Record
 
 _STEP = 0.01

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..._keys import check_prefix
-from ..._memory import SCHEME
-from ..._options import check_ttl
+from ..._core.keys import check_prefix
+from ..._core.options import check_ttl
+from ..._redis.in_memory import SCHEME
 from .._connect import answering, client_of, connect, place_of
 from .._screen import WIDTH, Line, Screen
 from . import _settings, _timing

@@ -10,7 +10,7 @@ from typing import Any
 
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
-from ..._keys import Keys
+from ..._core.keys import Keys
 from .._connect import PATIENCE
 from ._finding import Finding, Verdict
 

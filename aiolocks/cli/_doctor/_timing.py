@@ -8,7 +8,7 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from ..._deadlines import RENEWALS_PER_TTL, margin
+from ..._core.timing import RENEWALS_PER_TTL, margin
 from ._finding import Finding, Verdict, unknown
 
 _SAMPLES = 30

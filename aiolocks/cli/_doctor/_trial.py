@@ -8,9 +8,10 @@ from typing import Protocol
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from aiolocks import Lease, LockManager, Statistics
-
-from ..._keys import Keys
+from ..._core.keys import Keys
+from ..._engine.lease import Lease
+from ..._manager import LockManager
+from ..._primitives.base import Statistics
 from .._connect import PATIENCE, reason
 from ._finding import Finding, Verdict
 

@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 
 import aiolocks
 from aiolocks import Lease, Lock, Redlock, RWLock, Semaphore
-from aiolocks._scripts import load
+from aiolocks._redis.scripts import load
 from tests.bench.peers import SAFETY, Turn
 from tests.bench.peers.pools import retrying
 from tests.bench.processes import check_package

@@ -5,7 +5,7 @@ from typing import cast
 
 from redis import Redis
 
-from aiolocks._line import _LONGEST_LIST
+from aiolocks._grantors.wait_queue import _LONGEST_LIST
 from tests.bench.crowded import Situation, situations
 from tests.bench.figures import Case, Parameters, Results, Run, median
 from tests.bench.scale import Scale

@@ -5,8 +5,8 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from aiolocks._request import Request
-from aiolocks._session import Session
+from aiolocks._engine.request import Request
+from aiolocks._grantors.session import Session
 
 
 class State(Enum):
@@ -21,7 +21,7 @@ class State(Enum):
 def request_with(client: Redis, ttl_ms: int) -> Request | None:
     """Return the request of *client* that asks for *ttl_ms*, by which a test tells its acquires apart."""
     session: Any = Session.of(client.connection_pool)
-    requests: list[Request] = [request for request in session.tokens.values() if request.ttl_ms == ttl_ms]
+    requests: list[Request] = [request for request in session.context.tokens.values() if request.ttl_ms == ttl_ms]
     assert len(requests) <= 1, f"{len(requests)} requests for {ttl_ms} ms"
     return requests[0] if requests else None
 

@@ -21,7 +21,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, Lock, Semaphore
-from aiolocks._lease import state_of
+from aiolocks._engine.lease import state_of
 from aiolocks.testing import Recorder
 from tests.faults.support.lag import SLACK
 
@@ -67,7 +67,7 @@ class Watch:
 
     def _deadline_ns(self) -> int:
         state = state_of(self._lease)
-        left = state.deadline - state.session.clock()
+        left = state.deadline - state.context.clock()
         return time.monotonic_ns() + int(max(left, -1e6) * 1e9)
 
 

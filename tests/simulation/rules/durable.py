@@ -7,14 +7,17 @@ from collections.abc import Awaitable
 from redis.asyncio import Redis as AsyncRedis
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from aiolocks import Lease, Lock, Semaphore, _grantor, _hold, _replication
+from aiolocks import Lease, Lock, Semaphore
+from aiolocks._engine import acquire as _acquire
+from aiolocks._grantors import one_server as _one_server
+from aiolocks._grantors import replication as _replication
 from tests.simulation.rules.table import clause, python
 from tests.support.replicas import Replicated
 
 TTL = 2.0
 
-_NOT_ASKED = python(_hold, "obtain", "state.options.replicas", "False")
-_NOT_COUNTED = python(_grantor.RedisGrantor, "_replicate", "if count < replicas:", "if False:")
+_NOT_ASKED = python(_acquire, "obtain", "state.options.replicas", "False")
+_NOT_COUNTED = python(_one_server.RedisGrantor, "_replicate", "if count < replicas:", "if False:")
 
 
 def _made(client: AsyncRedis, kind: str, name: str, replicas: int, ttl: float = TTL) -> Lock | Semaphore:

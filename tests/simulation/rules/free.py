@@ -1,6 +1,7 @@
 """W7 and W8: whoever finds it free hands it over, and a re-check puts nobody in line."""
 
-from aiolocks import _grantor, _line
+from aiolocks._grantors import one_server as _one_server
+from aiolocks._grantors import wait_queue as _wait_queue
 from tests.scripts.calls import Granted, Scripts
 from tests.scripts.states import contents, die, holders, lapse, line, now_us, sessions
 from tests.simulation.rules.scene import Scene
@@ -85,8 +86,8 @@ def a_recheck_creates_nobody(scripts: Scripts) -> None:
 
 @clause(
     "W8",
-    python(_line.Line, "_read", "self._send_anew(request)", "pass"),
-    python(_grantor.RedisGrantor, "_terms", "request.ticket if", "0 if"),
+    python(_wait_queue.WaitQueue, "_read", "self._send_anew(request)", "pass"),
+    python(_one_server.RedisGrantor, "_terms", "request.ticket if", "0 if"),
 )
 def who_is_forgotten_asks_anew_at_its_old_place(scene: Scene) -> None:
     """W8: it brings its old ticket along."""
@@ -106,8 +107,8 @@ def who_is_forgotten_asks_anew_at_its_old_place(scene: Scene) -> None:
 @clause(
     "W8",
     both(
-        python(_line.Line, "_read", "if request.turn.done():", "if False:"),
-        python(_line.Line, "_send_anew", "if not request.turn.done() and", "if"),
+        python(_wait_queue.WaitQueue, "_read", "if request.turn.done():", "if False:"),
+        python(_wait_queue.WaitQueue, "_send_anew", "if not request.turn.done() and", "if"),
     ),
 )
 def who_is_forgotten_and_has_left_does_not_ask_anew(scene: Scene) -> None:

@@ -1,6 +1,9 @@
 """W3 and W6: how long a silent session is taken for alive, and how soon a waiter asks again."""
 
-from aiolocks import _commands, _deadlines, _line, _session
+from aiolocks._core import timing as _timing
+from aiolocks._grantors import session as _session
+from aiolocks._grantors import wait_queue as _wait_queue
+from aiolocks._redis import pipeline as _pipeline
 from tests.scripts.calls import Scripts
 from tests.scripts.states import pttl
 from tests.simulation.rules.scene import Scene
@@ -30,8 +33,8 @@ def a_recheck_sets_how_long_its_line_lives(scripts: Scripts) -> None:
 
 @clause(
     "W3",
-    python(_line.Line, "identity", "3000 * interval", "12_000 * interval"),
-    python(_deadlines, "recheck_interval", "ttl / 4", "ttl"),
+    python(_wait_queue.WaitQueue, "identity", "3000 * interval", "12_000 * interval"),
+    python(_timing, "recheck_interval", "ttl / 4", "ttl"),
 )
 def a_stopped_process_costs_one_lease_however_many_wait_in_it(scene: Scene) -> None:
     """W3: three of its waiters are first in line; once the lease of the first has lapsed, its session is dead."""
@@ -49,7 +52,12 @@ def a_stopped_process_costs_one_lease_however_many_wait_in_it(scene: Scene) -> N
 
 @clause(
     "W3",
-    python(_line.Line, "join", "min(self._interval, recheck_interval(request.ttl))", "recheck_interval(request.ttl)"),
+    python(
+        _wait_queue.WaitQueue,
+        "join",
+        "min(self._interval, recheck_interval(request.ttl))",
+        "recheck_interval(request.ttl)",
+    ),
 )
 def the_shortest_ttl_awaited_says_how_often_a_session_shows_life(scene: Scene) -> None:
     """W3: or a turn of that TTL would outlast its session's lease."""
@@ -61,7 +69,7 @@ def the_shortest_ttl_awaited_says_how_often_a_session_shows_life(scene: Scene) -
     assert {request.args["life_ms"] for request in scene.seen("recheck", since=0.4)} == {b"600"}
 
 
-@clause("W3", python(_line.Line, "knows", "self._told == identity", "True"), kinds=LOCK)
+@clause("W3", python(_wait_queue.WaitQueue, "knows", "self._told == identity", "True"), kinds=LOCK)
 def a_newcomer_whose_ttl_is_shorter_than_all_others_has_its_line_s_life_set(scene: Scene) -> None:
     """W3: at once, and so it does not ask for the short answer, which leaves the line's life as it was."""
     owner, waiter = scene.program(), scene.program()
@@ -72,14 +80,14 @@ def a_newcomer_whose_ttl_is_shorter_than_all_others_has_its_line_s_life_set(scen
     assert [asked.args["ticket"] for asked in scene.seen("grant", since=0.05)] == [b"0", b"+", b"0", b"+"]
 
 
-@clause("W6", python(_deadlines, "recheck_delay", "else 0.002), interval)", "else 0.002), 1e9)"), kinds=LOCK)
+@clause("W6", python(_timing, "recheck_delay", "else 0.002), interval)", "else 0.002), 1e9)"), kinds=LOCK)
 def nobody_waits_for_the_predicted_end_longer_than_r() -> None:
     """W6: a successor that has died is noticed long before its lease ends."""
     for expected in (1.0, 290.0):
-        assert _deadlines.recheck_delay(1.0, expected, 0.99) <= 1.0
+        assert _timing.recheck_delay(1.0, expected, 0.99) <= 1.0
 
 
-@clause("W6", python(_line.Line, "_delay", "busy_ms / 1000 if", "self.interval() if"))
+@clause("W6", python(_wait_queue.WaitQueue, "_delay", "busy_ms / 1000 if", "self.interval() if"))
 def a_lease_that_runs_out_is_noticed_at_once(scene: Scene) -> None:
     """W6: the re-check comes at the predicted end, plus jitter, and not at its usual time."""
     owner, waiter = scene.program(), scene.program()
@@ -92,24 +100,24 @@ def a_lease_that_runs_out_is_noticed_at_once(scene: Scene) -> None:
     assert ends < visit.began < ends + 0.04
 
 
-@clause("W6", python(_deadlines, "recheck_delay", "0.1 + 0.4 * jitter", "0.0"), kinds=LOCK)
+@clause("W6", python(_timing, "recheck_delay", "0.1 + 0.4 * jitter", "0.0"), kinds=LOCK)
 def a_lease_without_an_end_is_asked_for_seldom() -> None:
     """W6: in 0.1 to 0.5 s, for nobody knows when somebody else's key goes."""
-    delays = [_deadlines.recheck_delay(1.0, None, jitter) for jitter in (0.0, 0.5, 0.999)]
+    delays = [_timing.recheck_delay(1.0, None, jitter) for jitter in (0.0, 0.5, 0.999)]
     assert all(0.1 <= delay <= 0.5 for delay in delays)
     assert delays == sorted(set(delays))
 
 
-@clause("W6", python(_deadlines, "recheck_delay", "max(expected + 0.002", "max(0.002"), kinds=LOCK)
+@clause("W6", python(_timing, "recheck_delay", "max(expected + 0.002", "max(0.002"), kinds=LOCK)
 def a_recheck_sooner_than_50_ms_comes_only_after_a_predicted_end() -> None:
     """W6: else waiting behind a holder of 0.1 s would be busy polling; a quarter of the own TTL may ask for less."""
     for expected in (0.051, 0.067, 0.1, 0.4):
-        assert _deadlines.recheck_delay(1.0, expected, 0.0) >= 0.05
-    assert _deadlines.recheck_delay(1.0, 0.03, 0.0) >= 0.03
-    assert _deadlines.recheck_delay(0.025, 0.1, 0.0) == 0.025
+        assert _timing.recheck_delay(1.0, expected, 0.0) >= 0.05
+    assert _timing.recheck_delay(1.0, 0.03, 0.0) >= 0.03
+    assert _timing.recheck_delay(0.025, 0.1, 0.0) == 0.025
 
 
-@clause("W6", python(_session.Session, "_link_lost", "if self.lines:", "if False:"))
+@clause("W6", python(_session.Session, "_link_lost", "if self.listening.queues:", "if False:"))
 def a_connection_that_breaks_has_all_tokens_rechecked_over_a_new_one(scene: Scene) -> None:
     """W6: at once, and not when the re-check is due: a grant may have been in what was lost."""
     owner, waiter = scene.program(), scene.program()
@@ -124,7 +132,7 @@ def a_connection_that_breaks_has_all_tokens_rechecked_over_a_new_one(scene: Scen
     assert asked == [(3, False)]
 
 
-@clause("W6", python(_deadlines, "patience", "max(interval,", "max(1e6,"))
+@clause("W6", python(_timing, "patience", "max(interval,", "max(1e6,"))
 def a_recheck_that_is_not_answered_is_asked_again_over_a_new_connection(scene: Scene) -> None:
     """W6: after max(R, 250 ms, 4 round trips)."""
     owner, waiter = scene.program(), scene.program()
@@ -137,7 +145,7 @@ def a_recheck_that_is_not_answered_is_asked_again_over_a_new_connection(scene: S
     assert [request.socket for request in scene.seen("recheck", since=1.5)] != []
 
 
-@clause("W6", python(_commands.Commands, "_silent", "max(call.sent_at, self._heard_at)", "call.sent_at"))
+@clause("W6", python(_pipeline.Pipeline, "_silent", "max(call.sent_at, self._heard_at)", "call.sent_at"))
 def a_crowd_is_no_dead_link(scene: Scene) -> None:
     """W6: answers that come one by one are no silence, though the last one takes longer than anybody's patience."""
     scene.pause = 0.02

@@ -1,6 +1,6 @@
 """W21: with thousands who hold and wait, no script keeps the server for long, and none grants more than there is."""
 
-from aiolocks import _grantor
+from aiolocks._grantors import one_server as _one_server
 from tests.scripts import older
 from tests.scripts.calls import MORE, Busy, Scripts, token
 from tests.scripts.states import holders, lapse
@@ -29,7 +29,7 @@ def a_hand_over_that_has_no_time_for_all_says_more(scripts: Scripts) -> None:
     assert scripts.redis.zcard(scripts.key("queue")) == _DEAD + 1 - 50
 
 
-@clause("W21", python(_grantor.RedisGrantor, "told", "self.line.hand_over()", "pass"))
+@clause("W21", python(_one_server.RedisGrantor, "told", "self.line.hand_over()", "pass"))
 def who_hears_more_goes_on_at_once(scene: Scene) -> None:
     """W21: each re-check alone would get 50 entries further, once a second."""
     owner, waiter = scene.program(), scene.program()

@@ -1,6 +1,6 @@
 """W11 and W15: a session that cannot be told looks for its turns itself, until it can be told."""
 
-from aiolocks import _healing, _line, _session
+from aiolocks._grantors import wait_queue as _wait_queue
 from tests.scripts.calls import TTL, Scripts, poller
 from tests.scripts.states import holders
 from tests.simulation.rules.scene import Scene
@@ -38,7 +38,7 @@ def its_next_recheck_makes_that_a_full_lease(scripts: Scripts) -> None:
     assert holders(scripts)["ben"] > TTL - 1_000
 
 
-@clause("W11", python(_session.Session, "_forbidden", "if self.polling:", "if True:"), _DEAF)
+@clause("W11", python(_wait_queue.Listening, "_forbidden", "if self.polling:", "if True:"), _DEAF)
 def a_session_without_rights_has_its_turn_in_its_order(scene: Scene) -> None:
     """W11: under contention it would never be granted anything."""
     owner, deaf, other = scene.program(), scene.program(channels=False), scene.program()
@@ -53,7 +53,7 @@ def a_session_without_rights_has_its_turn_in_its_order(scene: Scene) -> None:
     assert behind.began > visit.ended
 
 
-@clause("W11", python(_line.Line, "_answered", "if self._unheard >= 2:", "if False:"))
+@clause("W11", python(_wait_queue.WaitQueue, "_answered", "if self._unheard >= 2:", "if False:"))
 def a_session_that_is_parked_twice_in_a_row_polls(scene: Scene) -> None:
     """W11: it has subscribed, and yet no server that owns its key finds it."""
     scene.subscriptions_vanish = True
@@ -74,7 +74,10 @@ def _cut_wake_ups(scene: Scene, program: Program) -> None:
 
 
 @clause(
-    "W15", python(_line.Line, "_answered", "listening(self._grantor.channel(), since)", "listening(b'', -1.0) or True")
+    "W15",
+    python(
+        _wait_queue.WaitQueue, "_answered", "listening(self._server.channel(), since)", "listening(b'', -1.0) or True"
+    ),
 )
 def a_subscription_that_was_lost_is_no_reason_to_poll(scene: Scene) -> None:
     """W15: who was passed over while it was away is put back, and told from then on."""
@@ -93,8 +96,8 @@ def a_subscription_that_was_lost_is_no_reason_to_poll(scene: Scene) -> None:
 
 @clause(
     "W15",
-    python(_line.Line, "_answered", "session.healing.look(self._grantor.channel())", "pass"),
-    python(_healing.Healing, "_counted", "session.stop_polling()", "pass"),
+    python(_wait_queue.WaitQueue, "_answered", "listening.try_again(self._server.channel())", "pass"),
+    python(_wait_queue.Listening, "_counted", "self.polling = False", "pass"),
 )
 def a_session_that_polls_is_told_again_when_it_can_be(scene: Scene) -> None:
     """W15: what kept its subscription from being found has passed."""
@@ -111,7 +114,7 @@ def a_session_that_polls_is_told_again_when_it_can_be(scene: Scene) -> None:
     assert visit.began < 12.1
 
 
-@clause("W15", python(_healing.Healing, "_put_off", "2 * pause", "pause"))
+@clause("W15", python(_wait_queue.Listening, "_put_off", "2 * pause", "pause"))
 def a_session_without_rights_tries_ever_less_often(scene: Scene) -> None:
     """W15: each try costs a connection."""
     owner, deaf = scene.program(), scene.program(channels=False)
@@ -121,7 +124,7 @@ def a_session_without_rights_tries_ever_less_often(scene: Scene) -> None:
     assert scene.stage.server._numbers <= 10, "two for asking, and each try"
 
 
-@clause("W15", python(_line.Line, "_move", "self._send_anew(request)", "pass"))
+@clause("W15", python(_wait_queue.WaitQueue, "_move", "self._send_anew(request)", "pass"))
 def who_waits_in_a_session_that_turns_keeps_its_place(scene: Scene) -> None:
     """W15: it leaves the line under the old name and stands in the new one in one go, by its old ticket."""
     owner, waiter = scene.program(), scene.program(channels=False)
@@ -146,7 +149,7 @@ def _lines(scene: Scene) -> set[bytes]:
     return {key.split(b":q:")[1] for key in scene.stage.server.database() if b":q:" in key}
 
 
-_NO_FAREWELL = python(_line.Line, "identity", "former not in (None, name)", "False")
+_NO_FAREWELL = python(_wait_queue.WaitQueue, "identity", "former not in (None, name)", "False")
 
 
 @clause("W11", _NO_FAREWELL)

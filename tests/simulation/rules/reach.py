@@ -5,7 +5,7 @@ from typing import Any
 
 from redis import Redis
 
-from aiolocks import _line, _session
+from aiolocks._grantors import wait_queue as _wait_queue
 from tests.scripts.calls import Scripts
 from tests.scripts.states import die, holders, line, listening, sessions, tickets
 from tests.simulation.rules.scene import Scene
@@ -85,7 +85,7 @@ def each_answer_says_how_many_listen_for_whoever_asks(scripts: Scripts) -> None:
         assert scripts.recheck("ben", "cat").subscribers == 1
 
 
-@clause("W1", python(_line.Line, "_answered", "elif listening and not subscribers:", "elif False:"))
+@clause("W1", python(_wait_queue.WaitQueue, "_answered", "elif heard and not subscribers:", "elif False:"))
 def a_session_that_nobody_finds_listening_subscribes_anew(scene: Scene) -> None:
     """W1: 0 in an answer makes it do so; here the server has closed the connection, and the word of it was lost."""
     owner, waiter = scene.program(), scene.program()
@@ -101,7 +101,7 @@ def a_session_that_nobody_finds_listening_subscribes_anew(scene: Scene) -> None:
     assert not [request for request in scene.seen("recheck") if request.args["session"].startswith(b"poll")]
 
 
-@clause("W1", python(_session.Session, "__init__", "on_subscribed=self._subscribed", "on_subscribed=lambda: None"))
+@clause("W1", python(_wait_queue.Listening, "__init__", "on_subscribed=self._subscribed", "on_subscribed=lambda: None"))
 def a_turn_that_came_before_the_subscription_is_found_as_soon_as_that_is_confirmed(scene: Scene) -> None:
     """W1: the first waiter stands in line before its session listens; it must not cost it a re-check interval."""
     owner, waiter = scene.program(), scene.program()

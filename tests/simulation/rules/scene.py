@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 from aiolocks import Lease, Lock, Semaphore
-from aiolocks._scripts import Script
+from aiolocks._redis.scripts import Script
 from tests.simulation.requests import read, scripts, whole
 from tests.simulation.run import governed
 from tests.simulation.scenarios import Stage

@@ -1,6 +1,9 @@
 """W4 and W5: a grant is made on the waiter's own terms, and believed by whoever it is for, once."""
 
-from aiolocks import Lock, _grantor, _hold, _request
+from aiolocks import Lock
+from aiolocks._engine import acquire as _acquire
+from aiolocks._engine import request as _request
+from aiolocks._grantors import one_server as _one_server
 from tests.scripts.calls import TTL, Scripts
 from tests.scripts.states import holders, lapse, listening
 from tests.simulation.rules.scene import Scene
@@ -80,7 +83,7 @@ def _notice(scene: Scene, token: bytes, fence: int, session: bytes) -> bytes:
 
 @clause(
     "W5",
-    python(_request.Request, "grant", "(counted_from is None and fence <= self.fence_seen)", "False"),
+    python(_request.Request, "grant", "(valid_from is None and fence <= self.fence_seen)", "False"),
 )
 def a_grant_older_than_the_answer_that_it_waits_is_ignored(scene: Scene) -> None:
     """W5: such as one that was read after SIGCONT, when the lease it tells of has lapsed."""
@@ -100,7 +103,7 @@ def a_grant_older_than_the_answer_that_it_waits_is_ignored(scene: Scene) -> None
 
 @clause(
     "W5",
-    python(_grantor.RedisGrantor, "told", "if fence > 0:", "if False:"),
+    python(_one_server.RedisGrantor, "told", "if fence > 0:", "if False:"),
     kinds=LOCK,
 )
 def a_grant_that_nobody_here_awaits_is_passed_on_at_once(scene: Scene) -> None:
@@ -121,7 +124,10 @@ def a_grant_that_nobody_here_awaits_is_passed_on_at_once(scene: Scene) -> None:
 @clause(
     "W5",
     both(
-        *(python(_hold, name, "session.tokens[request.token] = request", "pass") for name in ("obtain", "wait_granted"))
+        *(
+            python(_acquire, name, "context.tokens[request.token] = request", "pass")
+            for name in ("obtain", "wait_granted")
+        )
     ),
 )
 def a_grant_that_overtakes_the_answer_to_its_request_is_awaited(scene: Scene) -> None:
@@ -141,13 +147,13 @@ def a_grant_that_overtakes_the_answer_to_its_request_is_awaited(scene: Scene) ->
     assert len(scene.seen("grant", since=1.1)) == 1
 
 
-_AWAITED = "session, request = state.session, state.request"
+_AWAITED = "context, request = state.context, state.request"
 _KEPT = f"""{_AWAITED}
     if request.turn.done() and not request.turn.cancelled():
-        return session.forget(request)"""
+        return context.forget(request)"""
 
 
-@clause("W5", python(_hold, "_undo", _AWAITED, _KEPT))
+@clause("W5", python(_acquire, "_undo", _AWAITED, _KEPT))
 def a_cancellation_after_the_grant_was_set_passes_it_on(scene: Scene) -> None:
     """W5: here the news and the cancellation wait together for a process that was stopped."""
     owner, waiter, other = scene.program(), scene.program(), scene.program()
@@ -164,12 +170,12 @@ def a_cancellation_after_the_grant_was_set_passes_it_on(scene: Scene) -> None:
 
 
 _DISPATCHED = "self.deliver(grants)"
-_BY_THE_TASK = """undoing = self.session.withdrawing.get(request.token)
+_BY_THE_TASK = """undoing = self.context.undos.under_way.get(request.token)
         if undoing is None or undoing._waiter is None or not undoing._waiter.cancelled():
             self.deliver(grants)"""
 
 
-@clause("W5", python(_grantor.RedisGrantor, "_undone", _DISPATCHED, _BY_THE_TASK), kinds=LOCK)
+@clause("W5", python(_one_server.RedisGrantor, "_undone", _DISPATCHED, _BY_THE_TASK), kinds=LOCK)
 def a_waiter_told_by_a_release_is_not_forgotten_when_the_releasing_task_is_cancelled(scene: Scene) -> None:
     """W5: grants in replies are dispatched by the connection's reader."""
     program = scene.program()

@@ -1,6 +1,7 @@
 """W10: a request that comes twice, or after its own undo."""
 
-from aiolocks import _grantor, _request
+from aiolocks._engine import request as _request
+from aiolocks._grantors import one_server as _one_server
 from tests.scripts.calls import Granted, Scripts, Withdrawn
 from tests.scripts.states import die, line
 from tests.simulation.rules.scene import Scene
@@ -94,7 +95,7 @@ def _overtaken(scene: Scene) -> bytes:
 
 @clause(
     "W10",
-    python(_grantor.RedisGrantor, "_undoing", _LATE, "False"),
+    python(_one_server.RedisGrantor, "_undoing", _LATE, "False"),
     verb("release", "if bury_ms ~= '0' then", "if false then"),
 )
 def an_undo_sent_over_another_connection_leaves_a_tombstone(scene: Scene) -> None:
@@ -102,13 +103,13 @@ def an_undo_sent_over_another_connection_leaves_a_tombstone(scene: Scene) -> Non
     _overtaken(scene)
 
 
-@clause("W10", python(_grantor.RedisGrantor, "_undoing", "max(request.ttl, LONGEST_RETRY)", "request.ttl"))
+@clause("W10", python(_one_server.RedisGrantor, "_undoing", "max(request.ttl, LONGEST_RETRY)", "request.ttl"))
 def a_tombstone_outlasts_the_time_for_which_a_request_may_be_held_up(scene: Scene) -> None:
     """W10: which has nothing to do with the TTL, here of 4 s."""
     assert int(_overtaken(scene)) >= 60_000
 
 
-@clause("W10", python(_grantor.RedisGrantor, "_undoing", _LATE, "True"))
+@clause("W10", python(_one_server.RedisGrantor, "_undoing", _LATE, "True"))
 def an_undo_behind_its_request_on_one_connection_leaves_none(scene: Scene) -> None:
     """W10: nothing can come after it there, and a key that nobody needs would stay for a minute."""
     program = scene.program()

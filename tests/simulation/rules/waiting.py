@@ -3,7 +3,9 @@
 from collections.abc import Coroutine
 from typing import Any
 
-from aiolocks import AcquireTimeoutError, Lock, Semaphore, _acquirable, _semaphore
+from aiolocks import AcquireTimeoutError, Lock, Semaphore
+from aiolocks._primitives import base as _base
+from aiolocks._primitives import semaphore as _semaphore
 from tests.scripts.calls import Grant, Scripts
 from tests.scripts.states import die, holders, line, listening, sessions
 from tests.simulation.rules.scene import Scene
@@ -28,10 +30,10 @@ def _outcome(scene: Scene, coroutine: Coroutine[Any, Any, object]) -> str:
     return outcome
 
 
-_INSIDE = "session.ledger.inside(task, self._base) > 0"
+_INSIDE = "context.holdings.inside(task, self._base) > 0"
 
 
-@clause("W12", python(_acquirable.Acquirable, "_would_wait_for_itself", _INSIDE, "False"), kinds=LOCK)
+@clause("W12", python(_base.Acquirable, "_would_wait_for_itself", _INSIDE, "False"), kinds=LOCK)
 def a_task_that_enters_again_what_it_is_in_is_told_so(scene: Scene) -> None:
     """W12: it would wait for itself, here through another object of the same name."""
     client = scene.program().client

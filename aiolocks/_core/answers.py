@@ -1,0 +1,143 @@
+"""What Redis may answer in place of what was asked for, and asking again where that may mend it.
+
+What it cannot run just now was not run, so there is nothing to undo, and the connection is as good as before. So that
+is neither an outage, after which a request may have been carried out, nor a refusal, which asking again does not
+change.
+"""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from typing import TypeVar, final
+
+from redis.asyncio.retry import Retry
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ReadOnlyError, RedisError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from .timing import retry_delay
+
+T = TypeVar("T")
+
+LONGEST_WAIT = 10.0
+"""Seconds that a request which is not in the queue yet may stay unanswered; the public contract's bound."""
+
+_LONGEST_PAUSE = 0.25
+"""Seconds between two attempts at what Redis cannot run just now: much longer than one takes the server, and much
+shorter than what is ridden out."""
+
+_NOT_NOW = ("BUSY ",)
+"""How such answers begin. BUSY: another client's script, or a module's command, has been running for long."""
+
+
+class NotNowError(ResponseError):
+    """Redis cannot run this just now, and has not."""
+
+
+UNCERTAIN = (RedisConnectionError, RedisTimeoutError, OSError, NotNowError)
+"""What asking again may mend: it is not known whether Redis got the request, or the request came at a bad time."""
+
+TROUBLE = (*UNCERTAIN, ReadOnlyError)
+"""The same, and what says that another server must be asked."""
+
+
+def recognized(error: Exception) -> Exception:
+    """Return *error* as a `NotNowError` if that is what it says, and else as it is."""
+    for each in (error, error.__cause__):  # redis-py makes a ConnectionError of what its handshake is answered
+        if isinstance(each, ResponseError) and str(each).startswith(_NOT_NOW):
+            return NotNowError(*each.args)
+    return error
+
+
+def came_too_early(error: Exception) -> bool:
+    """Say whether *error* is, or is caused by, Redis being unable to run it just now."""
+    return isinstance(error, NotNowError) or isinstance(error.__cause__, NotNowError)
+
+
+def may_be_mended(error: Exception) -> bool:
+    """Say whether asking again may mend *error*, though by another server perhaps."""
+    return isinstance(error, TROUBLE)
+
+
+async def ask_until(
+    ask: Callable[[int], Awaitable[T]],
+    clock: Callable[[], float],
+    until: float,
+    *,
+    again: Callable[[Exception], bool] = may_be_mended,
+    span: float | None = None,
+    longest_pause: float = math.inf,
+    failed: Callable[[Exception], Awaitable[None]] | None = None,
+) -> T:
+    """Ask until it is answered.
+
+    Args:
+        ask: Gets how many attempts have failed.
+        clock: By which *until* is meant.
+        until: Local time after which no further attempt begins.
+        again: Says of which trouble it is asked again.
+        span: Seconds that the pauses go by, see `retry_delay`; if left out, those that are left.
+        longest_pause: Seconds between two attempts at most.
+        failed: Hears of each attempt that has failed, but for the last.
+
+    Raises:
+        RedisError: Not answered until then, or there was other trouble.
+    """
+    failures = 0
+    while True:
+        try:
+            return await ask(failures)
+        except (RedisError, OSError) as error:
+            failures += 1
+            pause = min(retry_delay(until - clock() if span is None else span, failures), longest_pause)
+            if not again(error) or clock() + pause >= until:
+                raise
+            if failed is not None:
+                await failed(error)
+        await asyncio.sleep(pause)
+
+
+async def ride_out(
+    ask: Callable[[], Awaitable[T]],
+    clock: Callable[[], float],
+    until: float,
+    failed: Callable[[Exception], Awaitable[None]] | None = None,
+) -> T:
+    """Ask again and again while Redis cannot run it just now, and do not hide other trouble; see `ask_until`."""
+    return await ask_until(
+        lambda _: ask(), clock, until, again=came_too_early, longest_pause=_LONGEST_PAUSE, failed=failed
+    )
+
+
+@final
+class RidingOut:
+    """A retry policy of the user's, which does not count what is ridden out."""
+
+    def __init__(self, policy: Retry, clock: Callable[[], float]) -> None:
+        self._policy = policy
+        self._clock = clock
+
+    async def call_with_retry(self, do: Callable[[], Awaitable[T]], fail: Callable[[Exception], Awaitable[None]]) -> T:
+        """Do as the policy does; the caller bounds the time."""
+        return await self._policy.call_with_retry(lambda: ride_out(do, self._clock, math.inf, fail), fail)
+
+
+async def as_the_client_would(policy: Retry | RidingOut, ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask as often as the user's client would try, for as long as a request may stay unanswered.
+
+    Raises:
+        RedisError: Not answered by then: the last trouble.
+    """
+    trouble: Exception = RedisTimeoutError(f"Redis did not answer within {LONGEST_WAIT:g} s")
+
+    async def failed(error: Exception) -> None:
+        nonlocal trouble
+        trouble = error
+
+    try:
+        async with asyncio.timeout(LONGEST_WAIT):
+            return await policy.call_with_retry(ask, failed)
+    except RedisTimeoutError:
+        raise
+    except TimeoutError:
+        raise trouble from None

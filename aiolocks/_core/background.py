@@ -1,0 +1,124 @@
+"""Tasks that run in the background of a loop, and what is done when that loop ends.
+
+Ends what belongs to a loop when `asyncio.run` shuts that loop down, after all tasks have had their say.
+
+`loop.shutdown_asyncgens()` is the one hook that asyncio has for that; a task of ours would be cancelled first. It
+closes all generators side by side and in no order, and others may be suspended inside a block of ours.
+"""
+
+import asyncio
+import contextlib
+import warnings
+import weakref
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from typing import Any, cast, final
+
+
+@final
+class _Quiet(Coroutine[Any, Any, None]):
+    """A coroutine of which Python does not say that it was never awaited, if its loop ends before its first step."""
+
+    __slots__ = ("__weakref__", "_coroutine")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        self._coroutine = coroutine
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return self._coroutine.__await__()
+
+    def send(self, value: Any) -> Any:
+        return self._coroutine.send(value)
+
+    def throw(self, *exception: Any) -> Any:
+        return self._coroutine.throw(*exception)
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._coroutine, name)  # for what shows tasks and their stacks
+
+    def __del__(self) -> None:
+        self._coroutine.close()
+
+
+def background(coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+    """Start a task of ours, which must not speak up when its loop is closed under it.
+
+    A bare `loop.close()` destroys pending tasks, and asyncio prints a line for each; ours have nothing to lose, as a
+    lease ends by itself. The attribute is the one that `asyncio.gather` sets for the same reason.
+    """
+    task: asyncio.Task[None] = asyncio.get_running_loop().create_task(_Quiet(coroutine))
+    with contextlib.suppress(AttributeError):  # a task of a foreign task factory may lack it
+        cast("Any", task)._log_destroy_pending = False
+    _background.add(task)
+    return task
+
+
+_background: "weakref.WeakSet[asyncio.Task[Any]]" = weakref.WeakSet()
+
+
+def in_background(task: "asyncio.Task[Any]") -> bool:
+    """Whether *task* is one of ours."""
+    return task in _background
+
+
+LAST_GRACE = 1.0
+"""Seconds that the end of a loop waits for what is being released: as long as leaving a block may take."""
+
+_LOOK = 0.002
+
+_ending: "weakref.WeakSet[asyncio.AbstractEventLoop]" = weakref.WeakSet()
+"""Loops whose generators were closed, though they may go on."""
+
+
+def at_loop_end(close: Callable[[], Coroutine[Any, Any, None]]) -> AsyncGenerator[None, None]:
+    """Have *close* called when the running loop ends, or when what is returned is given to `finish`."""
+
+    async def wait() -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            await close()
+
+    loop, generator = asyncio.get_running_loop(), wait()
+    with contextlib.ExitStack() as stack:
+        if getattr(loop, "_asyncgens_shutdown_called", loop in _ending):
+            # A program may close its generators early and go on; the loop closes those that came since as well, but
+            # warns of each, and would name ours.
+            stack.enter_context(warnings.catch_warnings())
+            warnings.simplefilter("ignore", ResourceWarning)
+        stack.enter_context(contextlib.suppress(StopIteration))
+        generator.asend(None).send(None)
+    return generator
+
+
+def finish(generator: AsyncGenerator[None, None]) -> None:
+    """Wait for the end of the loop no longer; *close* must not wait then."""
+    with contextlib.suppress(StopIteration, RuntimeError, ValueError):  # the last two: it is the one that runs
+        generator.aclose().send(None)
+
+
+async def last_releases(unreleased: Callable[[], bool], unanswered: Callable[[], bool]) -> None:
+    """Let other generators release what they hold, and wait for the answers; for a bounded time.
+
+    Args:
+        unreleased: Whether anything is held, which may be one of theirs.
+        unanswered: Whether an answer is worth waiting for.
+    """
+    loop = asyncio.get_running_loop()
+    _ending.add(loop)
+    until = loop.time() + LAST_GRACE
+    await asyncio.sleep(0)  # they are being closed from this turn on
+    while loop.time() < until and (unanswered() or (unreleased() and _others())):  # noqa: ASYNC110  # they do not tell
+        await asyncio.sleep(_LOOK)
+    for _ in range(3):  # from the answer to who waits for it, and out of the block
+        await asyncio.sleep(0)
+
+
+def _others() -> bool:
+    """Whether a task runs that is neither this one, nor the one that closes all generators, nor in our background."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    return any(
+        not in_background(task) and getattr(task.get_coro(), "__name__", "") != "shutdown_asyncgens" for task in others
+    )

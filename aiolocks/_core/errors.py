@@ -1,0 +1,122 @@
+"""Every error that aiolocks raises on its own account.
+
+    redis.exceptions.LockError            (a ValueError, by redis-py's choice)
+    └─ LockError
+       ├─ AcquireTimeoutError             also a TimeoutError
+       ├─ LeaseLostError                  also redis.exceptions.LockNotOwnedError
+       ├─ LimitMismatchError
+       ├─ QuorumError
+       └─ VersionConflictError
+
+Trouble with the connection is not wrapped: redis-py's own exceptions leave as they are.
+
+Each can be copied and pickled, as a process pool does with what its workers raise.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from redis import exceptions as redis_exceptions
+
+
+class LockError(redis_exceptions.LockError):
+    """The base class of all errors below.
+
+    Attributes:
+        name: What was asked for, as the caller named it. redis-py calls it `lock_name`, which is set too.
+    """
+
+    def __init__(self, message: str, *, name: str) -> None:
+        super().__init__(message, name)
+        self.args = (message,)  # redis-py 6.0 does not; of itself, a TimeoutError that is made like this has none
+        self.name = name
+
+    # Python's own calls the class with `args`, which lacks what is given by keyword; and a process pool takes an error
+    # that it cannot read for the death of its worker. What users derive may be made in any other way.
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (type(self), self.args), vars(self)
+
+    def __repr__(self) -> str:  # redis-py's names the class alone
+        return f"{type(self).__name__}({str(self)!r})"
+
+
+class AcquireTimeoutError(LockError, TimeoutError):
+    """Nobody let go within the time the caller was willing to wait. Nothing is held or queued any more.
+
+    Attributes:
+        name: What was asked for.
+        timeout: Seconds the caller was willing to wait.
+        retry_after: Seconds after which asking again may succeed: what is left of the lease in the way. A
+            holder at work extends it, so this is a hint, fit for a ``Retry-After`` header.
+    """
+
+    def __init__(self, message: str, *, name: str, timeout: float, retry_after: float) -> None:
+        super().__init__(message, name=name)
+        self.timeout = timeout
+        self.retry_after = retry_after
+
+
+class LeaseLostError(LockError, redis_exceptions.LockNotOwnedError):
+    """The lease ended before the work did: somebody else may hold the name now. Roll back, or stop.
+
+    Attributes:
+        name: What was held.
+        fencing_token: The fencing token of the lease that was lost.
+        reason: Why, in a few words.
+    """
+
+    def __init__(self, message: str, *, name: str, fencing_token: int, reason: str) -> None:
+        super().__init__(message, name=name)
+        self.fencing_token = fencing_token
+        self.reason = reason
+
+
+class LimitMismatchError(LockError):
+    """More permits were asked for than the semaphore's limit in force, so the wait could never end.
+
+    Attributes:
+        name: The semaphore.
+        permits: How many were asked for.
+        limit: The limit in force on the server, which may differ from this process's own.
+    """
+
+    def __init__(self, message: str, *, name: str, permits: int, limit: int) -> None:
+        super().__init__(message, name=name)
+        self.permits = permits
+        self.limit = limit
+
+
+class QuorumError(LockError):
+    """Too few of the servers of a `Redlock` answered; had enough said "busy", it were an AcquireTimeoutError.
+
+    Attributes:
+        name: What was asked for.
+        outcomes: What became of each server's part, by its address.
+    """
+
+    def __init__(self, message: str, *, name: str, outcomes: Mapping[str, str]) -> None:
+        super().__init__(message, name=name)
+        self.outcomes = outcomes
+
+
+class VersionConflictError(LockError):
+    """The value was written by somebody else since it was read. Nothing was changed: read it again.
+
+    Attributes:
+        name: The key of the value.
+        expected: The version that the writer had read.
+        actual: The version that was found.
+    """
+
+    def __init__(self, message: str, *, name: str, expected: str, actual: str) -> None:
+        super().__init__(message, name=name)
+        self.expected = expected
+        self.actual = actual
+
+
+def _again(kind: type[LockError], args: tuple[object, ...]) -> LockError:
+    """Return an error of *kind* with *args* and nothing else yet, without the help of its `__init__`."""
+    base = OSError if issubclass(kind, OSError) else Exception  # `kind.__new__` is ValueError's, also where that fails
+    error = base.__new__(kind, *args)
+    error.args = args  # an OSError leaves them to `__init__`
+    return error

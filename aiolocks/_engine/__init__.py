@@ -1,0 +1,1 @@
+"""One acquisition over any Grantor: asking, waiting, the lease, the block, renewal, release."""

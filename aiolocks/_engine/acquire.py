@@ -1,0 +1,177 @@
+"""Acquiring: asking, waiting, timeout, cancellation, and the undo of what came to nothing.
+
+Written once for every primitive; what differs is the Grantor. Whatever happens between the first byte and the grant,
+the request is undone before the caller hears of it, or in the background when Redis does not answer.
+"""
+
+import asyncio
+from typing import cast
+
+from redis.exceptions import RedisError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from .._core.answers import LONGEST_WAIT, UNCERTAIN
+from .._core.errors import AcquireTimeoutError
+from .context import Grantor, Replicating
+from .lease_state import LeaseState
+from .release import GRACE
+from .request import Answer, Busy, Granted, Queued, Request
+
+
+async def obtain(state: LeaseState, *, must: bool) -> bool:
+    """Begin the lease of *state*; return False if it is busy and *must* is false.
+
+    Raises:
+        AcquireTimeoutError: Another holder had it all the time, and *must* is true.
+        RedisError: Redis could not be asked.
+    """
+    context, request = state.context, state.request
+    granted: Granted | None
+    try:
+        if state.timeout:
+            async with asyncio.timeout(state.timeout):
+                granted = await (wait_replicated(state) if state.options.replicas else wait_granted(state))
+        elif state.options.replicas:
+            granted = await wait_replicated(state)
+        else:  # begun here, since most are granted at once, and then one coroutine less is on its way
+            context.tokens[request.token] = request
+            try:
+                answer = await state.grantor.grant(request)
+            except UNCERTAIN as error:
+                answer = await _ask_again(state, error)
+            granted = (
+                answer if isinstance(answer, Granted) and _fresh(answer, state) else await wait_granted(state, answer)
+            )
+        if granted is not None:
+            state.begin(granted, context.clock())
+    except BaseException as error:
+        await _undo(state, error)
+        if not isinstance(error, TimeoutError) or isinstance(error, RedisError):
+            raise
+        raise _too_late(state) from None
+    if granted is None:
+        if state.request.unanswered:  # an attempt whose answer was lost may still reach Redis
+            context.undo(state.grantor, state.request, context.clock() + state.request.undo_for)
+        state.grantor.forget(state.request)
+        if must:
+            raise timed_out(state.grantor, state.request, 0.0)
+        return False
+    return True
+
+
+def _too_late(state: LeaseState) -> Exception:
+    """Return what to raise when the caller's time is over: what is known of why."""
+    request, grantor = state.request, state.grantor
+    if request.retry_after is not None:
+        return timed_out(grantor, request, state.timeout or 0.0)
+    return (
+        state.trouble
+        or request.trouble
+        or RedisTimeoutError(f"{grantor.kind} {grantor.name!r}: Redis did not answer within {_bound(state):g} s")
+    )
+
+
+def _bound(state: LeaseState) -> float:
+    """Return the seconds that a request which is not in the queue yet may stay unanswered."""
+    return min(state.timeout, LONGEST_WAIT) if state.timeout else LONGEST_WAIT
+
+
+def timed_out(grantor: Grantor, request: Request, timeout: float) -> AcquireTimeoutError:
+    state = "too few permits are free" if grantor.kind == "semaphore" else "held by another holder"
+    when = f"still {state} after {timeout:g} s" if timeout else state
+    return AcquireTimeoutError(
+        f"{grantor.kind} {grantor.name!r}: {when}",
+        name=grantor.name,
+        timeout=timeout,
+        retry_after=request.ttl if request.retry_after is None else request.retry_after,
+    )
+
+
+async def wait_granted(state: LeaseState, answer: Answer | None = None) -> Granted | None:
+    """Ask, unless there is an *answer*; wait for the turn, and see that enough of the lease is left to begin with."""
+    context, grantor = state.context, state.grantor
+    while True:
+        request = state.request
+        if answer is None:
+            context.tokens[request.token] = request  # from now on a grant of this token is wanted
+            try:
+                answer = await grantor.grant(request)
+            except UNCERTAIN as error:
+                answer = await _ask_again(state, error)
+        if isinstance(answer, Granted):
+            granted = answer
+        elif isinstance(answer, Busy):
+            return None
+        else:
+            granted = await request.turn
+        if _fresh(granted, state):
+            return granted
+        # The news took long, or came by a re-check long ago. Asking once more makes the lease whole again.
+        request.new_turn()
+        try:
+            answer = await grantor.grant(request)
+        except (RedisError, OSError):
+            answer = granted
+        if isinstance(answer, Busy):
+            return None
+        granted = answer if isinstance(answer, Granted) else await request.turn
+        if granted.valid_from + request.valid_for > context.clock():
+            return granted
+        context.undo(grantor, request, context.clock() + request.undo_for)
+        state.request = request.again()
+        answer = None
+
+
+def _fresh(granted: Granted, state: LeaseState) -> bool:
+    """Whether so much of the lease is left that work can begin."""
+    return granted.valid_from + state.request.valid_for - state.context.clock() >= state.request.ttl / 2
+
+
+async def wait_replicated(state: LeaseState) -> Granted | None:
+    """Do as `wait_granted` does, and see that enough replicas have what was granted."""
+    if await wait_granted(state) is None:
+        return None
+    grantor, request, replicas = state.grantor, state.request, state.options.replicas
+    request.retry_after = None  # from now on no other holder is in the way
+    state.trouble = RedisTimeoutError(
+        f"{grantor.kind} {grantor.name!r}: not known to be on {replicas} replicas after {state.timeout or 0:g} s"
+    )
+    return await cast("Replicating", grantor).replicate(request, replicas)
+
+
+async def _ask_again(state: LeaseState, error: Exception) -> Answer:
+    """Ask until Redis has answered once, as often and as patiently as the user's client would retry."""
+    context, grantor, request = state.context, state.grantor, state.request
+    failures: list[Exception] = [error]
+    state.trouble = error
+
+    async def ask() -> Answer:
+        if len(failures) == 1:  # the first attempt counts for the policy too
+            failures.append(failures[0])
+            raise failures[0]
+        return Queued() if request.turn.done() else await grantor.grant(request)
+
+    async def failed(error: Exception) -> None:
+        failures[0] = state.trouble = error
+
+    if request.turn.done():
+        return Queued()
+    now = context.clock()
+    left = _bound(state) - (now - (now if request.asked_at is None else request.asked_at))
+    try:
+        async with asyncio.timeout(left):
+            policy = context.pipeline.retry_policy(once=not request.wait)
+            return await policy.call_with_retry(ask, failed)
+    except TimeoutError as late:
+        if isinstance(late, RedisError):
+            raise
+        raise failures[0] from None
+
+
+async def _undo(state: LeaseState, error: BaseException) -> None:
+    context, request = state.context, state.request
+    release = context.undo(state.grantor, request, context.clock() + request.undo_for)
+    # A coroutine that is being destroyed must not wait; and where Redis has just been silent it is of no use.
+    silent = isinstance(error, UNCERTAIN) and not request.reached
+    if not isinstance(error, GeneratorExit) and not silent:
+        await release.settle(context.clock() + min(GRACE, request.ttl))

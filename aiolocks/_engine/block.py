@@ -1,0 +1,325 @@
+"""The body of a block: stopped when its lease is lost, and the lease released at its end, whichever way it ends.
+
+Which block an `async with` leaves, where many tasks share one object, is known by what the block calls at its end.
+`async with` and exit stacks look up `__aexit__`, then call `__aenter__`, and keep what they looked up until the end.
+So each look-up gives a fresh handle, and `__aenter__` gives its block to the newest one that the task has just looked
+up. Nothing is searched, and a block is its own wherever it is left: in another task, by another stack, in any order.
+
+Where a class of the caller's own calls both methods by itself, no look-up precedes `__aenter__`. Such blocks are kept
+with the entered object, by the frame of the `async with` around that class, if that can be told.
+"""
+
+import asyncio
+import logging
+import sys
+import threading
+import traceback
+import weakref
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE
+from types import CoroutineType, FrameType
+from typing import Any, Protocol, TypeVar, cast, final
+
+from .cancellation import BodyTask
+from .lease_state import GONE_FROM_SERVER, LeaseState
+from .release import GRACE, Release
+
+T = TypeVar("T")
+
+log = logging.getLogger("aiolocks")
+
+_STACK_LEAVES = AsyncExitStack.__aexit__.__code__
+
+
+@final
+class Block:
+    """The body of a block with a lease, which ends with it.
+
+    What leaves the block holds this, and nothing else does: a block that cannot be left any more keeps no lease.
+    """
+
+    __slots__ = ("_inside", "_lease", "_state")
+
+    def __init__(self, lease: object, state: LeaseState, task: "asyncio.Task[Any] | None", before: int) -> None:
+        """Begin it, in *task*; *before* is how often that had been asked to cancel when it began to enter."""
+        context = state.context
+        self._lease: object = lease
+        self._state = state
+        inside = BodyTask(
+            # A lease that changes its mode leaves as what it entered as.
+            task, before, context.loop, context.holdings, state.grantor, state.base, state.request.permits
+        )  # fmt: skip
+        self._inside: BodyTask | None = inside
+        state.inside = inside
+        state.entered = True
+        if state.options.on_lost == "cancel":
+            state.on_loss = inside.stop
+            if not state.options.renewed_in_loop:
+                state.watch_deadline()
+
+    @property
+    def task(self) -> "asyncio.Task[Any] | None":
+        """Which task works in it; None once that has ended."""
+        return None if self._inside is None else self._inside.task
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return self._state.context.loop
+
+    async def leave(self, exc: BaseException | None, frame: FrameType) -> None:
+        """End the block that *frame* leaves, with the exception that leaves its body, if any.
+
+        The cancellation that a loss has sent becomes its LeaseLostError.
+
+        Raises:
+            LeaseLostError: The lease was lost, and the body did not raise an exception of its own.
+        """
+        state, inside, leaving = self._state, self._inside, exc
+        if inside is None:
+            raise RuntimeError("this block was left already")
+        context = state.context
+        now = context.clock()
+        state.on_loss = None
+        valid = state.end(now)
+        if self._lease is not None:
+            state.unlist()
+        inside.leave()
+        state.inside = None
+        self._lease = self._inside = None
+        release = state.drop(now)
+        waits = not isinstance(exc, GeneratorExit) or may_wait(frame, exc)
+        if not valid:
+            context.schedule_idle_close()
+            if not context.forked:  # in a fork no loop runs that it could be left in
+                leaving = await inside.sort_out(exc, may_wait=waits)
+            if state.lost:
+                self._report(state.reason, leaving)
+        elif release is not None and waits:
+            del inside  # of what waits for Redis, the garbage collector goes through all
+            until = state.deadline if state.deadline < now + GRACE else now + GRACE
+            if leaving is not None:
+                await release.settle(until)
+            else:
+                try:
+                    await release.wait(until)
+                except asyncio.CancelledError:
+                    await release.settle(until)
+                    raise
+            if not release.ended:
+                self._judge(release, leaving)
+        if leaving is not None and leaving is not exc:
+            try:
+                raise leaving
+            finally:
+                del leaving  # or its traceback and this frame keep each other, and all that the caller has, until a gc
+
+    def _judge(self, release: Release, leaving: BaseException | None) -> None:
+        """Say what is wrong with the release of a lease that was valid until then, if anything is."""
+        state = self._state
+        if not release.done or release.trouble is not None:
+            log.warning(
+                "%s %r: the release could not be confirmed; the lease ends with its TTL of %g s at the latest",
+                state.grantor.kind, state.grantor.name, state.request.ttl,
+            )  # fmt: skip
+        elif release.ended is False:
+            self._report(GONE_FROM_SERVER, leaving)
+
+    def _report(self, reason: str, leaving: BaseException | None) -> None:
+        if leaving is None:
+            if self._state.options.on_lost == "cancel":
+                raise self._state.error(reason) from None
+        elif not isinstance(leaving, (asyncio.CancelledError, GeneratorExit)):
+            leaving.add_note(str(self._state.error(reason)))
+
+
+def may_wait(frame: FrameType, leaving: GeneratorExit) -> bool:
+    """Whether code in *frame* may await while *leaving* passes: not in a coroutine that is being destroyed.
+
+    A generator that is closed may; but in one that a destroyed coroutine leaves, *leaving* has come through that.
+    """
+    if frame.f_code is _STACK_LEAVES and frame.f_back is not None:
+        frame = frame.f_back  # which leaves the stack
+    if not frame.f_code.co_flags & CO_ASYNC_GENERATOR:
+        return False
+    return not any(passed.f_code.co_flags & CO_COROUTINE for passed, _ in traceback.walk_tb(leaving.__traceback__))
+
+
+def calling_frame() -> FrameType:
+    """Return the frame of the `async with` whose method calls this: the one thing that names a block for sure."""
+    return sys._getframe(2)  # inspect's way round it costs ten times as much
+
+
+def as_coroutine(coroutine: Coroutine[Any, Any, T]) -> "CoroutineType[Any, Any, T]":
+    """Return *coroutine*, of which only `async def` says that it is a native one, as exit stacks demand."""
+    return cast("CoroutineType[Any, Any, T]", coroutine)
+
+
+Task = asyncio.Task[Any]
+
+
+class Enterable(Protocol):
+    """What can be entered by many tasks at once."""
+
+    _kept: "dict[FrameType | None, list[Block]] | None"
+    """Blocks that no handle has, by the frame that leaves them, if it can be told; None: there were none yet."""
+
+
+class Entry(Protocol):
+    """What waits for a block to begin."""
+
+    task: Task | None
+    """Who enters it."""
+    before: int
+    """How often that task had been asked to cancel."""
+
+    def open(self, body: "Block") -> None:
+        """Note that the body has begun."""
+        ...
+
+
+_newest = threading.local()
+"""Its `handle` is a weak reference to the one that was looked up last in this thread."""
+
+
+@final
+class Handle:
+    """What leaves a block: `__aexit__` as it was looked up once, on an object or (by exit stacks) on its class."""
+
+    __slots__ = ("__weakref__", "_body", "_given", "_opened", "_owner", "_type", "before", "task")
+
+    def __init__(self, owner: Enterable | None, kind: type) -> None:
+        self._owner = owner
+        self._type = kind
+        self._body: Block | None = None
+        self._given = self._opened = False
+        self.before = 0
+        self.task: Task | None = None
+        try:
+            self.task = asyncio.current_task()
+        except RuntimeError:  # no loop runs: a debugger or `hasattr` looks it up
+            pass
+
+    def open(self, body: "Block") -> None:
+        """Leave this block from now on."""
+        self.task = None
+        self._opened = True
+        self._body = body
+
+    def claim(self, owner: Enterable) -> bool:
+        """Be for the block that *owner* begins, if the running task has looked this up for it, and it has none."""
+        if self._given or self.task is not current_task():
+            return False
+        if self._owner is not owner and (self._owner is not None or self._type is not type(owner)):
+            return False
+        self._given = True
+        self._owner = owner
+        self.before = 0 if self.task is None else self.task.cancelling()
+        return True
+
+    def __call__(self, *args: Any) -> "CoroutineType[Any, Any, None]":
+        """Leave the block: like a bound method, or, looked up on the class, with the object in front."""
+        *owner, _, exc, _ = args
+        frame = sys._getframe(1)
+        body, self._body = self._body, None
+        if body is None:
+            if self._opened:
+                raise RuntimeError(f"{self._owner!r}: this block was left already")
+            body, frame = _kept(cast("Enterable", owner[0] if owner else self._owner), frame)
+        if isinstance(exc, GeneratorExit) and _running_loop() is not body.loop:
+            return as_coroutine(_nothing())  # destroyed after its loop: nothing can be sent any more
+        return as_coroutine(body.leave(exc, frame))
+
+
+class ExitHandles:
+    """The `__aexit__` of what many tasks may enter at once."""
+
+    def __get__(self, owner: Enterable | None, kind: type) -> Handle:
+        handle = Handle(owner, kind)
+        _newest.handle = weakref.ref(handle)
+        return handle
+
+
+@final
+class _Kept:
+    """The entry of a block that no handle has."""
+
+    __slots__ = ("_frame", "_owner", "before", "task")
+
+    def __init__(self, owner: Enterable, frame: FrameType | None) -> None:
+        self._owner = owner
+        self._frame = frame
+        self.task = task = current_task()
+        self.before = 0 if task is None else task.cancelling()
+
+    def open(self, body: "Block") -> None:
+        if self._owner._kept is None:
+            self._owner._kept = {}
+        self._owner._kept.setdefault(self._frame, []).append(body)
+
+
+def enter(owner: Enterable) -> Entry:
+    """Return what gets the block that `__aenter__`, which calls this, is about to begin."""
+    reference: Callable[[], Handle | None] | None = getattr(_newest, "handle", None)
+    handle = None if reference is None else reference()
+    if handle is not None and handle.claim(owner):
+        return handle
+    return _Kept(owner, _around(sys._getframe(2)))
+
+
+def _around(caller: FrameType) -> FrameType | None:
+    """Return the frame that awaits the method *caller*, if it is one that can hold a block."""
+    above = caller.f_back
+    return above if above is not None and above.f_code.co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR) else None
+
+
+def _kept(owner: Enterable, caller: FrameType) -> "tuple[Block, FrameType]":
+    """Take the block that *caller* leaves by itself: return its body, and the frame that it is in.
+
+    Raises:
+        RuntimeError: There is none, or it cannot be told which one.
+    """
+    around, kept = _around(caller), owner._kept or {}
+    bodies = kept.get(around) if around is not None else None
+    if bodies:
+        return _taken(kept, around, bodies[-1]), cast("FrameType", around)
+    loop, task = _running_loop(), current_task()
+    all_here = [(key, body) for key, bodies in kept.items() for body in bodies if body.loop is loop]
+    of_task = [(key, body) for key, body in all_here if task is not None and body.task is task]
+    for found in (all_here, of_task):
+        if len(found) == 1:
+            key, body = found[0]
+            return _taken(kept, key, body), key or caller
+    if not all_here:
+        raise RuntimeError(f"{owner!r} is not held by a block that could be left here")
+    raise RuntimeError(
+        f"{owner!r}: {len(all_here)} blocks of it are open, and it cannot be told which of them is left here, as "
+        "__aenter__ and __aexit__ were called by other code than the `async with`; none is left. Have that code keep "
+        "what hold() returns, one for each block, and enter and leave that"
+    )
+
+
+def _taken(kept: "dict[FrameType | None, list[Block]]", key: FrameType | None, body: "Block") -> "Block":
+    kept[key].remove(body)
+    if not kept[key]:
+        del kept[key]
+    return body
+
+
+def current_task() -> Task | None:
+    """Return the running task, also where no loop runs."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+async def _nothing() -> None:
+    pass

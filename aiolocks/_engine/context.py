@@ -1,0 +1,230 @@
+"""What all leases and waiters of one client and one event loop share: clock, pipeline, and who holds what.
+
+Everything below the session reaches the rest of it through this alone, and what decides over a name is a `Grantor` to
+it: one Redis, or several that vote. The context counts what keeps the session going, and tells it when nothing has for
+a while.
+"""
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from functools import partial
+from typing import Any, NamedTuple, Protocol, final
+
+from .._core.background import background
+from .._redis.pipeline import Pipeline
+from .holdings import Holdings
+from .release import Release, Undoes, Undos
+from .request import Answer, Granted, Request, ResultCallback
+
+IDLE = 0.5
+"""Seconds that a session outlives its last lease and waiter, so that the next one finds it connected."""
+
+
+lease_clock: Callable[[], float] = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+"""Returns seconds that go on while the machine is suspended, as the leases on the server do."""
+
+
+@final
+class Context:
+    """Made by the session, which it outlives only in what still refers to it."""
+
+    clock: Callable[[], float] = staticmethod(lease_clock)
+
+    def __init__(
+        self,
+        pool: Any,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        on_link_lost: Callable[[], None],
+        on_idle: Callable[[], None],
+        keeper: Callable[[str], Any],
+    ) -> None:
+        self.pool = pool
+        self.loop = loop
+        self.id = os.urandom(12).hex().encode()
+        self.closed = False
+        self.forked = False
+        """This process is a fork of the one that the session belongs to."""
+        self.pipeline = Pipeline(pool, loop, self.clock, on_link_lost)
+        self.holdings: Holdings[Any] = Holdings(loop, self.clock, self.schedule_idle_close)
+        self.undos = Undos(loop, self.clock)
+        self.tokens: dict[bytes, Request] = {}
+        """Requests and leases, from before the first byte leaves until they are undone."""
+        self.new_token: Callable[[], bytes] = partial(next, _tokens())
+        """Returns 128 random bits, in hex."""
+        self.keeper = keeper
+        """Returns who renews leases with that `watchdog`."""
+        self._on_idle = on_idle
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._last_used = 0.0
+        self._questions = 0
+
+    def runs(self) -> bool:
+        """Whether this is the context of the running loop, and its session has not ended."""
+        try:
+            return asyncio.get_running_loop() is self.loop and not self.closed
+        except RuntimeError:
+            return False
+
+    def forget(self, request: Request) -> None:
+        """Note that no caller wants a grant of *request* any more."""
+        self.tokens.pop(request.token, None)
+        if not self.tokens:
+            self.schedule_idle_close()
+
+    def undo(
+        self, grantor: Undoes, request: Request, until: float, then: Callable[[Release], None] | None = None
+    ) -> Release:
+        """Undo a request or lease, and then call *then*; a grant of its token is given back from now on."""
+        release = Release(self.undos, grantor, request, until, then)
+        grantor.forget(request)
+        return release
+
+    @contextlib.contextmanager
+    def keep_open(self) -> Generator[None, None, None]:
+        """Keep the session while a caller waits for an answer that has to do with no lease."""
+        self._questions += 1
+        try:
+            yield
+        finally:
+            self._questions -= 1
+            self.schedule_idle_close()
+
+    def schedule_idle_close(self) -> None:
+        """Have the session told when nothing has been held or awaited for a while from now."""
+        if self.tokens:
+            return
+        self._last_used = self.clock()
+        if self._idle_timer is None and not self.loop.is_closed():
+            self._idle_timer = self.loop.call_later(IDLE, self._idle)
+
+    def look_again(self, seconds: float) -> None:
+        """Look in so many *seconds* whether the session may end, though nothing happens until then."""
+        if self._idle_timer is None:
+            self._idle_timer = self.loop.call_later(max(seconds, IDLE), self._idle)
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run *coroutine* in the background; it ends with the session."""
+        task = background(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def after_fork(self) -> None:
+        """In a forked child: its copies of the leases are the parent's alone."""
+        self.forked = True
+        self.closed = self.undos.closed = True
+
+    def end(self) -> None:
+        """Take nothing more."""
+        self.closed = self.undos.closed = True
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+        self.holdings.close()
+
+    def cancel_tasks(self) -> None:
+        """End what runs in the background."""
+        for task in list(self._tasks):
+            task.cancel()
+
+    def _idle(self) -> None:
+        self._idle_timer = None
+        if self.tokens or self.closed:
+            return
+        now = self.clock()
+        if self._questions or self.undos.keep_session(now):
+            self.schedule_idle_close()
+            return
+        quiet = now - self._last_used
+        if quiet + 0.001 < IDLE:
+            self._idle_timer = self.loop.call_later(IDLE - quiet, self._idle)
+        else:
+            self._on_idle()
+
+
+def _tokens() -> Generator[bytes, None, None]:
+    """Yield tokens, drawn many at a time: asking the system costs more than the rest. A fork has its own session."""
+    while True:
+        drawn = os.urandom(2048).hex().encode()
+        yield from [drawn[at : at + 32] for at in range(0, len(drawn), 32)]
+
+
+class Grantor(Protocol):
+    """Who decides over a name: one Redis, or several that vote. All that waiting and leases need to know of it."""
+
+    @property
+    def name(self) -> str:
+        """What it decides over, as the caller named it."""
+        ...
+
+    @property
+    def context(self) -> Context:
+        """Whose clock and renewals its leases go by."""
+        ...
+
+    @property
+    def kind(self) -> str:
+        """Such as ``lock``, for messages."""
+        ...
+
+    def grant(self, request: Request) -> Awaitable[Answer]:
+        """Ask once. An exception leaves open whether Redis got the request; asking again with it is harmless.
+
+        Raises:
+            LimitMismatchError: More permits than there are.
+            RedisError: Redis could not be asked.
+        """
+        ...
+
+    def renew(self, request: Request, ttl: float, tell: ResultCallback, pipeline: Pipeline | None = None) -> None:
+        """Extend to *ttl* seconds from now at least.
+
+        *tell* is called once: with True if that was done, False if the lease is not ours any more, or the exception
+        that leaves it open. *pipeline* is that of the calling thread, if it is not the session's.
+        """
+        ...
+
+    def undo(self, request: Request, tell: ResultCallback) -> None:
+        """End the lease, or leave the line, or see to it that a request still on its way comes to nothing.
+
+        *tell* is called once: with True if a live lease was ended by this, False if there was none, or the exception
+        that leaves it open.
+        """
+        ...
+
+    def forget(self, request: Request) -> None:
+        """Note that no caller wants a grant of *request*, or of a part of it, any more."""
+
+    def obstacle(self, request: Request) -> BaseException | None:
+        """Return why a part of *request* is not undone so far, if it has parts and that is known."""
+        ...
+
+    def fencing_tokens(self, request: Request, fence: int) -> Mapping[str, int]:
+        """Return the fencing token of each name that *request* holds, as it was granted with *fence*."""
+        ...
+
+
+class Holding(NamedTuple):
+    """What the scripts that run commands of a holder's own go by: on one server, one token under each name."""
+
+    script: str
+    record: bytes
+    """Key of what is kept of the last run."""
+    holders: tuple[bytes, ...]
+    tokens: tuple[bytes, ...]
+
+
+class Replicating(Grantor, Protocol):
+    """One Redis that may have replicas."""
+
+    def replicate(self, request: Request, replicas: int) -> Awaitable[Granted]:
+        """See that so many replicas have what was granted.
+
+        Raises:
+            RedisError: Fewer have it in time, or that could not be found out, or the lease ran out meanwhile.
+        """
+        ...

@@ -1,0 +1,126 @@
+"""Commands of the holder's own, run on the server together, once, and only while the lease is the current one.
+
+One script, on one server, looks at all that the lease holds and then runs them. The one rule: runs of a lease are
+numbered and never overlap, so that the server needs to remember but the last one to know a request that was sent twice,
+or that comes too late.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol, cast, runtime_checkable
+
+import hiredis
+from redis._parsers.base import BaseParser  # names no other place for it
+from redis.crc import key_slot
+from redis.exceptions import ClusterCrossSlotError, RedisError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from .._core.answers import LONGEST_WAIT, ask_until
+from .._core.guard_commands import Batch, Command, Encoder, Reply, batch
+from .._redis.pipeline import PendingCall
+from .._redis.scripts import Arguments, PreparedScript, load
+from .context import Holding
+from .lease_state import GONE_FROM_SERVER, LeaseState
+from .request import LONGEST_RETRY, Request, resolve
+
+
+@runtime_checkable
+class Guarding(Protocol):
+    """A grantor whose leases can guard: all that they hold is on one server."""
+
+    def guarding(self, request: Request) -> Holding:
+        """Return what a granted request holds there."""
+        ...
+
+
+async def guard(state: LeaseState, commands: Sequence[Command]) -> list[Reply]:
+    """See `Lease.guard`."""
+    context, grantor = state.context, state.grantor
+    if not isinstance(grantor, Guarding):
+        raise TypeError(
+            f"{state.what}: no one server knows whether its lease is the current one, and so none "
+            "can guard by it; let what is written to compare `lease.fencing_token`, or guard by a Lock on that server"
+        )
+    encoder: Encoder = context.pool.get_encoder()
+    asked = batch(commands, encoder)
+    runs = state.runs
+    with context.keep_open():
+        async with runs.turn:
+            state.check()
+            runs.count += 1
+            held = grantor.guarding(state.request)
+            try:
+                reply = await _run(state, held, asked, runs.count)
+            except ClusterCrossSlotError:
+                raise _across_slots(state.what, held) from None
+    if not isinstance(reply, bytes):
+        state.lose(GONE_FROM_SERVER)
+        raise state.error(GONE_FROM_SERVER if state.lost else "it was released before")
+    return _read(reply, encoder, asked)
+
+
+def _across_slots(what: str, held: Holding) -> ClusterCrossSlotError:
+    """Return what to raise when a Cluster refuses: it runs nothing over keys of several slots."""
+    if len({key_slot(key) for key in held.holders}) > 1:
+        return ClusterCrossSlotError(
+            f"{what}: on a Cluster its names are in different slots, so that no server can guard by all of them; "
+            "guard by a lock of one name. Nothing was written"
+        )
+    holder = held.holders[0].decode()
+    tag = holder[holder.index("{") : holder.index("}") + 1]
+    return ClusterCrossSlotError(
+        f"{what}: on a Cluster its lease guards keys in its own slot alone; let each key begin with {tag}. "
+        "Nothing was written"
+    )
+
+
+async def _run(state: LeaseState, held: Holding, asked: Batch, number: int) -> object:
+    """Ask until the server has answered, while the lease lasts."""
+    context, commands = state.context, state.context.pipeline
+    begun = context.clock()
+    bound = PreparedScript(load(held.script), lambda _: (held.record, *held.holders, *asked.keys), per_token=False)
+    keep_ms = round(1000 * max(state.ttl, LONGEST_RETRY))
+    args: Arguments = (number, keep_ms, len(held.tokens), *held.tokens, *asked.words)
+
+    async def ask(failures: int) -> object:
+        answer: asyncio.Future[object] = context.loop.create_future()
+        call = commands.submit(bound, args, partial(_answered, answer), commands.patience_after(failures))
+        timer = context.loop.call_later(begun + LONGEST_WAIT - context.clock(), _give_up_unsent, call)
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            call.drop()  # if it has not left yet, it never will
+            raise
+        finally:
+            timer.cancel()
+
+    return await ask_until(ask, context.clock, min(state.deadline, begun + LONGEST_WAIT), span=state.ttl)
+
+
+def _give_up_unsent(call: PendingCall) -> None:
+    """Never send it: a full link that goes on answering others would hold it back for longer than is promised."""
+    if call.link is None:
+        call.finish(RedisTimeoutError(f"Redis had no room for it within {LONGEST_WAIT:g} s"))
+
+
+def _answered(answer: "asyncio.Future[object]", _: PendingCall, reply: object) -> None:
+    resolve(answer, reply)
+
+
+_parse_error = cast("Callable[[str], Exception]", cast("Any", BaseParser).parse_error)
+
+
+def _read(reply: bytes, encoder: Encoder, asked: Batch) -> list[Reply]:
+    """Return the answers, as the client's own commands would give them, or raise the error at their end."""
+    encoding = encoder.encoding if encoder.decode_responses else None
+    reader = hiredis.Reader(replyError=_parse_error, encoding=encoding, errors=encoder.encoding_errors)
+    reader.feed(reply)
+    answers: list[Any] = reader.gets()
+    error = answers[-1]
+    if isinstance(error, RedisError):
+        at = len(answers)
+        earlier = "" if at == 1 else "; what came before it stays"
+        error.args = (f"command {at} of {len(asked.names)} ({asked.names[at - 1]}): {error}{earlier}", *error.args[1:])
+        raise error
+    return answers

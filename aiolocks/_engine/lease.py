@@ -1,0 +1,405 @@
+"""The lease as its holder sees it: the right to act until a moment, and all that can be asked of it or done with it.
+
+With what gives one: `take`, and `Hold` and `Acquiring`, the blocks that `hold()` and `acquire()` return.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from functools import partial
+from types import CoroutineType, FrameType, TracebackType
+from typing import Any, Literal, Protocol, final, overload
+
+from .._core.answers import LONGEST_WAIT, ride_out
+from .._core.guard_commands import Command, Reply
+from .._core.options import UNSET, Duration, Unset, check_ttl
+from .._core.timing import deadline
+from .acquire import obtain
+from .block import Block, Entry, as_coroutine, calling_frame, current_task
+from .guard import guard
+from .lease_state import GONE_FROM_SERVER, LeaseState
+from .request import resolve
+
+
+@final
+class Lease:
+    """The right to act until a moment, renewed in the background until it is released.
+
+    Got from `acquire()`, `try_acquire()` or an `async with` block. It belongs to no task: any may use or release it.
+    `async with lease:` stops its body if the lease is lost, and releases it at the end.
+    """
+
+    __slots__ = ("__weakref__", "_body", "_state")
+
+    def __init__(self, state: LeaseState) -> None:
+        self._state = state
+        self._body: Block | None = None
+
+    @property
+    def name(self) -> str:
+        """What is held, as the caller named it."""
+        return self._state.grantor.name
+
+    @property
+    def token(self) -> str:
+        """The random token that proves who holds it. Keep it out of logs."""
+        return self._state.request.token.decode()
+
+    @property
+    def fencing_token(self) -> int:
+        """A number that grows with every grant of the name: hand it to the resource, which rejects smaller ones."""
+        return self._state.fence
+
+    @property
+    def fencing_tokens(self) -> Mapping[str, int]:
+        """The fencing token of each name: a `MultiLock` has several, and every other lease the one.
+
+        Hand to each resource that of its own name.
+        """
+        state = self._state
+        return state.grantor.fencing_tokens(state.request, state.fence)
+
+    @property
+    def held(self) -> bool:
+        """Whether the lease is certainly valid now, by the clock. False once lost or released."""
+        return self._state.held
+
+    @property
+    def lost(self) -> bool:
+        """Whether the lease ended before it was released, by the clock."""
+        return self._state.lost
+
+    def remaining(self) -> float:
+        """Return the seconds of certain validity left by the local clock; 0.0 once lost or released."""
+        state = self._state
+        return max(state.deadline - state.context.clock(), 0.0) if not state.over else 0.0
+
+    def check(self) -> None:
+        """Return if the lease is held; cheap enough to call before every write.
+
+        Raises:
+            LeaseLostError: It was lost, or released.
+        """
+        self._state.check()
+
+    async def wait_lost(self) -> bool:
+        """Wait until the lease is over: True when it was lost, False when it was released. Cancelling is harmless."""
+        await self._state.wait_over()
+        return self._state.lost
+
+    async def renew(self, ttl: Duration | None = None) -> bool:
+        """Ask for *ttl* from now (its own TTL if left out); what was granted before is never shortened.
+
+        Args:
+            ttl: Seconds, or a timedelta.
+
+        Returns:
+            True if the server confirmed it; False if the lease is lost or was released.
+
+        Raises:
+            RedisError: Not confirmed. The lease goes on until its deadline. The same after a cancellation.
+        """
+        state = self._state
+        ttl = round(check_ttl(state.request.ttl if ttl is None else ttl) * 1000) / 1000
+        if not state.held:
+            return False
+        clock = state.context.clock
+        sent_at = await ride_out(partial(_renewal, state, ttl), clock, min(state.deadline, clock() + LONGEST_WAIT))
+        if sent_at is None:
+            state.lose(GONE_FROM_SERVER)
+            return False
+        state.extend(deadline(sent_at, ttl))
+        return state.held
+
+    async def guard(self, *commands: Command) -> list[Reply]:
+        """Send commands of your own, to be run together, atomically, and only if this is still the current lease::
+
+            balance, _ = await lease.guard(("INCRBY", "account:42", -10), ("RPUSH", "log", "took 10"))
+
+        Redis itself looks whether the lease is held when it runs them, so no pause and no late packet can let a former
+        holder write. A request that is sent again, because its answer was lost, is carried out once.
+
+        They run as in a Lua script. Keys are the caller's own: no prefix is added. Commands that wait, that belong to a
+        connection or a transaction, or that run a script are refused; on a Cluster, so are keys in another slot than
+        the lock's name. Guards of one lease follow one another.
+
+        Of a lease that holds several names, or all levels of a path, each must be held; on a Cluster, names in
+        different slots cannot guard. Nor can a `Redlock`: no one server knows whether a majority still has its lease.
+        There, have what is written to compare `fencing_token`, or guard by a `Lock` on that server.
+
+        Args:
+            commands: Tuples of str, bytes, int and float, such as ``("SET", key, value)``; up to 4,000 words in all.
+
+        Returns:
+            What each command answered, as Redis says it (RESP 2): ``b"OK"``, an int, bytes, None, or a list. With
+            `decode_responses`, str in place of bytes.
+
+        Raises:
+            TypeError, ValueError: Not such commands, or the lease of a `Redlock`. Nothing was sent.
+            LeaseLostError: The lease was lost, or released. Nothing was written.
+            ResponseError: One of them failed, and those behind it were not run. Those before it stay: Redis has no
+                rollback.
+            RedisError: Not confirmed while the lease lasted, or within 10 s: they may have been run, but once at most.
+                The same after a cancellation.
+        """
+        return await guard(self._state, commands)
+
+    async def release(self) -> bool:
+        """Let go, so that the next waiter gets it; may be called again.
+
+        Returns:
+            True if this call ended a live lease; False if it was lost or already released.
+
+        Raises:
+            RedisError: Not confirmed within the TTL or 10 s. The lease is not renewed any more; the release goes on in
+                the background, and the lease ends with its TTL at the latest.
+
+        After a cancellation the release goes on in the background.
+        """
+        state = self._state
+        now = state.context.clock()
+        valid = state.end(now)
+        state.unlist()
+        release = state.drop(now)
+        if not valid:
+            return False
+        if release is None:  # others share the lease
+            return True
+        await release.wait()
+        # None: nothing was there after an attempt whose answer was lost, which must have ended it.
+        return release.outcome() is not False
+
+    def upgrade(self, *, timeout: Duration | Unset | None = UNSET) -> "Hold":
+        """Return a block that holds alone what this lease of `RWLock.upgradeable` shares with readers.
+
+        ::
+
+            async with rw.upgradeable as lease:
+                async with lease.upgrade(timeout=5) as alone:
+                    ...
+
+        It goes before all who wait, and lets no new readers in until those there have gone. Its lease is one of its
+        own, with a fencing token larger than theirs. After the block this lease is what it was.
+
+        Args:
+            timeout: Seconds to wait for the readers. Left out: `acquire_timeout`. None waits for ever; 0 asks once.
+
+        Raises, at once:
+            RuntimeError: This is not a lease of `RWLock.upgradeable`; for two readers would wait for each other.
+
+        Raises, on entering:
+            AcquireTimeoutError: Readers stayed all the time; this lease is held all the same.
+            LeaseLostError: This lease is lost, or was released.
+            RuntimeError: This task is inside such a block, and would wait for itself.
+            RedisError: Redis could not be asked.
+
+        Raises, on leaving:
+            LeaseLostError: The block's own lease was lost, and the body raised nothing of its own.
+
+        After a cancellation this lease is held as before, and the upgrade is not waited for.
+        """
+        state = self._state
+        if state.changes is None:
+            raise RuntimeError(f"{state.what}: only a lease of RWLock's `upgradeable` can be upgraded")
+        asking = state.changes.upgrade(state, timeout)
+        return Hold(lambda: take(asking(), must=True))
+
+    async def downgrade(self) -> None:
+        """Go on as a reader: others may read beside it from now on, and no other holder has written in between.
+
+        For leases of `RWLock.write` and `RWLock.upgradeable`. Asking again is harmless.
+
+        Raises:
+            RuntimeError: It is a lease of something else, or of an `upgrade()`, which ends with its block.
+            LeaseLostError: It is lost, or was released.
+            RedisError: Not confirmed: take it for a read lease that may still keep others out. The same after a
+                cancellation.
+        """
+        state = self._state
+        if state.changes is None:
+            raise RuntimeError(
+                f"{state.what}: only leases of RWLock's `write` and `upgradeable` can be downgraded; one that was "
+                "upgraded, by leaving its block"
+            )
+        await state.changes.downgrade(state)
+
+    def __aenter__(self) -> "CoroutineType[Any, Any, Lease]":
+        """Enter a block whose body is stopped when the lease is lost.
+
+        Raises:
+            LeaseLostError: It is lost already, or was released.
+            RuntimeError: A block with this lease is open already.
+        """
+        task = asyncio.current_task()  # in whichever task this is awaited
+        return as_coroutine(self._enter(task, 0 if task is None else task.cancelling()))
+
+    async def _enter(self, task: "asyncio.Task[Any] | None", before: int) -> "Lease":
+        self.check()
+        if self._state.entered:  # the inner block would release it under the outer one
+            raise RuntimeError(f"a block with this lease of {self.name!r} is open already")
+        self._body = Block(self, self._state, task, before)
+        return self
+
+    def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> "CoroutineType[Any, Any, None]":
+        body, self._body = self._body, None
+        if body is None:
+            raise RuntimeError(f"no block with this lease of {self.name!r} is open")
+        return as_coroutine(body.leave(exc, calling_frame()))
+
+    def __repr__(self) -> str:
+        state = self._state
+        status = "held" if state.held else "lost" if state.lost else "released"
+        return f"<Lease {state.grantor.kind} {self.name!r} fencing_token={state.fence} {status}>"
+
+    def __del__(self) -> None:
+        try:
+            state = self._state
+        except AttributeError:  # it was never made whole
+            return
+        if not state.over and not state.context.closed:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                state.context.holdings.dropped(state)
+
+
+async def _renewal(state: LeaseState, ttl: float) -> float | None:
+    """Ask once to extend the lease; return when that left, or None where the lease is gone."""
+    sent_at = state.context.clock()
+    answer: asyncio.Future[bool] = state.context.loop.create_future()
+    state.grantor.renew(state.request, ttl, partial(resolve, answer))
+    return sent_at if await answer else None
+
+
+def state_of(lease: Lease) -> LeaseState:
+    """Return the engine's side of *lease*."""
+    return lease._state
+
+
+@overload
+async def take(
+    state: LeaseState, *, must: Literal[True], by_hand: bool = False, block: Entry | None = None
+) -> Lease: ...
+@overload
+async def take(state: LeaseState, *, must: Literal[False], by_hand: bool = False) -> Lease | None: ...
+async def take(state: LeaseState, *, must: bool, by_hand: bool = False, block: Entry | None = None) -> Lease | None:
+    """Return the lease, or None if it is busy and *must* is false; see `obtain`.
+
+    One taken *by_hand* is the caller's to release, also by the name. If it is for a *block*, that begins.
+    """
+    if not await obtain(state, must=must):
+        return None
+    lease = Lease(state)
+    task = state.task
+    if by_hand and task is not None:
+        state.context.holdings.add(task, state, lease)
+    else:
+        state.task = None
+    if block is not None:
+        block.open(Block(lease, state, block.task, block.before))
+    return lease
+
+
+@final
+class Hold:
+    """`async with lock.hold(...)`: one acquisition and its block. Use it once at a time."""
+
+    __slots__ = ("_body", "_in_use", "_take")
+
+    def __init__(self, take: Callable[[], Coroutine[Any, Any, Lease]]) -> None:
+        self._take = take
+        self._in_use = False
+        self._body: Block | None = None
+
+    def __aenter__(self) -> "CoroutineType[Any, Any, Lease]":
+        """Wait for the lease.
+
+        Raises:
+            AcquireTimeoutError: Others held it all the time.
+            RuntimeError: This task is inside a block of the same name already, or this object is in use.
+            RedisError: Redis could not be asked.
+
+        After an error or a cancellation nothing stays held or queued.
+        """
+        if self._in_use:
+            raise RuntimeError("this hold is in use already: call hold() again for another block")
+        task = current_task()  # in whichever task this is awaited, see `asyncio.wait_for` before Python 3.12
+        return as_coroutine(self._enter(task, 0 if task is None else task.cancelling()))
+
+    async def _enter(self, task: "asyncio.Task[Any] | None", before: int) -> Lease:
+        if self._in_use:
+            raise RuntimeError("this hold is in use already: call hold() again for another block")
+        self._in_use = True
+        try:
+            lease = await self._take()
+            self._body = Block(lease, state_of(lease), task, before)
+        finally:
+            self._in_use = self._body is not None
+        return lease
+
+    def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> "CoroutineType[Any, Any, None]":
+        """Release the lease.
+
+        Raises:
+            LeaseLostError: It was lost, `on_lost` is "cancel", and the body raised no exception of its own.
+
+        Takes at most 1 s, or what is left of the lease. An outer cancellation goes on afterwards.
+        """
+        return self.leave(exc, calling_frame())
+
+    def leave(self, exc: BaseException | None, frame: FrameType) -> "CoroutineType[Any, Any, None]":
+        """End the block that *frame* leaves."""
+        body, self._body = self._body, None
+        if body is None:
+            raise RuntimeError("this hold was left already")
+        self._in_use = False
+        return as_coroutine(body.leave(exc, frame))
+
+
+class _Primitive(Protocol):
+    def _acquire(self, timeout: Duration | Unset | None, permits: int) -> Coroutine[Any, Any, Lease]: ...
+
+    def _hold(self, timeout: Duration | Unset | None, permits: int) -> Hold: ...
+
+
+@final
+class Acquiring(Coroutine[Any, Any, Lease]):
+    """What `acquire()` returns: ``lease = await lock.acquire(timeout=5)``, or ``async with lock.acquire(timeout=5):``.
+
+    A coroutine like any other, for tasks, `gather` and `wait_for`; or a block, as `hold()` returns it.
+    """
+
+    __slots__ = ("__weakref__", "_by_hand", "_hold", "_permits", "_primitive", "_timeout")
+
+    def __init__(self, primitive: _Primitive, timeout: Duration | Unset | None, permits: int) -> None:
+        self._by_hand = primitive._acquire(timeout, permits)  # made at once: Python warns if it is never awaited
+        self._primitive, self._timeout, self._permits = primitive, timeout, permits
+        self._hold: Hold | None = None
+
+    def __await__(self) -> Generator[Any, Any, Lease]:
+        return self._by_hand.__await__()
+
+    def send(self, value: Any) -> Any:
+        return self._by_hand.send(value)
+
+    def throw(self, *exception: Any) -> Any:
+        return self._by_hand.throw(*exception)
+
+    def close(self) -> None:
+        self._by_hand.close()
+
+    def __aenter__(self) -> "CoroutineType[Any, Any, Lease]":
+        """Begin a block; see `Hold`."""
+        if self._hold is None:
+            self._by_hand.close()  # it was not begun
+            self._hold = self._primitive._hold(self._timeout, self._permits)
+        return self._hold.__aenter__()
+
+    def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> "CoroutineType[Any, Any, None]":
+        if self._hold is None:
+            raise RuntimeError("this block was not entered")
+        return self._hold.leave(exc, calling_frame())

@@ -1,0 +1,264 @@
+"""What the engine knows of one acquisition: what was asked for, and the lease until it is released or lost.
+
+The watchdog keeps it alive; the caller has a `Lease`, so that one forgotten by its caller stops being renewed. Its
+deadline is the one truth: each question compares it with the clock, and only a confirmed renewal moves it.
+"""
+
+import asyncio
+import contextlib
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol, final
+
+from .._core.errors import LeaseLostError
+from .._core.options import Duration, Options, Unset
+from .cancellation import BodyTask
+from .context import Context, Grantor
+from .holdings import Base
+from .release import Release
+from .request import Granted, Request
+
+
+class Renewer(Protocol):
+    """Who renews leases."""
+
+    def add(self, state: "LeaseState", now: float) -> None:
+        """Renew this lease from *now* on."""
+
+    def forget(self, state: "LeaseState") -> None:
+        """Never renew this lease again."""
+
+
+@final
+class Runs:
+    """Those of commands that a lease guards: how many there were, and whose turn it is."""
+
+    __slots__ = ("count", "turn")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.turn = asyncio.Lock()
+
+
+GONE_FROM_SERVER = "it is gone from the server: expired, deleted, or given to somebody else"
+
+
+class ModeChanges(Protocol):
+    """What RWLock hands to its leases; it knows how they are taken, and a lease does not."""
+
+    def upgrade(self, state: "LeaseState", timeout: Duration | Unset | None) -> "Callable[[], LeaseState]":
+        """Return what asks for the exclusive lease beside this one; see `Lease.upgrade`.
+
+        Raises:
+            RuntimeError: This one is not upgradeable.
+        """
+        ...
+
+    async def downgrade(self, state: "LeaseState") -> None:
+        """Go on as a reader; see `Lease.downgrade`."""
+
+
+class LeaseState:
+    """What is known of one acquisition: it `begins` with the grant."""
+
+    __slots__ = (
+        "_ended", "_hidden_reason", "_over", "_reason", "_runs", "_timer", "base", "changes", "context", "deadline",
+        "dropped", "due", "entered", "failures", "fence", "grantor", "inside", "keeper", "on_loss", "options",
+        "renew_until", "renewing", "request", "task", "timeout", "trouble",
+    )  # fmt: skip
+
+    def __init__(
+        self, context: Context, grantor: Grantor, base: Base, request: Request, options: Options,
+        timeout: float | None, task: "asyncio.Task[Any] | None",
+    ) -> None:  # fmt: skip
+        self.context = context
+        self.grantor = grantor
+        self.base = base
+        self.request = request
+        self.options = options
+        self.timeout = timeout
+        """Seconds that the caller waits for the grant."""
+        self.task = task
+        """The caller, while its ledger lists the lease: a task that has ended must not be kept by its own lease."""
+        self.trouble: Exception | None = None
+        """Why Redis could not be asked, when it was last tried."""
+        self.fence = 0
+        self.deadline = -math.inf
+        """The one truth; written here alone."""
+        self.renew_until = math.inf
+        self.failures = 0
+        self.due = 0.0
+        """When the watchdog looks after it next."""
+        self.changes: ModeChanges | None = None
+        """What changes its mode, of a lease that has one."""
+        self._runs: Runs | None = None
+        self.keeper: Renewer | None = None
+        """Who renews it."""
+        self.entered = False
+        """A block was entered with it, which ends it."""
+        self.inside: BodyTask | None = None
+        """The task in that block."""
+        self.renewing = self.dropped = self._ended = False
+        self.on_loss: Callable[[], None] | None = None
+        self._reason: str | None = None
+        self._hidden_reason: str | None = None
+        self._over: asyncio.Event | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, granted: Granted, now: float) -> None:
+        """Take the lease, and have it renewed."""
+        options = self.options
+        self.fence, valid_from = granted
+        self.deadline = valid_from + self.request.valid_for
+        if options.max_hold is not None:
+            self.renew_until = now + options.max_hold
+        if options.renew:
+            keeper: Renewer = self.context.keeper(options.watchdog)
+            keeper.add(self, now)
+            self.keeper = keeper
+
+    @property
+    def listed_as(self) -> Base:
+        """Under which name `release()` of the primitive finds it."""
+        return self.base
+
+    @property
+    def what(self) -> str:
+        """What is held, for messages."""
+        return f"{self.grantor.kind} {self.grantor.name!r}"
+
+    @property
+    def ttl(self) -> float:
+        """Seconds."""
+        return self.request.ttl
+
+    @property
+    def runs(self) -> Runs:
+        """Of commands that the lease guards."""
+        if self._runs is None:
+            self._runs = Runs()
+        return self._runs
+
+    def unlist(self) -> None:
+        """Let the task that took the lease no longer find it by `release()` of its primitive."""
+        if self.task is not None:
+            self.context.holdings.remove(self.task, self)
+
+    @property
+    def over(self) -> bool:
+        """Nothing may change this lease any more: it was released, or its loss was noted."""
+        return self._ended or self._reason is not None or self.context.forked
+
+    @property
+    def held(self) -> bool:
+        return not self.over and self.context.clock() < self.deadline
+
+    @property
+    def lost(self) -> bool:
+        if self._reason is not None or self._ended:
+            return not self._ended
+        return self.context.forked or self.context.clock() >= self.deadline
+
+    @property
+    def reason(self) -> str:
+        if self.context.forked:
+            return "this process was forked, and the lease is the parent's"
+        if self._reason is None and self._hidden_reason is None and self.context.clock() >= self.renew_until:
+            return f"held for longer than max_hold ({self.options.max_hold:g} s), and so not renewed any more"
+        return self._reason or self._hidden_reason or f"not renewed within its {self.request.ttl:g} s TTL"
+
+    def extend(self, deadline: float) -> None:
+        """Count a renewal that the server confirmed; a late one revives nothing."""
+        if deadline > self.deadline and self.held:
+            self.deadline = deadline
+
+    def lose(self, reason: str) -> None:
+        """Note the loss, once, and tell the body and those who wait for it."""
+        if not self.over:
+            self._reason = reason
+            self._conclude()
+            self.grantor.forget(self.request)
+            if self.on_loss is not None:
+                self.on_loss()
+
+    def lose_from_thread(self, reason: str) -> None:
+        """Note the loss from another thread: the clock shows it at once, the loop when it comes round."""
+        self.deadline = float("-inf")
+        self._hidden_reason = reason
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self.context.loop.call_soon_threadsafe(self.lose, reason)
+
+    def end(self, now: float) -> bool:
+        """Stop renewing, because the holder lets go; True if the lease was valid until *now*."""
+        if now < self.deadline and not self._ended and self._reason is None and not self.context.forked:
+            self._ended = True
+            self._conclude()
+            return True
+        self.lose(self.reason)
+        return False
+
+    def let_lapse(self, on_lapsed: "Callable[[LeaseState], None]") -> None:
+        """Renew no more, as no reference to the lease is left; tell *on_lapsed* unless it is released before."""
+        if self.keeper is not None:
+            self.keeper.forget(self)
+        self.on_loss = partial(on_lapsed, self)
+        self.watch_deadline()
+
+    def drop(self, now: float) -> Release | None:
+        """Begin to end the lease on the server, after its end here was noted; None if there is nothing to do."""
+        if self.dropped:
+            return None
+        self.dropped = True
+        until = self.deadline
+        return self.context.undo(self.grantor, self.request, until if until > now else now)
+
+    def watch_deadline(self) -> None:
+        """From now on note the loss at the deadline by a timer, and not only when the lease is asked about."""
+        if self._timer is None and not self.over:
+            self._look()
+
+    def _look(self) -> None:
+        """Note the loss if the deadline has passed; renewals move it, so it is read anew each time."""
+        self._timer = None
+        left = self.deadline - self.context.clock()
+        if left <= 0:
+            self.lose(self.reason)
+        else:
+            self._timer = self.context.loop.call_later(left, self._look)
+
+    async def wait_over(self) -> None:
+        if not self.over:
+            if self._over is None:
+                self._over = asyncio.Event()
+            self.watch_deadline()
+            await self._over.wait()
+
+    def no_longer_inside(self) -> None:
+        """Let the task in its block take the name again."""
+        if self.inside is not None:
+            self.inside.no_longer_inside()
+
+    def _conclude(self) -> None:
+        if self.inside is not None:
+            self.no_longer_inside()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self.keeper is not None:
+            self.keeper.forget(self)
+        if self._over is not None:
+            self._over.set()
+
+    def check(self) -> None:
+        if not self.held:
+            raise self.error(None if self.lost else "it was released before")
+
+    def error(self, reason: str | None = None) -> LeaseLostError:
+        reason = reason or self.reason
+        return LeaseLostError(
+            f"{self.what}: {reason}; stop acting on it",
+            name=self.grantor.name,
+            fencing_token=self.fence,
+            reason=reason,
+        )

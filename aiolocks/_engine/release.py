@@ -1,0 +1,238 @@
+"""The undoing of one request or lease: tried until the server has answered, in the background if need be."""
+
+import asyncio
+import math
+from collections.abc import Callable
+from typing import Protocol, final
+
+import anyio
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from .._core.overdue_timer import OverdueTimer
+from .._core.timing import retry_delay
+from .request import Request, ResultCallback
+
+_NEVER = math.inf
+
+GRACE = 1.0
+"""Seconds that leaving a block, or an acquire that failed, waits for its undo at most; it goes on in the background."""
+
+LONGEST_RELEASE = 10.0
+"""Seconds that a release by hand waits for its answer, if the lease lasts that long; it goes on in the background."""
+
+
+class Undoes(Protocol):
+    """What is asked here of a Grantor."""
+
+    def undo(self, request: Request, tell: ResultCallback) -> None:
+        """Try once to undo *request*; *tell* is called once, see `Grantor.undo`."""
+
+    def forget(self, request: Request) -> None:
+        """Note that no caller wants a grant of *request* any more."""
+
+    def obstacle(self, request: Request) -> BaseException | None:
+        """Return why a part of *request* is not undone so far, if it has parts and that is known."""
+        ...
+
+
+@final
+class Undos:
+    """All of one session that are not confirmed yet."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> None:
+        self.loop = loop
+        self.clock = clock
+        self.closed = False
+        self.under_way: dict[bytes, Release] = {}
+        """By token."""
+        self.waits = OverdueTimer(loop, clock, lambda: self.under_way.values(), Release.wake)
+        """Who waits for one of them, and until when at most."""
+
+    def keep_session(self, now: float) -> bool:
+        """Whether the session must go on for one of them."""
+        return any(release.keeps_session(now) for release in self.under_way.values())
+
+    def begun_since(self, at: float) -> bool:
+        """Whether one of them has been under way from *at* on at the earliest."""
+        return any(release.begun > at for release in self.under_way.values())
+
+    def close(self, error: Exception) -> None:
+        """Finish all with what stands in their way, or with *error*; those that come later as well."""
+        self.closed = True
+        for release in list(self.under_way.values()):
+            release.finish(release.obstacle() or error)
+        self.waits.close()
+
+
+@final
+class Release:
+    """Retried until confirmed, or pointless after *until*; the session lives for as long, or for a TTL at most.
+
+    Once `done`, either `trouble` says why it could not be confirmed, or `ended` what the server answered: True when
+    it ended a live lease, False when there was none, and None when there was none after an earlier attempt whose
+    answer was lost: that one may have ended it.
+    """
+
+    __slots__ = (
+        "_failures",
+        "_grantor",
+        "_keeps_until",
+        "_request",
+        "_then",
+        "_under_way",
+        "_undos",
+        "_until",
+        "_waiter",
+        "begun",
+        "done",
+        "due",
+        "ended",
+        "trouble",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        undos: Undos,
+        grantor: Undoes,
+        request: Request,
+        until: float,
+        then: "Callable[[Release], None] | None" = None,
+    ) -> None:
+        self._undos = undos
+        self._grantor = grantor
+        self._request = request
+        self._until = until
+        self._then = then
+        self._failures = 0
+        self._waiter: asyncio.Future[None] | None = None
+        self.due = _NEVER
+        """Until when a caller waits."""
+        self.begun = undos.clock()
+        self._keeps_until = until
+        self._under_way = False
+        if request.unanswered:
+            self._under_way = True
+            self._keeps_until = min(until, self.begun + request.ttl)
+        self.done = False
+        self.ended: bool | None = None
+        self.trouble: BaseException | None = None
+        if undos.closed or undos.loop.is_closed():
+            self.finish(RedisConnectionError("the session has ended"))
+            return
+        undos.under_way[request.token] = self
+        grantor.undo(request, self)
+
+    def wait(self, until: float | None = None) -> "asyncio.Future[None]":
+        """Return a future for one caller: it is resolved when the undo is done, or when *until* has come.
+
+        Without *until*: when a further try is pointless, or after `LONGEST_RELEASE`.
+
+        Cancelling the future does not stop the undo.
+        """
+        undos = self._undos
+        waiter = self._waiter = undos.loop.create_future()
+        if self.done:
+            waiter.set_result(None)
+        else:
+            if until is None:
+                until = self.begun + LONGEST_RELEASE
+                until = until if until < self._until else self._until
+            self.due = until
+            if until < undos.waits.looks_at:
+                undos.waits.expect(until, undos.clock())
+        return waiter
+
+    async def settle(self, until: float) -> None:
+        """Wait until it is done, or *until* has come; a cancellation is passed on only afterwards.
+
+        Shielded: the cancellation of a scope around the task may have been seen already, and is not to be seen again.
+        """
+        interruption: asyncio.CancelledError | None = None
+        with anyio.CancelScope(shield=True):  # costs as much as all the rest, so only where it is needed
+            while not self.done and self._undos.clock() < until:
+                try:
+                    await self.wait(until)
+                except asyncio.CancelledError as cancelled:
+                    interruption = cancelled
+        if interruption is not None:
+            raise interruption
+
+    def keeps_session(self, now: float) -> bool:
+        """Whether the session must go on for this.
+
+        A request that may still be on its way is worth an undo for long, but not a connection for longer than the
+        lease would last that it asks for; from now on, if it was answered meanwhile.
+        """
+        if self._under_way and not self._request.unanswered:
+            self._under_way = False
+            self._keeps_until = min(self._until, now + self._request.ttl)
+        return now < self._keeps_until
+
+    def outcome(self) -> bool | None:
+        """Return what the server answered.
+
+        Raises:
+            RedisError: It is not confirmed, or not yet.
+        """
+        trouble = self.obstacle()
+        if trouble is not None:
+            raise trouble
+        if not self.done:
+            raise RedisTimeoutError("Redis has not confirmed it in time")
+        return self.ended
+
+    def obstacle(self) -> BaseException | None:
+        """Return why it is not confirmed so far, if that is known: where it has parts, why one of them is not."""
+        if self.done or self.trouble is not None:
+            return self.trouble
+        return self._grantor.obstacle(self._request)
+
+    def _try(self) -> None:
+        if not self.done:
+            self._grantor.undo(self._request, self)
+
+    def __call__(self, ended: bool | Exception) -> None:
+        """Take the outcome of one try."""
+        if self.done:
+            return
+        if isinstance(ended, bool):
+            self.finish(None if self._request.silences and not ended else ended)
+            return
+        self._failures += 1
+        self.trouble = error = ended
+        pause = retry_delay(self._request.ttl, self._failures)
+        if self._undos.clock() + pause >= self._until:
+            self.finish(error)
+        else:
+            self._undos.loop.call_later(pause, self._try)
+
+    def finish(self, result: bool | BaseException | None) -> None:
+        if self.done:
+            return
+        self._undos.under_way.pop(self._request.token, None)
+        self.done = True
+        if result is None or isinstance(result, bool):
+            self.trouble, self.ended = None, result
+        else:
+            self.trouble = result
+        self.wake()
+        if self._then is not None:
+            self._then(self)
+
+    def tell_too(self, then: "Callable[[Release], None]") -> None:
+        """Call *then* as well when it is done."""
+        first = self._then
+
+        def both(release: Release) -> None:
+            if first is not None:
+                first(release)
+            then(release)
+
+        self._then = both
+
+    def wake(self) -> None:
+        """Let the caller that waits go on."""
+        self.due = _NEVER
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

@@ -1,0 +1,310 @@
+"""Renews every lease of one session, each at a third of its TTL, and retries until the lease's own deadline.
+
+No task: one timer, set for the lease that is due first, and the answers' callbacks. So nothing that goes wrong with
+one renewal can end the others.
+
+A thread may do the same, which renews while the event loop is blocked. It has a loop and a connection to itself, and
+shares with the session only what each lease says: its deadline, which a confirmed renewal moves, and whether it is
+over. It must not keep a dead handler's lease for ever: it stops renewing when the session's loop has shown no life for
+`max_stall` seconds, and ends when that loop is closed.
+"""
+
+import asyncio
+import heapq
+import itertools
+import logging
+import math
+import random
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, final
+
+from .._core.timing import RENEWALS_PER_TTL, renewal_delay, retry_delay
+from .._redis.pipeline import Pipeline
+from .lease_state import GONE_FROM_SERVER, LeaseState
+
+log = logging.getLogger("aiolocks")
+
+_TOGETHER = 32
+"""Leases renewed in one wake-up of the loop, if they are not overdue: to wake up for each costs more than to renew it,
+and a millisecond's work at a time is as much as a program should notice."""
+
+_EARLY = 0.05 / RENEWALS_PER_TTL
+"""Share of a TTL by which a renewal may come early, to go with others."""
+
+
+@final
+class Watchdog:
+    """The leases to renew, ordered by when.
+
+    Most leases are released long before their first renewal, and so are not put in order until that comes near.
+
+    Invariant: a lease in `_live` has exactly one entry in the heap that counts, the one of its `due`: when to renew
+    it, or its deadline while a renewal is on its way. So a loss needs no timer of its own. Other entries stay in the
+    heap until they come up, or until they are more than half of it. One in `_fresh` has none; its `due` is when it
+    came, and the timer fires before it could be due.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Callable[[], float],
+        pipeline: Pipeline | None = None,
+        stalled: Callable[[float, float], bool] | None = None,
+    ) -> None:
+        """In a thread of its own: renew over its own *pipeline*, and while the session's loop is not *stalled*."""
+        self._loop = loop
+        self._clock = clock
+        self._pipeline = pipeline
+        self._stalled = stalled
+        self._live: dict[LeaseState, None] = {}  # in the order in which they came, so that a run can be repeated
+        self._fresh: dict[LeaseState, None] = {}
+        self._heap: list[tuple[float, int, LeaseState]] = []
+        self._sequence = itertools.count()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = math.inf
+
+    def add(self, state: LeaseState, now: float) -> None:
+        """Renew this lease from *now* on."""
+        self._fresh[state] = None
+        state.due = now
+        sorted_at = now + (state.deadline - now) / 4
+        if sorted_at < self._timer_at:
+            self._arm(sorted_at, now)
+
+    def forget(self, state: LeaseState) -> None:
+        """Never renew this lease again. What is on its way changes nothing any more."""
+        if state in self._fresh:
+            del self._fresh[state]
+            return
+        self._live.pop(state, None)
+        if len(self._heap) > 64 and len(self._heap) > 2 * len(self._live):
+            # Of a lease that lives only the entry that counts: with the others the heap would be as long again at once.
+            self._heap = [entry for entry in self._heap if entry[2] in self._live and entry[0] == entry[2].due]
+            heapq.heapify(self._heap)
+
+    def close(self) -> None:
+        """Renew nothing any more. What is still held runs out, and is told so by a timer of its own."""
+        if self._pipeline is None and not self._loop.is_closed():
+            for state in self._live | self._fresh:
+                state.watch_deadline()
+        self._live.clear()
+        self._fresh.clear()
+        self._heap.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._timer_at = math.inf
+
+    def _sort(self) -> None:
+        """Put those in order that have lasted long enough to need it."""
+        fresh, self._fresh = self._fresh, {}
+        for state in fresh:
+            came, ttl = state.due, state.request.ttl
+            left = max(state.deadline - came, 0.0)  # a grant that was long on its way leaves less than a TTL
+            self._live[state] = None
+            self._push(state, came, min(renewal_delay(ttl, random.random()), left / 2))
+
+    def _push(self, state: LeaseState, now: float, delay: float) -> None:
+        due = state.due = now + delay
+        heapq.heappush(self._heap, (due, next(self._sequence), state))
+        if due < self._timer_at:
+            self._arm(due, now)
+
+    def _arm(self, due: float, now: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = due
+        self._timer = self._loop.call_later(max(due - now, 0.0), self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        self._timer_at = -math.inf  # set again below, once for all
+        now = self._clock()
+        self._sort()
+        for state in self._due(now):
+            try:
+                if state in self._live:  # else it has ended through what befell one before it
+                    self._renew(state, now)
+            except Exception:  # a defect, but not the other leases'
+                log.exception("%s %r: renewing failed", state.grantor.kind, state.grantor.name)
+                state.renewing = False
+                self._push(state, now, retry_delay(state.request.ttl, 1))
+        if self._heap:
+            self._arm(self._heap[0][0], self._clock())
+        else:
+            self._timer_at = math.inf
+
+    def _due(self, now: float) -> list[LeaseState]:
+        """Take those out of the heap that are due, and a few that soon will be."""
+        due: list[LeaseState] = []
+        while self._heap:
+            at, _, state = self._heap[0]
+            if state in self._live and at == state.due:
+                if at > now and (len(due) >= _TOGETHER or not _may_come_early(state, now)):
+                    break
+                due.append(state)
+            heapq.heappop(self._heap)
+        return due
+
+    def _renew(self, state: LeaseState, now: float) -> None:
+        if now >= state.deadline:
+            self._lose(state, state.reason)
+        elif state.renewing or now >= state.renew_until:  # in the latter case, let it run out
+            self._push(state, now, state.deadline - now)
+        elif self._stalled is not None and self._stalled(state.options.max_stall, now):
+            self._push(state, now, retry_delay(state.request.ttl, 1))  # it may come back to life in time
+        else:
+            state.renewing = True
+            self._push(state, now, state.deadline - now)
+            state.grantor.renew(state.request, state.request.ttl, partial(self._renewed, state, now), self._pipeline)
+
+    def _renewed(self, state: LeaseState, sent_at: float, renewed: bool | Exception) -> None:
+        state.renewing = False
+        if state not in self._live:
+            return
+        now = self._clock()
+        if isinstance(renewed, Exception):
+            state.failures += 1
+            left = max(state.deadline - now, 0.0)
+            self._push(state, now, min(retry_delay(state.request.ttl, state.failures), left))
+        elif renewed:
+            state.failures = 0
+            state.extend(sent_at + state.request.valid_for)
+            taken = now - sent_at  # the lease counts from then, and so does its next renewal
+            self._push(state, now, max(renewal_delay(state.request.ttl, random.random()) - taken, 0.0))
+        else:
+            self._lose(state, GONE_FROM_SERVER)
+
+    def _lose(self, state: LeaseState, reason: str) -> None:
+        self._live.pop(state, None)
+        if self._pipeline is None:
+            state.lose(reason)
+        else:
+            state.lose_from_thread(reason)
+
+
+def _may_come_early(state: LeaseState, now: float) -> bool:
+    """Whether what is due next is a renewal like any other, and soon."""
+    usual = not state.renewing and not state.failures and now < state.renew_until
+    return usual and state.due - now <= _EARLY * state.request.ttl
+
+
+_LOOK = 0.2
+"""Seconds between the thread's looks at whether the session's loop is closed."""
+
+_LONGEST_END = 0.5
+"""Seconds that the end of a session waits for its thread."""
+
+
+@final
+class ThreadWatchdog:
+    """Starts its thread with the first lease; `close` ends it. All methods belong to the session's thread."""
+
+    def __init__(self, pool: Any, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> None:
+        self._pool = pool
+        self._loop = loop
+        self._clock = clock
+        self._live: set[LeaseState] = set()
+        self._thread: threading.Thread | None = None
+        self._inner: asyncio.AbstractEventLoop | None = None
+        self._pipeline: Pipeline | None = None
+        self._watchdog: Watchdog | None = None
+        self._beating: asyncio.TimerHandle | None = None
+        self._beaten_at = 0.0
+
+    def add(self, state: LeaseState, now: float) -> None:
+        """Renew this lease from *now* on."""
+        self._tell(Watchdog.add, state, now)
+        self._live.add(state)
+        if self._beating is not None:
+            self._beating.cancel()
+        self._beat()  # this lease may allow a shorter stall than the others
+
+    def forget(self, state: LeaseState) -> None:
+        """Never renew this lease again; a renewal on its way changes nothing, because the lease is over."""
+        if state in self._live:
+            self._live.discard(state)
+            self._tell(Watchdog.forget, state)
+
+    def stalled(self, longest: float, now: float) -> bool:
+        """Whether the session's loop has not come round for *longest* seconds. Asked by the thread."""
+        return self._loop.is_closed() or now - self._beaten_at > longest
+
+    def detach_in_fork(self) -> None:
+        """In a forked child, which has no copy of the thread: see `Connection.detach_in_fork`."""
+        if self._pipeline is not None:
+            self._pipeline.detach_in_fork()
+
+    def close(self) -> None:
+        """End the thread, and wait for that: it takes a moment only."""
+        self._live.clear()
+        if self._beating is not None:
+            self._beating.cancel()
+            self._beating = None
+        thread, self._thread = self._thread, None
+        if thread is not None and self._inner is not None:
+            inner, self._inner, self._watchdog, self._pipeline = self._inner, None, None, None
+            try:
+                inner.call_soon_threadsafe(inner.stop)
+            except RuntimeError:  # it has ended by itself
+                return
+            thread.join(_LONGEST_END)
+
+    def _tell(self, method: Callable[..., None], *what: LeaseState | float) -> None:
+        if self._inner is None or self._watchdog is None:
+            self._start()
+        assert self._inner is not None
+        assert self._watchdog is not None
+        self._inner.call_soon_threadsafe(method, self._watchdog, *what)
+
+    def _start(self) -> None:
+        self._beaten_at = self._clock()
+        inner = asyncio.new_event_loop()
+        pipeline = Pipeline(self._pool, inner, self._clock, lambda: None)
+        watchdog = Watchdog(inner, self._clock, pipeline, self.stalled)
+        thread = threading.Thread(
+            target=_run, args=(inner, watchdog, pipeline, self._loop), name="aiolocks-watchdog", daemon=True
+        )
+        try:
+            thread.start()
+        except BaseException:  # the machine has no thread to spare
+            inner.close()
+            raise
+        self._inner, self._pipeline, self._watchdog, self._thread = inner, pipeline, watchdog, thread
+
+    def _beat(self) -> None:
+        """Show life, four times in the shortest stall that any lease allows."""
+        self._beating = None
+        self._beaten_at = self._clock()
+        if self._live:
+            pause = min(state.options.max_stall for state in self._live) / 4
+            self._beating = self._loop.call_later(min(pause, 1.0), self._beat)
+
+
+def _run(
+    inner: asyncio.AbstractEventLoop, watchdog: Watchdog, pipeline: Pipeline, outer: asyncio.AbstractEventLoop
+) -> None:
+    def look() -> None:
+        if outer.is_closed():
+            inner.stop()
+        else:
+            inner.call_later(_LOOK, look)
+
+    try:
+        inner.call_soon(look)
+        inner.run_forever()
+    finally:
+        watchdog.close()
+        pipeline.close()
+        inner.run_until_complete(_settle())
+        inner.close()
+
+
+async def _settle() -> None:
+    """Let what `close` has cancelled run its course."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others:
+        await asyncio.wait(others, timeout=_LONGEST_END)
+    await asyncio.sleep(0)

@@ -1,0 +1,278 @@
+"""One acquisition from its first request to its release: what was asked, and what is known of the answers.
+
+Pure state. The one rule: a grant counts from the newest request of which it is certain that it left before the grant.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple, Protocol, final
+
+from .._core.errors import LimitMismatchError, LockError
+from .._core.timing import deadline
+
+
+class Attempt(Protocol):
+    """A request on its way: one run of the grantor's script."""
+
+    sent_at: float
+
+    @property
+    def link(self) -> object:
+        """The connection that it left over; None before it has left."""
+        ...
+
+    def drop(self) -> None:
+        """Never send it, or not again."""
+
+
+LONGEST_RETRY = 60.0
+"""Seconds within which a request sent over a lost connection may still reach Redis; tombstones last at least that."""
+
+
+class Granted(NamedTuple):
+    """A lease began, no earlier than local time *valid_from*."""
+
+    fence: int
+    valid_from: float
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """The request waits in line; its `turn` tells when that ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """Not granted and not queued."""
+
+
+Answer = Granted | Queued | Busy
+
+
+@lru_cache(maxsize=64)
+def _terms(ttl: float) -> tuple[int, float, float]:
+    """Return a TTL in ms as the server is told it, the same in seconds, and for how much of it a holder may act."""
+    ttl_ms = round(ttl * 1000)
+    return ttl_ms, ttl_ms / 1000, deadline(0.0, ttl_ms / 1000)
+
+
+@lru_cache(maxsize=64)
+def _written(ttl_ms: int, permits: int) -> bytes:
+    return b"%d %d" % (ttl_ms, permits)
+
+
+def fresh_token() -> bytes:
+    """Return a token that nobody can guess."""
+    return os.urandom(16).hex().encode()
+
+
+@final
+class Request:
+    """What one acquisition asks for, and its `turn`: the grant, or why there will be none.
+
+    Its `permits` are a number of permits, or of whatever the primitive calls so: a read-write lock its modes.
+    """
+
+    __slots__ = (
+        "_given_up",
+        "_turn",
+        "asked_at",
+        "extra",
+        "extra_again",
+        "failing_since",
+        "fence_seen",
+        "learn",
+        "objects",
+        "parts",
+        "permits",
+        "reached",
+        "refusal",
+        "retry_after",
+        "silences",
+        "ticket",
+        "token",
+        "trouble",
+        "ttl",
+        "ttl_ms",
+        "unanswered",
+        "valid_for",
+        "valid_from",
+        "wait",
+    )  # fmt: skip
+
+    def __init__(self, ttl: float, permits: int, wait: bool, token: bytes | None = None) -> None:
+        self.token = token or fresh_token()
+        self.ttl_ms, self.ttl, self.valid_for = _terms(ttl)
+        self.permits = permits
+        self.wait = wait
+        self._turn: asyncio.Future[Granted] | None = None
+        self._given_up = False
+        self.ticket = 0
+        self.asked_at: float | None = None
+        self.valid_from: float | None = None
+        self.fence_seen = 0
+        self.retry_after: float | None = None
+        self.unanswered: tuple[Attempt, ...] = ()
+        """Attempts, oldest first."""
+        self.silences = 0
+        """Undos that left and were not answered: one of them may have been carried out."""
+        self.failing_since: float | None = None
+        """Since when asking anew for a forgotten place has failed, without a break."""
+        self.reached = False
+        """Redis has answered, so that there may be something to undo."""
+        self.extra: tuple[bytes | int, ...] = ()
+        """What this primitive's script takes beyond the usual arguments, the first time that it is sent."""
+        self.extra_again: tuple[bytes | int, ...] = ()
+        """The same for later times: what was declared once must not undo what came since."""
+        self.learn: Callable[..., None] | None = None
+        """Gets the arguments of the script's run, and its answer."""
+        self.objects: Callable[[int], Exception | None] | None = None
+        """Says, of the limit in force, why waiting would never end, if so."""
+        self.refusal: Callable[[], LockError] | None = None
+        """Says what it means that this can never be granted; None: more permits than there are."""
+        self.parts: Sequence[Any] = ()
+        """Of a composite Grantor, which alone knows what they are."""
+        self.trouble: Exception | None = None
+        """Why its parts could not be had, when that was last tried."""
+
+    @property
+    def turn(self) -> "asyncio.Future[Granted]":
+        """The grant, for a caller that has to wait for it; most do not."""
+        turn = self._turn
+        if turn is None:
+            turn = self._turn = asyncio.get_running_loop().create_future()
+            if self._given_up:
+                turn.cancel()
+        return turn
+
+    @property
+    def tried(self) -> bool:
+        """Whether an attempt was made before."""
+        return self.reached or bool(self.unanswered)
+
+    @property
+    def undo_for(self) -> float:
+        """Seconds for which an undo is worth trying: what is on the server already ends with its TTL."""
+        return max(self.ttl, LONGEST_RETRY) if self.unanswered else self.ttl
+
+    def give_up(self) -> None:
+        """End the wait for the turn."""
+        self._given_up = True
+        if self._turn is not None:
+            self._turn.cancel()
+
+    def terms(self) -> bytes:
+        """Return what stands behind its token in the queue."""
+        return _written(self.ttl_ms, self.permits)
+
+    def entry(self) -> bytes:
+        """Return how it stands in the queue."""
+        return b"%b %b" % (self.token, self.terms())
+
+    def sent(self, call: Attempt) -> None:
+        if self.asked_at is None:
+            self.asked_at = call.sent_at
+        self.unanswered += (call,)
+
+    def not_run(self, call: Attempt) -> None:
+        """Note that this attempt was not carried out, and will not be."""
+        self.unanswered = tuple(other for other in self.unanswered if other is not call)
+
+    def answered(self, call: Attempt) -> None:
+        self.unanswered = (
+            tuple(other for other in self.unanswered if other is not call) if len(self.unanswered) > 1 else ()
+        )
+        self.reached = self.reached or call.link is not None
+
+    def granted(self, call: Attempt) -> None:
+        """Note that this very attempt was granted."""
+        self.reached = True
+        self.valid_from = call.sent_at
+        if len(self.unanswered) > 1:
+            self.answered(call)
+        else:
+            self.unanswered = ()
+
+    def queued(self, ticket: int, valid_from: float, fence_seen: int) -> None:
+        """Note an answer that this token waits: any grant comes after that request left."""
+        self.ticket = ticket
+        self.failing_since = None
+        self.left_at(valid_from)
+        self.fence_seen = max(self.fence_seen, fence_seen)
+
+    def again(self) -> "Request":
+        """Return the same request under a new token, at the old place in line."""
+        stem, plus, _ = self.token.rpartition(b"+")  # an upgrade's token begins with that of the lease it grew from
+        request = Request(self.ttl, self.permits, wait=self.wait, token=stem + plus + fresh_token())
+        request.ticket = self.ticket
+        request.extra = self.extra
+        request.extra_again = self.extra_again
+        request.learn = self.learn
+        request.objects = self.objects
+        request.refusal = self.refusal
+        return request
+
+    def new_turn(self) -> None:
+        """Before asking once more for a lease that was granted a while ago: it may have lapsed."""
+        self._turn = None
+        _ = self.turn  # of its own: what the asking ends with and what the waiting ends with must not be mixed up
+
+    def wait_by(self, asked: "asyncio.Future[Any]") -> bool:
+        """Make *asked*, the future of the answer, the turn as well; say whether that was done.
+
+        A caller told "queued" would only wait again, so it stays asleep: the same future gets the grant. One that has
+        looked at the `turn` before has another future there, and is told the answer.
+        """
+        if self._turn is None and not self._given_up:
+            self._turn = asked
+        return self._turn is asked
+
+    def grant(self, fence: int, valid_from: float | None = None) -> bool:
+        """Resolve the turn, unless it is resolved or the news are older than an answer that this token waits."""
+        turn = self.turn
+        if turn.done() or (valid_from is None and fence <= self.fence_seen):
+            return False
+        if valid_from is None and self.valid_from is None and not self.unanswered:
+            return False  # it has been given up
+        if valid_from is None:
+            valid_from = self.unanswered[0].sent_at if self.valid_from is None else self.valid_from
+        turn.set_result(Granted(fence, valid_from))
+        return True
+
+    def refused(self, kind: str, name: str, limit: int) -> LockError:
+        """Return what to raise when this can never be granted: by what the primitive says, or as there is a limit."""
+        if self.refusal is not None:
+            return self.refusal()
+        return LimitMismatchError(
+            f"{kind} {name!r}: {self.permits} permits asked for, but its limit is {limit}; ask for fewer, or resize it",
+            name=name,
+            permits=self.permits,
+            limit=limit,
+        )
+
+    def left_at(self, valid_from: float) -> None:
+        """Note when a request left whose answer shows that no grant before it counts."""
+        self.valid_from = valid_from if self.valid_from is None else max(self.valid_from, valid_from)
+
+    def fail(self, error: Exception) -> None:
+        if not self.turn.done():
+            self.turn.set_exception(error)
+            self.turn.exception()  # the caller may have left; then it is never retrieved
+
+
+ResultCallback = Callable[[bool | Exception], None]
+"""Gets an answer, or why there is none."""
+
+
+def resolve(future: "asyncio.Future[Any]", answer: object) -> None:
+    """Pass on an answer, or the exception that came in its place, unless the caller has left."""
+    if future.done():
+        return
+    if isinstance(answer, Exception):
+        future.set_exception(answer)
+        future.exception()  # the caller may leave still
+    else:
+        future.set_result(answer)

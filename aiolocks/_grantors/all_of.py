@@ -1,0 +1,286 @@
+"""Several Grantors taken one after the other, in one order for all callers: all of them, or none, and no deadlock.
+
+A Grantor made of Grantors. The one rule: a waiter holds only what comes before what it waits for. So what is
+missing is asked for at once without waiting, and what was granted out of turn is given back before it waits in line.
+What it holds meanwhile is renewed like any lease; when one of them is lost, all begins anew.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import takewhile
+from typing import cast, final
+
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from .._core.answers import UNCERTAIN
+from .._core.errors import LeaseLostError
+from .._core.options import Options
+from .._engine.acquire import wait_granted
+from .._engine.context import Context, Grantor, Holding, Replicating
+from .._engine.guard import Guarding
+from .._engine.lease_state import LeaseState
+from .._engine.release import GRACE
+from .._engine.request import Answer, Busy, Granted, Queued, Request, ResultCallback, resolve
+from .._redis.pipeline import Pipeline
+from .composite import Composite, Part, end, release_parts, renew_parts, undo_parts
+
+
+@final
+class AllOf(Composite):
+    """Decides over several names together; *grantors* are in the order that all callers agree on.
+
+    One serves one acquisition. The fencing token that it grants is the largest; each part keeps its own. Or all have
+    the one that *seal* returns when all are held; it returns 0 if one of them is gone.
+
+    *wishes* are the permits, or the mode, that each is asked for, and the ticket that it begins with.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        kind: str,
+        name: str,
+        grantors: Sequence[Grantor],
+        options: Options,
+        wishes: Sequence[tuple[int, int]] | None = None,
+        seal: Callable[[Request], Awaitable[int]] | None = None,
+    ) -> None:
+        self.context = context
+        self._kind = kind
+        self._name = name
+        self._grantors = grantors
+        self._wishes = wishes or [(1, 0)] * len(grantors)
+        self._seal = seal
+        self._options = replace(options, renew=True, max_hold=None, on_lost="flag", replicas=0)
+        """How parts are kept while others are waited for."""
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def kind(self) -> str:
+        return self._kind
+
+    async def grant(self, request: Request) -> Answer:
+        while True:
+            answer = await self._grant(request)
+            if self._seal is None or not isinstance(answer, Granted):
+                return answer
+            fence = await self._seal(request)
+            if fence:
+                for part in request.parts:
+                    part.fence = fence
+                return Granted(fence, answer.valid_from)
+            self._begin_anew(request)
+
+    async def _grant(self, request: Request) -> Answer:
+        if not request.parts:
+            request.parts = [
+                self._part(grantor, request, *wish) for grantor, wish in zip(self._grantors, self._wishes, strict=True)
+            ]
+        if all(part.fence for part in request.parts):
+            whole = await self._refresh(request)
+            if whole is not None:
+                return whole
+        if not request.wait:
+            return await self._ask_once(request)
+        while True:
+            try:
+                return await OrderedAttempt(self.context, request, self._options).take()
+            except LeaseLostError:
+                self._begin_anew(request)
+            except UNCERTAIN as error:  # although it was asked again and again
+                request.trouble = error
+                request.fail(error)
+                return Queued()
+
+    def renew(self, request: Request, ttl: float, tell: ResultCallback, pipeline: Pipeline | None = None) -> None:
+        renew_parts(request.parts, len(request.parts), ttl, tell, pipeline)
+
+    def undo(self, request: Request, tell: ResultCallback) -> None:
+        if all(part.fence for part in request.parts):
+            release_parts(request.parts, len(request.parts), tell)
+        else:
+            undo_parts(request.parts, tell)
+
+    def guarding(self, request: Request) -> Holding:
+        """Return what all parts hold together; the answers are kept beside the first."""
+        each = [cast("Guarding", part.grantor).guarding(part.request) for part in request.parts]
+        holders = tuple(key for held in each for key in held.holders)
+        return Holding(each[0].script, each[0].record, holders, tuple(token for held in each for token in held.tokens))
+
+    def _part(self, grantor: Grantor, request: Request, permits: int, ticket: int) -> Part:
+        part = Part(grantor, Request(request.ttl, permits, wait=False))
+        part.request.ticket = ticket
+        return part
+
+    def _begin_anew(self, request: Request) -> None:
+        for part in request.parts:
+            end(part)
+        request.parts = [fresh_part(part) for part in request.parts]
+
+    async def replicate(self, request: Request, replicas: int) -> Granted:
+        """See that so many replicas have what was granted of each part."""
+        asked = [
+            asyncio.ensure_future(cast("Replicating", part.grantor).replicate(part.request, replicas))
+            for part in request.parts
+        ]
+        sealed = None if self._seal is None else [part.fence for part in request.parts]
+        try:
+            granted = _all_granted(request, await asyncio.gather(*asked))
+        finally:
+            for one in asked:
+                one.cancel()
+        ran_out = granted.valid_from + request.valid_for <= self.context.clock()  # the first, as another took long
+        # One that ran out on the server was granted anew, with a fencing token of its own.
+        if ran_out or sealed not in (None, [part.fence for part in request.parts]):
+            raise RedisTimeoutError(f"{self.kind} {self.name!r}: the lease ran out before replicas had it")
+        return granted
+
+    async def _refresh(self, request: Request) -> Granted | None:
+        """Renew what was granted a while ago, or give it all back."""
+        sent_at = self.context.clock()
+        answer: asyncio.Future[bool] = self.context.loop.create_future()
+        self.renew(request, request.ttl, partial(resolve, answer))
+        if await answer:
+            return Granted(max(part.fence for part in request.parts), sent_at)
+        self._begin_anew(request)
+        return None
+
+    async def _ask_once(self, request: Request) -> Answer:
+        answers = await ask_all(request, request.parts)
+        granted = [answer for answer in answers if isinstance(answer, Granted)]
+        if len(granted) == len(request.parts):
+            return _all_granted(request, granted)
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise answer
+        for part, answer in zip(request.parts, answers, strict=True):
+            if isinstance(answer, Granted):
+                until = self.context.clock() + min(GRACE, request.ttl)
+                await end(part).settle(until)
+        return Busy()
+
+
+@final
+class OrderedAttempt:
+    """One try to get all parts of a request, from the first to the last."""
+
+    def __init__(self, context: Context, request: Request, options: Options) -> None:
+        self._context = context
+        self._request = request
+        self._options = options
+        self._held: list[LeaseState] = []
+        self._waiting: Request | None = None
+
+    async def take(self) -> Granted:
+        """Return when all are held.
+
+        Raises:
+            LeaseLostError: One that was held is lost; all must be given back.
+            RedisError: One could not be asked for.
+        """
+        try:
+            while True:
+                missing = self._request.parts[len(self._held) :]
+                answers = await ask_all(self._request, missing)
+                granted = [answer for answer in answers if isinstance(answer, Granted)]
+                if len(granted) == len(self._request.parts):
+                    return _all_granted(self._request, granted)
+                in_turn = list(takewhile(lambda answer: isinstance(answer, Granted), answers))
+                for part, lease in zip(missing, granted[: len(in_turn)], strict=False):
+                    self._keep(part, lease)
+                if len(in_turn) == len(missing):
+                    return self._all_held()
+                self._give_back(missing[len(in_turn) + 1 :], answers[len(in_turn) + 1 :])
+                await self._wait_in_line(missing[len(in_turn)])
+        finally:
+            for state in self._held:
+                state.end(self._context.clock())
+
+    def _give_back(self, parts: Sequence[Part], answers: Sequence[Answer | Exception]) -> None:
+        """Undo what was granted out of turn, or may have been; it will be asked for under another token."""
+        instead = {id(part): fresh_part(part) for part, answer in zip(parts, answers, strict=True) if answer != Busy()}
+        for part in parts:
+            if id(part) in instead:
+                end(part)
+        self._request.parts = [instead.get(id(part), part) for part in self._request.parts]
+
+    async def _wait_in_line(self, part: Part) -> None:
+        part.request.wait = True
+        state = LeaseState(self._context, part.grantor, b"", part.request, self._options, None, None)
+        self._waiting = part.request
+        try:
+            granted = await wait_granted(state)
+        finally:
+            self._waiting = None
+            request = part.request = state.request
+            self._request.retry_after = request.retry_after
+            self._request.reached = self._request.reached or request.reached
+        if granted is not None:
+            self._keep(part, granted)
+        for state in self._held:
+            if not state.held:
+                raise state.error()
+
+    def _keep(self, part: Part, granted: Granted) -> None:
+        """Renew a part while others are waited for."""
+        part.fence = granted.fence
+        state = LeaseState(self._context, part.grantor, b"", part.request, self._options, None, None)
+        state.on_loss = partial(self._lost, state)
+        self._held.append(state)
+        state.begin(granted, self._context.clock())
+
+    def _lost(self, state: LeaseState) -> None:
+        if self._waiting is not None:
+            self._waiting.fail(state.error())
+
+    def _all_held(self) -> Granted:
+        for state in self._held:
+            if not state.end(self._context.clock()):
+                raise state.error()
+        valid_from = min(state.deadline for state in self._held) - self._request.valid_for
+        return Granted(max(state.fence for state in self._held), valid_from)
+
+
+def fresh_part(part: Part) -> Part:
+    """Return the same part under another token."""
+    return Part(part.grantor, part.request.again())
+
+
+async def ask_all(request: Request, parts: Sequence[Part]) -> list[Answer | Exception]:
+    """Ask for *parts* of *request*, all at once; none of them waits in line.
+
+    Raises:
+        RedisError: One was refused in a way that asking again does not change.
+    """
+    request.retry_after = None
+    asked: list[asyncio.Future[Answer]] = []
+    for part in parts:
+        part.request.wait = False
+        part.grantor.context.tokens[part.request.token] = part.request
+        asked.append(asyncio.ensure_future(part.grantor.grant(part.request)))
+    try:
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+    finally:
+        request.reached = request.reached or any(part.request.reached for part in parts)
+    busy: list[float] = []
+    found: list[Answer | Exception] = []
+    for part, answer in zip(parts, answers, strict=True):
+        if isinstance(answer, BaseException) and not isinstance(answer, UNCERTAIN):
+            raise answer
+        if isinstance(answer, Busy):
+            busy.append(part.request.retry_after or 0.0)
+        found.append(answer)
+    if busy:
+        request.retry_after = max(busy)
+    return found
+
+
+def _all_granted(request: Request, granted: Sequence[Granted]) -> Granted:
+    for part, answer in zip(request.parts, granted, strict=True):
+        part.fence = answer.fence
+    return Granted(max(answer.fence for answer in granted), min(answer.valid_from for answer in granted))

@@ -1,0 +1,116 @@
+"""What a Grantor made of Grantors does with all parts of a request at once, and how their answers become one.
+
+Each part is undone by itself, for as long as that makes sense: one that cannot be reached keeps no other waiting.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import final
+
+from .._engine.context import Context, Grantor
+from .._engine.release import Release
+from .._engine.request import Request, ResultCallback
+from .._redis.pipeline import Pipeline
+from .votes import VoteCount
+
+
+@final
+@dataclass(slots=True)
+class Part:
+    """One of several requests that are one lease together, and whom it is for."""
+
+    grantor: Grantor
+    request: Request
+    fence: int = 0
+    """The fencing token that it was granted with, or 0."""
+    ended: bool | None = None
+    """What the server answered when it was undone."""
+
+
+class Composite:
+    """What every Grantor made of Grantors does; its requests' `parts` are `Part`s."""
+
+    context: Context
+
+    def forget(self, request: Request) -> None:
+        self.context.forget(request)
+        for part in request.parts:
+            part.grantor.forget(part.request)
+
+    def obstacle(self, request: Request) -> BaseException | None:
+        for part in request.parts:
+            under_way = part.grantor.context.undos.under_way.get(part.request.token)
+            trouble: BaseException | None = None if under_way is None else under_way.obstacle()
+            if trouble is not None:
+                return trouble
+        return None
+
+    def fencing_tokens(self, request: Request, fence: int) -> Mapping[str, int]:
+        return {part.grantor.name: part.fence for part in request.parts}
+
+
+def renew_parts(
+    parts: Sequence[Part], needed: int, ttl: float, tell: ResultCallback, pipeline: Pipeline | None
+) -> None:
+    """Renew all; *tell* gets whether *needed* of them were."""
+    tally = VoteCount(len(parts), needed, tell)
+    for part in parts:
+        own = pipeline if pipeline is None else pipeline.of(part.grantor.context.pool)
+        part.grantor.renew(part.request, ttl, tally.note, own)
+
+
+def release_parts(parts: Sequence[Part], needed: int, tell: ResultCallback) -> None:
+    """End all; *tell* gets whether *needed* of them were live, as soon as that is certain."""
+    tally = VoteCount(len(parts), needed, tell, patient=True)
+    for part in parts:
+        if part.ended is None:
+            end(part, tally.note)
+        else:
+            tally.note(part.ended)
+
+
+def undo_parts(parts: Sequence[Part], tell: ResultCallback, enough: int | None = None) -> None:
+    """Undo what was asked for in vain; *tell* hears of it when all are done, or have been given up.
+
+    Or when *enough* of them are, and those among them that are known to have been granted: then the next caller can
+    have a majority, and need not wait for servers that do not answer.
+    """
+    missing = len(parts) if enough is None else enough
+    granted = {id(part) for part in parts if part.request.valid_from is not None}
+    told = False
+
+    def done(part: Part, _: bool | Exception) -> None:
+        nonlocal missing, told
+        missing -= 1
+        granted.discard(id(part))
+        if missing <= 0 and not granted and not told:
+            told = True
+            tell(True)
+
+    if not parts:
+        tell(False)
+    for part in parts:
+        if part.ended is None:
+            end(part, partial(done, part))
+        else:
+            done(part, part.ended)
+
+
+def end(part: Part, tell: ResultCallback = lambda ended: None) -> Release:
+    """End one part, in the background; if that is under way already, *tell* hears of it too."""
+
+    def done(release: Release) -> None:
+        if isinstance(release.trouble, Exception):
+            tell(release.trouble)
+        else:
+            # None: nothing there after an attempt whose answer was lost, which must have ended it.
+            part.ended = release.ended is not False
+            tell(part.ended)
+
+    context = part.grantor.context
+    under_way = context.undos.under_way.get(part.request.token)
+    if under_way is not None:  # of two, the context would know but one, and the other would outlive it
+        under_way.tell_too(done)
+        return under_way
+    return context.undo(part.grantor, part.request, context.clock() + part.request.undo_for, done)

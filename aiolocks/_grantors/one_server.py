@@ -1,0 +1,389 @@
+"""Asks one Redis about one name: turns requests into scripts and their replies into grants.
+
+Every primitive whose server side is the usual set of scripts (`grant`, `recheck`, `renew`, `release`, `statistics`)
+uses this, and adds what it needs beyond: the semaphore its limit.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast, final
+
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ReadOnlyError, RedisError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from .._core.answers import LONGEST_WAIT, NotNowError, as_the_client_would, ride_out
+from .._core.keys import Keys
+from .._engine.context import Context, Holding
+from .._engine.release import Release
+from .._engine.request import LONGEST_RETRY, Answer, Busy, Granted, Queued, Request, ResultCallback, resolve
+from .._redis.connection import Connection
+from .._redis.pipeline import CallReceiver, PendingCall, Pipeline
+from .._redis.scripts import Arguments, PreparedScript, load
+from .replication import LONGEST_REPLICATION, AlwaysEval, Replication
+from .wait_queue import Listening, SessionAddress, WaitQueue
+
+_REFUSED = -1
+
+_MORE = -2
+"""In place of a fencing token: one script had no time for all that may be free; the session that hears it goes on."""
+
+_BRIEFLY = b"+"
+"""In place of a ticket: it has none yet, and a short answer will do."""
+
+
+@final
+class RedisGrantor:
+    """One name on one Redis, shared by every task of a session that uses it."""
+
+    def __init__(self, context: Context, keys: Keys, listening: Listening, replication: Replication) -> None:
+        self.context = context
+        self._replication = replication
+        self._keys = keys
+        self._family = keys.family or keys.kind
+        script = load(f"{self._family}_grant")
+        self._common = (keys.base, keys.part(script.keys[1].encode()), keys.part(b"queue"))
+        self._grant = PreparedScript(script, self._keys_for, per_token=True)
+        self._release = PreparedScript(load(f"{self._family}_release"), self._keys_to_release, per_token=True)
+        self._renew = self._bound("renew", per_token=True)
+        self._brief = self._family == "lock"  # whose script has a short answer
+        self._own_waiters = keys.part(b"q:" + context.id)
+        self._tombstones = keys.part(b"t:")
+        self.line = WaitQueue(context, listening, self, keys.channels)
+        # A method is bound anew each time that it is looked up, and then kept while the command is on its way.
+        self._ways = self._terms, self._answered, self._undoing, self._undone
+
+    @property
+    def name(self) -> str:
+        return self._keys.name
+
+    @property
+    def kind(self) -> str:
+        return self._keys.kind
+
+    def channel(self) -> bytes:
+        return self._keys.channels + self.context.id
+
+    def grant(self, request: Request) -> "asyncio.Future[Answer]":
+        context = self.context
+        pipeline = context.pipeline
+        self.line.expect(request)
+        future: asyncio.Future[Answer] = context.loop.create_future()
+        patience = pipeline.patience_after(len(request.unanswered)) if request.unanswered else pipeline.patience
+        terms, answered, _, _ = self._ways
+        call = pipeline.submit(self._grant, terms, answered, patience, request, future, LONGEST_WAIT)
+        request.sent(call)
+        if not self.line.waiting:  # else this one will wait too, for longer
+            pipeline.expect_soon(call)
+        return future
+
+    def _ask_on(self, request: Request, call: PendingCall) -> None:
+        """Ask the same once more: the script stopped at the dead, behind whom something may be free."""
+        pipeline = self.context.pipeline
+        terms, answered, _, _ = self._ways
+        request.sent(pipeline.submit(self._grant, terms, answered, pipeline.patience, request, call.tell, LONGEST_WAIT))
+
+    def _terms(self, call: PendingCall, link: Connection) -> Arguments:
+        request: Request = call.subject
+        identity = self.line.identity()
+        ticket: bytes | int = request.ticket if request.wait else ~request.ticket
+        if self.line.waiting and ticket == 0 and self._brief and self.line.knows(identity) and not request.tried:
+            ticket = _BRIEFLY
+        args: Arguments = (request.token, request.ttl_ms, request.permits, ticket, *identity)
+        if request.extra:
+            args += request.extra
+            request.extra = request.extra_again
+        return args
+
+    def _answered(self, call: PendingCall, reply: Any) -> None:
+        request: Request
+        future: asyncio.Future[Answer]
+        request, future = call.subject, call.tell
+        if isinstance(reply, int) and reply > 0:  # granted at once, and there is nothing else to tell
+            request.granted(call)
+            if self.line.waiting:
+                self.line.leave(request)
+            if not future.done():
+                future.set_result(Granted(reply, call.sent_at))
+            return
+        if isinstance(reply, Exception):
+            if isinstance(reply, NotNowError) or call.link is None:
+                request.not_run(call)
+                if call.link is not None:  # what was to be declared has not been
+                    request.extra = cast("Arguments", call.args)[7:]
+            elif isinstance(reply, ResponseError):
+                request.answered(call)
+            if not future.done():  # not raised on the way: a traceback would keep all callers, and what they hold
+                future.set_exception(RedisConnectionError(str(reply)) if isinstance(reply, ReadOnlyError) else reply)
+            return
+        try:
+            request.answered(call)
+            objection = request.learn and self._learn(request.learn, call, reply)
+            answer = self._read_grant(call, reply, request)
+            if objection is not None:
+                raise objection
+        except Exception as error:
+            if not future.done():
+                future.set_exception(error)
+        else:
+            if answer is not None and not future.done():
+                future.set_result(answer)
+
+    def _learn(self, learn: Callable[..., None], call: PendingCall, reply: Any) -> RuntimeError | None:
+        """Show the primitive its part of the reply; it may object, but the grants in it are others' too."""
+        if reply[0] != b"withdrawn":
+            try:
+                learn(call.args, reply)
+            except RuntimeError as objection:
+                return objection
+        return None
+
+    def _read_grant(self, call: PendingCall, reply: Any, request: Request) -> Answer | None:
+        if isinstance(reply, int):  # it waits beside others, whose re-checks tell all else
+            request.queued(-reply, call.sent_at, 0)
+            turned = request.wait_by(call.tell)
+            if not request.turn.done():
+                self.line.join_others(request)
+            return None if turned else Queued()
+        verdict = reply[0]
+        if verdict == b"granted":
+            request.left_at(call.sent_at)
+            self.deliver(reply[2])  # this very grant may be among them
+            self.line.leave(request)
+            return Granted(reply[1], call.sent_at)
+        if verdict == b"queued":
+            _, ticket, busy_ms, fence, subscribers, grants, *_ = reply
+            request.queued(ticket, call.sent_at, fence)
+            request.retry_after = max(busy_ms, 0) / 1000
+            turned = request.wait_by(call.tell)
+            if not request.turn.done():
+                self.line.join(request, busy_ms, subscribers, cast("Arguments", call.args)[4:7])
+            self.deliver(grants)
+            return None if turned else Queued()
+        if verdict == b"busy":
+            request.retry_after = max(reply[1], 0) / 1000
+            more = self.deliver(reply[2], go_on=call.abandoned or call.tell.done())
+            if more:
+                self._ask_on(request, call)
+                return None
+            return Busy()
+        if verdict == b"refused":
+            self.deliver(reply[2])
+            raise request.refused(self.kind, self.name, reply[1])
+        raise RedisError("this request was withdrawn before it came")
+
+    async def replicate(self, request: Request, replicas: int) -> Granted:
+        """Write the lease once more, for WAIT to count; see `replication`.
+
+        Raises:
+            RedisError: Fewer replicas have it in time, or it ran out meanwhile.
+        """
+        clock = self.context.clock
+        until = clock() + min(LONGEST_WAIT, request.valid_for)
+        return await ride_out(lambda: self._replicate(request, replicas), clock, until)
+
+    async def _replicate(self, request: Request, replicas: int) -> Granted:
+        replication = self._replication
+        pipeline, bound = replication.pipeline, min(LONGEST_REPLICATION, request.ttl / 4)
+        future: asyncio.Future[Answer] = self.context.loop.create_future()
+        patience = replication.patience(bound)
+        call = pipeline.submit(AlwaysEval(self._grant), self._once_more, self._answered, patience, request, future)
+        request.sent(call)
+        acknowledged = replication.acknowledged(call, replicas, bound)
+        try:
+            granted, count = await future, await acknowledged
+        finally:
+            acknowledged.cancel()
+        if not isinstance(granted, Granted) or granted.valid_from + request.valid_for <= self.context.clock():
+            raise RedisTimeoutError(f"{self.kind} {self.name!r}: the lease ran out before replicas had it")
+        if count < replicas:
+            raise RedisTimeoutError(
+                f"{self.kind} {self.name!r}: {count} of {replicas} replicas had it within {bound:g} s"
+            )
+        return granted
+
+    def _once_more(self, call: PendingCall, link: Connection) -> Arguments:
+        request: Request = call.subject
+        # A millisecond longer, as the script writes nothing if it has nothing to extend; and never to queue again.
+        return (
+            request.token, request.ttl_ms + 1, request.permits, ~0, *self.line.identity(), *request.extra_again
+        )  # fmt: skip
+
+    def submit_recheck(
+        self, identity: SessionAddress, entries: Sequence[bytes], receive: CallReceiver, patience: float
+    ) -> None:
+        script = load(f"{self._family}_recheck")
+        keys = (*self._common, self._keys.part(b"q:" + identity[0]))[: len(script.keys)]
+        bound = PreparedScript(script, lambda _: keys, per_token=False)
+        self.context.pipeline.submit(bound, (*identity, *entries), receive, patience)
+
+    def renew(self, request: Request, ttl: float, tell: ResultCallback, pipeline: Pipeline | None = None) -> None:
+        pipeline = pipeline or self.context.pipeline
+        # Bounded, as a measurement includes what the loop was late: a dead link must be given up before the deadline.
+        patience = max(0.25, min(1.0, ttl / 4), min(4 * pipeline.round_trip, ttl / 3))
+        args = (request.token, round(ttl * 1000))
+        pipeline.submit(self._renew, args, _renewed, patience, tell)
+
+    def undo(self, request: Request, tell: ResultCallback) -> None:
+        if self.line.waiting:
+            self.line.leave(request)
+        request.give_up()  # whatever is still on its way finds it over, and asks no more on its behalf
+        for call in request.unanswered:
+            call.drop()
+        if not request.reached and not request.unanswered:
+            tell(False)  # nothing ever left
+            return
+        pipeline = self.context.pipeline
+        patience = pipeline.undo_patience_after(request.silences) if request.silences else pipeline.undo_patience
+        _, _, undoing, undone = self._ways
+        call = pipeline.submit(self._release, undoing, undone, patience, request, tell, pipeline.patience)
+        call.gives_way = True
+        pipeline.expect_soon(call)
+
+    def _undoing(self, call: PendingCall, link: Connection) -> Arguments:
+        request: Request = call.subject
+        bury_ms = 0
+        if request.unanswered and any(asked.link is not link for asked in request.unanswered):
+            # A request that went over another connection may still come after this one.
+            bury_ms = round(1000 * max(request.ttl, LONGEST_RETRY))
+        return (request.token, request.terms(), bury_ms, *self.line.identity())
+
+    def _undone(self, call: PendingCall, reply: Any) -> None:
+        request: Request
+        tell: ResultCallback
+        request, tell = call.subject, call.tell
+        if isinstance(reply, int):  # no waiter of this process has been granted anything
+            tell(reply == 1)
+        elif isinstance(reply, Exception):
+            if call.link is not None and not isinstance(reply, ResponseError):
+                request.silences += 1
+            tell(reply)
+        else:
+            ended, *grants = reply.split()
+            self.deliver(grants)
+            # The new holder goes first, a turn of the loop ahead: all others wait for it to let go.
+            self.context.loop.call_soon(tell, ended == b"1")
+
+    def guarding(self, request: Request) -> Holding:
+        script = "lock_guard" if self._family == "lock" else "semaphore_guard"  # whose holders are a sorted set
+        return Holding(script, self._keys.part(b"g:" + request.token), (self._keys.base,), (request.token,))
+
+    async def ask(self, verb: str, args: Arguments = (), *, as_waiter: bool = False) -> Any:
+        """Do as `ask_once` does, as often as the client would try; it must do no harm when it runs twice."""
+        with self.context.keep_open():
+            return await as_the_client_would(
+                self.context.pipeline.retry_policy(), lambda: self.ask_once(verb, args, as_waiter=as_waiter)
+            )
+
+    async def ask_once(
+        self, verb: str, args: Arguments = (), *, as_waiter: bool = False, keys: tuple[bytes, ...] = (),
+        patience: float = LONGEST_WAIT,
+    ) -> Any:  # fmt: skip
+        """Run a script that has to do with no lease; *as_waiter* adds what handing over needs; *keys* are its own."""
+        future: asyncio.Future[Any] = self.context.loop.create_future()
+
+        def receive(call: PendingCall, reply: Any) -> None:
+            if not isinstance(reply, Exception) and as_waiter:
+                self.deliver(reply[1:])  # such scripts answer {what was asked, grants…}
+            resolve(future, reply)
+
+        if as_waiter:
+            args = (*args, *self.line.identity())
+        bound = (
+            PreparedScript(load(f"{self._family}_{verb}"), lambda _: keys, per_token=False)
+            if keys
+            else self._bound(verb)
+        )
+        call = self.context.pipeline.submit(bound, args, receive, patience)
+        with self.context.keep_open():
+            try:
+                return await future
+            except asyncio.CancelledError:
+                call.drop()  # if it has not left yet, it never will: others may have decided otherwise by then
+                raise
+
+    async def statistics(self, *, waiting: bool = True) -> list[Any]:
+        """Ask how the name stands, and how many are *waiting*: one script counts those of some sessions.
+
+        So a count over many sessions is of several instants.
+        """
+        answer: list[Any] = await self.ask("statistics", (0,))
+        while answer[5] < 0:  # more leases had run out than one script drops
+            answer = await self.ask("statistics", (0,))
+        place = answer[5]
+        while waiting and place > 0:
+            part = await self.ask("statistics", (place,))
+            answer[2] += part[2]
+            place = part[5]
+        return answer
+
+    def told(self, token: bytes, fence: int, amount: int) -> None:
+        """Take a grant, or a refusal, that was addressed to a token of this session."""
+        request = self.context.tokens.get(token)
+        if fence == _MORE:
+            self.line.hand_over()
+        elif request is None:
+            if fence > 0:
+                self._return_stray_grant(token, amount / 1000)
+        elif fence == _REFUSED:
+            self.line.leave(request)
+            request.fail(request.refused(self.kind, self.name, amount))
+        elif request.grant(fence):
+            self.line.told()
+            self.line.leave(request)
+
+    def _return_stray_grant(self, token: bytes, ttl: float) -> None:
+        """Give back a lease that no caller here wants: at once, rather than when it expires."""
+        undos = self.context.undos
+        if token not in undos.under_way:
+            stray = Request(ttl, 1, wait=False, token=token)
+            stray.reached = True
+            Release(undos, self, stray, self.context.clock() + ttl)
+
+    def forget(self, request: Request) -> None:
+        self.context.forget(request)
+
+    def obstacle(self, request: Request) -> None:
+        return None  # it has no parts
+
+    def fencing_tokens(self, request: Request, fence: int) -> Mapping[str, int]:
+        return {self.name: fence}
+
+    def deliver(self, grants: list[Any] | int, *, go_on: bool = True) -> bool:
+        """Pass on the grants in a reply: of each its token, fencing token and TTL, in one list; or 0 for none.
+
+        Returns:
+            Whether something may still be free, unless that is seen to here (*go_on*).
+        """
+        more = False
+        if isinstance(grants, list):
+            fields = iter(grants)
+            for token, fence, amount in zip(fields, fields, fields, strict=True):
+                if int(fence) == _MORE and not go_on:
+                    more = True
+                else:
+                    self.told(token, int(fence), int(amount))
+        return more
+
+    def _waiters(self) -> bytes:
+        own = self.line.identity()[0]
+        return self._own_waiters if own is self.context.id else self._keys.part(b"q:" + own)
+
+    def _keys_for(self, args: Arguments) -> tuple[bytes, ...]:
+        return (*self._common, self._waiters(), self._tombstones + cast("bytes", args[0]))
+
+    def _keys_to_release(self, args: Arguments) -> tuple[bytes, ...]:
+        return self._keys_for(args) if args[2] else (*self._common, self._waiters())
+
+    def _bound(self, verb: str, *, per_token: bool = False) -> PreparedScript:
+        """Return a script that needs no tombstone; one that needs no waiters either may be sent from any thread."""
+        script = load(f"{self._family}_{verb}")
+        keys = self._common[: len(script.keys)]
+        if len(keys) == len(script.keys):
+            return PreparedScript(script, lambda _: keys, per_token=per_token)
+        return PreparedScript(script, lambda _: (*self._common, self._waiters()), per_token=per_token)
+
+
+def _renewed(call: PendingCall, reply: Any) -> None:
+    tell: ResultCallback = call.subject
+    tell(reply if isinstance(reply, Exception) else reply == 1)

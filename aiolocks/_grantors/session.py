@@ -1,0 +1,189 @@
+"""One connection pool in one event loop: builds and ends everything that its leases and waiters share.
+
+It begins with the first request and ends by itself half a second after the last lease and waiter are gone, and what
+undoes them is answered.
+"""
+
+import asyncio
+import os
+import weakref
+from typing import Any, final
+
+import anyio
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from .._core.background import LAST_GRACE, at_loop_end, finish, last_releases
+from .._core.keys import Keys
+from .._engine.context import Context
+from .._engine.renewal import ThreadWatchdog, Watchdog
+from .one_server import RedisGrantor
+from .replication import Replication
+from .wait_queue import Listening
+
+
+@final
+class Session:
+    """See the module. Make none yourself: `Session.of(pool)`."""
+
+    def __init__(self, pool: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self.pool = pool
+        self.loop = loop
+        self.context = context = Context(
+            pool, loop, on_link_lost=self._link_lost, on_idle=self._idle, keeper=self._keeper
+        )
+        self.watchdog = Watchdog(loop, context.clock)
+        self._thread_watchdog: ThreadWatchdog | None = None
+        self.replication = Replication(pool, loop, context.clock)
+        self.listening = Listening(context, on_grant=self.deliver)
+        self._grantors: weakref.WeakValueDictionary[bytes, RedisGrantor] = weakref.WeakValueDictionary()
+        self._at_exit = at_loop_end(self._loop_ends)
+        anyio.CancelScope()  # the first one imports a good deal, which must not eat from a lease that is running
+
+    @staticmethod
+    def of(pool: Any) -> "Session":
+        """Return the session of *pool* in the running loop, begun if need be.
+
+        Raises:
+            RuntimeError: No asyncio loop is running here.
+        """
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise RuntimeError(_NO_LOOP) from None
+        session = _sessions.get((id(pool), loop))
+        if session is None:
+            for key, other in list(_sessions.items()):
+                if other.loop.is_closed() and _sessions.pop(key, None) is other:  # another thread may look as well
+                    other._abandon()
+            session = _sessions[id(pool), loop] = Session(pool, loop)
+        return session
+
+    @staticmethod
+    def find(pool: Any) -> "Session | None":
+        """Return the session of *pool* in the running loop, if it has begun.
+
+        Raises:
+            RuntimeError: No asyncio loop is running here.
+        """
+        if no_loop_runs():
+            raise RuntimeError(_NO_LOOP)
+        return _sessions.get((id(pool), asyncio.get_running_loop()))
+
+    def grantor(self, keys: Keys) -> RedisGrantor:
+        """Return who decides over a name, one for all who ask while one of them keeps it."""
+        grantor = self._grantors.get(keys.base)
+        if grantor is None:
+            grantor = RedisGrantor(self.context, keys, self.listening, self.replication)
+            self._grantors[keys.base] = grantor
+        return grantor
+
+    def deliver(self, token: bytes, fence: int, amount: int, base: bytes) -> None:
+        """Take a grant (or refusal) that was addressed to this session."""
+        grantor = self._grantors.get(base)
+        if grantor is not None:
+            grantor.told(token, fence, amount)
+
+    def after_fork(self) -> None:
+        """In a forked child: its copies of the leases are the parent's alone."""
+        self.context.after_fork()
+        for owner in (
+            self.context.pipeline,
+            self.listening.subscriber,
+            self.replication.pipeline,
+            self._thread_watchdog,
+        ):
+            if owner is not None:
+                owner.detach_in_fork()
+
+    def close(self) -> None:
+        """End everything at once. Leases that are still held run out."""
+        if _sessions.get((id(self.pool), self.loop)) is self:
+            del _sessions[id(self.pool), self.loop]
+        error = RedisConnectionError("the session has ended")
+        self.context.end()
+        self.watchdog.close()
+        self._end_thread()
+        self.listening.close(error)
+        self.context.undos.close(error)
+        self.context.cancel_tasks()
+        self._disconnect()
+        finish(self._at_exit)
+
+    def _keeper(self, watchdog: str) -> Watchdog | ThreadWatchdog:
+        """Return who renews leases that ask for such a *watchdog*."""
+        if watchdog == "task":
+            return self.watchdog
+        if self._thread_watchdog is None:
+            self._thread_watchdog = ThreadWatchdog(self.pool, self.loop, self.context.clock)
+        return self._thread_watchdog
+
+    def _idle(self) -> None:
+        """Nothing has been held or awaited for a while."""
+        holdings = self.context.holdings
+        if holdings.in_use():  # by blocks whose leases were lost, or dropped leases: keep the books, but no connection
+            self._end_thread()
+            self._disconnect()
+            remembered = holdings.forgets_in()
+            if remembered is not None:
+                self.context.look_again(remembered)
+        else:
+            self.close()
+
+    def _abandon(self) -> None:
+        """Keep no task alive: the loop was closed under them, and a primitive may remember this session for long."""
+        self.context.holdings.close()
+        self.watchdog.close()
+
+    def _end_thread(self) -> None:
+        if self._thread_watchdog is not None:
+            self._thread_watchdog.close()
+
+    def _disconnect(self) -> None:
+        self.listening.subscriber.close()
+        self.context.pipeline.close()
+        self.replication.pipeline.close()
+
+    async def _loop_ends(self) -> None:
+        """End with the loop, once what can be released is; or go on if only its generators were closed."""
+        context = self.context
+        if context.closed:
+            return
+        await last_releases(
+            lambda: bool(context.tokens) and not self._in_use(),
+            lambda: context.undos.begun_since(context.clock() - LAST_GRACE),
+        )
+        if self._in_use():
+            self._at_exit = at_loop_end(self._loop_ends)
+        else:
+            self.close()
+
+    def _in_use(self) -> bool:
+        return bool(self.listening.queues) or self.context.holdings.running()
+
+    def _link_lost(self) -> None:
+        if self.listening.queues:
+            self.loop.call_soon(self.listening.recheck_all)
+
+
+_NO_LOOP = "aiolocks runs under asyncio only: no asyncio event loop is running here"
+
+
+def no_loop_runs() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return True
+    return False
+
+
+_sessions: dict[tuple[int, asyncio.AbstractEventLoop], Session] = {}
+
+
+def _forked() -> None:
+    for session in _sessions.values():
+        session.after_fork()
+    _sessions.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

@@ -1,0 +1,489 @@
+"""The waiters of one session for one name, and the re-checks that keep their places.
+
+A re-check is the session's sign of life, the cure for lost wake-ups, and the clock that grants are counted from: one
+request at a time, in which every token is listed and answered. It never creates a place in the queue; a token that
+the server does not know asks anew, with its old ticket. Since it tells so much, a request that joins other waiters
+needs no more than a ticket for an answer, and is no sign of life: that saves 4 of the 12 commands that it costs.
+
+Whether a session's waiters can be told of their turns at all is known here too: where they cannot, for want of a right
+or of a subscription where the keys are, they poll. The session tries again then, ever less often, until the server
+that has the keys says that it finds the subscription.
+"""
+
+import asyncio
+import logging
+import math
+import random
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, final
+
+from redis.exceptions import NoPermissionError, RedisError, ResponseError
+
+from .._core.errors import LockError
+from .._core.timing import SHORTEST_RECHECK, patience, recheck_delay, recheck_interval, retry_delay
+from .._engine.context import Context
+from .._engine.request import Answer, Granted, Request
+from .._redis.pipeline import CallReceiver, PendingCall
+from .._redis.scripts import Arguments, pack
+from .._redis.subscriber import Subscriber
+
+log = logging.getLogger("aiolocks")
+
+_FIRST_PAUSE = 1.0
+"""Seconds from when a session begins to poll to its first try to be told again."""
+
+_LONGEST_PAUSE = 4.0
+"""Seconds between tries at most, where the subscription was lost or is elsewhere: that may end at any moment."""
+
+_LONGEST_WITHOUT_RIGHTS = 60.0
+"""The same where a right is missing."""
+
+
+@final
+class _Count:
+    name = "PUBSUB NUMSUB"
+
+    def eval(self, args: Arguments) -> bytes:
+        return pack(("PUBSUB", "NUMSUB", *args))
+
+    def evalsha(self, args: Arguments) -> bytes:
+        return self.eval(args)
+
+
+_COUNT = _Count()
+
+
+@final
+class Listening:
+    """Of one session. No timer: what polls looks when a re-check was answered."""
+
+    def __init__(self, context: Context, on_grant: Callable[[bytes, int, int, bytes], None]) -> None:
+        self._context = context
+        self.polling = False
+        self.queues: dict[WaitQueue, None] = {}
+        """Where waiters are."""
+        self.subscriber = Subscriber(
+            context.pool,
+            context.loop,
+            context.clock,
+            on_grant=on_grant,
+            on_subscribed=self._subscribed,
+            on_forbidden=self._forbidden,
+        )
+        self._pause = _FIRST_PAUSE
+        self._longest = _LONGEST_PAUSE
+        self._due = 0.0
+        self._healed_at = 0.0
+        self._channel = b""
+
+    def poll(self, why: str, *, rights: bool) -> None:
+        """Stop relying on wake-ups for a while: ask for turns that wait to be found. It may be for want of *rights*."""
+        if self.polling:
+            return
+        self.polling = True
+        now = self._context.clock()
+        self._longest = _LONGEST_WITHOUT_RIGHTS if rights else _LONGEST_PAUSE
+        if now - self._healed_at > self._longest:  # what is soon broken again after each try is tried less often
+            self._pause = _FIRST_PAUSE
+        pause = self._put_off(now)
+        if self._context.pool not in _warned:
+            _warned.add(self._context.pool)
+            log.warning(
+                "waiters of this client poll for their turn, as they cannot be woken: %s; subscribing is tried again "
+                "in %g s, and less often if that fails",
+                why, pause,
+            )  # fmt: skip
+        self.subscriber.close()
+        self.recheck_all()
+
+    def try_again(self, channel: bytes) -> None:
+        """Subscribe to *channel* if it is time to."""
+        now = self._context.clock()
+        if now >= self._due:
+            self._put_off(now)
+            self._channel = channel
+            self.subscriber.listen(channel)
+
+    def recheck_all(self) -> None:
+        """Ask how all waiters stand."""
+        for queue in list(self.queues):
+            queue.recheck()
+
+    def close(self, error: Exception) -> None:
+        """Tell all waiters that the session has ended."""
+        for queue in list(self.queues):
+            queue.stop(error)
+
+    def _put_off(self, now: float) -> float:
+        pause = min(self._pause, self._longest)
+        self._due = now + pause
+        self._pause = 2 * pause
+        return pause
+
+    def _subscribed(self) -> None:
+        """Where it polls: ask the server that has the keys whether it finds what some server has confirmed."""
+        if self.polling:
+            pipeline = self._context.pipeline
+            pipeline.submit(_COUNT, (self._channel,), self._counted, pipeline.patience)
+        else:
+            self.recheck_all()
+
+    def _counted(self, call: PendingCall, reply: Any) -> None:
+        if not self.polling or self._context.closed:
+            return
+        if isinstance(reply, NoPermissionError):
+            self._forbidden()
+        elif isinstance(reply, Exception) or not reply[1]:
+            self.subscriber.close()
+        else:
+            self._healed_at = self._context.clock()
+            self.polling = False
+            log.info("waiters of this client are woken again when it is their turn")
+            self.recheck_all()
+
+    def _forbidden(self) -> None:
+        if self.polling:
+            self._longest = _LONGEST_WITHOUT_RIGHTS
+            self.subscriber.close()
+        else:
+            self.poll("this Redis user lacks the rights +subscribe and &<prefix>*", rights=True)
+
+
+_warned: "weakref.WeakSet[Any]" = weakref.WeakSet()
+"""Pools whose sessions poll; a session is short-lived, and the warning is worth reading once."""
+
+
+_LONGEST_LIST = 250
+"""Waiters per re-check: no script keeps the server from all others for long."""
+
+_LONGEST_INTERVAL = recheck_interval(float("inf"))
+
+_POLLING_INTERVAL = 0.25
+"""Seconds between re-checks of a session that cannot be told; a turn it does not notice costs others twice that."""
+
+
+class Asked(Protocol):
+    """What is asked here of the grantor."""
+
+    def grant(self, request: Request) -> "asyncio.Future[Answer]":
+        """Ask for *request* anew."""
+        ...
+
+    def submit_recheck(
+        self, identity: "SessionAddress", entries: Sequence[bytes], receive: CallReceiver, patience: float
+    ) -> None:
+        """Send one re-check."""
+
+    def deliver(self, grants: list[Any] | int) -> object:
+        """Pass on the grants in its reply."""
+
+    def channel(self) -> bytes:
+        """Return where this session is told of its turns."""
+        ...
+
+
+@final
+class WaitQueue:
+    """The waiters of one name. The timer of re-checks runs while there are any."""
+
+    def __init__(self, context: Context, listening: Listening, server: Asked, channels: bytes) -> None:
+        self._context = context
+        self._listening = listening
+        self._server = server
+        self._channels = channels
+        self._identity: SessionAddress | None = None
+        self._name: bytes | None = None
+        self._polls = False
+        self._expected_ttl: float | None = None
+        """The TTL last noted since the line was empty."""
+        self.waiting: dict[bytes, Request] = {}
+        self._asking_anew: set[bytes] = set()
+        """Who asks for an old place at this moment."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
+        self._on_their_way = 0
+        self._once_more = False
+        self._handing_over = False
+        self._failures = 0
+        self._failing_since: float | None = None
+        self._untold = 0
+        self._unheard = 0
+        self._stood_at = -math.inf
+        """When the newest re-check left that was answered: a waiter it found passed over had been so before."""
+        self._interval = _LONGEST_INTERVAL
+        self._told: Arguments | None = None
+        """What the server was last told of this session here."""
+        self._busy_ms = -1
+        """How long the lease in the way lasted when that was last told."""
+
+    def interval(self) -> float:
+        """Return the longest this line goes without a re-check: by the shortest TTL since it was last empty."""
+        return min(self._interval, _POLLING_INTERVAL) if self._listening.polling else self._interval
+
+    def identity(self) -> "SessionAddress":
+        """Return what each script is told of the session that asks.
+
+        A session that cannot be told says in its name how often it looks.
+        """
+        context = self._context
+        if self._identity is None or self._polls != self._listening.polling:
+            self._polls, interval = self._listening.polling, self.interval()
+            name = b"poll%d-%b" % (max(1, round(1000 * interval)), context.id) if self._polls else context.id
+            former, self._name = self._name, name
+            if former not in (None, name):
+                context.loop.call_soon(self._move, former, context.clock() + 3 * _LONGEST_INTERVAL)
+            self._identity = (name, self._channels, round(3000 * interval))
+        return self._identity
+
+    def _move(self, former: bytes, until: float) -> None:
+        """Leave the line under a *former* name, and ask for each waiter's old place under the new one, in one go.
+
+        In this order: a waiter in two lines could be granted twice, and the second grant would change the first.
+        """
+        self._abandon(former, until)
+        for request in list(self.waiting.values()):
+            self._send_anew(request)
+
+    def _abandon(self, former: bytes, until: float) -> None:
+        """Let the line under a former name be dead at once, and not only from *until* on.
+
+        Turns would still go there, and to those who have left the line under the new name since.
+        """
+
+        def receive(call: PendingCall, reply: Any) -> None:
+            if not isinstance(reply, Exception):
+                self._server.deliver(reply[5])
+            elif call.link is not None and not isinstance(reply, ResponseError):  # ahead of whatever is sent next
+                self._abandon(former, until)
+            else:
+                self._context.loop.call_later(SHORTEST_RECHECK, self._abandon, former, until)
+
+        if not self._context.closed and self._context.clock() < until:
+            patience = self._context.pipeline.patience
+            self._server.submit_recheck((former, self._channels, 0), (), receive, patience)
+
+    def expect(self, request: Request) -> None:
+        """Note the TTL of a request about to be made, which bounds how long the session may keep silent."""
+        if request.ttl != self._expected_ttl:  # most ask for the same
+            self._expected_ttl = request.ttl
+            interval = recheck_interval(request.ttl)
+            if interval < self._interval or not self.waiting:
+                self._look_every(interval)
+
+    def _look_every(self, interval: float) -> None:
+        if interval != self._interval:
+            self._interval = interval
+            self._identity = None
+            if self._timer is not None:  # a shorter one counts at once: the server is told it with the next request
+                self._schedule(interval)
+
+    def knows(self, identity: "SessionAddress") -> bool:
+        """Whether the server has been told that it is *identity* who asks, and for how long its word is good."""
+        return self._told == identity
+
+    def join(self, request: Request, busy_ms: int, subscribers: int, told: Arguments | None = None) -> None:
+        """Let a request wait; *told*: who the server was told that it is."""
+        if told is not None:
+            self._told, self._busy_ms = told, busy_ms
+        self.waiting[request.token] = request
+        self._look_every(min(self._interval, recheck_interval(request.ttl)))
+        self._listening.queues[self] = None
+        self._listen(subscribers)
+        if self._timer is None or busy_ms < 1000 * self._interval:  # else the re-check that is due comes sooner anyway
+            self._schedule(self._delay(busy_ms))
+
+    def join_others(self, request: Request) -> None:
+        """Let a request wait beside others, unless they have left meanwhile."""
+        request.retry_after = max(self._busy_ms, 0) / 1000
+        if self.waiting:
+            self.waiting[request.token] = request
+        else:
+            self.join(request, -1, 1)
+
+    def leave(self, request: Request) -> None:
+        if self.waiting.pop(request.token, None) is not None and not self.waiting:
+            self._listening.queues.pop(self, None)
+            self._expected_ttl = None
+            self._stop_timer()
+
+    def stop(self, error: Exception) -> None:
+        """Tell every waiter that the session has ended."""
+        for request in list(self.waiting.values()):
+            self.leave(request)
+            request.fail(error)
+
+    def told(self) -> None:
+        """Note that a turn was told."""
+        self._untold = 0
+
+    def found_untold(self) -> None:
+        """Note that a re-check found a turn that was not told: twice in a row, and the wake-ups' link must be dead."""
+        self._untold += 1
+        if self._untold >= 2 and not self._listening.polling:
+            self._untold = 0
+            self._listening.subscriber.reconnect()
+
+    def recheck(self) -> None:
+        """Ask how all waiters stand, now; after the re-check on its way, if there is one."""
+        self._stop_timer()
+        if self._on_their_way:
+            self._once_more = True
+            return
+        requests = list(self.waiting.values())
+        for start in range(0, len(requests), _LONGEST_LIST):
+            self._ask(requests[start : start + _LONGEST_LIST])
+
+    def hand_over(self) -> None:
+        """Have the server go on handing over: it had no time for all that may be free.
+
+        If that is lost, the next re-check of any waiter goes on.
+        """
+
+        def receive(call: PendingCall, reply: Any) -> None:
+            self._handing_over = False
+            if not isinstance(reply, Exception):
+                self._server.deliver(reply[5])
+
+        if not self._handing_over and not self._context.closed:
+            self._handing_over = True
+            self._context.schedule_idle_close()
+            self._server.submit_recheck(self.identity(), (), receive, self._context.pipeline.patience)
+
+    def _ask(self, requests: Sequence[Request]) -> None:
+        def receive(call: PendingCall, reply: object) -> None:
+            self._on_their_way -= 1
+            if isinstance(reply, Exception):
+                self._failed(call, reply)
+            else:
+                self._failures = 0
+                self._failing_since = None
+                self._told = identity
+                self._read(call, reply, requests)
+
+        self._on_their_way += 1
+        identity = self.identity()
+        self._server.submit_recheck(
+            identity,
+            [request.entry() for request in requests],
+            receive,
+            patience(self.interval(), self._context.pipeline.round_trip),
+        )
+
+    def _read(self, call: PendingCall, reply: Any, requests: Sequence[Request]) -> None:
+        subscribers, busy_ms, fence, passed_over, answers, grants, *limit = reply
+        self._busy_ms = busy_ms
+        for request, answer in zip(requests, answers, strict=True):
+            if request.turn.done():
+                continue
+            if answer > 0:
+                request.queued(answer, call.sent_at, fence)
+                request.retry_after = max(busy_ms, 0) / 1000
+                objection = request.objects(limit[0]) if request.objects and limit else None
+                if objection:
+                    self.leave(request)
+                    request.fail(objection)
+            elif answer < 0:
+                self.found_untold()
+                self.leave(request)
+                request.grant(-answer, call.sent_at)
+            else:
+                self._send_anew(request)
+        self._server.deliver(grants)
+        self._answered(call, busy_ms, subscribers, bool(passed_over))
+
+    def _send_anew(self, request: Request) -> None:
+        """Ask for a waiter that the server has forgotten (a restart, or silence for too long) at its old place."""
+        if not request.turn.done() and request.token not in self._asking_anew:
+            self._asking_anew.add(request.token)
+            self._context.spawn(self._asked_anew(request, self._server.grant(request)))
+
+    async def _asked_anew(self, request: Request, asked: "asyncio.Future[Answer]") -> None:
+        try:
+            answer = await asked
+        except LockError as error:  # a refusal; redis-py's LockError, and so a RedisError
+            request.fail(error)
+        except RedisError as error:
+            now = self._context.clock()
+            if request.failing_since is None:
+                request.failing_since = now
+            if now - request.failing_since >= request.ttl:
+                request.fail(error)
+            elif not request.turn.done():  # let the line try again
+                self.join(request, -1, 1)
+        except asyncio.CancelledError:
+            if not request.turn.done():
+                self.join(request, -1, 1)
+            raise
+        except Exception as error:
+            request.fail(error)
+        else:
+            if isinstance(answer, Granted):
+                request.grant(answer.fence, answer.valid_from)
+        finally:
+            self._asking_anew.discard(request.token)
+            if request.turn.done():
+                self.leave(request)
+
+    def _answered(self, call: PendingCall, busy_ms: int, subscribers: int, passed_over: bool) -> None:
+        listening = self._listening
+        since, self._stood_at = self._stood_at, call.sent_at
+        if not listening.polling:
+            heard = listening.subscriber.listening(self._server.channel(), call.sent_at)
+            if heard:
+                # Who has subscribed anew since the last re-check may have been passed over before that.
+                passed_over = passed_over and listening.subscriber.listening(self._server.channel(), since)
+                self._unheard = self._unheard + 1 if passed_over or not subscribers else 0
+            if self._unheard >= 2:
+                self._unheard = 0
+                listening.poll("they are passed over, as if they had not subscribed", rights=bool(subscribers))
+            elif heard and not subscribers:
+                listening.subscriber.reconnect()
+            else:
+                self._listen(subscribers)
+        else:
+            listening.try_again(self._server.channel())
+        self._again(self._delay(busy_ms))
+
+    def _failed(self, call: PendingCall, error: Exception) -> None:
+        self._failures += 1
+        now = self._context.clock()
+        if self._failing_since is None:  # since it was asked; but what the loop was late is not Redis's
+            self._failing_since = max(call.sent_at, now - call.patience) if call.link is not None else now
+        for request in list(self.waiting.values()):
+            if now - self._failing_since >= request.ttl:
+                self.leave(request)
+                request.fail(error if isinstance(error, RedisError) else RedisError(str(error)))
+        self._again(retry_delay(4 * self.interval(), self._failures))
+
+    def _again(self, delay: float) -> None:
+        if self.waiting and not self._on_their_way:
+            if self._once_more:
+                self._once_more = False
+                delay = min(delay, 0.02)
+            self._schedule(delay)
+
+    def _listen(self, subscribers: int) -> None:
+        if not subscribers and not self._listening.polling:
+            self._listening.subscriber.listen(self._server.channel())
+
+    def _delay(self, busy_ms: int) -> float:
+        expected = busy_ms / 1000 if busy_ms >= 0 else (0.0 if busy_ms == -2 else None)
+        return recheck_delay(self.interval(), expected, random.random())
+
+    def _schedule(self, delay: float) -> None:
+        due = self._context.clock() + delay
+        if self._on_their_way or (self._timer is not None and self._due <= due):
+            return
+        self._stop_timer()
+        self._due = due
+        self._timer = self._context.loop.call_later(delay, self.recheck)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+SessionAddress = tuple[bytes, bytes, int]
+"""The name of the session that asks, the start of all channels, and the ms that its line lives without a re-check."""

@@ -1,0 +1,1 @@
+"""What users hold: one file for each primitive, all on `base`. They never import each other."""

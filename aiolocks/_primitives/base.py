@@ -1,0 +1,268 @@
+"""What every primitive offers: `async with`, `hold`, `acquire`, `try_acquire`, `release`, `locked`, `statistics`.
+
+A primitive is a description: a client, a name, options. All state of an acquisition is in its `Lease`, and which
+lease a task took last, and which blocks are open, is known to the session behind the client. So any number of tasks
+may share one object, and objects may be made and thrown away at will.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from types import CoroutineType, FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from redis.asyncio import Redis
+
+from .._core.keys import Keys
+from .._core.options import UNSET, Duration, Options, Unset, check_timeout
+from .._core.teaching import teaching
+from .._engine.block import Block, Entry, ExitHandles, as_coroutine, enter
+from .._engine.context import Context, Grantor
+from .._engine.holdings import Base
+from .._engine.lease import Acquiring, Hold, Lease, take
+from .._engine.lease_state import GONE_FROM_SERVER, LeaseState
+from .._engine.request import Request
+from .._grantors.one_server import RedisGrantor
+from .._grantors.session import Session
+from .._redis.clients import pool_of
+from .._redis.scripts import Arguments
+
+_TURNS = 3
+"""Turns of the loop in which a lease without a reference has become known as such."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """How a name stood when Redis was asked.
+
+    Attributes:
+        name: What was asked about.
+        permits: Permits in use; of a lock, 1 while it is held; where many read, as many as `holders`.
+        holders: Leases held.
+        waiting: Waiters in the queue.
+        fencing_token: The newest fencing token; 0 when none was given for a day.
+        limit: How many permits may be in use; of a lock, 1; 0 where there is no limit.
+    """
+
+    name: str
+    permits: int
+    holders: int
+    waiting: int
+    fencing_token: int
+    limit: int
+
+
+class Acquirable:
+    """The base of the primitives; not for use by itself."""
+
+    kind: ClassVar[str]
+    family: ClassVar[str] = ""
+    """Whose scripts these are, if not its own."""
+    _kept: dict[FrameType | None, list[Block]] | None = None
+    """See `block`."""
+    _share = 1
+    """What a block asks for without further words: one permit, or a mode."""
+
+    def __init__(self, client: Redis, name: str, prefix: str, options: Options) -> None:
+        self._pool = pool_of(client)
+        self._keys = Keys(prefix, self.kind, name, self.family)
+        self._base: Base = self._keys.base
+        self._options = options
+        self._newest_grantor: RedisGrantor | None = None
+
+    @property
+    def _called(self) -> str:
+        """What errors call it."""
+        return type(self).__name__
+
+    @property
+    def name(self) -> str:
+        """What it stands for, as given."""
+        return self._keys.name
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}>"
+
+    def __aenter__(self) -> "CoroutineType[Any, Any, Lease]":
+        """Wait `acquire_timeout` for a lease, which the block holds; see `hold`."""
+        return as_coroutine(self._enter(enter(self)))
+
+    if TYPE_CHECKING:
+
+        async def __aexit__(
+            self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+        ) -> None: ...
+
+    else:
+        __aexit__ = ExitHandles()
+
+    def _enter(self, block: Entry) -> Coroutine[Any, Any, Lease]:
+        state = self._asking(self._options.acquire_timeout, self._share, entering=True)
+        return take(state, must=True, block=block)
+
+    def _hold(self, timeout: Duration | Unset | None, permits: int) -> Hold:
+        return self._hold_for(self._timeout(timeout), permits)
+
+    def _hold_for(self, timeout: float | None, permits: int) -> Hold:
+        return Hold(lambda: take(self._asking(timeout, permits, entering=True), must=True))
+
+    async def _acquire(self, timeout: Duration | Unset | None, permits: int) -> Lease:
+        # The task that runs this asks, which need not be the one that has called `acquire`.
+        return await take(self._asking(self._timeout(timeout), permits, entering=True), must=True, by_hand=True)
+
+    async def _try_acquire(self, permits: int) -> Lease | None:
+        if self._would_wait_for_itself(Session.of(self._pool).context, asyncio.current_task()):
+            return None
+        return await take(self._asking(0.0, permits, entering=False), must=False, by_hand=True)
+
+    @teaching
+    def hold(self, *, timeout: Duration | Unset | None = UNSET) -> Hold:
+        """Return a block that waits *timeout* seconds: ``async with lock.hold(timeout=5) as lease:``.
+
+        Left out, `acquire_timeout` counts; None waits for ever; 0 asks once. The holder of an `RLock` never waits.
+
+        Raises, on entering:
+            AcquireTimeoutError: Others were in the way all the time.
+            RuntimeError: This task is inside a block of the same name, and would wait for itself. Of an `RLock`: a task
+                that holds it has started this one and most likely waits for it, and there is no timeout.
+            LeaseLostError: Of an `RLock`: this task is inside a block of it whose lease is lost.
+            QuorumError: Of a `Redlock`: too few servers answered.
+            RedisError: Redis could not be asked.
+
+        Raises, on leaving:
+            LeaseLostError: The lease was lost, and the body raised nothing of its own.
+
+        After a cancellation nothing stays held or queued that was not before.
+        """
+        return self._hold(timeout, self._share)
+
+    @teaching
+    def acquire(self, *, timeout: Duration | Unset | None = UNSET) -> Acquiring:
+        """Wait for a lease and return it; the caller must release it. With `async with`, like `hold`.
+
+        It is renewed until then. Prefer `async with`, which also stops the body when the lease is lost. What an `RLock`
+        gave several times must be released as often.
+
+        Args:
+            timeout: Seconds to wait. Left out: `acquire_timeout`. None waits for ever; 0 asks once. The holder of an
+                `RLock` never waits.
+
+        Raises:
+            AcquireTimeoutError: Others were in the way for *timeout*.
+            RuntimeError: This task is inside a block of the same name, and would wait for itself. Of an `RLock`: a task
+                that holds it has started this one and most likely waits for it, and there is no timeout.
+            LeaseLostError: Of an `RLock`: this task is inside a block of it whose lease is lost.
+            QuorumError: Of a `Redlock`: too few servers answered, for a second at first, or for a TTL once enough have;
+                for 10 s, where other clients' scripts keep them busy.
+            RedisError: Redis could not be asked.
+
+        After an error or a cancellation nothing stays held that was not before: what may have been granted is released,
+        or lapses within its TTL where Redis cannot be reached.
+        """
+        return Acquiring(self, timeout, self._share)
+
+    @teaching
+    async def try_acquire(self) -> Lease | None:
+        """Ask once: return a lease, or None if a holder or waiter is in the way. The holder of an `RLock` gets one.
+
+        Of two who ask a `Redlock` at the same moment, both may get None, as each may have got some of the servers.
+
+        Raises:
+            LeaseLostError: Of an `RLock`: this task is inside a block of it whose lease is lost.
+            QuorumError: Of a `Redlock`: too few servers answered.
+            RedisError: Redis could not be asked.
+
+        After an error or a cancellation nothing stays held that was not before.
+        """
+        return await self._try_acquire(self._share)
+
+    async def locked(self) -> bool:
+        """Say whether a holder is in the way; of a `Redlock`, whether most servers are held.
+
+        Raises:
+            QuorumError: Of a `Redlock`: too few servers answered.
+            RedisError: Redis could not be asked. Cancelling is harmless.
+        """
+        return (await self.statistics()).holders > 0
+
+    async def release(self) -> None:
+        """Release the newest lease of this name that the calling task took by hand, and has not released.
+
+        If it has none: the newest one whose task has ended and whose `Lease` has no reference left, such as that of
+        ``await asyncio.wait_for(lock.acquire(), 5)`` before Python 3.12. Such a lease is not renewed any more.
+
+        Raises:
+            RuntimeError: There is none. A block releases its own lease, and `lease.release()` any.
+            LeaseLostError: It was lost before. Of a lease without a reference, that is remembered for another TTL.
+            RedisError: Not confirmed; the lease ends with its TTL.
+
+        After a cancellation the release goes on in the background.
+        """
+        session = Session.find(self._pool)
+        state: LeaseState | None = (
+            None if session is None else session.context.holdings.newest(asyncio.current_task(), self._base)
+        )
+        if state is None and session is not None:
+            for _ in range(_TURNS):  # the loop itself keeps, until its next turn, the task that it called last
+                state = session.context.holdings.newest_unreferenced(self._base)
+                if state is not None:
+                    break
+                await asyncio.sleep(0)
+        if state is None:
+            raise RuntimeError(
+                f"{self.kind} {self.name!r}: the calling task holds no lease to release that it took by hand"
+            )
+        if not await Lease(state).release():
+            raise state.error(None if state.lost else GONE_FROM_SERVER)
+
+    async def statistics(self) -> Statistics:
+        """Ask Redis how the name stands.
+
+        Waiters of more than 500 processes are counted in parts, one after the other, while others come and go.
+
+        Raises:
+            RedisError: Redis could not be asked. Cancelling is harmless.
+        """
+        permits, holders, waiting, fence, limit, *_ = await self._standing()
+        return Statistics(self.name, permits, holders, waiting, fence, limit)
+
+    async def _standing(self, *, waiting: bool = True) -> list[Any]:
+        return await cast("RedisGrantor", self._grantor()).statistics(waiting=waiting)
+
+    async def _ask(self, verb: str, args: Arguments = (), *, as_waiter: bool = False) -> Any:
+        return await cast("RedisGrantor", self._grantor()).ask(verb, args, as_waiter=as_waiter)
+
+    def _asking(self, timeout: float | None, permits: int, *, entering: bool) -> LeaseState:
+        grantor, options = self._grantor(), self._options
+        context = grantor.context
+        task = asyncio.current_task(context.loop)
+        if entering and context.holdings.blocks and self._would_wait_for_itself(context, task):
+            raise waits_for_itself(self.kind, self.name)
+        wait = timeout is None or timeout > 0
+        # By keywords, Python 3.11 takes a fifth of a microsecond longer.
+        request = Request(options.ttl, permits, wait, context.new_token())
+        self._prepare(context, task, request)
+        return LeaseState(context, grantor, self._base, request, options, timeout, task)
+
+    def _grantor(self) -> Grantor:
+        """Return whom to ask in the running loop; kept for the next time, as making it costs as much as asking."""
+        grantor = self._newest_grantor
+        if grantor is None or not grantor.context.runs():
+            grantor = self._newest_grantor = Session.of(self._pool).grantor(self._keys)
+        return grantor
+
+    def _prepare(self, context: Context, task: "asyncio.Task[Any] | None", request: Request) -> None:
+        """Add what the primitive's script takes beyond the usual."""
+
+    def _would_wait_for_itself(self, context: Context, task: "asyncio.Task[Any] | None") -> bool:
+        return context.holdings.inside(task, self._base) > 0
+
+    def _timeout(self, timeout: Duration | Unset | None) -> float | None:
+        return self._options.acquire_timeout if timeout is UNSET else check_timeout("timeout", timeout)
+
+
+def waits_for_itself(kind: str, name: str) -> RuntimeError:
+    instead = {"lock": "; an RLock may be taken again", "rwlock": "; pass its lease on, or begin with `upgradeable`"}
+    return RuntimeError(
+        f"{kind} {name!r}: this task is inside a block that holds it, and would wait for itself{instead.get(kind, '')}"
+    )

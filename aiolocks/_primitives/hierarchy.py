@@ -1,0 +1,220 @@
+"""`HierarchicalLock`: paths such as table, page and row, to be read or written at any level."""
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
+
+from redis.asyncio import Redis
+
+from .._core.answers import ask_until
+from .._core.keys import Keys
+from .._core.modes import EXCLUSIVE, FRONT, INTENT_EXCLUSIVE, INTENT_SHARED, SHARED
+from .._core.options import Duration, Options
+from .._core.teaching import teaching
+from .._engine.context import Context
+from .._engine.lease_state import LeaseState
+from .._engine.request import Request
+from .._grantors.all_of import AllOf
+from .._grantors.session import Session
+from .base import Acquirable
+
+_ABOVE = {SHARED: INTENT_SHARED, EXCLUSIVE: INTENT_EXCLUSIVE}
+"""What is held at the levels above, for what is held at the end of the path."""
+
+_GOES_WITH = {
+    INTENT_SHARED: {INTENT_SHARED, INTENT_EXCLUSIVE, SHARED},
+    INTENT_EXCLUSIVE: {INTENT_SHARED, INTENT_EXCLUSIVE},
+}
+"""Beside what of a task's own blocks it may go; nothing else goes beside any of them."""
+
+
+@final
+class HierarchicalLock:
+    """A path whose end can be read by many or written by one, together with all that lies below it.
+
+    ::
+
+        async with HierarchicalLock(redis, "shop/orders/42").write:  # one order
+            ...
+        async with HierarchicalLock(redis, "shop/orders").read:  # all orders: waits for it
+            ...
+
+    Whoever reads or writes "shop/orders" excludes those who write, or use, anything below it, and the other way round;
+    what lies side by side is in nobody's way. The levels above are held by intention locks (Gray and others, 1975), so
+    that it costs the same however many rows there are. Each level has its own queue, first come, first served, and
+    neither users of whole tables nor of single rows starve.
+
+    A lease has one fencing token, larger than all that were given before at any level of its path: show it to whatever
+    guards the row, the table or the shop.
+
+    The object itself cannot be acquired; `read` and `write` can. A task may hold several paths, also of one tree: it
+    passes the queue at the levels that its open blocks hold. Within its own block it may read or write what lies side
+    by side with that path, and read below a path that it reads. Anything else it might wait for itself for, and gets
+    `RuntimeError`: the same path again, a path above it, writing below it, reading below a path that it writes. One
+    block on the path above both will do instead. Tasks that take several paths should take them in one order.
+
+    Every duration is a number of seconds or a `timedelta`.
+
+    Args:
+        client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
+        path: Names of the levels, from the root down, with "/" between; up to 1,024 bytes of UTF-8 in all.
+        ttl: Seconds a lease lasts unless renewed: how long others wait when the holder's process dies. At least 0.1.
+        acquire_timeout: Seconds to wait for all levels; None waits for ever, 0 asks once.
+        on_lost: "cancel" stops the body of a block when its lease is lost; "flag" only marks the lease.
+        renew: False lets the lease end after its TTL, whatever the holder does.
+        max_hold: Seconds after which a lease is not renewed any more, so that a hung body cannot hold for ever.
+        watchdog: "task" renews from the event loop; "thread" from a thread, and so even while the loop is blocked.
+        max_stall: Seconds after which the thread takes a loop that shows no life for dead, and stops renewing.
+        replicas: How many replicas must have a lease before it is returned; a round trip or two more. It narrows what
+            a failover can lose, and does not close it.
+        prefix: What every key begins with; no braces.
+
+    Raises:
+        TypeError: A wrong type, a synchronous client, or a keyword of redis-py's Lock that is named otherwise here.
+        ValueError: A level without a name, or a value out of range. Both before any I/O.
+    """
+
+    __slots__ = ("read", "write")
+
+    @teaching
+    def __init__(
+        self,
+        client: Redis,
+        path: str,
+        *,
+        ttl: Duration = 30.0,
+        acquire_timeout: Duration | None = None,
+        on_lost: Literal["cancel", "flag"] = "cancel",
+        renew: bool = True,
+        max_hold: Duration | None = None,
+        watchdog: Literal["task", "thread"] = "task",
+        max_stall: Duration = 60.0,
+        replicas: int = 0,
+        prefix: str = "aiolocks:",
+    ) -> None:
+        options = Options(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas)
+        self.read = HierarchicalMode(client, path, prefix, options, "read", SHARED)
+        """Beside others who read the same, or anything below it."""
+        self.write = HierarchicalMode(client, path, prefix, options, "write", EXCLUSIVE)
+        """Alone, with all that lies below."""
+
+    @property
+    def name(self) -> str:
+        """The path, as given."""
+        return self.read.name
+
+    def __repr__(self) -> str:
+        return f"<HierarchicalLock {self.name!r}>"
+
+    if not TYPE_CHECKING:  # which knows without it
+
+        def __aenter__(self):
+            raise TypeError(f"{self!r} cannot be held itself: enter its .read or .write")
+
+        __aexit__ = __aenter__
+
+
+@final
+class HierarchicalMode(Acquirable):
+    """One way to hold a path: its `read` or `write`. Make a `HierarchicalLock` to get one."""
+
+    kind: ClassVar[str] = "hierarchy"
+    family: ClassVar[str] = "shared"
+
+    def __init__(self, client: Redis, path: str, prefix: str, options: Options, word: str, mode: int) -> None:
+        super().__init__(client, path, prefix, options)
+        self._levels = levels(prefix, self.kind, path, self.family)
+        self._modes = [_ABOVE[mode]] * (len(self._levels) - 1) + [mode]
+        self._keys = self._levels[-1]
+        self._base = tuple(_held(keys, mode) for keys, mode in zip(self._levels, self._modes, strict=True))
+        self._word = word
+        self._share = mode
+
+    @property
+    def _called(self) -> str:
+        return f"HierarchicalLock.{self._word}"
+
+    async def locked(self) -> bool:
+        """Say whether a holder is in the way, here or at a level above.
+
+        Raises:
+            RedisError: Redis could not be asked. Cancelling is harmless.
+        """
+        session = Session.of(self._pool)
+        asked = [session.grantor(keys).statistics(waiting=False) for keys in self._levels]
+        answers: list[Any] = await asyncio.gather(*asked)
+        return not all(answer[-1][mode - 1] for answer, mode in zip(answers, self._modes, strict=True))
+
+    def _asking(self, timeout: float | None, permits: int, *, entering: bool) -> LeaseState:
+        session, task = Session.of(self._pool), asyncio.current_task()
+        tickets = self._tickets(session.context, task)
+        if entering and None in tickets:
+            raise RuntimeError(
+                f"{self.kind} {self.name!r}: this task is inside a block of the same tree, and might wait for itself: "
+                "within it go what lies side by side with its path, and reading below what it reads; "
+                "for more, hold the path above both in one block around them"
+            )
+        state = super()._asking(timeout, permits, entering=False)
+        wishes = [(mode, ticket or 0) for mode, ticket in zip(self._modes, tickets, strict=True)]
+        grantors = [session.grantor(keys) for keys in self._levels]
+        seal = partial(self._seal, session) if len(grantors) > 1 else None
+        state.grantor = AllOf(session.context, self.kind, self.name, grantors, self._options, wishes, seal)
+        return state
+
+    def _would_wait_for_itself(self, context: Context, task: "asyncio.Task[Any] | None") -> bool:
+        return None in self._tickets(context, task)
+
+    def _tickets(self, context: Context, task: "asyncio.Task[Any] | None") -> list[int | None]:
+        """Return the ticket to begin with at each level: before all others, or none; None: it might wait for itself.
+
+        Where the task's open blocks hold a level it passes the queue: behind a waiter that waits for these blocks to
+        end, it would wait for itself. If they only read below that level and it is to write there, it may still wait
+        for those who read the whole of it, and they never wait for it: below what they read no other writes.
+        """
+        tickets: list[int | None] = []
+        for keys, mode in zip(self._levels, self._modes, strict=True):
+            held = {other for other in _EVERY if context.holdings.inside(task, _held(keys, other))}
+            if not held:
+                tickets.append(0)
+            elif held <= _GOES_WITH.get(mode, set()):
+                tickets.append(FRONT)
+            else:
+                tickets.append(None)
+        return tickets
+
+    async def _seal(self, session: Session, request: Request) -> int:
+        """Give all levels one fencing token, in one step; return 0 if a level is not held any more."""
+        metas = tuple(keys.part(b"meta") for keys in self._levels)
+        tokens = tuple(part.request.token for part in request.parts)
+        context = session.context
+        until = context.clock() + request.ttl / 2
+
+        async def ask(failures: int) -> int:
+            patience = context.pipeline.patience_after(failures)
+            number: int = await session.grantor(self._keys).ask_once("fence", tokens, keys=metas, patience=patience)
+            return number
+
+        return await ask_until(ask, context.clock, until)
+
+    def __repr__(self) -> str:
+        return f"<HierarchicalLock {self.name!r} {self._word}>"
+
+
+_EVERY = (INTENT_SHARED, INTENT_EXCLUSIVE, SHARED, EXCLUSIVE)
+
+
+def _held(keys: Keys, mode: int) -> bytes:
+    """Return under what name the ledger has a level that is held in a mode."""
+    return b"%b %d" % (keys.base, mode)
+
+
+def levels(prefix: str, kind: str, path: str, family: str) -> list[Keys]:
+    """Return the keys of each level of *path*, from the root down.
+
+    Raises:
+        ValueError: A level has no name.
+    """
+    names = path.split("/")
+    if not all(names):
+        raise ValueError(f'path must be names with "/" between, none of them empty, not {path!r}')
+    return [Keys(prefix, kind, "/".join(names[: depth + 1]), family, path=True) for depth in range(len(names))]

@@ -1,0 +1,65 @@
+"""`Lock`: one holder at a time."""
+
+from typing import ClassVar, Literal, final
+
+from redis.asyncio import Redis
+
+from .._core.options import Duration, Options
+from .._core.teaching import teaching
+from .base import Acquirable
+
+
+@final
+class Lock(Acquirable):
+    """A mutex shared by every process that uses the same Redis and name: first come, first served.
+
+    ::
+
+        async with Lock(redis, "orders:42") as lease:
+            ...
+
+    The lease is renewed while the block runs. If it is lost all the same, the body is cancelled before anybody else
+    can get the lock, and the block raises `LeaseLostError`.
+
+    Every duration is a number of seconds or a `timedelta`.
+
+    Args:
+        client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
+        name: What to lock: 1 to 1,024 bytes of UTF-8, any text.
+        ttl: Seconds a lease lasts unless renewed: how long others wait when the holder's process dies. At least 0.1.
+        acquire_timeout: Seconds to wait for the lock; None waits for ever, 0 asks once.
+        on_lost: "cancel" stops the body of a block when its lease is lost; "flag" only marks the lease.
+        renew: False lets the lease end after its TTL, whatever the holder does.
+        max_hold: Seconds after which a lease is not renewed any more, so that a hung body cannot hold for ever.
+        watchdog: "task" renews from the event loop; "thread" from a thread, and so even while the loop is blocked.
+        max_stall: Seconds after which the thread takes a loop that shows no life for dead, and stops renewing.
+        replicas: How many replicas must have a lease before it is returned; a round trip or two more. It narrows what
+            a failover can lose, and does not close it.
+        prefix: What every key begins with; no braces.
+
+    Raises:
+        TypeError: A wrong type, a synchronous client, or a keyword that redis-py's Lock has and this one names
+            otherwise.
+        ValueError: A value out of range. Both before any I/O.
+    """
+
+    kind: ClassVar[str] = "lock"
+
+    @teaching
+    def __init__(
+        self,
+        client: Redis,
+        name: str,
+        *,
+        ttl: Duration = 30.0,
+        acquire_timeout: Duration | None = None,
+        on_lost: Literal["cancel", "flag"] = "cancel",
+        renew: bool = True,
+        max_hold: Duration | None = None,
+        watchdog: Literal["task", "thread"] = "task",
+        max_stall: Duration = 60.0,
+        replicas: int = 0,
+        prefix: str = "aiolocks:",
+    ) -> None:
+        options = Options(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas)
+        super().__init__(client, name, prefix, options)

@@ -1,0 +1,88 @@
+"""Leases that change their mode: an upgradeable one that becomes exclusive for a while, and any that goes on as shared.
+
+An upgrade is a second lease that stands before all waiters and may be held beside the first. So waiting, timeouts,
+cancellation and loss are those of any other acquisition, and after it the first is what it was.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, cast
+
+from .._core.answers import LONGEST_WAIT, ask_until
+from .._core.modes import FRONT, SHARED, UPGRADE, UPGRADEABLE
+from .._core.options import Duration, Unset, check_timeout
+from .._engine.lease_state import GONE_FROM_SERVER, LeaseState
+from .._engine.request import Request, fresh_token
+from .._grantors.one_server import RedisGrantor
+
+
+def upgrade(state: LeaseState, timeout: Duration | Unset | None) -> Callable[[], LeaseState]:
+    """Return what asks to hold alone what *state* shares.
+
+    Raises:
+        RuntimeError: The lease is not an upgradeable one.
+    """
+    if state.request.permits == SHARED:
+        raise RuntimeError(
+            f"{state.what}: a read lease cannot be upgraded, as two readers that both did would wait for each other "
+            "for ever; take `upgradeable` instead of `read`, which reads beside readers and is held by one at a time"
+        )
+    if state.request.permits != UPGRADEABLE:
+        raise RuntimeError(f"{state.what}: this lease is exclusive already")
+    seconds = state.options.acquire_timeout if isinstance(timeout, Unset) else check_timeout("timeout", timeout)
+    return partial(_asking, state, seconds)
+
+
+def _asking(state: LeaseState, timeout: float | None) -> LeaseState:
+    context, base, task = state.context, cast("bytes", state.base) + b"+", asyncio.current_task()
+    if not state.held:
+        raise state.error(None if state.lost else "it was released before")
+    if context.holdings.inside(task, base):
+        raise RuntimeError(
+            f"{state.what}: this task is inside a block that has upgraded the lease, and would wait for itself"
+        )
+    request = Request(
+        state.request.ttl,
+        UPGRADE,
+        wait=timeout is None or timeout > 0,
+        token=state.request.token + b"+" + fresh_token(),
+    )
+    request.ticket = FRONT
+    request.refusal = lambda: state.error(None if state.lost else "it is not an upgradeable one any more")
+    options = state.options
+    if options.max_hold is not None:
+        options = replace(options, max_hold=max(state.renew_until - context.clock(), 0.001))
+    beside = LeaseState(context, state.grantor, base, request, options, timeout, task)
+    beside.changes = state.changes
+    return beside
+
+
+async def downgrade(state: LeaseState) -> None:
+    """Go on holding as a reader.
+
+    Raises:
+        RuntimeError: The lease is not one of `write` or `upgradeable`.
+        LeaseLostError: It is lost, or was released.
+        RedisError: Not confirmed, for as long as the lease lasts or a release by hand would be tried.
+    """
+    grantor, request, context = cast("RedisGrantor", state.grantor), state.request, state.context
+    if request.permits == UPGRADE:
+        raise RuntimeError(
+            f"{state.what}: only leases of RWLock's `write` and `upgradeable` can be downgraded; "
+            "one that was upgraded, by leaving its block"
+        )
+    if not state.held:
+        raise state.error(None if state.lost else "it was released before")
+    request.permits = SHARED  # whatever becomes of the question, its holder has given up the right
+    until = min(state.deadline, context.clock() + LONGEST_WAIT)
+
+    async def ask(failures: int) -> Any:
+        patience = context.pipeline.patience_after(failures)
+        return await grantor.ask_once("downgrade", (request.token, SHARED), as_waiter=True, patience=patience)
+
+    answer, *_ = await ask_until(ask, context.clock, until)
+    if not answer:
+        state.lose(GONE_FROM_SERVER)
+        raise state.error()

@@ -1,0 +1,124 @@
+"""`MultiLock`: several names at once, all or none."""
+
+from collections.abc import Iterable
+from typing import ClassVar, Literal, final
+
+from redis.asyncio import Redis
+
+from .._core.keys import Keys
+from .._core.options import Duration, Options
+from .._core.teaching import teaching
+from .._engine.context import Grantor
+from .._grantors.all_of import AllOf
+from .._grantors.session import Session
+from .._redis.clients import pool_of
+from .base import Acquirable, Statistics
+
+MOST_NAMES = 1000
+"""With as many words as `lease.guard` takes, they fit on Lua's stack, and renewing all takes the server a few ms."""
+
+
+@final
+class MultiLock(Acquirable):
+    """Several names held as one: all of them or none, and no deadlock whatever the order in which callers name them.
+
+    ::
+
+        async with MultiLock(redis, ["account:1", "account:2"]) as lease:
+            lease.fencing_tokens["account:1"]
+
+    It excludes every other `MultiLock` that has one of the names, and those alone: a `Lock` of such a name is another
+    lock, as a `Semaphore` would be. So lock what is locked together by `MultiLock` throughout; one name will do.
+
+    While it waits for one name it may hold others, those that come before it when sorted; they are
+    renewed meanwhile. There is one lease: it is lost when one of the names is, and then none is held on to.
+
+    Every duration is a number of seconds or a `timedelta`.
+
+    Args:
+        client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
+        names: What to lock, in any order, duplicates allowed, 1,000 at most; each 1 to 1,024 bytes of UTF-8, any text.
+        ttl: Seconds a lease lasts unless renewed: how long others wait when the holder's process dies. At least 0.1.
+        acquire_timeout: Seconds to wait for all of them; None waits for ever, 0 asks once.
+        on_lost: "cancel" stops the body of a block when its lease is lost; "flag" only marks the lease.
+        renew: False lets the lease end after its TTL, whatever the holder does.
+        max_hold: Seconds after which a lease is not renewed any more, so that a hung body cannot hold for ever.
+        watchdog: "task" renews from the event loop; "thread" from a thread, and so even while the loop is blocked.
+        max_stall: Seconds after which the thread takes a loop that shows no life for dead, and stops renewing.
+        replicas: How many replicas must have a lease before it is returned; a round trip or two more. It narrows what
+            a failover can lose, and does not close it.
+        prefix: What every key begins with; no braces.
+
+    Raises:
+        TypeError: A wrong type, such as one str for *names*, a synchronous client, or a keyword that redis-py's Lock
+            has and this one names otherwise.
+        ValueError: No name at all or more than 1,000, or a value out of range. Both before any I/O.
+    """
+
+    kind: ClassVar[str] = "multilock"
+    family: ClassVar[str] = "lock"
+
+    @teaching
+    def __init__(
+        self,
+        client: Redis,
+        names: Iterable[str],
+        *,
+        ttl: Duration = 30.0,
+        acquire_timeout: Duration | None = None,
+        on_lost: Literal["cancel", "flag"] = "cancel",
+        renew: bool = True,
+        max_hold: Duration | None = None,
+        watchdog: Literal["task", "thread"] = "task",
+        max_stall: Duration = 60.0,
+        replicas: int = 0,
+        prefix: str = "aiolocks:",
+    ) -> None:
+        given: object = names
+        if isinstance(given, (str, bytes)):
+            raise TypeError(f"names must be several, such as [{given!r}], not one {type(given).__name__}")
+        if not isinstance(given, Iterable):
+            pool_of(client)  # the two may be swapped
+            raise TypeError(f'names must be several, such as ["a", "b"], not {type(given).__name__}')
+        each = {name: Keys(prefix, self.kind, name, self.family) for name in names}
+        if not each:
+            raise ValueError("names must not be empty")
+        if len(each) > MOST_NAMES:
+            raise ValueError(
+                f"a MultiLock takes at most {MOST_NAMES:,} names, not {len(each):,}; let one stand for many of them"
+            )
+        options = Options(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas)
+        super().__init__(client, min(each), prefix, options)
+        self._each = tuple(each[name] for name in sorted(each))
+        self._base = tuple(keys.base for keys in self._each)
+
+    @property
+    def name(self) -> str:
+        """All names in order, joined by commas."""
+        return ", ".join(self.names)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names, each once, in the order in which they are taken."""
+        return tuple(keys.name for keys in self._each)
+
+    async def statistics(self) -> Statistics:
+        """Ask Redis how the names stand, taken as one lock: held when one of them is.
+
+        `waiting` counts the waiters of all names, each of whom waits for one at a time; `fencing_token` is the
+        largest.
+
+        Raises:
+            RedisError: Redis could not be asked. Cancelling is harmless.
+        """
+        session = Session.of(self._pool)
+        grantors = [session.grantor(keys) for keys in self._each]
+        rows = [await grantor.statistics() for grantor in grantors]
+        _, holders, waiting, fences, *_ = zip(*rows, strict=True)
+        held = max(holders)
+        return Statistics(self.name, held, held, sum(waiting), max(fences), 1)
+
+    def _grantor(self) -> Grantor:
+        session = Session.of(self._pool)
+        grantors = [session.grantor(keys) for keys in self._each]
+        return AllOf(session.context, self.kind, self.name, grantors, self._options)

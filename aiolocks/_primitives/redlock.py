@@ -1,0 +1,99 @@
+"""`Redlock`: one holder at a time, on a majority of independent servers."""
+
+from collections.abc import Iterable
+from typing import ClassVar, Literal, final
+
+from redis.asyncio import Redis
+
+from .._core.options import Duration, Options
+from .._core.teaching import teaching
+from .._grantors.quorum import Quorum
+from .._grantors.session import Session
+from .._redis.clients import place_of, pool_of, server_of
+from .base import Acquirable, Statistics
+
+
+@final
+class Redlock(Acquirable):
+    """A mutex that is held when most of several independent servers have granted it: it survives the loss of the rest.
+
+    ::
+
+        async with Redlock([redis_a, redis_b, redis_c], "orders:42") as lease:
+            ...
+
+    For servers that know nothing of each other: no replicas, no nodes of one Cluster. All are asked at once, and a
+    majority decides, however long the others take. Nobody waits in line: an attempt that fails is repeated after a
+    random delay, so nobody is first come, first served here, and `statistics()` count no waiters.
+
+    The limits of a lease stay, and two are added: a server that restarts empty must stay away for a TTL, and clocks
+    may drift only so much. Where stale writes must be kept out, hand `fencing_token` to the resource. `lease.guard` is
+    a `TypeError`, as no one server knows whether a majority still has the lease.
+
+    Every duration is a number of seconds or a `timedelta`.
+
+    Args:
+        clients: One `redis.asyncio.Redis` for each server, as you configured them. Three or five make sense; two are
+            less often available than one. They are neither modified nor closed.
+        name: What to lock: 1 to 1,024 bytes of UTF-8, any text.
+        ttl: Seconds a lease lasts unless renewed: how long others wait when the holder's process dies. At least 0.1.
+        acquire_timeout: Seconds to wait for the lock; None waits for ever, 0 asks once.
+        on_lost: "cancel" stops the body of a block when its lease is lost; "flag" only marks the lease.
+        renew: False lets the lease end after its TTL, whatever the holder does.
+        max_hold: Seconds after which a lease is not renewed any more, so that a hung body cannot hold for ever.
+        watchdog: "task" renews from the event loop; "thread" from a thread, and so even while the loop is blocked.
+        max_stall: Seconds after which the thread takes a loop that shows no life for dead, and stops renewing.
+        prefix: What every key begins with; no braces.
+
+    Raises:
+        TypeError: A wrong type, such as one client alone, a synchronous client, or a keyword that redis-py's Lock has
+            and this one names otherwise.
+        ValueError: No clients, two of the same address, or a value out of range. Both before any I/O.
+    """
+
+    kind: ClassVar[str] = "redlock"
+    family: ClassVar[str] = "lock"
+
+    @teaching
+    def __init__(
+        self,
+        clients: Iterable[Redis],
+        name: str,
+        *,
+        ttl: Duration = 30.0,
+        acquire_timeout: Duration | None = None,
+        on_lost: Literal["cancel", "flag"] = "cancel",
+        renew: bool = True,
+        max_hold: Duration | None = None,
+        watchdog: Literal["task", "thread"] = "task",
+        max_stall: Duration = 60.0,
+        prefix: str = "aiolocks:",
+    ) -> None:
+        given: object = clients
+        if isinstance(given, Redis):
+            raise TypeError("clients must be several, such as [a, b, c]: see Lock for a single one")
+        if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+            raise TypeError(
+                f"clients must be several, such as [a, b, c], not {type(given).__name__}; the name comes next"
+            )
+        several = list(clients)
+        if not several:
+            raise ValueError("clients must not be empty")
+        options = Options(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall)
+        super().__init__(several[0], name, prefix, options)
+        self._pools = [pool_of(client) for client in several]
+        self._places = [place_of(pool) for pool in self._pools]
+        if len({server_of(pool) for pool in self._pools}) < len(self._pools):
+            raise ValueError("clients must be of different servers: one that is asked twice has two votes")
+
+    async def statistics(self) -> Statistics:
+        """Ask the servers how the name stands: held when most of them are. Nobody waits in line.
+
+        Raises:
+            QuorumError: Too few servers answered. Cancelling is harmless.
+        """
+        held, fence = await self._grantor().statistics(self._options.ttl)
+        return Statistics(self.name, int(held), int(held), 0, fence, 1)
+
+    def _grantor(self) -> Quorum:
+        return Quorum([Session.of(pool).grantor(self._keys) for pool in self._pools], self._keys, self._places)

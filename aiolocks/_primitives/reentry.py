@@ -1,0 +1,179 @@
+"""One lease held several times over in this process: each hold is a share, and the last one to go ends the lease.
+
+The one rule: a share has no time of its own. Its deadline is the lease's, and so is its loss.
+"""
+
+import asyncio
+import dataclasses
+import weakref
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, final
+
+from .._core.options import Options
+from .._engine.context import Context
+from .._engine.holdings import Base
+from .._engine.lease import Lease, state_of
+from .._engine.lease_state import LeaseState, Runs
+from .._engine.release import Release
+
+Task = asyncio.Task[Any]
+
+
+@final
+class SharedLease:
+    """A lease on the server, and who in this process shares it."""
+
+    def __init__(self, lease: Lease, base: bytes) -> None:
+        """Take over *lease*, which must be released here alone; the running task is the one that got it."""
+        self.core = core = state_of(lease)
+        self.base = base
+        self.key = base + b"#" + core.request.token
+        """Under which the ledger notes who is inside; another lease of the name is another matter."""
+        task = asyncio.current_task()
+        self._task = None if task is None else weakref.ref(task)  # its result may be all that refers to a share
+        self._lease = lease  # dropped only when it is over, or else it would warn
+        self._shares: list[Reentry] = []
+        core.on_loss = self._lost
+        if not core.options.renewed_in_loop:
+            core.watch_deadline()
+        _newest[core.context, base] = self
+        _inherited.set((*(seen for seen in _inherited.get() if seen() is not None), weakref.ref(self)))
+
+    @property
+    def task(self) -> "Task | None":
+        """Which task got the lease; None if it is gone."""
+        return None if self._task is None else self._task()
+
+    def share(self, on_lost: str, *, by_hand: bool) -> Lease:
+        """Return a hold of the running task, with the lease's own terms but for what happens when it is lost."""
+        task = asyncio.current_task() if by_hand else None  # a block knows its own
+        share = Reentry(self, task, _like(self.core.options, on_lost))
+        self._shares.append(share)
+        lease = Lease(share)
+        if task is not None:
+            self.core.context.holdings.add(task, share, lease)
+        return lease
+
+    def held_by(self, task: "Task | None") -> bool:
+        """Whether *task* took a share that is not released, or is inside a block with one."""
+        if task is None:
+            return False
+        return any(share.task is task for share in self._shares) or self.entered_by(task)
+
+    def entered_by(self, task: "Task | None") -> bool:
+        return self.core.context.holdings.inside(task, self.key) > 0
+
+    def let_go(self, share: "Reentry", now: float) -> Release | None:
+        """End the lease when *share* was the last."""
+        if share in self._shares:
+            self._shares.remove(share)
+        if self._shares:
+            self.renew_for_users_only()
+            return None
+        self.core.on_loss = None  # or else this would live until garbage is collected
+        self.core.end(now)
+        return self.core.drop(now)
+
+    def renew_for_users_only(self) -> None:
+        """Let the lease lapse if no reference to any share is left: a user of one may be at work still."""
+        core = self.core
+        if all(share.unreferenced for share in self._shares) and core.keeper is not None:
+            core.keeper.forget(core)
+            core.watch_deadline()
+
+    def _lost(self) -> None:
+        for share in list(self._shares):
+            share.note_loss(self.core.reason)
+
+
+@final
+class Reentry(LeaseState):
+    """One hold of a lease that others may hold too."""
+
+    __slots__ = ("nest", "unreferenced")
+
+    def __init__(self, nest: SharedLease, task: "Task | None", options: Options) -> None:
+        core = nest.core
+        self.nest = nest
+        self.unreferenced = False
+        super().__init__(core.context, core.grantor, nest.key, core.request, options, None, task)
+        self.fence = core.fence
+
+    @property
+    def listed_as(self) -> Base:
+        return self.nest.base
+
+    @property
+    def runs(self) -> Runs:
+        return self.nest.core.runs
+
+    @property
+    def deadline(self) -> float:
+        return self.nest.core.deadline
+
+    @deadline.setter
+    def deadline(self, deadline: float) -> None:
+        pass  # it is the lease's
+
+    @property
+    def reason(self) -> str:
+        return self._reason or self.nest.core.reason
+
+    def extend(self, deadline: float) -> None:
+        self.nest.core.extend(deadline)
+
+    def lose(self, reason: str) -> None:
+        if not self.over:
+            self.nest.core.lose(reason)  # which tells all shares
+            self.note_loss(reason)
+
+    def note_loss(self, reason: str) -> None:
+        super().lose(reason)
+
+    def drop(self, now: float) -> Release | None:
+        if self.dropped:
+            return None
+        self.dropped = True
+        return self.nest.let_go(self, now)
+
+    def let_lapse(self, on_lapsed: "Callable[[LeaseState], None]") -> None:
+        self.unreferenced = True
+        super().let_lapse(on_lapsed)  # first: what follows may find that it has lapsed already
+        self.nest.renew_for_users_only()
+
+    def no_longer_inside(self) -> None:
+        pass  # until its block is left: what takes the lock again in there must not work on after a loss
+
+
+_newest: "weakref.WeakValueDictionary[tuple[Context, bytes], SharedLease]" = weakref.WeakValueDictionary()
+"""The last lease of each name that this process got; each lives as long as one of its holds."""
+
+_inherited: "ContextVar[tuple[weakref.ref[SharedLease], ...]]" = ContextVar("aiolocks_nests", default=())
+"""What this task, or a task that started it, had when it was started or has got since: tasks copy it."""
+
+
+def nest_of(context: Context, base: bytes, task: "Task | None") -> SharedLease | None:
+    """Return the lease of *base* that *task* has a hold of, if it has one."""
+    newest = _newest.get((context, base))
+    if newest is not None and newest.held_by(task):
+        return newest
+    return next((nest for nest in _seen(context, base) if nest.held_by(task)), None)
+
+
+def held_by_parent(context: Context, base: bytes, task: "Task | None") -> bool:
+    """Whether a task that is at work still holds *base*, and had it when it started *task* or a parent of that one."""
+    return any(
+        nest.task is not task and nest.task is not None and not nest.task.done()
+        for nest in _seen(context, base)
+        if nest.core.held and nest.held_by(nest.task)
+    )
+
+
+def _seen(context: Context, base: bytes) -> list[SharedLease]:
+    seen = (reference() for reference in reversed(_inherited.get()))
+    return [nest for nest in seen if nest is not None and nest.base == base and nest.core.context is context]
+
+
+def _like(options: Options, on_lost: str) -> Options:
+    return options if options.on_lost == on_lost else dataclasses.replace(options, on_lost=on_lost)  # type: ignore[arg-type]

@@ -1,0 +1,127 @@
+"""`RLock`: one holder at a time, which may take it again."""
+
+import asyncio
+from typing import ClassVar, Literal, final
+
+from redis.asyncio import Redis
+
+from .._core.options import Duration, Options, Unset
+from .._core.teaching import teaching
+from .._engine.block import Block, Entry
+from .._engine.lease import Hold, Lease, state_of, take
+from .._grantors.session import Session
+from .base import Acquirable
+from .reentry import SharedLease, held_by_parent, nest_of
+
+
+@final
+class RLock(Acquirable):
+    """A mutex that its holder may take again: for functions that each hold it, and call one another.
+
+    ::
+
+        async with RLock(redis, "orders:42") as lease:
+            async with RLock(redis, "orders:42") as again:  # at once, in the same task
+                assert again.fencing_token == lease.fencing_token
+
+    The holder is the task that took it, or that is inside a block with its lease. What it takes again, through any
+    object of the same name and connection pool, shares the one lease on the server, its fencing token, its TTL and the
+    other terms that it was first taken on; only `on_lost` is each block's own. The count is kept in this process: in
+    whichever order the holds are released, the last one releases the lease. A loss stops every block.
+
+    A task that was *started* by the holder, while it holds, is not the holder. It gets a RuntimeError where it would
+    wait without a timeout, for its parent most likely waits for it: start such a task before the block, or with a
+    context of its own (``create_task(…, context=contextvars.Context())``) if nobody within the block waits for it.
+
+    Every duration is a number of seconds or a `timedelta`.
+
+    Args:
+        client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
+        name: What to lock: 1 to 1,024 bytes of UTF-8, any text. A `Lock` of the same name is another lock.
+        ttl: Seconds a lease lasts unless renewed: how long others wait when the holder's process dies. At least 0.1.
+        acquire_timeout: Seconds to wait for the lock; None waits for ever, 0 asks once.
+        on_lost: "cancel" stops the body of a block when its lease is lost; "flag" only marks the lease.
+        renew: False lets the lease end after its TTL, whatever the holder does.
+        max_hold: Seconds after which a lease is not renewed any more, so that a hung body cannot hold for ever.
+        watchdog: "task" renews from the event loop; "thread" from a thread, and so even while the loop is blocked.
+        max_stall: Seconds after which the thread takes a loop that shows no life for dead, and stops renewing.
+        replicas: How many replicas must have a lease before it is returned; a round trip or two more. It narrows what
+            a failover can lose, and does not close it.
+        prefix: What every key begins with; no braces.
+
+    Raises:
+        TypeError: A wrong type, a synchronous client, or a keyword that redis-py's Lock has and this one names
+            otherwise.
+        ValueError: A value out of range. Both before any I/O.
+    """
+
+    kind: ClassVar[str] = "rlock"
+    family: ClassVar[str] = "lock"
+
+    @teaching
+    def __init__(
+        self,
+        client: Redis,
+        name: str,
+        *,
+        ttl: Duration = 30.0,
+        acquire_timeout: Duration | None = None,
+        on_lost: Literal["cancel", "flag"] = "cancel",
+        renew: bool = True,
+        max_hold: Duration | None = None,
+        watchdog: Literal["task", "thread"] = "task",
+        max_stall: Duration = 60.0,
+        replicas: int = 0,
+        prefix: str = "aiolocks:",
+    ) -> None:
+        options = Options(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas)
+        super().__init__(client, name, prefix, options)
+
+    async def _try_acquire(self, permits: int) -> Lease | None:
+        nest = self._own_nest()
+        if nest is not None:
+            return nest.share(self._options.on_lost, by_hand=True)
+        lease = await take(self._asking(0.0, 1, entering=False), must=False)
+        return None if lease is None else self._first_of(lease, by_hand=True)
+
+    def _hold_for(self, timeout: float | None, permits: int) -> Hold:
+        return Hold(lambda: self._take(timeout))
+
+    async def _acquire(self, timeout: Duration | Unset | None, permits: int) -> Lease:
+        return await self._take(self._timeout(timeout), by_hand=True)
+
+    async def _enter(self, block: Entry) -> Lease:
+        lease = await self._take(self._options.acquire_timeout)
+        block.open(Block(lease, state_of(lease), block.task, block.before))
+        return lease
+
+    async def _take(self, timeout: float | None, *, by_hand: bool = False) -> Lease:
+        nest = self._own_nest()
+        if nest is not None:
+            return nest.share(self._options.on_lost, by_hand=by_hand)
+        # With a timeout the wait ends by itself, and the lock may come free before.
+        if timeout is None and held_by_parent(Session.of(self._pool).context, self._keys.base, asyncio.current_task()):
+            raise RuntimeError(
+                f"{self.kind} {self.name!r}: a task that holds it has started this one, and would wait for it while "
+                "this one waits for the lock; give it a timeout, or start it before the block or with a context of its "
+                "own"
+            )
+        lease = await take(self._asking(timeout, 1, entering=False), must=True)
+        return self._first_of(lease, by_hand=by_hand)
+
+    def _first_of(self, lease: Lease, *, by_hand: bool) -> Lease:
+        return SharedLease(lease, self._keys.base).share(self._options.on_lost, by_hand=by_hand)
+
+    def _own_nest(self) -> SharedLease | None:
+        """Return the lease that the running task has a hold of, or None if it must ask for one.
+
+        Raises:
+            LeaseLostError: It is inside a block with a lease that is lost. By hand, a lost lease is as good as none.
+        """
+        context, task = Session.of(self._pool).context, asyncio.current_task()
+        nest = nest_of(context, self._keys.base, task)
+        if nest is None or nest.core.held:
+            return nest
+        if nest.core.lost and nest.entered_by(task):
+            raise nest.core.error()
+        return None

@@ -1,0 +1,130 @@
+"""`RWLock`: many readers or one writer, in one queue."""
+
+from typing import TYPE_CHECKING, ClassVar, Literal, final
+
+from redis.asyncio import Redis
+
+from .._core.modes import EXCLUSIVE, SHARED, UPGRADEABLE
+from .._core.options import Duration, Options
+from .._core.teaching import teaching
+from .._engine.lease_state import LeaseState
+from . import mode_changes as mode_changes
+from .base import Acquirable
+
+
+@final
+class RWLock:
+    """Many readers at once, or one writer alone, over all processes that use the same Redis and name.
+
+    ::
+
+        rw = RWLock(redis, "catalogue")
+        async with rw.read:  # beside other readers
+            ...
+        async with rw.write:  # alone
+            ...
+        async with rw.upgradeable as lease:  # beside readers, and one at a time
+            async with lease.upgrade(timeout=5):  # alone, once the readers have gone
+                ...
+
+    First come, first served: whoever comes after a writer waits behind it, so neither side starves, and readers who
+    wait together are let in together. Each reader has a lease of its own. A writer goes on as a reader by
+    `await lease.downgrade()`, with no instant between.
+
+    The object itself cannot be acquired; `read`, `write` and `upgradeable` can.
+
+    Every duration is a number of seconds or a `timedelta`.
+
+    Args:
+        client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
+        name: What is read and written: 1 to 1,024 bytes of UTF-8, any text.
+        ttl: Seconds a lease lasts unless renewed: how long others wait when the holder's process dies. At least 0.1.
+        acquire_timeout: Seconds to wait; None waits for ever, 0 asks once.
+        on_lost: "cancel" stops the body of a block when its lease is lost; "flag" only marks the lease.
+        renew: False lets the lease end after its TTL, whatever the holder does.
+        max_hold: Seconds after which a lease is not renewed any more, so that a hung body cannot hold for ever.
+        watchdog: "task" renews from the event loop; "thread" from a thread, and so even while the loop is blocked.
+        max_stall: Seconds after which the thread takes a loop that shows no life for dead, and stops renewing.
+        replicas: How many replicas must have a lease before it is returned; a round trip or two more. It narrows what
+            a failover can lose, and does not close it.
+        prefix: What every key begins with; no braces.
+
+    Raises:
+        TypeError: A wrong type, a synchronous client, or a keyword of redis-py's Lock that is named otherwise here.
+        ValueError: A value out of range. Both before any I/O.
+    """
+
+    __slots__ = ("read", "upgradeable", "write")
+
+    @teaching
+    def __init__(
+        self,
+        client: Redis,
+        name: str,
+        *,
+        ttl: Duration = 30.0,
+        acquire_timeout: Duration | None = None,
+        on_lost: Literal["cancel", "flag"] = "cancel",
+        renew: bool = True,
+        max_hold: Duration | None = None,
+        watchdog: Literal["task", "thread"] = "task",
+        max_stall: Duration = 60.0,
+        replicas: int = 0,
+        prefix: str = "aiolocks:",
+    ) -> None:
+        options = Options(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas)
+        self.read = RWLockMode(client, name, prefix, options, "read", SHARED)
+        """Beside other readers, and one upgradeable."""
+        self.upgradeable = RWLockMode(client, name, prefix, options, "upgradeable", UPGRADEABLE)
+        """Beside readers; its lease can become exclusive by `lease.upgrade()`. One at a time."""
+        self.write = RWLockMode(client, name, prefix, options, "write", EXCLUSIVE)
+        """Alone."""
+
+    @property
+    def name(self) -> str:
+        """What is read and written, as given."""
+        return self.read.name
+
+    def __repr__(self) -> str:
+        return f"<RWLock {self.name!r}>"
+
+    if not TYPE_CHECKING:  # which knows without it
+
+        def __aenter__(self):
+            raise TypeError(f"{self!r} cannot be held itself: enter its .read, .write or .upgradeable")
+
+        __aexit__ = __aenter__
+
+
+@final
+class RWLockMode(Acquirable):
+    """One way to hold a read-write lock: its `read`, `write` or `upgradeable`. Make an `RWLock` to get one."""
+
+    kind: ClassVar[str] = "rwlock"
+    family: ClassVar[str] = "shared"
+
+    def __init__(self, client: Redis, name: str, prefix: str, options: Options, word: str, mode: int) -> None:
+        super().__init__(client, name, prefix, options)
+        self._word = word
+        self._share = mode
+
+    @property
+    def _called(self) -> str:
+        return f"RWLock.{self._word}"
+
+    def _asking(self, timeout: float | None, permits: int, *, entering: bool) -> LeaseState:
+        state = super()._asking(timeout, permits, entering=entering)
+        state.changes = mode_changes
+        return state
+
+    async def locked(self) -> bool:
+        """Say whether a holder is in the way: of a reader, a writer; of a writer, anybody.
+
+        Raises:
+            RedisError: Redis could not be asked. Cancelling is harmless.
+        """
+        *_, free = await self._standing(waiting=False)
+        return not free[self._share - 1]
+
+    def __repr__(self) -> str:
+        return f"<RWLock {self.name!r} {self._word}>"

@@ -1,0 +1,221 @@
+"""`Semaphore`: at most so many permits at once, in the whole fleet."""
+
+import asyncio
+import logging
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Literal, final
+
+from redis.asyncio import Redis
+
+from .._core.options import (
+    QUORUM_OF_PERMITS,
+    UNSET,
+    Duration,
+    Options,
+    Unset,
+    check_permits,
+)
+from .._core.teaching import teaching
+from .._engine.context import Context
+from .._engine.lease import Acquiring, Hold, Lease
+from .._engine.request import Request
+from .._redis.clients import server_of
+from .base import Acquirable, Statistics, waits_for_itself
+
+log = logging.getLogger("aiolocks")
+
+_declared: dict[Hashable, set[tuple[bytes, int]]] = {}
+"""Per server, the limits that this process has put in force; each once, so that a later `resize` is not undone."""
+
+
+@final
+class Semaphore(Acquirable):
+    """At most *limit* permits at once, over all processes that use the same Redis and name: first come, first served.
+
+    ::
+
+        async with Semaphore(redis, "scraper", 10):
+            ...
+
+    A big request at the head of the queue is not starved by small ones behind it. The permits of a crashed holder
+    come back within its TTL. Expiry goes by the server's clock alone.
+
+    Each process declares its limit at first use, and the latest declaration or `resize` is in force for everyone; a
+    difference logs one warning. So a rolling deployment changes it without an outage.
+
+    Every duration is a number of seconds or a `timedelta`.
+
+    Args:
+        client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
+        name: What the permits are for: 1 to 1,024 bytes of UTF-8, any text.
+        limit: How many permits there are, at least 1.
+        ttl: Seconds a lease lasts unless renewed: how long permits are missing when their holder dies. At least 0.1.
+        acquire_timeout: Seconds to wait for permits; None waits for ever, 0 asks once.
+        on_lost: "cancel" stops the body of a block when its lease is lost; "flag" only marks the lease.
+        renew: False lets the lease end after its TTL, whatever the holder does.
+        max_hold: Seconds after which a lease is not renewed any more, so that a hung body cannot hold for ever.
+        watchdog: "task" renews from the event loop; "thread" from a thread, and so even while the loop is blocked.
+        max_stall: Seconds after which the thread takes a loop that shows no life for dead, and stops renewing.
+        replicas: How many replicas must have a lease before it is returned; a round trip or two more. It narrows what
+            a failover can lose, and does not close it.
+        prefix: What every key begins with; no braces.
+
+    Raises:
+        TypeError: A wrong type, a synchronous client, or a keyword of redis-py's Lock that is named otherwise here.
+        ValueError: A value out of range. Both before any I/O.
+    """
+
+    kind: ClassVar[str] = "semaphore"
+
+    @teaching
+    def __init__(
+        self,
+        client: Redis,
+        name: str,
+        limit: int,
+        *,
+        ttl: Duration = 30.0,
+        acquire_timeout: Duration | None = None,
+        on_lost: Literal["cancel", "flag"] = "cancel",
+        renew: bool = True,
+        max_hold: Duration | None = None,
+        watchdog: Literal["task", "thread"] = "task",
+        max_stall: Duration = 60.0,
+        replicas: int = 0,
+        prefix: str = "aiolocks:",
+    ) -> None:
+        check_limit(limit)
+        given: object = client
+        if isinstance(given, (list, tuple)):
+            raise TypeError(f"a semaphore needs one client: {QUORUM_OF_PERMITS}")
+        options = Options(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas)
+        super().__init__(client, name, prefix, options)
+        self._limit = limit
+
+    @teaching
+    def hold(self, *, permits: int = 1, timeout: Duration | Unset | None = UNSET) -> Hold:
+        """Return a block that holds *permits*: ``async with semaphore.hold(permits=3, timeout=5) as lease:``.
+
+        Left out, `acquire_timeout` counts; a timeout of None waits for ever; 0 asks once.
+
+        Raises, on entering:
+            AcquireTimeoutError: Too few permits were free all the time.
+            LimitMismatchError: More permits than the limit in force; also when that shrinks during the wait.
+            RuntimeError: This task's own blocks hold so many that it would wait for itself.
+            RedisError: Redis could not be asked.
+
+        Raises, on leaving:
+            LeaseLostError: The lease was lost, and the body raised nothing of its own.
+
+        After a cancellation nothing stays held or queued.
+        """
+        check_permits(permits)
+        return self._hold(timeout, permits)
+
+    @teaching
+    def acquire(self, *, permits: int = 1, timeout: Duration | Unset | None = UNSET) -> Acquiring:
+        """Wait for *permits* and return their lease; the caller must release it. With `async with`, like `hold`.
+
+        It is renewed until then. Prefer `async with`, which also stops the body when the lease is lost.
+
+        Args:
+            permits: How many, all under one lease.
+            timeout: Seconds to wait. Left out: `acquire_timeout`. None waits for ever; 0 asks once.
+
+        Raises:
+            AcquireTimeoutError: Too few permits came free within *timeout*.
+            LimitMismatchError: More permits than the limit in force; also when that shrinks during the wait.
+            RuntimeError: This task's own blocks hold so many that it would wait for itself.
+            RedisError: Redis could not be asked.
+
+        After an error or a cancellation nothing stays held: what may have been granted is released, or lapses within
+        its TTL if Redis cannot be reached.
+        """
+        return Acquiring(self, timeout, permits)
+
+    @teaching
+    async def try_acquire(self, *, permits: int = 1) -> Lease | None:
+        """Ask once: return a lease of *permits*, or None if too few are free or somebody waits.
+
+        Raises:
+            LimitMismatchError: More permits than the limit in force.
+            RedisError: Redis could not be asked. After an error or a cancellation nothing stays held.
+        """
+        check_permits(permits)
+        return await self._try_acquire(permits)
+
+    async def resize(self, limit: int) -> None:
+        """Put *limit* in force for everyone, at once.
+
+        A higher one is handed to waiters; a lower one revokes nothing, but nothing is granted until below it.
+
+        Raises:
+            TypeError, ValueError: Not a number of permits.
+            RedisError: Not confirmed; the same after a cancellation. Asking again is harmless.
+        """
+        check_limit(limit)
+        await self._ask("resize", (limit,), as_waiter=True)
+        self._declarations().update({(self._keys.base, self._limit), (self._keys.base, limit)})
+
+    async def locked(self) -> bool:
+        """Say whether no permits are free.
+
+        Raises:
+            RedisError: Redis could not be asked. Cancelling is harmless.
+        """
+        now = await self.statistics()
+        return now.permits >= now.limit
+
+    async def statistics(self) -> Statistics:
+        """Ask Redis how many permits are in use, of how many, and who waits.
+
+        `limit` is the one in force; where none is, the one that this object declares at its first use.
+
+        Raises:
+            RedisError: Redis could not be asked. Cancelling is harmless.
+        """
+        now = await super().statistics()
+        return now if now.limit else replace(now, limit=self._limit)
+
+    def _prepare(self, context: Context, task: "asyncio.Task[Any] | None", request: Request) -> None:
+        check_permits(request.permits)
+        inside = context.holdings.inside(task, self._keys.base)
+        declaration = (self._keys.base, self._limit)
+        declared = self._declarations()
+        request.extra = (self._limit, 0 if declaration in declared else 1)
+        request.extra_again = (self._limit, 0)
+
+        def objects(limit: int) -> RuntimeError | None:
+            return waits_for_itself(self.kind, self.name) if inside + request.permits > limit > 0 else None
+
+        def learn(asked: Sequence[Any], reply: Sequence[Any]) -> None:
+            *_, before, limit = reply
+            objection = objects(limit) if inside and reply[0] == b"queued" else None
+            if objection is not None:
+                raise objection
+            if asked[-1] == 1 and declaration not in declared:  # an earlier sending may not have arrived
+                declared.add(declaration)
+                if before:
+                    log.warning(
+                        "semaphore %r: the limit in force was %d and is now %d, as this process declares it",
+                        self.name, before, self._limit,
+                    )  # fmt: skip
+
+        request.learn = learn
+        if inside:
+            request.objects = objects
+
+    def _declarations(self) -> set[tuple[bytes, int]]:
+        return _declared.setdefault(server_of(self._pool), set())
+
+    def _would_wait_for_itself(self, context: Context, task: "asyncio.Task[Any] | None") -> bool:
+        return False  # only the server knows the limit in force; see `learn`
+
+
+def check_limit(limit: int) -> None:
+    """Raise TypeError or ValueError unless *limit* is a number of permits."""
+    if isinstance(limit, bool) or not isinstance(limit, int):
+        raise TypeError(f"limit must be an int, not {limit!r}")
+    if not 1 <= limit <= 10**9:
+        raise ValueError(f"limit must be between 1 and 1,000,000,000, not {limit!r}")

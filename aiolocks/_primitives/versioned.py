@@ -1,0 +1,206 @@
+"""`Versioned`: a value that is written only if nobody has written it since it was read.
+
+The one rule: a write has a name of its own, which the server remembers for as long as it may be sent again. So a
+write whose answer was lost is never taken for somebody else's.
+"""
+
+import asyncio
+import inspect
+import os
+import random
+import re
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, TypeVar, final, overload
+
+from redis.asyncio import Redis
+
+from .._core.answers import LONGEST_WAIT, as_the_client_would
+from .._core.errors import VersionConflictError
+from .._core.keys import Keys
+from .._core.options import Duration, check_seconds
+from .._engine.request import LONGEST_RETRY, resolve
+from .._grantors.session import Session
+from .._redis.clients import pool_of
+from .._redis.pipeline import PendingCall
+from .._redis.scripts import Arguments, PreparedScript, load
+
+Value = bytes | str | None
+"""What is read: str with `decode_responses`, None when there is nothing."""
+
+Writable = bytes | str | int | float
+
+T = TypeVar("T")
+Update = Callable[[T], Writable | Awaitable[Writable]]
+
+MARK = 86400.0
+"""Seconds for which a write's version tells it from every other; later, its value alone does."""
+
+_SHORTEST_PAUSE = 0.005
+_LONGEST_PAUSE = 0.5
+"""Seconds between attempts of an update, at the first conflict and after many; of them a random part."""
+
+_TAGGED = re.compile(r"[^{]*\{[^}]+\}")
+
+
+@final
+class Versioned:
+    """A value in a plain Redis key, for optimistic locking: read it with its version, write it if that is unchanged.
+
+    ::
+
+        stock = Versioned(redis, "stock:42")
+        value, version = await stock.read()
+        await stock.write(b"17", version)  # VersionConflictError if anybody has written since
+        await stock.update(lambda value: int(value or 0) - 1)  # reads, computes and writes, again if need be
+
+    The value is the key's own: ``GET`` reads it, and anybody may write it. A ``SET``, ``INCR`` or ``MULTI`` from
+    elsewhere is a conflict for whoever has read the value before, and a write through here is one for their ``WATCH``.
+    What leaves no trace is a plain write that puts back the very same value.
+
+    Nothing is locked, nobody waits, and there is no lease: best where conflicts are rare and computing anew is cheap.
+
+    Beside the value there is a small key for a day after each write, and one for a minute per write. A version stays
+    good for as long as the value does, but once a day has passed without a write it is told by the value alone.
+
+    Args:
+        client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
+        key: The key of the value, as it is in Redis: 1 to 1,024 bytes of UTF-8.
+        expire: Seconds, or a timedelta, that the value lasts after each write; None leaves its expiry as it is.
+        prefix: What the keys beside the value begin with; no braces.
+
+    Raises:
+        TypeError: A wrong type, or a synchronous client.
+        ValueError: A value out of range. Both before any I/O.
+    """
+
+    def __init__(self, client: Redis, key: str, *, expire: Duration | None = None, prefix: str = "aiolocks:") -> None:
+        self._pool = pool_of(client)
+        self._key = key
+        keys = Keys(prefix, "versioned", key)
+        seconds = None if expire is None else check_seconds("expire", expire)
+        if seconds is not None and seconds < 0.001:
+            raise ValueError(f"expire must be >= 0.001 seconds or None, not {expire!r}")
+        self._expire_ms = 0 if seconds is None else round(1000 * seconds)
+        # On a Cluster all keys must be in the slot of the value, whose key may have a hash tag of its own.
+        tagged = _TAGGED.match(key) is not None
+        self._value = key.encode()
+        self._mark = f"{prefix}versioned:tagged:{key}".encode() if tagged else keys.base
+        self._slot = key.encode() if tagged else keys.base.removeprefix(f"{prefix}versioned:".encode())
+        self._done = f"{prefix}versioned:".encode()
+
+    @property
+    def key(self) -> str:
+        """The key of the value, as given."""
+        return self._key
+
+    async def read(self) -> tuple[Value, str]:
+        """Return the value and its version.
+
+        Where there is nothing, the value is None, and the version is good for writing if there is nothing still.
+
+        Raises:
+            RedisError: Redis could not be asked, or the key holds no string. Cancelling is harmless.
+        """
+        value, version = await self._ask("read", (self._value, self._mark), ())
+        encoder = self._pool.get_encoder()
+        return encoder.decode(value) if value is not None else None, version.decode()
+
+    async def write(self, value: Writable, version: str) -> str:
+        """Write *value* if the version is *version* still, and return its own.
+
+        Raises:
+            VersionConflictError: Somebody has written meanwhile. Nothing was changed.
+            TypeError: A value that is not str, bytes, int or float, or a version that is no str.
+            RedisError: Not confirmed: it may have been written. The same after a cancellation.
+        """
+        if not isinstance(version, str):
+            raise TypeError(f"version must be a str as read() returns it, not {type(version).__name__}")
+        if isinstance(value, bool) or not isinstance(value, (bytes, str, int, float)):
+            raise TypeError(f"value must be str, bytes, int or float, not {type(value).__name__}")
+        write = os.urandom(16).hex().encode()
+        written, actual = await self._ask(
+            "write",
+            (self._value, self._mark, self._done + write + b":" + self._slot),
+            (
+                version.encode(),
+                self._pool.get_encoder().encode(value),
+                write,
+                self._expire_ms,
+                round(1000 * MARK),
+                round(1000 * LONGEST_RETRY),
+            ),
+        )
+        if not written:
+            raise VersionConflictError(
+                f"versioned {self._key!r}: somebody has written it since it was read; read it again",
+                name=self._key,
+                expected=version,
+                actual=actual.decode(),
+            )
+        new: str = actual.decode()
+        return new
+
+    # What is read depends on the client, of whose `decode_responses` types know nothing.
+    @overload
+    async def update(self, fn: Update[bytes | None], *, attempts: int = 20) -> tuple[Writable, str]: ...
+    @overload
+    async def update(self, fn: Update[str | None], *, attempts: int = 20) -> tuple[Writable, str]: ...
+    async def update(self, fn: Update[Any], *, attempts: int = 20) -> tuple[Writable, str]:
+        """Replace the value by ``fn(value)``, and return that and its version.
+
+        Args:
+            fn: Gets the value (None where there is nothing) and returns the new one; may be `async`. It is called anew
+                for each attempt, so it must not have effects of its own.
+            attempts: How often to try when others write at the same time; between attempts a random pause that grows.
+
+        Raises:
+            VersionConflictError: Others have written during every attempt.
+            RedisError: Not confirmed: it may have been written, but once at most. The same after a cancellation.
+            Exception: Whatever *fn* raises; nothing is written then.
+        """
+        if isinstance(attempts, bool) or not isinstance(attempts, int):
+            raise TypeError(f"attempts must be an int, not {attempts!r}")
+        if attempts < 1:
+            raise ValueError(f"attempts must be >= 1, not {attempts!r}")
+        conflicts = 0
+        while True:
+            value, version = await self.read()
+            new = fn(value)
+            if inspect.isawaitable(new):
+                new = await new
+            try:
+                return new, await self.write(new, version)
+            except VersionConflictError:
+                conflicts += 1
+                if conflicts == attempts:
+                    raise
+            await asyncio.sleep(random.random() * min(_SHORTEST_PAUSE * 2.0 ** min(conflicts, 10), _LONGEST_PAUSE))
+
+    def __repr__(self) -> str:
+        return f"<Versioned {self._key!r}>"
+
+    async def _ask(self, verb: str, keys: tuple[bytes, ...], args: Arguments) -> Any:
+        """Run a script that may run twice, as often and as patiently as the client would retry."""
+        context = Session.of(self._pool).context
+        commands = context.pipeline
+        bound = PreparedScript(load(f"versioned_{verb}"), lambda _: keys, per_token=False)
+        patience = commands.patience
+
+        async def ask() -> Any:
+            nonlocal patience
+            answer: asyncio.Future[Any] = context.loop.create_future()
+            call = commands.submit(bound, args, partial(_answered, answer), patience)
+            patience = min(2 * patience, LONGEST_WAIT)  # what was too impatient must be less so
+            try:
+                return await answer
+            except asyncio.CancelledError:
+                call.drop()  # if it has not left yet, it never will
+                raise
+
+        with context.keep_open():
+            return await as_the_client_would(commands.retry_policy(), ask)
+
+
+def _answered(answer: "asyncio.Future[Any]", _: PendingCall, reply: object) -> None:
+    resolve(answer, reply)

@@ -1,0 +1,63 @@
+"""What is asked of the client that the user has made: its pool, which server it leads to; and one made from a URL."""
+
+from collections.abc import Hashable
+from typing import Any
+
+import redis as redis_sync
+from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
+
+
+def server_of(pool: Any) -> Hashable:
+    """Return what names the server behind *pool*, however many pools there are for it."""
+    options = pool.connection_kwargs
+    address = tuple(options.get(key) for key in ("host", "port", "path", "db"))
+    return (*address, getattr(pool, "service_name", None), id(options.get("server")))
+
+
+def place_of(pool: Any) -> str:
+    """Return the address of the server behind *pool*, without what it keeps secret."""
+    options = pool.connection_kwargs
+    place = options.get("path") or f"{options.get('host', 'localhost')}:{options.get('port', 6379)}"
+    return f"{place}/{options['db']}" if options.get("db") else str(place)
+
+
+def pool_of(client: Redis) -> Any:
+    """Return the connection pool of *client*, or raise the TypeError that says what to pass instead."""
+    given: object = client
+    if isinstance(given, redis_sync.Redis):
+        raise TypeError("aiolocks needs an asynchronous client: from redis.asyncio import Redis, not from redis")
+    if isinstance(given, type) and issubclass(given, (Redis, redis_sync.Redis)):
+        raise TypeError("aiolocks needs a client, such as redis.asyncio.Redis(), not the class")
+    if isinstance(given, str) and "://" in given:
+        raise TypeError("aiolocks needs a redis.asyncio.Redis client, not a URL: see LockManager.from_url")
+    if isinstance(given, str) or (isinstance(given, (list, tuple)) and str in map(type, given)):
+        raise TypeError(f"the redis.asyncio.Redis client goes first, then the name: not a {type(given).__name__} first")
+    if isinstance(given, (list, tuple)):
+        raise TypeError(f"one client is needed, not a {type(given).__name__}: only a Redlock has several")
+    if isinstance(getattr(given, "client", None), Redis):
+        raise TypeError(
+            f"aiolocks needs a redis.asyncio.Redis client, not a {type(given).__name__}, which makes locks itself: "
+            'manager.lock("orders:42")'
+        )
+    if not isinstance(given, Redis) or isinstance(given, Pipeline):
+        raise TypeError(f"aiolocks needs a redis.asyncio.Redis client, not {type(given).__name__}")
+    return given.connection_pool
+
+
+def redis_client(url: str) -> Redis:
+    """Return redis-py's client for *url*; its error for a foreign scheme does not know of ours."""
+    if not url.startswith(("redis://", "rediss://", "unix://")):
+        raise ValueError("url must begin with redis://, rediss://, unix:// or memory://")
+    try:
+        client: Redis = Redis.from_url(url)  # pyright: ignore[reportUnknownMemberType]  # its **kwargs are not annotated
+        usual = Redis().get_retry()  # made from a URL, redis-py's client has none: one lost answer is an error
+        if usual is not None and client.connection_pool.connection_kwargs.get("retry_on_timeout") is not False:
+            client.set_retry(usual)
+        return client
+    except (ValueError, TypeError):
+        pass  # its text quotes from the URL, and that may be the password; so not even as a context of ours
+    raise ValueError(
+        "url cannot be read; it looks like redis://HOST:PORT/DB, rediss://... or unix:///PATH, with special characters "
+        "of a password written as %XX"
+    )

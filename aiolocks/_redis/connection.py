@@ -1,0 +1,297 @@
+"""One connection to Redis that every task shares: requests leave in order, replies come back in that order.
+
+The connection is redis-py's own (its address, TLS, credentials and handshake); only the bytes after the handshake are
+ours. Nothing here is a task while idle, so that cancelling every task of a loop, as `asyncio.run` does at its end,
+leaves the link up until the tasks that were cancelled have released what they held.
+"""
+
+import asyncio
+import contextlib
+import os
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol, final
+
+import hiredis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import InvalidResponse, RedisError, ResponseError
+
+from .._core.background import background
+
+Receiver = Callable[[object], None]
+"""Gets the reply, or the exception that came in its place."""
+
+Heard = Callable[[Receiver], None]
+
+_MORE = object()
+"""What hiredis returns while a reply is incomplete."""
+
+_READ = 65_536
+"""Bytes read at once, into memory that a link has for good: asyncio's own way takes 256 KiB anew for each reply, which
+can cost more than all else that is done with it."""
+
+_TOGETHER = 64
+"""Commands written at once: more of them, and the server waits for us while we wait for it."""
+
+_NEVER = Retry(NoBackoff(), 0)
+
+
+class ConnectionCancelled(RedisConnectionError):
+    """All tasks of the loop are being cancelled, or this one alone."""
+
+
+class Connection(Protocol):
+    """What the layers above ask of a connection."""
+
+    lost: Exception | None
+    loaded: set[str]
+    """Scripts that were sent whole over this connection."""
+    receivers: deque[Receiver]
+    """Who waits for a reply, in order."""
+    full: bool
+    """The other side does not read as fast as we write: hold back what can wait."""
+    distant: bool
+    """Who answers runs in another process."""
+
+    def send(self, packed: bytes, receiver: Receiver | None) -> None:
+        """Write a command now; *receiver* is called once, when its reply or the loss of the link is known."""
+
+    def close(self, reason: Exception | None = None) -> None:
+        """Close without waiting, and tell every receiver."""
+
+    def detach_in_fork(self) -> None:
+        """In a forked child: give up this process's copy of the connection, unseen by the parent and the server."""
+
+
+class _Pending:
+    """Who waits for which reply, and what happens when no more replies will come."""
+
+    __slots__ = ("_on_heard", "_on_lost", "_on_push", "full", "loaded", "lost", "receivers")
+
+    def __init__(self, on_push: Receiver | None, on_lost: Callable[[Exception], None], on_heard: Heard) -> None:
+        self.lost: Exception | None = None
+        self.full = False
+        self.loaded: set[str] = set()
+        self.receivers: deque[Receiver] = deque()
+        self._on_push = on_push
+        self._on_lost = on_lost
+        self._on_heard = on_heard
+
+    def _refuse(self, receiver: Receiver | None) -> None:
+        if receiver is not None:
+            asyncio.get_running_loop().call_soon(receiver, self.lost)
+
+    def _dispatch(self, reply: object) -> None:
+        if self._on_push is not None:
+            self._on_push(reply)
+        elif isinstance(reply, hiredis.PushNotification):
+            pass  # maintenance and invalidation notices under RESP3 answer no request
+        elif self.receivers:
+            self.receivers.popleft()(reply)
+
+    def _lose(self, reason: Exception) -> None:
+        if self.lost is None:
+            self.lost = reason
+            receivers, self.receivers = self.receivers, deque()
+            self._on_lost(reason)
+            for receiver in receivers:
+                receiver(reason)
+
+
+# redis-py does not publish the stream of a connection, only whole request/reply pairs; hence Any for the connection.
+@final
+class StreamConnection(_Pending, asyncio.BufferedProtocol):
+    """A link over the socket or TLS stream of a connected redis-py connection."""
+
+    def __init__(
+        self,
+        connection: Any,
+        on_push: Receiver | None,
+        on_lost: Callable[[Exception], None],
+        on_flow: Callable[[], None],
+        on_heard: Heard,
+    ) -> None:
+        super().__init__(on_push, on_lost, on_heard)
+        self._on_flow = on_flow
+        self._loop = asyncio.get_running_loop()
+        self._connection = connection  # its StreamWriter would close the transport if it were collected
+        self._transport: asyncio.Transport = connection._writer.transport
+        self._parser: Any = hiredis.Reader(  # its stub knows neither what it takes nor what it returns
+            protocolError=InvalidResponse, replyError=connection._parser.parse_error, notEnoughData=_MORE
+        )
+        self._parser.feed(bytes(connection._reader._buffer))
+        self.distant = self._transport.get_extra_info("socket") is not None
+        self._written: list[bytes] | None = None
+        self._read = memoryview(bytearray(_READ))  # a view, as asyncio's TLS fills slices of what it is given
+        self._transport.set_protocol(self)
+
+    def send(self, packed: bytes, receiver: Receiver | None) -> None:
+        if self.lost is not None:
+            self._refuse(receiver)
+            return
+        if receiver is not None:
+            self.receivers.append(receiver)
+        if self._written is None:  # a lone command goes out at once; what follows in this turn goes together
+            self._transport.write(packed)
+            self._written = []
+            self._loop.call_soon(self._flush)
+            return
+        self._written.append(packed)
+        if len(self._written) >= _TOGETHER:
+            self._transport.write(b"".join(self._written))
+            self._written.clear()
+
+    def _flush(self) -> None:
+        written, self._written = self._written, None
+        if written and self.lost is None:
+            self._transport.write(b"".join(written))
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._read
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self.receivers:
+            self._on_heard(self.receivers[0])
+        parser, dispatch = self._parser, self._dispatch
+        try:
+            parser.feed(self._read, 0, nbytes)
+            while (reply := parser.gets(False)) is not _MORE:
+                dispatch(reply)
+        except InvalidResponse as error:
+            self.close(RedisConnectionError(f"Redis answered with what is not its protocol: {error}"))
+
+    def pause_writing(self) -> None:
+        self.full = True
+        self._on_flow()
+
+    def resume_writing(self) -> None:
+        self.full = False
+        self._on_flow()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._shut(exc or RedisConnectionError("Connection closed by server."))
+
+    def close(self, reason: Exception | None = None) -> None:
+        if self.lost is None:
+            self._flush()
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the transport can only be dropped
+                if reason is None and self._transport.get_write_buffer_size():
+                    self._transport.close()
+                else:
+                    self._transport.abort()
+            self._shut(reason or RedisConnectionError("Connection closed."))
+
+    def detach_in_fork(self) -> None:
+        # Closing it politely would take the socket out of the epoll set that is shared with the parent. Its number is
+        # put to another use, so that closing it later hits nothing else.
+        socket = self._transport.get_extra_info("socket")
+        if socket is not None and socket.fileno() >= 0:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nowhere, socket.fileno())
+            os.close(nowhere)
+
+    def _shut(self, reason: Exception) -> None:
+        self._connection._reader = self._connection._writer = None
+        if not isinstance(reason, RedisError):
+            reason = RedisConnectionError(f"Connection lost: {reason}")
+        self._lose(reason)
+
+
+@final
+class ReplyConnection(_Pending):
+    """A link over a connection that has no stream, such as the in-memory server's: one task reads the replies."""
+
+    distant = False
+
+    def __init__(
+        self, connection: Any, on_push: Receiver | None, on_lost: Callable[[Exception], None], on_heard: Heard
+    ) -> None:
+        super().__init__(on_push, on_lost, on_heard)
+        self._connection = connection
+        self._task: asyncio.Task[None] | None = None
+        task = background(self._read())
+        if self.lost is None:  # see open_link
+            self._task = task
+
+    def send(self, packed: bytes, receiver: Receiver | None) -> None:
+        if self.lost is not None:
+            self._refuse(receiver)
+            return
+        if receiver is not None:
+            self.receivers.append(receiver)
+        try:
+            self._connection._writer.writelines([packed])
+        except Exception as error:
+            self.close(error)
+
+    def detach_in_fork(self) -> None:
+        pass  # memory is not shared with the parent
+
+    async def _read(self) -> None:
+        push_request = self._on_push is not None
+        try:
+            while True:
+                try:
+                    reply = await self._connection.read_response(
+                        disable_decoding=True, disconnect_on_error=False, push_request=push_request
+                    )
+                except ResponseError as error:
+                    reply = error
+                if self.receivers:
+                    self._on_heard(self.receivers[0])
+                self._dispatch(reply)
+        except asyncio.CancelledError:
+            self.close(ConnectionCancelled("Reading was cancelled."))
+            raise
+        except Exception as error:
+            self.close(error)
+
+    def close(self, reason: Exception | None = None) -> None:
+        if self.lost is None:
+            socket = getattr(self._connection, "_sock", None)
+            if socket is not None:  # the in-memory server's, which would be told of messages for ever
+                socket.close()
+                self._connection._sock = None
+            self._connection._reader = self._connection._writer = None
+            if self._task is not None:
+                with contextlib.suppress(RuntimeError):  # the loop is closed
+                    self._task.cancel()
+            self._lose(reason if isinstance(reason, RedisError) else RedisConnectionError("Connection closed."))
+
+
+async def open_connection(
+    pool: Any,
+    on_push: Receiver | None,
+    on_lost: Callable[[Exception], None],
+    on_flow: Callable[[], None] = lambda: None,
+    on_heard: Heard = lambda receiver: None,
+) -> Connection:
+    """Return a link over a new connection made by *pool*, but not taken from it.
+
+    The caller bounds the time. redis-py's own retries are off on it: who retries must know what is ambiguous.
+
+    Args:
+        pool: What makes the connection.
+        on_push: Gets what comes, where nothing is asked for.
+        on_lost: Told why there will be no more replies.
+        on_flow: Told that the link has become full, or is not any more.
+        on_heard: Told who waits for the first of the replies that came together.
+    """
+    connection = pool.make_connection()
+    connection.retry = _NEVER
+    connection.health_check_interval = 0
+    try:
+        await connection.connect()
+    except BaseException:
+        await connection.disconnect(nowait=True)
+        raise
+    connection.socket_timeout = None  # replies are bounded one by one, see pipeline
+    transport = getattr(connection._writer, "transport", None)
+    if hasattr(transport, "set_protocol"):  # uvloop's have no base class in common
+        return StreamConnection(connection, on_push, on_lost, on_flow, on_heard)
+    link = ReplyConnection(connection, on_push, on_lost, on_heard)
+    if link.lost is not None:  # an eager task has read the end already
+        raise link.lost
+    return link

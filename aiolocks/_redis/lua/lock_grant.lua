@@ -1,0 +1,77 @@
+-- Grant the lock to one holder, or put it in the queue, or say that it is busy.
+--
+-- KEYS[1]  holder     string  `token fence` of the current holder; its TTL is the lease
+-- KEYS[2]  fence      string  last fencing token; outlives the last grant by a day
+-- KEYS[3]  queue      zset    session -> ticket of its first waiter
+-- KEYS[4]  waiters    zset    entry of this session's waiters -> ticket
+-- KEYS[5]  tombstone  string  there when this token was withdrawn
+-- ARGV[1]  token      bytes   who asks
+-- ARGV[2]  ttl_ms     int     how long the lease lasts
+-- ARGV[3]  permits    int     always 1
+-- ARGV[4]  ticket     int     the place this token had before, or 0; its complement (-1, …): only ask;
+--                             or +, when it asks for the first time and a short answer will do
+-- ARGV[5]  session    bytes   whom to tell
+-- ARGV[6]  channels   bytes   start of every session's channel
+-- ARGV[7]  life_ms    int     how long the session is taken for alive without a re-check
+-- returns  fencing token, when nobody was in the way; or minus the ticket, the short answer that it waits; else
+--          {'granted', fencing token, grants for this session: of each its token, fencing token, ttl_ms}
+--          {'queued', ticket, ms until the holder's lease can end, last fencing token, subscribers, grants…}
+--          {'busy', ms until the holder's lease can end, grants…} or {'withdrawn'};
+--          where there are no grants, 0 may stand for the list
+local there = redis.call('EXISTS', holder, queue, waiters, tombstone)
+if there == 0 then
+  -- uses  clock, fence
+  return (grant(token, ttl_ms))
+end
+
+-- uses     clock, room
+local entry = token .. ' ' .. ttl_ms .. ' ' .. permits .. ROOM
+if ticket == '+' then
+  -- uses  ticket, beside
+  local place = there == 3 and line_up(entry)
+  if place then
+    return -place
+  end
+  ticket = '0'
+end
+
+-- uses     fence, holder, lock, queue
+if redis.call('EXISTS', tombstone) == 1 then
+  return { 'withdrawn' } -- this request was overtaken by its own undo
+end
+local owner, number = held_by()
+if owner == token then
+  -- uses  extend, leave
+  extend(ttl_ms) -- asked again, because the first answer was lost or is old: the same grant
+  leave(entry)
+  return { 'granted', number, 0 }
+end
+
+if not owner then
+  last_fence() -- a key of another type is an error before anything is changed
+end
+local place_in_line, busy_ms
+if string.sub(ticket, 1, 1) ~= '-' then
+  -- uses  ticket, enqueue
+  place_in_line, busy_ms = enqueue(entry, ticket, owner and there == 3)
+end
+if owner and place_in_line then
+  return { 'queued', place_in_line, busy_ms, last_fence(number), subscribers(session), 0 }
+elseif owner then
+  return { 'busy', busy_for(), 0 }
+end
+
+-- uses     mutex, hand_over
+local mine = {}
+hand_over(mine)
+owner, number = held_by()
+if not owner and not more then -- nobody in the queue was alive
+  number = grant(token, ttl_ms)
+  owner = token
+end
+if owner == token then
+  return { 'granted', number, mine }
+elseif place_in_line then
+  return { 'queued', place_in_line, busy_for(), last_fence(number), subscribers(session), mine }
+end
+return { 'busy', busy_for(), mine }

@@ -1,0 +1,116 @@
+-- Grant permits to one holder, or put it in the queue, or say that too few are free.
+--
+-- KEYS[1]  holders    zset    token -> server time (ms) at which its lease ends
+-- KEYS[2]  meta       hash    limit, fence, weight, ttl, used, line; and token -> `permits fence`
+-- KEYS[3]  queue      zset    session -> ticket of its first waiter
+-- KEYS[4]  waiters    zset    entry of this session's waiters -> ticket
+-- KEYS[5]  tombstone  string  there when this token was withdrawn
+-- ARGV[1]  token      bytes   who asks
+-- ARGV[2]  ttl_ms     int     how long the lease lasts
+-- ARGV[3]  permits    int     how many it wants
+-- ARGV[4]  ticket     int     the place this token had before, or 0; its complement (-1, …): only ask
+-- ARGV[5]  session    bytes   whom to tell
+-- ARGV[6]  channels   bytes   start of every session's channel
+-- ARGV[7]  life_ms    int     how long the session is taken for alive without a re-check
+-- ARGV[8]  limit      int     this process's limit
+-- ARGV[9]  declare    int     1: put that limit in force for everyone
+-- returns  fencing token, when nobody was in the way and no limit is declared; else
+--          {'granted', fencing token, grants for this session…: of each its token, fencing token, ttl_ms, limits}
+--          {'queued', ticket, ms until a lease can end, last fencing token, subscribers, grants…, limits}
+--          {'busy', ms until a lease can end, grants…, limits}
+--          {'refused', limit in force, grants…, limits} or {'withdrawn'};
+--          limits are two fields: the limit before, if this has changed it, else 0; and the limit in force
+-- uses     clock, digits
+local asking = token
+-- uses     permits
+local there = redis.call('EXISTS', queue, waiters, tombstone, holders, holders, holders, holders) -- each time counts
+if
+  used + permits <= limit_in_force and (declare == '0' or tonumber(limit) == limit_in_force)
+  and (there == 0 and members == 0 or there == 4 and sure and not own)
+then
+  local number = grant(token, ttl_ms, permits)
+  return declare == '0' and number or { 'granted', number, {}, 0, limit_in_force }
+end
+
+-- uses     semaphore, leases, room, queue, leave, ticket, enqueue, settle
+if redis.call('EXISTS', tombstone) == 1 then
+  return { 'withdrawn' } -- this request was overtaken by its own undo
+end
+local wait = string.sub(ticket, 1, 1) ~= '-'
+local entry = token .. ' ' .. ttl_ms .. ' ' .. permits .. ROOM
+local differed = 0
+local declared = limit_in_force == 0 or (declare == '1' and limit_in_force ~= tonumber(limit))
+local busy_ms, place_in_line
+if not declared and used >= limit_in_force and not is_live(token) and admits(tonumber(permits)) == 'later' then
+  -- Nothing is free for anybody: the line is all that changes.
+  if wait then
+    place_in_line, busy_ms = enqueue(entry, ticket, redis.call('EXISTS', queue, waiters) == 2)
+    -- uses  expect_line
+  elseif redis.call('EXISTS', waiters) == 1 then
+    keep_queue() -- others of this session may have been passed over
+    -- uses  expect_line
+  end
+  if not backlog then
+    if wait then
+      return { 'queued', place_in_line, busy_ms, newest, subscribers(session), {}, 0, limit_in_force }
+    end
+    return { 'busy', busy_for(), {}, 0, limit_in_force }
+  end
+end
+
+-- uses     hand_over
+local mine = {}
+if declared then
+  differed = limit_in_force
+  -- uses  limit
+  hand_over(mine)
+end
+local number = fence_of(token)
+if number then
+  extend(token, ttl_ms) -- asked again, because the first answer was lost or is old: the same grant
+  leave(entry)
+  if number == 0 then -- the hash was deleted: nobody knows any more with which one it was granted
+    number = math.max(newest + 1, now_us)
+    newest = number
+    redis.call('HSET', meta, 'fence', number, token, permits .. ' ' .. digits(number))
+    if heaviest == 0 then -- of others beside it nothing is known
+      heaviest = members == 1 and tonumber(permits) or math.max(limit_in_force, tonumber(permits))
+    end
+    -- uses  count
+    note()
+  end
+  return { 'granted', number, mine, differed, limit_in_force }
+end
+local verdict, amount = admits(tonumber(permits))
+if verdict == 'never' then
+  leave(entry) -- it may stand in line since before the limit was lowered, and nobody would wait for that turn
+  return { 'refused', amount, mine, differed, limit_in_force }
+end
+there = redis.call('EXISTS', queue, waiters)
+if there > 0 then
+  if wait and not place_in_line then
+    place_in_line = enqueue(entry, ticket, there == 2)
+    -- uses  expect_line
+  end
+  hand_over(mine)
+  number = fence_of(token)
+  if number then
+    return { 'granted', number, mine, differed, limit_in_force }
+  end
+  verdict = redis.call('EXISTS', queue) == 0 and admits(tonumber(permits)) or 'later'
+end
+if verdict == 'yes' then
+  number = grant(token, ttl_ms, permits)
+  return { 'granted', number, mine, differed, limit_in_force }
+end
+if wait and not place_in_line then
+  place_in_line = enqueue(entry, ticket)
+  -- uses  expect_line
+end
+if backlog then
+  hand_over(mine) -- which says that there is more to come
+end
+if wait then
+  return { 'queued', place_in_line, busy_for(), newest, subscribers(session), mine, differed, limit_in_force }
+end
+return { 'busy', busy_for(), mine, differed, limit_in_force }

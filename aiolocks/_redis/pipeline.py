@@ -1,0 +1,347 @@
+"""Runs scripts for many tasks over one link: connects when needed, notices silence, and knows what is ambiguous.
+
+Submitting never waits and never fails; its receiver gets the reply or the exception, exactly once. Retrying is left
+to the caller, which alone knows until when it makes sense.
+"""
+
+import asyncio
+import copy
+import math
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, cast, final
+
+from redis.asyncio.retry import Retry
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import NoScriptError, ReadOnlyError, RedisError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from .._core.answers import LONGEST_WAIT, RidingOut, recognized
+from .._core.background import background
+from .._core.overdue_timer import OverdueTimer
+from .busy_poll import BusyPoll
+from .connection import Connection, open_connection
+from .scripts import Arguments, Command
+
+_SHORTEST_PATIENCE = 0.25
+"""Seconds for which a reply is waited for at least, where one that is lost holds up others."""
+
+_LONGEST_GIVEN_WAY = 1.0
+"""Seconds of silence for which such a one is content to wait with others, who may have much more patience."""
+
+_FIRST_CONNECT = 2.0
+_LONGEST_CONNECT = 5.0
+"""Seconds for one attempt to connect. It starts short, since bytes swallowed by the network do not come back."""
+
+
+@final
+class PendingCall:
+    """One run of a script: waiting for a link, or on its way over `link` since `sent_at`, or answered."""
+
+    __slots__ = (
+        "abandoned", "args", "bound", "due", "gives_way", "link", "patience", "receiver", "sent_at", "subject", "tell",
+        "whole",
+    )  # fmt: skip
+
+    sent_at: float
+    due: float
+    """When the reply, or a link to ask over, is overdue."""
+    subject: Any
+    tell: Any
+    """For *args* and *receiver* of the caller, which so serve many calls."""
+
+    def __init__(
+        self,
+        bound: Command,
+        args: "Arguments | Callable[[PendingCall, Connection], Arguments]",
+        receiver: "CallReceiver",
+        patience: float,
+        subject: Any,
+        tell: Any,
+    ) -> None:
+        self.bound = bound
+        self.args = args
+        self.receiver: CallReceiver | None = receiver
+        self.patience = patience
+        self.subject, self.tell = subject, tell
+        self.link: Connection | None = None
+        self.whole = self.abandoned = False
+        self.gives_way = False
+        """It is waited for only briefly: while others wait for their replies over the same link, it waits with them."""
+
+    def send(self, link: Connection, now: float) -> None:
+        self.sent_at, self.due = now, now + self.patience
+        bound, args = self.bound, self.args
+        try:
+            if callable(args):
+                args = self.args = args(self, link)  # the same if it is sent once more
+            if bound.name in link.loaded and not self.whole:
+                packed = bound.evalsha(args)
+            else:
+                packed = bound.eval(args)
+                link.loaded.add(bound.name)
+        except Exception as error:  # nothing has left; told in the next turn, as its caller is not told before
+            self.link = None
+            asyncio.get_running_loop().call_soon(self.finish, error)
+        else:
+            self.link = link
+            link.send(packed, self)
+
+    def __call__(self, reply: object) -> None:
+        """Take the reply, or what came in its place."""
+        if isinstance(reply, Exception) and self.link is not None:
+            if isinstance(reply, NoScriptError) and not self.whole and not self.abandoned:
+                # SCRIPT FLUSH, or another server took over. Not run, so sent_at may stay: it is only too early.
+                self.whole = True
+                self.send(self.link, self.sent_at)
+                return
+            if isinstance(reply, ResponseError) and ": -READONLY " in str(reply):
+                reply = ReadOnlyError(
+                    "You can't write against a read only replica."
+                )  # Redis 6.2 hides it in a script's error
+            if isinstance(reply, (ReadOnlyError, RedisConnectionError)):
+                # A demoted primary, or one that is still loading: whatever comes next must look for the primary anew.
+                # Those behind this one were not answered.
+                self.link.close(RedisConnectionError(str(reply)) if isinstance(reply, ReadOnlyError) else reply)
+            elif isinstance(reply, ResponseError):
+                reply = recognized(_discreet(reply))
+        receiver, self.receiver = self.receiver, None
+        if receiver is not None:
+            receiver(self, reply)
+
+    def finish(self, reply: object) -> None:
+        receiver, self.receiver = self.receiver, None
+        if receiver is not None:
+            receiver(self, reply)
+
+    def drop(self) -> None:
+        """Give the call up: never send it, or not again.
+
+        What undoes it is sent behind it, and must not be overtaken by a second sending.
+        """
+        self.abandoned = True
+        if self.link is None:
+            self.finish(RedisConnectionError("Given up before it was sent."))
+            self.subject = self.tell = None  # the call itself stays in line until there is a link
+
+
+CallReceiver = Callable[[PendingCall, object], None]
+
+
+def _discreet(error: ResponseError) -> ResponseError:
+    """Leave out the arguments that Redis quotes when it does not know a command: the token is one of them."""
+    text, quoted, _ = str(error).partition(", with args beginning with")
+    return ResponseError(text) if quoted else error
+
+
+@final
+class Pipeline:
+    """The scripts of one session, over one link at a time.
+
+    Invariant: every call that was submitted and not answered is in `_waiting`, or among the link's receivers.
+    """
+
+    def __init__(
+        self, pool: Any, loop: asyncio.AbstractEventLoop, clock: Callable[[], float], on_lost: Callable[[], None]
+    ) -> None:
+        self._pool = pool
+        self.loop = loop
+        self._clock = clock
+        self._on_lost = on_lost
+        self._link: Connection | None = None
+        self._ready: Connection | None = None
+        """The link, while a command can leave at once: it has room, and nothing waits for that."""
+        self._connecting = self._closing = False
+        self._task: asyncio.Task[None] | None = None
+        self._connect_time = _FIRST_CONNECT
+        self._waiting: deque[PendingCall] = deque()
+        self._overdue = OverdueTimer(loop, clock, self._unanswered, self._silent)
+        self._busy_poll = BusyPoll(loop, clock)
+        self._default_retry: Retry | None = None
+        self._others: dict[int, Pipeline] = {}
+        self._heard_at = 0.0
+        """When a reply came. They come in order, so that all that are awaited are then on their way."""
+        self.round_trip = 0.0
+        self.patience = 1.0
+        """Seconds to wait for a reply that could well come sooner."""
+        self.undo_patience = _SHORTEST_PATIENCE
+        """The same for the answer to an undo: the caller is gone, and what a lost one would have ended keeps others out
+        for as long."""
+
+    def submit(
+        self,
+        bound: Command,
+        args: Arguments | Callable[[PendingCall, Connection], Arguments],
+        receiver: CallReceiver,
+        patience: float,
+        subject: Any = None,
+        tell: Any = None,
+        unsent: float | None = None,
+    ) -> PendingCall:
+        """Run a script once.
+
+        Args:
+            bound, args: What to run; *args* may depend on the link over which it leaves.
+            receiver: Gets the reply, or the exception that came in its place.
+            patience: Seconds to wait for the reply; then the link is given up.
+            subject, tell: What the call is about, and whom to tell; for *args* and *receiver* alone.
+            unsent: Seconds to wait for a link, if not *patience* as well; longer while one is there that answers.
+        """
+        now, link = self._clock(), self._ready
+        call = PendingCall(bound, args, receiver, patience, subject, tell)
+        if link is not None:
+            call.send(link, now)
+        else:
+            call.sent_at, call.due = now, now + (patience if unsent is None else unsent)
+            self._waiting.append(call)
+            if self._link is None:
+                self._connect()
+        if call.due < self._overdue.looks_at:
+            self._overdue.expect(call.due, now)
+        return call
+
+    def expect_soon(self, call: PendingCall) -> None:
+        """Stay awake for the reply to *call*, for which a caller waits; see `busy_poll`."""
+        if call.link is not None and call.link.distant:
+            self._busy_poll.expect(call)
+
+    def undo_patience_after(self, silences: int) -> float:
+        """Return the seconds to wait for the answer to an undo, after so many that were not answered."""
+        return min(self.undo_patience * (1 << min(silences, 6)), LONGEST_WAIT)
+
+    def patience_after(self, silences: int) -> float:
+        """Return the seconds to wait after so many silences: what was too impatient before must be less so."""
+        return min(self.patience * (1 << min(silences, 4)), LONGEST_WAIT)  # at least a second 16 times is past it
+
+    def _unanswered(self) -> Iterator[PendingCall]:
+        sent: deque[Any] = self._link.receivers if self._link is not None else deque()
+        return (call for calls in (sent, self._waiting) for call in calls if call.receiver is not None)
+
+    def retry_policy(self, *, once: bool = False) -> Retry | RidingOut:
+        """Return a copy of the retry policy that the user gave the client.
+
+        Unless the caller asks but *once*, what Redis cannot run just now is asked again and not counted.
+        """
+        policy: Retry | None = self._pool.connection_kwargs.get("retry") or self._default_retry
+        if policy is None:  # making a connection takes milliseconds
+            policy = self._default_retry = cast("Retry", self._pool.make_connection().retry)
+        policy = copy.deepcopy(policy)
+        return policy if once else RidingOut(policy, self._clock)
+
+    def _heard(self, call: Any) -> None:
+        """Note that replies have come, the first of them to *call*: it was under way for longest."""
+        self._heard_at = now = self._clock()
+        took, before = now - call.sent_at, 0.8 * self.round_trip
+        self._busy_poll.heard(now, took)
+        self.round_trip = took = took if took > before else before
+        if took > _SHORTEST_PATIENCE / 4:
+            self.patience = min(4 * took, LONGEST_WAIT) if took > 0.25 else 1.0
+            self.undo_patience = min(4 * took, 1.0)
+        else:
+            self.patience, self.undo_patience = 1.0, _SHORTEST_PATIENCE
+
+    def of(self, pool: Any) -> "Pipeline":
+        """Return those of the same loop for another pool, which end with these."""
+        if pool is self._pool:
+            return self
+        if id(pool) not in self._others:
+            self._others[id(pool)] = Pipeline(pool, self.loop, self._clock, lambda: None)
+        return self._others[id(pool)]
+
+    def detach_in_fork(self) -> None:
+        """In a forked child: see `Connection.detach_in_fork`."""
+        if self._link is not None:
+            self._link.detach_in_fork()
+        for other in self._others.values():
+            other.detach_in_fork()
+
+    def close(self) -> None:
+        """Close the link at once. A later call would open a new one."""
+        for other in self._others.values():
+            other.close()
+        self._overdue.close()
+        self._closing = True
+        if self._task is not None:
+            self._task.cancel()
+        self._fail_waiting(RedisConnectionError("Connection closed."))
+        if self._link is not None:
+            self._link.close()
+
+    def _connect(self) -> None:
+        if not self._connecting:
+            self._connecting, self._closing = True, False
+            task = background(self._open_link())
+            if self._connecting:  # an eager task may be done already
+                self._task = task
+
+    async def _open_link(self) -> None:
+        error: Exception
+        try:
+            async with asyncio.timeout(self._connect_time):
+                link = await open_connection(self._pool, None, self._lost, self._flow, self._heard)
+        except TimeoutError as late:
+            self._connect_time = min(2 * self._connect_time, _LONGEST_CONNECT)
+            error = late if isinstance(late, RedisError) else RedisTimeoutError("Timeout connecting to server")
+        except Exception as failure:
+            error = recognized(failure)
+        except asyncio.CancelledError:
+            self._connected()
+            self._fail_waiting(RedisConnectionError("Connecting was cancelled."))
+            raise
+        else:
+            self._connected()
+            self._connect_time = _FIRST_CONNECT
+            self._link = link
+            if self._closing and not self._waiting:  # `wait_for` before Python 3.12 swallows many a cancellation
+                link.close()
+            else:
+                self._flow()
+            return
+        self._connected()
+        self._fail_waiting(error)
+
+    def _connected(self) -> None:
+        self._connecting = False
+        self._task = None
+
+    def _flow(self) -> None:
+        """Send what waits while the link has room for it: what is not sent yet can still be given up at no cost."""
+        self._ready = None
+        while self._waiting and self._link is not None and not self._link.full:
+            call = self._waiting.popleft()
+            if call.receiver is not None:
+                now = self._clock()
+                call.send(self._link, now)
+                self._overdue.expect(call.due, now)
+        if self._link is not None and not self._link.full:
+            self._ready = self._link
+
+    def _fail_waiting(self, error: Exception) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        for call in waiting:
+            call.finish(error)
+
+    def _lost(self, reason: Exception) -> None:
+        self._link = self._ready = None
+        if self._waiting:  # held back when the link was full
+            self._connect()
+        self._on_lost()
+
+    def _silent(self, call: PendingCall) -> None:
+        """Give up the link over which a reply is overdue, or a call that waits too long for a link with room for it."""
+        error = RedisTimeoutError("Timeout reading from Redis: no reply in time")
+        quiet_since = max(call.sent_at, self._heard_at)
+        if (call.link or self._link) is not None and self._clock() < quiet_since + call.patience:
+            call.due = quiet_since + call.patience  # a crowd, or a loop that was late, is not a dead link
+            return
+        if call.link is None:
+            call.finish(error)
+            return
+        if call.gives_way:
+            others = [other.due for other in self._unanswered() if other.link is call.link and not other.gives_way]
+            due = min(*others, quiet_since + _LONGEST_GIVEN_WAY) if others else -math.inf
+            if due > self._clock():
+                call.due = due
+                return
+        call.link.close(error)
+        call.finish(error)

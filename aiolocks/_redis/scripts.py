@@ -1,0 +1,140 @@
+"""The Lua scripts, read from `lua/*.lua`: each file's header is its contract.
+
+The header names every key and argument, and those names are declared as Lua locals in front of the script, so the
+names that callers pass, the comments and the code cannot drift apart. `uses` puts shared files in its place: what
+they define is made anew in each run, and so comes after whatever can do without it.
+
+Every acquisition sends the same bytes around a fresh token, and packing them anew costs more than all else that is
+sent. So what is bound to the keys of one name is packed once around a stand-in, and split there.
+"""
+
+import hashlib
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol, cast, final
+
+import hiredis
+
+_FOLDER = Path(__file__).with_name("lua")
+_FIELD = re.compile(r"^-- (KEYS|ARGV)\[(\d+)(…?)\]\s+(\w+)", re.MULTILINE)
+_USES = re.compile(r"^ *-- uses\s+(.+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """One script: what to send, and under which names its keys and arguments are passed."""
+
+    name: str
+    source: bytes
+    sha: bytes
+    keys: tuple[str, ...]
+    args: tuple[str, ...]
+
+
+@cache
+def load(name: str) -> Script:
+    """Return the script of *name*, such as ``lock_grant``; read once per process."""
+    text = _read(name)
+    fields: dict[str, list[str]] = {"KEYS": [], "ARGV": []}
+    rest = ""
+    for kind, position, more, field in _FIELD.findall(text):
+        fields[kind].append(field)
+        if int(position) != len(fields[kind]):
+            raise ValueError(f"{name}.lua: {kind}[{position}] is out of order in the header")
+        if more:
+            rest += f"local {field} = {{unpack({kind}, {position})}}\n"
+    prelude = "".join(
+        f"local {', '.join(names)} = unpack({kind}, 1, {len(names)})\n" for kind, names in fields.items() if names
+    )
+    source = (prelude + rest + _strip(_with_shared(text))).encode()
+    sha = hashlib.sha1(source).hexdigest().encode()
+    return Script(name, source, sha, tuple(fields["KEYS"]), tuple(fields["ARGV"]))
+
+
+def _with_shared(text: str) -> str:
+    return _USES.sub(
+        lambda uses: "\n".join(_with_shared(_read(f"_{name.strip()}")) for name in uses[1].split(",")), text
+    )
+
+
+def _read(name: str) -> str:
+    return (_FOLDER / f"{name}.lua").read_text(encoding="utf-8")
+
+
+def _strip(text: str) -> str:
+    """Leave comments and indentation at home: the first use of a script sends it whole."""
+    lines = (line.split(" -- ")[0].strip() for line in text.splitlines())
+    return "\n".join(line for line in lines if line and not line.startswith("--"))
+
+
+Arguments = tuple[bytes | int, ...]
+
+_STAND_IN = os.urandom(16).hex().encode()
+"""As long as a token, and in no name or other argument."""
+
+_LENGTH = len(_STAND_IN)
+"""Each length stands in front of what has it, so that a template is good for no other."""
+
+_MOST = 8
+"""Templates kept: one for each set of terms; all but a few are the same for good."""
+
+pack: Callable[[tuple[str | bytes | int, ...]], bytes] = cast("Any", hiredis).pack_command
+"""Its stub knows commands of one element only."""
+
+
+class Command(Protocol):
+    """What can be sent."""
+
+    @property
+    def name(self) -> str:
+        """By which a connection remembers that it has brought it along."""
+        ...
+
+    def evalsha(self, args: Arguments) -> bytes:
+        """Return it for a server that has it."""
+        ...
+
+    def eval(self, args: Arguments) -> bytes:
+        """Return it for any server."""
+        ...
+
+
+@final
+class PreparedScript:
+    """What to send for a script; *keys* go with its arguments, of which *per_token* says that the first is a token."""
+
+    __slots__ = ("_keys", "_per_token", "_script", "_templates", "name")
+
+    def __init__(self, script: Script, keys: Callable[[Arguments], tuple[bytes, ...]], *, per_token: bool) -> None:
+        self._script = script
+        self.name = script.name
+        self._keys = keys
+        self._per_token = per_token
+        self._templates: dict[Arguments, tuple[bytes, ...]] = {}
+
+    def evalsha(self, args: Arguments) -> bytes:
+        """Return the command for a server that has the script."""
+        if self._per_token:
+            token, terms = args[0], args[1:]
+            if isinstance(token, bytes) and len(token) == _LENGTH:  # a message may name any token
+                return token.join(self._templates.get(terms) or self._template(terms))
+        return self._packed("EVALSHA", self._script.sha, args)
+
+    def eval(self, args: Arguments) -> bytes:
+        """Return the command that brings the script along."""
+        return self._packed("EVAL", self._script.source, args)
+
+    def _template(self, terms: Arguments) -> tuple[bytes, ...]:
+        if len(self._templates) >= _MOST:
+            self._templates.clear()
+        template = tuple(self._packed("EVALSHA", self._script.sha, (_STAND_IN, *terms)).split(_STAND_IN))
+        self._templates[terms] = template
+        return template
+
+    def _packed(self, command: str, script: bytes, args: Arguments) -> bytes:
+        keys = self._keys(args)
+        return pack((command, script, len(keys), *keys, *args))

@@ -1,0 +1,171 @@
+"""The channel over which a session is told of its turns: one connection, there while a caller waits.
+
+A notice is a hint. A waiter that misses one finds its grant at its next re-check, and after every (re)subscription all
+waiters are re-checked: a session enqueues first and subscribes then, so an early turn passes it over but is not lost.
+(The design has it subscribe first; that costs each first waiter a round trip, and the re-check is needed anyway.)
+"""
+
+import asyncio
+import re
+from collections.abc import Callable
+from typing import Any, final
+
+from redis.exceptions import NoPermissionError, ResponseError
+
+from .._core.background import background
+from .connection import Connection, ConnectionCancelled, open_connection
+from .scripts import pack
+
+_LONGEST_CONNECT = 5.0
+_NOTICE = re.compile(rb"(\S+) (-?\d+) (\d+) (.+)", re.DOTALL)
+"""Token, fencing token, ms of the lease (or the limit, when the fencing token is -1), key of the holder."""
+
+_LONGEST_PAUSE = 1.0
+"""Seconds between attempts to connect; meanwhile re-checks go on over the other connection."""
+
+
+@final
+class Subscriber:
+    """Subscribes when asked to listen, and goes on until closed."""
+
+    def __init__(
+        self,
+        pool: Any,
+        loop: asyncio.AbstractEventLoop,
+        clock: Callable[[], float],
+        *,
+        on_grant: Callable[[bytes, int, int, bytes], None],
+        on_subscribed: Callable[[], None],
+        on_forbidden: Callable[[], None],
+    ) -> None:
+        self._pool = pool
+        self._loop = loop
+        self._clock = clock
+        self._on_grant = on_grant
+        self._on_subscribed = on_subscribed
+        self._on_forbidden = on_forbidden
+        self._wanted: set[bytes] = set()
+        self._confirmed: dict[bytes, float] = {}
+        """Since when the server has had us as subscriber of each channel, as far as this link can tell."""
+        self._link: Connection | None = None
+        self._connecting = False
+        self._closing = False
+        self._task: asyncio.Task[None] | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        self._failures = 0
+        self._asked_at = 0.0
+
+    def listen(self, channel: bytes) -> None:
+        """Subscribe to *channel*, unless that is done or on its way."""
+        if channel in self._wanted:
+            if channel not in self._confirmed and self._clock() - self._asked_at > _LONGEST_CONNECT:
+                self.reconnect()
+            return
+        self._wanted.add(channel)
+        self._asked_at = self._clock()
+        if self._link is not None:
+            self._link.send(pack(("SUBSCRIBE", channel)), None)
+        elif self._retry is None:
+            self._connect()
+
+    def listening(self, channel: bytes, at: float) -> bool:
+        """Whether the subscription had been confirmed at local time *at*, and not been lost since."""
+        return self._confirmed.get(channel, at + 1.0) <= at
+
+    def reconnect(self) -> None:
+        """Take a new connection: the server finds no subscriber, so this one must be dead."""
+        if self._link is not None:
+            self._link.close()
+
+    def detach_in_fork(self) -> None:
+        """In a forked child: see `Connection.detach_in_fork`."""
+        if self._link is not None:
+            self._link.detach_in_fork()
+
+    def close(self) -> None:
+        """Stop listening, at once."""
+        self._wanted.clear()
+        self._confirmed.clear()
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+        if self._task is not None:
+            self._closing = True
+            self._task.cancel()
+        if self._link is not None:
+            link, self._link = self._link, None
+            link.send(pack(("UNSUBSCRIBE",)), None)  # the in-memory server does not notice a closed connection
+            link.close()
+
+    def _connect(self) -> None:
+        self._retry = None
+        if not self._connecting:
+            self._connecting, self._closing = True, False
+            task = background(self._open_link())
+            if self._connecting:  # an eager task may be done already
+                self._task = task
+
+    async def _open_link(self) -> None:
+        try:
+            async with asyncio.timeout(_LONGEST_CONNECT):
+                link = await open_connection(self._pool, self._pushed, self._lost)
+        except Exception:  # whatever it is, re-checks go on, and their errors reach the waiters
+            self._connected()
+            self._try_later()
+        except asyncio.CancelledError:
+            self._connected()
+            if not self._closing:  # the loop is about to end; if not, the next re-check asks to listen
+                self._wanted.clear()
+            elif self._wanted:  # a caller has asked to listen since
+                self._try_later()
+            raise
+        else:
+            self._connected()
+            if self._wanted:
+                self._link = link
+                self._asked_at = self._clock()
+                link.send(pack(("SUBSCRIBE", *self._wanted)), None)
+            else:  # closed meanwhile
+                link.close()
+
+    def _connected(self) -> None:
+        self._connecting = False
+        self._task = None
+
+    def _try_later(self) -> None:
+        self._failures += 1
+        if self._retry is None and self._wanted:
+            pause = min(0.02 * 2 ** min(self._failures, 6), _LONGEST_PAUSE)
+            self._retry = self._loop.call_later(pause, self._connect)
+
+    def _lost(self, reason: Exception) -> None:
+        self._link = None
+        self._confirmed.clear()
+        if isinstance(
+            reason, ConnectionCancelled
+        ):  # the loop is about to end; if not, the next re-check asks to listen
+            self._wanted.clear()
+        if self._wanted:
+            self._try_later()
+
+    def _pushed(self, message: Any) -> None:
+        if isinstance(message, ResponseError):
+            link, self._link = self._link, None
+            self._wanted.clear()
+            if link is not None:
+                link.close()
+            if isinstance(message, NoPermissionError):
+                self._on_forbidden()
+            return
+        match message:
+            case [b"subscribe", bytes(channel), _]:
+                self._failures = 0
+                self._confirmed[channel] = self._clock()
+                self._on_subscribed()
+            case [b"message", _, bytes(notice)]:
+                fields = _NOTICE.fullmatch(notice)
+                if fields is not None:  # anybody may publish anything
+                    token, fence, amount, base = fields.groups()
+                    self._on_grant(token, int(fence), int(amount), base)
+            case _:
+                pass

@@ -1,0 +1,118 @@
+"""What Redis answers when it cannot run a command just now: which answers say so, and how long they are ridden out."""
+
+import asyncio
+from itertools import pairwise
+
+import pytest
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ResponseError
+
+from aiolocks import QuorumError
+from aiolocks._core.answers import NotNowError, RidingOut, came_too_early, recognized, ride_out
+from tests.support.jumping import clock, jumping
+
+BUSY = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        BUSY,
+        "BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.",
+        "BUSY Redis is busy running a module command.",
+        "BUSY Valkey is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+    ],
+)
+def test_an_answer_that_a_command_came_at_a_bad_time_is_known(text: str) -> None:
+    error = recognized(ResponseError(text))
+    assert isinstance(error, NotNowError)
+    assert str(error) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["BUSYGROUP Consumer Group name already exists", "BUSYKEY Target key name already exists.", "ERR BUSY ", "BUSY"],
+)
+def test_other_answers_stay_what_they_are(text: str) -> None:
+    error = ResponseError(text)
+    assert recognized(error) is error
+
+
+def test_an_answer_to_the_handshake_is_known_by_its_cause() -> None:
+    failed = RedisConnectionError(BUSY)
+    assert recognized(failed) is failed
+    failed.__cause__ = ResponseError(BUSY)
+    assert isinstance(recognized(failed), NotNowError)
+
+
+def test_too_few_servers_came_too_early_if_that_is_the_cause() -> None:
+    error = QuorumError("too few", name="orders", outcomes={})
+    assert not came_too_early(error)
+    error.__cause__ = NotNowError(BUSY)
+    assert came_too_early(error)
+
+
+@jumping
+async def test_it_is_ridden_out_until_it_is_over() -> None:
+    over = clock() + 3.0
+    asked: list[float] = []
+
+    async def ask() -> str:
+        asked.append(clock())
+        if clock() < over:
+            raise NotNowError(BUSY)
+        return "done"
+
+    assert await ride_out(ask, clock, clock() + 10) == "done"
+    assert over <= clock() <= over + 0.25
+    assert [round(later - sooner, 6) for sooner, later in pairwise(asked)][:6] == [0.04, 0.08, 0.16, 0.25, 0.25, 0.25]
+
+
+@jumping
+async def test_it_is_ridden_out_until_just_before_the_bound_and_not_beyond() -> None:
+    await asyncio.sleep(100)
+    begun = clock()
+
+    async def ask() -> None:
+        raise NotNowError(BUSY)
+
+    with pytest.raises(NotNowError):
+        await ride_out(ask, clock, begun + 2)
+    assert begun + 1.98 < clock() <= begun + 2
+
+
+@jumping
+async def test_other_trouble_is_told_at_once() -> None:
+    begun = clock()
+
+    async def ask() -> None:
+        raise RedisConnectionError("gone")
+
+    with pytest.raises(RedisConnectionError):
+        await ride_out(ask, clock, begun + 2)
+    assert clock() == begun
+
+
+@jumping
+async def test_a_policy_of_the_user_s_counts_only_its_own_kind_of_trouble() -> None:
+    early = [NotNowError(BUSY)] * 5
+    troubles: list[Exception] = [*early, RedisConnectionError("gone"), *early]
+    heard: list[Exception] = []
+
+    async def ask() -> str:
+        if troubles:
+            raise troubles.pop()
+        return "done"
+
+    async def failed(error: Exception) -> None:
+        heard.append(error)
+
+    policy = RidingOut(Retry(NoBackoff(), 1), clock)
+    async with asyncio.timeout(10):
+        assert await policy.call_with_retry(ask, failed) == "done"
+    assert len(heard) == 11
+    troubles += [RedisConnectionError("gone")] * 2
+    with pytest.raises(RedisConnectionError):
+        await policy.call_with_retry(ask, failed)

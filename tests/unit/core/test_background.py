@@ -1,0 +1,305 @@
+"""The end of a loop: what can be released is, for a second at most, and nothing is printed."""
+
+import asyncio
+import warnings
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from aiolocks._core.background import at_loop_end, background, finish, last_releases
+from aiolocks._core.options import Options
+from aiolocks._engine.context import Context
+from aiolocks._engine.lease import Hold, take
+from aiolocks._engine.lease_state import LeaseState
+from aiolocks._engine.request import Request
+from aiolocks._grantors.session import Session
+from aiolocks.testing import JumpingLoop
+from tests.support.answering import SILENCE, Answering, Asked, Later
+from tests.support.jumping import clock, jumping
+from tests.support.loops import uvloop as uvloops
+
+
+def no() -> bool:
+    return False
+
+
+def yes() -> bool:
+    return True
+
+
+# What is called at the end.
+
+
+class Closing:
+    """Notes that it was closed."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    async def close(self) -> None:
+        self.times += 1
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def new_loop(request: pytest.FixtureRequest) -> Callable[[], asyncio.AbstractEventLoop]:
+    if request.param == "uvloop":
+        pytest.importorskip("uvloop")
+        return uvloops
+    return asyncio.new_event_loop
+
+
+def test_it_is_called_when_the_loop_ends(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    closing = Closing()
+
+    async def main() -> AsyncGenerator[None, None]:
+        kept = at_loop_end(closing.close)
+        await asyncio.sleep(0)
+        assert not closing.times
+        return kept
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        kept = runner.run(main())
+    assert closing.times == 1
+    finish(kept)
+    assert closing.times == 1
+
+
+def test_it_is_called_at_once_by_who_does_not_want_to_wait(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    closing = Closing()
+
+    async def main() -> None:
+        kept = at_loop_end(closing.close)
+        finish(kept)
+        assert closing.times == 1
+        finish(kept)
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(main())
+    assert closing.times == 1
+
+
+def test_a_loop_whose_generators_were_closed_early_takes_another_without_a_warning(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    """A program may do that and go on."""
+    closing = Closing()
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+
+        async def last() -> None:
+            await last_releases(no, no)
+            await closing.close()
+
+        kept = [at_loop_end(last)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            await loop.shutdown_asyncgens()
+            assert closing.times == 1
+            kept.append(at_loop_end(closing.close))
+            with pytest.raises(ResourceWarning):
+                warnings.warn("others are heard", ResourceWarning, stacklevel=1)
+        await loop.shutdown_asyncgens()
+        assert closing.times == 2
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(main())
+
+
+# How long it waits.
+
+
+@jumping
+async def test_it_does_not_wait_where_nothing_is_under_way() -> None:
+    others = asyncio.ensure_future(asyncio.sleep(5))
+    await last_releases(no, no)
+    assert clock() == 0
+    others.cancel()
+    await asyncio.wait([others])
+    await last_releases(yes, no)
+    assert clock() == 0, "there is nobody who could release it"
+
+
+@jumping
+async def test_it_waits_for_answers_and_for_a_second_at_most() -> None:
+    await last_releases(no, lambda: clock() < 0.5)
+    assert 0.5 <= clock() < 0.51
+    begun = clock()
+    await last_releases(no, yes)
+    assert 1.0 <= clock() - begun < 1.01
+
+
+@jumping
+async def test_it_waits_for_others_that_may_release_what_they_hold() -> None:
+    others = asyncio.ensure_future(asyncio.sleep(0.5))
+    await last_releases(lambda: clock() < 0.3, no)
+    assert 0.3 <= clock() < 0.31
+    await last_releases(yes, no)
+    assert 0.5 <= clock() < 0.51
+    assert others.done()
+
+
+def test_it_does_not_wait_for_tasks_of_ours_nor_for_who_closes_the_generators() -> None:
+    async def shutdown_asyncgens() -> None:
+        ours = background(asyncio.sleep(5))
+        await asyncio.gather(last_releases(yes, no))
+        assert clock() == 0
+        ours.cancel()
+
+    with asyncio.Runner(loop_factory=JumpingLoop) as runner:
+        runner.run(shutdown_asyncgens())
+
+
+@jumping
+async def test_who_waits_for_the_answer_is_out_of_its_block_by_then() -> None:
+    answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    out = False
+
+    async def inner() -> None:
+        await answer
+
+    async def block() -> None:
+        nonlocal out
+        await asyncio.ensure_future(inner())
+        out = True
+
+    others = asyncio.ensure_future(block())
+    await asyncio.sleep(0)
+    asyncio.get_running_loop().call_later(0.1, answer.set_result, None)
+    await last_releases(no, lambda: not answer.done())
+    assert out
+    await others
+
+
+# Of a session.
+
+
+def serving(**others: object) -> Answering:
+    def answer(asked: Asked) -> object:
+        return others.get(asked.what, 7 if asked.what == "lock_grant" else 1)
+
+    return Answering(answer)
+
+
+def asking(server: Answering) -> LeaseState:
+    grantor = server.grantor()
+    request = Request(30.0, 1, wait=True)
+    return LeaseState(grantor.context, grantor, b"orders", request, Options(30.0), None, asyncio.current_task())
+
+
+def hold(server: Answering) -> Hold:
+    return Hold(lambda: take(asking(server), must=True))
+
+
+def ends_at(main: Callable[[], Coroutine[Any, Any, object]]) -> float:
+    """Run *main* as a program, in virtual time; return when its loop has ended."""
+    loops: list[JumpingLoop] = []
+
+    def new_loop() -> JumpingLoop:
+        loops.append(JumpingLoop())
+        return loops[-1]
+
+    with pytest.MonkeyPatch.context() as patch, asyncio.Runner(loop_factory=new_loop) as runner:
+        patch.setattr(Context, "clock", staticmethod(lambda: loops[0].time()))
+        kept = runner.run(main())
+        runner.close()
+        del kept
+    return loops[0].time()
+
+
+async def in_a_block(server: Answering, cleanup: float = 0.0) -> AsyncGenerator[None, None]:
+    async with hold(server):
+        try:
+            yield
+        finally:
+            await asyncio.sleep(cleanup)
+
+
+def test_a_generator_that_stands_in_a_block_at_the_end_releases_what_it_holds() -> None:
+    server = serving(lock_release=Later(0.2, 1))
+
+    async def main() -> object:
+        generator = in_a_block(server)
+        await anext(generator)
+        return generator
+
+    assert 0.2 <= ends_at(main) < 0.21
+    assert len(server.times("lock_release")) == 1
+
+
+def test_a_generator_that_has_to_clean_up_first_releases_too() -> None:
+    server = serving()
+
+    async def main() -> object:
+        generator = in_a_block(server, cleanup=0.3)
+        await anext(generator)
+        return generator
+
+    assert 0.3 <= ends_at(main) < 0.31
+    assert server.times("lock_release") == [0.3]
+
+
+def test_the_end_waits_a_second_at_most_for_a_server_that_is_silent() -> None:
+    server = serving(lock_release=SILENCE)
+
+    async def main() -> object:
+        generator = in_a_block(server)
+        await anext(generator)
+        return generator
+
+    assert 0.9 <= ends_at(main) < 1.1
+    assert server.times("lock_release")
+
+
+def test_the_end_does_not_wait_for_an_undo_that_has_been_silent_for_longer() -> None:
+    server = serving(lock_release=SILENCE)
+
+    async def main() -> None:
+        lease = await take(asking(server), must=True, by_hand=True)
+        releasing = asyncio.ensure_future(lease.release())
+        await asyncio.sleep(1.5)
+        releasing.cancel()
+
+    assert ends_at(main) == 1.5
+
+
+def test_what_a_program_still_holds_when_it_ends_is_left_to_its_ttl() -> None:
+    server = serving()
+
+    async def main() -> object:
+        return await take(asking(server), must=True, by_hand=True)
+
+    assert ends_at(main) == 0
+    assert not server.times("lock_release")
+
+
+@jumping
+async def test_a_session_goes_on_after_an_early_end_of_generators_while_it_is_in_use() -> None:
+    server = serving()
+    loop = asyncio.get_running_loop()
+    session = Session.of(server)
+    async with hold(server) as lease:
+        await loop.shutdown_asyncgens()
+        assert session.context.runs()
+        assert lease.held
+    await asyncio.sleep(0.1)
+    assert session.context.runs()
+    before = clock()
+    await loop.shutdown_asyncgens()
+    assert not session.context.runs()
+    assert clock() == before
+
+
+@jumping
+async def test_a_session_in_which_somebody_waits_goes_on_too() -> None:
+    server = serving(lock_grant=[b"queued", 7, 20_000, 0, 1, 0], lock_recheck=[1, 20_000, 0, 0, [7], 0])
+    session, grantor = Session.of(server), server.grantor()
+    request = Request(30.0, 1, wait=True)
+    _ = grantor.grant(request)
+    await asyncio.sleep(0.1)
+    await asyncio.get_running_loop().shutdown_asyncgens()
+    assert session.context.runs()
+    assert not request.turn.done()
+    session.close()
+    await asyncio.sleep(0)

@@ -1,0 +1,101 @@
+"""Commands to be guarded: how they are written down, and which are refused before anything is sent."""
+
+from typing import Any
+
+import pytest
+from redis._parsers import Encoder
+
+from aiolocks._core.guard_commands import MOST_WORDS, Batch, batch
+
+make_encoder: Any = Encoder
+UTF8 = make_encoder("utf-8", "strict", False)
+
+
+def of(*commands: Any) -> Batch:
+    return batch(commands, UTF8)
+
+
+def test_of_each_command_the_number_of_its_words_goes_before_them() -> None:
+    assert of(("SET", "k", b"\xff\0"), ("INCRBY", "n", -2)).words == (
+        b"3", b"SET", b"k", b"\xff\0", b"3", b"INCRBY", b"n", b"-2",
+    )  # fmt: skip
+
+
+def test_words_are_written_as_redis_py_writes_them() -> None:
+    words: list[Any] = ["é", b"\xe9", 10**20, 0.1, 1e300, memoryview(b"b")]
+    assert list(of(("SET", *words)).words[2:]) == [UTF8.encode(word) for word in words]
+    assert of(("SET", bytearray(b"a"))).words[2] == b"a"  # which redis-py takes since 8.0
+    assert batch([("SET", "é")], make_encoder("latin-1", "strict", True)).words[2] == b"\xe9"
+
+
+def test_a_name_of_two_words_may_be_given_as_one_as_in_redis_py() -> None:
+    assert of(("OBJECT ENCODING", "k")) == of(("OBJECT", "ENCODING", "k"))
+
+
+@pytest.mark.parametrize(
+    ("command", "keys"),
+    [
+        (("set", "a", "b"), [b"a"]),
+        (("DEL", "a", "b"), [b"a", b"b"]),
+        (("MSET", "a", 1, "b", 2), [b"a", b"b"]),
+        (("RENAME", "a", "b"), [b"a", b"b"]),
+        (("COPY", "a", "b", "REPLACE"), [b"a", b"b"]),
+        (("BITOP", "AND", "a", "b", "c"), [b"a", b"b", b"c"]),
+        (("ZUNIONSTORE", "a", 2, "b", "c", "WEIGHTS", 1, 2), [b"a", b"b", b"c"]),
+        (("ZUNION", 1, "a", "WITHSCORES"), [b"a"]),
+        (("XGROUP", "CREATE", "a", "g", "$"), [b"a"]),
+        (("XREAD", "COUNT", 1, "STREAMS", "a", "b", 0, 0), [b"a", b"b"]),
+        (("PUBLISH", "channel", "hi"), []),
+        (("PING",), []),
+        (("SOMETHINGNEW", "a", "b"), [b"a"]),
+    ],
+)
+def test_the_keys_of_a_command_are_known(command: Any, keys: list[bytes]) -> None:
+    assert list(of(command).keys) == keys
+
+
+@pytest.mark.parametrize("command", [("ZUNION",), ("ZUNION", "many", "a"), ("ZUNION", "", "a"), ("ZUNIONSTORE", "a")])
+def test_a_command_that_does_not_say_how_many_keys_it_has_is_left_to_the_server_to_refuse(command: Any) -> None:
+    assert list(of(command).words[1:]) == [word.encode() for word in command]
+    assert list(of(command).keys) == ([b"a"] if command[0] == "ZUNIONSTORE" else [])
+
+
+def test_commands_are_named_in_order_and_in_capitals() -> None:
+    assert of(("set", "k", 1), (b"Get", "k"), ("OBJECT ENCODING", "k")).names == ("SET", "GET", "OBJECT")
+
+
+def test_each_key_is_named_once() -> None:
+    assert of(("SET", "a", 1), ("INCR", "a")).keys == (b"a",)
+
+
+@pytest.mark.parametrize(
+    "name", ["BLPOP", "blpop", "MULTI", "EXEC", "WATCH", "SUBSCRIBE", "SELECT", "WAIT", "EVAL", "CLIENT KILL", b"QUIT"]
+)
+def test_a_command_that_cannot_run_with_others_is_refused_by_name(name: Any) -> None:
+    with pytest.raises(ValueError, match="cannot be guarded"):
+        of(("SET", "a", 1), (name, "a", 0))
+
+
+def test_a_read_that_waits_is_refused_and_one_that_does_not_is_not() -> None:
+    with pytest.raises(ValueError, match="BLOCK"):
+        of(("XREAD", "BLOCK", 0, "STREAMS", "a", "$"))
+    of(("XREAD", "STREAMS", "block", 0))
+
+
+@pytest.mark.parametrize("command", ["SET k 1", b"SET", None, 1, {"SET"}, (1, "k"), (None,), ("SET", "k", None),
+                                     ("SET", "k", True), ("SET", "k", [1])])  # fmt: skip
+def test_what_is_no_tuple_of_words_is_a_type_error(command: object) -> None:
+    with pytest.raises(TypeError):
+        of(command)
+
+
+@pytest.mark.parametrize("commands", [[], [()], [("",)], [(" ",)]])
+def test_nothing_to_run_is_an_error(commands: list[Any]) -> None:
+    with pytest.raises(ValueError):
+        batch(commands, UTF8)
+
+
+def test_as_many_words_as_fit_into_a_script_are_taken() -> None:
+    of(("RPUSH", "l", *range(MOST_WORDS - 3)))
+    with pytest.raises(ValueError, match="4000"):
+        of(("RPUSH", "l", *range(MOST_WORDS - 2)))

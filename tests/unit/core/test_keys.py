@@ -1,0 +1,110 @@
+"""Names become keys: never another name's, and all of one name in one Cluster slot."""
+
+from urllib.parse import unquote
+
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+from redis.crc import key_slot
+
+from aiolocks._core.keys import Keys
+
+PREFIX = "aiolocks:"
+PARTS = (b"fence", b"meta", b"queue")
+
+kinds = st.sampled_from(["lock", "rlock", "rwlock", "semaphore", "multilock", "hierarchy", "versioned"])
+hostile = st.text(st.sampled_from("{}%:25BD7qtfencu\n\0 \x7f\N{GREEK SMALL LETTER ALPHA}"), min_size=1, max_size=12)
+ordinary = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
+names = hostile | ordinary
+ids = st.binary(min_size=12, max_size=12).map(lambda raw: raw.hex().encode())
+
+
+def all_keys(kind: str, name: str, session: bytes, token: bytes) -> set[bytes]:
+    keys = Keys(PREFIX, kind, name)
+    return {keys.base, *map(keys.part, (*PARTS, b"q:" + session, b"t:" + token))}
+
+
+def hash_tag(key: bytes) -> bytes:
+    """Return what Redis Cluster hashes: what is between the first brace and the first closing one after it."""
+    return key.partition(b"{")[2].partition(b"}")[0]
+
+
+@given(kinds, names, kinds, names, ids, ids)
+@example("lock", "a", "lock", "a}:fence", b"1", b"2")
+@example("lock", "a", "lock", "a:fence", b"1", b"2")
+@example("lock", "{", "lock", "%7B", b"1", b"2")
+@example("lock", "%", "lock", "%25", b"1", b"2")
+@example("lock", "a", "semaphore", "a", b"1", b"2")
+def test_two_names_or_kinds_never_share_a_key(
+    kind: str, name: str, other_kind: str, other: str, session: bytes, token: bytes
+) -> None:
+    assume((kind, name) != (other_kind, other))
+    assert all_keys(kind, name, session, token).isdisjoint(all_keys(other_kind, other, session, token))
+
+
+@given(kinds, names, ids, ids)
+@example("lock", "}", b"1", b"2")
+@example("lock", "{}", b"1", b"2")
+@example("lock", "}{", b"1", b"2")
+def test_all_keys_of_a_name_share_one_hash_tag_and_one_slot(kind: str, name: str, session: bytes, token: bytes) -> None:
+    keys = all_keys(kind, name, session, token)
+    (tag,) = {hash_tag(key) for key in keys}
+    assert tag
+    assert {key_slot(key) for key in keys} == {key_slot(tag)}
+
+
+@given(kinds, names)
+def test_the_name_can_be_read_off_its_key(kind: str, name: str) -> None:
+    assert unquote(hash_tag(Keys(PREFIX, kind, name).base).decode()) == name
+
+
+@given(kinds, st.text(st.characters(exclude_characters="{}%", exclude_categories=["Cs"]), min_size=1, max_size=40))
+def test_a_name_without_braces_stays_readable(kind: str, name: str) -> None:
+    assert Keys(PREFIX, kind, name).base.endswith(f":{{{name}}}".encode())
+
+
+@given(names, names)
+def test_all_names_of_a_prefix_share_its_wake_up_channels(one: str, other: str) -> None:
+    """A session subscribes once, whatever it waits for."""
+    assert Keys(PREFIX, "lock", one).channels == Keys(PREFIX, "semaphore", other).channels
+
+
+def test_the_channels_of_two_prefixes_differ() -> None:
+    assert Keys("a:", "lock", "x").channels != Keys("b:", "lock", "x").channels
+
+
+@pytest.mark.parametrize("name", ["", "x" * 1025, "\N{EURO SIGN}" * 342, "lone \udc80 surrogate"])
+def test_a_name_that_utf_8_cannot_hold_in_1_to_1024_bytes_is_a_value_error(name: str) -> None:
+    with pytest.raises(ValueError, match="name"):
+        Keys(PREFIX, "lock", name)
+
+
+@pytest.mark.parametrize("name", ["x", "x" * 1024, "\N{EURO SIGN}" * 341])
+def test_a_name_of_1_to_1024_bytes_is_a_name(name: str) -> None:
+    assert Keys(PREFIX, "lock", name).name == name
+
+
+@pytest.mark.parametrize("name", [b"bytes", 7, None])
+def test_a_name_that_is_no_str_is_a_type_error(name: object) -> None:
+    with pytest.raises(TypeError, match="name"):
+        Keys(PREFIX, "lock", name)  # type: ignore[arg-type]  # what callers without a type checker do
+
+
+def test_only_who_gives_several_names_is_told_of_a_multilock() -> None:
+    for several in (["a"], ("a", "b"), {"a"}, frozenset({"a"})):
+        with pytest.raises(TypeError, match="a MultiLock takes several names"):
+            Keys(PREFIX, "lock", several)  # type: ignore[arg-type]  # as above
+    with pytest.raises(TypeError, match=r"not bytes$"):
+        Keys(PREFIX, "lock", b"a")  # type: ignore[arg-type]  # as above
+
+
+@pytest.mark.parametrize("prefix", ["{x}:", "{", "}", "lone \udc80 surrogate"])
+def test_a_prefix_that_would_move_the_slot_is_a_value_error(prefix: str) -> None:
+    with pytest.raises(ValueError, match="prefix"):
+        Keys(prefix, "lock", "x")
+
+
+@pytest.mark.parametrize("prefix", [b"bytes:", None])
+def test_a_prefix_that_is_no_str_is_a_type_error(prefix: object) -> None:
+    with pytest.raises(TypeError, match="prefix"):
+        Keys(prefix, "lock", "x")  # type: ignore[arg-type]  # as above

@@ -1,0 +1,1339 @@
+"""One acquisition from request to release, in virtual time: an hour costs a millisecond, and nothing is approximate."""
+
+import asyncio
+import contextlib
+import gc
+import itertools
+import logging
+import math
+import types
+import weakref
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from datetime import timedelta
+from typing import Any, cast
+
+import anyio
+import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from aiolocks import AcquireTimeoutError, Lease, LeaseLostError
+from aiolocks._core.options import Duration, Options, Unset
+from aiolocks._core.timing import deadline
+from aiolocks._engine.acquire import timed_out
+from aiolocks._engine.context import Grantor
+from aiolocks._engine.lease import Acquiring, Hold, take
+from aiolocks._engine.lease_state import LeaseState
+from aiolocks._engine.request import LONGEST_RETRY, Granted, Request
+from aiolocks.testing import After, ScriptedGrantor
+from tests.support.jumping import block_loop, clock, jumping
+
+NEVER = After(math.inf, True)
+
+
+def later(seconds: float, callback: Callable[..., object], *args: Any) -> None:
+    asyncio.get_running_loop().call_later(seconds, callback, *args)
+
+
+def undrawn(grantor: ScriptedGrantor) -> set[bytes]:
+    """Return the tokens that may hold or wait on the server, since nothing has undone them."""
+    return set(grantor.tokens("grant")) - set(grantor.tokens("withdraw"))
+
+
+def assert_nothing_left(grantor: ScriptedGrantor) -> None:
+    assert not undrawn(grantor)
+    assert not grantor.context.tokens
+    assert not grantor.context.undos.under_way
+    assert not grantor.context.holdings.in_use()
+
+
+# The deadline.
+
+
+@jumping
+async def test_holder_stops_when_validity_ends_though_redis_is_unreachable() -> None:
+    grantor = ScriptedGrantor(renewals=[ConnectionError()])
+    with pytest.raises(LeaseLostError):
+        async with grantor.hold(ttl=30):
+            await anyio.sleep_forever()
+    assert clock() == deadline(sent_at=0, ttl=30)
+
+
+@jumping
+async def test_a_stub_takes_timedeltas_as_a_lock_does() -> None:
+    grantor = ScriptedGrantor(grants=[After(timedelta(seconds=2), 1)], renewals=[ConnectionError()])
+    with pytest.raises(LeaseLostError):
+        async with grantor.hold(ttl=timedelta(seconds=30), timeout=timedelta(minutes=1), max_hold=timedelta(hours=1)):
+            await anyio.sleep_forever()
+    assert clock() == deadline(sent_at=0, ttl=30)
+    assert [asked.ttl for asked in grantor.asked] == [30.0] * len(grantor.asked)
+    with pytest.raises(ValueError, match="ttl"):
+        await grantor.acquire(ttl=timedelta(0))
+
+
+@jumping
+async def test_holder_stops_when_validity_ends_though_renewals_are_never_answered() -> None:
+    grantor = ScriptedGrantor(renewals=[NEVER])
+    with pytest.raises(LeaseLostError):
+        async with grantor.hold(ttl=30):
+            await anyio.sleep_forever()
+    assert clock() == deadline(sent_at=0, ttl=30)
+
+
+@jumping
+async def test_validity_counts_from_the_request_and_not_from_the_reply() -> None:
+    grantor = ScriptedGrantor(grants=[After(10, 7)])
+    with pytest.raises(LeaseLostError):
+        async with grantor.hold(ttl=30, renew=False) as lease:
+            assert clock() == 10
+            assert lease.remaining() == deadline(sent_at=0, ttl=30) - 10
+            await anyio.sleep_forever()
+    assert clock() == deadline(sent_at=0, ttl=30)
+
+
+@jumping
+async def test_a_turn_counts_from_the_newest_request_answered_queued() -> None:
+    grantor = ScriptedGrantor(grants=["queued"])
+    later(18, lambda: grantor.requests[-1].queued(1, 17, 0))  # a re-check that left at 17
+    later(20, grantor.hand_over, 7)
+    async with grantor.hold(ttl=30) as lease:
+        assert clock() == 20
+        assert lease.remaining() == pytest.approx(deadline(sent_at=17, ttl=30) - 20)
+    assert len(grantor.times("grant")) == 1
+
+
+@jumping
+async def test_a_turn_that_overtakes_the_reply_counts_from_the_first_request() -> None:
+    await asyncio.sleep(1)
+    grantor = ScriptedGrantor(grants=[After(2, "queued")])
+    later(1, grantor.hand_over, 7)
+    async with grantor.hold(ttl=30) as lease:
+        assert lease.fencing_token == 7
+        assert lease.remaining() == pytest.approx(deadline(sent_at=1, ttl=30) - clock())
+
+
+@jumping
+async def test_time_zero_is_a_time_like_any_other() -> None:
+    """The first request may leave at 0.0 of the clock, in simulations for one."""
+    grantor = ScriptedGrantor(grants=["queued"])
+    later(1, grantor.hand_over, 7)
+    async with grantor.hold(ttl=30) as lease:
+        assert lease.remaining() == pytest.approx(deadline(sent_at=0, ttl=30) - 1)
+
+
+# A grant that is old when it is heard of.
+
+
+@jumping
+async def test_a_turn_older_than_half_its_ttl_is_confirmed_once_before_the_body_starts() -> None:
+    await asyncio.sleep(1)
+    grantor = ScriptedGrantor(grants=["queued", 7])
+    later(20, grantor.hand_over, 7)
+    async with grantor.hold(ttl=30) as lease:
+        assert grantor.times("grant") == [1, 21]
+        assert len(set(grantor.tokens("grant"))) == 1
+        assert lease.remaining() == pytest.approx(deadline(sent_at=21, ttl=30) - 21)
+
+
+@pytest.mark.parametrize(("age", "confirmed"), [(13, False), (13.69, False), (13.71, True)])
+@jumping
+async def test_a_turn_is_confirmed_when_less_than_half_its_ttl_is_left(age: float, confirmed: bool) -> None:
+    await asyncio.sleep(1)
+    grantor = ScriptedGrantor(grants=["queued", 7])
+    later(age, grantor.hand_over, 7)
+    async with grantor.hold(ttl=30):
+        assert len(grantor.times("grant")) == 1 + confirmed
+
+
+@jumping
+async def test_an_immediate_grant_whose_reply_took_over_half_the_ttl_is_confirmed_too() -> None:
+    grantor = ScriptedGrantor(grants=[After(20, 7), 7])
+    async with grantor.hold(ttl=30) as lease:
+        assert grantor.times("grant") == [0, 20]
+        assert lease.remaining() == pytest.approx(deadline(sent_at=20, ttl=30) - 20)
+
+
+@jumping
+async def test_what_is_left_counts_when_the_confirmation_fails() -> None:
+    grantor = ScriptedGrantor(grants=[After(20, 7), RedisConnectionError()])
+    async with grantor.hold(ttl=30) as lease:
+        assert lease.remaining() == deadline(sent_at=0, ttl=30) - 20
+
+
+@jumping
+async def test_a_confirmation_answered_queued_waits_for_the_next_turn() -> None:
+    """The lease lapsed meanwhile, so this token stands in line again."""
+    await asyncio.sleep(1)
+    grantor = ScriptedGrantor(grants=["queued"])
+    later(20, grantor.hand_over, 7)
+    later(25, grantor.hand_over, 8)
+    async with grantor.hold(ttl=30) as lease:
+        assert clock() == 26
+        assert lease.fencing_token == 8
+        assert lease.remaining() == pytest.approx(deadline(sent_at=21, ttl=30) - 26)
+
+
+@jumping
+async def test_a_confirmation_answered_busy_means_not_acquired() -> None:
+    """Who asked once, and heard of the grant when it had lapsed, must not wait for a turn that nobody owes it."""
+    grantor = ScriptedGrantor(grants=[After(20, 7), After(10, "busy")])
+    assert await asyncio.wait_for(take(grantor.asking(ttl=30, timeout=0), must=False), 3600) is None
+    assert clock() == 30
+    assert not grantor.context.tokens
+
+
+@pytest.mark.parametrize("took", [29, deadline(sent_at=0, ttl=30)])
+@jumping
+async def test_confirmed_but_nothing_left_is_withdrawn_and_asked_again_with_a_new_token(took: float) -> None:
+    grantor = ScriptedGrantor(grants=[After(took, 7), After(took, 7), 8])
+    async with grantor.hold(ttl=30) as lease:
+        first, again, new = grantor.tokens("grant")
+        assert first == again != new
+        assert lease.token.encode() == new
+        assert lease.fencing_token == 8
+        assert grantor.tokens("withdraw") == [first]
+    assert_nothing_left(grantor)
+
+
+@jumping
+async def test_what_is_given_back_before_asking_again_is_given_back_though_that_fails_at_first() -> None:
+    grantor = ScriptedGrantor(grants=[After(29, 7), After(29, 7), 8], withdrawals=[RedisConnectionError(), True])
+    async with grantor.hold(ttl=30):
+        await asyncio.sleep(1)
+        assert grantor.tokens("withdraw") == [grantor.requests[0].token] * 2
+
+
+@jumping
+async def test_who_asks_again_keeps_its_place_in_line() -> None:
+    await asyncio.sleep(1)
+    grantor = ScriptedGrantor(grants=["queued", After(29, 7), 8])
+    later(1, lambda: grantor.requests[-1].queued(41, 1, 0))
+    later(29, grantor.hand_over, 7)
+    async with grantor.hold(ttl=30):
+        assert [request.ticket for request in grantor.requests] == [41, 41, 41]
+        assert grantor.requests[2] is not grantor.requests[0]
+
+
+# Not to be had.
+
+
+@jumping
+async def test_timeout_in_the_queue_is_an_acquire_timeout_and_leaves_the_queue() -> None:
+    grantor = ScriptedGrantor(grants=["queued"])
+    grantor.retry_after = 12.5
+    with pytest.raises(AcquireTimeoutError) as caught:
+        async with grantor.hold(timeout=5):
+            pytest.fail("not granted")
+    assert clock() == 5
+    assert (caught.value.name, caught.value.timeout, caught.value.retry_after) == ("scripted", 5, 12.5)
+    assert isinstance(caught.value, TimeoutError)
+    assert_nothing_left(grantor)
+
+
+@jumping
+async def test_timeout_without_any_answer_is_redis_own_error_and_is_undone() -> None:
+    grantor = ScriptedGrantor(grants=[NEVER], withdrawals=[After(0.5, True)])
+    with pytest.raises(RedisTimeoutError, match="stub 'scripted': Redis did not answer within 5 s"):
+        async with grantor.hold(timeout=5):
+            pytest.fail("not granted")
+    assert clock() == 5
+    await asyncio.sleep(1)  # nobody waits for an undo that Redis does not hear
+    assert_nothing_left(grantor)
+
+
+@jumping
+async def test_timeout_while_asking_again_is_the_trouble_of_the_last_attempt() -> None:
+    first, last = RedisConnectionError("cut"), RedisConnectionError("refused")
+    grantor = ScriptedGrantor(grants=[After(1, first), After(1, last), NEVER])
+    with pytest.raises(RedisConnectionError) as caught:
+        await grantor.acquire(timeout=5)
+    assert caught.value is last
+    assert clock() == 5
+
+
+@jumping
+async def test_without_a_timeout_too_the_trouble_of_the_last_attempt_is_raised() -> None:
+    first, last = RedisConnectionError("cut"), RedisConnectionError("refused")
+    grantor = ScriptedGrantor(grants=[After(4, first), After(4, last), NEVER])
+    with pytest.raises(RedisConnectionError) as caught:
+        await grantor.acquire()
+    assert caught.value is last
+    assert clock() == 10
+
+
+@jumping
+async def test_what_never_left_is_asked_again_for_ten_seconds_too() -> None:
+    """There was no connection, and so there is no moment at which it was asked first."""
+    grantor = Unconnected(ScriptedGrantor(), 2.5)
+    asking = grantor.stub.asking()
+    asking.grantor = grantor
+    with pytest.raises(RedisConnectionError, match="refused"):
+        await take(asking, must=True)
+    assert grantor.attempts == [0, 2.5, 5, 7.5]
+    assert clock() == 10
+
+
+class Unconnected:
+    """A stub that cannot connect, which takes some *seconds* each time."""
+
+    def __init__(self, stub: ScriptedGrantor, seconds: float) -> None:
+        self.stub, self.seconds = stub, seconds
+        self.name, self.kind, self.context = stub.name, stub.kind, stub.context
+        self.renew, self.undo = stub.renew, stub.undo
+        self.forget, self.obstacle = stub.forget, stub.obstacle
+        self.fencing_tokens = stub.fencing_tokens
+        self.attempts: list[float] = []
+
+    async def grant(self, request: Request) -> Granted:
+        self.attempts.append(clock())
+        await asyncio.sleep(self.seconds)
+        raise RedisConnectionError("refused")
+
+
+@pytest.mark.parametrize(("turn", "asked"), [(0.5, 1), (1.5, 2)])
+@jumping
+async def test_a_turn_that_comes_while_the_request_is_asked_again_ends_the_asking(turn: float, asked: int) -> None:
+    """The answer was lost, but the request had reached Redis, and stood in line."""
+    grantor = ScriptedGrantor(grants=[After(1, RedisConnectionError())])
+    later(turn, grantor.hand_over, 7)
+    async with grantor.hold() as lease:
+        assert clock() == asked
+        assert lease.fencing_token == 7
+        assert len(grantor.times("grant")) == asked
+
+
+def test_what_is_busy_is_said_in_the_words_of_what_was_asked_for() -> None:
+    request = Request(30.0, 2, wait=True)
+    for kind, timeout, says in [
+        ("lock", 5.0, "lock 'scraper': still held by another holder after 5 s"),
+        ("lock", 0.0, "lock 'scraper': held by another holder"),
+        ("semaphore", 0.25, "semaphore 'scraper': still too few permits are free after 0.25 s"),
+    ]:
+        grantor = cast("Grantor", types.SimpleNamespace(kind=kind, name="scraper"))
+        error = timed_out(grantor, request, timeout)
+        assert (str(error), error.name, error.timeout) == (says, "scraper", timeout)
+        assert error.retry_after == 30, "as long as a lease lasts, if nothing better is known"
+
+
+@jumping
+async def test_an_acquire_that_failed_waits_a_second_for_its_undo_at_most() -> None:
+    grantor = ScriptedGrantor(grants=["queued"], withdrawals=[NEVER])
+    with pytest.raises(AcquireTimeoutError):
+        await grantor.acquire(timeout=5)
+    assert 5 < clock() <= 6
+    assert not undrawn(grantor)
+
+
+@jumping
+async def test_the_undo_of_a_failed_acquire_is_retried() -> None:
+    grantor = ScriptedGrantor(grants=["queued"], withdrawals=[ConnectionError(), ConnectionError(), True])
+    with pytest.raises(AcquireTimeoutError):
+        await grantor.acquire(timeout=5)
+    assert len(grantor.times("withdraw")) == 3
+    assert clock() < 6
+
+
+@jumping
+async def test_busy_without_waiting_raises_at_once_from_a_block() -> None:
+    grantor = ScriptedGrantor(grants=["busy"])
+    grantor.retry_after = 12.5
+    with pytest.raises(AcquireTimeoutError, match=r"^stub 'scripted': held by another holder$") as caught:
+        async with grantor.hold(timeout=0):
+            pytest.fail("not granted")
+    assert (caught.value.timeout, caught.value.retry_after) == (0, 12.5)
+    assert clock() == 0
+    assert not grantor.times("withdraw"), "there is nothing to undo"
+    await asyncio.sleep(1)
+    assert grantor.context.closed
+
+
+@jumping
+async def test_busy_after_an_attempt_that_may_still_arrive_is_undone() -> None:
+    """P7: the first request went out and was not answered. It may reach Redis later, and be granted to nobody."""
+    grantor = ScriptedGrantor(grants=[RedisConnectionError(), "busy"], withdrawals=[RedisConnectionError(), True])
+    assert await take(grantor.asking(timeout=0), must=False) is None
+    await asyncio.sleep(0.1)
+    assert_nothing_left(grantor)
+    assert len(grantor.times("withdraw")) == 2
+
+
+@jumping
+async def test_trouble_is_retried_as_the_client_would_and_then_raised_as_it_is() -> None:
+    trouble = RedisConnectionError("refused")
+    grantor = ScriptedGrantor(grants=[trouble])
+    with pytest.raises(RedisConnectionError) as caught:
+        await grantor.acquire()
+    assert caught.value is trouble
+    assert len(grantor.times("grant")) == 1 + 3
+    assert len(set(grantor.tokens("grant"))) == 1
+    await asyncio.sleep(1)
+    assert_nothing_left(grantor)
+
+
+@jumping
+async def test_after_trouble_nobody_waits_for_an_undo_that_redis_does_not_hear() -> None:
+    with pytest.raises(RedisConnectionError):
+        await ScriptedGrantor(grants=[RedisConnectionError()], withdrawals=[NEVER]).acquire()
+    assert clock() == 0
+
+
+@jumping
+async def test_after_a_cancellation_the_undo_of_what_was_not_answered_yet_is_awaited() -> None:
+    grantor = ScriptedGrantor(grants=[NEVER], withdrawals=[After(0.4, True)])
+    task = asyncio.create_task(grantor.acquire())
+    later(5, task.cancel)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert clock() == 5.4
+
+
+@jumping
+async def test_trouble_that_passes_is_not_noticed() -> None:
+    grantor = ScriptedGrantor(grants=[RedisConnectionError(), RedisTimeoutError(), 7])
+    async with grantor.hold() as lease:
+        assert lease.fencing_token == 7
+
+
+@pytest.mark.parametrize("timeout", [None, 0, 3600])
+@jumping
+async def test_without_an_answer_nobody_waits_longer_than_ten_seconds(timeout: float | None) -> None:
+    grantor = ScriptedGrantor(grants=[After(4, RedisTimeoutError())])
+    with pytest.raises(RedisTimeoutError):
+        await grantor.acquire(timeout=timeout)
+    assert clock() <= 10
+
+
+# On replicas too.
+
+
+class Replicated:
+    """A stub with replicas, which have what was granted after some *seconds*."""
+
+    def __init__(self, stub: ScriptedGrantor, seconds: float) -> None:
+        self.stub, self.seconds = stub, seconds
+        self.name, self.kind, self.context = stub.name, stub.kind, stub.context
+        self.grant, self.renew, self.undo = stub.grant, stub.renew, stub.undo
+        self.forget, self.obstacle = stub.forget, stub.obstacle
+        self.fencing_tokens = stub.fencing_tokens
+        self.wanted: list[int] = []
+
+    async def replicate(self, request: Request, replicas: int) -> Granted:
+        self.wanted.append(replicas)
+        sent_at = clock()
+        await asyncio.sleep(self.seconds)
+        return Granted(70, sent_at)
+
+    def asking(self, timeout: float | None) -> LeaseState:
+        asking = self.stub.asking(timeout=timeout)
+        asking.grantor = self
+        asking.options = Options(30.0, timeout, replicas=2)
+        return asking
+
+
+@pytest.mark.parametrize("timeout", [None, 0.0, 5.0])
+@jumping
+async def test_a_lease_that_replicas_must_have_begins_when_they_have_it(timeout: float | None) -> None:
+    grantor = Replicated(ScriptedGrantor(grants=[After(1, 7)]), 2)
+    lease = await take(grantor.asking(timeout), must=True)
+    assert clock() == 3
+    assert grantor.wanted == [2]
+    assert lease.fencing_token == 70
+    assert lease.remaining() == pytest.approx(deadline(sent_at=1, ttl=30) - 3)
+    assert await lease.release()
+
+
+@pytest.mark.parametrize("timeout", [0.0, 5.0])
+@jumping
+async def test_what_is_busy_asks_no_replicas(timeout: float) -> None:
+    grantor = Replicated(ScriptedGrantor(grants=["busy"]), 2)
+    assert await take(grantor.asking(timeout), must=False) is None
+    assert not grantor.wanted
+
+
+@jumping
+async def test_timeout_while_replicas_are_waited_for_says_so_though_there_was_a_holder_before() -> None:
+    stub = ScriptedGrantor(grants=["queued"])
+    later(1, stub.hand_over, 7)
+    with pytest.raises(RedisTimeoutError, match="stub 'scripted': not known to be on 2 replicas after 5 s"):
+        await take(Replicated(stub, 60).asking(5.0), must=True)
+    assert clock() == 5
+    assert_nothing_left(stub)
+
+
+# Cancellation.
+
+SCRIPTS: dict[str, tuple[float, Callable[[], ScriptedGrantor]]] = {
+    "granted": (0, lambda: ScriptedGrantor()),
+    "busy": (0, lambda: ScriptedGrantor(grants=["busy"])),
+    "retried": (0, lambda: ScriptedGrantor(grants=[RedisConnectionError(), RedisConnectionError(), 7])),
+    "failed": (0, lambda: ScriptedGrantor(grants=[RedisConnectionError()])),
+    "queued": (0, lambda: ScriptedGrantor(grants=["queued"])),
+    "confirmed": (0, lambda: ScriptedGrantor(grants=["queued", 7])),
+    "queued twice": (0, lambda: ScriptedGrantor(grants=["queued", "queued"])),
+    "asked again": (3, lambda: ScriptedGrantor(grants=[After(29, 7), After(29, 7), After(7, "queued")])),
+    "undone late": (0.01, lambda: ScriptedGrantor(withdrawals=[RedisConnectionError(), RedisConnectionError(), True])),
+}
+"""Seconds per turn, and what is answered."""
+
+
+async def hold_once(grantor: ScriptedGrantor, timeout: float | None) -> None:
+    async with grantor.hold(ttl=30, timeout=timeout):
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+
+async def pass_turn(grantor: ScriptedGrantor, script: str, seconds: float, turn: int) -> None:
+    """Hand over every now and then to who waits, and make it late news where the script wants a confirmation."""
+    request = grantor.requests[-1] if grantor.requests else None
+    if request is not None and request.valid_from is not None and turn % 3 == 2:
+        if script in ("confirmed", "queued twice") and len(grantor.requests) == 1:
+            request.valid_from -= 20
+        grantor.hand_over(7)
+    await asyncio.sleep(seconds)
+
+
+def by_task(task: "asyncio.Task[None]", scope: anyio.CancelScope) -> None:
+    task.cancel()
+
+
+def by_scope(task: "asyncio.Task[None]", scope: anyio.CancelScope) -> None:
+    scope.cancel()
+
+
+@pytest.mark.parametrize("timeout", [None, 3600.0])
+@pytest.mark.parametrize("cancel", [by_task, by_scope])
+@pytest.mark.parametrize("script", SCRIPTS)
+@jumping
+async def test_cancellation_at_any_await_leaves_nothing_held_or_queued(
+    script: str, cancel: Callable[["asyncio.Task[None]", anyio.CancelScope], None], timeout: float | None
+) -> None:
+    await asyncio.sleep(100)
+    seconds, make = SCRIPTS[script]
+    for turns in itertools.count():
+        grantor = make()
+        scope = anyio.CancelScope()
+
+        async def work(scope: anyio.CancelScope, grantor: ScriptedGrantor) -> None:
+            with scope:
+                await hold_once(grantor, timeout)
+
+        task = asyncio.create_task(work(scope, grantor))
+        for turn in range(turns):
+            await pass_turn(grantor, script, seconds, turn)
+        finished = task.done()
+        cancel(task, scope)
+        (outcome,) = await asyncio.gather(task, return_exceptions=True)
+        if cancel is by_task and not finished:
+            assert isinstance(outcome, asyncio.CancelledError)
+        elif script not in ("busy", "failed"):
+            assert outcome is None
+        await asyncio.sleep(0.5)
+        if script == "busy":
+            assert not grantor.context.tokens  # nothing held or queued that could be undone
+        else:
+            assert_nothing_left(grantor)
+        grantor.session.close()
+        if finished:
+            break
+        assert turns < 50
+
+
+# How a block ends.
+
+
+@jumping
+async def test_the_body_s_exception_leaves_as_it_was_raised() -> None:
+    grantor = ScriptedGrantor()
+    error = ValueError("mine")
+    with pytest.raises(ValueError, match="mine") as caught:
+        async with grantor.hold():
+            raise error
+    assert caught.value is error
+    assert (error.__cause__, error.__context__, hasattr(error, "__notes__")) == (None, None, False)
+    assert_nothing_left(grantor)
+
+
+@jumping
+async def test_a_loss_is_a_note_on_what_the_body_raises() -> None:
+    grantor = ScriptedGrantor(renewals=[False])
+    with pytest.raises(KeyError) as caught:
+        async with grantor.hold() as lease:
+            try:
+                await anyio.sleep_forever()
+            finally:
+                raise KeyError("cleanup")
+    assert lease.lost
+    (note,) = caught.value.__notes__
+    assert "scripted" in note
+    assert lease.token not in note
+
+
+@jumping
+async def test_a_group_with_the_loss_s_cancellation_in_it_leaves_without_that_and_with_a_note() -> None:
+    grantor = ScriptedGrantor(renewals=[False])
+    error = ValueError("mine")
+    with pytest.raises(ExceptionGroup) as caught:
+        async with grantor.hold():
+            try:
+                await anyio.sleep_forever()
+            except asyncio.CancelledError as cancelled:
+                raise BaseExceptionGroup("both", [cancelled, error]) from None
+    assert caught.value.exceptions == (error,)
+    assert len(caught.value.__notes__) == 1
+    await asyncio.sleep(0.1)
+    assert_nothing_left(grantor)
+
+
+@jumping
+async def test_a_body_that_swallows_the_cancellation_gets_the_loss_all_the_same() -> None:
+    grantor = ScriptedGrantor(renewals=[False])
+    with pytest.raises(LeaseLostError):
+        async with grantor.hold():
+            try:
+                await anyio.sleep_forever()
+            except asyncio.CancelledError:
+                pass
+
+
+@jumping
+async def test_cancellation_by_a_loss_is_level_triggered() -> None:
+    """The margin is for synchronous or shielded cleanup: an unshielded await in it is cancelled again."""
+    grantor = ScriptedGrantor(renewals=[False])
+    with pytest.raises(LeaseLostError):
+        async with grantor.hold():
+            for _ in range(3):
+                with pytest.raises(asyncio.CancelledError):
+                    await anyio.sleep_forever()
+            await anyio.sleep_forever()
+
+
+async def in_a_task_group() -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(asyncio.sleep(math.inf))
+
+
+async def in_anyio_s_task_group() -> None:
+    async with anyio.create_task_group() as group:
+        group.start_soon(anyio.sleep_forever)
+
+
+async def in_a_timeout() -> None:
+    async with asyncio.timeout(7200):
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        anyio.sleep_forever,
+        in_a_task_group,
+        in_anyio_s_task_group,
+        in_a_timeout,
+        lambda: asyncio.Event().wait(),
+        lambda: asyncio.Queue[int]().get(),
+        lambda: asyncio.create_task(asyncio.sleep(7200)),
+        lambda: asyncio.gather(asyncio.sleep(7200), asyncio.sleep(7200)),
+        lambda: asyncio.wait([asyncio.create_task(asyncio.sleep(7200, "leftover"))], timeout=3600),
+        lambda: asyncio.wait_for(asyncio.sleep(7200), 3600),
+        lambda: asyncio.shield(asyncio.sleep(60)),
+    ],
+)
+@jumping
+async def test_a_loss_stops_the_body_whatever_it_awaits(wait: Callable[[], Awaitable[object]]) -> None:
+    grantor = ScriptedGrantor(renewals=[ConnectionError()])
+    task = asyncio.current_task()
+    assert task is not None
+    with pytest.raises(LeaseLostError):
+        async with grantor.hold(ttl=30):
+            await wait()
+    assert clock() == deadline(sent_at=0, ttl=30)
+    assert task.cancelling() == 0
+    await asyncio.sleep(7200)  # what was shielded or not awaited any more
+
+
+@jumping
+async def test_cleanup_after_a_loss_may_be_shielded() -> None:
+    grantor = ScriptedGrantor(renewals=[False])
+    with pytest.raises(LeaseLostError):
+        async with grantor.hold():
+            try:
+                await anyio.sleep_forever()
+            finally:
+                with anyio.CancelScope(shield=True):
+                    lost_at = clock()
+                    await asyncio.sleep(5)
+    assert clock() == pytest.approx(lost_at + 5)
+
+
+async def in_this_task(seconds: float) -> None:
+    await asyncio.sleep(seconds)
+
+
+async def in_a_task_of_its_own(seconds: float) -> None:
+    await asyncio.create_task(asyncio.sleep(seconds))
+
+
+@pytest.mark.parametrize("work", [in_this_task, in_a_task_of_its_own])
+@jumping
+async def test_a_body_that_leaves_its_shields_for_a_moment_only_is_stopped_then(
+    work: Callable[[float], Awaitable[None]],
+) -> None:
+    """As each call of `anyio.to_thread.run_sync` does, and so whatever reads files by anyio."""
+    grantor = ScriptedGrantor(renewals=[ConnectionError()])
+    with pytest.raises(LeaseLostError):
+        async with grantor.hold(ttl=30):
+            while True:
+                with anyio.CancelScope(shield=True):
+                    await work(0.7)
+                await asyncio.sleep(0)
+    assert clock() < deadline(sent_at=0, ttl=30) + 0.7
+
+
+@jumping
+async def test_cleanup_in_tasks_that_the_body_gathers_may_be_shielded() -> None:
+    grantor = ScriptedGrantor(renewals=[False])
+    cleaned: list[float] = []
+
+    async def work() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await asyncio.sleep(0.5)
+                cleaned.append(clock())
+
+    async def more_work() -> None:
+        await asyncio.gather(asyncio.create_task(work()), asyncio.gather(work()))
+
+    with pytest.raises(LeaseLostError):
+        async with grantor.hold():
+            await asyncio.create_task(more_work())
+    await asyncio.sleep(1)
+    assert len(cleaned) == 2
+
+
+@jumping
+async def test_a_loss_stops_what_is_gathered_beside_shielded_work() -> None:
+    grantor = ScriptedGrantor(renewals=[ConnectionError()])
+    stopped: list[float] = []
+
+    async def shielded() -> None:
+        with anyio.CancelScope(shield=True):
+            await asyncio.sleep(3600)
+
+    async def work() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            stopped.append(clock())
+
+    with pytest.raises(LeaseLostError):
+        async with grantor.hold(ttl=30):
+            await asyncio.gather(shielded(), work())
+    assert stopped == [deadline(sent_at=0, ttl=30)]
+
+
+@jumping
+async def test_a_scope_around_the_block_may_be_shielded_later() -> None:
+    """What protects cleanup is a scope within the block."""
+    grantor = ScriptedGrantor(renewals=[ConnectionError()])
+    with pytest.raises(LeaseLostError), anyio.CancelScope() as scope:
+        async with grantor.hold(ttl=30):
+            scope.shield = True
+            await asyncio.sleep(3600)
+    assert clock() == deadline(sent_at=0, ttl=30)
+
+
+@jumping
+async def test_after_a_loss_the_task_is_as_it_was() -> None:
+    grantor = ScriptedGrantor(renewals=[False])
+    task = asyncio.current_task()
+    assert task is not None
+    with pytest.raises(LeaseLostError):
+        async with grantor.hold():
+            await anyio.sleep_forever()
+    assert task.cancelling() == 0
+    await asyncio.sleep(0)
+    await asyncio.sleep(1)
+
+
+@pytest.mark.parametrize("cancelled_too", [False, True])
+@jumping
+async def test_what_a_body_had_when_it_was_stopped_needs_no_garbage_collection(cancelled_too: bool) -> None:
+    """As what asyncio raises: no exception is kept by a frame in its own traceback."""
+    grantor = ScriptedGrantor()
+
+    async def work() -> "weakref.ref[object]":
+        held: set[object] = set()
+        with contextlib.suppress(LeaseLostError, asyncio.CancelledError):
+            async with grantor.hold(ttl=30, renew=False):
+                await anyio.sleep_forever()
+        return weakref.ref(held)
+
+    gc.collect()
+    gc.disable()
+    try:
+        task = asyncio.create_task(work())
+        await asyncio.sleep(1)
+        if cancelled_too:
+            asyncio.get_running_loop().call_at(deadline(sent_at=0, ttl=30), task.cancel)
+        reference = await task
+        del task
+        await asyncio.sleep(1)
+        assert reference() is None
+    finally:
+        gc.enable()
+
+
+@jumping
+async def test_with_flag_the_body_goes_on_and_the_block_raises_nothing() -> None:
+    grantor = ScriptedGrantor(renewals=[False], withdrawals=[False])
+    async with grantor.hold(on_lost="flag") as lease:
+        await asyncio.sleep(3600)
+        assert lease.lost
+    assert clock() == 3600
+
+
+@jumping
+async def test_a_lease_released_in_its_block_ends_it_without_a_loss() -> None:
+    grantor = ScriptedGrantor()
+    async with grantor.hold() as lease:
+        assert await lease.release()
+        await asyncio.sleep(3600)
+        assert not grantor.context.closed  # or its books, which know of this block, would be closed with it
+    assert len(grantor.times("withdraw")) == 1
+    assert_nothing_left(grantor)
+
+
+@jumping
+async def test_the_session_ends_after_its_last_block_though_the_lease_ended_long_before() -> None:
+    grantor = ScriptedGrantor()
+    async with grantor.hold() as lease:
+        await lease.release()
+        await asyncio.sleep(3600)
+    await asyncio.sleep(1)
+    assert grantor.context.closed
+
+
+@jumping
+async def test_a_block_is_left_within_a_second_though_another_ones_books_outlast_its_session_s_rest() -> None:
+    """The session lets its connections go when only blocks without a lease are left; a release may be awaited still."""
+    grantor = ScriptedGrantor(withdrawals=[True, NEVER])
+
+    async def leave() -> None:
+        async with ScriptedGrantor(name="silent", session=grantor.session, withdrawals=[NEVER]).hold():
+            pass
+
+    async with grantor.hold() as lease:
+        await lease.release()
+        await asyncio.sleep(10)
+        begun = clock()
+        async with asyncio.timeout(20):
+            await asyncio.create_task(leave())
+        assert clock() - begun <= 1.001
+
+
+@pytest.mark.parametrize("first", ["the loss", "the cancellation"])
+@jumping
+async def test_an_outer_cancellation_at_the_instant_of_a_loss_wins(first: str) -> None:
+    grantor = ScriptedGrantor()
+    seen: list[int] = []
+
+    async def work() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        try:
+            async with grantor.hold(ttl=30, renew=False):
+                await anyio.sleep_forever()
+        except asyncio.CancelledError:
+            seen.append(task.cancelling())
+            seen.append(task.uncancel())
+            raise
+
+    end = deadline(sent_at=0, ttl=30)
+    loop = asyncio.get_running_loop()
+    task = asyncio.create_task(work())
+    if first == "the cancellation":
+        loop.call_at(end, task.cancel)  # before the task starts, and so before the lease's own timer
+    await asyncio.sleep(1)
+    if first == "the loss":
+        loop.call_at(end, task.cancel)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert clock() == end
+    assert seen == [1, 0]
+
+
+@pytest.mark.parametrize("first", ["the loss", "the timeout"])
+@jumping
+async def test_an_outer_timeout_at_the_instant_of_a_loss_stays_a_timeout(first: str) -> None:
+    grantor = ScriptedGrantor()
+    end = deadline(sent_at=0, ttl=30)
+    task = asyncio.current_task()
+    assert task is not None
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout_at(end if first == "the timeout" else None) as limit:
+            async with grantor.hold(ttl=30, renew=False):
+                if first == "the loss":
+                    limit.reschedule(end)
+                await anyio.sleep_forever()
+    assert clock() == end
+    assert task.cancelling() == 0
+
+
+@jumping
+async def test_a_cancellation_while_leaving_is_passed_on_when_the_release_is_known() -> None:
+    grantor = ScriptedGrantor(withdrawals=[After(0.4, True)])
+
+    async def work() -> None:
+        async with grantor.hold():
+            pass
+
+    task = asyncio.create_task(work())
+    later(0.1, task.cancel)
+    later(0.2, task.cancel)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert clock() == 0.4
+
+
+@jumping
+async def test_a_loss_in_an_inner_block_leaves_the_outer_one_alone() -> None:
+    outer = ScriptedGrantor(name="outer")
+    inner = ScriptedGrantor(name="inner", renewals=[False], session=outer.session)
+    async with outer.hold() as lease:
+        with pytest.raises(LeaseLostError) as caught:
+            async with inner.hold():
+                await anyio.sleep_forever()
+        await asyncio.sleep(100)
+        assert lease.held
+    assert caught.value.name == "inner"
+
+
+@jumping
+async def test_a_loss_of_the_outer_block_ends_the_inner_one_and_releases_it() -> None:
+    outer = ScriptedGrantor(name="outer", renewals=[False])
+    inner = ScriptedGrantor(name="inner", session=outer.session, withdrawals=[After(0.5, True)])
+    with pytest.raises(LeaseLostError) as caught:
+        async with outer.hold():
+            async with inner.hold():
+                await anyio.sleep_forever()
+    assert caught.value.name == "outer"
+    assert inner.times("withdraw")[0] == outer.times("renew")[0]
+    assert clock() == pytest.approx(inner.times("withdraw")[0] + 0.5)
+    await asyncio.sleep(0.1)
+    assert_nothing_left(inner)
+
+
+@jumping
+async def test_of_two_losses_at_one_instant_the_outer_one_leaves() -> None:
+    outer = ScriptedGrantor(name="outer")
+    inner = ScriptedGrantor(name="inner", session=outer.session)
+    with pytest.raises(LeaseLostError) as caught:
+        async with outer.hold(renew=False):
+            async with inner.hold(renew=False) as lease:
+                await anyio.sleep_forever()
+    assert caught.value.name == "outer"
+    assert lease.lost
+    assert clock() == deadline(sent_at=0, ttl=30)
+
+
+@jumping
+async def test_a_body_that_blocked_the_loop_past_the_deadline_is_told() -> None:
+    grantor = ScriptedGrantor()
+    with pytest.raises(LeaseLostError):
+        async with grantor.hold(ttl=30):
+            block_loop(40)
+    await asyncio.sleep(0.1)
+    assert_nothing_left(grantor)
+
+
+# Who leaves it.
+
+
+async def guarded(grantor: ScriptedGrantor) -> AsyncGenerator[Lease, None]:
+    async with grantor.hold() as lease:
+        yield lease
+
+
+@jumping
+async def test_a_block_left_in_another_task_releases_its_lease_and_cancels_nothing_later() -> None:
+    grantor = ScriptedGrantor(renewals=[True, True, False])
+    generator = guarded(grantor)
+    lease = await asyncio.create_task(first_of(generator))
+    await asyncio.sleep(5)
+    with pytest.raises(StopAsyncIteration):
+        await anext(generator)
+    assert not lease.held
+    assert not lease.lost
+    assert_nothing_left(grantor)
+    await asyncio.sleep(3600)
+
+
+@jumping
+async def test_a_generator_closed_in_another_task_releases_its_lease() -> None:
+    grantor = ScriptedGrantor(withdrawals=[After(0.3, True)])
+    generator = guarded(grantor)
+    await asyncio.create_task(first_of(generator))
+    await generator.aclose()
+    assert clock() == 0.3
+    assert_nothing_left(grantor)
+
+
+async def first_of(generator: AsyncIterator[Lease]) -> Lease:
+    return await anext(generator)
+
+
+@jumping
+async def test_a_task_that_left_its_scope_to_another_is_not_cancelled_by_the_loss() -> None:
+    """The block is left elsewhere while the task that entered it goes on."""
+    grantor = ScriptedGrantor(renewals=[False])
+    generator = guarded(grantor)
+    entered = asyncio.Event()
+
+    async def enter_and_go_on() -> None:
+        await anext(generator)
+        entered.set()
+        await asyncio.sleep(3600)
+
+    task = asyncio.create_task(enter_and_go_on())
+    await entered.wait()
+    await generator.aclose()
+    await task
+    assert clock() == 3600
+
+
+@jumping
+async def test_a_coroutine_destroyed_in_its_body_releases_without_awaiting() -> None:
+    grantor = ScriptedGrantor(withdrawals=[NEVER])
+    inside: list[Lease] = []
+
+    async def work() -> None:
+        async with grantor.hold() as lease:
+            inside.append(lease)
+            await asyncio.sleep(0)
+
+    await destroy(work(), lambda: bool(inside))
+    assert not undrawn(grantor)
+    assert not inside[0].held
+
+
+@jumping
+async def test_a_coroutine_destroyed_around_a_context_manager_with_a_block_releases_without_awaiting() -> None:
+    """The block is in a generator, which may await when it is closed, but not when its coroutine is destroyed."""
+    grantor = ScriptedGrantor(withdrawals=[NEVER])
+    inside: list[Lease] = []
+    context = contextlib.asynccontextmanager(guarded)
+
+    async def work() -> None:
+        async with context(grantor) as lease:
+            inside.append(lease)
+            await asyncio.sleep(0)
+
+    await destroy(work(), lambda: bool(inside))
+    assert not undrawn(grantor)
+    assert not inside[0].held
+
+
+@pytest.mark.parametrize("timeout", [None, 5.0])
+@jumping
+async def test_a_coroutine_destroyed_while_it_waits_is_undone_without_awaiting(timeout: float | None) -> None:
+    grantor = ScriptedGrantor(grants=["queued"], withdrawals=[NEVER])
+
+    async def work() -> None:
+        await grantor.acquire(timeout=timeout)
+
+    await destroy(work(), lambda: bool(grantor.requests) and grantor.requests[0].reached)
+    assert not undrawn(grantor)
+
+
+async def destroy(coroutine: Coroutine[Any, Any, None], there: Callable[[], bool]) -> None:
+    """Run *coroutine* by hand until it is *there*, and close it, as the garbage collector would."""
+
+    @types.coroutine
+    def forward() -> Iterator[Any]:
+        while True:
+            awaited = coroutine.send(None)
+            if there():
+                return
+            yield awaited
+
+    await cast("Awaitable[None]", forward())
+    coroutine.close()  # RuntimeError if it awaits anything
+
+
+# The release.
+
+
+@pytest.mark.parametrize(("hold_for", "bound"), [(5.0, 1.0), (deadline(0, 30) - 0.5, 0.5)])
+@jumping
+async def test_leaving_takes_a_second_or_what_is_left_of_the_lease_at_most(
+    hold_for: float, bound: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = ScriptedGrantor()
+    grantor = ScriptedGrantor(withdrawals=[NEVER], session=other.session)
+    async with other.hold():  # so that the session goes on
+        with caplog.at_level(logging.WARNING):
+            async with grantor.hold(ttl=30, renew=False) as lease:
+                await asyncio.sleep(hold_for)
+        assert clock() - hold_for == pytest.approx(bound)
+        assert not lease.lost
+    (warning,) = caplog.messages
+    assert "scripted" in warning
+    assert lease.token not in warning
+
+
+@jumping
+async def test_leaving_alone_is_bounded_too(caplog: pytest.LogCaptureFixture) -> None:
+    grantor = ScriptedGrantor(withdrawals=[NEVER])
+    async with grantor.hold():
+        pass
+    assert clock() <= 1
+    assert len(caplog.messages) == 1
+
+
+@jumping
+async def test_a_release_that_is_never_confirmed_is_tried_for_as_long_as_the_lease_lasts() -> None:
+    """Then nothing is there to be ended, however long its session goes on."""
+    other = ScriptedGrantor()
+    grantor = ScriptedGrantor(withdrawals=[RedisConnectionError("refused")], session=other.session)
+    async with other.hold():
+        async with grantor.hold(ttl=30):
+            pass
+        await asyncio.sleep(3600)
+        assert deadline(sent_at=0, ttl=30) - 1 <= grantor.times("withdraw")[-1] < deadline(sent_at=0, ttl=30)
+        assert not grantor.context.undos.under_way
+
+
+@jumping
+async def test_a_release_that_was_refused_when_its_session_ended_says_what_redis_said() -> None:
+    """And not that the session has ended, which is what came of it."""
+    grantor = ScriptedGrantor(withdrawals=[ResponseError("NOPERM no permissions")])
+    lease = await grantor.acquire(ttl=30)
+    asyncio.get_running_loop().call_later(0.1, grantor.session.close)
+    with pytest.raises(ResponseError, match="NOPERM"):
+        await lease.release()
+
+
+@jumping
+async def test_the_undo_of_what_was_not_answered_is_tried_for_as_long_as_that_may_arrive() -> None:
+    other = ScriptedGrantor()
+    grantor = ScriptedGrantor(grants=[NEVER], withdrawals=[RedisConnectionError("refused")], session=other.session)
+    async with other.hold():
+        with pytest.raises(RedisTimeoutError):
+            await grantor.acquire(ttl=30, timeout=5)
+        await asyncio.sleep(3600)
+        assert 5 + LONGEST_RETRY - 1 <= grantor.times("withdraw")[-1] < 5 + LONGEST_RETRY
+        assert not grantor.context.undos.under_way
+
+
+@jumping
+async def test_a_server_that_says_the_lease_was_not_ours_is_a_loss_although_the_body_finished() -> None:
+    grantor = ScriptedGrantor(withdrawals=[False])
+    with pytest.raises(LeaseLostError):
+        async with grantor.hold():
+            pass
+
+
+@jumping
+async def test_not_ours_at_release_is_a_note_on_what_the_body_raised() -> None:
+    grantor = ScriptedGrantor(withdrawals=[False])
+    error = ValueError("mine")
+    with pytest.raises(ValueError, match="mine") as caught:
+        async with grantor.hold():
+            raise error
+    assert caught.value is error
+    assert len(error.__notes__) == 1
+
+
+@jumping
+async def test_nothing_there_after_an_ambiguous_release_is_no_loss(caplog: pytest.LogCaptureFixture) -> None:
+    """P10: the attempt whose answer was lost may have ended it."""
+    grantor = ScriptedGrantor(withdrawals=[ConnectionError(), False])
+    async with grantor.hold():
+        pass
+    assert len(grantor.times("withdraw")) == 2
+    assert not caplog.messages
+
+
+@jumping
+async def test_a_lost_lease_is_withdrawn_too_for_the_loss_may_be_ours_alone() -> None:
+    grantor = ScriptedGrantor(renewals=[ConnectionError()])
+    with pytest.raises(LeaseLostError):
+        async with grantor.hold():
+            await anyio.sleep_forever()
+    await asyncio.sleep(0.1)
+    assert_nothing_left(grantor)
+
+
+@jumping
+async def test_no_renewal_leaves_once_the_release_has() -> None:
+    grantor = ScriptedGrantor(withdrawals=[After(0.9, True)])
+    async with grantor.hold(ttl=0.3):
+        await asyncio.sleep(10)
+    await asyncio.sleep(10)
+    verbs = [asked.verb for asked in grantor.asked]
+    assert verbs[-1] == "withdraw"
+    assert verbs.count("withdraw") == 1
+    assert verbs.count("renew") > 80
+
+
+@jumping
+async def test_a_hold_in_use_refuses_a_second_block() -> None:
+    grantor = ScriptedGrantor()
+    hold = grantor.hold()
+    async with hold:
+        with pytest.raises(RuntimeError, match="in use"):
+            async with hold:
+                pytest.fail("entered twice")
+    async with hold:
+        pass  # but not a later one
+
+
+@jumping
+async def test_a_hold_that_is_being_entered_refuses_a_second_block() -> None:
+    grantor = ScriptedGrantor(grants=["queued"])
+    hold = grantor.hold()
+    later(5, grantor.hand_over, 7)
+
+    async def enter_too() -> None:
+        with pytest.raises(RuntimeError, match="in use"):
+            async with hold:
+                pytest.fail("entered twice")
+
+    other = asyncio.create_task(enter_too())  # begins once this task waits
+    async with hold as lease:
+        assert clock() == 5
+        assert other.done()
+        assert lease.fencing_token == 7
+    await other
+    assert len(grantor.times("grant")) == 1
+
+
+@jumping
+async def test_a_hold_whose_entry_failed_may_be_entered_again() -> None:
+    grantor = ScriptedGrantor(grants=["queued", 7])
+    hold = grantor.hold(timeout=5)
+    with pytest.raises(AcquireTimeoutError):
+        async with hold:
+            pytest.fail("not granted")
+    async with hold as lease:
+        assert lease.fencing_token == 7
+    assert not lease.held
+    assert_nothing_left(grantor)
+
+
+@jumping
+async def test_a_hold_whose_entry_was_cancelled_may_be_entered_again() -> None:
+    grantor = ScriptedGrantor(grants=["queued", 7])
+    hold = grantor.hold()
+    with anyio.move_on_after(5):
+        async with hold:
+            pytest.fail("not granted")
+    async with hold as lease:
+        assert lease.fencing_token == 7
+    assert_nothing_left(grantor)
+
+
+@jumping
+async def test_a_hold_whose_entry_failed_has_no_block_to_be_left() -> None:
+    grantor = ScriptedGrantor(grants=["busy"])
+    hold = grantor.hold(timeout=0)
+    with pytest.raises(AcquireTimeoutError):
+        await hold.__aenter__()
+    with pytest.raises(RuntimeError, match="left already"):
+        await hold.__aexit__(None, None, None)
+
+
+@jumping
+async def test_of_two_entries_of_one_hold_that_begin_together_one_is_refused() -> None:
+    grantor = ScriptedGrantor()
+    hold = grantor.hold()
+    first, second = hold.__aenter__(), hold.__aenter__()
+    lease = await first
+    with pytest.raises(RuntimeError, match="in use"):
+        await second
+    await hold.__aexit__(None, None, None)
+    assert not lease.held
+    assert len(grantor.times("grant")) == 1
+
+
+@jumping
+async def test_a_block_keeps_no_task_that_has_ended() -> None:
+    stack = contextlib.AsyncExitStack()
+
+    async def enter() -> "weakref.ref[asyncio.Task[object]]":
+        await stack.enter_async_context(ScriptedGrantor().hold())
+        task = asyncio.current_task()
+        assert task is not None
+        return weakref.ref(task)
+
+    task = await asyncio.create_task(enter())
+    for _ in range(3):
+        await asyncio.sleep(0)  # the loop itself keeps what it called last
+    gc.collect()
+    assert task() is None
+    await stack.aclose()
+
+
+# acquire() as a coroutine and as a block.
+
+
+class Primitive:
+    """What `Acquiring` asks of a primitive, by a stub."""
+
+    def __init__(self, grantor: ScriptedGrantor) -> None:
+        self.grantor = grantor
+        self.asked: list[tuple[str, object, int]] = []
+
+    async def _acquire(self, timeout: Duration | Unset | None, permits: int) -> Lease:
+        self.asked.append(("by hand", timeout, permits))
+        return await self.grantor.acquire()
+
+    def _hold(self, timeout: Duration | Unset | None, permits: int) -> Hold:
+        self.asked.append(("a block", timeout, permits))
+        return self.grantor.hold()
+
+
+@jumping
+async def test_what_acquire_returns_is_a_coroutine_or_a_block_and_asks_for_what_it_was_given() -> None:
+    primitive = Primitive(ScriptedGrantor())
+    lease = await Acquiring(primitive, 5.0, 3)
+    assert await lease.release()
+    async with Acquiring(primitive, None, 2) as lease:
+        lease.check()
+    assert not lease.held
+    assert primitive.asked == [("by hand", 5.0, 3), ("a block", None, 2)]
+    gc.collect()  # a coroutine that was not awaited would say so, which is an error here
+    assert_nothing_left(primitive.grantor)
+
+
+@jumping
+async def test_an_acquire_that_is_closed_before_it_began_asks_for_nothing_and_says_nothing() -> None:
+    primitive = Primitive(ScriptedGrantor())
+    Acquiring(primitive, None, 1).close()
+    gc.collect()
+    assert not primitive.asked
+
+
+@jumping
+async def test_the_block_of_an_acquire_is_one_at_a_time_and_may_be_entered_again() -> None:
+    primitive = Primitive(ScriptedGrantor())
+    block = Acquiring(primitive, None, 1)
+    async with block:
+        with pytest.raises(RuntimeError, match="in use"):
+            async with block:
+                pytest.fail("entered twice")
+    async with block as lease:
+        assert lease.held
+    with pytest.raises(RuntimeError, match="left already"):
+        await block.__aexit__(None, None, None)
+
+
+@jumping
+async def test_an_acquire_that_was_not_entered_has_no_block_to_be_left() -> None:
+    block = Acquiring(Primitive(ScriptedGrantor()), None, 1)
+    with pytest.raises(RuntimeError, match="not entered"):
+        await block.__aexit__(None, None, None)
+    block.close()

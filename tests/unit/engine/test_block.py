@@ -1,0 +1,194 @@
+"""How a block is left, in virtual time: what is awaited, what leaves it, and whom that concerns."""
+
+import asyncio
+import contextlib
+import traceback
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+
+import anyio
+import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from aiolocks import Lease, LeaseLostError
+from aiolocks._core.timing import deadline
+from aiolocks.testing import After, ScriptedGrantor
+from tests.support.jumping import block_loop, clock, jumping
+
+END = deadline(sent_at=0, ttl=30)
+
+
+@contextlib.asynccontextmanager
+async def of_a_lease(grantor: ScriptedGrantor) -> AsyncGenerator[Lease]:
+    async with await grantor.acquire() as lease:
+        yield lease
+
+
+async def held(block: AbstractAsyncContextManager[Lease]) -> AsyncGenerator[Lease]:
+    async with block as lease:
+        yield lease
+
+
+async def on_a_stack(block: AbstractAsyncContextManager[Lease]) -> AsyncGenerator[Lease]:
+    async with AsyncExitStack() as stack:
+        yield await stack.enter_async_context(block)
+
+
+Shape = Callable[[AbstractAsyncContextManager[Lease]], AsyncGenerator[Lease]]
+
+every_shape = pytest.mark.parametrize("shape", [held, on_a_stack])
+
+
+# A generator that is closed, and a coroutine that is destroyed.
+
+
+@every_shape
+@jumping
+async def test_a_generator_that_is_closed_waits_for_its_release(shape: Shape) -> None:
+    for block in (ScriptedGrantor(withdrawals=[After(0.3, True)]).hold, slow_lease):
+        begun = clock()
+        generator = shape(block())
+        lease = await anext(generator)
+        await generator.aclose()
+        assert not lease.held
+        assert clock() - begun == pytest.approx(0.3)
+
+
+def slow_lease() -> AbstractAsyncContextManager[Lease]:
+    return of_a_lease(ScriptedGrantor(withdrawals=[After(0.3, True)]))
+
+
+@every_shape
+@jumping
+async def test_a_generator_that_was_lost_is_closed_without_a_word(shape: Shape) -> None:
+    """What closes it asks for no more than its end."""
+    generator = shape(ScriptedGrantor().hold(renew=False, on_lost="flag"))
+    lease = await anext(generator)
+    await asyncio.sleep(END + 1)
+    await generator.aclose()
+    assert lease.lost
+
+
+@pytest.mark.parametrize("lost", [False, True])
+@jumping
+async def test_a_coroutine_that_is_destroyed_with_a_stack_of_blocks_awaits_nothing(lost: bool) -> None:
+    grantor = ScriptedGrantor(withdrawals=[After(0.3, True)])
+    leases: list[Lease] = []
+
+    async def work() -> None:
+        async with AsyncExitStack() as stack:
+            leases.append(await stack.enter_async_context(await grantor.acquire(renew=False)))
+            await asyncio.sleep(0)
+
+    coroutine = work()
+    while not leases:
+        coroutine.send(None)
+        await asyncio.sleep(0)
+    if lost:
+        block_loop(END)
+    coroutine.close()  # RuntimeError if it awaits anything
+    assert not leases[0].held
+    await asyncio.sleep(1)
+    assert grantor.tokens("withdraw") == [leases[0].token.encode()]
+
+
+# Another task than the one that entered.
+
+
+@pytest.mark.parametrize("entering_task", ["goes on", "has ended"])
+@jumping
+async def test_who_leaves_a_block_is_told_of_its_loss_and_nobody_else(
+    entering_task: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    stack = AsyncExitStack()
+
+    async def enter_and_go_on() -> None:
+        await stack.enter_async_context(ScriptedGrantor().hold())
+        if entering_task == "goes on":
+            await asyncio.sleep(100)
+
+    task = asyncio.create_task(enter_and_go_on())
+    await asyncio.sleep(0.5)
+    block_loop(40)
+    with pytest.raises(LeaseLostError):
+        await stack.aclose()
+    await task
+    assert not [record for record in caplog.records if record.name == "aiolocks"]
+
+
+# What leaves it.
+
+
+@jumping
+async def test_nothing_of_ours_is_in_the_traceback_of_what_the_body_raised() -> None:
+    for grantor in (ScriptedGrantor(), ScriptedGrantor(renewals=[False]), ScriptedGrantor(withdrawals=[False])):
+        with pytest.raises(KeyError) as caught:
+            async with grantor.hold():
+                try:
+                    await asyncio.sleep(11)
+                finally:
+                    raise KeyError
+        assert {frame.filename for frame in traceback.extract_tb(caught.value.__traceback__)} == {__file__}
+
+
+@jumping
+async def test_what_a_body_raises_in_a_cancelled_scope_leaves_though_the_release_takes_a_while() -> None:
+    """It has seen the scope's cancellation, and answered it so."""
+    with pytest.raises(KeyError), anyio.CancelScope() as scope:
+        async with ScriptedGrantor(withdrawals=[After(0.4, True)]).hold():
+            scope.cancel()
+            try:
+                await anyio.sleep_forever()
+            except asyncio.CancelledError:
+                raise KeyError from None
+    assert clock() == 0.4
+
+
+@jumping
+async def test_a_cancellation_while_the_body_s_exception_leaves_is_passed_on_when_the_release_is_known() -> None:
+    async def work() -> None:
+        async with ScriptedGrantor(withdrawals=[After(0.4, True)]).hold():
+            raise KeyError
+
+    task = asyncio.create_task(work())
+    asyncio.get_running_loop().call_later(0.1, task.cancel)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert clock() == 0.4
+
+
+@jumping
+async def test_a_release_that_failed_for_as_long_as_the_lease_lasted_is_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with ScriptedGrantor(withdrawals=[RedisConnectionError()]).hold(ttl=0.5):
+        pass
+    (warning,) = caplog.messages
+    assert "stub 'scripted': the release could not be confirmed" in warning
+    assert "TTL of 0.5 s" in warning
+
+
+@jumping
+async def test_a_block_in_a_forked_child_ends_in_the_error_that_says_so() -> None:
+    grantor = ScriptedGrantor()
+    with pytest.raises(LeaseLostError, match="forked"):
+        async with grantor.hold():
+            grantor.context.after_fork()  # as in the child, in which no loop runs
+    assert not grantor.times("withdraw")
+    grantor.session.close()
+
+
+# And then.
+
+
+@pytest.mark.parametrize("valid", [True, False])
+@jumping
+async def test_a_lease_by_hand_that_a_block_has_ended_is_the_task_s_no_more(valid: bool) -> None:
+    grantor = ScriptedGrantor()
+    with contextlib.nullcontext() if valid else pytest.raises(LeaseLostError):
+        async with await grantor.acquire(renew=False):
+            if not valid:
+                await asyncio.sleep(END)
+    assert grantor.context.holdings.newest(asyncio.current_task(), b"stub:scripted") is None
+    await asyncio.sleep(1)
+    assert grantor.context.closed

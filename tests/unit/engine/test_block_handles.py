@@ -1,0 +1,318 @@
+"""Which block is left, in virtual time: by `async with`, by generators, by classes that call both methods."""
+
+import asyncio
+import contextlib
+import gc
+import sys
+import types
+import weakref
+from collections.abc import AsyncGenerator, Awaitable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, cast
+
+import anyio
+import pytest
+
+from aiolocks import Lease, LeaseLostError
+from aiolocks._engine.block import ExitHandles, as_coroutine, enter
+from aiolocks._engine.lease import take
+from aiolocks.testing import After, JumpingLoop, ScriptedGrantor
+from tests.support.jumping import clock, jumping
+
+
+class Scripted:
+    """A primitive by a stub, which grants whatever it is asked for: any number of tasks may be inside."""
+
+    _kept: "dict[FrameType | None, list[Any]] | None" = None
+
+    def __init__(self, grantor: ScriptedGrantor | None = None) -> None:
+        self.grantor = grantor or ScriptedGrantor()
+
+    def __aenter__(self) -> "types.CoroutineType[Any, Any, Lease]":
+        return as_coroutine(take(self.grantor.asking(), must=True, block=enter(self)))
+
+    if TYPE_CHECKING:
+
+        async def __aexit__(
+            self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+        ) -> None: ...
+
+    else:
+        __aexit__ = ExitHandles()
+
+
+class Other(Scripted):
+    """Of another class, whose methods are looked up elsewhere."""
+
+
+class Delegating:
+    """What many write around a lock: a class that calls both methods by itself."""
+
+    def __init__(self, inner: AbstractAsyncContextManager[Lease]) -> None:
+        self._inner = inner
+
+    async def __aenter__(self) -> Lease:
+        return await self._inner.__aenter__()
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._inner.__aexit__(exc_type, exc, traceback)
+
+
+def twice(primitive: Scripted) -> Delegating:
+    """Return two such classes around each other: no frame tells whose block it is."""
+    return Delegating(Delegating(primitive))
+
+
+async def holding(block: AbstractAsyncContextManager[Lease]) -> AsyncGenerator[Lease]:
+    async with block as lease:
+        yield lease
+
+
+# Whose block it is.
+
+
+@jumping
+async def test_what_was_looked_up_on_one_object_leaves_no_block_of_another() -> None:
+    first = Scripted()
+    for entered in (Scripted(), Other()):
+        leave = first.__aexit__
+        lease = await entered.__aenter__()
+        with pytest.raises(RuntimeError, match="not held by a block that could be left here"):
+            await leave(None, None, None)
+        lease.check()
+        await entered.__aexit__(None, None, None)
+        assert not lease.held
+
+
+@jumping
+async def test_what_was_looked_up_on_one_class_leaves_no_block_of_another() -> None:
+    first, entered = Scripted(), Other()
+    leave: Any = type(first).__aexit__
+    lease = await entered.__aenter__()
+    with pytest.raises(RuntimeError, match="not held by a block that could be left here"):
+        await leave(first, None, None, None)
+    lease.check()
+    await entered.__aexit__(None, None, None)
+    assert not lease.held
+
+
+@jumping
+async def test_what_was_looked_up_on_the_class_leaves_the_block_of_the_object_that_was_entered_next() -> None:
+    primitive = Scripted()
+    leave: Any = type(primitive).__aexit__
+    lease = await primitive.__aenter__()
+    await leave(primitive, None, None, None)
+    assert not lease.held
+    with pytest.raises(RuntimeError, match=r"Scripted.*: this block was left already"):
+        await leave(primitive, None, None, None)
+
+
+@jumping
+async def test_what_was_looked_up_once_is_for_one_block() -> None:
+    primitive = Scripted()
+    leave = primitive.__aexit__
+    first, second = await primitive.__aenter__(), await primitive.__aenter__()
+    await leave(None, None, None)
+    with pytest.raises(RuntimeError, match="left already"):
+        await leave(None, None, None)
+    assert (first.held, second.held) == (False, True)
+    await primitive.__aexit__(None, None, None)
+    assert not second.held
+
+
+@jumping
+async def test_what_was_looked_up_once_is_for_the_first_of_two_entries_that_begin_together() -> None:
+    primitive = Scripted()
+    leave = primitive.__aexit__
+    entries = [primitive.__aenter__(), primitive.__aenter__()]
+    first, second = [await entry for entry in entries]
+    await leave(None, None, None)
+    assert (first.held, second.held) == (False, True)
+    await primitive.__aexit__(None, None, None)
+    assert not second.held
+
+
+KEPT = pytest.mark.xfail(
+    (3, 12) <= sys.version_info < (3, 14),
+    reason="these Pythons keep the frames above the one that looks up, and with them what the task had",
+)
+
+
+@pytest.mark.parametrize(
+    "around",
+    [pytest.param(lambda primitive: primitive, id="async with"), pytest.param(Delegating, id="a class", marks=KEPT)],
+)
+@jumping
+async def test_a_block_keeps_no_task_that_has_ended(around: Any) -> None:
+    stack = contextlib.AsyncExitStack()
+
+    async def enter() -> "weakref.ref[asyncio.Task[object]]":
+        await stack.enter_async_context(around(Scripted()))
+        task = asyncio.current_task()
+        assert task is not None
+        return weakref.ref(task)
+
+    task = await asyncio.create_task(enter())
+    for _ in range(3):
+        await asyncio.sleep(0)  # the loop itself keeps what it called last
+    gc.collect()
+    assert task() is None
+    await stack.aclose()
+
+
+@jumping
+async def test_each_task_leaves_its_own_block_where_no_frame_tells() -> None:
+    primitive = Scripted()
+    leases: list[Lease] = []
+
+    async def work(seconds: float) -> None:
+        async with twice(primitive) as lease:
+            leases.append(lease)
+            await asyncio.sleep(seconds)
+            assert lease.held
+        assert not lease.held
+
+    await asyncio.gather(work(1), work(3), work(2))
+    assert len(leases) == 3
+    assert not primitive._kept
+
+
+@jumping
+async def test_blocks_of_one_frame_are_left_newest_first_and_nothing_is_kept_of_them() -> None:
+    primitive = Scripted()
+    for _ in range(2):
+        async with Delegating(primitive) as first:
+            async with Delegating(primitive) as second:
+                pass
+            assert (first.held, second.held) == (True, False)
+        assert not first.held
+    assert not primitive._kept
+
+
+@jumping
+async def test_the_only_block_that_is_open_may_be_left_by_anyone() -> None:
+    primitive = Scripted()
+    for _ in range(2):
+        lease = await asyncio.create_task(as_coroutine(twice(primitive).__aenter__()))
+        await primitive.__aexit__(None, None, None)
+        assert not lease.held
+    with pytest.raises(RuntimeError, match="not held by a block"):
+        await primitive.__aexit__(None, None, None)
+
+
+@jumping
+async def test_a_block_that_was_left_open_in_another_loop_is_not_left_here() -> None:
+    primitive = Scripted()
+
+    async def enter_and_end() -> Lease:
+        primitive.grantor = ScriptedGrantor()
+        return await twice(primitive).__aenter__()
+
+    await asyncio.to_thread(in_a_loop_of_its_own, enter_and_end())
+    with pytest.raises(RuntimeError, match="not held by a block that could be left here"):
+        await primitive.__aexit__(None, None, None)
+    primitive.grantor = ScriptedGrantor()
+    lease = await twice(primitive).__aenter__()
+    await primitive.__aexit__(None, None, None)
+    assert not lease.held
+
+
+def in_a_loop_of_its_own(main: Coroutine[Any, Any, object]) -> None:
+    with asyncio.Runner(loop_factory=JumpingLoop) as runner:
+        runner.run(main)
+
+
+# How it is left.
+
+
+@pytest.mark.parametrize("around", [lambda primitive: primitive, Delegating], ids=["async with", "a class"])
+@jumping
+async def test_a_loss_in_the_cleanup_of_a_task_that_was_cancelled_is_a_loss(around: Any) -> None:
+    cleaned: list[int] = []
+
+    async def work() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        try:
+            await anyio.sleep_forever()
+        finally:
+            with pytest.raises(LeaseLostError):
+                async with around(Scripted(ScriptedGrantor(renewals=[False]))):
+                    await anyio.sleep_forever()
+            cleaned.append(task.cancelling())
+
+    task = asyncio.create_task(work())
+    asyncio.get_running_loop().call_later(1, task.cancel)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert cleaned == [1]
+
+
+@pytest.mark.parametrize("around", [lambda primitive: primitive, Delegating], ids=["async with", "a class"])
+@jumping
+async def test_a_generator_that_is_closed_waits_for_its_release(around: Any) -> None:
+    generator = holding(around(Scripted(ScriptedGrantor(withdrawals=[After(0.3, True)]))))
+    lease = await anext(generator)
+    await generator.aclose()
+    assert not lease.held
+    assert clock() == 0.3
+
+
+@jumping
+async def test_a_coroutine_that_is_destroyed_in_its_block_releases_without_awaiting() -> None:
+    primitive = Scripted(ScriptedGrantor(withdrawals=[After(0.3, True)]))
+    coroutine, lease = await suspended(primitive)
+    coroutine.close()  # RuntimeError if it awaits anything
+    assert not lease.held
+    await asyncio.sleep(1)
+    assert primitive.grantor.tokens("withdraw") == [lease.token.encode()]
+
+
+def test_a_coroutine_that_is_destroyed_after_its_loop_sends_nothing_and_says_nothing() -> None:
+    left: list[tuple[Coroutine[Any, Any, None], ScriptedGrantor]] = []
+
+    async def leave_it_suspended() -> None:
+        primitive = Scripted()
+        coroutine, _ = await suspended(primitive)
+        left.append((coroutine, primitive.grantor))
+
+    in_a_loop_of_its_own(leave_it_suspended())
+    ((coroutine, grantor),) = left
+    coroutine.close()
+    assert not grantor.times("withdraw")
+
+
+async def suspended(primitive: Scripted) -> tuple[Coroutine[Any, Any, None], Lease]:
+    """Return a coroutine that is inside a block, and the lease of that."""
+    leases: list[Lease] = []
+
+    async def work() -> None:
+        async with primitive as lease:
+            leases.append(lease)
+            await asyncio.sleep(0)
+
+    coroutine = work()
+
+    @types.coroutine
+    def forward() -> Iterator[Any]:
+        while not leases:
+            awaited = coroutine.send(None)
+            if not leases:
+                yield awaited
+
+    await cast("Awaitable[None]", forward())
+    return coroutine, leases[0]
+
+
+@jumping
+async def test_a_look_at_the_method_where_no_loop_runs_is_none_of_a_block() -> None:
+    primitive = Scripted()
+    assert await asyncio.to_thread(lambda: hasattr(primitive, "__aexit__"))
+    async with primitive as lease:
+        assert hasattr(type(primitive), "__aexit__")
+    assert not lease.held
+    with contextlib.suppress(RuntimeError):
+        await primitive.__aexit__(None, None, None)

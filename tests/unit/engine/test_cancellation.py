@@ -1,0 +1,360 @@
+"""How a lost lease stops the task in its block, in virtual time: what is cancelled when, and what is left alone."""
+
+import asyncio
+import contextlib
+import logging
+import types
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack
+from itertools import pairwise
+from typing import Any, cast
+
+import anyio
+import pytest
+
+from aiolocks import Lease, LeaseLostError
+from aiolocks._core.timing import deadline
+from aiolocks._engine.lease import state_of
+from aiolocks.testing import ScriptedGrantor
+from tests.support.jumping import clock, jumping, timers
+
+END = deadline(sent_at=0, ttl=30)
+
+AGAIN = 0.02
+"""Seconds between two looks at a task, or two cancellations of it, at most."""
+
+
+def at(moment: float, callback: Callable[[], object]) -> None:
+    asyncio.get_running_loop().call_at(moment, callback)
+
+
+def this_task() -> "asyncio.Task[object]":
+    task = asyncio.current_task()
+    assert task is not None
+    return task
+
+
+# When it is cancelled.
+
+
+@jumping
+async def test_a_body_that_goes_on_is_cancelled_soon_again_and_then_ever_more_seldom() -> None:
+    """Cleanup that awaits ends soon, and a body that ignores all of it does not keep the loop busy."""
+    cancelled: list[float] = []
+    with pytest.raises(LeaseLostError):
+        async with ScriptedGrantor().hold(renew=False):
+            while len(cancelled) < 200:
+                with contextlib.suppress(asyncio.CancelledError):
+                    await anyio.sleep_forever()
+                cancelled.append(clock())
+    moments = sorted(set(cancelled))
+    pauses = [later - sooner for sooner, later in pairwise(moments)]
+    assert moments[0] == END
+    assert cancelled.count(END) > 1, "`asyncio.wait_for` before Python 3.12 swallows one now and then"
+    assert 0 < pauses[0] <= 0.001 + 1e-6
+    assert pauses == pytest.approx(sorted(pauses))
+    assert pauses[-1] == pytest.approx(AGAIN)
+    assert len(cancelled) <= 5 * len(moments)
+
+
+@jumping
+async def test_a_loss_that_the_body_itself_finds_stops_it_where_it_awaits_next() -> None:
+    went_on = False
+    with pytest.raises(LeaseLostError):
+        async with ScriptedGrantor(renewals=[False]).hold() as lease:
+            assert not await lease.renew()
+            went_on = True
+            await asyncio.sleep(5)
+    assert went_on
+    assert clock() == 0
+
+
+@jumping
+async def test_tasks_that_wait_for_one_another_in_a_circle_are_stopped_when_it_is_broken() -> None:
+    circle: list[asyncio.Future[tuple[object]]] = []
+
+    async def wait_for(task: "asyncio.Task[object]") -> None:
+        circle.append(asyncio.gather(task))
+        await circle[0]
+
+    async def work() -> None:
+        with pytest.raises(LeaseLostError):
+            async with ScriptedGrantor().hold(renew=False), asyncio.timeout(100):
+                await asyncio.gather(wait_for(this_task()))
+                await anyio.sleep_forever()
+
+    at(END + 5, lambda: circle[0].set_result((None,)))
+    await asyncio.create_task(work())
+    assert END + 5 <= clock() <= END + 5 + AGAIN
+
+
+@jumping
+async def test_a_body_that_leaves_its_shield_for_one_turn_of_the_loop_is_stopped_then() -> None:
+    """Though nothing in the shield waits for longer than a turn either."""
+    turns = 0
+    with pytest.raises(LeaseLostError):
+        async with ScriptedGrantor().hold(renew=False):
+            with anyio.CancelScope(shield=True):
+                await asyncio.sleep(40)
+            for _ in range(100):
+                turns += 1
+                with anyio.CancelScope(shield=True):
+                    for _ in range(5):
+                        await asyncio.sleep(0)
+                await asyncio.sleep(0)
+    assert clock() == 40
+    assert turns <= 2
+
+
+@jumping
+async def test_a_body_that_waits_for_one_shielded_task_after_the_other_is_stopped_between_two() -> None:
+    async def shielded() -> None:
+        with anyio.CancelScope(shield=True):
+            await asyncio.sleep(0.7)
+
+    with pytest.raises(LeaseLostError):
+        async with ScriptedGrantor().hold(renew=False):
+            for _ in range(100):
+                await asyncio.create_task(shielded())
+                await asyncio.sleep(0)
+    assert END < clock() < END + 0.7
+
+
+@jumping
+async def test_a_shield_that_another_task_lifts_protects_no_longer() -> None:
+    with pytest.raises(LeaseLostError):
+        async with ScriptedGrantor().hold(renew=False):
+            with anyio.CancelScope(shield=True) as scope:
+                at(40, lambda: setattr(scope, "shield", False))
+                await asyncio.sleep(100)
+    assert 40 <= clock() <= 40 + AGAIN
+
+
+@jumping
+async def test_shielded_work_goes_on_though_what_was_gathered_beside_it_has_ended() -> None:
+    done: list[float] = []
+
+    async def shielded() -> None:
+        with anyio.CancelScope(shield=True):
+            await asyncio.sleep(40)
+            done.append(clock())
+
+    with pytest.raises(LeaseLostError):
+        async with ScriptedGrantor().hold(renew=False):
+            await asyncio.gather(asyncio.sleep(1), shielded())
+            await anyio.sleep_forever()
+    assert done == [40]
+    assert clock() <= 40 + AGAIN
+
+
+@jumping
+async def test_what_comes_at_the_moment_of_the_loss_is_received_before_the_body_is_stopped() -> None:
+    received: list[str] = []
+    come = asyncio.get_running_loop().create_future()
+    with pytest.raises(LeaseLostError):
+        async with ScriptedGrantor().hold(renew=False) as lease:
+
+            def at_once() -> None:
+                come.set_result("a message")
+                state_of(lease).lose("it is gone")
+
+            at(5, at_once)
+            received.append(await come)
+            await anyio.sleep_forever()
+    assert received == ["a message"]
+    assert 5 <= clock() <= 5.002
+
+
+@pytest.mark.parametrize("shield", [False, True])
+@jumping
+async def test_after_the_block_nothing_looks_at_its_task_any_more(shield: bool) -> None:
+    with pytest.raises(LeaseLostError):
+        async with ScriptedGrantor().hold(renew=False):
+            with anyio.CancelScope(shield=shield), contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(END + 1)
+    assert this_task().cancelling() == 0
+    await asyncio.sleep(1)
+    assert timers() == 0
+
+
+# What leaves the block.
+
+
+@jumping
+async def test_a_group_of_nothing_but_the_loss_s_cancellation_becomes_the_loss() -> None:
+    with pytest.raises(LeaseLostError):
+        async with ScriptedGrantor().hold(renew=False):
+            try:
+                await anyio.sleep_forever()
+            except asyncio.CancelledError as cancelled:
+                raise BaseExceptionGroup("one", [cancelled]) from None
+
+
+@jumping
+async def test_a_group_without_the_loss_s_cancellation_leaves_as_it_was_raised() -> None:
+    error = ExceptionGroup("mine", [ValueError(), KeyError()])
+    with pytest.raises(ExceptionGroup) as caught:
+        async with ScriptedGrantor().hold(renew=False):
+            with contextlib.suppress(asyncio.CancelledError):
+                await anyio.sleep_forever()
+            raise error
+    assert caught.value is error
+
+
+@jumping
+async def test_a_cancellation_by_others_at_the_moment_of_a_loss_keeps_its_message() -> None:
+    async def work() -> None:
+        async with ScriptedGrantor().hold(renew=False):
+            await anyio.sleep_forever()
+
+    task = asyncio.create_task(work())
+    at(END, lambda: task.cancel("by others"))  # before the lease's own timer
+    with pytest.raises(asyncio.CancelledError, match="by others"):
+        await task
+    assert clock() == END
+
+
+@pytest.mark.parametrize("first", ["the loss", "the scope"])
+@jumping
+async def test_a_scope_that_is_cancelled_at_the_moment_of_a_loss_ends_as_one(first: str) -> None:
+    reached: list[str] = []
+    with anyio.CancelScope() as scope:
+        if first == "the scope":
+            at(END, scope.cancel)
+        async with ScriptedGrantor().hold(renew=False):
+            if first == "the loss":
+                at(END, scope.cancel)
+            await anyio.sleep_forever()
+        reached.append("after the block")
+    assert scope.cancelled_caught
+    assert not reached
+    assert clock() == END
+    assert this_task().cancelling() == 0
+    await asyncio.sleep(1)
+
+
+@pytest.mark.parametrize("block", ["hold", "lease"])
+@jumping
+async def test_a_loss_in_the_cleanup_of_a_task_that_was_cancelled_is_a_loss(block: str) -> None:
+    """The request to cancel that it had when it entered is no answer to what happens in the block."""
+    cleaned: list[int] = []
+
+    async def work() -> None:
+        grantor = ScriptedGrantor(renewals=[False])
+        try:
+            await anyio.sleep_forever()
+        finally:
+            with pytest.raises(LeaseLostError):
+                async with grantor.hold() if block == "hold" else await grantor.acquire():
+                    await anyio.sleep_forever()
+            await asyncio.sleep(1)
+            cleaned.append(this_task().cancelling())
+
+    task = asyncio.create_task(work())
+    at(1, task.cancel)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert cleaned == [1]
+
+
+@jumping
+async def test_a_coroutine_that_is_destroyed_after_its_loss_awaits_nothing() -> None:
+    destroyed: list[Lease] = []
+
+    async def hold() -> None:
+        async with ScriptedGrantor(renewals=[False]).hold() as lease:
+            assert not await lease.renew()
+            destroyed.append(lease)
+            await anyio.sleep_forever()
+
+    @types.coroutine
+    def forward(coroutine: Coroutine[Any, Any, None]) -> Iterator[Any]:
+        while True:
+            yield coroutine.send(None)
+
+    async def work() -> None:
+        coroutine = hold()
+        with contextlib.suppress(asyncio.CancelledError):  # the one that the loss sends
+            await cast("Awaitable[None]", forward(coroutine))
+        coroutine.close()  # RuntimeError if it awaits anything
+        destroyed[0].check()
+
+    with pytest.raises(LeaseLostError):
+        await asyncio.create_task(work())
+
+
+# A task that ends with its block open.
+
+
+async def entered(stack: AsyncExitStack, grantor: ScriptedGrantor) -> Lease:
+    """Enter a block in a task that ends at once."""
+    return await asyncio.create_task(stack.enter_async_context(grantor.hold()))
+
+
+@jumping
+async def test_a_block_that_stays_open_a_second_after_its_task_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    async with AsyncExitStack() as stack:
+        await entered(stack, ScriptedGrantor(name="orders:42"))
+        await asyncio.sleep(0.999)
+        assert not caplog.records
+        await asyncio.sleep(0.002)
+        (warning,) = caplog.records
+        await asyncio.sleep(5)
+    assert (warning.levelno, "stub 'orders:42'" in warning.getMessage()) == (logging.WARNING, True)
+    assert caplog.records == [warning]
+
+
+@jumping
+async def test_a_block_that_is_left_within_a_second_after_its_task_is_not_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with AsyncExitStack() as stack:
+        await entered(stack, ScriptedGrantor())
+        await asyncio.sleep(0.9)
+    await asyncio.sleep(5)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("after", [0.0, 0.5])
+@jumping
+async def test_a_block_whose_lease_was_released_is_not_warned_of(
+    caplog: pytest.LogCaptureFixture, after: float
+) -> None:
+    async with AsyncExitStack() as stack:
+
+        async def enter() -> Lease:
+            lease = await stack.enter_async_context(ScriptedGrantor().hold())
+            if not after:
+                await lease.release()
+            return lease
+
+        lease = await asyncio.create_task(enter())
+        await asyncio.sleep(after)
+        await lease.release()
+        await asyncio.sleep(5)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("ends", ["long before", "in the same turn"])
+@jumping
+async def test_a_loss_that_can_stop_nothing_as_the_task_has_ended_is_an_error_line(
+    caplog: pytest.LogCaptureFixture, ends: str
+) -> None:
+    stack = AsyncExitStack()
+    grantor = ScriptedGrantor(name="orders:42")
+
+    async def enter() -> Lease:
+        lease = await stack.enter_async_context(grantor.hold())
+        if ends == "in the same turn":
+            asyncio.get_running_loop().call_soon(state_of(lease).lose, "it is gone")
+        return lease
+
+    lease = await asyncio.create_task(enter())
+    if ends == "long before":
+        await asyncio.sleep(0.5)
+        state_of(lease).lose("it is gone")
+    await asyncio.sleep(5)
+    (line,) = caplog.records
+    assert (line.levelno, "stub 'orders:42'" in line.getMessage()) == (logging.ERROR, True)
+    with pytest.raises(LeaseLostError):
+        await stack.aclose()

@@ -1,0 +1,236 @@
+"""Who holds what in this process: which names a task is inside of, and its leases."""
+
+import asyncio
+import gc
+import weakref
+from typing import Any, TypeVar
+
+import pytest
+
+from aiolocks import Lease
+from aiolocks._engine.cancellation import BodyTask
+from aiolocks._engine.holdings import Base, Holdings
+from aiolocks._engine.lease import state_of
+from aiolocks.testing import ScriptedGrantor
+from tests.support.jumping import clock
+
+pytestmark = pytest.mark.asyncio
+
+T = TypeVar("T")
+
+BASE = b"stub:scripted"
+
+
+def this_task() -> "asyncio.Task[object]":
+    task = asyncio.current_task()
+    assert task is not None
+    return task
+
+
+# What a task is inside of.
+
+
+def inside(holdings: Holdings[Any], permits: int, base: Base = BASE) -> BodyTask:
+    """Note that the running task has entered a block."""
+    loop = asyncio.get_running_loop()
+    return BodyTask(this_task(), 0, loop, holdings, ScriptedGrantor(), base, permits)
+
+
+async def test_permits_of_a_task_s_open_blocks_add_up() -> None:
+    holdings, task = Holdings[Any](asyncio.get_running_loop(), clock, lambda: None), this_task()
+    assert (holdings.inside(task, BASE), holdings.blocks) == (0, 0)
+    three, one = inside(holdings, 3), inside(holdings, 1)
+    assert (holdings.inside(task, BASE), holdings.blocks) == (4, 2)
+    three.leave()
+    assert (holdings.inside(task, BASE), holdings.blocks) == (1, 1)
+    one.leave()
+    assert (holdings.inside(task, BASE), holdings.blocks) == (0, 0)
+    assert not holdings.in_use()
+
+
+async def test_a_block_whose_lease_ended_before_it_was_left_counts_once() -> None:
+    holdings, task = Holdings[Any](asyncio.get_running_loop(), clock, lambda: None), this_task()
+    three, one = inside(holdings, 3), inside(holdings, 1)
+    one.no_longer_inside()
+    assert holdings.inside(task, BASE) == 3
+    one.no_longer_inside()
+    one.leave()
+    one.leave()
+    assert (holdings.inside(task, BASE), holdings.blocks) == (3, 1)
+    three.leave()
+
+
+async def test_of_several_names_held_as_one_a_task_is_inside_each() -> None:
+    holdings, task = Holdings[Any](asyncio.get_running_loop(), clock, lambda: None), this_task()
+    both, one = inside(holdings, 1, (b"a", b"b")), inside(holdings, 1, b"b")
+    held: dict[Base, int] = {b"a": 1, b"b": 2, b"c": 0, (b"a", b"c"): 1, (b"c", b"b"): 2, (b"c", b"d"): 0}
+    for base, permits in held.items():
+        assert holdings.inside(task, base) == permits, base
+    one.leave()
+    assert holdings.inside(task, (b"a", b"b")) == 1
+    both.leave()
+    assert holdings.inside(task, (b"a", b"b")) == 0
+    assert not holdings.in_use()
+
+
+async def test_a_task_that_is_inside_a_block_or_took_a_lease_by_hand_runs_with_it() -> None:
+    """What waits at the loop's end for the releases of such tasks must not wait for others."""
+    grantor = ScriptedGrantor()
+    holdings = grantor.context.holdings
+    assert not holdings.running()
+    async with grantor.hold():
+        assert holdings.running()
+    assert not holdings.running()
+    lease = await grantor.acquire()
+    assert holdings.running()
+    await lease.release()
+    assert not holdings.running()
+
+
+async def test_a_block_is_no_more_counted_when_its_task_has_ended() -> None:
+    holdings = Holdings[Any](asyncio.get_running_loop(), clock, lambda: None)
+
+    async def enter() -> BodyTask:
+        return inside(holdings, 1)
+
+    body = await asyncio.create_task(enter())
+    await asyncio.sleep(0)
+    assert (holdings.blocks, holdings.in_use(), holdings.running()) == (0, False, False)
+    body.leave()
+    assert holdings.blocks == 0
+
+
+async def test_a_ledger_that_is_closed_keeps_nothing_and_takes_nothing_in() -> None:
+    grantor = ScriptedGrantor()
+    holdings = grantor.context.holdings
+    lease = await grantor.acquire()
+    kept = weakref.ref(lease)
+    del lease
+    grantor.session.close()
+    gc.collect()
+    assert kept() is None
+    body = inside(holdings, 1)
+    assert not holdings.in_use()
+    assert not holdings.running()
+    body.leave()
+
+
+async def test_a_task_is_inside_no_more_when_the_lease_is_over_but_its_block_counts_as_open() -> None:
+    holdings = Holdings[Any](asyncio.get_running_loop(), clock, lambda: None)
+    body = inside(holdings, 1)
+    body.no_longer_inside()
+    assert holdings.inside(this_task(), BASE) == 0
+    assert holdings.in_use()
+    body.leave()
+    assert not holdings.in_use()
+
+
+async def test_permits_of_one_task_or_name_are_not_another_s() -> None:
+    holdings = Holdings[Any](asyncio.get_running_loop(), clock, lambda: None)
+    other = asyncio.create_task(asyncio.sleep(0))
+    body = inside(holdings, 1)
+    assert holdings.inside(other, BASE) == 0
+    assert holdings.inside(this_task(), b"stub:another") == 0
+    assert holdings.inside(None, BASE) == 0
+    await other
+    body.leave()
+
+
+# Leases by task.
+
+
+async def test_the_newest_lease_of_a_task_comes_first() -> None:
+    grantor = ScriptedGrantor()
+    holdings, task = grantor.context.holdings, this_task()
+    first, second = await grantor.acquire(), await grantor.acquire()
+    assert holdings.newest(task, BASE) is state_of(second)
+    await second.release()
+    assert holdings.newest(task, BASE) is state_of(first)
+    await first.release()
+    assert holdings.newest(task, BASE) is None
+
+
+async def test_leases_may_be_released_in_any_order() -> None:
+    grantor = ScriptedGrantor()
+    first, second = await grantor.acquire(), await grantor.acquire()
+    await first.release()
+    assert grantor.context.holdings.newest(this_task(), BASE) is state_of(second)
+    await second.release()
+
+
+async def test_a_lease_belongs_to_the_task_that_took_it() -> None:
+    grantor = ScriptedGrantor()
+    holdings = grantor.context.holdings
+    task = asyncio.create_task(grantor.acquire())
+    lease = await task
+    assert holdings.newest(this_task(), BASE) is None
+    assert holdings.newest(None, BASE) is None
+    assert holdings.newest(task, b"stub:another") is None
+    await lease.release()
+
+
+async def test_a_block_s_lease_cannot_be_released_by_name() -> None:
+    grantor = ScriptedGrantor()
+    async with grantor.hold():
+        assert grantor.context.holdings.newest(this_task(), BASE) is None
+    assert grantor.context.holdings.newest(this_task(), BASE) is None
+
+
+async def test_the_ledger_keeps_no_lease_of_a_task_that_ended() -> None:
+    grantor = ScriptedGrantor()
+
+    async def take() -> "weakref.ref[Lease]":
+        return weakref.ref(await grantor.acquire())
+
+    lease = await and_collect(asyncio.create_task(take()))
+    assert lease() is None
+    state = grantor.context.holdings.newest_unreferenced(BASE)
+    assert state is not None
+    assert await Lease(state).release()
+    assert grantor.context.holdings.newest_unreferenced(BASE) is None
+
+
+async def test_a_lease_that_lives_on_keeps_no_task_that_has_ended() -> None:
+    grantor = ScriptedGrantor()
+
+    async def take() -> "tuple[Lease, weakref.ref[asyncio.Task[object]]]":
+        return await grantor.acquire(), weakref.ref(this_task())
+
+    lease, task = await and_collect(asyncio.create_task(take()))
+    assert task() is None
+    assert await lease.release()
+
+
+async def test_the_ledger_keeps_no_task_without_a_lease() -> None:
+    grantor = ScriptedGrantor()
+
+    async def take_and_release() -> "weakref.ref[asyncio.Task[object]]":
+        await (await grantor.acquire()).release()
+        async with grantor.hold():
+            pass
+        return weakref.ref(this_task())
+
+    task = await and_collect(asyncio.create_task(take_and_release()))
+    assert task() is None
+
+
+async def test_a_task_that_goes_on_keeps_nothing_of_the_leases_it_released() -> None:
+    grantor = ScriptedGrantor()
+    before = len(gc.get_objects())
+    for _ in range(2_000):
+        await (await grantor.acquire()).release()
+    grantor.asked.clear()
+    grantor.requests.clear()
+    grantor._fences.clear()
+    gc.collect()
+    assert len(gc.get_objects()) - before < 1_000
+
+
+async def and_collect(task: "asyncio.Task[T]") -> T:
+    """Return what *task* returns, when all that it alone kept is gone."""
+    result = await task
+    del task
+    for _ in range(3):
+        await asyncio.sleep(0)  # the loop itself keeps what it called last
+    gc.collect()
+    return result

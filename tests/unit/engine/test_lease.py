@@ -1,0 +1,513 @@
+"""The lease in its holder's hands, in virtual time."""
+
+import asyncio
+import contextlib
+import gc
+import math
+
+import anyio
+import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import LockNotOwnedError
+
+from aiolocks import Lease, LeaseLostError
+from aiolocks._core.timing import deadline
+from aiolocks.testing import After, ScriptedGrantor
+from tests.support.jumping import block_loop, clock, jumping
+
+END = deadline(sent_at=0, ttl=30)
+
+
+def standing(lease: Lease) -> tuple[bool, bool, float]:
+    return lease.held, lease.lost, lease.remaining()
+
+
+# What it says of itself.
+
+
+@jumping
+async def test_a_lease_shows_what_was_granted() -> None:
+    grantor = ScriptedGrantor(grants=[42], name="orders:42")
+    lease = await grantor.acquire()
+    assert (lease.name, lease.fencing_token) == ("orders:42", 42)
+    assert lease.token.encode() == grantor.requests[0].token
+    assert len(bytes.fromhex(lease.token)) >= 16  # 128 random bits
+    await lease.release()
+
+
+@jumping
+async def test_a_held_lease_counts_down() -> None:
+    lease = await ScriptedGrantor().acquire(ttl=30, renew=False)
+    assert standing(lease) == (True, False, END)
+    lease.check()
+    await asyncio.sleep(10)
+    assert standing(lease) == (True, False, END - 10)
+    await lease.release()
+
+
+@jumping
+async def test_predicates_are_right_even_when_the_loop_was_blocked() -> None:
+    lease = await ScriptedGrantor().acquire(ttl=30)
+    block_loop(END - 0.001)
+    assert standing(lease)[:2] == (True, False)
+    block_loop(0.001)
+    assert standing(lease) == (False, True, 0.0)
+    with pytest.raises(LeaseLostError):
+        lease.check()
+    assert not await lease.release()
+
+
+@jumping
+async def test_a_released_lease_is_neither_held_nor_lost() -> None:
+    lease = await ScriptedGrantor().acquire(ttl=30)
+    await lease.release()
+    assert standing(lease) == (False, False, 0.0)
+    with pytest.raises(LeaseLostError, match="released"):
+        lease.check()
+    await asyncio.sleep(3600)
+    assert standing(lease) == (False, False, 0.0)
+
+
+@jumping
+async def test_the_error_of_a_lost_lease_names_it_and_its_fencing_token_only() -> None:
+    lease = await ScriptedGrantor(grants=[42], name="orders:42").acquire(renew=False)
+    block_loop(31)
+    with pytest.raises(LeaseLostError) as caught:
+        lease.check()
+    error = caught.value
+    assert isinstance(error, LockNotOwnedError)
+    assert (error.name, error.fencing_token) == ("orders:42", 42)
+    assert error.reason in str(error)
+    assert "orders:42" in str(error)
+    assert "orders:42" in repr(lease)
+    for text in (str(error), repr(error), repr(lease)):
+        assert lease.token not in text
+    await lease.release()
+
+
+# Waiting for the loss.
+
+
+@jumping
+async def test_wait_lost_is_true_at_the_deadline_though_nobody_looks() -> None:
+    lease = await ScriptedGrantor(renewals=[ConnectionError()]).acquire(ttl=30)
+    assert await lease.wait_lost()
+    assert clock() == END
+    assert await lease.wait_lost()
+
+
+@jumping
+async def test_wait_lost_follows_the_renewals() -> None:
+    grantor = ScriptedGrantor(renewals=[True, True, ConnectionError()])
+    lease = await grantor.acquire(ttl=30)
+    assert await lease.wait_lost()
+    assert clock() == pytest.approx(deadline(sent_at=grantor.times("renew")[1], ttl=30))
+
+
+@jumping
+async def test_wait_lost_is_false_once_released_and_wakes_everybody() -> None:
+    lease = await ScriptedGrantor().acquire(ttl=30)
+    waiters = [asyncio.create_task(lease.wait_lost()) for _ in range(3)]
+    await asyncio.sleep(100)
+    await lease.release()
+    assert await asyncio.gather(*waiters) == [False] * 3
+    assert clock() == 100
+
+
+@jumping
+async def test_cancelling_wait_lost_is_harmless() -> None:
+    lease = await ScriptedGrantor(renewals=[ConnectionError()]).acquire(ttl=30)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(5):
+            await lease.wait_lost()
+    assert lease.held
+    assert await lease.wait_lost()
+    assert clock() == END
+
+
+# Renewing by hand.
+
+
+@jumping
+async def test_renew_counts_from_its_request() -> None:
+    grantor = ScriptedGrantor(renewals=[After(3, True)])
+    lease = await grantor.acquire(ttl=30, renew=False)
+    await asyncio.sleep(10)
+    assert await lease.renew()
+    assert clock() == 13
+    assert lease.remaining() == pytest.approx(deadline(sent_at=10, ttl=30) - 13)
+    await lease.release()
+
+
+@jumping
+async def test_a_shorter_renewal_shortens_nothing() -> None:
+    lease = await ScriptedGrantor().acquire(ttl=30, renew=False)
+    assert await lease.renew(5)
+    assert lease.remaining() == END
+    await lease.release()
+
+
+@jumping
+async def test_what_renew_60_granted_is_not_shortened_by_the_watchdog_s_30() -> None:
+    grantor = ScriptedGrantor()
+    lease = await grantor.acquire(ttl=30)
+    assert await lease.renew(60)
+    await asyncio.sleep(12)
+    assert [asked.ttl for asked in grantor.asked if asked.verb == "renew"] == [60, 30]
+    assert lease.remaining() == pytest.approx(deadline(sent_at=0, ttl=60) - 12)
+    await lease.release()
+
+
+@jumping
+async def test_renew_says_false_and_ends_the_lease_when_it_is_not_ours() -> None:
+    lease = await ScriptedGrantor(renewals=[False]).acquire(ttl=30)
+    assert not await lease.renew()
+    assert standing(lease) == (False, True, 0.0)
+    assert not await lease.release()
+
+
+@jumping
+async def test_an_unconfirmed_renewal_raises_and_changes_nothing() -> None:
+    trouble = RedisConnectionError("cut")
+    lease = await ScriptedGrantor(renewals=[trouble]).acquire(ttl=30, renew=False)
+    with pytest.raises(RedisConnectionError) as caught:
+        await lease.renew()
+    assert caught.value is trouble
+    assert standing(lease) == (True, False, END)
+    await lease.release()
+
+
+@jumping
+async def test_a_renewal_confirmed_after_the_deadline_says_false() -> None:
+    lease = await ScriptedGrantor(renewals=[After(29, True)]).acquire(ttl=30, renew=False)
+    assert not await lease.renew()
+    assert standing(lease) == (False, True, 0.0)
+    await lease.release()
+
+
+@jumping
+async def test_a_renewal_by_hand_that_is_read_behind_the_deadline_revives_nothing() -> None:
+    """Although it came in time, and counted from its request there would be something left."""
+    lease = await ScriptedGrantor(renewals=[After(5, True)]).acquire(ttl=30, renew=False)
+    await asyncio.sleep(20)
+    renewal = asyncio.create_task(lease.renew())
+    await asyncio.sleep(1)
+    block_loop(15)
+    assert standing(lease) == (False, True, 0.0)
+    assert not await renewal
+    assert standing(lease) == (False, True, 0.0)
+    assert not await lease.release()
+
+
+@jumping
+async def test_a_renewal_refused_after_the_release_signals_no_loss() -> None:
+    lease = await ScriptedGrantor(renewals=[After(5, False)]).acquire(ttl=30, renew=False)
+    renewal = asyncio.create_task(lease.renew())
+    await asyncio.sleep(1)
+    assert await lease.release()
+    assert not await renewal
+    assert not lease.lost
+
+
+@jumping
+async def test_a_lease_that_is_over_is_not_renewed() -> None:
+    grantor = ScriptedGrantor()
+    lease = await grantor.acquire()
+    await lease.release()
+    assert not await lease.renew()
+    assert not grantor.times("renew")
+
+
+@pytest.mark.parametrize("ttl", [0, -1, 0.05, math.inf, math.nan])
+@jumping
+async def test_renew_refuses_what_no_ttl_can_be(ttl: float) -> None:
+    lease = await ScriptedGrantor().acquire()
+    with pytest.raises(ValueError):
+        await lease.renew(ttl)
+    await lease.release()
+
+
+# Releasing by hand.
+
+
+@jumping
+async def test_release_says_true_once() -> None:
+    grantor = ScriptedGrantor()
+    lease = await grantor.acquire()
+    assert await lease.release()
+    assert not await lease.release()
+    assert len(grantor.times("withdraw")) == 1
+
+
+@jumping
+async def test_two_releases_at_once_are_one() -> None:
+    grantor = ScriptedGrantor(withdrawals=[After(0.5, True)])
+    lease = await grantor.acquire()
+    assert sorted(await asyncio.gather(lease.release(), lease.release())) == [False, True]
+    assert len(grantor.times("withdraw")) == 1
+
+
+@jumping
+async def test_release_of_a_lost_lease_says_false_and_withdraws_it_all_the_same() -> None:
+    """The loss may be ours alone: the server may still hold others off on its behalf."""
+    grantor = ScriptedGrantor()
+    lease = await grantor.acquire(renew=False)
+    await asyncio.sleep(31)
+    assert not await lease.release()
+    assert grantor.tokens("withdraw") == [lease.token.encode()]
+    assert lease.lost
+    await asyncio.sleep(0.1)
+
+
+@jumping
+async def test_release_says_false_when_the_server_says_it_was_not_ours() -> None:
+    assert not await (await ScriptedGrantor(withdrawals=[False]).acquire()).release()
+
+
+@jumping
+async def test_nothing_there_after_an_ambiguous_release_counts_as_released() -> None:
+    """P10: the attempt whose answer was lost must have ended it."""
+    assert await (await ScriptedGrantor(withdrawals=[ConnectionError(), False]).acquire()).release()
+
+
+@jumping
+async def test_release_is_retried_through_an_outage_that_the_lease_outlasts() -> None:
+    def heal() -> None:
+        grantor._withdrawals = [True]
+
+    grantor = ScriptedGrantor(withdrawals=[RedisConnectionError("refused")])
+    lease = await grantor.acquire(ttl=30)
+    asyncio.get_running_loop().call_later(3, heal)
+    assert await lease.release()
+    assert 3 < clock() < 4
+
+
+@jumping
+async def test_an_unconfirmed_release_raises_redis_own_error_after_ten_seconds() -> None:
+    trouble = RedisConnectionError("refused")
+    grantor = ScriptedGrantor(withdrawals=[trouble])
+    lease = await grantor.acquire(ttl=30)
+    with pytest.raises(RedisConnectionError) as caught:
+        await lease.release()
+    assert caught.value is trouble
+    assert 9 <= clock() <= 10
+    assert standing(lease) == (False, False, 0.0)
+    assert not grantor.times("renew")
+
+
+@jumping
+async def test_an_unconfirmed_release_does_not_outlast_the_lease() -> None:
+    other = ScriptedGrantor()
+    grantor = ScriptedGrantor(withdrawals=[RedisConnectionError("refused")], session=other.session)
+    async with other.hold():
+        lease = await grantor.acquire(ttl=3)
+        with pytest.raises(RedisConnectionError, match="refused"):
+            await lease.release()
+        assert 2 < clock() <= deadline(sent_at=0, ttl=3)
+
+
+@jumping
+async def test_a_cancelled_release_goes_on_in_the_background() -> None:
+    grantor = ScriptedGrantor(withdrawals=[After(0.2, ConnectionError()), True])
+    lease = await grantor.acquire()
+    task = asyncio.create_task(lease.release())
+    asyncio.get_running_loop().call_later(0.1, task.cancel)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert clock() == 0.1
+    assert not lease.held
+    await asyncio.sleep(0.3)
+    assert len(grantor.times("withdraw")) == 2
+
+
+# A block around a lease.
+
+
+@jumping
+async def test_a_block_adds_the_loss_scope_to_a_lease_got_by_hand() -> None:
+    lease = await ScriptedGrantor(renewals=[ConnectionError()]).acquire(ttl=30)
+    await asyncio.sleep(5)
+    with pytest.raises(LeaseLostError):
+        async with lease:
+            await anyio.sleep_forever()
+    assert clock() == END
+
+
+@jumping
+async def test_a_block_releases_the_lease_at_its_end() -> None:
+    grantor = ScriptedGrantor()
+    async with await grantor.acquire() as lease:
+        assert lease.held
+    assert standing(lease) == (False, False, 0.0)
+    assert grantor.tokens("withdraw") == [lease.token.encode()]
+
+
+@jumping
+async def test_a_block_may_be_in_another_task_than_the_acquire() -> None:
+    grantor = ScriptedGrantor(renewals=[False])
+
+    async def work(lease: Lease) -> None:
+        async with lease:
+            await anyio.sleep_forever()
+
+    lease = await asyncio.create_task(grantor.acquire())
+    with pytest.raises(LeaseLostError):
+        await asyncio.create_task(work(lease))
+    await asyncio.sleep(3600)  # and nobody else was cancelled
+
+
+@jumping
+async def test_a_lease_that_is_over_cannot_be_entered() -> None:
+    grantor = ScriptedGrantor()
+    released = await grantor.acquire()
+    await released.release()
+    lost = await grantor.acquire(renew=False)
+    block_loop(31)
+    for lease in (released, lost):
+        with pytest.raises(LeaseLostError):
+            async with lease:
+                pytest.fail("entered")
+    await lost.release()
+
+
+@jumping
+async def test_one_lease_has_one_block_at_a_time() -> None:
+    lease = await ScriptedGrantor().acquire()
+    async with lease:
+        with pytest.raises(RuntimeError, match="open already"):
+            async with lease:
+                pytest.fail("entered twice")
+        assert lease.held
+
+
+# Forgotten.
+
+
+@jumping
+async def test_a_lease_that_its_task_forgot_is_renewed_no_more_and_says_so() -> None:
+    grantor = ScriptedGrantor()
+
+    async def forget() -> None:
+        await grantor.acquire()
+
+    async def let_an_hour_pass() -> None:
+        await asyncio.create_task(forget())
+        await asyncio.sleep(1)
+        gc.collect()
+        await asyncio.sleep(3600)
+
+    with pytest.warns(ResourceWarning, match="'scripted'"):
+        await let_an_hour_pass()
+    assert not grantor.times("renew")
+    assert not grantor.context.tokens
+
+
+async def forgotten(grantor: ScriptedGrantor, *, at: float) -> None:
+    """Take a lease in a task that ends with it, and wait until *at*."""
+
+    async def forget() -> None:
+        await grantor.acquire()
+
+    with pytest.warns(ResourceWarning, match="'scripted'") if at > END else contextlib.nullcontext():
+        await asyncio.create_task(forget())
+        await asyncio.sleep(1)
+        gc.collect()
+        await asyncio.sleep(at - clock())
+
+
+@pytest.mark.parametrize(("at", "remembered"), [(END - 1, True), (END + 29, True), (END + 31, False)])
+@jumping
+async def test_a_lease_that_its_task_forgot_is_remembered_until_a_ttl_after_it_lapsed(
+    at: float, remembered: bool
+) -> None:
+    grantor = ScriptedGrantor()
+    holdings = grantor.context.holdings
+    await forgotten(grantor, at=at)
+    assert holdings.in_use() == remembered
+    state = holdings.newest_unreferenced(b"stub:scripted")
+    assert (state is not None) == remembered
+    assert holdings.newest_unreferenced(b"stub:scripted") is None
+    assert not holdings.in_use()
+    if state is not None:
+        assert await Lease(state).release() == (at < END)
+
+
+@jumping
+async def test_what_lapsed_before_a_late_loop_found_it_dropped_is_remembered_for_a_ttl_from_then() -> None:
+    grantor = ScriptedGrantor()
+    leases = [await asyncio.create_task(grantor.acquire())]
+    await asyncio.sleep(1)
+    leases.clear()
+    gc.collect()
+    block_loop(100)
+    with pytest.warns(ResourceWarning, match="'scripted'"):
+        await asyncio.sleep(29)
+    assert grantor.context.holdings.newest_unreferenced(b"stub:scripted") is not None
+
+
+@jumping
+async def test_of_several_leases_that_were_forgotten_each_is_found_once_and_the_newest_first() -> None:
+    grantor = ScriptedGrantor()
+    holdings = grantor.context.holdings
+    for at in (2, 4, 6):
+        await forgotten(grantor, at=at)
+    found = [holdings.newest_unreferenced(b"stub:scripted") for _ in range(4)]
+    assert [state and state.fence for state in found] == [3, 2, 1, None]
+    for state in found:
+        assert state is None or await Lease(state).release()
+
+
+@jumping
+async def test_of_what_was_forgotten_nothing_is_said_once_its_session_has_ended() -> None:
+    grantor = ScriptedGrantor()
+    await forgotten(grantor, at=5)
+    grantor.session.close()
+    await asyncio.sleep(100)  # a warning is an error here
+
+
+@jumping
+async def test_a_lease_that_was_lost_can_be_named_while_its_task_runs_and_then_its_session_ends() -> None:
+    grantor = ScriptedGrantor(renewals=[False])
+
+    async def lose_it() -> None:
+        lease = await grantor.acquire()
+        await asyncio.sleep(100)
+        state = grantor.context.holdings.newest(asyncio.current_task(), b"stub:scripted")
+        assert state is not None
+        assert (state.lost, lease.lost, grantor.context.closed) == (True, True, False)
+
+    await asyncio.create_task(lose_it())
+    await asyncio.sleep(1)
+    assert grantor.context.closed
+
+
+@jumping
+async def test_a_lease_taken_by_hand_is_renewed_while_its_task_runs() -> None:
+    """The task can still name it: `lock.release()` ends the newest lease that the calling task took."""
+    grantor = ScriptedGrantor()
+    await grantor.acquire()
+    gc.collect()
+    await asyncio.sleep(3600)
+    state = grantor.context.holdings.newest(asyncio.current_task(), b"stub:scripted")
+    assert state is not None
+    assert state.held
+    assert await Lease(state).release()
+
+
+@jumping
+async def test_a_lease_handed_to_another_task_outlives_its_own() -> None:
+    lease = await asyncio.create_task(ScriptedGrantor().acquire())
+    gc.collect()
+    await asyncio.sleep(3600)
+    assert lease.held
+    assert await lease.release()
+
+
+@jumping
+async def test_a_lost_or_released_lease_may_be_forgotten() -> None:
+    released = await ScriptedGrantor().acquire()
+    await released.release()
+    lost = await ScriptedGrantor(renewals=[False]).acquire()
+    await lost.wait_lost()
+    del released, lost
+    gc.collect()

@@ -1,0 +1,300 @@
+"""What undoes a request or lease, in virtual time: how long it is tried, and what it says of how that went."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import pairwise
+
+import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from aiolocks._core.timing import retry_delay
+from aiolocks._engine.release import LONGEST_RELEASE, Release
+from aiolocks._engine.request import Request
+from aiolocks._grantors.session import Session
+from aiolocks.testing import After, ScriptedGrantor
+from tests.support.answering import Answering
+from tests.support.jumping import clock, jumping
+
+TTL = 30.0
+
+GONE = ConnectionError("gone")
+
+
+@asynccontextmanager
+async def undoing(*answers: "bool | Exception | After") -> AsyncIterator[tuple[ScriptedGrantor, Request]]:
+    """Have who answers undos so, and a request that was granted at 100."""
+    await asyncio.sleep(100)
+    grantor = ScriptedGrantor(withdrawals=answers)
+    request = Request(TTL, 1, wait=True)
+    request.reached = True
+    try:
+        yield grantor, request
+    finally:
+        grantor.session.close()
+        await asyncio.sleep(0)
+
+
+def begin(grantor: ScriptedGrantor, request: Request, until: float = 130, told: list[Release] | None = None) -> Release:
+    return grantor.context.undo(grantor, request, until, None if told is None else told.append)
+
+
+async def on_its_way(grantor: ScriptedGrantor, request: Request) -> None:
+    """Ask for it, and hear nothing for the time being."""
+    asking = grantor.grant(request)
+    asking.send(None)
+    asking.close()
+    assert request.unanswered
+
+
+# What it says.
+
+
+@pytest.mark.parametrize("ended", [True, False])
+@jumping
+async def test_it_is_done_with_the_first_answer_and_says_what_that_was(ended: bool) -> None:
+    told: list[Release] = []
+    async with undoing(After(2, ended)) as (grantor, request):
+        release = begin(grantor, request, told=told)
+        assert grantor.context.undos.under_way == {request.token: release}
+        with pytest.raises(RedisTimeoutError, match="not confirmed it in time"):
+            release.outcome()
+        await release.wait()
+        assert clock() == 102
+        assert (release.done, release.outcome(), release.trouble) == (True, ended, None)
+        assert told == [release]
+        assert not grantor.context.undos.under_way
+        await release.wait()
+        await release.wait(200)
+        assert clock() == 102, "it is done"
+        await asyncio.sleep(100)
+        assert grantor.times("withdraw") == [100]
+
+
+@pytest.mark.parametrize(("ended", "outcome"), [(True, True), (False, None)])
+@jumping
+async def test_nothing_there_after_an_answer_was_lost_leaves_open_what_ended_it(
+    ended: bool, outcome: bool | None
+) -> None:
+    async with undoing(GONE, ended) as (grantor, request):
+        release = begin(grantor, request)
+        await release.wait()
+        assert release.outcome() is outcome
+        assert release.trouble is None
+
+
+@jumping
+async def test_it_is_tried_again_with_pauses_that_grow_until_it_is_pointless() -> None:
+    told: list[Release] = []
+    async with undoing(GONE) as (grantor, request):
+        release = begin(grantor, request, 110, told)
+        await asyncio.sleep(5)
+        with pytest.raises(ConnectionError, match="gone"):
+            release.outcome()
+        assert not release.done
+        assert not told
+        with grantor.context.keep_open():  # so that it goes on
+            await asyncio.sleep(100)
+        times = grantor.times("withdraw")
+        pauses = [round(later - sooner, 6) for sooner, later in pairwise(times)]
+        assert pauses == [round(retry_delay(TTL, at), 6) for at in range(1, len(times))]
+        assert 110 - retry_delay(TTL, len(times)) <= times[-1] < 110
+        assert told == [release]
+        assert release.trouble is GONE
+        assert not grantor.context.undos.under_way
+
+
+@jumping
+async def test_trouble_that_is_over_is_forgotten() -> None:
+    async with undoing(GONE, GONE, True) as (grantor, request):
+        release = begin(grantor, request)
+        await release.wait()
+        assert clock() == pytest.approx(100 + retry_delay(TTL, 1) + retry_delay(TTL, 2))
+        assert release.outcome() is True
+
+
+@jumping
+async def test_all_who_asked_for_it_are_told_once_and_in_order() -> None:
+    told: list[str] = []
+    async with undoing(After(1, True)) as (grantor, request):
+        release = grantor.context.undo(grantor, request, 130, lambda _: told.append("first"))
+        release.tell_too(lambda _: told.append("second"))
+        release.tell_too(lambda _: told.append("third"))
+        await asyncio.sleep(2)
+        assert told == ["first", "second", "third"]
+        release.finish(None)
+        assert told == ["first", "second", "third"]
+        assert release.ended is True
+
+
+@jumping
+async def test_who_asks_for_it_where_nobody_did_before_is_told() -> None:
+    told: list[Release] = []
+    async with undoing(After(1, True)) as (grantor, request):
+        release = begin(grantor, request)
+        release.tell_too(told.append)
+        await asyncio.sleep(2)
+        assert told == [release]
+
+
+# How long it is waited for.
+
+
+@jumping
+async def test_whoever_waits_does_so_until_it_is_pointless_or_has_taken_too_long() -> None:
+    async def waited(until: float, *, at_most: float | None = None) -> float:
+        async with undoing(After(1000, True)) as (grantor, request):
+            release, begun = begin(grantor, request, clock() + until), clock()
+            with grantor.context.keep_open():  # so that it goes on
+                await release.wait(None if at_most is None else begun + at_most)
+            assert not release.done
+            return clock() - begun
+
+    assert await waited(30) == LONGEST_RELEASE == 10
+    assert await waited(4) == 4
+    assert await waited(30, at_most=3) == 3
+    assert await waited(4, at_most=20) == 20
+
+
+@jumping
+async def test_of_several_that_are_waited_for_each_is_waited_for_as_long_as_its_own() -> None:
+    over: dict[str, float] = {}
+    async with undoing(After(1000, True)) as (grantor, request):
+
+        async def wait(name: str, until: float, *, first: Request) -> None:
+            await begin(grantor, first, 200).wait(until)
+            over[name] = clock()
+
+        asking = [
+            wait("long", 120, first=request),
+            wait("short", 105, first=Request(TTL, 1, wait=True)),
+            wait("longer", 125, first=Request(TTL, 1, wait=True)),
+        ]
+        begin(grantor, Request(TTL, 1, wait=True), 200)  # for which nobody waits
+        await asyncio.gather(*asking)
+        assert over == {"short": 105, "long": 120, "longer": 125}
+
+
+@jumping
+async def test_cancelling_who_waits_leaves_it_going_on() -> None:
+    async with undoing(GONE, After(3, True)) as (grantor, request):
+        release = begin(grantor, request)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await release.wait()
+        await release.wait()
+        assert release.outcome() is True
+        assert clock() == pytest.approx(103 + retry_delay(TTL, 1))
+
+
+# For how long the session goes on for it.
+
+
+@jumping
+async def test_the_session_goes_on_for_what_was_answered_until_it_is_pointless() -> None:
+    async with undoing(After(1000, True)) as (grantor, request):
+        release = begin(grantor, request, 150)
+        assert release.keeps_session(100)
+        assert release.keeps_session(149.9)
+        assert not release.keeps_session(150.1)
+
+
+@jumping
+async def test_the_session_goes_on_for_a_request_that_may_still_come_for_a_ttl_at_most() -> None:
+    async with undoing(After(1000, True)) as (grantor, request):
+        await on_its_way(grantor, request)
+        release = begin(grantor, request, 160)
+        assert release.keeps_session(129.9)
+        assert not release.keeps_session(130.1)
+    async with undoing(After(1000, True)) as (grantor, request):
+        await on_its_way(grantor, request)
+        release = begin(grantor, request, clock() + 5)
+        assert release.keeps_session(clock() + 4.9)
+        assert not release.keeps_session(clock() + 5.1), "pointless by then"
+
+
+@jumping
+async def test_the_session_goes_on_for_a_ttl_from_when_a_request_that_was_on_its_way_was_answered() -> None:
+    async with undoing(After(1000, True)) as (grantor, request):
+        await on_its_way(grantor, request)
+        release = begin(grantor, request, 160)
+        request.unanswered = ()
+        assert release.keeps_session(120)
+        assert release.keeps_session(149.9)
+        assert not release.keeps_session(150.1)
+        assert not release.keeps_session(155)
+    async with undoing(After(1000, True)) as (grantor, request):
+        await on_its_way(grantor, request)
+        release, now = begin(grantor, request, clock() + 25), clock()
+        request.unanswered = ()
+        assert release.keeps_session(now + 20)
+        assert release.keeps_session(now + 24.9)
+        assert not release.keeps_session(now + 25.1), "pointless by then"
+
+
+# With the session's end.
+
+
+@jumping
+async def test_a_session_that_ends_tells_who_waits_and_nothing_is_tried_any_more() -> None:
+    told: list[Release] = []
+    async with undoing(After(1, GONE)) as (grantor, request):
+        release = begin(grantor, request, told=told)
+        waiting = release.wait()
+        await asyncio.sleep(0.5)
+        grantor.session.close()
+        assert waiting.done()
+        assert told == [release]
+        with pytest.raises(RedisConnectionError, match="the session has ended"):
+            release.outcome()
+        await asyncio.sleep(100)
+        assert grantor.times("withdraw") == [100]
+        assert told == [release]
+        assert "the session has ended" in str(release.trouble), "an answer that comes later changes nothing"
+
+
+@jumping
+async def test_what_waits_to_be_tried_again_as_the_session_ends_is_not() -> None:
+    async with undoing(GONE) as (grantor, request):
+        release = begin(grantor, request)
+        await asyncio.sleep(5)
+        tried = len(grantor.times("withdraw"))
+        grantor.session.close()
+        assert release.trouble is GONE, "which says more"
+        await asyncio.sleep(100)
+        assert len(grantor.times("withdraw")) == tried
+
+
+@jumping
+async def test_what_begins_after_the_session_has_ended_asks_nothing_and_says_why() -> None:
+    told: list[Release] = []
+    async with undoing(True) as (grantor, request):
+        grantor.session.close()
+        release = begin(grantor, request, told=told)
+        assert release.done
+        assert told == [release]
+        with pytest.raises(RedisConnectionError, match="the session has ended"):
+            release.outcome()
+        await release.wait()
+        assert not grantor.asked
+        assert not grantor.context.undos.under_way
+
+
+def test_what_begins_after_its_loop_was_closed_asks_nothing_and_says_why() -> None:
+    loop = asyncio.new_event_loop()
+
+    async def session() -> Session:
+        return Session.of(Answering(lambda asked: 1))
+
+    left = loop.run_until_complete(session())
+    loop.close()
+
+    async def main() -> None:
+        grantor = ScriptedGrantor(session=left)
+        release = Release(left.context.undos, grantor, Request(TTL, 1, wait=True), clock() + TTL)
+        with pytest.raises(RedisConnectionError, match="the session has ended"):
+            release.outcome()
+        assert not grantor.asked
+
+    asyncio.run(main())

@@ -1,0 +1,521 @@
+"""Renewal in virtual time: when it happens, what it changes, and what goes on when it fails."""
+
+import asyncio
+import gc
+import math
+import random
+from collections import Counter
+from itertools import pairwise
+
+import anyio
+import pytest
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from aiolocks import Lease, LeaseLostError
+from aiolocks._core.timing import deadline
+from aiolocks._engine.lease import state_of, take
+from aiolocks._engine.renewal import Watchdog
+from aiolocks._engine.request import Request, ResultCallback
+from aiolocks._grantors.session import Session
+from aiolocks._redis.pipeline import Pipeline
+from aiolocks.testing import After, JumpingLoop, ScriptedGrantor
+from tests.support.jumping import block_loop, clock, jumping, timers
+
+# When.
+
+
+@jumping
+async def test_a_lease_lives_as_long_as_its_block() -> None:
+    grantor = ScriptedGrantor()
+    async with grantor.hold(ttl=30) as lease:
+        await asyncio.sleep(24 * 3600)
+        assert lease.held
+
+
+@pytest.mark.parametrize("ttl", [0.1, 3.0, 30.0, 86400.0])
+@jumping
+async def test_renewals_come_at_a_third_of_the_ttl_give_or_take_a_tenth(ttl: float) -> None:
+    grantor = ScriptedGrantor()
+    async with grantor.hold(ttl=ttl):
+        await asyncio.sleep(200 * ttl)
+    gaps = [after - before for before, after in pairwise([0.0, *grantor.times("renew")])]
+    assert len(gaps) > 540
+    assert 0.9 - 1e-6 <= min(gaps) / (ttl / 3) < 0.92
+    assert 1.08 < max(gaps) / (ttl / 3) <= 1.1 + 1e-6
+
+
+@jumping
+async def test_every_renewal_asks_for_the_lease_s_own_ttl() -> None:
+    grantor = ScriptedGrantor()
+    async with grantor.hold(ttl=12.5):
+        await asyncio.sleep(60)
+    assert {asked.ttl for asked in grantor.asked if asked.verb == "renew"} == {12.5}
+
+
+@jumping
+async def test_a_lease_that_is_taken_late_in_a_long_day_is_renewed_as_one_at_its_beginning() -> None:
+    await asyncio.sleep(100_000)
+    grantor = ScriptedGrantor()
+    async with grantor.hold(ttl=30):
+        await asyncio.sleep(100)
+    gaps = [after - before for before, after in pairwise([100_000, *grantor.times("renew")])]
+    assert 9 - 1e-6 <= min(gaps) <= max(gaps) <= 11 + 1e-6
+
+
+@pytest.mark.parametrize("took", [20.0, 28.0])
+@jumping
+async def test_a_lease_that_began_with_little_left_is_renewed_before_half_of_that_is_over(took: float) -> None:
+    grantor = ScriptedGrantor(grants=[After(took, 7), RedisTimeoutError()])
+    async with grantor.hold(ttl=30) as lease:
+        begun, left = clock(), lease.remaining()
+        assert left == pytest.approx(deadline(sent_at=0, ttl=30) - took)
+        await asyncio.sleep(left)
+        assert lease.held
+    early = 0.5  # to go with others, though here are none
+    assert max(left / 4, left / 2 - early) - 1e-6 <= grantor.times("renew")[0] - begun <= left / 2 + 1e-6
+
+
+@jumping
+async def test_after_the_last_of_some_leases_has_ended_others_are_renewed_too() -> None:
+    first = ScriptedGrantor()
+    async with first.hold(ttl=1000, renew=False):  # so that the session goes on
+        for _ in range(2):
+            async with first.hold(ttl=30):
+                await asyncio.sleep(15)
+            await asyncio.sleep(100)
+        async with first.hold(ttl=30) as lease:
+            await asyncio.sleep(100)
+            assert lease.held
+
+
+@jumping
+async def test_those_that_are_left_of_many_leases_are_renewed_in_time() -> None:
+    """Of any length: the many are forgotten all at once when they are more than those that are left."""
+    first = ScriptedGrantor()
+    async with first.hold():
+        others = [ScriptedGrantor(session=first.session) for _ in range(400)]
+        lengths = [30 if number % 2 else 600 for number in range(400)]
+        leases = [await other.acquire(ttl=ttl) for other, ttl in zip(others, lengths, strict=True)]
+        await asyncio.sleep(13)  # since when all have their order, and some were renewed
+        chosen = sorted(random.sample(range(400), 20))
+        for number, lease in enumerate(leases):
+            if number not in chosen:
+                assert await lease.release()
+        assert len(first.session.watchdog._heap) <= 64
+        await asyncio.sleep(600)
+        for number in chosen:
+            gaps = [later - sooner for sooner, later in pairwise([0.0, *others[number].times("renew")])]
+            assert max(gaps) <= lengths[number] / 3 * 1.1 + 0.01
+            assert await leases[number].release()
+
+
+@jumping
+async def test_leases_taken_at_one_instant_are_not_renewed_at_one_instant() -> None:
+    first = ScriptedGrantor()
+    async with first.hold():
+        others = [ScriptedGrantor(session=first.session) for _ in range(100)]
+        leases = [await other.acquire() for other in others]
+        await asyncio.sleep(12)
+        together = Counter(other.times("renew")[0] for other in others)
+        assert max(together.values()) <= 33, "some may go together, but not all"
+        assert max(together) - min(together) > 1, "they are spread over a fifth of the time between two renewals"
+        for lease in leases:
+            await lease.release()
+
+
+@jumping
+async def test_a_renewal_comes_early_only_to_go_with_others_and_then_by_a_twentieth_at_most() -> None:
+    first = ScriptedGrantor()
+    async with first.hold():
+        others = [ScriptedGrantor(session=first.session) for _ in range(10)]
+        leases = [await other.acquire() for other in others]
+        await asyncio.sleep(300)
+        for other in others:
+            gaps = [later - sooner for sooner, later in pairwise(other.times("renew"))]
+            assert min(gaps) >= 9 - 0.5 - 0.01
+            assert max(gaps) <= 11 + 0.01
+        for lease in leases:
+            await lease.release()
+
+
+@jumping
+async def test_a_renewal_that_failed_is_not_tried_again_before_its_time_because_others_are_due() -> None:
+    first = ScriptedGrantor()
+    async with first.hold():
+        others = [ScriptedGrantor(session=first.session) for _ in range(200)]
+        failing = ScriptedGrantor(session=first.session, renewals=[RedisTimeoutError()] * 4)
+        leases = [await other.acquire() for other in [failing, *others]]
+        await asyncio.sleep(20)
+        tries = failing.times("renew")[:5]
+        assert [later - sooner >= 0.02 for sooner, later in pairwise(tries)] == [True] * 4
+        for lease in leases:
+            await lease.release()
+
+
+@jumping
+async def test_without_renewal_the_lease_runs_out() -> None:
+    grantor = ScriptedGrantor()
+    with pytest.raises(LeaseLostError):
+        async with grantor.hold(ttl=30, renew=False):
+            await anyio.sleep_forever()
+    assert not grantor.times("renew")
+
+
+@jumping
+async def test_after_max_hold_a_lease_is_renewed_no_more_and_runs_out() -> None:
+    grantor = ScriptedGrantor()
+    with pytest.raises(LeaseLostError):
+        async with grantor.hold(ttl=30, max_hold=3600):
+            await anyio.sleep_forever()
+    assert 3600 - 11 <= grantor.times("renew")[-1] < 3600
+    assert clock() == deadline(sent_at=grantor.times("renew")[-1], ttl=30)
+
+
+# What it changes.
+
+
+@jumping
+async def test_a_renewal_counts_from_its_request_and_not_from_its_reply() -> None:
+    grantor = ScriptedGrantor(renewals=[After(5, True)])
+    async with grantor.hold(ttl=30) as lease:
+        await asyncio.sleep(11)
+        (sent_at,) = grantor.times("renew")
+        assert lease.remaining() == pytest.approx(deadline(sent_at=0, ttl=30) - 11)
+        await asyncio.sleep(5)
+        assert lease.remaining() == pytest.approx(deadline(sent_at=sent_at, ttl=30) - 16)
+
+
+@jumping
+async def test_the_next_renewal_is_due_by_the_request_before_it_however_long_that_took() -> None:
+    """The lease counts from the request, and so a third of its TTL must."""
+    grantor = ScriptedGrantor(renewals=[After(5, True)])
+    async with grantor.hold(ttl=30):
+        await asyncio.sleep(600)
+    gaps = [after - before for before, after in pairwise(grantor.times("renew"))]
+    assert min(gaps) >= 9 - 1e-6
+    assert max(gaps) <= 11 + 1e-6
+
+
+@pytest.mark.parametrize("trouble", [ConnectionError(), RedisTimeoutError(), ValueError("an oversight of ours")])
+@jumping
+async def test_a_failed_or_ambiguous_renewal_changes_nothing_and_is_retried_until_the_deadline(
+    trouble: Exception,
+) -> None:
+    grantor = ScriptedGrantor(renewals=[trouble])
+    end = deadline(sent_at=0, ttl=30)
+    with pytest.raises(LeaseLostError):
+        async with grantor.hold(ttl=30) as lease:
+            await asyncio.sleep(28)
+            assert lease.held
+            assert lease.remaining() == pytest.approx(end - 28)
+            await anyio.sleep_forever()
+    attempts = grantor.times("renew")
+    assert clock() == end
+    assert attempts[-1] < end
+    gaps = [after - before for before, after in pairwise([*attempts, end])]
+    assert max(gaps) <= 1 + 1e-9
+    assert min(gaps[:-1]) >= 0.02
+
+
+@jumping
+async def test_the_first_renewal_that_succeeds_again_saves_the_lease_and_ends_the_trouble() -> None:
+    trouble = [ConnectionError()] * 20
+    grantor = ScriptedGrantor(renewals=[*trouble, True, *trouble, True])
+    async with grantor.hold(ttl=30) as lease:
+        await asyncio.sleep(3600)
+        assert lease.held
+    gaps = [after - before for before, after in pairwise(grantor.times("renew"))]
+    assert gaps[:20] == pytest.approx(gaps[21:41])  # quick at first, then slower, both times
+    assert gaps[0] < 0.05
+    assert min(gaps[20], *gaps[41:]) >= 9 - 1e-6
+
+
+@jumping
+async def test_the_answer_not_yours_ends_the_lease_at_once() -> None:
+    grantor = ScriptedGrantor(renewals=[After(2, False)])
+    with pytest.raises(LeaseLostError) as caught:
+        async with grantor.hold(ttl=30):
+            await anyio.sleep_forever()
+    assert clock() == grantor.times("renew")[0] + 2
+    assert len(grantor.times("renew")) == 1
+    assert "somebody else" in caught.value.reason
+
+
+@pytest.mark.parametrize("answer", [True, False, ConnectionError()])
+@jumping
+async def test_a_renewal_s_reply_after_the_release_revives_nothing_and_signals_no_loss(
+    answer: "bool | Exception",
+) -> None:
+    grantor = ScriptedGrantor(renewals=[After(5, answer)])
+    async with grantor.hold(ttl=30) as lease:
+        await asyncio.sleep(12)
+        assert len(grantor.times("renew")) == 1
+    await asyncio.sleep(3600)
+    assert (lease.held, lease.lost, lease.remaining()) == (False, False, 0.0)
+    assert len(grantor.times("renew")) == 1
+
+
+@jumping
+async def test_a_renewal_s_reply_after_the_deadline_revives_nothing() -> None:
+    grantor = ScriptedGrantor(renewals=[After(25, True)])
+    lease = await grantor.acquire(ttl=30)
+    await asyncio.sleep(deadline(sent_at=0, ttl=30) + 0.001)
+    assert lease.lost
+    await asyncio.sleep(8)  # the reply has just come; counted from its request, there would be something left
+    assert (lease.held, lease.lost, lease.remaining()) == (False, True, 0.0)
+    await asyncio.sleep(3600)
+    assert (lease.held, lease.lost, lease.remaining()) == (False, True, 0.0)
+    assert len(grantor.times("renew")) == 1
+    assert not await lease.release()
+
+
+class ToldByHand:
+    """A stub whose renewals are answered when the test says so, within the same turn of the loop."""
+
+    def __init__(self, stub: ScriptedGrantor) -> None:
+        self.name, self.kind, self.context = stub.name, stub.kind, stub.context
+        self.grant, self.undo = stub.grant, stub.undo
+        self.forget, self.obstacle = stub.forget, stub.obstacle
+        self.fencing_tokens = stub.fencing_tokens
+        self.sent: list[tuple[float, ResultCallback]] = []
+
+    def renew(self, request: Request, ttl: float, tell: ResultCallback, pipeline: Pipeline | None = None) -> None:
+        self.sent.append((clock(), tell))
+
+
+@jumping
+async def test_a_lease_once_seen_lost_stays_lost_though_a_renewal_is_read_before_the_timers_run() -> None:
+    """A loop that stood still past the deadline reads what came in time first; the next holder may be at work."""
+    stub = ScriptedGrantor()
+    asking = stub.asking(ttl=30)
+    asking.grantor = grantor = ToldByHand(stub)
+    lease = await take(asking, must=True, by_hand=True)
+    await asyncio.sleep(12)
+    ((sent_at, tell),) = grantor.sent
+    block_loop(20)
+    assert clock() < deadline(sent_at, ttl=30), "counted from its request, there would be something left"
+    assert (lease.held, lease.lost, lease.remaining()) == (False, True, 0.0)
+    tell(True)
+    assert (lease.held, lease.lost, lease.remaining()) == (False, True, 0.0)
+    await asyncio.sleep(0.1)
+    assert (lease.held, lease.lost, lease.remaining()) == (False, True, 0.0)
+    assert not await lease.release()
+
+
+@jumping
+async def test_an_exception_in_one_renewal_does_not_end_the_others() -> None:
+    bad = ScriptedGrantor(name="bad", renewals=[ValueError("an oversight of ours")])
+    good = ScriptedGrantor(name="good", session=bad.session)
+    async with good.hold(ttl=30) as lease:
+        with pytest.raises(LeaseLostError):
+            async with bad.hold(ttl=30):
+                await anyio.sleep_forever()
+        await asyncio.sleep(3600)
+        assert lease.held
+
+
+class Raising(ToldByHand):
+    """A stub whose renewals raise so many times, which is a defect."""
+
+    defects = 3
+
+    def renew(self, request: Request, ttl: float, tell: ResultCallback, pipeline: Pipeline | None = None) -> None:
+        super().renew(request, ttl, tell)
+        if len(self.sent) <= self.defects:
+            raise RuntimeError("a defect")
+        tell(True)
+
+
+@jumping
+async def test_a_renewal_that_raises_is_logged_and_soon_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    stub = ScriptedGrantor()
+    asking = stub.asking(ttl=30)
+    asking.grantor = grantor = Raising(stub)
+    lease = await take(asking, must=True, by_hand=True)
+    await asyncio.sleep(3600)
+    assert await lease.release()
+    gaps = [later - sooner for (sooner, _), (later, _) in pairwise(grantor.sent)]
+    assert max(gaps[:3]) <= 0.05
+    assert 9 - 1e-6 <= min(gaps[3:]) <= max(gaps[3:]) <= 11 + 1e-6
+    assert [record.getMessage() for record in caplog.records] == ["stub 'scripted': renewing failed"] * 3
+    assert all(record.exc_info for record in caplog.records)
+
+
+@jumping
+async def test_a_renewal_that_is_never_answered_does_not_hold_up_the_others() -> None:
+    deaf = ScriptedGrantor(name="deaf", renewals=[After(math.inf, True)])
+    good = ScriptedGrantor(name="good", session=deaf.session)
+    async with good.hold(ttl=30) as lease:
+        with pytest.raises(LeaseLostError):
+            async with deaf.hold(ttl=30):
+                await anyio.sleep_forever()
+        await asyncio.sleep(3600)
+        assert lease.held
+
+
+@jumping
+async def test_when_its_session_is_closed_a_lease_runs_out_and_its_body_is_stopped_then() -> None:
+    for wait in (5, 15):  # before it was first renewed, and after
+        grantor = ScriptedGrantor()
+        begun = clock()
+        with pytest.raises(LeaseLostError):
+            async with grantor.hold(ttl=30):
+                await asyncio.sleep(wait)
+                grantor.session.close()
+                renewed = [begun, *grantor.times("renew")]
+                await anyio.sleep_forever()
+        assert clock() == pytest.approx(deadline(sent_at=renewed[-1], ttl=30), abs=1e-6)
+        assert grantor.times("renew") == renewed[1:]
+
+
+def test_a_loop_that_was_closed_under_its_leases_is_no_trouble_to_the_next() -> None:
+    async def take() -> tuple[Session, Lease]:
+        grantor = ScriptedGrantor()
+        return grantor.session, await grantor.acquire()
+
+    async def take_another() -> None:
+        async with ScriptedGrantor(session=Session.of(session.context.pool)).hold() as another:
+            another.check()
+
+    loop = JumpingLoop()
+    session, lease = loop.run_until_complete(take())
+    loop.close()
+    with asyncio.Runner(loop_factory=JumpingLoop) as runner:
+        runner.run(take_another())
+    session.close()
+    del lease
+
+
+# In a thread of its own: over other commands, and while the session's loop shows life.
+
+
+class Stalling:
+    """A session's loop that stands still when the test says so."""
+
+    def __init__(self) -> None:
+        self.still = False
+        self.asked: list[tuple[float, float]] = []
+
+    def __call__(self, longest: float, now: float) -> bool:
+        self.asked.append((longest, now))
+        return self.still
+
+
+async def beside(stalling: Stalling, grantor: ScriptedGrantor) -> tuple[Lease, Watchdog]:
+    """Return a lease that is renewed as from a thread, though all is in one loop here."""
+    loop = asyncio.get_running_loop()
+    commands = Pipeline(grantor.context.pool, loop, clock, lambda: None)
+    watchdog = Watchdog(loop, clock, commands, stalling)
+    lease = await grantor.acquire(ttl=30, renew=False)
+    state = state_of(lease)
+    state.keeper = watchdog
+    watchdog.add(state, clock())
+    return lease, watchdog
+
+
+@jumping
+async def test_while_the_loop_stands_still_nothing_is_renewed_and_soon_after_all_is() -> None:
+    stalling, grantor = Stalling(), ScriptedGrantor()
+    lease, watchdog = await beside(stalling, grantor)
+    stalling.still = True
+    await asyncio.sleep(15)
+    assert not grantor.times("renew")
+    assert {longest for longest, _ in stalling.asked} == {60.0}
+    stalling.still = False
+    await asyncio.sleep(0.05)
+    assert len(grantor.times("renew")) == 1
+    await asyncio.sleep(3600)
+    assert await lease.release()
+    watchdog.close()
+
+
+@pytest.mark.parametrize("taken", [False, True])
+@jumping
+async def test_a_loss_in_the_thread_shows_at_once_and_the_loop_is_told(taken: bool) -> None:
+    stalling, grantor = Stalling(), ScriptedGrantor(renewals=[False])
+    lease, watchdog = await beside(stalling, grantor)
+    stalling.still = not taken
+    assert await lease.wait_lost()
+    assert clock() == (grantor.times("renew")[0] if taken else deadline(sent_at=0, ttl=30))
+    await lease.release()
+    watchdog.close()
+
+
+@jumping
+async def test_what_a_thread_s_watchdog_held_is_not_its_loop_s_to_watch_when_it_is_closed() -> None:
+    lease, watchdog = await beside(Stalling(), ScriptedGrantor())
+    await asyncio.sleep(1)
+    watchdog.close()
+    assert timers() == 0
+    await lease.release()
+
+
+# What it costs.
+
+
+@jumping
+async def test_leases_of_all_lengths_have_one_timer() -> None:
+    grantor = ScriptedGrantor()
+    leases = [await grantor.acquire(ttl=ttl) for ttl in (3000, 300, 30, 3, 30, 300)]
+    for _ in range(20):
+        assert timers() == 1
+        await asyncio.sleep(7)
+    for lease in leases:
+        assert await lease.release()
+
+
+@jumping
+async def test_ten_thousand_leases_have_one_timer() -> None:
+    asyncio.get_running_loop().set_debug(False)  # it would note the stack for each of 100,000 callbacks
+    grantor = ScriptedGrantor()
+    leases = [await grantor.acquire(ttl=30) for _ in range(10_000)]
+    await asyncio.sleep(0)
+    assert timers() == 1
+    await asyncio.sleep(11.1)
+    assert timers() == 1
+    assert sorted(grantor.tokens("renew")) == sorted(lease.token.encode() for lease in leases)
+    await asyncio.gather(*(lease.release() for lease in leases))
+
+
+@jumping
+async def test_leases_that_ended_do_not_pile_up() -> None:
+    asyncio.get_running_loop().set_debug(False)  # as above
+    grantor = ScriptedGrantor()
+    async with grantor.hold(ttl=3600):
+        before = len(gc.get_objects())
+        for _ in range(10_000):
+            await (await grantor.acquire(ttl=3600)).release()
+        watchdog = grantor.session.watchdog
+        assert len(watchdog._heap) < 100
+        assert len(watchdog._live | watchdog._fresh) == 1
+        assert timers() <= 2
+        grantor.asked.clear()
+        grantor.requests.clear()
+        grantor._fences.clear()
+        gc.collect()
+        assert len(gc.get_objects()) - before < 2_000
+        assert clock() == 0
+
+
+@jumping
+async def test_nothing_runs_a_second_after_the_last_lease() -> None:
+    grantor = ScriptedGrantor(renewals=[ConnectionError()])
+    lease = await grantor.acquire()
+    await asyncio.sleep(11)
+    await lease.release()
+    await asyncio.sleep(1)
+    assert timers() == 0
+    assert grantor.context.closed
+
+
+@jumping
+async def test_no_timer_outlives_a_lease_that_was_watched_before_it_was_entered() -> None:
+    grantor = ScriptedGrantor()
+    lease = await grantor.acquire()
+    watching = asyncio.create_task(lease.wait_lost())
+    await asyncio.sleep(5)
+    async with lease:
+        await asyncio.sleep(5)
+    assert not await watching
+    await asyncio.sleep(1)
+    assert timers() == 0

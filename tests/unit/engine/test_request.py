@@ -1,0 +1,291 @@
+"""What one acquisition knows of itself: what has been asked, and from when on a grant counts."""
+
+import asyncio
+import gc
+from typing import Any
+
+import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from aiolocks import LimitMismatchError, LockError
+from aiolocks._core.timing import deadline
+from aiolocks._engine.request import Granted, Request, fresh_token, resolve
+from aiolocks._grantors.composite import Part
+from aiolocks._redis.pipeline import PendingCall
+from tests.support.jumping import jumping
+
+SOME_LINK: Any = object()
+
+
+def request(ttl: float = 30.0, permits: int = 1, token: bytes | None = None) -> Request:
+    return Request(ttl, permits, wait=True, token=token)
+
+
+def attempt(of: Request, sent_at: float) -> PendingCall:
+    nothing: Any = None
+    call = PendingCall(nothing, (), nothing, 1.0, of, nothing)
+    call.sent_at, call.link = sent_at, SOME_LINK
+    of.sent(call)
+    return call
+
+
+def under_way(of: Request) -> list[Any]:
+    return list(of.unanswered)
+
+
+# What is asked for.
+
+
+def test_a_token_is_128_random_bits_in_hex() -> None:
+    tokens = [fresh_token() for _ in range(20)]
+    assert [len(bytes.fromhex(token.decode())) for token in tokens] == [16] * 20
+    assert len(set(tokens)) == 20
+
+
+def test_each_request_has_a_token_of_its_own_unless_it_is_given_one() -> None:
+    assert request().token != request().token
+    assert request(token=b"mine").token == b"mine"
+
+
+def test_a_holder_acts_for_as_much_as_the_server_was_told() -> None:
+    """The server counts whole milliseconds; those that were rounded away are nobody's."""
+    exact, rounded = request(30.0), request(0.1234)
+    assert (exact.ttl_ms, exact.ttl, exact.valid_for) == (30_000, 30.0, deadline(0.0, 30.0))
+    assert (rounded.ttl_ms, rounded.ttl, rounded.valid_for) == (123, 0.123, deadline(0.0, 0.123))
+
+
+def test_it_stands_in_the_queue_with_its_ttl_and_permits() -> None:
+    assert request(1.5, permits=3, token=b"mine").entry() == b"mine 1500 3"
+
+
+# What was asked.
+
+
+def test_a_new_request_has_nothing_to_undo() -> None:
+    new = request()
+    assert not new.tried
+    assert new.asked_at is None
+    assert (new.ticket, new.silences) == (0, 0)
+
+
+def test_the_first_attempt_is_when_it_was_asked() -> None:
+    one = request()
+    attempt(one, 5.0)
+    attempt(one, 9.0)
+    assert one.asked_at == 5
+    assert one.tried
+
+
+def test_what_was_answered_is_under_way_no_more_and_the_other_attempts_are() -> None:
+    one = request()
+    first, second, third = (attempt(one, at) for at in (1.0, 2.0, 3.0))
+    one.answered(second)
+    assert under_way(one) == [first, third]
+    one.not_run(first)
+    assert under_way(one) == [third]
+    one.answered(third)
+    assert under_way(one) == []
+    assert one.tried
+
+
+def test_an_attempt_that_was_not_run_leaves_nothing_to_undo() -> None:
+    one = request()
+    one.not_run(attempt(one, 1.0))
+    assert not one.tried
+
+
+def test_an_answer_without_a_link_did_not_come_from_redis() -> None:
+    one = request()
+    call = attempt(one, 1.0)
+    call.link = None
+    one.answered(call)
+    assert not one.tried
+    one.answered(attempt(one, 2.0))
+    call = attempt(one, 3.0)
+    call.link = None
+    one.answered(call)
+    assert one.tried, "it had been reached before"
+
+
+def test_an_undo_is_worth_trying_for_as_long_as_a_request_may_still_arrive() -> None:
+    short, long = request(30.0), request(100.0)
+    assert (short.undo_for, long.undo_for) == (30, 100)
+    attempt(short, 1.0)
+    attempt(long, 1.0)
+    assert (short.undo_for, long.undo_for) == (60, 100)
+
+
+def test_a_grant_in_the_reply_counts_from_when_that_very_attempt_left() -> None:
+    one = request()
+    first, second = attempt(one, 1.0), attempt(one, 2.0)
+    one.granted(second)
+    assert one.valid_from == 2
+    assert under_way(one) == [first], "it may still come"
+    one.granted(first)
+    assert under_way(one) == []
+    assert one.tried
+
+
+def test_what_was_granted_at_once_is_to_be_undone() -> None:
+    one = request()
+    one.granted(attempt(one, 1.0))
+    assert one.tried
+    assert one.undo_for == one.ttl, "nothing is under way"
+
+
+def test_a_part_that_was_not_granted_has_no_fencing_token() -> None:
+    """What all of them together are granted by."""
+    nobody: Any = None
+    assert not Part(nobody, request()).fence
+
+
+# The turn.
+
+
+@jumping
+async def test_a_request_that_was_given_up_has_no_turn() -> None:
+    before, after = request(), request()
+    turn = before.turn
+    before.give_up()
+    after.give_up()
+    await asyncio.sleep(0)
+    assert turn.cancelled()
+    assert after.turn.cancelled()
+    assert not request().turn.done()
+
+
+@jumping
+async def test_a_turn_that_was_told_counts_from_the_newest_answer_that_it_waits() -> None:
+    one = request()
+    attempt(one, 1.0)
+    one.queued(7, 3.0, 0)
+    one.queued(7, 2.0, 0)  # overtaken by the other
+    assert one.ticket == 7
+    assert one.grant(1)
+    assert one.turn.result() == Granted(1, 3.0)
+
+
+@jumping
+async def test_a_turn_that_was_told_before_any_answer_counts_from_the_first_attempt() -> None:
+    """Which of them was granted is not known."""
+    one = request()
+    attempt(one, 1.0)
+    attempt(one, 2.0)
+    assert one.grant(5)
+    assert one.turn.result() == Granted(5, 1.0)
+
+
+@jumping
+async def test_news_that_are_not_newer_than_the_answer_that_it_waits_are_ignored() -> None:
+    """W5: that lease has lapsed since."""
+    one = request()
+    one.queued(7, 1.0, 40)
+    one.queued(7, 2.0, 30)
+    assert not one.grant(39)
+    assert not one.grant(40)
+    assert not one.turn.done()
+    assert one.grant(41)
+    assert not one.grant(42), "it has its turn"
+    assert one.turn.result().fence == 41
+
+
+@jumping
+async def test_a_grant_that_a_recheck_finds_is_news_whatever_was_answered_before() -> None:
+    one = request()
+    one.queued(7, 1.0, 40)
+    assert one.grant(40, 9.0)
+    assert one.turn.result() == Granted(40, 9.0)
+
+
+@jumping
+async def test_a_turn_for_what_was_never_asked_or_given_up_is_nobody_s() -> None:
+    one = request()
+    assert not one.grant(5)
+    attempt(one, 1.0)
+    one.give_up()
+    assert not one.grant(5)
+
+
+@jumping
+async def test_who_only_waits_is_not_woken_by_the_news_that_it_waits() -> None:
+    asked: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    one, looked_at, given_up = request(), request(), request()
+    turn = looked_at.turn
+    given_up.give_up()
+    assert one.wait_by(asked)
+    assert one.turn is asked
+    assert not looked_at.wait_by(asked), "that is waited for already"
+    assert looked_at.turn is turn
+    assert not given_up.wait_by(asked)
+
+
+@jumping
+async def test_a_turn_that_was_had_can_be_waited_for_anew() -> None:
+    one = request()
+    one.queued(7, 1.0, 0)
+    one.grant(5)
+    one.new_turn()
+    asked: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    assert not one.turn.done()
+    assert not one.wait_by(asked), "what the asking ends with must not be taken for the turn"
+    assert one.grant(6)
+
+
+@jumping
+async def test_why_there_will_be_no_turn_is_told_once_and_not_to_the_log() -> None:
+    """The caller may have left; Python would report an exception that nobody looked at."""
+    one = request()
+    one.fail(RedisConnectionError("first"))
+    one.fail(RedisConnectionError("second"))
+    assert str(one.turn.exception()) == "first"
+    other, answer = request(), asyncio.get_running_loop().create_future()
+    other.fail(RedisConnectionError("unheard"))
+    resolve(answer, RedisConnectionError("unheard"))
+    del other, answer
+    gc.collect()
+    await asyncio.sleep(0)
+
+
+@jumping
+async def test_an_answer_is_passed_on_unless_who_asked_has_left() -> None:
+    futures = [asyncio.get_running_loop().create_future() for _ in range(3)]
+    futures[2].cancel()
+    for future, answer in zip(futures, [7, RedisConnectionError("cut"), 7], strict=True):
+        resolve(future, answer)
+    assert futures[0].result() == 7
+    assert str(futures[1].exception()) == "cut"
+    assert futures[2].cancelled()
+
+
+# Once more.
+
+
+def test_who_asks_again_asks_the_same_under_a_new_token_at_the_old_place() -> None:
+    one = request(1.5, permits=3)
+    one.ticket = 41
+    one.extra, one.extra_again = (b"declare",), (b"not again",)
+    one.learn = one.objects = lambda *_: None
+    one.refusal = lambda: LockError("never", name="orders")
+    again = one.again()
+    assert again.token != one.token
+    assert len(again.token) == len(one.token)
+    assert again.terms() == one.terms()
+    for what in ("ticket", "wait", "extra", "extra_again", "learn", "objects", "refusal"):
+        assert getattr(again, what) == getattr(one, what), what
+
+
+def test_an_upgrade_that_asks_again_is_still_of_the_lease_that_it_grew_from() -> None:
+    again = request(token=b"lease+first").again()
+    stem, plus, fresh = again.token.partition(b"+")
+    assert (stem, plus, len(fresh)) == (b"lease", b"+", 32)
+
+
+def test_a_refusal_says_what_the_primitive_says_or_how_many_permits_there_are() -> None:
+    one = request(permits=3)
+    refused = one.refused("semaphore", "orders", 2)
+    assert isinstance(refused, LimitMismatchError)
+    assert (refused.name, refused.permits, refused.limit) == ("orders", 3, 2)
+    assert "'orders': 3 permits asked for, but its limit is 2" in str(refused)
+    one.refusal = lambda: LockError("never", name="orders")
+    with pytest.raises(LockError, match="never"):
+        raise one.refused("lock", "orders", 1)

@@ -1,0 +1,631 @@
+"""Several names taken one after the other, in virtual time: what is asked of each, when, and what is given back."""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+
+import anyio
+import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from aiolocks import AcquireTimeoutError, Lease, LeaseLostError
+from aiolocks._core.options import Options
+from aiolocks._core.timing import deadline
+from aiolocks._engine.context import Grantor
+from aiolocks._engine.lease import Hold, take
+from aiolocks._engine.lease_state import LeaseState
+from aiolocks._engine.request import Busy, Granted, Queued, Request
+from aiolocks._grantors.all_of import AllOf
+from aiolocks.testing import After, ScriptedGrantor
+from aiolocks.testing._scripted import Answer
+from tests.support.jumping import clock, jumping
+
+
+class Several:
+    """A chain of stubs, each with its own script of answers."""
+
+    def __init__(self, *grants: Sequence[Answer | After]) -> None:
+        first = ScriptedGrantor(grants=grants[0], name="a")
+        self.session = first.session
+        others = [
+            ScriptedGrantor(grants=script, name=name, session=first.session)
+            for name, script in zip("bcd", grants[1:], strict=False)
+        ]
+        self.stubs = [first, *others]
+        self.grantors: list[Grantor] = [*self.stubs]
+        self.wishes: list[tuple[int, int]] | None = None
+        self.seal: Callable[[Request], Awaitable[int]] | None = None
+        self.options = Options(30.0)
+
+    def asking(self, *, ttl: float = 30.0, timeout: float | None = None) -> LeaseState:
+        options = replace(self.options, ttl=ttl, acquire_timeout=timeout)
+        chain = AllOf(self.session.context, "stubs", "a, b", self.grantors, options, self.wishes, self.seal)
+        request = Request(ttl, 1, wait=timeout is None or timeout > 0)
+        base = tuple(stub.name.encode() for stub in self.stubs)
+        return LeaseState(self.session.context, chain, base, request, options, timeout, asyncio.current_task())
+
+    def hold(self, *, ttl: float = 30.0, timeout: float | None = None) -> Hold:
+        return Hold(lambda: self.acquire(ttl=ttl, timeout=timeout))
+
+    async def acquire(self, *, ttl: float = 30.0, timeout: float | None = None) -> Lease:
+        return await take(self.asking(ttl=ttl, timeout=timeout), must=True)
+
+    async def try_acquire(self) -> Lease | None:
+        return await take(self.asking(timeout=0), must=False)
+
+    def verbs(self) -> list[list[str]]:
+        """Return what each was asked, oldest first."""
+        return [[asked.verb for asked in stub.asked] for stub in self.stubs]
+
+    def nothing_left(self) -> bool:
+        undrawn = [set(stub.tokens("grant")) - set(stub.tokens("withdraw")) for stub in self.stubs]
+        return not (
+            any(undrawn)
+            or self.session.context.tokens
+            or self.session.context.undos.under_way
+            or self.session.context.holdings.in_use()
+        )
+
+
+@dataclass
+class Late:
+    """A stub whose first question leaves only *delay* seconds after it is asked."""
+
+    stub: ScriptedGrantor
+    delay: float
+
+    def __post_init__(self) -> None:
+        self.name, self.kind, self.context = self.stub.name, self.stub.kind, self.stub.context
+        self.renew, self.undo = self.stub.renew, self.stub.undo
+        self.forget, self.obstacle = self.stub.forget, self.stub.obstacle
+        self.fencing_tokens = self.stub.fencing_tokens
+
+    async def grant(self, request: Request) -> Granted | Queued | Busy:
+        await asyncio.sleep(self.delay)
+        return await self.stub.grant(request)
+
+
+def later(seconds: float, callback: Callable[..., object], *args: object) -> None:
+    asyncio.get_running_loop().call_later(seconds, callback, *args)
+
+
+@jumping
+async def test_what_is_free_is_asked_for_at_once() -> None:
+    several = Several([After(1, 7)], [After(1, 5)], [After(1, 9)])
+    async with several.hold() as lease:
+        assert clock() == 1
+        assert lease.fencing_tokens == {"a": 7, "b": 5, "c": 9}
+        assert lease.fencing_token == 9
+    assert several.verbs() == [["grant", "withdraw"]] * 3
+    assert several.nothing_left()
+
+
+@jumping
+async def test_validity_counts_from_the_request_of_all() -> None:
+    several = Several([After(1, 7)], [After(10, 5)])
+    async with several.hold() as lease:
+        assert lease.remaining() == deadline(sent_at=0, ttl=30) - 10
+
+
+@jumping
+async def test_what_was_granted_out_of_turn_is_given_back_before_it_waits() -> None:
+    several = Several([7], ["busy", "queued"], [5, 6])
+    later(3, several.stubs[1].hand_over, 8)
+    async with several.hold() as lease:
+        assert clock() == 3
+        assert several.verbs() == [["grant"], ["grant", "grant"], ["grant", "withdraw", "grant"]]
+        assert several.stubs[2].times("withdraw") == [0]
+        assert len(set(several.stubs[2].tokens("grant"))) == 2
+        assert lease.fencing_tokens == {"a": 7, "b": 8, "c": 6}
+    assert several.nothing_left()
+
+
+@jumping
+async def test_what_is_held_is_renewed_while_another_is_waited_for() -> None:
+    several = Several([7], ["busy", "queued", 8])
+    later(100, several.stubs[1].hand_over, 8)
+    async with several.hold(ttl=30) as lease:
+        assert clock() == 100
+        assert 9 <= len(several.stubs[0].times("renew")) <= 12
+        assert not several.stubs[1].times("renew")
+        assert lease.remaining() > 15
+    assert several.nothing_left()
+
+
+@jumping
+async def test_the_lease_counts_from_the_oldest_of_its_parts() -> None:
+    several = Several([7], ["busy", "queued"])
+    later(5, several.stubs[1].hand_over, 8)
+    async with several.hold(ttl=30) as lease:
+        assert lease.remaining() == pytest.approx(deadline(sent_at=0, ttl=30) - 5)
+
+
+@jumping
+async def test_the_lease_counts_from_the_oldest_of_its_parts_though_a_later_one_counts_from_a_recheck() -> None:
+    """The newer of two would leave the caller sure of a lease that another holder may have by then."""
+    several = Several([7], ["busy", "queued"])
+    later(4, lambda: several.stubs[1].requests[-1].queued(1, 4, 0))  # a re-check that left at 4
+    later(5, several.stubs[1].hand_over, 8)
+    async with several.hold(ttl=30) as lease:
+        assert clock() == 5
+        assert lease.remaining() == pytest.approx(deadline(sent_at=0, ttl=30) - 5)
+
+
+@pytest.mark.parametrize("late", [0, 1])
+@jumping
+async def test_what_is_free_counts_from_the_first_request_that_left_though_another_left_later(late: int) -> None:
+    """As one does whose server must be connected to first."""
+    several = Several([7], [8])
+    punctual = several.stubs[late]
+    several.grantors[late] = Late(punctual, 4)
+    async with several.hold(ttl=30) as lease:
+        assert (clock(), punctual.times("grant")) == (4, [4])
+        assert lease.remaining() == deadline(sent_at=0, ttl=30) - 4
+
+
+@jumping
+async def test_a_part_that_is_lost_while_another_is_waited_for_begins_all_anew() -> None:
+    several = Several([7, 17], ["busy", "queued", 18])
+    several.stubs[0]._renewals = [False]
+    async with several.hold(ttl=30) as lease:
+        assert 9 <= clock() <= 11
+        assert lease.fencing_tokens == {"a": 17, "b": 18}
+        assert several.verbs() == [["grant", "renew", "withdraw", "grant"], ["grant", "grant", "withdraw", "grant"]]
+    assert several.nothing_left()
+
+
+@jumping
+async def test_a_part_that_is_lost_while_the_last_one_is_asked_for_begins_all_anew() -> None:
+    """Nobody waits in line any more, so that only a look at all parts tells of the loss."""
+    several = Several([7, 17], ["busy", "queued", 18], [9, After(15, 19), 29])
+    several.stubs[0]._renewals = [False, True]
+    later(1, several.stubs[1].hand_over, 8)
+    async with several.hold(ttl=30) as lease:
+        assert several.stubs[2].times("grant") == [0, 1, 16]
+        (lost_at, *_) = several.stubs[0].times("renew")
+        assert 1 < lost_at < 16
+        assert lease.held
+        assert lease.fencing_tokens == {"a": 17, "b": 18, "c": 29}
+    assert several.nothing_left()
+
+
+@jumping
+async def test_a_part_whose_time_ran_out_while_the_last_one_was_asked_for_begins_all_anew() -> None:
+    """Its renewals get lost, and the answer to the last question comes after its end."""
+    several = Several([7, 17], ["busy", "queued", 18], [9, After(40, 19), 29])
+    several.stubs[0]._renewals = [RedisConnectionError()]
+    later(1, several.stubs[1].hand_over, 8)
+    async with several.hold(ttl=30) as lease:
+        assert clock() == 41
+        assert lease.fencing_tokens == {"a": 17, "b": 18, "c": 29}
+        assert lease.remaining() == pytest.approx(deadline(sent_at=41, ttl=30) - 41)
+    assert several.nothing_left()
+
+
+@jumping
+async def test_the_loss_of_one_is_the_loss_of_all() -> None:
+    several = Several([7], [8])
+    several.stubs[1]._renewals = [False]
+    with pytest.raises(LeaseLostError):
+        async with several.hold(ttl=30):
+            await anyio.sleep_forever()
+    assert 9 <= clock() <= 11
+    await asyncio.sleep(1)  # by the clock that jumps: until all has been given back
+    assert several.nothing_left()
+
+
+@jumping
+async def test_the_lease_ends_when_one_cannot_be_renewed() -> None:
+    several = Several([7], [8])
+    several.stubs[1]._renewals = [RedisConnectionError()]
+    with pytest.raises(LeaseLostError):
+        async with several.hold(ttl=30):
+            await anyio.sleep_forever()
+    assert clock() == deadline(sent_at=0, ttl=30)
+
+
+@jumping
+async def test_a_timeout_gives_back_what_was_held() -> None:
+    several = Several([7], ["busy", "queued"])
+    several.stubs[1].retry_after = 4.0
+    with pytest.raises(AcquireTimeoutError) as caught:
+        await several.acquire(timeout=5)
+    assert clock() == 5
+    assert (caught.value.name, caught.value.retry_after) == ("a, b", 4.0)
+    assert several.nothing_left()
+
+
+@jumping
+async def test_a_cancellation_gives_back_what_was_held() -> None:
+    several = Several([7], ["busy", "queued"])
+    with anyio.move_on_after(5):
+        await several.acquire()
+    assert clock() == 5
+    assert several.nothing_left()
+
+
+@jumping
+async def test_to_ask_once_gives_back_what_was_granted() -> None:
+    several = Several([7], ["busy"], [9])
+    assert await several.try_acquire() is None
+    assert several.verbs() == [["grant", "withdraw"], ["grant"], ["grant", "withdraw"]]
+    assert not several.session.context.tokens
+
+
+@jumping
+async def test_an_answer_that_was_lost_is_asked_for_again_under_its_token() -> None:
+    several = Several([7], [RedisConnectionError(), 8])
+    async with several.hold() as lease:
+        assert lease.fencing_tokens == {"a": 7, "b": 8}
+        assert len(set(several.stubs[1].tokens("grant"))) == 1
+    assert several.nothing_left()
+
+
+@jumping
+async def test_one_that_cannot_be_asked_is_the_error_of_all() -> None:
+    several = Several([7], [RedisConnectionError("refused")])
+    with pytest.raises(RedisConnectionError, match="refused"):
+        await several.acquire()
+    assert several.nothing_left()
+
+
+@jumping
+async def test_a_wait_with_trouble_in_its_first_request_may_last() -> None:
+    """Whoever is in line is not timed out as one that could not be asked."""
+    several = Several([RedisConnectionError(), "queued", 7], [8])
+    later(60, several.stubs[0].hand_over, 7)
+    async with several.hold():
+        assert clock() == 60
+
+
+@jumping
+async def test_a_grant_that_took_over_half_the_ttl_is_made_whole_by_renewals() -> None:
+    several = Several([7], [After(20, 8)])
+    async with several.hold(ttl=30) as lease:
+        assert lease.remaining() == pytest.approx(deadline(sent_at=20, ttl=30) - 20)
+        assert several.verbs() == [["grant", "renew"], ["grant", "renew"]]
+
+
+@jumping
+async def test_a_grant_made_whole_counts_from_the_request_to_renew_it_and_not_from_the_reply() -> None:
+    several = Several([7], [After(20, 8)])
+    several.stubs[1]._renewals = [After(3, True)]
+    async with several.hold(ttl=30) as lease:
+        assert clock() == 23
+        assert lease.remaining() == pytest.approx(deadline(sent_at=20, ttl=30) - 23)
+
+
+@jumping
+async def test_a_lease_that_nobody_releases_leaves_no_tokens_once_it_is_lost() -> None:
+    several = Several([7], [8])
+    several.stubs[0]._renewals = [After(math.inf, True)]
+    lease = await several.acquire(ttl=30)
+    assert await lease.wait_lost()
+    assert not several.session.context.tokens
+
+
+@jumping
+async def test_the_fencing_token_is_the_largest_of_all_also_where_some_were_waited_for() -> None:
+    several = Several([9], ["busy", "queued"], [5, 6])
+    later(3, several.stubs[1].hand_over, 8)
+    async with several.hold() as lease:
+        assert lease.fencing_token == 9
+
+
+@dataclass
+class Noting:
+    """A stub that notes in what way it is asked, and whether its session knows the token by then."""
+
+    stub: ScriptedGrantor
+
+    def __post_init__(self) -> None:
+        self.name, self.kind, self.context = self.stub.name, self.stub.kind, self.stub.context
+        self.renew, self.undo = self.stub.renew, self.stub.undo
+        self.forget, self.obstacle = self.stub.forget, self.stub.obstacle
+        self.fencing_tokens = self.stub.fencing_tokens
+        self.waits: list[bool] = []
+        self.wishes: list[tuple[int, int]] = []
+
+    async def grant(self, request: Request) -> Granted | Queued | Busy:
+        self.waits.append(request.wait)
+        self.wishes.append((request.permits, request.ticket))
+        assert self.context.tokens[request.token] is request, "or a grant of it would be given back as nobody's"
+        return await self.stub.grant(request)
+
+
+def noting(several: Several) -> list[Noting]:
+    noted = [Noting(stub) for stub in several.stubs]
+    several.grantors = [*noted]
+    return noted
+
+
+@jumping
+async def test_only_the_first_that_is_missing_is_waited_for_in_line() -> None:
+    several = Several([7, 17], ["busy", "queued", "busy", "queued"], [5])
+    several.stubs[0]._renewals = [False, True]
+    noted = noting(several)
+    later(15, lambda: several.stubs[1].hand_over(8))
+    async with several.hold(ttl=30):
+        assert clock() == 15
+    assert [stub.waits for stub in noted] == [[False] * 2, [False, True] * 2, [False] * 3]
+
+
+@jumping
+async def test_each_is_asked_for_with_its_own_permits_and_at_its_own_place() -> None:
+    several = Several([7], [8])
+    several.wishes = [(2, 0), (6, 1)]
+    noted = noting(several)
+    async with several.hold():
+        assert [stub.wishes for stub in noted] == [[(2, 0)], [(6, 1)]]
+
+
+@jumping
+async def test_without_further_words_each_is_asked_for_alone_and_behind_all_others() -> None:
+    several = Several([7], [8])
+    noted = noting(several)
+    async with several.hold():
+        assert [stub.wishes for stub in noted] == [[(1, 0)], [(1, 0)]]
+
+
+@jumping
+async def test_what_is_held_is_renewed_while_another_is_waited_for_whatever_the_lease_s_own_terms() -> None:
+    several = Several([7], ["busy", "queued", 8])
+    several.options = Options(30.0, renew=False, max_hold=5.0)
+    later(100, several.stubs[1].hand_over, 8)
+    async with several.hold(ttl=30) as lease:
+        assert clock() == 100
+        assert several.verbs()[0].count("withdraw") == 0
+        assert lease.held
+
+
+# One fencing token for all.
+
+
+@jumping
+async def test_a_sealed_lease_has_one_fencing_token_for_all() -> None:
+    sealed: list[list[int]] = []
+
+    async def seal(request: Request) -> int:
+        sealed.append([part.fence for part in request.parts])
+        await asyncio.sleep(1)
+        return 50
+
+    several = Several([7], [8])
+    several.seal = seal
+    async with several.hold(ttl=30) as lease:
+        assert sealed == [[7, 8]]
+        assert lease.fencing_tokens == {"a": 50, "b": 50}
+        assert lease.fencing_token == 50
+        assert lease.remaining() == pytest.approx(deadline(sent_at=0, ttl=30) - 1)
+    assert several.nothing_left()
+
+
+@jumping
+async def test_a_lease_that_cannot_be_sealed_is_given_back_and_begun_anew() -> None:
+    seals = [0, 60]
+
+    async def seal(request: Request) -> int:
+        return seals.pop(0)
+
+    several = Several([7, 17], [8, 18])
+    several.seal = seal
+    async with several.hold() as lease:
+        assert lease.fencing_tokens == {"a": 60, "b": 60}
+        for stub in several.stubs:
+            first, second = stub.tokens("grant")
+            assert stub.tokens("withdraw") == [first] != [second]
+    assert several.nothing_left()
+
+
+@jumping
+async def test_what_is_busy_is_not_sealed() -> None:
+    async def seal(request: Request) -> int:
+        raise AssertionError("it is not held")
+
+    several = Several([7], ["busy"])
+    several.seal = seal
+    assert await several.try_acquire() is None
+    assert not several.session.context.tokens
+
+
+# Made whole.
+
+
+@jumping
+async def test_a_grant_made_whole_has_the_largest_fencing_token_of_all() -> None:
+    several = Several([9], [After(20, 8)])
+    async with several.hold(ttl=30) as lease:
+        assert lease.fencing_token == 9
+
+
+@jumping
+async def test_a_grant_that_cannot_be_made_whole_is_given_back_and_begun_anew() -> None:
+    several = Several([7, 17], [After(20, 8), 18])
+    several.stubs[1]._renewals = [False, True]
+    async with several.hold(ttl=30) as lease:
+        assert clock() == 20
+        assert lease.fencing_tokens == {"a": 17, "b": 18}
+        for stub in several.stubs:
+            first, second = stub.tokens("grant")
+            assert stub.tokens("withdraw") == [first] != [second]
+    assert several.nothing_left()
+
+
+# Asked once.
+
+
+@jumping
+async def test_whoever_asks_once_hears_only_when_what_was_granted_is_given_back() -> None:
+    several = Several([7], ["busy"])
+    several.stubs[0]._withdrawals = [After(0.4, True)]
+    assert await several.try_acquire() is None
+    assert clock() == 0.4
+    assert not several.session.context.undos.under_way
+
+
+@pytest.mark.parametrize(("ttl", "seconds"), [(30.0, 1.0), (0.5, 0.5)])
+@jumping
+async def test_whoever_asks_once_waits_for_that_a_second_or_the_ttl_at_most(ttl: float, seconds: float) -> None:
+    several = Several([7], ["busy"])
+    several.stubs[0]._withdrawals = [After(math.inf, True)]
+    assert await take(several.asking(ttl=ttl, timeout=0), must=False) is None
+    assert clock() == pytest.approx(seconds)
+
+
+@jumping
+async def test_whoever_asks_once_is_told_when_all_may_be_free() -> None:
+    for waits in ([4.0, 2.0], [2.0, 4.0], [0.0, 0.0]):
+        several = Several(["busy"], ["busy"])
+        for stub, seconds in zip(several.stubs, waits, strict=True):
+            stub.retry_after = seconds
+        with pytest.raises(AcquireTimeoutError) as caught:
+            await several.acquire(timeout=0)
+        assert caught.value.retry_after == max(waits)
+
+
+@pytest.mark.parametrize("timeout", [0.0, None])
+@jumping
+async def test_a_refusal_of_one_is_told_at_once_and_the_others_are_given_back(timeout: float | None) -> None:
+    several = Several([7], [ResponseError("NOPERM no permissions")], [9])
+    with pytest.raises(ResponseError, match="NOPERM"):
+        await several.acquire(timeout=timeout)
+    assert clock() == 0
+    assert several.nothing_left()
+
+
+@jumping
+async def test_whoever_asks_once_and_hears_nothing_of_one_is_told_so() -> None:
+    several = Several([7], [RedisConnectionError("refused")])
+    with pytest.raises(RedisConnectionError, match="refused"):
+        await several.try_acquire()
+    await asyncio.sleep(1)
+    assert several.nothing_left()
+
+
+# What the caller is told, and when.
+
+
+@jumping
+async def test_one_that_cannot_be_asked_is_told_when_what_others_have_granted_is_given_back() -> None:
+    several = Several([7], [RedisConnectionError("refused")])
+    several.stubs[0]._withdrawals = [After(0.4, True)]
+    with pytest.raises(RedisConnectionError, match="refused"):
+        await several.acquire()
+    assert clock() == 0.4
+    several = Several([RedisConnectionError("lost"), 7], [RedisConnectionError("refused")])
+    several.stubs[0]._withdrawals = [After(0.4, True)]
+    with pytest.raises(RedisConnectionError, match="refused"):
+        await several.acquire()
+    assert clock() == 0.8
+    assert several.nothing_left()
+
+
+@jumping
+async def test_a_timeout_says_when_the_one_that_is_waited_for_may_be_free() -> None:
+    several = Several([7], ["busy", After(1, "queued")])
+    several.stubs[1].retry_after = 4.0
+    later(0.5, setattr, several.stubs[1], "retry_after", 2.5)
+    with pytest.raises(AcquireTimeoutError) as caught:
+        await several.acquire(timeout=5)
+    assert caught.value.retry_after == 2.5
+
+
+@jumping
+async def test_a_timeout_while_one_does_not_answer_is_not_told_as_one_that_others_hold() -> None:
+    several = Several(["busy", "queued"], [8, After(math.inf, 8)])
+    later(3, several.stubs[0].hand_over, 7)
+    with pytest.raises(RedisTimeoutError, match="did not answer"):
+        await several.acquire(timeout=5)
+    assert clock() >= 5
+
+
+# Replicas.
+
+
+@dataclass
+class Replicated:
+    """A stub whose lease is on enough replicas after *delay*, or never."""
+
+    stub: ScriptedGrantor
+    delay: float
+    error: Exception | None = None
+
+    def __post_init__(self) -> None:
+        self.name, self.kind, self.context = self.stub.name, self.stub.kind, self.stub.context
+        self.grant, self.renew, self.undo = self.stub.grant, self.stub.renew, self.stub.undo
+        self.forget, self.obstacle = self.stub.forget, self.stub.obstacle
+        self.fencing_tokens = self.stub.fencing_tokens
+        self.asked: list[tuple[float, int]] = []
+        self.cancelled = False
+
+    async def replicate(self, request: Request, replicas: int) -> Granted:
+        self.asked.append((clock(), replicas))
+        try:
+            await asyncio.sleep(self.delay)
+        except asyncio.CancelledError:
+            self.cancelled = True
+            raise
+        if self.error is not None:
+            raise self.error
+        return Granted(70 + len(self.name), self.asked[0][0])
+
+
+def replicated(*delays: float, errors: Sequence[Exception | None] = (None, None)) -> tuple[Several, list[Replicated]]:
+    several = Several([7], [8])
+    several.options = Options(30.0, replicas=2)
+    stubs = [Replicated(*each) for each in zip(several.stubs, delays, errors, strict=True)]
+    several.grantors = [*stubs]
+    return several, stubs
+
+
+@jumping
+async def test_replicas_of_all_are_waited_for_at_once_and_the_lease_counts_from_that_request() -> None:
+    several, stubs = replicated(3, 2)
+    async with several.hold(ttl=30) as lease:
+        assert clock() == 3
+        assert [stub.asked for stub in stubs] == [[(0, 2)], [(0, 2)]]
+        assert lease.remaining() == pytest.approx(deadline(0, 30) - 3)
+        assert set(lease.fencing_tokens.values()) == {71}
+
+
+@jumping
+async def test_too_few_replicas_of_one_are_an_error_at_once_and_of_the_others_nothing_is_awaited() -> None:
+    several, stubs = replicated(20, 1, errors=(None, RedisTimeoutError("1 of 2 replicas")))
+    with pytest.raises(RedisTimeoutError, match="1 of 2 replicas"):
+        await several.acquire(ttl=30)
+    await asyncio.sleep(0)
+    assert clock() == 1
+    assert stubs[0].cancelled
+    assert several.nothing_left()
+
+
+@pytest.mark.parametrize(("spare", "given"), [(0.5, True), (0.0, False), (-0.5, False)])
+@jumping
+async def test_a_lease_that_ran_out_before_the_last_had_its_replicas_is_an_error(spare: float, given: bool) -> None:
+    several, _ = replicated(1, deadline(0, 30) - spare)
+    if given:
+        lease = await several.acquire(ttl=30)
+        assert lease.remaining() == pytest.approx(spare)
+        await lease.release()
+        return
+    with pytest.raises(RedisTimeoutError, match="ran out before replicas had it"):
+        await several.acquire(ttl=30)
+    assert several.nothing_left()
+
+
+@pytest.mark.parametrize("ends_after", [0.1, math.inf])
+@jumping
+async def test_a_release_of_several_names_says_what_redis_said_of_one_that_it_refused(ends_after: float) -> None:
+    """And not that the session has ended, or that Redis has not answered: it has."""
+    several = Several([7], [8])
+    several.stubs[1]._withdrawals = [ResponseError("NOPERM no permissions")]
+    lease = await several.acquire(ttl=30)
+    if ends_after < math.inf:
+        later(ends_after, several.session.close)
+    with pytest.raises(ResponseError, match="NOPERM"):
+        await lease.release()
+    several.session.close()
+    await asyncio.sleep(1)

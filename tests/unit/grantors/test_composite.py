@@ -1,0 +1,233 @@
+"""Parts of one lease, undone one by one."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from aiolocks._engine.request import Request, ResultCallback
+from aiolocks._grantors.composite import Part, end, release_parts, renew_parts, undo_parts
+from aiolocks._redis.pipeline import Pipeline
+from aiolocks.testing import After, ScriptedGrantor
+from tests.support.jumping import clock, jumping
+
+
+@jumping
+async def test_what_is_undone_twice_is_undone_once_and_both_hear_of_it() -> None:
+    stub = ScriptedGrantor(withdrawals=[After(0.2, True)])
+    part, told = Part(stub, Request(1.0, 1, wait=False)), list[bool | Exception]()
+    assert end(part, told.append) is end(part, told.append)
+    await asyncio.sleep(0.3)
+    assert told == [True, True]
+    assert len(stub.times("withdraw")) == 1
+
+
+@jumping
+async def test_an_undo_that_was_begun_twice_does_not_outlive_its_session() -> None:
+    """The one of which the session did not know any more opened a new connection, which nobody closed."""
+    stub = ScriptedGrantor(withdrawals=[RedisConnectionError()])
+    part = Part(stub, Request(30.0, 1, wait=False))
+    end(part)
+    end(part)
+    stub.context.schedule_idle_close()
+    while not stub.context.closed:
+        await asyncio.sleep(0.1)
+    closed_at = clock()
+    await asyncio.sleep(60)
+    assert max(stub.times("withdraw")) <= closed_at
+
+
+@jumping
+async def test_a_quorum_s_undo_waits_for_who_has_granted_and_not_for_who_does_not_answer() -> None:
+    """Of five servers one does not answer, and one that has granted is slow to undo it."""
+    parts = [
+        Part(ScriptedGrantor(withdrawals=[After(delay, True)]), Request(30.0, 1, wait=False))
+        for delay in (0.1, 0.2, 0.3, 0.5, 5.0)
+    ]
+    told: list[float] = []
+    parts[3].request.valid_from = clock()
+    undo_parts(parts, lambda _: told.append(clock()), 3)
+    await asyncio.sleep(10)
+    assert told == [pytest.approx(0.5, abs=0.01)]
+    told.clear()
+    undo_parts([part for part in parts if part.ended], lambda _: told.append(clock()), 3)
+    assert len(told) == 1
+
+
+def parts_of(*withdrawals: bool | Exception | After | list[bool | Exception]) -> list[Part]:
+    """Return a part for each, undone with those answers."""
+    each = [answer if isinstance(answer, list) else [answer] for answer in withdrawals]
+    return [Part(ScriptedGrantor(withdrawals=answers), asked()) for answers in each]
+
+
+def asked() -> Request:
+    return Request(30.0, 1, wait=False)
+
+
+class Told:
+    """What was told, and when."""
+
+    def __init__(self) -> None:
+        self.all: list[Any] = []
+
+    def __call__(self, answer: bool | Exception) -> None:
+        self.all.append((clock(), answer))
+
+
+LOST = RedisConnectionError("lost")
+
+
+# All of them renewed.
+
+
+@pytest.mark.parametrize(
+    ("renewals", "needed", "told"),
+    [
+        ([True, True, True], 3, (0.3, True)),
+        ([True, True, False], 3, (0.3, False)),
+        ([False, True, True], 3, (0.1, False)),
+        ([True, True, True], 2, (0.2, True)),
+        ([True, False, True], 2, (0.3, True)),
+        ([False, False, True], 2, (0.2, False)),
+        ([LOST, LOST, True], 2, (0.2, LOST)),
+        ([LOST, True, True], 3, (0.3, LOST)),
+    ],
+)
+@jumping
+async def test_a_renewal_of_all_is_known_as_soon_as_so_many_have_said_yes_or_cannot_any_more(
+    renewals: list[bool | Exception], needed: int, told: tuple[float, bool | Exception]
+) -> None:
+    heard = Told()
+    parts = [
+        Part(ScriptedGrantor(renewals=[After(delay, answer)]), asked())
+        for delay, answer in zip((0.1, 0.2, 0.3), renewals, strict=True)
+    ]
+    renew_parts(parts, needed, 12.5, heard, None)
+    await asyncio.sleep(1)
+    assert heard.all == [(pytest.approx(told[0]), told[1])]
+    assert all(stub_of(part).asked[0].ttl == 12.5 for part in parts)
+
+
+class Noting:
+    """A stub that notes by whose commands it is renewed."""
+
+    def __init__(self, stub: ScriptedGrantor) -> None:
+        self.name, self.kind, self.context = stub.name, stub.kind, stub.context
+        self.grant, self.undo = stub.grant, stub.undo
+        self.forget, self.obstacle = stub.forget, stub.obstacle
+        self.fencing_tokens = stub.fencing_tokens
+        self.by: list[Pipeline | None] = []
+
+    def renew(self, request: Request, ttl: float, tell: ResultCallback, pipeline: Pipeline | None = None) -> None:
+        self.by.append(pipeline)
+        tell(True)
+
+
+@jumping
+async def test_another_thread_renews_each_part_by_its_own_commands_for_the_server_of_that_part() -> None:
+    """Those of the session belong to its loop."""
+    stubs = [Noting(ScriptedGrantor()) for _ in range(2)]
+    parts = [Part(stub, asked()) for stub in stubs]
+    own = Pipeline(stubs[0].context.pool, asyncio.get_running_loop(), clock, lambda: None)
+    renew_parts(parts, 2, 30.0, Told(), own)
+    assert stubs[0].by == [own]
+    assert stubs[1].by == [own.of(stubs[1].context.pool)] != [own]
+    renew_parts(parts, 2, 30.0, Told(), None)
+    assert [stub.by[1:] for stub in stubs] == [[None], [None]]
+
+
+# All of them released.
+
+
+@pytest.mark.parametrize(
+    ("endings", "needed", "told"),
+    [
+        ([True, True, True], 3, (0.3, True)),
+        ([False, True, True], 3, (0.1, False)),
+        ([True, True, True], 2, (0.2, True)),
+        ([False, False, True], 2, (0.2, False)),
+        ([True, False, True], 2, (0.3, True)),
+    ],
+)
+@jumping
+async def test_a_release_of_all_is_known_as_soon_as_so_many_were_live_or_cannot_have_been(
+    endings: list[bool], needed: int, told: tuple[float, bool]
+) -> None:
+    heard, again = Told(), Told()
+    parts = parts_of(*(After(delay, ended) for delay, ended in zip((0.1, 0.2, 0.3), endings, strict=True)))
+    release_parts(parts, needed, heard)
+    await asyncio.sleep(1)
+    assert heard.all == [(pytest.approx(told[0]), told[1])]
+    release_parts(parts, needed, again)
+    assert again.all == [(1.0, told[1])], "what is released already is known"
+    assert [len(stub_of(part).times("withdraw")) for part in parts] == [1, 1, 1]
+
+
+@jumping
+async def test_a_release_that_some_did_not_confirm_is_known_when_the_last_has_answered() -> None:
+    heard = Told()
+    (first, second, third) = parts = parts_of(LOST, LOST, After(20, True))
+    for part in (first, second):
+        part.grantor.context.schedule_idle_close()  # whose session ends, and with it what undoes the part
+    release_parts(parts, 2, heard)
+    third.grantor.context.tokens[b"kept"] = third.request
+    await asyncio.sleep(19)
+    assert not heard.all
+    await asyncio.sleep(100)
+    ((_, answer),) = heard.all
+    assert answer is LOST
+
+
+@jumping
+async def test_an_end_after_one_whose_answer_was_lost_counts_as_live() -> None:
+    """That one must have ended it."""
+    heard = Told()
+    parts = parts_of([LOST, False], True)
+    release_parts(parts, 2, heard)
+    await asyncio.sleep(1)
+    assert [answer for _, answer in heard.all] == [True]
+    assert [part.ended for part in parts] == [True, True]
+
+
+# All of them undone.
+
+
+@pytest.mark.parametrize(("enough", "seconds"), [(None, 0.3), (1, 0.1), (2, 0.2), (3, 0.3)])
+@jumping
+async def test_an_undo_is_told_once_when_so_many_are_done(enough: int | None, seconds: float) -> None:
+    heard = Told()
+    parts = parts_of(After(0.1, True), After(0.2, False), After(0.3, True))
+    undo_parts(parts, heard, enough)
+    await asyncio.sleep(1)
+    assert heard.all == [(pytest.approx(seconds), True)]
+    undo_parts(parts, heard, enough)
+    assert heard.all[1:] == [(1.0, True)], "what is undone already is known"
+    assert [part.ended for part in parts] == [True, False, True]
+    assert [len(stub_of(part).times("withdraw")) for part in parts] == [1, 1, 1]
+
+
+@jumping
+async def test_the_undo_of_nothing_is_told_at_once_and_ended_nothing() -> None:
+    heard = Told()
+    undo_parts([], heard)
+    undo_parts([], heard, 2)
+    assert [answer for _, answer in heard.all] == [False, False]
+
+
+@jumping
+async def test_a_part_that_cannot_be_reached_is_tried_for_as_long_as_it_may_last_and_then_told() -> None:
+    heard = Told()
+    (part,) = parts_of(LOST)
+    part.grantor.context.tokens[b"kept"] = part.request
+    undo_parts([part], heard)
+    await asyncio.sleep(100)
+    ((at, answer),) = heard.all
+    assert 28 <= at <= 30
+    assert answer is True, "nothing of it is left"
+    assert part.ended is None
+
+
+def stub_of(part: Part) -> ScriptedGrantor:
+    assert isinstance(part.grantor, ScriptedGrantor)
+    return part.grantor

@@ -1,0 +1,187 @@
+"""The way back from polling, in virtual time: when a session tries to be told of its turns again, and when it is."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import pairwise
+
+import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import NoPermissionError, ResponseError
+
+from aiolocks._engine.request import Request
+from aiolocks._grantors.session import Session
+from tests.support.answering import SILENCE, Answering, Asked, Later
+from tests.support.jumping import clock, jumping
+
+LOOK = 0.26
+"""Seconds between two looks of a session that polls; it tries at a look."""
+
+
+class Hub(Answering):
+    """A server that is held by another for hours.
+
+    Attributes:
+        allows: Who asks may subscribe.
+        finds: How many subscriptions the server that has the keys finds, or what it answers instead.
+        counts_in: Seconds that it takes to say so.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(self._answer)
+        self.allows = True
+        self.finds: object = 1
+        self.counts_in = 0.0
+
+    def _answer(self, asked: Asked) -> object:
+        found = self.finds if isinstance(self.finds, int) and self.allows else 0
+        match asked.what:
+            case "lock_grant":
+                return [b"queued", 1, 3_600_000, 0, found, 0]
+            case "lock_recheck":
+                return [found, 3_600_000, 0, 0 if found else 1, [1] * (len(asked.words) - 10), 0]
+            case "SUBSCRIBE":
+                return [b"subscribe", asked.words[1], 1] if self.allows else NoPermissionError("NOPERM no &*")
+            case "PUBSUB":
+                counted = [asked.words[2], self.finds] if isinstance(self.finds, int) else self.finds
+                return Later(self.counts_in, counted) if counted is not SILENCE else SILENCE
+            case _:
+                return 1
+
+    def polled(self, since: float = 0.0) -> bool:
+        """Return whether the newest re-check *since* then came from a session that polls."""
+        [*_, newest] = (asked for asked in self.asked if asked.what == "lock_recheck" and asked.at >= since)
+        return any(word.startswith(b"poll") for word in newest.words)
+
+
+@asynccontextmanager
+async def waiting(hub: Hub) -> AsyncIterator[Session]:
+    session = Session.of(hub)
+    asked = hub.grantor().grant(Request(30.0, 1, wait=True))
+    try:
+        yield session
+        assert not asked.done()
+    finally:
+        session.close()
+        await asyncio.sleep(0)
+
+
+def began(hub: Hub) -> float:
+    """Return when the session said for the first time that it polls."""
+    return next(asked.at for asked in hub.asked if any(word.startswith(b"poll") for word in asked.words))
+
+
+def assert_tried_after(hub: Hub, pauses: list[float], since: float = 0.0) -> None:
+    """Check for how long after *since*, and then after each try, there was no other."""
+    times = [since, *(at for at in hub.times("SUBSCRIBE") if at > since)]
+    tried = [later - sooner for sooner, later in pairwise(times)][: len(pauses)]
+    assert len(tried) == len(pauses), tried
+    assert all(pause - 0.001 <= took <= pause + LOOK for took, pause in zip(tried, pauses, strict=True)), tried
+
+
+@jumping
+async def test_without_rights_it_tries_after_a_second_and_then_half_as_often_up_to_once_a_minute() -> None:
+    hub = Hub()
+    hub.allows = False
+    async with waiting(hub):
+        await asyncio.sleep(130)
+        assert_tried_after(hub, [1, 2, 4, 8, 16, 32, 60])
+        assert hub.polled()
+
+
+@jumping
+async def test_what_is_not_found_where_the_keys_are_is_tried_every_four_seconds() -> None:
+    """It may have moved there at any moment."""
+    hub = Hub()
+    hub.finds = 0
+    async with waiting(hub):
+        await asyncio.sleep(30)
+        assert_tried_after(hub, [1, 2, 4, 4, 4], since=began(hub))
+        assert hub.polled()
+
+
+@jumping
+async def test_it_is_told_again_once_the_server_finds_its_subscription(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "aiolocks")
+    hub = Hub()
+    hub.finds = 0
+    async with waiting(hub) as session:
+        await asyncio.sleep(4)
+        assert hub.polled()
+        assert "tried again in 1 s" in caplog.text
+        hub.finds = 1
+        await asyncio.sleep(6)
+        assert not hub.polled()
+        assert "woken again" in caplog.text
+        assert session.listening.subscriber.listening(hub.grantor().channel(), clock())
+        assert len(caplog.messages) == 2
+
+
+@pytest.mark.parametrize("trouble", [ResponseError("unknown command"), None])
+@jumping
+async def test_an_answer_that_says_nothing_of_its_subscription_is_as_if_it_were_not_found(
+    trouble: Exception | None,
+) -> None:
+    hub = Hub()
+    hub.finds = 0
+    async with waiting(hub) as session:
+        await asyncio.sleep(4)
+        hub.finds = trouble or SILENCE
+        await asyncio.sleep(10)
+        assert_tried_after(hub, [4, 4], since=hub.times("SUBSCRIBE")[-3])
+        assert hub.polled()
+        hub.finds = 1
+        await asyncio.sleep(10)
+        assert not hub.polled()
+        assert not session.listening.polling
+
+
+@jumping
+async def test_who_may_not_ask_where_its_subscription_is_lacks_a_right() -> None:
+    hub = Hub()
+    hub.finds = NoPermissionError("NOPERM no pubsub")
+    async with waiting(hub):
+        await asyncio.sleep(20)
+        assert_tried_after(hub, [1, 2, 4, 8], since=began(hub))
+
+
+@jumping
+async def test_what_breaks_again_soon_is_tried_less_often_and_what_held_for_a_while_is_not() -> None:
+    hub = Hub()
+    hub.finds = 0
+    async with waiting(hub):
+        for held, pause in ((1.0, 4), (8.0, 1)):
+            await asyncio.sleep(8)
+            assert hub.polled()
+            hub.finds = 1
+            while hub.polled():
+                await asyncio.sleep(0.1)
+            await asyncio.sleep(held)
+            assert not hub.polled()
+            broken = clock()
+            hub.finds = 0
+            while not hub.polled():
+                await asyncio.sleep(0.01)
+            assert clock() - broken < 3
+            since = clock()
+            await asyncio.sleep(6)
+            assert_tried_after(hub, [pause], since=since - 0.01)
+
+
+@jumping
+async def test_it_is_told_once_that_it_is_found_though_it_asked_twice(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "aiolocks")
+    hub = Hub()
+    hub.allows = False
+    async with waiting(hub):
+        await asyncio.sleep(0.5)
+        hub.allows, hub.counts_in = True, 0.2
+        while not hub.times("PUBSUB"):
+            await asyncio.sleep(0.01)
+        hub.connections[-1].replies.put_nowait(RedisConnectionError("cut"))
+        await asyncio.sleep(0.1)
+        assert len(hub.times("PUBSUB")) == 2
+        await asyncio.sleep(2)
+        assert not hub.polled()
+        assert caplog.text.count("woken again") == 1

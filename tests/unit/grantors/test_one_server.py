@@ -1,0 +1,858 @@
+"""What is asked of one Redis about one name, in virtual time, and what becomes of each answer."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ReadOnlyError, RedisError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from aiolocks import LimitMismatchError
+from aiolocks._core.answers import NotNowError
+from aiolocks._core.keys import Keys
+from aiolocks._engine.request import LONGEST_RETRY, Busy, Granted, Queued, Request
+from aiolocks._grantors.one_server import RedisGrantor
+from aiolocks._grantors.session import Session
+from aiolocks._redis.scripts import load
+from tests.support.answering import SILENCE, Answering, Asked, Later
+from tests.support.jumping import clock, jumping
+
+BASE = b"aiolocks:lock:{orders}"
+TTL = 30.0
+
+BUSY = ResponseError("BUSY Redis is busy running a script.")
+
+
+def keys_of(asked: Asked) -> list[bytes]:
+    return asked.words[3 : 3 + int(asked.words[2])]
+
+
+def args_of(asked: Asked) -> list[bytes]:
+    return asked.words[3 + int(asked.words[2]) :]
+
+
+class Says(dict[str, Any]):
+    """What the server answers: by script what, or what makes it of the question; the usual to all else."""
+
+    def __call__(self, asked: Asked) -> object:
+        said = self.get(asked.what, 1)
+        if asked.what == "SUBSCRIBE":
+            return [b"subscribe", asked.words[1], 1]
+        if asked.what.endswith("_recheck") and asked.what not in self:
+            return [1, 20_000, 0, 0, [1] * (len(args_of(asked)) - 3), 0]
+        return said(asked) if callable(said) else said
+
+
+class Scene:
+    """A name on a server that answers so, and who asks for it."""
+
+    def __init__(self, says: Says, kind: str, family: str = "") -> None:
+        self.says = says
+        self.server = Answering(says)
+        self.session = Session.of(self.server)
+        self.grantor: RedisGrantor = self.session.grantor(Keys("aiolocks:", kind, "orders", family))
+
+    def request(self, ttl: float = TTL, permits: int = 1, *, wait: bool = True, ticket: int = 0) -> Request:
+        request = Request(ttl, permits, wait)
+        request.ticket = ticket
+        self.session.context.tokens[request.token] = request
+        return request
+
+    def ask(self, **terms: Any) -> "tuple[Request, asyncio.Future[Any]]":
+        request = self.request(**terms)
+        return request, self.grantor.grant(request)
+
+    async def wait_in_line(self, **terms: Any) -> "tuple[Request, asyncio.Future[Any]]":
+        """Ask, and be told that it waits."""
+        script = f"{self.grantor.kind}_grant"
+        self.says[script], before = [b"queued", 1, 20_000, 5, 1, 0], self.says.get(script, 1)
+        request, turn = self.ask(**terms)
+        await asyncio.sleep(0.01)
+        assert not turn.done()
+        assert request.token in self.grantor.line.waiting
+        self.says[script] = before
+        return request, turn
+
+    def undo(self, request: Request) -> list[object]:
+        told: list[object] = []
+        self.session.context.forget(request)
+        self.grantor.undo(request, told.append)
+        return told
+
+    def asked(self, what: str) -> list[Asked]:
+        return [asked for asked in self.server.asked if asked.what == what]
+
+
+@asynccontextmanager
+async def scene(kind: str = "lock", family: str = "", **says: Any) -> AsyncIterator[Scene]:
+    there = Scene(Says(says), kind, family)
+    try:
+        with there.session.context.keep_open():  # so that it goes on
+            yield there
+    finally:
+        there.session.close()
+        await asyncio.sleep(0)
+
+
+# What is asked.
+
+
+@jumping
+async def test_a_request_names_the_keys_of_the_name_of_the_session_and_of_its_token() -> None:
+    async with scene() as there:
+        request, granted = there.ask(ttl=2.0)
+        await granted
+        session, [asked] = there.session.context.id, there.server.asked
+        queue, waiters, tombstone = BASE + b":queue", BASE + b":q:" + session, BASE + b":t:" + request.token
+        assert keys_of(asked) == [BASE, BASE + b":fence", queue, waiters, tombstone]
+        assert args_of(asked) == [request.token, b"2000", b"1", b"0", session, b"aiolocks:wake:", b"1500"]
+        assert there.grantor.channel() == b"aiolocks:wake:" + session
+    async with scene("redlock", "lock") as there:
+        await there.ask()[1]
+        assert [asked.what for asked in there.server.asked] == ["lock_grant"]
+        assert keys_of(there.server.asked[0])[0] == b"aiolocks:quorum:{orders}"
+
+
+@pytest.mark.parametrize(
+    ("wait", "ticket", "sent"), [(True, 0, b"0"), (True, 7, b"7"), (False, 0, b"-1"), (False, 7, b"-8")]
+)
+@jumping
+async def test_who_does_not_wait_only_asks_whatever_place_it_had(wait: bool, ticket: int, sent: bytes) -> None:
+    async with scene() as there:
+        await there.ask(wait=wait, ticket=ticket)[1]
+        assert args_of(there.server.asked[0])[3] == sent
+
+
+@jumping
+async def test_a_session_that_polls_waits_under_a_name_of_its_own() -> None:
+    async with scene() as there:
+        await there.wait_in_line()
+        there.session.listening.polling = True
+        there.says["lock_grant"] = [b"queued", 1, 20_000, 5, 1, 0]
+        there.ask()
+        await asyncio.sleep(0.01)
+        asked = there.asked("lock_grant")[1]
+        name = b"poll250-" + there.session.context.id
+        assert args_of(asked)[4] == name
+        assert keys_of(asked)[3] == BASE + b":q:" + name
+        rechecks = there.asked("lock_recheck")
+        assert {args_of(asked)[0]: keys_of(asked)[3] for asked in rechecks} == {
+            there.session.context.id: BASE + b":q:" + there.session.context.id,  # left under its former name
+        }
+        await asyncio.sleep(1)
+        assert args_of(there.asked("lock_recheck")[-1])[0] == name
+        assert keys_of(there.asked("lock_recheck")[-1])[3] == BASE + b":q:" + name
+
+
+@jumping
+async def test_who_joins_others_of_whom_the_server_knows_asks_for_a_short_answer() -> None:
+    async with scene() as there:
+        await there.wait_in_line()
+        there.says["lock_grant"] = Later(0.5, -8)
+        request, turn = there.ask()
+        assert args_of(there.asked("lock_grant")[-1])[3] == b"+"
+        await asyncio.sleep(0.6)
+        assert not turn.done(), "it is the turn itself"
+        assert request.token in there.grantor.line.waiting
+        assert (request.ticket, request.fence_seen) == (8, 0)
+        assert request.valid_from == pytest.approx(0.01)
+        assert request.retry_after == 20
+        there.grantor.told(request.token, 1, 30_000)
+        assert turn.result() == Granted(1, request.valid_from or 0)
+
+
+@jumping
+async def test_none_but_a_newcomer_to_a_lock_that_waits_on_known_terms_asks_for_a_short_answer() -> None:
+    async with scene() as there:
+        await there.wait_in_line()
+        cases: list[tuple[dict[str, Any], bytes]]
+        cases = [({"ticket": 3}, b"3"), ({"wait": False}, b"-1"), ({"ttl": 2.0}, b"0")]
+        for terms, sent in cases:
+            await there.ask(**terms)[1]
+            assert args_of(there.asked("lock_grant")[-1])[3] == sent
+    async with scene() as there:
+        await there.wait_in_line()
+        there.says["lock_grant"] = BUSY
+        request, refused = there.ask()
+        with pytest.raises(NotNowError):
+            await refused
+        assert args_of(there.asked("lock_grant")[-1])[3] == b"+", "the first was not run"
+        request.reached = True
+        there.says["lock_grant"] = 7
+        await there.grantor.grant(request)
+        assert args_of(there.asked("lock_grant")[-1])[3] == b"0"
+    async with scene("semaphore") as there:
+        await there.wait_in_line()
+        await there.ask()[1]
+        assert args_of(there.asked("semaphore_grant")[-1])[3] == b"0"
+
+
+@jumping
+async def test_the_time_for_which_a_session_may_keep_silent_follows_the_shortest_ttl_that_waits() -> None:
+    async with scene() as there:
+        for ttl, life_ms in [(30.0, b"3000"), (2.0, b"1500"), (1.0, b"750"), (30.0, b"3000")]:
+            await there.ask(ttl=ttl)[1]
+            assert args_of(there.asked("lock_grant")[-1])[6] == life_ms
+        await there.wait_in_line(ttl=2.0)
+        await there.ask(ttl=30.0)[1]
+        assert args_of(there.asked("lock_grant")[-1])[6] == b"1500"
+
+
+@jumping
+async def test_what_is_declared_is_sent_once_unless_that_was_not_run() -> None:
+    async with scene(lock_grant=BUSY) as there:
+        request = there.request()
+        request.extra, request.extra_again = (5, 1), (5, 0)
+        for said, sent in [(BUSY, [b"5", b"1"]), (SILENCE, [b"5", b"1"]), (7, [b"5", b"0"]), (7, [b"5", b"0"])]:
+            there.says["lock_grant"] = said
+            answer = there.grantor.grant(request)
+            await asyncio.sleep(20)
+            assert answer.done()
+            answer.exception()
+            assert args_of(there.asked("lock_grant")[-1])[7:] == sent
+
+
+# What is granted.
+
+
+@jumping
+async def test_a_grant_counts_from_when_its_request_left() -> None:
+    for said in (1, [b"granted", 1, 0]):
+        async with scene(lock_grant=Later(0.5, said)) as there:
+            await asyncio.sleep(5)
+            begun = clock()
+            request, granted = there.ask()
+            assert request.unanswered
+            assert await granted == Granted(1, begun)
+            assert (request.valid_from, request.reached, request.unanswered) == (begun, True, ())
+            assert clock() == begun + 0.5
+
+
+@pytest.mark.parametrize("said", [7, [b"granted", 7, 0]], ids=str)
+@jumping
+async def test_who_is_granted_what_it_asked_for_anew_waits_no_more(said: object) -> None:
+    async with scene() as there:
+        request, turn = await there.wait_in_line()
+        other, _ = await there.wait_in_line()
+        there.says["lock_grant"] = said
+        assert await there.grantor.grant(request) == Granted(7, clock())
+        assert list(there.grantor.line.waiting) == [other.token]
+        assert not turn.done(), "who asked passes it on"
+
+
+@jumping
+async def test_whose_grant_comes_after_it_has_left_hears_nothing_of_it() -> None:
+    for said in (7, [b"granted", 7, 0], [b"queued", 1, 20, 5, 1, 0], [b"busy", 20, 0], [b"withdrawn"], BUSY):
+        async with scene(lock_grant=Later(0.5, said)) as there:
+            request, asked = there.ask()
+            asked.cancel()
+            request.give_up()
+            await asyncio.sleep(3)
+            assert asked.cancelled()
+            assert not there.grantor.line.waiting
+
+
+# What waits.
+
+
+@jumping
+async def test_who_waits_hears_of_its_turn_by_what_it_asked_with() -> None:
+    async with scene(lock_grant=Later(0.5, [b"queued", 9, 1500, 40, 1, 0])) as there:
+        request, turn = there.ask()
+        await asyncio.sleep(1)
+        assert not turn.done()
+        assert (request.ticket, request.valid_from, request.fence_seen) == (9, 0, 40)
+        assert request.retry_after == 1.5
+        there.grantor.told(request.token, 40, 30_000)
+        assert not turn.done(), "older than the answer that it waits"
+        there.grantor.told(request.token, 41, 30_000)
+        assert turn.result() == Granted(41, 0)
+        assert not there.grantor.line.waiting
+
+
+@pytest.mark.parametrize("said", [[b"queued", 9, -2, 0, 1, 0], -9], ids=str)
+@jumping
+async def test_who_has_looked_at_its_turn_before_is_told_that_it_waits(said: object) -> None:
+    async with scene(lock_grant=said) as there:
+        request = there.request()
+        assert not request.turn.done()
+        assert await there.grantor.grant(request) == Queued()
+        assert request.token in there.grantor.line.waiting
+        assert request.retry_after == 0
+        there.grantor.told(request.token, 41, 30_000)
+        assert request.turn.done()
+
+
+@jumping
+async def test_who_gives_up_before_its_place_is_heard_of_does_not_wait() -> None:
+    for said in ([b"queued", 9, 20_000, 0, 1, 0], -9):
+        async with scene(lock_grant=Later(0.5, said)) as there:
+            request, _ = there.ask()
+            request.give_up()
+            await asyncio.sleep(3)
+            assert not there.grantor.line.waiting
+
+
+@jumping
+async def test_who_is_busy_is_told_for_how_long() -> None:
+    for busy_ms, seconds in [(1500, 1.5), (0, 0), (-1, 0), (-2, 0)]:
+        async with scene(lock_grant=[b"busy", busy_ms, 0]) as there:
+            request, asked = there.ask(wait=False)
+            assert await asked == Busy()
+            assert request.retry_after == seconds
+
+
+@jumping
+async def test_a_request_overtaken_by_its_undo_is_an_error_and_nothing_is_learned_from_it() -> None:
+    async with scene(lock_grant=[b"withdrawn"]) as there:
+        request = there.request()
+        request.learn = lambda *_: pytest.fail("there is nothing to learn")
+        with pytest.raises(RedisError, match="withdrawn before it came"):
+            await there.grantor.grant(request)
+
+
+@jumping
+async def test_what_is_refused_for_good_says_what_the_limit_is() -> None:
+    async with scene(lock_grant=[b"refused", 3, 0]) as there:
+        with pytest.raises(LimitMismatchError, match="orders") as caught:
+            await there.ask(permits=5)[1]
+        assert (caught.value.limit, caught.value.permits) == (3, 5)
+
+
+# What a primitive learns.
+
+
+@jumping
+async def test_a_primitive_is_shown_the_arguments_and_the_answer() -> None:
+    async with scene(lock_grant=[b"busy", 20, 0]) as there:
+        request, learned = there.request(wait=False), list[Any]()
+        request.learn = lambda *shown: learned.append(shown)
+        assert await there.grantor.grant(request) == Busy()
+        [(args, reply)] = learned
+        assert (args[0], args[3], reply) == (request.token, -1, [b"busy", 20, 0])
+
+
+@pytest.mark.parametrize("said", [[b"queued", 9, 20_000, 0, 1], [b"busy", 20_000], [b"granted", 7]], ids=str)
+@jumping
+async def test_an_objection_is_raised_but_the_grants_of_others_beside_it_are_theirs(said: list[Any]) -> None:
+    def object_to(*_: object) -> None:
+        raise RuntimeError("no such limit")
+
+    async with scene() as there:
+        other, turn = await there.wait_in_line()
+        there.says["lock_grant"] = [*said, [other.token, 41, 30_000]]
+        request = there.request()
+        request.learn = object_to
+        with pytest.raises(RuntimeError, match="no such limit"):
+            await there.grantor.grant(request)
+        assert turn.result().fence == 41
+        assert request.reached, "there may be something to undo"
+
+
+# Trouble.
+
+
+@jumping
+async def test_after_an_error_it_is_known_whether_the_request_may_have_been_run() -> None:
+    """Reached: Redis has said so. Unanswered: it may come still."""
+    for said, reached, unanswered in [
+        (BUSY, False, False),
+        (ResponseError("OOM command not allowed"), True, False),
+        (RedisConnectionError("gone"), False, True),
+        (ReadOnlyError("You can't write against a read only replica."), True, False),
+        (SILENCE, False, True),
+    ]:
+        async with scene(lock_grant=said) as there:
+            request, asked = there.ask()
+            with pytest.raises(RedisError) as caught:
+                await asked
+            assert (request.reached, bool(request.unanswered)) == (reached, unanswered), said
+            assert not isinstance(caught.value, ReadOnlyError), "asking again may mend it"
+            assert isinstance(caught.value, RedisConnectionError) == isinstance(
+                said, (RedisConnectionError, ReadOnlyError)
+            )
+
+
+@jumping
+async def test_a_request_for_which_there_was_no_connection_leaves_nothing_to_undo() -> None:
+    async with scene() as there:
+        there.server.refuses = True
+        request, asked = there.ask()
+        with pytest.raises(RedisConnectionError):
+            await asked
+        assert not request.reached
+        assert not request.unanswered
+        assert there.undo(request) == [False]
+
+
+@jumping
+async def test_a_request_waits_for_a_connection_for_ten_seconds_and_no_less() -> None:
+    async with scene() as there:
+        there.session.context.pipeline._connect_time = 50  # else that is over sooner
+        there.server.hangs = True
+        with pytest.raises(RedisTimeoutError):
+            await there.ask()[1]
+        assert clock() == 10
+
+
+# Grants that come beside an answer.
+
+
+@pytest.mark.parametrize("said", [[b"queued", 9, 20_000, 0, 1], [b"busy", 20_000], [b"granted", 7], [b"refused", 3]],
+                         ids=str)  # fmt: skip
+@jumping
+async def test_grants_beside_any_answer_go_to_whom_they_are_for(said: list[Any]) -> None:
+    async with scene() as there:
+        other, turn = await there.wait_in_line()
+        refused, refusal = await there.wait_in_line(permits=4)
+        there.says["lock_grant"] = [*said, [other.token, b"41", b"30000", refused.token, b"-1", b"3"]]
+        _, asked = there.ask(wait=False)
+        await asyncio.wait([asked, turn, refusal], timeout=1, return_when=asyncio.FIRST_EXCEPTION)
+        await asyncio.sleep(0.01)
+        assert turn.result() == Granted(41, 0)
+        assert isinstance(refusal.exception(), LimitMismatchError)
+        assert "limit is 3" in str(refusal.exception())
+        assert other.token not in there.grantor.line.waiting
+        assert refused.token not in there.grantor.line.waiting
+        asked.cancel()
+
+
+@jumping
+async def test_a_grant_that_no_one_here_wants_is_given_back_at_once_and_a_refusal_is_not() -> None:
+    async with scene(lock_grant=[b"busy", 20, [b"t" * 32, 1, 2500, b"u" * 32, 0, 1, b"v" * 32, -1, 3]]) as there:
+        assert await there.ask(wait=False)[1] == Busy()
+        await asyncio.sleep(0.01)
+        [released] = there.asked("lock_release")
+        assert args_of(released)[:3] == [b"t" * 32, b"2500 1", b"0"]
+        assert keys_of(released) == [BASE, BASE + b":fence", BASE + b":queue", BASE + b":q:" + there.session.context.id]
+
+
+@jumping
+async def test_who_is_there_asks_on_where_a_script_had_no_time_for_all_that_may_be_free() -> None:
+    def answer(asked: Asked) -> object:
+        return [b"busy", 20, [b"", -2, 0]] if len(there.asked("lock_grant")) < 3 else 7
+
+    async with scene(lock_grant=answer) as there:
+        request, asked = there.ask(wait=False)
+        assert await asked == Granted(7, 0)
+        assert {args_of(asked)[0] for asked in there.asked("lock_grant")} == {request.token}
+        assert not request.unanswered
+        assert len(there.asked("lock_grant")) == 3
+        assert not there.asked("lock_recheck")
+
+
+@jumping
+async def test_who_asks_on_is_undone_with_that_too() -> None:
+    def answer(asked: Asked) -> object:
+        return [b"busy", 20, [b"", -2, 0]] if len(there.asked("lock_grant")) < 2 else SILENCE
+
+    async with scene(lock_grant=answer, lock_release=lambda _: 1) as there:
+        request, _ = there.ask(wait=False)
+        await asyncio.sleep(0.1)
+        assert len(request.unanswered) == 1
+        there.server.cut()
+        await asyncio.sleep(0.1)
+        there.undo(request)
+        await asyncio.sleep(0.1)
+        assert args_of(there.asked("lock_release")[0])[2] == b"60000", "it may still come"
+
+
+@pytest.mark.parametrize("gone", ["cancelled", "undone"])
+@jumping
+async def test_where_who_asked_is_gone_the_session_sees_to_it_that_it_is_gone_on_with(gone: str) -> None:
+    async with scene(lock_grant=Later(0.5, [b"busy", 20, [b"", -2, 0]])) as there:
+        request, asked = there.ask(wait=False)
+        await asyncio.sleep(0.2)
+        if gone == "cancelled":
+            asked.cancel()
+        else:
+            there.undo(request)
+        await asyncio.sleep(1)
+        assert len(there.asked("lock_grant")) == 1
+        assert [len(args_of(asked)) for asked in there.asked("lock_recheck")] == [3], "one, for nobody's place"
+
+
+@jumping
+async def test_what_an_undo_had_no_time_for_is_gone_on_with_by_the_session() -> None:
+    async with scene(lock_release=b"1 - -2 0") as there:
+        request, granted = there.ask()
+        await granted
+        assert there.undo(request) == []
+        await asyncio.sleep(0.1)
+        assert [len(args_of(asked)) for asked in there.asked("lock_recheck")] == [3], "one, for nobody's place"
+
+
+@jumping
+async def test_turns_that_are_told_are_no_sign_that_wake_ups_are_lost() -> None:
+    async with scene() as there:
+        there.session.listening.subscriber.listen(there.grantor.channel())
+        await asyncio.sleep(0.1)
+        request, turn = await there.wait_in_line()
+        there.grantor.line.found_untold()
+        there.grantor.told(request.token, 41, 30_000)
+        there.grantor.line.found_untold()
+        await asyncio.sleep(5)
+        assert len(there.asked("SUBSCRIBE")) == 1
+        there.grantor.line.found_untold()
+        await asyncio.sleep(5)
+        assert len(there.asked("SUBSCRIBE")) == 2
+        assert turn.done()
+
+
+# Renewing.
+
+
+@jumping
+async def test_a_renewal_says_what_the_server_did() -> None:
+    for said, told in [(1, True), (0, False)]:
+        async with scene(lock_renew=said) as there:
+            request, outcomes = there.request(), list[object]()
+            there.grantor.renew(request, 2.5, outcomes.append)
+            await asyncio.sleep(0.1)
+            assert outcomes == [told]
+            [asked] = there.server.asked
+            assert (keys_of(asked), args_of(asked)) == ([BASE], [request.token, b"2500"])
+
+
+@pytest.mark.parametrize(
+    ("ttl", "round_trip", "seconds"),
+    [(30, 0, 1.0), (2, 0, 0.5), (0.4, 0, 0.25), (30, 0.5, 2.0), (3, 0.5, 1.0), (6, 9, 2.0), (0.9, 9, 0.3)],
+)
+@jumping
+async def test_a_renewal_is_given_up_in_time_for_others_before_the_deadline(
+    ttl: float, round_trip: float, seconds: float
+) -> None:
+    async with scene(lock_renew=SILENCE) as there:
+        await there.ask()[1]
+        there.session.context.pipeline.round_trip = round_trip
+        outcomes: list[Any] = []
+        there.grantor.renew(there.request(), ttl, lambda told: outcomes.append((clock(), told)))
+        await asyncio.sleep(20)
+        [(at, told)] = outcomes
+        assert at == pytest.approx(seconds)
+        assert isinstance(told, RedisTimeoutError)
+
+
+@jumping
+async def test_a_renewal_goes_by_the_commands_that_it_is_given() -> None:
+    other = Answering(lambda asked: 0)
+    async with scene() as there:
+        outcomes: list[object] = []
+        there.grantor.renew(there.request(), TTL, outcomes.append, there.session.context.pipeline.of(other))
+        await asyncio.sleep(0.1)
+        assert outcomes == [False]
+        assert not there.server.asked
+
+
+# Undoing.
+
+
+@jumping
+async def test_an_undo_says_whether_it_ended_a_live_lease() -> None:
+    for said, told in [(1, True), (0, False)]:
+        async with scene(lock_release=said) as there:
+            request, granted = there.ask()
+            await granted
+            outcomes = there.undo(request)
+            await asyncio.sleep(0.1)
+            assert outcomes == [told]
+            asked = there.asked("lock_release")[0]
+            assert args_of(asked) == [
+                request.token,
+                b"30000 1",
+                b"0",
+                there.session.context.id,
+                b"aiolocks:wake:",
+                b"3000",
+            ]
+            assert keys_of(asked)[2:] == [BASE + b":queue", BASE + b":q:" + there.session.context.id]
+
+
+@pytest.mark.parametrize("ended", [0, 1])
+@jumping
+async def test_grants_in_the_answer_to_an_undo_come_before_its_caller_goes_on(ended: int) -> None:
+    order: list[object] = []
+    async with scene() as there:
+        request, granted = there.ask()
+        await granted
+        other, turn = await there.wait_in_line()
+        turn.add_done_callback(lambda _: order.append("granted"))
+        there.says["lock_release"] = b"%d %b 41 30000" % (ended, other.token)
+        there.grantor.undo(request, order.append)
+        await asyncio.sleep(0.1)
+        assert order == ["granted", ended == 1]
+        assert turn.result().fence == 41
+
+
+@jumping
+async def test_what_never_left_is_undone_at_once_and_never_leaves() -> None:
+    async with scene() as there:
+        there.server.slow = 1.0
+        request, asked = there.ask()
+        await asyncio.sleep(0.5)
+        assert there.undo(request) == [False]
+        assert isinstance(asked.exception(), RedisConnectionError)
+        await asyncio.sleep(5)
+        assert there.undo(there.request()) == [False], "nothing was asked for"
+        assert not there.server.asked
+
+
+@jumping
+async def test_who_is_undone_waits_no_more_and_its_turn_is_over() -> None:
+    async with scene() as there:
+        request, turn = await there.wait_in_line()
+        other, _ = await there.wait_in_line()
+        outcomes = there.undo(request)
+        assert list(there.grantor.line.waiting) == [other.token]
+        assert turn.cancelled()
+        await asyncio.sleep(0.1)
+        assert outcomes == [True]
+
+
+@pytest.mark.parametrize("ttl", [30.0, 90.0])
+@jumping
+async def test_a_request_that_may_still_come_is_buried_only_if_it_left_over_another_connection(ttl: float) -> None:
+    async with scene(lock_grant=SILENCE) as there:
+        request, asked = there.ask(ttl=ttl)
+        await asyncio.sleep(0.1)
+        there.undo(request)
+        assert args_of(there.asked("lock_release")[0])[2] == b"0", "it comes before its undo"
+        assert len(keys_of(there.asked("lock_release")[0])) == 4
+        asked.exception() if asked.done() else asked.cancel()
+    async with scene(lock_grant=SILENCE) as there:
+        request, asked = there.ask(ttl=ttl)
+        await asyncio.sleep(0.1)
+        there.server.cut()
+        await asyncio.sleep(0.1)
+        assert isinstance(asked.exception(), RedisConnectionError)
+        there.undo(request)
+        await asyncio.sleep(0.1)
+        [released] = there.asked("lock_release")
+        assert args_of(released)[2] == b"%d" % (1000 * max(ttl, LONGEST_RETRY))
+        assert keys_of(released)[4:] == [BASE + b":t:" + request.token]
+
+
+@jumping
+async def test_a_silence_counts_where_an_undo_may_have_been_carried_out() -> None:
+    async def silences(there: Scene) -> int:
+        request = there.request()
+        request.reached = True
+        told = there.undo(request)
+        await asyncio.sleep(20)
+        assert len(told) == 1
+        assert isinstance(told[0], Exception)
+        return request.silences
+
+    for said, expected in [(SILENCE, 1), (RedisConnectionError("gone"), 1), (BUSY, 0), (ResponseError("OOM"), 0)]:
+        async with scene(lock_release=said) as there:
+            assert await silences(there) == expected, said
+    async with scene() as there:
+        there.server.refuses = True
+        assert await silences(there) == 0, "it has not left"
+
+
+@jumping
+async def test_an_undo_is_waited_for_briefly_but_with_others_that_wait_for_longer() -> None:
+    async def given_up_after(silences: int, *, others: bool = False) -> float:
+        async with scene(lock_release=SILENCE, lock_grant=lambda _: SILENCE if others else 7) as there:
+            begun, request = clock(), there.request()
+            request.reached, request.silences = True, silences
+            asked = there.ask()[1]
+            await asyncio.sleep(0)
+            outcomes: list[float] = []
+            there.grantor.undo(request, lambda told: outcomes.append(clock() - begun))
+            await asyncio.sleep(20)
+            asked.exception()
+            return round(outcomes[0], 6)
+
+    assert await given_up_after(0) == 0.25
+    assert await given_up_after(2) == 1.0
+    assert await given_up_after(0, others=True) == 1.0
+
+
+# For replicas.
+
+
+def had_by(replicas: int) -> dict[str, Any]:
+    """Answer as where so many have what is written, by whom more are waited for in vain."""
+    return {
+        "WAIT": lambda asked: (
+            replicas if replicas >= int(asked.words[1]) else Later(int(asked.words[2]) / 1000, replicas)
+        )
+    }
+
+
+@jumping
+async def test_for_replicas_a_lease_is_written_anew_a_little_longer_and_never_to_queue() -> None:
+    async with scene(**had_by(2), lock_grant=7) as there:
+        await asyncio.sleep(5)
+        request = there.request()
+        request.extra, request.extra_again = (5, 1), (5, 0)
+        assert await there.grantor.replicate(request, 2) == Granted(7, 5)
+        written = there.asked("lock_grant")[0]
+        assert args_of(written)[:4] == [request.token, b"30001", b"1", b"-1"]
+        assert args_of(written)[7:] == [b"5", b"0"]
+        assert not request.unanswered
+        assert written.words[0] == b"EVAL"
+
+
+@pytest.mark.parametrize(("ttl", "bound"), [(30.0, 1.0), (4.0, 1.0), (2.0, 0.5)])
+@jumping
+async def test_replicas_are_waited_for_as_long_as_a_quarter_of_the_ttl_or_a_second(ttl: float, bound: float) -> None:
+    async with scene(**had_by(1), lock_grant=7) as there:
+        with pytest.raises(RedisTimeoutError, match=rf"orders.*1 of 2 replicas had it within {bound:g} s"):
+            await there.grantor.replicate(there.request(ttl), 2)
+        assert clock() == pytest.approx(bound, abs=0.002)
+
+
+@jumping
+async def test_what_was_written_for_replicas_and_not_answered_is_known_to_be_on_its_way() -> None:
+    async with scene(**had_by(2), lock_grant=SILENCE) as there:
+        request = there.request(2.0)
+        with pytest.raises(RedisTimeoutError):
+            await there.grantor.replicate(request, 2)
+        assert len(request.unanswered) == 1
+        sent = len(there.server.asked)
+        await asyncio.sleep(5)
+        assert len(there.server.asked) == sent, "replicas are waited for still"
+
+
+@jumping
+async def test_a_lease_that_was_not_there_to_be_written_anew_is_not_had() -> None:
+    async with scene(**had_by(2), lock_grant=[b"busy", 20, 0]) as there:
+        with pytest.raises(RedisTimeoutError, match="ran out"):
+            await there.grantor.replicate(there.request(), 2)
+
+
+@jumping
+async def test_who_was_refused_the_writing_waits_for_no_replicas() -> None:
+    async with scene(**had_by(0), lock_grant=ResponseError("OOM command not allowed")) as there:
+        with pytest.raises(ResponseError, match="OOM"):
+            await there.grantor.replicate(there.request(), 2)
+        await asyncio.sleep(5)
+        assert len(there.asked("WAIT")) == 1, "the one that was sent with it"
+
+
+@pytest.mark.parametrize(("ttl", "until"), [(30.0, 10.0), (4.0, 3.758)])
+@jumping
+async def test_a_server_that_is_busy_is_ridden_out_for_ten_seconds_and_as_long_as_the_lease_lasts(
+    ttl: float, until: float
+) -> None:
+    await asyncio.sleep(100)
+    async with scene(**had_by(2), lock_grant=BUSY) as there:
+        with pytest.raises(NotNowError):
+            await there.grantor.replicate(there.request(ttl), 2)
+        assert 100 + until - 0.25 <= clock() < 100 + until
+        assert len(there.asked("lock_grant")) > 10
+
+
+# Other questions.
+
+
+@jumping
+async def test_a_question_goes_with_its_arguments_and_its_own_keys_if_it_has_any() -> None:
+    async with scene(lock_statistics=[b"answer"]) as there:
+        assert await there.grantor.ask("statistics", (0,)) == [b"answer"]
+        assert await there.grantor.ask_once("statistics", (7,), keys=(b"a", b"b")) == [b"answer"]
+        first, second = there.asked("lock_statistics")
+        assert args_of(first) == [b"0"]
+        assert keys_of(first)[0] == BASE
+        assert (keys_of(second), args_of(second)) == ([b"a", b"b"], [b"7"])
+        assert there.session.context.pipeline.patience == 1.0
+
+
+@jumping
+async def test_who_asks_as_a_waiter_says_who_it_is_and_passes_on_what_is_handed_over() -> None:
+    async with scene("semaphore") as there:
+        other, turn = await there.wait_in_line()
+        there.says["semaphore_resize"] = [5, other.token, b"41", b"30000"]
+        answer = await there.grantor.ask_once("resize", (5,), as_waiter=True)
+        assert answer[0] == 5
+        assert turn.result().fence == 41
+        asked = there.asked("semaphore_resize")[0]
+        assert args_of(asked) == [b"5", there.session.context.id, b"aiolocks:wake:", b"3000"]
+        assert keys_of(asked)[3] == b"aiolocks:semaphore:{orders}:q:" + there.session.context.id
+        there.says["semaphore_resize"] = ResponseError("OOM command not allowed")
+        with pytest.raises(ResponseError, match="OOM"):
+            await there.grantor.ask_once("resize", (5,), as_waiter=True)
+
+
+@jumping
+async def test_a_question_is_asked_as_often_as_the_client_would_try_if_it_does_no_harm() -> None:
+    troubles: list[object] = [RedisConnectionError("gone"), RedisConnectionError("gone"), [b"answer"]]
+    async with scene(lock_statistics=lambda _: troubles.pop(0)) as there:
+        assert await there.grantor.ask("statistics", (0,)) == [b"answer"]
+        troubles += [RedisConnectionError("gone"), [b"answer"]]
+        with pytest.raises(RedisConnectionError):
+            await there.grantor.ask_once("statistics", (0,))
+
+
+@jumping
+async def test_a_question_that_is_cancelled_before_it_left_never_leaves() -> None:
+    async with scene() as there:
+        there.server.slow = 1.0
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await there.grantor.ask_once("statistics", (0,))
+        await asyncio.sleep(10)
+        await there.ask()[1]
+        assert [asked.what for asked in there.server.asked] == ["lock_grant"]
+
+
+def statistics(waiting: int, place: int) -> list[int]:
+    return [1, 0, waiting, 0, 0, place]
+
+
+@jumping
+async def test_statistics_count_all_who_wait_whose_sessions_one_script_cannot() -> None:
+    places = {0: statistics(100, 7), 7: statistics(20, 9), 9: statistics(3, 0)}
+    async with scene(lock_statistics=lambda asked: list(places[int(args_of(asked)[0])])) as there:
+        assert await there.grantor.statistics() == [1, 0, 123, 0, 0, 7]
+        assert len(there.server.asked) == 3
+        assert await there.grantor.statistics(waiting=False) == [1, 0, 100, 0, 0, 7]
+        assert len(there.server.asked) == 4
+        places[7] = statistics(20, 1)
+        places[1] = statistics(4, 0)
+        assert (await there.grantor.statistics())[2] == 124
+        places[0] = statistics(5, 0)
+        assert (await there.grantor.statistics())[2] == 5
+
+
+@jumping
+async def test_statistics_are_asked_for_again_while_leases_have_run_out_that_must_be_dropped_first() -> None:
+    answers = [statistics(0, -1), statistics(0, -1), statistics(2, 0)]
+    async with scene(lock_statistics=lambda _: answers.pop(0)) as there:
+        assert await there.grantor.statistics() == statistics(2, 0)
+        assert [args_of(asked) for asked in there.server.asked] == [[b"0"]] * 3
+
+
+@pytest.mark.parametrize(("kind", "script"), [("lock", "lock_guard"), ("semaphore", "semaphore_guard")])
+@jumping
+async def test_who_holds_guards_by_its_own_token(kind: str, script: str) -> None:
+    async with scene(kind) as there:
+        request = there.request()
+        held, base = there.grantor.guarding(request), f"aiolocks:{kind}:{{orders}}".encode()
+        assert (held.script, held.holders, held.tokens) == (script, (base,), (request.token,))
+        assert held.record == base + b":g:" + request.token
+
+
+# Scripts that are sent for each token are packed once for all of them.
+
+
+@jumping
+async def test_the_scripts_of_a_lease_go_by_digest_from_the_second_time_on() -> None:
+    async with scene() as there:
+        for _ in range(2):
+            request, granted = there.ask()
+            await granted
+            there.grantor.renew(request, TTL, lambda _: None)
+            there.undo(request)
+            await asyncio.sleep(0.1)
+        for what in ("lock_grant", "lock_renew", "lock_release"):
+            assert [asked.words[:2] for asked in there.asked(what)] == [
+                [b"EVAL", load(what).source],
+                [b"EVALSHA", load(what).sha],
+            ]

@@ -1,0 +1,591 @@
+"""What one pool and one loop share: how long it lasts, what ends with it, and that others do not get in its way."""
+
+import asyncio
+import gc
+import logging
+import math
+import os
+import threading
+import weakref
+from contextvars import Context
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import NoPermissionError, RedisError, ResponseError
+
+from aiolocks import Lease, Lock
+from aiolocks._core.keys import Keys
+from aiolocks._core.options import Options
+from aiolocks._engine.context import _tokens
+from aiolocks._engine.lease import Hold, take
+from aiolocks._engine.lease_state import LeaseState
+from aiolocks._engine.request import Request
+from aiolocks._grantors.all_of import AllOf
+from aiolocks._grantors.composite import Part
+from aiolocks._grantors.session import Session, _sessions
+from aiolocks._redis.in_memory import memory_client
+from aiolocks._redis.pipeline import PendingCall
+from aiolocks.testing import ScriptedGrantor
+from tests.support.answering import SILENCE, Answering, Asked
+from tests.support.jumping import clock, jumping
+from tests.support.network import until
+
+IDLE = 0.5
+JUST = 0.01
+
+
+def granting(**others: object) -> Answering:
+    """Return a server that grants whatever it is asked for; *others* are what it answers to other scripts."""
+
+    def answer(asked: Asked) -> object:
+        if asked.what == "SUBSCRIBE":
+            return [b"subscribe", asked.words[1], 1]
+        return others.get(asked.what, 7 if asked.what == "lock_grant" else 1)
+
+    return Answering(answer)
+
+
+def asking(server: Answering, **options: Any) -> LeaseState:
+    grantor, wanted = server.grantor(), Options(**{"ttl": 30.0, **options})
+    request = Request(wanted.ttl, 1, wait=True)
+    return LeaseState(grantor.context, grantor, b"orders", request, wanted, None, asyncio.current_task())
+
+
+async def acquired(server: Answering, **options: Any) -> Lease:
+    return await take(asking(server, **options), must=True, by_hand=True)
+
+
+def hold(server: Answering, **options: Any) -> Hold:
+    return Hold(lambda: take(asking(server, **options), must=True))
+
+
+def waiting(server: Answering) -> Request:
+    """Ask, and let it wait."""
+    request = Request(30.0, 1, wait=True)
+    _ = server.grantor().grant(request)
+    return request
+
+
+def told(server: Answering, what: str) -> list[list[bytes]]:
+    """Return the arguments of each run of a script."""
+    return [asked.words[3 + int(asked.words[2]) :] for asked in server.asked if asked.what == what]
+
+
+async def connected() -> bool:
+    """Whether a connection is still read."""
+    await asyncio.sleep(0)
+    return len(asyncio.all_tasks()) > 1
+
+
+def our_timers() -> list[asyncio.TimerHandle]:
+    """Return what we have asked the loop to call later; but a lease goes on to say when it is lost."""
+    scheduled: Any = asyncio.get_running_loop()
+    return [
+        timer
+        for timer in scheduled._scheduled
+        if not timer.cancelled()
+        and getattr(timer._callback, "__module__", "").startswith("aiolocks.")
+        and not isinstance(getattr(timer._callback, "__self__", None), LeaseState)
+    ]
+
+
+class SlowToTell(asyncio.SelectorEventLoop):
+    """A loop that, once closed, tells two threads so at the same moment."""
+
+    both: threading.Barrier | None = None
+
+    def __init__(self) -> None:
+        self.told: set[int] = set()
+        super().__init__()
+
+    def is_closed(self) -> bool:
+        closed, thread = super().is_closed(), threading.get_ident()
+        if self.both is not None and thread not in self.told:
+            self.told.add(thread)
+            self.both.wait(5)
+        return closed
+
+
+def test_two_threads_may_find_the_sessions_of_one_closed_loop_at_the_same_moment() -> None:
+    pools = [memory_client("memory://").connection_pool for _ in range(3)]
+
+    async def begin(pool: object) -> None:
+        Session.of(pool)
+
+    closed = SlowToTell()
+    closed.run_until_complete(begin(pools[0]))
+    [key] = [key for key in _sessions if key[1] is closed]
+    closed.close()
+    closed.both = threading.Barrier(2)
+    errors: list[BaseException] = []
+
+    def find(pool: object) -> None:
+        try:
+            asyncio.run(begin(pool))
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=find, args=(pool,)) for pool in pools[1:]]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    closed.both = None
+    assert errors == []
+    assert key not in _sessions
+
+
+# How long it lasts.
+
+
+@jumping
+async def test_it_ends_half_a_second_after_the_last_lease() -> None:
+    server = granting()
+    lease = await acquired(server)
+    session = Session.find(server)
+    assert session is not None
+    await asyncio.sleep(20)
+    assert await lease.release() is True
+    await asyncio.sleep(IDLE - JUST)
+    assert session.context.runs()
+    assert await connected()
+    await asyncio.sleep(2 * JUST)
+    assert not session.context.runs()
+    assert not await connected()
+    assert Session.find(server) is None
+    assert Session.of(server) is not session
+    Session.of(server).close()
+
+
+@jumping
+async def test_who_uses_it_again_meanwhile_finds_it_connected_and_it_ends_that_much_later() -> None:
+    server = granting()
+    session = Session.of(server)
+    for _ in range(3):
+        await (await acquired(server)).release()
+        await asyncio.sleep(IDLE - 0.1)
+        assert session.context.runs()
+    assert len(server.tried) == 1
+    await asyncio.sleep(0.1 - JUST)
+    assert session.context.runs()
+    await asyncio.sleep(2 * JUST)
+    assert not session.context.runs()
+
+
+@jumping
+async def test_it_lasts_for_a_lease_that_was_taken_just_before_its_end() -> None:
+    server = granting()
+    session = Session.of(server)
+    await (await acquired(server)).release()
+    await asyncio.sleep(IDLE - JUST)
+    lease = await acquired(server)
+    await asyncio.sleep(60)
+    assert session.context.runs()
+    assert len(server.tried) == 1
+    assert await lease.release() is True
+    session.close()
+    await asyncio.sleep(0)
+
+
+@jumping
+async def test_it_lasts_while_questions_are_not_answered() -> None:
+    session = Session.of(granting())
+    with session.context.keep_open():
+        session.context.schedule_idle_close()
+        with session.context.keep_open():
+            await asyncio.sleep(10)
+        await asyncio.sleep(10)
+        assert session.context.runs()
+    await asyncio.sleep(IDLE - JUST)
+    assert session.context.runs()
+    await asyncio.sleep(2 * JUST)
+    assert not session.context.runs()
+
+
+@jumping
+async def test_it_lasts_until_what_undoes_a_lease_is_answered_or_pointless() -> None:
+    """W14: else one lost reply would keep the lock for its whole ttl."""
+    server = granting(lock_release=SILENCE)
+    session = Session.of(server)
+    lease = await acquired(server, ttl=5.0)
+    releasing = asyncio.ensure_future(lease.release())
+    await asyncio.sleep(4.9)
+    assert session.context.runs()
+    assert len(told(server, "lock_release")) >= 3
+    await asyncio.sleep(1.5)
+    assert not session.context.runs()
+    assert isinstance(releasing.exception(), RedisError)
+
+
+@jumping
+async def test_a_block_whose_lease_was_lost_needs_no_connection() -> None:
+    server = granting(lock_renew=0)
+    session, channel = Session.of(server), server.grantor().channel()
+    async with hold(server, on_lost="flag", replicas=1) as lease:
+        session.listening.subscriber.listen(channel)
+        assert await connected()
+        await lease.wait_lost()
+        await asyncio.sleep(2)
+        assert not await connected()
+        assert session.context.runs()
+        server.answer = granting().answer
+        async with hold(server, replicas=1):
+            assert await connected()
+        await asyncio.sleep(2)
+        assert not await connected()
+    await asyncio.sleep(1)
+    assert not session.context.runs()
+
+
+# What ends with it.
+
+
+@jumping
+async def test_what_has_ended_leaves_no_timer_no_task_and_no_connection() -> None:
+    server = granting(lock_release=SILENCE)
+    session = Session.of(server)
+    leases = [await acquired(server, replicas=1) for _ in range(2)]
+    releasing = asyncio.ensure_future(leases[0].release())
+    server.answer = granting(lock_grant=[b"queued", 7, 20_000, 0, 0, 0], lock_release=SILENCE).answer
+    request = waiting(server)
+    session.context.spawn(asyncio.sleep(math.inf))
+    await asyncio.sleep(0.1)
+    assert our_timers()
+    session.close()
+    session.close()
+    assert not our_timers()
+    with pytest.raises(RedisConnectionError):
+        await releasing
+    assert not await connected()
+    assert isinstance(request.turn.exception(), RedisConnectionError)
+    assert not session.context.runs()
+    assert not session.listening.queues
+    assert not session.context.undos.under_way
+    assert not session.context.holdings.in_use(), "a task is not kept by what remembers its session"
+    tried = len(server.tried)
+    await asyncio.sleep(60)
+    assert len(server.tried) == tried
+
+
+@jumping
+async def test_its_end_is_awaited_no_more_once_it_has_come() -> None:
+    session = Session.of(granting())
+    for _ in range(3):
+        session.context.schedule_idle_close()
+    assert our_timers()
+    session.close()
+    assert not our_timers()
+
+
+@jumping
+async def test_what_was_in_its_way_when_an_undo_failed_is_still_said_at_its_end() -> None:
+    server = granting(lock_release=ResponseError("OOM"))
+    session = Session.of(server)
+    lease = await acquired(server)
+    releasing = asyncio.ensure_future(lease.release())
+    await asyncio.sleep(0.1)
+    session.close()
+    with pytest.raises(ResponseError, match="OOM"):
+        await releasing
+
+
+@jumping
+async def test_an_undo_that_comes_after_the_end_is_of_no_use() -> None:
+    session = Session.of(granting())
+    grantor = ScriptedGrantor(session=session)
+    session.close()
+    release = session.context.undo(grantor, Request(30.0, 1, wait=True), clock() + 30)
+    with pytest.raises(RedisConnectionError, match="the session has ended"):
+        release.outcome()
+
+
+@jumping
+async def test_a_task_of_ours_that_has_ended_is_forgotten() -> None:
+    session = Session.of(granting())
+    tasks: list[weakref.ref[Any]] = []
+
+    async def begin() -> None:
+        task: Any = asyncio.current_task()
+        tasks.append(weakref.ref(task))
+
+    session.context.spawn(begin())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    gc.collect()
+    assert [task() for task in tasks] == [None]
+    session.close()
+
+
+@jumping
+async def test_what_has_ended_does_not_wait_for_the_end_of_its_loop() -> None:
+    loop: Any = asyncio.get_running_loop()
+    before = len(loop._asyncgens)
+    session = Session.of(granting())
+    assert len(loop._asyncgens) == before + 1
+    session.close()
+    gc.collect()
+    assert not [one for one in loop._asyncgens if one.ag_frame is not None]
+
+
+@pytest.mark.parametrize("watchdog", ["task", "thread"])
+def test_renewals_end_with_it(watchdog: str) -> None:
+    async def main() -> None:
+        client = memory_client("memory://")
+        lease = await Lock(client, "orders", watchdog=watchdog).acquire()  # type: ignore[arg-type]
+        assert threading.active_count() == before + (watchdog == "thread")
+        assert lease.held
+        Session.of(client.connection_pool).close()
+        assert threading.active_count() == before
+
+    before = threading.active_count()
+    asyncio.run(main())
+
+
+def test_a_lease_is_renewed_by_the_watchdog_that_it_was_made_with() -> None:
+    async def main() -> None:
+        session = Session.of(granting())
+        assert session.context.keeper("task") is session.watchdog
+        in_a_thread = session.context.keeper("thread")
+        assert in_a_thread is not session.watchdog
+        assert session.context.keeper("thread") is in_a_thread
+        session.close()
+
+    asyncio.run(main())
+
+
+# What is delivered.
+
+
+@jumping
+async def test_a_lease_that_nobody_here_wants_is_given_back_once_and_for_as_long_as_it_lasts() -> None:
+    """W5: at once, rather than when it expires."""
+    server = granting(lock_release=ResponseError("OOM"))
+    session = Session.of(server)
+    session.context.schedule_idle_close()
+    base = server.grantor()._common[0]
+    for _ in range(2):
+        session.deliver(b"stray", 41, 5_000, base)
+    session.deliver(b"stray", 41, 5_000, b"another name")
+    await asyncio.sleep(JUST)
+    [words] = told(server, "lock_release")
+    assert words[:3] == [b"stray", b"5000 1", b"0"]
+    await asyncio.sleep(10)
+    assert 4 < server.times("lock_release")[-1] < 5
+    await asyncio.sleep(1)
+    assert not session.context.runs()
+    assert not session.context.undos.under_way
+
+
+@jumping
+async def test_it_ends_once_a_lease_that_its_caller_dropped_is_remembered_no_more() -> None:
+    """Until another TTL after it has lapsed, `lock.release()` says that it was lost."""
+    server = granting()
+    session = Session.of(server)
+
+    async def drop() -> None:
+        await Lock(server.client(), "orders", ttl=3).acquire()
+
+    await asyncio.create_task(drop())
+    gc.collect()
+    with pytest.warns(ResourceWarning, match="dropped without being released"):
+        await asyncio.sleep(5)
+    assert session.context.runs()
+    await asyncio.sleep(2)
+    assert not session.context.runs()
+
+
+@jumping
+async def test_what_was_undone_is_known_no_more_nor_are_its_parts() -> None:
+    session = Session.of(granting())
+    stub = ScriptedGrantor(session=session)
+    grantor = AllOf(session.context, "stubs", "a", [stub], Options())
+    whole, part, other = (Request(30.0, 1, wait=True) for _ in range(3))
+    whole.parts = [Part(stub, part)]
+    for request in (whole, part, other):
+        session.context.tokens[request.token] = request
+    session.context.undo(grantor, whole, clock() + 30)
+    assert list(session.context.tokens) == [other.token]
+    session.close()
+
+
+@jumping
+async def test_all_who_use_one_name_stand_in_one_line() -> None:
+    session = Session.of(granting())
+    one = session.grantor(Keys("aiolocks:", "lock", "orders"))
+    assert session.grantor(Keys("aiolocks:", "lock", "orders")) is one
+    assert session.grantor(Keys("aiolocks:", "lock", "others")) is not one
+    other = Session.of(granting())
+    assert other.grantor(Keys("aiolocks:", "lock", "orders")) is not one
+    assert session.context.runs()
+    assert Session.find(session.context.pool) is session
+    session.close()
+    other.close()
+
+
+# Polling.
+
+
+def queueing(**others: object) -> Answering:
+    return granting(lock_grant=[b"queued", 7, 20_000, 0, 0, 0], lock_recheck=[0, 20_000, 0, 0, [7], 0], **others)
+
+
+@jumping
+async def test_that_waiters_poll_is_said_once_for_each_client(caplog: pytest.LogCaptureFixture) -> None:
+    server, other = queueing(), queueing()
+    for each in (server, server, other):
+        each_answer = each.answer
+
+        def answer(asked: Asked, of: Any = each_answer) -> object:
+            return NoPermissionError("NOPERM no &*") if asked.what == "SUBSCRIBE" else of(asked)
+
+        session = Session.of(each)
+        waiting(each)
+        each.answer = answer
+        await asyncio.sleep(0.5)
+        assert session.listening.polling
+        session.listening.poll("said again", rights=True)
+        session.close()
+        await asyncio.sleep(0)
+        each.answer = each_answer
+    assert len(caplog.messages) == 2
+    assert all("lacks the rights" in message and "in 1 s" in message for message in caplog.messages)
+
+
+@jumping
+async def test_who_can_be_woken_again_looks_at_once_under_its_own_name(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "aiolocks")
+    server = queueing()
+    session = Session.of(server)
+    waiting(server)
+    await asyncio.sleep(0.5)
+    session.listening.poll("they are deaf", rights=False)
+    assert told(server, "lock_recheck")[-1][0].startswith(b"poll250-"), "at once as well"
+    await asyncio.sleep(0.3)
+    session.listening._counted(PendingCall.__new__(PendingCall), [b"channel", 1])
+    assert told(server, "lock_recheck")[-1][0] == session.context.id
+    assert "woken again" in caplog.text
+    session.close()
+    await asyncio.sleep(0)
+
+
+# Whose it is.
+
+
+def test_outside_of_a_loop_there_is_none() -> None:
+    pool = memory_client("memory://").connection_pool
+    with pytest.raises(RuntimeError, match="no asyncio event loop"):
+        Session.of(pool)
+    with pytest.raises(RuntimeError, match="no asyncio event loop"):
+        Session.find(pool)
+
+
+def test_it_runs_in_its_own_loop_alone() -> None:
+    pool = granting()
+    sessions: list[Session] = []
+
+    async def begin() -> None:
+        assert Session.find(pool) is None
+        sessions.append(Session.of(pool))
+        assert Session.of(pool) is Session.find(pool) is sessions[-1]
+        assert sessions[-1].context.runs()
+
+    loops = [asyncio.new_event_loop() for _ in range(2)]
+    for loop in loops:
+        loop.run_until_complete(begin())
+    one, other = sessions
+    assert one is not other
+    assert one.context.id != other.context.id
+    assert not one.context.runs()
+
+    async def end() -> None:
+        assert other.context.runs()
+        assert not one.context.runs()
+        other.close()
+        assert not other.context.runs()
+
+    loops[1].run_until_complete(end())
+    for loop in loops:
+        loop.close()
+    Session._abandon(one)
+    _sessions.pop((id(pool), loops[0]))
+
+
+def test_a_loop_that_was_closed_is_not_kept_by_what_its_tasks_held() -> None:
+    """A primitive may remember its session for long, and the session its leases' tasks."""
+    tasks: list[weakref.ref[Any]] = []
+    sessions: list[Session] = []
+
+    async def hold_on() -> None:
+        grantor = ScriptedGrantor()
+        sessions.append(grantor.session)
+        lease = await grantor.acquire()
+        tasks.append(weakref.ref(asyncio.current_task()))
+        await asyncio.sleep(math.inf)
+        await lease.release()
+
+    async def begin() -> None:
+        holding = asyncio.ensure_future(hold_on())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        holding._log_destroy_pending = False  # type: ignore[attr-defined]
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(begin())
+    loop.close()
+    assert tasks[0]() is not None
+
+    async def begin_another() -> None:
+        Session.of(granting()).close()
+
+    asyncio.run(begin_another())
+    gc.collect()
+    assert tasks[0]() is None
+    assert not sessions[0].context.runs()
+
+
+def test_tokens_are_drawn_many_at_a_time_and_all_of_128_random_bits() -> None:
+    tokens = _tokens()
+    drawn = [next(tokens) for _ in range(1000)]
+    assert {len(bytes.fromhex(token.decode())) for token in drawn} == {16}
+    assert len(set(drawn)) == 1000
+
+
+@pytest.mark.redis
+@pytest.mark.asyncio
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+async def test_a_forked_child_keeps_neither_the_leases_nor_the_connections_of_its_parent(redis: Redis) -> None:
+    """The server would not notice the parent's end while the child lives, and take its waiters for alive."""
+    lock, before = Lock(redis, "orders"), len(await redis.client_list())
+    lease, session = await lock.acquire(), Session.of(redis.connection_pool)
+    waiter = asyncio.get_running_loop().create_task(lock.acquire(), context=Context())
+    channel = session.grantor(Keys("aiolocks:", "lock", "orders")).channel()
+    await until(lambda: session.listening.subscriber.listening(channel, session.context.clock()))
+    said, saying = os.pipe()
+    ended, ending = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.close(ending)
+            os.write(
+                saying, b"%d%d%d%d" % (session.context.closed, session.context.forked, lease.held, bool(_sessions))
+            )
+            os.read(ended, 1)
+        finally:
+            os._exit(0)
+    try:
+        assert os.read(said, 4) == b"1100"
+        assert session.context.runs()
+        waiter.cancel()
+        await lease.release()
+        session.close()
+        async with asyncio.timeout(15):
+            while len(await redis.client_list()) > before:
+                await asyncio.sleep(0.002)
+    finally:
+        os.close(ending)
+        os.waitpid(child, 0)
+        for end in (said, saying, ended):
+            os.close(end)

@@ -1,0 +1,928 @@
+"""Who waits in a session for one name, in virtual time: when the server is asked, what it is told, and what follows."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from typing import final
+
+import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import NoPermissionError, RedisError, ResponseError
+
+from aiolocks import LockError
+from aiolocks._engine.request import Granted, Request
+from aiolocks._grantors.session import Session
+from tests.support.answering import SILENCE, Answering, Asked, Later, session_of
+from tests.support.jumping import clock, jumping
+
+HELD = 20_000
+"""Ms for which the lease in the way lasts."""
+
+SOON = 0.05
+
+
+@final
+class Hall(Answering):
+    """A server at which one waits.
+
+    Attributes:
+        busy_ms: How long the lease in the way lasts, as it says; -1: for ever, -2: there is none.
+        found: How many subscribers of the session's channel it finds.
+        finds_anew: Who subscribes from now on.
+        passed_over: Whether the session had been passed over.
+        places: What it answers to each waiter of a re-check.
+        grant: What it answers to who asks, if it does not queue it.
+        recheck: What it answers to a re-check, if that is not how all stand.
+        farewell: The same when a session takes leave of its old name.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(self._answer)
+        self.busy_ms, self.found, self.passed_over, self.fence = HELD, 1, 0, 0
+        self.places: Callable[[bytes], int] = lambda token: 7
+        self.grants: list[object] | int = 0
+        self.grant: object = None
+        self.recheck: object = None
+        self.farewell: object = None
+        self.allows, self.finds_anew = True, False
+        self.delay = 0.0
+        """Of re-checks."""
+
+    def _answer(self, asked: Asked) -> object:
+        match asked.what:
+            case "lock_grant":
+                return self.grant or [b"queued", 7, self.busy_ms, self.fence, self.found, 0]
+            case "lock_recheck":
+                special = self.farewell if words(asked)[2] == b"0" else self.recheck
+                return Later(self.delay, self.standing(asked)) if special is None else special
+            case "SUBSCRIBE":
+                self.found = max(self.found, int(self.finds_anew))
+                return [b"subscribe", asked.words[1], 1] if self.allows else NoPermissionError("NOPERM no &*")
+            case "PUBSUB":
+                self.finds_anew = True
+                return [asked.words[2], 1]
+            case _:
+                return 1
+
+    def standing(self, asked: Asked) -> list[object]:
+        answers = [self.places(token) for token in tokens(asked)]
+        return [self.found, self.busy_ms, self.fence, self.passed_over, answers, self.grants]
+
+    def of(self, what: str, since: float = 0.0) -> list[Asked]:
+        return [asked for asked in self.asked if asked.what == what and asked.at >= since]
+
+    def rechecks(self, since: float = 0.0) -> list[float]:
+        """Return when it was asked how all stand."""
+        return [asked.at for asked in self.of("lock_recheck", since) if words(asked)[2] != b"0"]
+
+    def farewells(self) -> list[Asked]:
+        return [asked for asked in self.of("lock_recheck") if words(asked)[2] == b"0"]
+
+
+def words(asked: Asked) -> list[bytes]:
+    """Return a script's arguments without its keys."""
+    return asked.words[3 + int(asked.words[2]) :]
+
+
+def tokens(asked: Asked) -> list[bytes]:
+    """Return who a re-check is about."""
+    return [entry.split()[0] for entry in words(asked)[3:]]
+
+
+def name_of(asked: Asked) -> bytes:
+    return words(asked)[0] if asked.what == "lock_recheck" else words(asked)[4]
+
+
+def gaps(times: Iterable[float]) -> list[float]:
+    return [round(later - sooner, 6) for sooner, later in pairwise(times)]
+
+
+def ask(hall: Hall, ttl: float = 30.0, *, wait: bool = True) -> Request:
+    """Ask as an acquisition does."""
+    grantor, request = hall.grantor(), Request(ttl, 1, wait=wait)
+    grantor.context.tokens[request.token] = request
+    _ = grantor.grant(request)
+    return request
+
+
+async def waiting(hall: Hall, ttl: float = 30.0) -> Request:
+    """Ask, and return the request once it stands in line."""
+    request = ask(hall, ttl)
+    await asyncio.sleep(0.001)
+    return request
+
+
+def leave(hall: Hall, request: Request) -> None:
+    hall.grantor().line.leave(request)
+
+
+def polls(hall: Hall) -> bool:
+    return Session.of(hall).listening.polling
+
+
+def tell(hall: Hall, request: Request, fence: int) -> None:
+    """Tell the session of a turn."""
+    Session.of(hall).deliver(request.token, fence, request.ttl_ms, hall.grantor()._common[0])
+
+
+# When it asks.
+
+
+@pytest.mark.parametrize(
+    ("busy_ms", "soonest", "latest"),
+    [(HELD, 1.0, 1.0), (500, 0.502, 0.512), (0, 0.002, 0.012), (-2, 0.002, 0.012), (-1, 0.1, 0.5)],
+)
+@jumping
+async def test_it_asks_again_once_the_lease_in_the_way_can_have_ended_or_after_its_interval(
+    busy_ms: int, soonest: float, latest: float
+) -> None:
+    """W6: and where no end is known, within half a second."""
+    hall = Hall()
+    hall.busy_ms = busy_ms
+    async with session_of(hall):
+        await waiting(hall)
+        await asyncio.sleep(2)
+        first, second = hall.rechecks()[:2]
+        for gap in (first, second - first):
+            assert soonest - 1e-6 <= gap <= latest + 0.001
+
+
+@jumping
+async def test_who_knows_of_an_earlier_end_has_it_ask_then_and_once() -> None:
+    hall = Hall()
+    async with session_of(hall):
+        await waiting(hall)
+        await asyncio.sleep(0.1)
+        hall.busy_ms = 300
+        await waiting(hall)
+        hall.busy_ms = HELD
+        await asyncio.sleep(4)
+        first, *_ = hall.rechecks()
+        assert 0.4 < first < 0.42
+        assert gaps(hall.rechecks()) == [1.0, 1.0, 1.0]
+
+
+@jumping
+async def test_who_knows_of_a_later_end_puts_nothing_off() -> None:
+    hall = Hall()
+    hall.busy_ms = 300
+    async with session_of(hall):
+        await waiting(hall)
+        hall.busy_ms = 700
+        await waiting(hall)
+        await asyncio.sleep(1)
+        assert 0.3 < hall.rechecks()[0] < 0.32
+
+
+@jumping
+async def test_it_asks_as_often_as_the_shortest_ttl_needs_and_says_so() -> None:
+    """W3: the session is taken for dead after three intervals; four are within any waiter's TTL."""
+    hall = Hall()
+    async with session_of(hall):
+        await waiting(hall, ttl=30)
+        assert words(hall.asked[-1])[6] == b"3000"
+        await asyncio.sleep(0.3)
+        hall.grant = Later(0.5, [b"queued", 8, HELD, 0, 1, 0])
+        ask(hall, ttl=0.4)
+        assert words(hall.asked[-1])[6] == b"300"
+        hall.grant = None
+        await asyncio.sleep(0.11)
+        assert len(hall.rechecks()) == 1, "although the newcomer is not answered yet"
+        await asyncio.sleep(1)
+        before = len(hall.rechecks())
+        await waiting(hall, ttl=30)
+        await asyncio.sleep(1)
+        assert len(hall.rechecks()) - before == 10
+        assert words(hall.of("lock_recheck")[-1])[2] == b"300"
+
+
+@jumping
+async def test_the_shortest_ttl_counts_in_whatever_order_they_are_answered() -> None:
+    hall = Hall()
+    async with session_of(hall):
+        ask(hall, ttl=0.4)
+        ask(hall, ttl=30)
+        await asyncio.sleep(1)
+        assert set(gaps(hall.rechecks()[:5])) == {0.1}
+
+
+@jumping
+async def test_once_all_have_left_it_does_not_ask_and_the_next_one_begins_anew() -> None:
+    hall = Hall()
+    async with session_of(hall) as session:
+        both = [await waiting(hall, ttl=0.4), await waiting(hall, ttl=30)]
+        await asyncio.sleep(1)
+        leave(hall, both[0])
+        await asyncio.sleep(1)
+        assert clock() - hall.rechecks()[-1] < 0.11, "one is still there"
+        assert session.listening.queues
+        leave(hall, both[1])
+        leave(hall, both[1])
+        assert not session.listening.queues
+        left = clock()
+        await asyncio.sleep(5)
+        assert not hall.rechecks(since=left)
+        again = clock()
+        await waiting(hall, ttl=30)
+        await asyncio.sleep(5)
+        assert gaps([again, *hall.rechecks(since=again)]) == [1.0] * 5
+        assert words(hall.of("lock_recheck")[-1])[2] == b"3000"
+
+
+@jumping
+async def test_a_crowd_is_listed_in_parts() -> None:
+    """No script keeps the server from all others for long."""
+    hall = Hall()
+    async with session_of(hall):
+        crowd = [ask(hall) for _ in range(300)]
+        await asyncio.sleep(1.1)
+        parts = [tokens(asked) for asked in hall.of("lock_recheck")]
+        assert [len(part) for part in parts] == [250, 50]
+        assert {token for part in parts for token in part} == {request.token for request in crowd}
+        await asyncio.sleep(1)
+        assert len(hall.rechecks()) == 4
+
+
+@jumping
+async def test_asked_to_ask_while_it_asks_it_does_so_once_more_after_the_answer() -> None:
+    hall = Hall()
+    async with session_of(hall):
+        await waiting(hall)
+        hall.delay = 0.5
+        line = hall.grantor().line
+        for _ in range(3):
+            line.recheck()
+        await asyncio.sleep(0.4)
+        assert len(hall.rechecks()) == 1
+        line.recheck()
+        hall.delay = 0.0
+        await asyncio.sleep(4)
+        first, second, third, *_ = hall.rechecks()
+        assert 0.5 <= second - first <= 0.521
+        assert round(third - second, 3) == 1.0
+
+
+@jumping
+async def test_a_lost_connection_is_reason_to_ask_at_once_over_a_new_one() -> None:
+    hall = Hall()
+    async with session_of(hall):
+        await waiting(hall)
+        await asyncio.sleep(0.3)
+        hall.cut()
+        await asyncio.sleep(SOON)
+        assert len(hall.rechecks()) == 1
+        assert 0.3 <= hall.rechecks()[0] <= 0.31
+
+
+@jumping
+async def test_a_recheck_that_is_not_answered_for_an_interval_is_asked_over_a_new_connection() -> None:
+    hall = Hall()
+    async with session_of(hall):
+        request = await waiting(hall)
+        hall.recheck = SILENCE
+        await asyncio.sleep(1.9)
+        hall.recheck = None
+        assert len(hall.rechecks()) == 1
+        await asyncio.sleep(0.2)
+        assert gaps(hall.rechecks()) == [pytest.approx(1.0, abs=0.05)]
+        await asyncio.sleep(1.5)
+        assert len(hall.rechecks()) == 3
+        assert not request.turn.done()
+
+
+# What it asks, and what follows.
+
+
+@jumping
+async def test_one_that_still_waits_counts_from_the_newest_recheck_that_says_so() -> None:
+    hall = Hall()
+    async with session_of(hall):
+        request = await waiting(hall)
+        assert (request.ticket, request.valid_from, request.retry_after) == (7, 0.0, HELD / 1000)
+        hall.busy_ms, hall.fence, hall.places = 12_500, 40, lambda token: 1
+        await asyncio.sleep(1.1)
+        assert request.ticket == 1
+        [asked] = hall.of("lock_recheck")
+        assert words(asked)[3:] == [request.entry()]
+        assert request.valid_from == asked.at > 0.9
+        assert request.retry_after == 12.5
+        tell(hall, request, 40)
+        assert not request.turn.done(), "W5: that is older than the answer"
+        hall.busy_ms = -1
+        await asyncio.sleep(1)
+        assert request.retry_after == 0
+        tell(hall, request, 41)
+        assert request.turn.result() == Granted(41, request.valid_from)
+
+
+@jumping
+async def test_a_turn_that_was_not_told_is_found() -> None:
+    hall = Hall()
+    async with session_of(hall):
+        one, other = await waiting(hall), await waiting(hall)
+        hall.fence = 41
+        hall.places = lambda token: -41 if token == one.token else 7
+        await asyncio.sleep(1.1)
+        assert one.turn.result() == Granted(41, hall.rechecks()[0])
+        assert not other.turn.done()
+        await asyncio.sleep(1)
+        assert tokens(hall.of("lock_recheck")[-1]) == [other.token]
+
+
+@jumping
+async def test_grants_in_an_answer_are_delivered() -> None:
+    hall = Hall()
+    async with session_of(hall):
+        request = await waiting(hall)
+        hall.grants = [request.token, 41, 30_000]
+        await asyncio.sleep(1.1)
+        assert request.turn.result() == Granted(41, hall.rechecks()[0])
+
+
+@jumping
+async def test_one_for_whom_waiting_would_never_end_is_told_so() -> None:
+    """As the limit in force, which stands last in the answer, has become smaller."""
+    hall = Hall()
+    async with session_of(hall):
+        one, other = await waiting(hall), await waiting(hall)
+        one.objects = lambda limit: ValueError(f"only {limit}") if limit < 3 else None
+        await asyncio.sleep(1.1)
+        assert not one.turn.done()
+        limit = 3
+
+        def answer(asked: Asked) -> object:
+            return [*hall.standing(asked), limit] if asked.what == "lock_recheck" else hall._answer(asked)
+
+        hall.answer = answer
+        await asyncio.sleep(1)
+        assert not one.turn.done()
+        limit = 2
+        await asyncio.sleep(1)
+        assert str(one.turn.exception()) == "only 2"
+        assert not other.turn.done()
+        await asyncio.sleep(1)
+        assert tokens(hall.of("lock_recheck")[-1]) == [other.token]
+        assert len(hall.tried) == 1
+
+
+# Turns that are not told.
+
+
+async def listening(hall: Hall) -> Request:
+    """Return one that waits in a session which has subscribed."""
+    hall.grant = [b"queued", 7, HELD, 0, 0, 0]
+    request = await waiting(hall)
+    hall.grant = None
+    await asyncio.sleep(SOON)
+    assert len(hall.times("SUBSCRIBE")) == 1
+    return request
+
+
+async def find_turn(hall: Hall, *, told: bool = False) -> None:
+    """Let one find its turn itself, though it may be *told* just before the answer."""
+    request = await waiting(hall)
+    hall.fence += 10
+    fence = hall.fence
+    hall.places = lambda token: -fence if token == request.token else 7
+    hall.delay = 0.1 if told else 0.0
+    if told:
+        before = len(hall.rechecks())
+        while len(hall.rechecks()) == before:
+            await asyncio.sleep(0.01)
+        tell(hall, request, fence)
+    await request.turn
+    await asyncio.sleep(0.2)
+
+
+@jumping
+async def test_two_turns_in_a_row_that_were_not_told_are_reason_for_a_new_subscription() -> None:
+    hall = Hall()
+
+    async def subscriptions(*, told: bool = False) -> int:
+        await find_turn(hall, told=told)
+        return len(hall.times("SUBSCRIBE"))
+
+    async with session_of(hall):
+        await listening(hall)
+        assert await subscriptions() == 1
+        assert await subscriptions(told=True) == 1
+        assert await subscriptions() == 1, "one was told between them"
+        assert await subscriptions() == 2
+        assert await subscriptions() == 2
+        assert await subscriptions() == 3
+
+
+@jumping
+async def test_a_turn_that_is_told_while_its_recheck_is_under_way_was_told() -> None:
+    hall = Hall()
+    async with session_of(hall):
+        await listening(hall)
+        for _ in range(3):
+            await find_turn(hall, told=True)
+        assert len(hall.times("SUBSCRIBE")) == 1
+
+
+@jumping
+async def test_who_is_passed_over_twice_in_a_row_although_it_has_subscribed_polls() -> None:
+    hall = Hall()
+    async with session_of(hall):
+        await listening(hall)
+        for passed_over in (1, 0, 1, 0, 1):
+            hall.passed_over = passed_over
+            await asyncio.sleep(1)
+            assert not polls(hall)
+        await asyncio.sleep(1)
+        assert polls(hall)
+        assert len(hall.times("SUBSCRIBE")) == 1
+
+
+@jumping
+async def test_who_is_not_found_among_subscribers_subscribes_anew_and_then_polls() -> None:
+    hall = Hall()
+    async with session_of(hall):
+        await listening(hall)
+        for times in (2, 3):
+            hall.found, hall.finds_anew = 0, True
+            await asyncio.sleep(3)
+            assert len(hall.times("SUBSCRIBE")) == times
+            assert not polls(hall)
+        hall.found, hall.finds_anew = 0, False
+        async with asyncio.timeout(1.1):
+            while not polls(hall):
+                await asyncio.sleep(0.01)
+
+
+@jumping
+async def test_what_was_not_found_before_it_polled_does_not_count_after() -> None:
+    hall = Hall()
+    async with session_of(hall):
+        await listening(hall)
+        hall.found = 0
+        await asyncio.sleep(1.1)
+        assert polls(hall)
+        await asyncio.sleep(1.2)  # it is found when the server is asked, not found once more, and found again
+        assert hall.times("PUBSUB")
+        assert not polls(hall)
+        await asyncio.sleep(3)
+        assert not polls(hall)
+        assert len(hall.times("PUBSUB")) == 1
+
+
+@jumping
+async def test_who_has_not_subscribed_yet_does_so_when_it_is_not_found() -> None:
+    """As where all tasks of the loop were cancelled, which nevertheless goes on."""
+    hall = Hall()
+    async with session_of(hall):
+        await waiting(hall)
+        assert not hall.times("SUBSCRIBE")
+        hall.found, hall.finds_anew = 0, True
+        await asyncio.sleep(3)
+        assert hall.times("SUBSCRIBE") == [1.0]
+        assert not polls(hall)
+
+
+@jumping
+async def test_who_subscribed_since_it_was_passed_over_is_heard() -> None:
+    """W15: a subscription that moved or was lost is no sign of missing rights."""
+    hall = Hall()
+    async with session_of(hall) as session:
+        await listening(hall)
+        hall.passed_over = 1
+        for _ in range(6):
+            await asyncio.sleep(0.8)
+            session.listening.subscriber.reconnect()
+        assert not polls(hall)
+
+
+# Polling.
+
+
+@jumping
+async def test_who_may_not_subscribe_looks_four_times_a_second_and_says_so_in_its_name() -> None:
+    hall = Hall()
+    hall.allows, hall.found = False, 0
+    async with session_of(hall) as session:
+        await waiting(hall)
+        await asyncio.sleep(5)
+        assert gaps(hall.rechecks())[-8:] == [0.25] * 8
+        [*_, newest] = hall.of("lock_recheck")
+        assert words(newest)[:3] == [b"poll250-" + session.context.id, b"aiolocks:wake:", b"750"]
+        await waiting(hall, ttl=0.4)
+        await asyncio.sleep(1)
+        assert gaps(hall.rechecks())[-8:] == [0.1] * 8
+        [*_, newest] = hall.of("lock_recheck")
+        assert words(newest)[:3:2] == [b"poll100-" + session.context.id, b"300"]
+
+
+async def turn_to_polling(hall: Hall) -> Request:
+    """Return one that waits in a session that turns to polling half a second later."""
+    request = await waiting(hall)
+    hall.allows = False
+    await asyncio.sleep(0.5)
+    Session.of(hall).listening.subscriber.listen(hall.grantor().channel())
+    await asyncio.sleep(0.001)
+    return request
+
+
+@jumping
+async def test_who_takes_another_name_leaves_the_line_under_the_old_one_and_then_asks_for_its_old_place() -> None:
+    """W15: in this order, as a waiter in two lines could be granted twice."""
+    hall = Hall()
+    hall.places = lambda token: 7
+    async with session_of(hall) as session:
+        request = await turn_to_polling(hall)
+        [farewell] = hall.farewells()
+        assert words(farewell) == [session.context.id, b"aiolocks:wake:", b"0"]
+        [_, again] = hall.of("lock_grant")
+        assert hall.asked.index(farewell) < hall.asked.index(again)
+        assert words(again)[0] == request.token
+        assert words(again)[3:5] == [b"7", b"poll250-" + session.context.id]
+        assert again.at - farewell.at < 0.001
+        await asyncio.sleep(5)
+        assert len(hall.farewells()) == 1
+
+
+@jumping
+async def test_a_turn_that_comes_while_it_takes_leave_is_had() -> None:
+    hall = Hall()
+    async with session_of(hall):
+        request = await waiting(hall)
+        hall.farewell = [1, HELD, 0, 0, [], [request.token, 41, 30_000]]
+        hall.allows = False
+        Session.of(hall).listening.subscriber.listen(hall.grantor().channel())
+        await asyncio.sleep(0.1)
+        assert request.turn.result().fence == 41
+
+
+@jumping
+async def test_leave_that_was_refused_is_taken_again_and_again_until_the_old_name_is_dead_anyway() -> None:
+    hall = Hall()
+    hall.farewell = ResponseError("OOM")
+    async with session_of(hall):
+        await turn_to_polling(hall)
+        await asyncio.sleep(10)
+        times = [asked.at for asked in hall.farewells()]
+        assert set(gaps(times)) == {0.05}
+        assert 2.9 < times[-1] - times[0] <= 3.0
+
+
+@jumping
+async def test_leave_that_was_not_answered_is_taken_again_ahead_of_what_is_sent_next() -> None:
+    hall = Hall()
+    hall.farewell = SILENCE
+    async with session_of(hall):
+        await turn_to_polling(hall)
+        hall.farewell = None
+        hall.cut()
+        before = len(hall.asked)
+        await asyncio.sleep(0.01)
+        assert hall.asked[before:][0].what == "lock_recheck"
+        assert words(hall.asked[before:][0])[2] == b"0"
+        await asyncio.sleep(5)
+        assert len(hall.farewells()) == 2
+
+
+@jumping
+async def test_who_has_ended_takes_leave_no_more() -> None:
+    hall = Hall()
+    hall.farewell = ResponseError("OOM")
+    async with session_of(hall) as session:
+        await turn_to_polling(hall)
+        session.close()
+        await asyncio.sleep(5)
+        assert len(hall.farewells()) == 1
+        assert len(hall.tried) == 2, "no connection is made for it"
+
+
+# A place that was forgotten.
+
+
+def forgetful(hall: Hall) -> None:
+    hall.places = lambda token: 0
+
+
+@jumping
+async def test_a_place_that_the_server_has_forgotten_is_asked_for_by_the_old_ticket() -> None:
+    """As after a restart, or silence for too long."""
+    hall = Hall()
+    async with session_of(hall):
+        request = await waiting(hall)
+        forgetful(hall)
+        await asyncio.sleep(1.1)
+        [_, again] = hall.of("lock_grant")
+        assert words(again)[0] == request.token
+        assert words(again)[3] == b"7"
+        assert not request.turn.done()
+        await asyncio.sleep(1)
+        assert len(hall.of("lock_grant")) == 3, "it was forgotten once more"
+
+
+@jumping
+async def test_it_is_asked_for_once_at_a_time() -> None:
+    hall = Hall()
+    async with session_of(hall) as session:
+        await waiting(hall)
+        forgetful(hall)
+        hall.grant = Later(0.9, [b"queued", 7, HELD, 0, 1, 0])
+        await asyncio.sleep(1.1)
+        assert len(hall.of("lock_grant")) == 2
+        session.listening.subscriber._on_subscribed()  # has all lines ask
+        await asyncio.sleep(0.2)
+        assert len(hall.of("lock_grant")) == 2
+
+
+@jumping
+async def test_who_asks_for_its_old_place_may_be_granted_at_once() -> None:
+    hall = Hall()
+    async with session_of(hall):
+        one, other = await waiting(hall), await waiting(hall)
+        hall.places = lambda token: 0 if token == one.token else 7
+        hall.grant = 41
+        await asyncio.sleep(1.1)
+        assert one.turn.result() == Granted(41, hall.of("lock_grant")[-1].at)
+        assert not other.turn.done()
+        await asyncio.sleep(1)
+        assert tokens(hall.of("lock_recheck")[-1]) == [other.token]
+
+
+@jumping
+async def test_who_is_refused_its_old_place_is_told_so() -> None:
+    hall = Hall()
+    async with session_of(hall):
+        one, other = await waiting(hall), await waiting(hall)
+        hall.places = lambda token: 0 if token == one.token else 7
+        hall.grant = [b"refused", 3, 0]
+        await asyncio.sleep(1.1)
+        assert isinstance(one.turn.exception(), LockError)
+        await asyncio.sleep(1)
+        assert tokens(hall.of("lock_recheck")[-1]) == [other.token]
+
+
+@jumping
+async def test_trouble_with_an_old_place_is_raised_after_a_ttl_of_nothing_else() -> None:
+    hall = Hall()
+    async with session_of(hall):
+        request = await waiting(hall, ttl=5)
+        forgetful(hall)
+        hall.grant = ResponseError("OOM")
+        await asyncio.sleep(4)
+        hall.grant = [b"queued", 7, HELD, 0, 1, 0]
+        await asyncio.sleep(1.1)
+        hall.grant = ResponseError("OOM")
+        since = clock()
+        await asyncio.sleep(5)
+        assert not request.turn.done(), "it had a place meanwhile"
+        await asyncio.sleep(2)
+        assert "OOM" in str(request.turn.exception())
+        assert 5 <= hall.of("lock_grant")[-1].at - since <= 7
+        tried = gaps(asked.at for asked in hall.of("lock_grant", since))
+        assert all(0.1 <= gap <= 0.501 for gap in tried), tried
+        assert not hall.grantor().line.waiting
+
+
+@jumping
+async def test_who_is_alone_with_its_trouble_goes_on_asking() -> None:
+    hall = Hall()
+    async with session_of(hall):
+        request = await waiting(hall)
+        forgetful(hall)
+        hall.grant = ResponseError("OOM")
+        await asyncio.sleep(3)
+        hall.grant = 41
+        await asyncio.sleep(1.1)
+        assert request.turn.result().fence == 41
+
+
+@pytest.mark.parametrize("turns", range(6))
+@jumping
+async def test_a_grant_is_had_though_the_task_that_asked_for_an_old_place_is_cancelled_as_it_comes(turns: int) -> None:
+    """As by a program that cancels all tasks there are, and goes on."""
+    hall = Hall()
+    async with session_of(hall) as session:
+        request = await waiting(hall)
+        forgetful(hall)
+        hall.grant = Later(0.1, 41)
+        await asyncio.sleep(1.05)
+        hall.places = lambda token: -41
+        await asyncio.sleep(hall.of("lock_grant")[-1].at + 0.1 - clock())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        for task in list(session.context._tasks):
+            task.cancel()
+        await asyncio.sleep(0.6)
+        assert request.turn.result().fence == 41
+
+
+@jumping
+async def test_whatever_else_goes_wrong_with_an_old_place_is_raised() -> None:
+    hall = Hall()
+    async with session_of(hall):
+        request = await waiting(hall)
+        forgetful(hall)
+        hall.grant = [b"refused", 3, 0]
+        request.refusal = lambda: 1 / 0  # type: ignore[assignment]
+        await asyncio.sleep(1.1)
+        assert isinstance(request.turn.exception(), ZeroDivisionError)
+        assert not hall.grantor().line.waiting
+
+
+@jumping
+async def test_a_loop_whose_tasks_were_all_cancelled_and_that_goes_on_asks_for_the_old_place_again() -> None:
+    hall = Hall()
+    async with session_of(hall):
+        request = await waiting(hall)
+        forgetful(hall)
+        hall.grant = SILENCE
+        await asyncio.sleep(1.1)
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        hall.grant = 41
+        await asyncio.sleep(2)
+        assert request.turn.result().fence == 41
+
+
+# No answer.
+
+
+@jumping
+async def test_a_server_that_cannot_be_reached_is_trouble_after_a_ttl_for_each() -> None:
+    hall = Hall()
+    async with session_of(hall):
+        short, long = await waiting(hall, ttl=5), await waiting(hall)
+        await asyncio.sleep(0.1)
+        hall.refuses = True
+        hall.cut()
+        await asyncio.sleep(4.9)
+        assert not short.turn.done()
+        await asyncio.sleep(0.4)
+        assert isinstance(short.turn.exception(), RedisConnectionError)
+        tried = [round(gap, 2) for gap in gaps(hall.tried[1:])]
+        assert tried[:4] == [0.04, 0.08, 0.16, 0.2]
+        assert set(tried[4:]) == {0.2}
+        await asyncio.sleep(20)
+        assert not long.turn.done()
+        hall.refuses = False
+        await asyncio.sleep(10)
+        assert not long.turn.done(), "it was answered meanwhile"
+        hall.refuses = True
+        hall.tried.clear()
+        hall.cut()
+        await asyncio.sleep(1)
+        assert [round(gap, 2) for gap in gaps(hall.tried)][:3] == [0.04, 0.08, 0.16], "as if for the first time"
+        await asyncio.sleep(28)
+        assert not long.turn.done()
+        await asyncio.sleep(2)
+        assert isinstance(long.turn.exception(), RedisConnectionError)
+        tried_then = len(hall.tried)
+        await asyncio.sleep(5)
+        assert len(hall.tried) == tried_then
+
+
+@jumping
+async def test_rechecks_that_are_not_answered_are_trouble_since_the_first_of_them_left() -> None:
+    hall = Hall()
+    async with session_of(hall):
+        request = await waiting(hall, ttl=5)
+        hall.recheck = SILENCE
+        await asyncio.sleep(0.9)
+        left = 1.0
+        while not request.turn.done():
+            await asyncio.sleep(0.01)
+        assert hall.rechecks()[0] == pytest.approx(left, abs=0.01)
+        assert 5 <= clock() - left <= 6.3
+        assert isinstance(request.turn.exception(), RedisError)
+
+
+@jumping
+async def test_what_was_answered_after_a_recheck_left_is_no_sign_of_trouble() -> None:
+    """Its own answer comes behind that one."""
+    hall = Hall()
+    async with session_of(hall):
+        request = await waiting(hall, ttl=4.6)
+        await asyncio.sleep(0.9)
+        hall.grant, hall.recheck = Later(0.8, [b"queued", 7, HELD, 0, 1, 0]), SILENCE
+        ask(hall)
+        while not request.turn.done():
+            await asyncio.sleep(0.01)
+        assert 1.7 + 4.6 <= clock() < 9.5
+
+
+@jumping
+async def test_trouble_that_is_not_redis_own_is_raised_as_such() -> None:
+    """So that a caller can name what may happen."""
+    hall = Hall()
+    async with session_of(hall):
+        request = await waiting(hall, ttl=1)
+        hall.trouble = OSError("no route to host")
+        hall.refuses = True
+        hall.cut()
+        await asyncio.sleep(2)
+        error = request.turn.exception()
+        assert isinstance(error, RedisError)
+        assert str(error) == "no route to host"
+
+
+@jumping
+async def test_the_end_of_the_session_is_told_to_all_who_wait() -> None:
+    hall = Hall()
+    async with session_of(hall) as session:
+        both = [await waiting(hall), await waiting(hall)]
+        session.close()
+        for request in both:
+            assert isinstance(request.turn.exception(), RedisConnectionError)
+        asked = len(hall.asked)
+        await asyncio.sleep(5)
+        assert len(hall.asked) == asked
+
+
+# Beside others.
+
+
+@jumping
+async def test_who_joins_others_asks_for_a_short_answer_once_the_server_knows_the_session() -> None:
+    hall = Hall()
+    async with session_of(hall):
+        await waiting(hall)
+        await waiting(hall)
+        assert [words(asked)[3] for asked in hall.of("lock_grant")] == [b"0", b"+"]
+        hall.busy_ms = 12_500
+        await asyncio.sleep(1.1)
+        hall.grant = -8
+        short = await waiting(hall)
+        assert (short.ticket, short.retry_after) == (8, 12.5)
+        await asyncio.sleep(1)
+        assert short.entry() in words(hall.of("lock_recheck")[-1])
+        hall.busy_ms = -1
+        await asyncio.sleep(1)
+        assert (await waiting(hall)).retry_after == 0
+        hall.grant = None
+        await waiting(hall, ttl=0.4)
+        assert [words(asked)[3] for asked in hall.of("lock_grant")][-2:] == [b"+", b"0"], "it lives for less now"
+        await waiting(hall, ttl=0.4)
+        assert words(hall.of("lock_grant")[-1])[3] == b"+"
+        hall.grant = [b"busy", HELD, 0]
+        ask(hall, ttl=0.2, wait=False)
+        await asyncio.sleep(0.1)
+        ask(hall, ttl=0.2)
+        assert words(hall.of("lock_grant")[-1])[3] == b"+", "a re-check has told the server"
+
+
+@jumping
+async def test_who_joins_others_that_have_left_meanwhile_asks_how_it_stands() -> None:
+    hall = Hall()
+    async with session_of(hall):
+        first = await waiting(hall)
+        hall.grant = Later(0.1, -8)
+        ask(hall)
+        leave(hall, first)
+        await asyncio.sleep(0.7)
+        assert 0.1 <= hall.rechecks()[0] - 0.1 <= 0.501
+
+
+# Handing over.
+
+
+MORE = -2
+
+
+@jumping
+async def test_what_the_server_had_no_time_to_hand_over_is_handed_over_at_once() -> None:
+    hall = Hall()
+    async with session_of(hall) as session:
+        request = await waiting(hall)
+        await asyncio.sleep(0.1)
+        hall.delay = 0.1
+        hall.grants = [request.token, 41, 30_000]
+        base = hall.grantor()._common[0]
+        for _ in range(2):
+            session.deliver(b"-", MORE, 0, base)
+        await asyncio.sleep(0.15)
+        [asked] = hall.of("lock_recheck")
+        assert words(asked) == [session.context.id, b"aiolocks:wake:", b"3000"]
+        assert request.turn.result().fence == 41
+        hall.recheck = ResponseError("OOM")
+        session.deliver(b"-", MORE, 0, base)
+        await asyncio.sleep(0.15)
+        session.deliver(b"-", MORE, 0, base)
+        await asyncio.sleep(0.15)
+        assert len(hall.rechecks()) == 3, "trouble with one is no reason against the next"
+
+
+@jumping
+async def test_who_hands_over_stays_for_a_while() -> None:
+    hall = Hall()
+    async with session_of(hall) as session:
+        request = await waiting(hall)
+        leave(hall, request)
+    session, grantor = Session.of(hall), hall.grantor()
+    session.context.schedule_idle_close()
+    await asyncio.sleep(0.4)
+    grantor.line.hand_over()
+    await asyncio.sleep(0.4)
+    assert session.context.runs()
+    await asyncio.sleep(0.2)
+    assert not session.context.runs()
+    tried = len(hall.tried)
+    grantor.line.hand_over()
+    await asyncio.sleep(0.1)
+    assert len(hall.tried) == tried, "what has ended asks no more"

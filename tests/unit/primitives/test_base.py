@@ -1,0 +1,81 @@
+"""What every primitive knows of its client: which server is behind it, and what it is called."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis
+
+from aiolocks import Lock, LockManager, MultiLock, RWLock
+from aiolocks._redis.clients import place_of, pool_of, server_of
+from tests.support.answering import Answering
+from tests.support.jumping import jumping
+
+
+def test_a_server_is_called_by_its_address_and_by_nothing_secret() -> None:
+    for url, place in [
+        ("redis://", "localhost:6379"),
+        ("redis://10.0.0.1", "10.0.0.1:6379"),
+        ("redis://:7000", "localhost:7000"),
+        ("redis://admin:secret@10.0.0.1:7000/3", "10.0.0.1:7000/3"),
+        ("rediss://admin:secret@10.0.0.1:7000/0", "10.0.0.1:7000"),
+        ("unix://admin:secret@/run/redis.sock", "/run/redis.sock"),
+        ("unix:///run/redis.sock?db=2", "/run/redis.sock/2"),
+    ]:
+        assert place_of(ConnectionPool.from_url(url)) == place
+
+
+def test_pools_of_one_server_and_database_are_known_as_such() -> None:
+    same = [
+        ConnectionPool.from_url("redis://10.0.0.1:7000/3"),
+        ConnectionPool.from_url("redis://admin:secret@10.0.0.1:7000/3"),
+        BlockingConnectionPool(host="10.0.0.1", port=7000, db=3),
+    ]
+    assert len({server_of(pool) for pool in same}) == 1
+    others = ["redis://10.0.0.1:7000/4", "redis://10.0.0.1:7001/3", "redis://10.0.0.2:7000/3", "unix:///run/redis.sock"]
+    assert len({server_of(pool) for pool in [same[0], *map(ConnectionPool.from_url, others)]}) == 5
+
+
+def test_the_pool_of_a_client_is_used_and_what_is_no_client_is_told_what_to_pass() -> None:
+    client = Redis(port=1)
+    assert pool_of(client) is client.connection_pool
+    for wrong, says in [
+        (int, "not type"),
+        ([int], "one client is needed, not a list"),
+        ((client, client), "one client is needed, not a tuple"),
+        ((client, "orders"), "goes first, then the name: not a tuple first"),
+        ("orders", "goes first, then the name: not a str first"),
+        (LockManager(client), r'not a LockManager, .*manager\.lock\("orders:42"\)'),
+        (client.pipeline(), "not Pipeline"),
+        (client.connection_pool, "not ConnectionPool"),
+    ]:
+        anyhow: Any = wrong
+        with pytest.raises(TypeError, match=says):
+            pool_of(anyhow)
+
+
+def test_a_primitive_shows_its_name() -> None:
+    client = Redis(port=1)
+    assert repr(Lock(client, "orders:42")) == "<Lock 'orders:42'>"
+    assert "a" in repr(MultiLock(client, ["a", "b"]))
+
+
+@jumping
+async def test_statistics_count_all_who_wait_and_whether_a_mode_can_be_had_counts_none() -> None:
+    """One script counts the waiters of some sessions, and says where the next is to begin."""
+    places = {0: [1, 1, 100, 41, 1, 7], 7: [1, 1, 20, 41, 1, 0]}
+    server = Answering(lambda asked: [*places[int(asked.arguments[0])], [0] * 6])
+    rw = RWLock(server.client(), "catalogue")
+    assert (await rw.write.statistics()).waiting == 120
+    assert len(server.asked) == 2
+    assert await rw.write.locked()
+    assert len(server.asked) == 3
+    await server.close()
+
+
+def test_release_before_anything_was_asked_begins_nothing() -> None:
+    async def release() -> None:
+        with pytest.raises(RuntimeError, match="lock 'orders:42': the calling task holds no lease to release"):
+            await Lock(Redis(port=1), "orders:42").release()
+
+    asyncio.run(release())

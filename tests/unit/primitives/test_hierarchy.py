@@ -1,0 +1,162 @@
+"""Paths in virtual time: what is asked of the server at each level, and how all come to one fencing token."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from aiolocks import HierarchicalLock
+from aiolocks._core.modes import EXCLUSIVE, FRONT, INTENT_EXCLUSIVE, INTENT_SHARED, SHARED
+from tests.support.answering import SILENCE, Answering, Asked
+from tests.support.jumping import jumping
+
+
+class Server:
+    """One that grants whatever is asked for, each time with a larger fencing token."""
+
+    def __init__(self, *fences: object) -> None:
+        self._fences = list(fences)
+        self._number = 0
+        self.pool = Answering(self._answer)
+
+    def _answer(self, asked: Asked) -> object:
+        if asked.what == "shared_fence":
+            return self._fences.pop(0) if self._fences else 50
+        if asked.what != "shared_grant":
+            return 1
+        self._number += 1
+        return self._number
+
+    def at(self, path: str, **options: Any) -> HierarchicalLock:
+        return HierarchicalLock(self.pool.client(), path, **options)
+
+    def wishes(self) -> list[tuple[bytes, int, int]]:
+        """Return of each request its key, its mode and its ticket."""
+        asked = self.pool.runs("shared_grant")
+        return [(each.keys[0], int(each.arguments[2]), int(each.arguments[3])) for each in asked]
+
+
+@asynccontextmanager
+async def serving(*fences: object) -> AsyncIterator[Server]:
+    server = Server(*fences)
+    try:
+        yield server
+    finally:
+        await server.pool.close()
+
+
+ROOT, TABLE, ROW, SIBLING = (
+    b"aiolocks:hierarchy:{shop}" + rest for rest in (b"", b"/orders", b"/orders/42", b"/orders/43")
+)
+
+
+@pytest.mark.parametrize(("word", "above", "mode"), [
+    ("read", INTENT_SHARED, SHARED), ("write", INTENT_EXCLUSIVE, EXCLUSIVE),
+])  # fmt: skip
+@jumping
+async def test_the_levels_above_are_held_by_intention_and_all_are_asked_for_behind_the_others(
+    word: str, above: int, mode: int
+) -> None:
+    async with serving() as server:
+        async with getattr(server.at("shop/orders/42"), word):
+            pass
+        assert server.wishes() == [(ROOT, above, ~0), (TABLE, above, ~0), (ROW, mode, ~0)]
+
+
+@jumping
+async def test_a_second_path_passes_the_queue_at_the_levels_that_are_held_already_and_at_no_other() -> None:
+    async with serving() as server:
+        async with server.at("shop/orders/42").write, server.at("shop/orders/43").write:
+            pass
+        assert server.wishes()[3:] == [
+            (ROOT, INTENT_EXCLUSIVE, ~FRONT), (TABLE, INTENT_EXCLUSIVE, ~FRONT), (SIBLING, EXCLUSIVE, ~0),
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ["shop/orders", "shop/orders/42"])
+@jumping
+async def test_all_levels_have_one_fencing_token_that_is_asked_for_in_one_step(path: str) -> None:
+    async with serving() as server:
+        async with server.at(path).write as lease:
+            assert lease.fencing_token == 50
+            assert set(lease.fencing_tokens.values()) == {50}
+        (asked,) = server.pool.runs("shared_fence")
+        assert asked.keys == [key + b":meta" for key in (ROOT, TABLE, ROW)][: path.count("/") + 1]
+        assert asked.arguments == [each.arguments[0] for each in server.pool.runs("shared_grant")]
+
+
+@jumping
+async def test_a_path_of_one_level_has_its_fencing_token_from_its_grant_without_a_second_question() -> None:
+    async with serving() as server:
+        async with server.at("shop").write as lease:
+            assert lease.fencing_tokens == {"shop": 1}
+        assert not server.pool.runs("shared_fence")
+
+
+@jumping
+async def test_a_fencing_token_whose_answer_was_lost_is_asked_for_again() -> None:
+    async with serving(SILENCE, 60) as server:
+        async with server.at("shop/orders").write as lease:
+            assert lease.fencing_token == 60
+            assert len(server.pool.runs("shared_grant")) == 2, "what is held is not asked for anew"
+
+
+@jumping
+async def test_a_level_that_is_lost_before_all_have_one_fencing_token_begins_all_anew() -> None:
+    async with serving(0, 60) as server:
+        async with server.at("shop/orders").write as lease:
+            assert lease.fencing_token == 60
+        assert len({asked.arguments[0] for asked in server.pool.runs("shared_grant")}) == 4
+
+
+@jumping
+async def test_a_fencing_token_is_asked_for_within_half_the_ttl() -> None:
+    """Then all are renewed first, as there is too little left to begin with."""
+    async with serving(*[SILENCE] * 100) as server:
+        with pytest.raises(RedisTimeoutError):
+            async with server.at("shop/orders", ttl=16).write:
+                pytest.fail("it has no fencing token")
+        renewed_at = server.pool.times("shared_renew")[0]
+        before = [at for at in server.pool.times("shared_fence") if at < renewed_at]
+        assert before == pytest.approx([0, 1, 3, 7], abs=0.5)
+
+
+@pytest.mark.parametrize(("word", "answers", "locked"), [
+    ("read", ([1, 1, 1, 1, 1, 1], [0, 0, 1, 0, 0, 0]), False),
+    ("read", ([0, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]), True),
+    ("read", ([1, 0, 0, 0, 0, 0], [1, 1, 0, 1, 1, 1]), True),
+    ("write", ([0, 1, 0, 0, 0, 0], [0, 0, 0, 0, 0, 1]), False),
+    ("write", ([1, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]), True),
+    ("write", ([1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0]), True),
+])  # fmt: skip
+@jumping
+async def test_a_path_is_locked_where_a_holder_is_in_the_way_at_its_end_or_above(
+    word: str, answers: tuple[list[int], list[int]], locked: bool
+) -> None:
+    replies = {ROOT: answers[0], TABLE: answers[1]}
+    server = Answering(lambda asked: [0, 0, 0, 0, 0, 0, replies[asked.keys[0]]])
+    assert await getattr(HierarchicalLock(server.client(), "shop/orders"), word).locked() == locked
+    await server.close()
+
+
+@pytest.mark.parametrize(("outer", "inner"), [
+    (("write", "shop"), ("read", "shop")), (("read", "shop"), ("read", "shop")),
+    (("read", "shop/orders"), ("write", "shop/orders/42")), (("write", "shop/orders/42"), ("read", "shop/orders")),
+])  # fmt: skip
+@jumping
+async def test_what_a_task_might_wait_for_itself_for_is_refused_before_anything_is_asked(
+    outer: tuple[str, str], inner: tuple[str, str]
+) -> None:
+    async with serving() as server:
+        wanted = getattr(server.at(inner[1]), inner[0])
+        async with getattr(server.at(outer[1]), outer[0]):
+            before = len(server.pool.asked)
+            with pytest.raises(RuntimeError, match="might wait for itself"):
+                await wanted.acquire()
+            assert await wanted.try_acquire() is None
+            assert len(server.pool.asked) == before
+        lease = await asyncio.create_task(wanted.acquire())
+        await lease.release()

@@ -1,0 +1,65 @@
+"""Several names held as one, in virtual time: what is told of them together."""
+
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolocks import MultiLock, Statistics
+from tests.support.answering import Answering, Asked
+from tests.support.jumping import jumping
+
+NOBODY = Redis(port=1)
+
+
+def standing(**rows: list[int]) -> Answering:
+    """Return a server on which each name stands so: leases held, waiters, last fencing token."""
+
+    def answer(asked: Asked) -> object:
+        name = asked.keys[0].decode().partition("{")[2].partition("}")[0]
+        holders, waiting, fence = rows[name]
+        return [holders, holders, waiting, fence, 1, 0]
+
+    return Answering(answer)
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ({"a": [0, 0, 5], "b": [1, 2, 9]}, Statistics("a, b", 1, 1, 2, 9, 1)),
+        ({"a": [1, 3, 9], "b": [0, 0, 5]}, Statistics("a, b", 1, 1, 3, 9, 1)),
+        ({"a": [1, 1, 7], "b": [1, 4, 8]}, Statistics("a, b", 1, 1, 5, 8, 1)),
+        ({"a": [0, 0, 0], "b": [0, 0, 3]}, Statistics("a, b", 0, 0, 0, 3, 1)),
+    ],
+)
+@jumping
+async def test_names_that_are_one_lock_are_held_when_one_of_them_is(
+    rows: dict[str, list[int]], expected: Statistics
+) -> None:
+    server = standing(**rows)
+    several = MultiLock(server.client(), ["b", "a"])
+    assert await several.statistics() == expected
+    assert await several.locked() == (expected.holders > 0)
+    await server.close()
+
+
+@pytest.mark.parametrize("names", [5, None, NOBODY])
+def test_what_is_no_several_names_is_an_error_that_says_how_to_name_them(names: Any) -> None:
+    with pytest.raises(TypeError, match="names must be several, such as"):
+        MultiLock(NOBODY, names)
+
+
+def test_names_before_the_client_are_an_error_that_says_what_goes_first() -> None:
+    swapped: Any = MultiLock
+    with pytest.raises(TypeError, match="client goes first"):
+        swapped(["a", "b"], NOBODY)
+
+
+@jumping
+async def test_one_name_alone_is_held_and_guards_as_several_do() -> None:
+    replies: dict[str, object] = {"lock_grant": 7, "lock_release": 1, "lock_guard": b"*1\r\n+OK\r\n"}
+    server = Answering(lambda asked: replies[asked.what])
+    async with MultiLock(server.client(), ["a"]) as lease:
+        assert lease.fencing_tokens == {"a": 7}
+        assert await lease.guard(("SET", "k", "v")) == [b"OK"]
+    await server.close()

@@ -1,0 +1,81 @@
+"""A lock on several servers, in virtual time: what it takes for servers, and what it tells of them."""
+
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolocks import QuorumError, Redlock, Statistics
+from tests.support.answering import Answering, Asked
+from tests.support.jumping import jumping
+
+A, B = Redis(port=1), Redis(port=2)
+
+
+def servers(*standing: list[int] | Exception) -> list[Answering]:
+    """Return servers that say so when they are asked how the name stands, and else yes."""
+
+    def answering(number: int, reply: list[int] | Exception) -> Answering:
+        def answer(asked: Asked) -> object:
+            if asked.what != "redlock_statistics":
+                return 0 if asked.what == "redlock_raise" else 7
+            if isinstance(reply, Exception):
+                raise reply
+            return reply
+
+        server = Answering(answer)
+        server.connection_kwargs.update(host=f"redis-{number}", port=6379)
+        return server
+
+    return [answering(number, reply) for number, reply in enumerate(standing)]
+
+
+async def close(several: list[Answering]) -> None:
+    for server in several:
+        await server.close()
+
+
+@pytest.mark.parametrize(
+    ("standing", "expected"),
+    [
+        ([[1, 7], [1, 9], [0, 0]], Statistics("orders", 1, 1, 0, 9, 1)),
+        ([[1, 7], [0, 9], [0, 0]], Statistics("orders", 0, 0, 0, 9, 1)),
+        ([[1, 7]], Statistics("orders", 1, 1, 0, 7, 1)),
+    ],
+)
+@jumping
+async def test_it_is_held_where_most_servers_are_and_nobody_waits_in_line(
+    standing: list[list[int] | Exception], expected: Statistics
+) -> None:
+    several = servers(*standing)
+    lock = Redlock([server.client() for server in several], "orders")
+    assert await lock.statistics() == expected
+    assert await lock.locked() == (expected.holders > 0)
+    await close(several)
+
+
+@jumping
+async def test_an_error_names_the_servers_by_their_addresses() -> None:
+    several = servers([1, 7], OSError("no route"), OSError("no route"))
+    with pytest.raises(QuorumError) as caught:
+        await Redlock([server.client() for server in several], "orders").statistics()
+    assert list(caught.value.outcomes) == ["redis-0:6379", "redis-1:6379", "redis-2:6379"]
+    assert caught.value.outcomes["redis-0:6379"] == "answered"
+    await close(several)
+
+
+@pytest.mark.parametrize("clients", ["redis://localhost", b"redis://localhost", 3, None])
+def test_what_is_no_several_clients_is_an_error_that_says_how_to_name_them(clients: Any) -> None:
+    with pytest.raises(TypeError, match=r"clients must be several, such as \[a, b, c\], not"):
+        Redlock(clients, "orders")
+
+
+def test_one_client_is_an_error_that_names_the_lock_for_it() -> None:
+    one: Any = A
+    with pytest.raises(TypeError, match="see Lock for a single one"):
+        Redlock(one, "orders")
+
+
+def test_one_server_in_a_list_is_enough() -> None:
+    assert Redlock([A], "orders").name == "orders"
+    assert Redlock(iter([A, B]), "orders").name == "orders"

@@ -1,0 +1,222 @@
+"""A semaphore's requests, in virtual time: what is told to the server of permits and limits, and what is learned."""
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolocks import Semaphore
+from aiolocks._primitives.semaphore import check_limit
+from tests.support.answering import SILENCE, Answering, Asked
+from tests.support.jumping import clock, jumping
+
+NOBODY = Redis(port=1)
+
+
+class Scraper:
+    """A server that answers requests for permits with what comes next, and all else with a yes."""
+
+    def __init__(self, *grants: object) -> None:
+        self._grants = list(grants)
+        self.server = Answering(self._answer)
+
+    def _answer(self, asked: Asked) -> object:
+        if asked.what != "semaphore_grant":
+            return 1
+        return self._grants.pop(0) if len(self._grants) > 1 else self._grants[0]
+
+    def semaphore(self, limit: int, **options: Any) -> Semaphore:
+        return Semaphore(self.server.client(), "scraper", limit, **options)
+
+    def permits(self) -> list[int]:
+        return [int(asked.arguments[2]) for asked in self.server.runs("semaphore_grant")]
+
+    def limits(self) -> list[tuple[int, int]]:
+        """Return which limit each request named, and whether it declared that."""
+        each = [asked.arguments[-2:] for asked in self.server.runs("semaphore_grant")]
+        return [(int(limit), int(declares)) for limit, declares in each]
+
+
+def granted(*, before: int = 0, limit: int = 3) -> list[object]:
+    return [b"granted", 7, [], before, limit]
+
+
+def queued(limit: int) -> list[object]:
+    return [b"queued", 1, 5000, 0, 1, [], 0, limit]
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+# What is refused before anything is asked.
+
+
+@pytest.mark.parametrize("limit", [1, 2, 10**9])
+def test_a_limit_is_a_number_of_permits(limit: int) -> None:
+    check_limit(limit)
+    Semaphore(NOBODY, "scraper", limit)
+
+
+@pytest.mark.parametrize("limit", [0, -1, 10**9 + 1])
+@jumping
+async def test_a_limit_out_of_range_is_a_value_error(limit: int) -> None:
+    with pytest.raises(ValueError, match="limit must be between 1 and 1,000,000,000"):
+        Semaphore(NOBODY, "scraper", limit)
+    with pytest.raises(ValueError, match="limit"):
+        await Semaphore(NOBODY, "scraper", 3).resize(limit)
+
+
+@pytest.mark.parametrize("limit", [True, False, 2.0, "3", None])
+@jumping
+async def test_a_limit_that_is_no_number_is_a_type_error(limit: Any) -> None:
+    with pytest.raises(TypeError, match="limit must be an int"):
+        Semaphore(NOBODY, "scraper", limit)
+    with pytest.raises(TypeError, match="limit"):
+        await Semaphore(NOBODY, "scraper", 3).resize(limit)
+
+
+def test_several_clients_are_refused_with_the_reason() -> None:
+    clients = [NOBODY, Redis(port=2)]
+    several: Any
+    for several in (clients, tuple(clients)):
+        with pytest.raises(TypeError, match="AB, BC and AC all win"):
+            Semaphore(several, "scraper", 3)
+
+
+@pytest.mark.parametrize(("permits", "error"), [(0, ValueError), (-1, ValueError), (True, TypeError), ("2", TypeError)])
+@jumping
+async def test_what_is_no_number_of_permits_is_an_error_before_anything_is_asked(
+    permits: Any, error: type[Exception]
+) -> None:
+    scraper = Scraper(7)
+    semaphore = scraper.semaphore(3)
+    with pytest.raises(error, match="permits"):
+        semaphore.hold(permits=permits)
+    with pytest.raises(error, match="permits"):
+        await semaphore.acquire(permits=permits)
+    with pytest.raises(error, match="permits"):
+        await semaphore.try_acquire(permits=permits)
+    assert not scraper.server.asked
+
+
+# What is asked.
+
+
+@jumping
+async def test_one_permit_is_asked_for_without_further_words() -> None:
+    scraper = Scraper(7)
+    semaphore = scraper.semaphore(3)
+    async with semaphore:
+        pass
+    async with semaphore.hold():
+        pass
+    await semaphore.acquire()
+    assert await semaphore.try_acquire() is not None
+    assert scraper.permits() == [1, 1, 1, 1]
+    async with semaphore.hold(permits=3):
+        pass
+    await semaphore.acquire(permits=2)
+    await semaphore.try_acquire(permits=3)
+    assert scraper.permits()[4:] == [3, 2, 3]
+    await scraper.server.close()
+
+
+@jumping
+async def test_a_limit_is_declared_by_the_first_request_and_by_no_later_one() -> None:
+    scraper = Scraper(granted(), 8)
+    semaphore = scraper.semaphore(3)
+    for _ in range(3):
+        await semaphore.acquire()
+    await scraper.semaphore(3).acquire()
+    await scraper.semaphore(5).acquire()
+    assert scraper.limits() == [(3, 1), (3, 0), (3, 0), (3, 0), (5, 1)]
+    await scraper.server.close()
+
+
+@jumping
+async def test_a_declaration_whose_answer_was_lost_is_not_repeated_by_the_same_request_but_by_the_next() -> None:
+    """A `resize` may have come between, which the same request sent once more would take back."""
+    scraper = Scraper(SILENCE, granted(), granted(), 8)
+    semaphore = scraper.semaphore(3)
+    for _ in range(3):
+        await semaphore.acquire()
+    assert scraper.limits() == [(3, 1), (3, 0), (3, 1), (3, 0)]
+    await scraper.server.close()
+
+
+@jumping
+async def test_a_resize_counts_as_a_declaration_of_the_old_limit_and_of_the_new_one() -> None:
+    scraper = Scraper(7)
+    scraper.server.answer = lambda asked: [3] if asked.what == "semaphore_resize" else 7
+    await scraper.semaphore(3).resize(5)
+    ((limit, *waiter),) = [asked.arguments for asked in scraper.server.runs("semaphore_resize")]
+    assert (limit, len(waiter)) == (b"5", 3), "and whom to tell of what it hands over"
+    await scraper.semaphore(3).acquire()
+    await scraper.semaphore(5).acquire()
+    await scraper.semaphore(4).acquire()
+    assert scraper.limits() == [(3, 0), (5, 0), (4, 1)]
+    await scraper.server.close()
+
+
+# What is learned.
+
+
+@jumping
+async def test_a_declaration_that_changed_the_limit_in_force_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    scraper = Scraper(granted(before=11, limit=3))
+    semaphore = scraper.semaphore(3)
+    await asyncio.gather(semaphore.acquire(), semaphore.acquire())
+    (warning,) = warnings_of(caplog)
+    assert "was 11 and is now 3" in warning
+    assert scraper.limits() == [(3, 1), (3, 1)]
+    await scraper.server.close()
+
+
+@jumping
+async def test_what_a_request_that_declared_nothing_hears_of_limits_is_told_to_nobody(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scraper = Scraper(granted(), granted(before=11, limit=1))
+    semaphore = scraper.semaphore(1)
+    await semaphore.acquire()
+    await semaphore.acquire()
+    assert warnings_of(caplog) == []
+    await scraper.server.close()
+
+
+@pytest.mark.parametrize(("limit", "objects"), [(1, True), (2, True), (3, False), (4, False), (0, False)])
+@jumping
+async def test_a_task_is_told_that_it_waits_for_itself_where_it_holds_too_many_for_the_limit_in_force(
+    limit: int, objects: bool
+) -> None:
+    """0: none is in force, as it was forgotten."""
+    scraper = Scraper(granted(), queued(limit))
+    semaphore = scraper.semaphore(3)
+    async with semaphore:
+        begun = clock()
+        with pytest.raises(RuntimeError if objects else TimeoutError, match="for itself" if objects else "held|few"):
+            await semaphore.acquire(permits=2, timeout=0.2)
+        assert clock() - begun == pytest.approx(0.0 if objects else 0.2)
+    await scraper.server.close()
+
+
+@jumping
+async def test_a_task_that_only_asks_does_not_wait_for_itself() -> None:
+    scraper = Scraper(granted(), [b"busy", 5000, [], 0, 1])
+    semaphore = scraper.semaphore(1)
+    async with semaphore:
+        assert await semaphore.try_acquire() is None
+    await scraper.server.close()
+
+
+@jumping
+async def test_a_task_that_is_granted_more_than_the_limit_in_force_keeps_it() -> None:
+    """The limit shrank; a lower one revokes nothing."""
+    scraper = Scraper(granted(), granted(limit=1))
+    semaphore = scraper.semaphore(3)
+    async with semaphore, semaphore as second:
+        assert second.held
+    await scraper.server.close()

@@ -1,0 +1,159 @@
+"""When a loop is kept turning for a reply, and when it may sleep, by a clock and a loop that stand still."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from aiolocks._redis.busy_poll import BusyPoll
+
+SOON = 200e-6
+LATELY = 1e-3
+
+
+@dataclass
+class Asked:
+    sent_at: float
+    receiver: Callable[..., None] | None = print
+
+
+class Night:
+    """The loop and the clock of a vigil."""
+
+    def __init__(self, processors: int | None = 2) -> None:
+        self.now = 100.0
+        self.due: list[Callable[[], None]] = []
+        loop: Any = self
+        self.vigil = BusyPoll(loop, lambda: self.now, processors)
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self.due.append(callback)
+
+    def turn(self) -> int:
+        """Let the loop turn once, and return for how many callbacks it will turn again at once."""
+        due, self.due = self.due, []
+        for callback in due:
+            callback()
+        return len(self.due)
+
+    def hear(self, took: float = SOON / 2) -> None:
+        self.vigil.heard(self.now, took)
+
+    def ask(self) -> Asked:
+        asked = Asked(self.now)
+        self.vigil.expect(asked)
+        return asked
+
+
+@pytest.fixture
+def night() -> Night:
+    night = Night()
+    night.hear()
+    return night
+
+
+def test_a_loop_turns_until_the_reply_has_come(night: Night) -> None:
+    asked = night.ask()
+    assert [night.turn(), night.turn(), night.turn()] == [1, 1, 1]
+    asked.receiver = None
+    assert night.turn() == 0
+
+
+def test_it_sleeps_when_the_reply_does_not_come_soon(night: Night) -> None:
+    night.ask()
+    night.now += 0.9 * SOON
+    assert night.turn() == 1
+    night.now += 0.2 * SOON
+    assert night.turn() == 0
+
+
+def test_it_turns_for_the_newest_of_several_and_once_for_all(night: Night) -> None:
+    first = night.ask()
+    night.now += 0.9 * SOON
+    night.ask()
+    first.receiver = None
+    assert night.turn() == 1
+    night.now += 0.9 * SOON
+    assert night.turn() == 1
+
+
+def test_it_turns_again_for_what_is_asked_later(night: Night) -> None:
+    night.ask().receiver = None
+    assert night.turn() == 0
+    night.hear()
+    night.ask()
+    assert night.turn() == 1
+
+
+def test_it_sleeps_before_anything_is_known() -> None:
+    night = Night()
+    night.ask()
+    assert not night.due
+
+
+def test_it_sleeps_where_the_newest_reply_took_longer(night: Night) -> None:
+    night.hear(took=SOON)
+    night.ask()
+    assert not night.due
+
+
+def test_it_sleeps_where_nothing_has_come_lately(night: Night) -> None:
+    night.now += LATELY
+    night.ask()
+    assert not night.due
+
+
+def test_it_sleeps_where_there_is_one_processor() -> None:
+    """Whoever is to answer may need just that one."""
+    night = Night(processors=1)
+    night.hear()
+    night.ask()
+    assert not night.due
+
+
+def test_each_turn_gives_way_to_others_that_want_the_processor(night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as the server that is to answer."""
+    given_way = list[int]()
+    monkeypatch.setattr(os, "sched_yield", lambda: given_way.append(1))
+    night.ask()
+    for turns in range(1, 4):
+        night.turn()
+        assert len(given_way) == turns
+
+
+# On how many processors.
+
+
+def stays_awake() -> bool:
+    night = Night(processors=None)
+    night.hear()
+    night.ask()
+    return bool(night.due)
+
+
+@contextmanager
+def allowed(processors: set[int]) -> Iterator[None]:
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, processors)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="a process cannot be kept to one processor here")
+def test_it_counts_the_processors_that_this_process_may_run_on() -> None:
+    """A container may be given one of many."""
+    processors = os.sched_getaffinity(0)
+    assert stays_awake() == (len(processors) > 1)
+    with allowed({min(processors)}):
+        assert not stays_awake()
+
+
+def test_it_sleeps_where_processors_cannot_be_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There it cannot give way on them either."""
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    assert not stays_awake()

@@ -1,0 +1,162 @@
+"""How long an answer is waited for, and how long until it is asked again, in virtual time: longer after each silence.
+
+What was too impatient once, for a server or a way there that is slow, would be so for good: each question would be
+given up just before its answer, and asked anew of a server that has the more to do.
+"""
+
+import asyncio
+from itertools import pairwise
+
+import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from aiolocks._core.answers import LONGEST_WAIT
+from aiolocks._core.options import Options
+from aiolocks._core.timing import retry_delay
+from aiolocks._engine.guard import guard
+from aiolocks._engine.lease import take
+from aiolocks._engine.lease_state import LeaseState
+from aiolocks._engine.request import Granted, Request
+from tests.support.answering import SILENCE, Answering, Later, insist, session_of
+from tests.support.jumping import clock, jumping
+
+TTL = 30.0
+
+
+def silent_to(what: str) -> Answering:
+    return Answering(lambda asked: SILENCE if asked.what == what else 1)
+
+
+def asking(server: Answering, timeout: float | None = None) -> LeaseState:
+    grantor, options = server.grantor(), Options(TTL, timeout)
+    return LeaseState(grantor.context, grantor, b"orders", Request(TTL, 1, wait=True), options, timeout, None)
+
+
+def patience(times: list[float], *, paused: bool) -> list[float]:
+    """Return for how long each question was not answered, all *paused* after its end as they must be."""
+    gaps = [later - sooner for sooner, later in pairwise(times)]
+    return [round(gap - (retry_delay(TTL, at) if paused else 0), 6) for at, gap in enumerate(gaps, 1)]
+
+
+# Of what is not answered.
+
+
+@jumping
+async def test_patience_doubles_with_each_silence_up_to_the_longest_wait() -> None:
+    async with session_of(Answering(lambda asked: 1)) as session:
+        after = session.context.pipeline.patience_after
+        assert [after(silences) for silences in range(6)] == [1, 2, 4, 8, LONGEST_WAIT, LONGEST_WAIT]
+        after = session.context.pipeline.undo_patience_after
+        assert [after(silences) for silences in range(8)] == [0.25, 0.5, 1, 2, 4, 8, LONGEST_WAIT, LONGEST_WAIT]
+
+
+@jumping
+async def test_a_request_to_acquire_is_waited_for_longer_after_each_silence() -> None:
+    server = silent_to("lock_grant")
+    async with session_of(server):
+        with pytest.raises(RedisTimeoutError):
+            await take(asking(server), must=True)
+        assert clock() == LONGEST_WAIT
+        assert patience([*server.times("lock_grant"), clock()], paused=False) == [1, 2, 4, 3]
+
+
+@jumping
+async def test_a_server_whose_answers_take_longer_than_the_first_patience_grants_all_the_same() -> None:
+    server = Answering(lambda asked: Later(3.0, 7) if asked.what == "lock_grant" else 1)
+    async with session_of(server):
+        lease = await take(asking(server), must=True)
+        assert (lease.fencing_token, clock()) == (7, 6)
+        await lease.release()
+
+
+@jumping
+async def test_an_undo_is_waited_for_longer_after_each_silence() -> None:
+    server = silent_to("lock_release")
+    async with session_of(server):
+        lease = await take(asking(server), must=True)
+        with pytest.raises(RedisTimeoutError):
+            await lease.release()
+        await asyncio.sleep(TTL)
+        assert patience(server.times("lock_release"), paused=True)[:6] == [0.25, 0.5, 1, 2, 4, 8]
+
+
+@jumping
+async def test_what_a_lease_guards_is_waited_for_longer_after_each_silence() -> None:
+    server = silent_to("lock_guard")
+    async with session_of(server):
+        state = asking(server)
+        lease = await take(state, must=True)
+        with pytest.raises(RedisTimeoutError):
+            await guard(state, [("INCR", "n")])
+        assert patience(server.times("lock_guard"), paused=True) == [1, 2, 4]
+        assert LONGEST_WAIT <= clock() <= 2 * LONGEST_WAIT
+        await lease.release()
+
+
+@jumping
+async def test_what_is_insisted_on_is_waited_for_longer_after_each_silence() -> None:
+    server = silent_to("lock_statistics")
+    async with session_of(server):
+        with pytest.raises(RedisTimeoutError):
+            await insist(server.grantor(), until=60)
+        assert patience(server.times("lock_statistics"), paused=True)[:5] == [1, 2, 4, 8, LONGEST_WAIT]
+
+
+# Of what cannot be asked.
+
+
+@jumping
+async def test_pauses_between_attempts_that_fail_at_once_grow_too() -> None:
+    server = Answering(lambda asked: 1)
+    server.refuses = True
+    async with session_of(server):
+        with pytest.raises(RedisConnectionError):
+            await insist(server.grantor(), until=60)
+        gaps = [round(later - sooner, 6) for sooner, later in pairwise(server.tried)]
+        assert gaps[:8] == [0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0, 1.0]
+
+
+@jumping
+async def test_an_attempt_to_connect_is_given_longer_after_each_that_hung_until_one_succeeds() -> None:
+    async def given(attempts: int) -> list[float]:
+        server.hangs, server.tried = True, []
+        for _ in range(attempts):
+            with pytest.raises(RedisTimeoutError):
+                await server.grantor().grant(Request(TTL, 1, wait=False))
+        server.hangs = False
+        return patience([*server.tried, clock()], paused=False)
+
+    server = Answering(lambda asked: 7)
+    async with session_of(server):
+        assert await given(4) == [2, 4, 5, 5]
+        assert isinstance(await server.grantor().grant(Request(TTL, 1, wait=False)), Granted)
+        server.cut()
+        await asyncio.sleep(0.1)
+        assert await given(4) == [2, 4, 5, 5]
+
+
+# Of what is answered slowly.
+
+
+@jumping
+async def test_patience_follows_the_time_that_answers_take_up_and_down() -> None:
+    slow = 0.0
+    server = Answering(lambda asked: Later(slow, 1))
+    async with session_of(server) as session:
+        commands, ask = session.context.pipeline, server.grantor().ask_once
+        await ask("statistics", (0,))
+        assert (commands.patience, commands.undo_patience) == (1.0, 0.25)
+        slow = 0.1
+        await ask("statistics", (0,))
+        assert (commands.patience, commands.undo_patience) == pytest.approx((1.0, 0.4))
+        slow = 0.6
+        await ask("statistics", (0,))
+        assert (commands.patience, commands.undo_patience) == pytest.approx((2.4, 1.0))
+        slow = 5.0
+        await ask("statistics", (0,))
+        assert (commands.patience, commands.undo_patience) == (LONGEST_WAIT, 1.0)
+        slow = 0.0
+        for _ in range(30):
+            await ask("statistics", (0,))
+        assert (commands.patience, commands.undo_patience) == (1.0, 0.25)

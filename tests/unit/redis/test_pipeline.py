@@ -1,0 +1,635 @@
+"""Commands of one session over one link: each call is answered exactly once, whatever becomes of it."""
+
+import asyncio
+import contextlib
+import math
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import NoScriptError, ReadOnlyError, ResponseError
+
+from aiolocks._core.answers import NotNowError, RidingOut
+from aiolocks._redis.connection import Connection
+from aiolocks._redis.pipeline import PendingCall, Pipeline
+from aiolocks._redis.scripts import Arguments, pack
+from tests.support.answering import SILENCE, Answering, Asked, Later
+from tests.support.jumping import clock, jumping
+
+
+class Echo:
+    """A command that cannot be packed with a `bad` word. If *known*, it goes by a digest that no server has."""
+
+    def __init__(self, *, known: bool = False) -> None:
+        self.name = "echo"
+        self._known = known
+
+    def evalsha(self, args: Arguments) -> bytes:
+        return pack(("EVALSHA", b"0" * 40, 0)) if self._known else self.eval(args)
+
+    def eval(self, args: Arguments) -> bytes:
+        if b"bad" in args:
+            raise ValueError("cannot be packed")
+        return pack(("ECHO", *args))
+
+
+class Answers:
+    """Takes the answers to calls, each once."""
+
+    def __init__(self) -> None:
+        self.all: dict[Any, list[object]] = {}
+
+    def __call__(self, call: PendingCall, reply: object) -> None:
+        self.all.setdefault(call.subject, []).append(reply)
+
+    async def until(self, count: int) -> dict[Any, list[object]]:
+        async with asyncio.timeout(5):
+            while len(self.all) < count:
+                await asyncio.sleep(0.002)
+        await asyncio.sleep(0.02)
+        return {subject: [str(reply) for reply in replies] for subject, replies in self.all.items()}
+
+
+def commands_of(redis: Redis) -> Pipeline:
+    return Pipeline(redis.connection_pool, asyncio.get_running_loop(), time.monotonic, lambda: None)
+
+
+GOOD, BAD = str(b"good"), "cannot be packed"
+
+
+@pytest.mark.asyncio
+@pytest.mark.redis
+@pytest.mark.parametrize("connected", [False, True])
+async def test_a_call_that_cannot_be_packed_is_answered_with_why_and_the_others_go_on(
+    redis: Redis, connected: bool
+) -> None:
+    commands, answers = commands_of(redis), Answers()
+    expected = {1: [BAD], 2: [GOOD], 3: [BAD], 4: [GOOD]}
+    if connected:
+        commands.submit(Echo(), (b"good",), answers, 1.0, 0)
+        await answers.until(1)
+        expected[0] = [GOOD]
+    for number in range(1, 5):
+        commands.submit(Echo(), (b"bad" if number % 2 else b"good",), answers, 1.0, number)
+        assert number not in answers.all, "never before `submit` returns"
+    assert await answers.until(len(expected)) == expected
+    commands.close()
+
+
+@pytest.mark.asyncio
+@pytest.mark.redis
+async def test_a_call_whose_arguments_cannot_be_had_is_answered_with_why(redis: Redis) -> None:
+    def no_arguments(call: PendingCall, link: Connection) -> Arguments:
+        raise ValueError("cannot be packed")
+
+    commands, answers = commands_of(redis), Answers()
+    commands.submit(Echo(), no_arguments, answers, 1.0, 1)
+    commands.submit(Echo(), (b"good",), answers, 1.0, 2)
+    assert await answers.until(2) == {1: [BAD], 2: [GOOD]}
+    commands.close()
+
+
+@pytest.mark.asyncio
+@pytest.mark.redis
+async def test_a_call_that_cannot_be_packed_whole_when_the_server_does_not_know_it_is_answered_with_why(
+    redis: Redis,
+) -> None:
+    commands, answers = commands_of(redis), Answers()
+    commands.submit(Echo(), (b"good",), answers, 1.0, 0)
+    await answers.until(1)  # it is taken for known from now on
+    call = commands.submit(Echo(known=True), (b"bad",), answers, 1.0, 1)
+    commands.submit(Echo(), (b"good",), answers, 1.0, 2)
+    assert await answers.until(3) == {0: [GOOD], 1: [BAD], 2: [GOOD]}
+    assert call.link is None, "by which who asked knows that it was not run"
+    commands.close()
+
+
+class Nap:
+    """A command that takes a while, behind which others are not read."""
+
+    name = "nap"
+
+    def evalsha(self, args: Arguments) -> bytes:
+        return self.eval(args)
+
+    def eval(self, args: Arguments) -> bytes:
+        return pack(("DEBUG", "SLEEP", "0.03"))
+
+
+@pytest.mark.asyncio
+@pytest.mark.redis
+async def test_what_is_held_back_by_a_link_that_is_full_waits_for_as_long_as_that_is_answered(redis: Redis) -> None:
+    commands, answers = commands_of(redis), Answers()
+    commands.submit(Echo(), (b"good",), answers, 1.0, "first")
+    await answers.until(1)
+    for number in range(40):
+        commands.submit(Echo(), (b"x" * 65_536,), answers, 0.4, f"large {number}")
+        commands.submit(Nap(), (), answers, 0.4, f"nap {number}")
+    assert commands._waiting, "all went out at once"
+    answered = await answers.until(81)
+    assert {number: said for number, said in answered.items() if "no reply" in str(said)} == {}
+    commands.close()
+
+
+# In virtual time, with a server that answers as the test says.
+
+
+class Noted:
+    """A command of one word, which notes how often it was sent whole."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def evalsha(self, args: Arguments) -> bytes:
+        return pack((f"{self.name} by digest", *args))
+
+    def eval(self, args: Arguments) -> bytes:
+        return pack((self.name, *args))
+
+
+@asynccontextmanager
+async def scripted(server: Answering) -> AsyncIterator[tuple[Pipeline, list[str]]]:
+    """Have commands that go to *server*, and what is heard of links that were lost."""
+    lost: list[str] = []
+    commands = Pipeline(server, asyncio.get_running_loop(), clock, lambda: lost.append("lost"))
+    try:
+        yield commands, lost
+    finally:
+        commands.close()
+        await asyncio.sleep(0)
+
+
+def said(reply: object) -> str:
+    return f"{type(reply).__name__}: {reply}" if isinstance(reply, Exception) else str(reply)
+
+
+class Outcomes(dict[str, Any]):
+    """When each call was answered, and with what; never twice."""
+
+    def __call__(self, call: PendingCall, reply: object) -> None:
+        assert call.subject not in self
+        self[call.subject] = clock(), said(reply)
+
+
+def ask(
+    commands: Pipeline, outcomes: Outcomes, name: str, patience: float = 5.0, unsent: float | None = None
+) -> PendingCall:
+    return commands.submit(Noted(name), (), outcomes, patience, name, None, unsent)
+
+
+LATE = "TimeoutError: Timeout reading from Redis: no reply in time"
+
+
+@jumping
+async def test_what_was_sent_whole_goes_by_its_digest_from_then_on_over_the_same_link() -> None:
+    server, outcomes = Answering(lambda asked: asked.what), Outcomes()
+    async with scripted(server) as (commands, lost):
+        for name in ("a", "b"):
+            ask(commands, outcomes, name)
+            await asyncio.sleep(1)
+            outcomes.clear()
+            ask(commands, outcomes, name)
+            await asyncio.sleep(1)
+            assert outcomes[name][1] == f"{name} by digest"
+            outcomes.clear()
+        server.cut()
+        await asyncio.sleep(1)
+        assert lost == ["lost"]
+        ask(commands, outcomes, "a")
+        await asyncio.sleep(1)
+        assert outcomes["a"][1] == "a", "who knows what this server has"
+    assert len(server.connections) == 2
+
+
+@jumping
+async def test_what_a_server_has_forgotten_is_sent_whole_once_and_counts_from_when_it_first_left() -> None:
+    def answer(asked: Asked) -> object:
+        return Later(0.5, NoScriptError("NOSCRIPT No matching script.") if "digest" in asked.what else asked.what)
+
+    server, outcomes = Answering(answer), Outcomes()
+    async with scripted(server) as (commands, lost):
+        ask(commands, outcomes, "a")
+        await asyncio.sleep(1)
+        outcomes.clear()
+        call = ask(commands, outcomes, "a")
+        await asyncio.sleep(3)
+        assert outcomes == {"a": (2.0, "a")}
+        assert call.sent_at == 1.0
+        server.answer = lambda asked: NoScriptError("NOSCRIPT No matching script.")
+        outcomes.clear()
+        ask(commands, outcomes, "a")
+        await asyncio.sleep(1)
+        assert "NOSCRIPT" in outcomes["a"][1]
+        assert not lost
+    assert [asked.what for asked in server.asked] == ["a", "a by digest", "a", "a by digest", "a"]
+
+
+@jumping
+async def test_a_call_given_up_is_not_sent_a_second_time_though_the_server_did_not_know_it() -> None:
+    """What undoes it is behind it already."""
+    server, outcomes = Answering(lambda asked: asked.what), Outcomes()
+    async with scripted(server) as (commands, _):
+        ask(commands, outcomes, "a")
+        await asyncio.sleep(1)
+        outcomes.clear()
+        server.answer = lambda asked: Later(0.5, NoScriptError("NOSCRIPT No matching script."))
+        call = ask(commands, outcomes, "a")
+        call.drop()
+        await asyncio.sleep(3)
+        assert "NOSCRIPT" in outcomes["a"][1]
+    assert len(server.asked) == 2
+
+
+@jumping
+async def test_a_call_given_up_before_it_was_sent_is_answered_at_once_keeps_nothing_and_never_leaves() -> None:
+    server, outcomes = Answering(lambda asked: asked.what), Outcomes()
+    server.hangs = True
+    async with scripted(server) as (commands, _):
+        given_up, other = ask(commands, outcomes, "a"), ask(commands, outcomes, "b", unsent=50)
+        given_up.drop()
+        assert list(outcomes) == ["a"]
+        assert "Given up" in outcomes["a"][1]
+        assert given_up.subject is None, "a queue of such calls would keep what they are about"
+        assert other.subject == "b"
+        server.hangs = False
+        await asyncio.sleep(10)
+        ask(commands, outcomes, "c")
+        await asyncio.sleep(1)
+        assert outcomes["c"][1] == "c"
+    assert "a" not in [asked.what for asked in server.asked]
+
+
+@jumping
+async def test_a_call_on_its_way_that_is_given_up_gets_its_reply_all_the_same() -> None:
+    server, outcomes = Answering(lambda asked: Later(1, asked.what)), Outcomes()
+    async with scripted(server) as (commands, _):
+        await asyncio.sleep(0)
+        ask(commands, outcomes, "first")
+        await asyncio.sleep(2)
+        call = ask(commands, outcomes, "a")
+        call.drop()
+        assert list(outcomes) == ["first"]
+        assert call.subject == "a"
+        await asyncio.sleep(2)
+        assert outcomes["a"] == (3.0, "a")
+
+
+DEMOTED = "You can't write against a read only replica."
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        ReadOnlyError(DEMOTED),
+        ResponseError(f"Error running script: @user_script: 8: -READONLY {DEMOTED}"),
+        RedisConnectionError("LOADING Redis is loading the dataset in memory"),
+    ],
+    ids=["READONLY", "READONLY within a script", "LOADING"],
+)
+@jumping
+async def test_a_server_that_cannot_be_the_one_to_ask_is_left_and_those_behind_it_told(reply: Exception) -> None:
+    def answer(asked: Asked) -> object:
+        return Later(0.5, reply if asked.what == "a" else asked.what)
+
+    server, outcomes = Answering(answer), Outcomes()
+    async with scripted(server) as (commands, lost):
+        calls: list[object] = []
+        commands.submit(Noted("a"), (), lambda _, reply: calls.append(reply), 5, "a")
+        ask(commands, outcomes, "b")
+        await asyncio.sleep(0.6)
+        ask(commands, outcomes, "c")
+        assert lost == ["lost"]
+        assert isinstance(calls[0], ReadOnlyError) == ("read only" in str(reply))
+        assert isinstance(calls[0], RedisConnectionError) == ("read only" not in str(reply))
+        assert outcomes["b"] == (0.5, f"ConnectionError: {calls[0]}")
+        await asyncio.sleep(1)
+        assert outcomes["c"][1] == "c", "asked of the next"
+    assert len(server.connections) == 2
+
+
+@jumping
+async def test_a_refusal_leaves_the_link_as_it_is_and_quotes_no_arguments() -> None:
+    refusals = {
+        "a": "ERR unknown command 'EVALSHA', with args beginning with: 'secret'",
+        "b": "OOM command not allowed",
+        "c": "BUSY Redis is busy running a script.",
+    }
+    server = Answering(lambda asked: ResponseError(refusals[asked.what]) if asked.what in refusals else asked.what)
+    outcomes = Outcomes()
+    async with scripted(server) as (commands, lost):
+        replies: list[object] = []
+        for name in refusals:
+            commands.submit(Noted(name), (), lambda _, reply: replies.append(reply), 5)
+        ask(commands, outcomes, "d")
+        await asyncio.sleep(1)
+        assert [str(reply) for reply in replies] == ["ERR unknown command 'EVALSHA'", refusals["b"], refusals["c"]]
+        assert [type(reply) for reply in replies] == [ResponseError, ResponseError, NotNowError]
+        assert outcomes["d"][1] == "d"
+        assert not lost
+    assert len(server.connections) == 1
+
+
+# How long it waits.
+
+
+@jumping
+async def test_a_reply_is_waited_for_as_long_as_its_patience_and_then_the_link_is_given_up() -> None:
+    server, outcomes = Answering(lambda asked: SILENCE if asked.what == "a" else asked.what), Outcomes()
+    await asyncio.sleep(100)
+    async with scripted(server) as (commands, lost):
+        ask(commands, outcomes, "first")
+        await asyncio.sleep(1)
+        ask(commands, outcomes, "a", patience=3)
+        ask(commands, outcomes, "behind", patience=50)
+        await asyncio.sleep(10)
+        assert outcomes["a"] == (104.0, LATE)
+        assert outcomes["behind"] == (104.0, LATE)
+        assert lost == ["lost"]
+        ask(commands, outcomes, "next")
+        await asyncio.sleep(1)
+        assert outcomes["next"][1] == "next"
+    assert len(server.connections) == 2
+
+
+@jumping
+async def test_a_crowd_is_no_silence_each_reply_gives_those_behind_it_their_patience_anew() -> None:
+    server, outcomes = Answering(lambda asked: Later(0.9 * int(asked.what), asked.what)), Outcomes()
+    async with scripted(server) as (commands, lost):
+        for number in range(1, 21):
+            ask(commands, outcomes, str(number), patience=1)
+        await asyncio.sleep(30)
+        assert outcomes == {str(number): (0.9 * number, str(number)) for number in range(1, 21)}
+        assert not lost
+        server.answer = lambda asked: Later(0.9, asked.what) if asked.what == "some" else SILENCE
+        ask(commands, outcomes, "some", patience=1)
+        ask(commands, outcomes, "never", patience=1)
+        await asyncio.sleep(30)
+        assert outcomes["never"] == (pytest.approx(31.9), LATE)
+
+
+@jumping
+async def test_a_call_that_finds_no_link_waits_for_one_as_long_as_it_says_and_no_longer() -> None:
+    server, outcomes = Answering(lambda asked: asked.what), Outcomes()
+    server.hangs = True
+    await asyncio.sleep(100)
+    async with scripted(server) as (commands, _):
+        ask(commands, outcomes, "by patience", patience=0.5, unsent=None)
+        ask(commands, outcomes, "soon", patience=50, unsent=1.0)
+        ask(commands, outcomes, "later", patience=0.5, unsent=50)
+        await asyncio.sleep(10)
+        assert outcomes == {
+            "by patience": (100.5, LATE),
+            "soon": (101.0, LATE),
+            "later": (102.0, "TimeoutError: Timeout connecting to server"),
+        }
+        assert server.tried == [100]
+
+
+@jumping
+async def test_who_gives_way_waits_with_others_that_are_more_patient_for_a_second_of_silence() -> None:
+    async def given_up_at(*others: float) -> float:
+        outcomes = Outcomes()
+        async with scripted(Answering(lambda asked: SILENCE)) as (commands, _):
+            at = clock()
+            for number, patience in enumerate(others):
+                ask(commands, outcomes, f"other {number}", patience)
+            for name in ("undo", "another undo"):
+                ask(commands, outcomes, name, patience=0.25).gives_way = True
+            await asyncio.sleep(20)
+            assert {said for _, said in outcomes.values()} == {LATE}
+            took: float = outcomes["undo"][0] - at
+            return took
+
+    assert await given_up_at() == 0.25
+    assert await given_up_at(5) == 1.0
+    assert await given_up_at(0.6) == pytest.approx(0.6)
+    assert await given_up_at(5, 0.6) == pytest.approx(0.6)
+
+
+# Connecting, and ending.
+
+
+@jumping
+async def test_one_connection_is_made_for_all_and_what_failed_is_told_to_all() -> None:
+    server, outcomes = Answering(lambda asked: asked.what), Outcomes()
+    server.refuses = True
+    async with scripted(server) as (commands, lost):
+        for name in ("a", "b"):
+            ask(commands, outcomes, name)
+        await asyncio.sleep(1)
+        assert outcomes == dict.fromkeys("ab", (0.0, "ConnectionError: refused"))
+        assert (server.tried, lost) == ([0], [])
+        server.refuses = False
+        for name in ("c", "d"):
+            ask(commands, outcomes, name)
+        await asyncio.sleep(1)
+        assert (outcomes["c"], outcomes["d"]) == ((1.0, "c"), (1.0, "d"))
+        assert server.tried == [0, 1]
+
+
+@jumping
+async def test_closing_tells_all_that_wait_and_a_later_call_connects_anew() -> None:
+    server, outcomes = Answering(lambda asked: SILENCE if asked.what == "a" else asked.what), Outcomes()
+    async with scripted(server) as (commands, _):
+        ask(commands, outcomes, "a")
+        await asyncio.sleep(1)
+        commands.close()
+        assert outcomes == {"a": (1.0, "ConnectionError: Connection closed.")}
+        server.hangs = True
+        ask(commands, outcomes, "b")
+        await asyncio.sleep(1)
+        commands.close()
+        assert outcomes["b"] == (2.0, "ConnectionError: Connection closed.")
+        await asyncio.sleep(0.5)
+        assert asyncio.all_tasks() == {asyncio.current_task()}, "it goes on connecting"
+        server.hangs = False
+        ask(commands, outcomes, "c")
+        await asyncio.sleep(1)
+        assert outcomes["c"] == (2.5, "c")
+    assert server.tried == [0, 1, 2.5]
+
+
+@jumping
+async def test_who_asks_while_what_was_closed_still_connects_is_told_and_may_ask_again() -> None:
+    server, outcomes = Answering(lambda asked: asked.what), Outcomes()
+    server.hangs = True
+    async with scripted(server) as (commands, _):
+        ask(commands, outcomes, "a")
+        await asyncio.sleep(1)
+        commands.close()
+        server.hangs = False
+        ask(commands, outcomes, "b")
+        await asyncio.sleep(1)
+        assert outcomes["b"] == (1.0, "ConnectionError: Connecting was cancelled.")
+        ask(commands, outcomes, "c")
+        await asyncio.sleep(1)
+        assert outcomes["c"][1] == "c"
+
+
+@jumping
+async def test_a_connection_made_though_that_was_cancelled_is_closed_unless_somebody_has_asked_again() -> None:
+    """Before Python 3.12 `wait_for` swallows many a cancellation."""
+
+    async def deaf() -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(math.inf)
+
+    def make() -> Any:
+        made.append(make_connection())
+        made[-1].connect = deaf
+        return made[-1]
+
+    server, outcomes = Answering(lambda asked: asked.what), Outcomes()
+    made: list[Any] = []
+    make_connection, server.make_connection = server.make_connection, make  # type: ignore[method-assign]  # the pool's
+    async with scripted(server) as (commands, _):
+        ask(commands, outcomes, "a")
+        await asyncio.sleep(1)
+        commands.close()
+        await asyncio.sleep(1)
+        assert made[0]._reader is None, "it stays open"
+        ask(commands, outcomes, "b")
+        await asyncio.sleep(1)
+        commands.close()
+        ask(commands, outcomes, "c")
+        await asyncio.sleep(1)
+        assert outcomes["c"] == (3.0, "c")
+    assert len(made) == 2
+
+
+@jumping
+async def test_commands_of_another_pool_are_the_same_each_time_and_end_with_these() -> None:
+    server, other, outcomes = Answering(lambda asked: asked.what), Answering(lambda asked: SILENCE), Outcomes()
+    async with scripted(server) as (commands, lost):
+        assert commands.of(server) is commands
+        others = commands.of(other)
+        assert others is not commands
+        assert commands.of(other) is others
+        ask(others, outcomes, "a")
+        await asyncio.sleep(1)
+        assert [asked.what for asked in other.asked] == ["a"]
+        assert not server.asked
+        commands.close()
+        assert outcomes == {"a": (1.0, "ConnectionError: Connection closed.")}
+        assert not lost
+
+
+@jumping
+async def test_the_policy_of_the_client_is_copied_and_what_is_ridden_out_is_asked_again_but_once() -> None:
+    server = Answering(lambda asked: asked.what)
+    own = server.connection_kwargs["retry"]
+    async with scripted(server) as (commands, _):
+        once, usual = commands.retry_policy(once=True), commands.retry_policy()
+        assert isinstance(once, Retry)
+        assert once is not own
+        assert once.get_retries() == own.get_retries()
+        assert isinstance(usual, RidingOut)
+        del server.connection_kwargs["retry"]
+        connection = server.make_connection()
+        connection.retry = Retry(NoBackoff(), 7)
+        server.make_connection = lambda: connection  # type: ignore[method-assign]  # redis-py's have a policy when made
+        default = commands.retry_policy(once=True)
+        assert isinstance(default, Retry)
+        assert default.get_retries() == 7
+
+
+# What there is no room for.
+
+
+@jumping
+async def test_what_a_full_link_has_no_room_for_is_held_back_and_can_be_given_up() -> None:
+    server, outcomes = Answering(lambda asked: asked.what), Outcomes()
+    links: list[Any] = []
+
+    def arguments(call: PendingCall, link: Connection) -> Arguments:
+        links.append(link)
+        return ()
+
+    def room(*, full: bool) -> None:
+        links[0].full = full
+        commands._flow()  # as the link does
+
+    async with scripted(server) as (commands, lost):
+        commands.submit(Noted("first"), arguments, outcomes, 5, "first")
+        await asyncio.sleep(1)
+        room(full=True)
+        held_back, given_up = ask(commands, outcomes, "a", patience=0.5, unsent=5), ask(commands, outcomes, "b")
+        await asyncio.sleep(1)
+        assert [asked.what for asked in server.asked] == ["first"]
+        given_up.drop()
+        room(full=False)
+        await asyncio.sleep(1)
+        assert outcomes["a"] == (2.0, "a")
+        assert held_back.sent_at == 2.0
+        assert "Given up" in outcomes["b"][1]
+        ask(commands, outcomes, "c")
+        assert [asked.what for asked in server.asked] == ["first", "a", "c"], "at once, as there is room"
+        room(full=True)
+        ask(commands, outcomes, "d", unsent=5)
+        server.cut()
+        await asyncio.sleep(1)
+        assert outcomes["d"] == (3.0, "d"), "over the next link"
+        assert lost == ["lost"]
+
+
+@jumping
+async def test_what_a_full_link_that_answers_nothing_holds_back_is_told_when_its_time_has_come() -> None:
+    server, outcomes = Answering(lambda asked: asked.what), Outcomes()
+    links: list[Any] = []
+
+    def arguments(call: PendingCall, link: Connection) -> Arguments:
+        links.append(link)
+        return ()
+
+    async with scripted(server) as (commands, lost):
+        commands.submit(Noted("first"), arguments, outcomes, 5, "first")
+        await asyncio.sleep(10)
+        links[0].full = True
+        commands._flow()  # as the link does
+        ask(commands, outcomes, "a", patience=2)
+        await asyncio.sleep(10)
+        assert outcomes["a"] == (12.0, LATE)
+        assert not lost
+
+
+@jumping
+async def test_how_long_replies_take_is_known_at_once_and_forgotten_slowly() -> None:
+    server, outcomes = Answering(lambda asked: asked.what), Outcomes()
+    async with scripted(server) as (commands, _):
+        for took, round_trip, patience, undo_patience in [
+            (0.055, 0.055, 1.0, 0.25),
+            (0.4, 0.4, 1.6, 1.0),
+            (1.0, 1.0, 4.0, 1.0),
+            (0.0, 0.8, 3.2, 1.0),
+            (0.0, 0.64, 2.56, 1.0),
+        ]:
+            server.answer = lambda asked, took=took: Later(took, asked.what)  # type: ignore[misc]  # bound as it is made
+            ask(commands, outcomes, str(round_trip))
+            await asyncio.sleep(5)
+            assert commands.round_trip == pytest.approx(round_trip)
+            assert (commands.patience, commands.undo_patience) == pytest.approx((patience, undo_patience))
+
+
+@jumping
+async def test_in_a_forked_child_the_links_of_all_pools_are_let_go() -> None:
+    let_go: list[str] = []
+    server, other, idle = (Answering(lambda asked: asked.what) for _ in range(3))
+
+    def arguments(call: PendingCall, link: Connection) -> Arguments:
+        link.detach_in_fork = lambda: let_go.append(call.subject)  # type: ignore[method-assign]  # to see that it is
+        return ()
+
+    async with scripted(server) as (commands, _):
+        commands.detach_in_fork()
+        commands.of(idle)
+        for each, name in ((commands, "own"), (commands.of(other), "other")):
+            each.submit(Noted("a"), arguments, Outcomes(), 5, name)
+        await asyncio.sleep(1)
+        commands.detach_in_fork()
+        assert let_go == ["own", "other"]

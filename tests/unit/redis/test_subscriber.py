@@ -1,0 +1,382 @@
+"""The channel over which a session is told, in virtual time: since when it can be, and when it is connected anew."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from redis.exceptions import NoPermissionError, ResponseError
+
+from aiolocks._engine.request import Request
+from aiolocks._grantors.session import Session
+from aiolocks._redis.subscriber import Subscriber
+from tests.support.answering import SILENCE, Answering, Asked, Later
+from tests.support.jumping import clock, jumping
+
+CHANNEL, OTHER = b"wake:1", b"wake:2"
+
+PAUSES = [0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0, 1.0]
+
+
+def confirmed(asked: Asked) -> object:
+    return [b"subscribe", asked.words[1], 1]
+
+
+class Heard:
+    """What a session would be told."""
+
+    def __init__(self) -> None:
+        self.grants: list[tuple[bytes, int, int, bytes]] = []
+        self.subscribed = self.forbidden = 0
+
+    def on_grant(self, *notice: Any) -> None:
+        self.grants.append(notice)
+
+    def on_subscribed(self) -> None:
+        self.subscribed += 1
+
+    def on_forbidden(self) -> None:
+        self.forbidden += 1
+
+
+@asynccontextmanager
+async def wakeups_of(server: Answering, heard: Heard | None = None) -> AsyncIterator[Subscriber]:
+    heard = heard or Heard()
+    wakeups = Subscriber(
+        server,
+        asyncio.get_running_loop(),
+        clock,
+        on_grant=heard.on_grant,
+        on_subscribed=heard.on_subscribed,
+        on_forbidden=heard.on_forbidden,
+    )
+    try:
+        yield wakeups
+    finally:
+        wakeups.close()
+        await asyncio.sleep(0)  # until what reads has ended
+
+
+def pauses(times: list[float]) -> list[float]:
+    return [round(later - sooner, 6) for sooner, later in pairwise(times)]
+
+
+# Since when.
+
+
+@jumping
+async def test_it_listens_once_its_subscription_is_confirmed_and_not_before() -> None:
+    """What was handed over to others before that is no sign of a subscription that is dead."""
+    server = Answering(lambda asked: Later(3, confirmed(asked)))
+    async with wakeups_of(server) as wakeups:
+        assert not wakeups.listening(CHANNEL, clock())
+        wakeups.listen(CHANNEL)
+        await asyncio.sleep(2)
+        assert server.times("SUBSCRIBE") == [0]
+        assert not wakeups.listening(CHANNEL, clock())
+        await asyncio.sleep(2)
+        assert wakeups.listening(CHANNEL, clock())
+        assert wakeups.listening(CHANNEL, 3.0)
+        assert not wakeups.listening(CHANNEL, 2.9), "it was on its way then"
+        assert not wakeups.listening(OTHER, clock())
+    assert not wakeups.listening(CHANNEL, clock())
+
+
+@jumping
+async def test_it_listens_no_more_once_the_connection_is_lost_until_it_is_confirmed_anew() -> None:
+    server = Answering(lambda asked: Later(3, confirmed(asked)))
+    async with wakeups_of(server) as wakeups:
+        wakeups.listen(CHANNEL)
+        await asyncio.sleep(10)
+        server.cut()
+        await asyncio.sleep(2)
+        assert len(server.times("SUBSCRIBE")) == 2
+        assert not wakeups.listening(CHANNEL, clock())
+        assert not wakeups.listening(CHANNEL, 9.0)
+        await asyncio.sleep(2)
+        assert wakeups.listening(CHANNEL, clock())
+        assert not wakeups.listening(CHANNEL, 9.0)
+
+
+@jumping
+async def test_a_session_whose_subscription_is_on_its_way_does_not_turn_to_polling() -> None:
+    """The server finds no subscriber, as it must; only after the confirmation does that say something."""
+
+    def answer(asked: Asked) -> object:
+        if asked.what == "lock_grant":
+            return [b"queued", 1, 20_000, 0, 0, 0]
+        if asked.what == "lock_recheck":
+            return [0, 20_000, 0, 1, [1], 0]
+        if asked.what == "PUBSUB":
+            return [CHANNEL, 0]
+        return Later(4.5, confirmed(asked)) if asked.what == "SUBSCRIBE" else 1
+
+    def polls() -> bool:
+        return session.listening.polling
+
+    server = Answering(answer)
+    session, grantor = Session.of(server), server.grantor()
+    waiting = grantor.grant(Request(30.0, 1, wait=True))
+    try:
+        await asyncio.sleep(4)
+        assert len(server.times("lock_recheck")) > 2
+        assert len(server.times("SUBSCRIBE")) == 1
+        assert not polls()
+        await asyncio.sleep(10)
+        assert polls(), "by then it should have been found, and was not"
+        assert not waiting.done()
+    finally:
+        session.close()
+        await asyncio.sleep(0)
+
+
+@jumping
+async def test_a_subscription_that_is_not_confirmed_in_time_is_made_anew_for_who_asks_again() -> None:
+    server = Answering(lambda asked: SILENCE if clock() < 1 else confirmed(asked))
+    async with wakeups_of(server) as wakeups:
+        wakeups.listen(CHANNEL)
+        await asyncio.sleep(4)
+        wakeups.listen(CHANNEL)
+        assert len(server.tried) == 1, "it may still be confirmed"
+        await asyncio.sleep(2)
+        wakeups.listen(CHANNEL)
+        await asyncio.sleep(1)
+        assert wakeups.listening(CHANNEL, clock())
+
+
+# When it connects.
+
+
+@jumping
+async def test_pauses_between_attempts_to_connect_grow_to_a_second() -> None:
+    server = Answering(confirmed)
+    server.refuses = True
+    async with wakeups_of(server) as wakeups:
+        wakeups.listen(CHANNEL)
+        await asyncio.sleep(10)
+        assert pauses(server.tried)[:8] == PAUSES
+
+
+@jumping
+async def test_after_a_confirmed_subscription_the_pauses_begin_anew() -> None:
+    """Else who has been through one long outage would be deaf for a second after each short one, for good."""
+    server = Answering(confirmed)
+    server.refuses = True
+    async with wakeups_of(server) as wakeups:
+        wakeups.listen(CHANNEL)
+        await asyncio.sleep(10)
+        server.refuses = False
+        await asyncio.sleep(10)
+        assert wakeups.listening(CHANNEL, clock())
+        server.tried = [clock()]
+        server.refuses = True
+        server.cut()
+        await asyncio.sleep(10)
+        assert pauses(server.tried)[:8] == PAUSES
+
+
+@pytest.mark.parametrize("reply", [SILENCE, [b"message", CHANNEL, b"for somebody else"]])
+@jumping
+async def test_a_connection_alone_is_no_reason_to_begin_anew(reply: object) -> None:
+    """A server that takes each and breaks it at once would be asked as fast as it can."""
+    server = Answering(lambda asked: reply)
+    async with wakeups_of(server) as wakeups:
+        wakeups.listen(CHANNEL)
+        for pause in PAUSES:
+            await asyncio.sleep(0.001)
+            tried = len(server.tried)
+            server.cut()
+            await asyncio.sleep(pause - 0.001)
+            assert len(server.tried) == tried
+            await asyncio.sleep(0.002)
+            assert len(server.tried) == tried + 1
+
+
+@jumping
+async def test_who_asks_again_while_it_connects_or_pauses_does_not_hurry_it() -> None:
+    server = Answering(confirmed)
+    server.refuses = True
+    async with wakeups_of(server) as wakeups:
+        for _ in range(1000):
+            wakeups.listen(CHANNEL)
+            wakeups.listen(OTHER)
+            await asyncio.sleep(0.01)
+        assert pauses(server.tried)[:8] == PAUSES
+
+
+@jumping
+async def test_another_channel_is_subscribed_to_over_the_same_connection() -> None:
+    server, heard = Answering(lambda asked: Later(3, confirmed(asked))), Heard()
+    async with wakeups_of(server, heard) as wakeups:
+        wakeups.listen(CHANNEL)
+        await asyncio.sleep(20)
+        wakeups.listen(OTHER)
+        await asyncio.sleep(1)
+        wakeups.listen(OTHER)  # it has not been on its way for long
+        await asyncio.sleep(3)
+        assert server.times("SUBSCRIBE") == [0, 20]
+        assert len(server.tried) == 1
+        assert wakeups.listening(CHANNEL, clock())
+        assert wakeups.listening(OTHER, clock())
+        assert heard.subscribed == 2
+
+
+@jumping
+async def test_a_new_connection_subscribes_to_all_channels() -> None:
+    server = Answering(lambda asked: None)
+    async with wakeups_of(server) as wakeups:
+        wakeups.listen(CHANNEL)
+        wakeups.listen(OTHER)
+        await asyncio.sleep(1)
+        wakeups.reconnect()
+        await asyncio.sleep(1)
+        assert [set(asked.words) for asked in server.asked] == [{b"SUBSCRIBE", CHANNEL, OTHER}] * 2
+
+
+# What it hears.
+
+
+@jumping
+async def test_a_notice_is_a_grant_and_whatever_else_is_published_is_nothing() -> None:
+    """Anybody may publish anything."""
+    notices = [b"token 41 30000 {or ders}:\nkey", b"junk", b"token 41 30000 ", b"token x 30000 key", b"token -1 3 key"]
+    server, heard = Answering(confirmed), Heard()
+    async with wakeups_of(server, heard) as wakeups:
+        wakeups.listen(CHANNEL)
+        await asyncio.sleep(1)
+        for notice in notices:
+            server.connections[-1].replies.put_nowait([b"message", CHANNEL, notice])
+        server.connections[-1].replies.put_nowait([b"unsubscribe", CHANNEL, 1])
+        await asyncio.sleep(1)
+        assert heard.grants == [(b"token", 41, 30_000, b"{or ders}:\nkey"), (b"token", -1, 3, b"key")]
+        assert (heard.subscribed, heard.forbidden) == (1, 0)
+
+
+@pytest.mark.parametrize(("error", "forbidden"), [(NoPermissionError("no &*"), 1), (ResponseError("what?"), 0)])
+@jumping
+async def test_where_it_may_not_subscribe_it_says_so_and_does_not_try_until_asked(
+    error: Exception, forbidden: int
+) -> None:
+    server, heard = Answering(lambda asked: error), Heard()
+    async with wakeups_of(server, heard) as wakeups:
+        wakeups.listen(CHANNEL)
+        await asyncio.sleep(10)
+        assert len(server.tried) == 1
+        assert heard.forbidden == forbidden
+        assert asyncio.all_tasks() == {asyncio.current_task()}, "the connection is closed"
+        server.answer = confirmed
+        wakeups.listen(CHANNEL)
+        await asyncio.sleep(1)
+        assert wakeups.listening(CHANNEL, clock())
+
+
+# Its end.
+
+
+@jumping
+async def test_once_closed_it_is_gone_until_asked_again() -> None:
+    server = Answering(confirmed)
+    async with wakeups_of(server) as wakeups:
+        wakeups.listen(CHANNEL)
+        await asyncio.sleep(1)
+        wakeups.close()
+        assert server.times("UNSUBSCRIBE") == [1], "the in-memory server notices no closed connection"
+        assert not wakeups.listening(CHANNEL, clock())
+        await asyncio.sleep(10)
+        assert len(server.tried) == 1
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        wakeups.listen(CHANNEL)
+        await asyncio.sleep(1)
+        assert wakeups.listening(CHANNEL, clock())
+
+
+@jumping
+async def test_closed_in_a_pause_it_tries_no_more_until_asked_and_then_at_once() -> None:
+    server = Answering(confirmed)
+    server.refuses = True
+    async with wakeups_of(server) as wakeups:
+        wakeups.listen(CHANNEL)
+        await asyncio.sleep(5.5)
+        tried = len(server.tried)
+        wakeups.close()
+        await asyncio.sleep(10)
+        assert len(server.tried) == tried
+        wakeups.listen(CHANNEL)
+        await asyncio.sleep(0)
+        assert len(server.tried) == tried + 1
+        await asyncio.sleep(0.1)
+        wakeups.close()
+        wakeups.listen(CHANNEL)
+        await asyncio.sleep(0)
+        assert len(server.tried) == tried + 2
+
+
+@jumping
+async def test_closed_while_it_connects_it_listens_to_who_asks_right_then() -> None:
+    server = Answering(confirmed)
+    server.hangs = True
+    async with wakeups_of(server) as wakeups:
+        wakeups.listen(CHANNEL)
+        await asyncio.sleep(1)
+        wakeups.close()
+        server.hangs = False
+        wakeups.listen(OTHER)
+        await asyncio.sleep(1)
+        assert not wakeups.listening(CHANNEL, clock())
+        assert wakeups.listening(OTHER, clock())
+        assert len(server.tried) == 2
+
+
+@jumping
+async def test_closed_while_it_connects_it_leaves_nothing() -> None:
+    server = Answering(confirmed)
+    server.hangs = True
+    async with wakeups_of(server) as wakeups:
+        wakeups.listen(CHANNEL)
+        await asyncio.sleep(1)
+        wakeups.close()
+        await asyncio.sleep(0)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        await asyncio.sleep(10)
+        assert len(server.tried) == 1
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+@jumping
+async def test_a_connection_that_is_made_or_refused_after_the_end_changes_nothing(refuses: bool) -> None:
+    server = Answering(confirmed)
+    server.hangs = server.deaf = True
+    async with wakeups_of(server) as wakeups:
+        wakeups.listen(CHANNEL)
+        await asyncio.sleep(1)
+        server.refuses = refuses
+        wakeups.close()
+        await asyncio.sleep(10)
+        assert len(server.tried) == 1
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+def cancel_all_others() -> None:
+    """Do as `asyncio.run` does at its end."""
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+@jumping
+async def test_a_loop_that_cancels_all_tasks_is_not_asked_for_a_new_connection(hangs: bool) -> None:
+    """It is about to end; if not, the next re-check asks to listen."""
+    server = Answering(confirmed)
+    server.hangs = hangs
+    async with wakeups_of(server) as wakeups:
+        wakeups.listen(CHANNEL)
+        await asyncio.sleep(1)
+        cancel_all_others()
+        await asyncio.sleep(10)
+        assert len(server.tried) == 1
+        server.hangs = False
+        wakeups.listen(CHANNEL)
+        await asyncio.sleep(1)
+        assert wakeups.listening(CHANNEL, clock())
