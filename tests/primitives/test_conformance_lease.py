@@ -7,7 +7,7 @@ import time
 import pytest
 
 from aiolocks import Lease, LeaseLostError
-from tests.support.primitives import BRIEF, SHORT, Make, as_a_stranger, every_row, exclusive_rows, free
+from tests.support.primitives import BRIEF, SHORT, STEADY, Make, as_a_stranger, every_row, exclusive_rows, free
 
 pytest_plugins = ["tests.support.table"]
 pytestmark = pytest.mark.asyncio
@@ -103,9 +103,9 @@ async def test_a_lease_got_by_hand_may_be_entered_in_another_task(make: Make) ->
 
 
 @exclusive_rows
-async def test_a_body_that_works_for_five_ttls_keeps_its_lease(make: Make) -> None:
-    async with make(ttl=SHORT) as lease:
-        await asyncio.sleep(5 * SHORT)
+async def test_a_body_that_works_for_two_ttls_keeps_its_lease(make: Make) -> None:
+    async with make(ttl=STEADY) as lease:
+        await asyncio.sleep(2 * STEADY)
         assert lease.held
         assert await make().locked()
 
@@ -178,9 +178,9 @@ async def test_waiting_for_the_loss_ends_with_false_when_the_lease_is_released(m
 
 
 async def test_waiting_for_the_loss_may_be_cancelled(make: Make) -> None:
-    async with make(ttl=SHORT) as lease:
+    async with make(ttl=STEADY) as lease:
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(1.5 * SHORT):
+            async with asyncio.timeout(0.1):
                 await lease.wait_lost()
         assert lease.held
 
@@ -257,8 +257,8 @@ async def test_a_lease_got_by_hand_is_renewed_though_its_task_has_ended(make: Ma
     kept: list[Lease] = []
 
     async def take() -> None:
-        kept.append(await make(ttl=SHORT).acquire())
+        kept.append(await make(ttl=STEADY).acquire())
 
     await asyncio.create_task(take())
-    await asyncio.sleep(2 * SHORT)
+    await asyncio.sleep(1.2 * STEADY)
     assert await kept[0].release() is True

@@ -19,6 +19,7 @@ from tests.support.children import dies_with_us
 from tests.support.primitives import (
     SHORT,
     SOON,
+    STEADY,
     WITH_A_QUEUE,
     Make,
     Row,
@@ -133,7 +134,7 @@ async def test_a_client_may_be_configured_in_any_way(
     row: Row, redis_url: str, quick_sessions: None, settings: str
 ) -> None:
     async with Redis.from_url(f"{redis_url}?{settings}") as client:
-        lock = row.make(client, "orders", ttl=SHORT)
+        lock = row.make(client, "orders", ttl=STEADY)
         async with lock as lease:
             waiter = as_a_stranger(lock.acquire())
             await queued(lock, 1)
@@ -144,8 +145,8 @@ async def test_a_client_may_be_configured_in_any_way(
 
 async def test_a_lease_outlives_its_client(row: Row, redis_url: str, quick_sessions: None) -> None:
     async with Redis.from_url(redis_url) as client:
-        lease = await row.make(client, "orders", ttl=SHORT).acquire()
-    await asyncio.sleep(2 * SHORT)
+        lease = await row.make(client, "orders", ttl=STEADY).acquire()
+    await asyncio.sleep(1.2 * STEADY)
     assert await lease.release() is True
 
 

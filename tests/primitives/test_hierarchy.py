@@ -12,7 +12,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks import HierarchicalLock, Lease, LeaseLostError, LockManager
 from tests.support.cases import the_rest_slow
-from tests.support.primitives import SHORT, queued, until
+from tests.support.primitives import SHORT, STEADY, queued, until
 from tests.support.workers import spawn
 
 pytest_plugins = ["tests.support.table"]
@@ -217,12 +217,12 @@ async def test_a_cancelled_waiter_holds_no_level_any_more(at: At) -> None:
 
 async def test_what_is_held_while_waiting_is_renewed(client: Redis) -> None:
     def at(path: str) -> HierarchicalLock:
-        return HierarchicalLock(client, path, ttl=SHORT)
+        return HierarchicalLock(client, path, ttl=STEADY)
 
     async with at(ROW).write:
         waiter = asyncio.create_task(at(ROW).write.acquire())
         await queued(at(ROW).write, 1)
-        await asyncio.sleep(3 * SHORT)
+        await asyncio.sleep(1.2 * STEADY)
         assert (await at(ROOT).read.statistics()).holders == 2
     lease = await waiter
     assert lease.held

@@ -10,7 +10,7 @@ from aiolocks import AcquireTimeoutError, LeaseLostError, Lock, MultiLock
 from aiolocks._core.guard_commands import MOST_WORDS
 from aiolocks._primitives.multilock import MOST_NAMES
 from tests.faults.support.lag import measured_lag
-from tests.support.primitives import SHORT, SOON, free, queued
+from tests.support.primitives import SHORT, SOON, STEADY, free, queued
 
 pytest_plugins = ["tests.support.table"]
 
@@ -111,16 +111,16 @@ class TestOnEveryServer:
 
     async def test_what_is_partly_held_outlives_its_ttl_while_another_is_waited_for(self, client: Redis) -> None:
         holder = await MultiLock(client, ["b"]).acquire()
-        waiter = asyncio.create_task(MultiLock(client, ["a", "b"], ttl=SHORT).acquire())
+        waiter = asyncio.create_task(MultiLock(client, ["a", "b"], ttl=STEADY).acquire())
         await queued(MultiLock(client, ["b"]), 1)
         for _ in range(5):
-            await asyncio.sleep(SHORT / 2)
+            await asyncio.sleep(STEADY / 4)
             assert await MultiLock(client, ["a"]).locked()
         async with measured_lag() as lag:
             await holder.release()
             lease = await waiter
             left = lease.remaining()
-        assert left > SHORT / 3 - lag.worst
+        assert left > STEADY / 3 - lag.worst
         await lease.release()
 
     async def test_a_name_that_is_lost_while_another_is_waited_for_is_got_anew(self, client: Redis) -> None:

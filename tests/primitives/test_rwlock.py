@@ -10,14 +10,11 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, LockManager, RWLock
-from tests.support.primitives import SHORT, free, queued, until
+from tests.support.primitives import SHORT, STEADY, free, queued, until
 from tests.support.workers import spawn
 
 pytest_plugins = ["tests.support.table"]
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quick_sessions")]
-
-LONGER = 2.5 * SHORT
-"""Seconds of a TTL where one lease is lost at its next renewal, and another must not be, however busy the machine."""
 
 MODES = ["read", "upgradeable", "write"]
 
@@ -263,7 +260,7 @@ async def nobody_waits(rw: RWLock) -> bool:
 
 
 async def test_a_body_whose_upgrade_is_lost_is_cancelled(client: Redis) -> None:
-    rw = RWLock(client, "catalogue", ttl=LONGER)
+    rw = RWLock(client, "catalogue", ttl=STEADY)
     async with rw.upgradeable as lease:
         with pytest.raises(LeaseLostError):
             async with lease.upgrade() as alone:
@@ -274,7 +271,7 @@ async def test_a_body_whose_upgrade_is_lost_is_cancelled(client: Redis) -> None:
 
 async def test_a_lease_that_lapses_during_its_upgrade_lets_nobody_in(client: Redis) -> None:
     """Its own body is stopped; but the upgrade is a lease of its own, and the writes may go on until it ends."""
-    rw = RWLock(client, "catalogue", ttl=LONGER)
+    rw = RWLock(client, "catalogue", ttl=STEADY)
     lease = await rw.upgradeable.acquire()
     async with lease.upgrade() as alone:
         await take_away(rw, client, lease)
@@ -390,11 +387,11 @@ async def test_a_task_that_went_on_as_reader_is_still_inside(rw: RWLock) -> None
 
 
 async def test_readers_are_renewed_one_by_one(client: Redis) -> None:
-    rw = RWLock(client, "catalogue", ttl=LONGER)
+    rw = RWLock(client, "catalogue", ttl=STEADY)
     leases = [await rw.read.acquire() for _ in range(3)]
     await take_away(rw, client, leases[0])
     assert await leases[0].wait_lost()
-    await asyncio.sleep(1.2 * LONGER)
+    await asyncio.sleep(1.2 * STEADY)
     assert [lease.held for lease in leases] == [False, True, True]
     for lease in leases[1:]:
         await lease.release()

@@ -12,7 +12,7 @@ from redis.exceptions import RedisError
 
 from aiolocks import Lease, LimitMismatchError, Semaphore
 from aiolocks.testing import FaultProxy
-from tests.support.primitives import SHORT, free, queued, until
+from tests.support.primitives import STEADY, free, queued, until
 from tests.support.workers import spawn
 
 pytest_plugins = ["tests.support.table"]
@@ -113,10 +113,10 @@ async def test_a_higher_limit_is_handed_to_waiters_at_once(client: Redis, strang
 
 
 async def test_a_lower_limit_revokes_nothing(client: Redis) -> None:
-    semaphore = Semaphore(client, "scraper", 3, ttl=SHORT)
+    semaphore = Semaphore(client, "scraper", 3, ttl=STEADY)
     leases = [await semaphore.acquire() for _ in range(3)]
     await semaphore.resize(1)
-    await asyncio.sleep(1.5 * SHORT)
+    await asyncio.sleep(1.2 * STEADY)
     now = await semaphore.statistics()
     assert (now.permits, now.limit) == (3, 1)
     assert [await lease.release() for lease in leases] == [True, True, True]
@@ -234,7 +234,7 @@ async def test_a_declaration_that_was_lost_on_its_way_is_made_by_the_next_reques
 
 async def test_those_who_wait_declare_a_limit_that_was_forgotten(client: Redis) -> None:
     """Its key was evicted or deleted: their next re-check finds that there is none."""
-    semaphore = Semaphore(client, "scraper", 1, ttl=SHORT)
+    semaphore = Semaphore(client, "scraper", 1, ttl=STEADY)
     lease = await semaphore.acquire()
     waiters = [asyncio.create_task(semaphore.acquire(timeout=10)) for _ in range(2)]
     await queued(semaphore, 2)
@@ -247,7 +247,7 @@ async def test_those_who_wait_declare_a_limit_that_was_forgotten(client: Redis) 
 
 async def test_they_do_though_its_holders_go_on(client: Redis) -> None:
     """Nobody knows how many permits these have, so they count as all there are until they end."""
-    semaphore = Semaphore(client, "scraper", 3, ttl=1)
+    semaphore = Semaphore(client, "scraper", 3, ttl=STEADY)
     leases = [await semaphore.acquire(permits=2), await semaphore.acquire()]
     waiter = asyncio.create_task(semaphore.acquire(timeout=10))
     await queued(semaphore, 1)
@@ -266,7 +266,7 @@ async def test_they_do_though_its_holders_go_on(client: Redis) -> None:
 
 
 async def test_a_task_that_waits_for_itself_since_the_limit_shrank_is_told_so(client: Redis, stranger: Redis) -> None:
-    semaphore = Semaphore(client, "scraper", 4, ttl=SHORT)
+    semaphore = Semaphore(client, "scraper", 4, ttl=STEADY)
     others = await asyncio.create_task(semaphore.acquire(permits=2))
 
     async def shrink() -> None:

@@ -21,7 +21,10 @@ from tests.support.clients import CHOSEN
 T = TypeVar("T")
 
 SHORT = 0.6
-"""Seconds of a TTL that a busy machine renews in time and a test can wait for."""
+"""Seconds of a TTL that lapses, or is seen to be lost, within a second. A busy machine may fail to renew it."""
+
+STEADY = 2.0
+"""Seconds of a TTL that has to be renewed in time, also by a machine that stands still for a second."""
 
 BRIEF = 0.2
 """Seconds of a TTL that is meant to lapse. A busy machine may do so early, but the lease begins with half of it."""

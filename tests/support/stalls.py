@@ -30,7 +30,7 @@ STOLEN = 0.2
 QUIET, PATIENCE = 1.0, 10.0
 """Seconds without either before the next try, and the most to wait for them."""
 
-LONGEST = 20.0
+LONGEST = 30.0
 """Seconds: after that nothing is tried again, as the limit of a test is one for all tries."""
 
 _STEP = 0.05
