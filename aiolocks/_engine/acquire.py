@@ -5,21 +5,39 @@ the request is undone before the caller hears of it, or in the background when R
 """
 
 import asyncio
-from typing import cast
+from collections.abc import Callable
+from typing import Literal, TypeVar, cast, overload
 
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .._core.answers import LONGEST_WAIT, UNCERTAIN
 from .._core.errors import AcquireTimeoutError
+from .block import Entry
 from .context import Grantor, Replicating
 from .lease_state import LeaseState
 from .release import GRACE
 from .request import Answer, Busy, Granted, Queued, Request
 
+L = TypeVar("L")
 
-async def obtain(state: LeaseState, *, must: bool) -> bool:
-    """Begin the lease of *state*; return False if it is busy and *must* is false.
+
+@overload
+async def take(
+    state: LeaseState, handle: Callable[[LeaseState], L], *, must: Literal[True], by_hand: bool = False,
+    block: Entry | None = None,
+) -> L: ...  # fmt: skip
+@overload
+async def take(
+    state: LeaseState, handle: Callable[[LeaseState], L], *, must: Literal[False], by_hand: bool = False
+) -> L | None: ...
+async def take(
+    state: LeaseState, handle: Callable[[LeaseState], L], *, must: bool, by_hand: bool = False,
+    block: Entry | None = None,
+) -> L | None:  # fmt: skip
+    """Begin the lease of *state*, and return its *handle*; None if it is busy and *must* is false.
+
+    One taken *by_hand* is the caller's to release, also by the name. If it is for a *block*, that begins.
 
     Raises:
         AcquireTimeoutError: Another holder had it all the time, and *must* is true.
@@ -55,8 +73,15 @@ async def obtain(state: LeaseState, *, must: bool) -> bool:
         state.grantor.forget(state.request)
         if must:
             raise timed_out(state.grantor, state.request, 0.0)
-        return False
-    return True
+        return None
+    lease, task = handle(state), state.task
+    if by_hand and task is not None:
+        context.holdings.add(task, state, lease)
+    else:
+        state.task = None
+    if block is not None:
+        block.open(lease, state)
+    return lease
 
 
 def _too_late(state: LeaseState) -> Exception:

@@ -18,8 +18,8 @@ import weakref
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE
-from types import CoroutineType, FrameType
-from typing import Any, Protocol, TypeVar, cast, final
+from types import CoroutineType, FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, final
 
 from .cancellation import BodyTask
 from .lease_state import GONE_FROM_SERVER, LeaseState
@@ -80,15 +80,14 @@ class Block:
             raise RuntimeError("this block was left already")
         context = state.context
         now = context.clock()
-        state.on_loss = None
-        valid = state.end(now)
-        if self._lease is not None:
-            state.unlist()
-        inside.leave()
-        state.inside = None
-        self._lease = self._inside = None
-        release = state.drop(now)
         waits = not isinstance(exc, GeneratorExit) or may_wait(frame, exc)
+        state.on_loss = state.inside = None
+        inside.leave()
+        valid = state.end(now)
+        if state.task is not None:
+            state.unlist()
+        self._lease = self._inside = None
+        release = state.drop(now, GRACE if valid and waits and exc is None else None)
         if not valid:
             context.schedule_idle_close()
             if not context.forked:  # in a fork no loop runs that it could be left in
@@ -98,14 +97,14 @@ class Block:
         elif release is not None and waits:
             del inside  # of what waits for Redis, the garbage collector goes through all
             until = state.deadline if state.deadline < now + GRACE else now + GRACE
-            if leaving is not None:
-                await release.settle(until)
-            else:
-                try:
-                    await release.wait(until)
-                except asyncio.CancelledError:
+            try:
+                if release.waited is not None:
+                    await release.waited
+                else:
                     await release.settle(until)
-                    raise
+            except asyncio.CancelledError:
+                await release.settle(until)
+                raise
             if not release.ended:
                 self._judge(release, leaving)
         if leaving is not None and leaving is not exc:
@@ -158,13 +157,6 @@ def as_coroutine(coroutine: Coroutine[Any, Any, T]) -> "CoroutineType[Any, Any, 
 Task = asyncio.Task[Any]
 
 
-class Enterable(Protocol):
-    """What can be entered by many tasks at once."""
-
-    _kept: "dict[FrameType | None, list[Block]] | None"
-    """Blocks that no handle has, by the frame that leaves them, if it can be told; None: there were none yet."""
-
-
 class Entry(Protocol):
     """What waits for a block to begin."""
 
@@ -173,8 +165,8 @@ class Entry(Protocol):
     before: int
     """How often that task had been asked to cancel."""
 
-    def open(self, body: "Block") -> None:
-        """Note that the body has begun."""
+    def open(self, lease: object, state: LeaseState) -> None:
+        """Begin the body, with this lease."""
         ...
 
 
@@ -188,7 +180,7 @@ class Handle:
 
     __slots__ = ("__weakref__", "_body", "_given", "_opened", "_owner", "_type", "before", "task")
 
-    def __init__(self, owner: Enterable | None, kind: type) -> None:
+    def __init__(self, owner: "Enterable[Any] | None", kind: type) -> None:
         self._owner = owner
         self._type = kind
         self._body: Block | None = None
@@ -200,13 +192,13 @@ class Handle:
         except RuntimeError:  # no loop runs: a debugger or `hasattr` looks it up
             pass
 
-    def open(self, body: "Block") -> None:
+    def open(self, lease: object, state: LeaseState) -> None:
         """Leave this block from now on."""
-        self.task = None
+        task, self.task = self.task, None
         self._opened = True
-        self._body = body
+        self._body = Block(lease, state, task, self.before)
 
-    def claim(self, owner: Enterable) -> bool:
+    def claim(self, owner: "Enterable[Any]") -> bool:
         """Be for the block that *owner* begins, if the running task has looked this up for it, and it has none."""
         if self._given or self.task is not current_task():
             return False
@@ -225,7 +217,7 @@ class Handle:
         if body is None:
             if self._opened:
                 raise RuntimeError(f"{self._owner!r}: this block was left already")
-            body, frame = _kept(cast("Enterable", owner[0] if owner else self._owner), frame)
+            body, frame = _kept(cast("Enterable[Any]", owner[0] if owner else self._owner), frame)
         if isinstance(exc, GeneratorExit) and _running_loop() is not body.loop:
             return as_coroutine(_nothing())  # destroyed after its loop: nothing can be sent any more
         return as_coroutine(body.leave(exc, frame))
@@ -234,7 +226,7 @@ class Handle:
 class ExitHandles:
     """The `__aexit__` of what many tasks may enter at once."""
 
-    def __get__(self, owner: Enterable | None, kind: type) -> Handle:
+    def __get__(self, owner: "Enterable[Any] | None", kind: type) -> Handle:
         handle = Handle(owner, kind)
         _newest.handle = weakref.ref(handle)
         return handle
@@ -246,19 +238,42 @@ class _Kept:
 
     __slots__ = ("_frame", "_owner", "before", "task")
 
-    def __init__(self, owner: Enterable, frame: FrameType | None) -> None:
+    def __init__(self, owner: "Enterable[Any]", frame: FrameType | None) -> None:
         self._owner = owner
         self._frame = frame
         self.task = task = current_task()
         self.before = 0 if task is None else task.cancelling()
 
-    def open(self, body: "Block") -> None:
+    def open(self, lease: object, state: LeaseState) -> None:
         if self._owner._kept is None:
             self._owner._kept = {}
-        self._owner._kept.setdefault(self._frame, []).append(body)
+        self._owner._kept.setdefault(self._frame, []).append(Block(lease, state, self.task, self.before))
 
 
-def enter(owner: Enterable) -> Entry:
+class Enterable(Generic[T]):
+    """What many tasks may enter at once; each block gives a T."""
+
+    _kept: "dict[FrameType | None, list[Block]] | None" = None
+    """Blocks that no handle has, by the frame that leaves them, if it can be told; None: there were none yet."""
+
+    def __aenter__(self) -> "CoroutineType[Any, Any, T]":
+        return cast("CoroutineType[Any, Any, T]", self._enter(_entry(self)))
+
+    if TYPE_CHECKING:
+
+        async def __aexit__(
+            self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+        ) -> None: ...
+
+    else:
+        __aexit__ = ExitHandles()
+
+    def _enter(self, block: Entry) -> Coroutine[Any, Any, T]:
+        """Do what it takes to begin *block*, and open it."""
+        raise NotImplementedError
+
+
+def _entry(owner: Enterable[Any]) -> Entry:
     """Return what gets the block that `__aenter__`, which calls this, is about to begin."""
     reference: Callable[[], Handle | None] | None = getattr(_newest, "handle", None)
     handle = None if reference is None else reference()
@@ -273,7 +288,7 @@ def _around(caller: FrameType) -> FrameType | None:
     return above if above is not None and above.f_code.co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR) else None
 
 
-def _kept(owner: Enterable, caller: FrameType) -> "tuple[Block, FrameType]":
+def _kept(owner: Enterable[Any], caller: FrameType) -> "tuple[Block, FrameType]":
     """Take the block that *caller* leaves by itself: return its body, and the frame that it is in.
 
     Raises:

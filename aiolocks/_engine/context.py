@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple, Protocol, final
 
 from .._core.background import background
@@ -40,7 +41,7 @@ class Context:
         *,
         on_link_lost: Callable[[], None],
         on_idle: Callable[[], None],
-        keeper: Callable[[str], Any],
+        thread_renewer: Callable[[], Any],
     ) -> None:
         self.pool = pool
         self.loop = loop
@@ -53,22 +54,17 @@ class Context:
         self.undos = Undos(loop, self.clock)
         self.tokens: dict[bytes, Request] = {}
         """Requests and leases, from before the first byte leaves until they are undone."""
-        self.new_token: Callable[[], bytes] = partial(next, _tokens())
+        self.new_token: Callable[[], bytes] = chain.from_iterable(iter(_draw_tokens, [])).__next__
         """Returns 128 random bits, in hex."""
-        self.keeper = keeper
-        """Returns who renews leases with that `watchdog`."""
+        self.renewer: Any = None
+        """Renews leases from the loop; the session's, which sets it."""
+        self.thread_renewer = thread_renewer
+        """Returns what renews leases from a thread."""
         self._on_idle = on_idle
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle_timer: asyncio.TimerHandle | None = None
         self._last_used = 0.0
         self._questions = 0
-
-    def runs(self) -> bool:
-        """Whether this is the context of the running loop, and its session has not ended."""
-        try:
-            return asyncio.get_running_loop() is self.loop and not self.closed
-        except RuntimeError:
-            return False
 
     def forget(self, request: Request) -> None:
         """Note that no caller wants a grant of *request* any more."""
@@ -77,12 +73,16 @@ class Context:
             self.schedule_idle_close()
 
     def undo(
-        self, grantor: Undoes, request: Request, until: float, then: Callable[[Release], None] | None = None
+        self,
+        grantor: Undoes,
+        request: Request,
+        until: float,
+        then: Callable[[Release], None] | None = None,
+        wait: float | None = None,
     ) -> Release:
-        """Undo a request or lease, and then call *then*; a grant of its token is given back from now on."""
-        release = Release(self.undos, grantor, request, until, then)
-        grantor.forget(request)
-        return release
+        """Undo a request or lease; a grant of its token is given back from now on. See `Release`."""
+        self.forget(request)
+        return Release(self.undos, grantor, request, until, then, wait)
 
     @contextlib.contextmanager
     def keep_open(self) -> Generator[None, None, None]:
@@ -146,11 +146,10 @@ class Context:
             self._on_idle()
 
 
-def _tokens() -> Generator[bytes, None, None]:
-    """Yield tokens, drawn many at a time: asking the system costs more than the rest. A fork has its own session."""
-    while True:
-        drawn = os.urandom(2048).hex().encode()
-        yield from [drawn[at : at + 32] for at in range(0, len(drawn), 32)]
+def _draw_tokens() -> list[bytes]:
+    """Return tokens, drawn many at a time: asking the system costs more than the rest. A fork has its own session."""
+    drawn = os.urandom(2048).hex().encode()
+    return [drawn[at : at + 32] for at in range(0, len(drawn), 32)]
 
 
 class Grantor(Protocol):

@@ -1,6 +1,6 @@
 """The lease as its holder sees it: the right to act until a moment, and all that can be asked of it or done with it.
 
-With what gives one: `take`, and `Hold` and `Acquiring`, the blocks that `hold()` and `acquire()` return.
+With `Hold` and `Acquiring`, the blocks that `hold()` and `acquire()` return.
 """
 
 import asyncio
@@ -8,16 +8,17 @@ import contextlib
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from functools import partial
 from types import CoroutineType, FrameType, TracebackType
-from typing import Any, Literal, Protocol, final, overload
+from typing import Any, Protocol, final
 
 from .._core.answers import LONGEST_WAIT, ride_out
 from .._core.guard_commands import Command, Reply
 from .._core.options import UNSET, Duration, Unset, check_ttl
 from .._core.timing import deadline
-from .acquire import obtain
-from .block import Block, Entry, as_coroutine, calling_frame, current_task
+from .acquire import take
+from .block import Block, as_coroutine, calling_frame, current_task
 from .guard import guard
 from .lease_state import GONE_FROM_SERVER, LeaseState
+from .release import LONGEST_RELEASE
 from .request import resolve
 
 
@@ -160,12 +161,12 @@ class Lease:
         now = state.context.clock()
         valid = state.end(now)
         state.unlist()
-        release = state.drop(now)
+        release = state.drop(now, LONGEST_RELEASE if valid else None)
         if not valid:
             return False
-        if release is None:  # others share the lease
+        if release is None or release.waited is None:  # others share the lease
             return True
-        await release.wait()
+        await release.waited
         # None: nothing was there after an attempt whose answer was lost, which must have ended it.
         return release.outcome() is not False
 
@@ -202,7 +203,7 @@ class Lease:
         if state.changes is None:
             raise RuntimeError(f"{state.what}: only a lease of RWLock's `upgradeable` can be upgraded")
         asking = state.changes.upgrade(state, timeout)
-        return Hold(lambda: take(asking(), must=True))
+        return Hold(lambda: take(asking(), Lease, must=True))
 
     async def downgrade(self) -> None:
         """Go on as a reader: others may read beside it from now on, and no other holder has written in between.
@@ -274,30 +275,6 @@ async def _renewal(state: LeaseState, ttl: float) -> float | None:
 def state_of(lease: Lease) -> LeaseState:
     """Return the engine's side of *lease*."""
     return lease._state
-
-
-@overload
-async def take(
-    state: LeaseState, *, must: Literal[True], by_hand: bool = False, block: Entry | None = None
-) -> Lease: ...
-@overload
-async def take(state: LeaseState, *, must: Literal[False], by_hand: bool = False) -> Lease | None: ...
-async def take(state: LeaseState, *, must: bool, by_hand: bool = False, block: Entry | None = None) -> Lease | None:
-    """Return the lease, or None if it is busy and *must* is false; see `obtain`.
-
-    One taken *by_hand* is the caller's to release, also by the name. If it is for a *block*, that begins.
-    """
-    if not await obtain(state, must=must):
-        return None
-    lease = Lease(state)
-    task = state.task
-    if by_hand and task is not None:
-        state.context.holdings.add(task, state, lease)
-    else:
-        state.task = None
-    if block is not None:
-        block.open(Block(lease, state, block.task, block.before))
-    return lease
 
 
 @final

@@ -64,8 +64,8 @@ class LeaseState:
 
     __slots__ = (
         "_ended", "_hidden_reason", "_over", "_reason", "_runs", "_timer", "base", "changes", "context", "deadline",
-        "dropped", "due", "entered", "failures", "fence", "grantor", "inside", "keeper", "on_loss", "options",
-        "renew_until", "renewing", "request", "task", "timeout", "trouble",
+        "dropped", "due", "entered", "failures", "fence", "grantor", "inside", "on_loss", "options", "renew_until",
+        "renewer", "renewing", "request", "task", "timeout", "trouble",
     )  # fmt: skip
 
     def __init__(
@@ -93,8 +93,7 @@ class LeaseState:
         self.changes: ModeChanges | None = None
         """What changes its mode, of a lease that has one."""
         self._runs: Runs | None = None
-        self.keeper: Renewer | None = None
-        """Who renews it."""
+        self.renewer: Renewer | None = None
         self.entered = False
         """A block was entered with it, which ends it."""
         self.inside: BodyTask | None = None
@@ -114,9 +113,10 @@ class LeaseState:
         if options.max_hold is not None:
             self.renew_until = now + options.max_hold
         if options.renew:
-            keeper: Renewer = self.context.keeper(options.watchdog)
-            keeper.add(self, now)
-            self.keeper = keeper
+            context = self.context
+            renewer: Renewer = context.renewer if options.renewed_in_loop else context.thread_renewer()
+            renewer.add(self, now)
+            self.renewer = renewer
 
     @property
     def listed_as(self) -> Base:
@@ -200,18 +200,21 @@ class LeaseState:
 
     def let_lapse(self, on_lapsed: "Callable[[LeaseState], None]") -> None:
         """Renew no more, as no reference to the lease is left; tell *on_lapsed* unless it is released before."""
-        if self.keeper is not None:
-            self.keeper.forget(self)
+        if self.renewer is not None:
+            self.renewer.forget(self)
         self.on_loss = partial(on_lapsed, self)
         self.watch_deadline()
 
-    def drop(self, now: float) -> Release | None:
-        """Begin to end the lease on the server, after its end here was noted; None if there is nothing to do."""
+    def drop(self, now: float, wait: float | None = None) -> Release | None:
+        """Begin to end the lease on the server, after its end here was noted; None if there is nothing to do.
+
+        A caller that waits for it does so for *wait* seconds at most; see `Release`.
+        """
         if self.dropped:
             return None
         self.dropped = True
         until = self.deadline
-        return self.context.undo(self.grantor, self.request, until if until > now else now)
+        return self.context.undo(self.grantor, self.request, until if until > now else now, None, wait)
 
     def watch_deadline(self) -> None:
         """From now on note the loss at the deadline by a timer, and not only when the lease is asked about."""
@@ -245,8 +248,8 @@ class LeaseState:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self.keeper is not None:
-            self.keeper.forget(self)
+        if self.renewer is not None:
+            self.renewer.forget(self)
         if self._over is not None:
             self._over.set()
 

@@ -28,9 +28,6 @@ class Undoes(Protocol):
     def undo(self, request: Request, tell: ResultCallback) -> None:
         """Try once to undo *request*; *tell* is called once, see `Grantor.undo`."""
 
-    def forget(self, request: Request) -> None:
-        """Note that no caller wants a grant of *request* any more."""
-
     def obstacle(self, request: Request) -> BaseException | None:
         """Return why a part of *request* is not undone so far, if it has parts and that is known."""
         ...
@@ -72,6 +69,14 @@ class Release:
     Once `done`, either `trouble` says why it could not be confirmed, or `ended` what the server answered: True when
     it ended a live lease, False when there was none, and None when there was none after an earlier attempt whose
     answer was lost: that one may have ended it.
+
+    Args:
+        undos: All of the session, of which this is one until it is done.
+        grantor: Who can undo it.
+        request: What to undo.
+        until: Local time after which a further try is pointless.
+        then: Called when it is done.
+        wait: Seconds for which a caller waits for it at most; left out, none does at first. See `waited`.
     """
 
     __slots__ = (
@@ -83,12 +88,12 @@ class Release:
         "_under_way",
         "_undos",
         "_until",
-        "_waiter",
         "begun",
         "done",
         "due",
         "ended",
         "trouble",
+        "waited",
     )  # fmt: skip
 
     def __init__(
@@ -98,6 +103,7 @@ class Release:
         request: Request,
         until: float,
         then: "Callable[[Release], None] | None" = None,
+        wait: float | None = None,
     ) -> None:
         self._undos = undos
         self._grantor = grantor
@@ -105,10 +111,14 @@ class Release:
         self._until = until
         self._then = then
         self._failures = 0
-        self._waiter: asyncio.Future[None] | None = None
+        self.begun = now = undos.clock()
         self.due = _NEVER
         """Until when a caller waits."""
-        self.begun = undos.clock()
+        self.waited: asyncio.Future[None] | None = None
+        """For the caller: resolved when it is done, or when the time to wait is over. Cancelling it stops nothing."""
+        if wait is not None:
+            self.waited = undos.loop.create_future()
+            self.due = until if until < now + wait else now + wait
         self._keeps_until = until
         self._under_way = False
         if request.unanswered:
@@ -121,27 +131,21 @@ class Release:
             self.finish(RedisConnectionError("the session has ended"))
             return
         undos.under_way[request.token] = self
+        if self.due < undos.waits.looks_at:
+            undos.waits.expect(self.due, now)
         grantor.undo(request, self)
 
-    def wait(self, until: float | None = None) -> "asyncio.Future[None]":
-        """Return a future for one caller: it is resolved when the undo is done, or when *until* has come.
-
-        Without *until*: when a further try is pointless, or after `LONGEST_RELEASE`.
-
-        Cancelling the future does not stop the undo.
-        """
+    def wait(self, until: float) -> "asyncio.Future[None]":
+        """Return `waited`, begun anew for one caller that waits until then at most."""
         undos = self._undos
-        waiter = self._waiter = undos.loop.create_future()
+        waited = self.waited = undos.loop.create_future()
         if self.done:
-            waiter.set_result(None)
+            waited.set_result(None)
         else:
-            if until is None:
-                until = self.begun + LONGEST_RELEASE
-                until = until if until < self._until else self._until
             self.due = until
             if until < undos.waits.looks_at:
                 undos.waits.expect(until, undos.clock())
-        return waiter
+        return waited
 
     async def settle(self, until: float) -> None:
         """Wait until it is done, or *until* has come; a cancellation is passed on only afterwards.
@@ -234,5 +238,5 @@ class Release:
     def wake(self) -> None:
         """Let the caller that waits go on."""
         self.due = _NEVER
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        if self.waited is not None and not self.waited.done():
+            self.waited.set_result(None)

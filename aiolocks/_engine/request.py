@@ -60,7 +60,8 @@ def _terms(ttl: float) -> tuple[int, float, float]:
 
 
 @lru_cache(maxsize=64)
-def _written(ttl_ms: int, permits: int) -> bytes:
+def queue_terms(ttl_ms: int, permits: int) -> bytes:
+    """Return what stands behind a token in the queue."""
     return b"%d %d" % (ttl_ms, permits)
 
 
@@ -164,13 +165,9 @@ class Request:
         if self._turn is not None:
             self._turn.cancel()
 
-    def terms(self) -> bytes:
-        """Return what stands behind its token in the queue."""
-        return _written(self.ttl_ms, self.permits)
-
     def entry(self) -> bytes:
         """Return how it stands in the queue."""
-        return b"%b %b" % (self.token, self.terms())
+        return b"%b %b" % (self.token, queue_terms(self.ttl_ms, self.permits))
 
     def sent(self, call: Attempt) -> None:
         if self.asked_at is None:

@@ -16,7 +16,17 @@ from .._core.answers import LONGEST_WAIT, NotNowError, as_the_client_would, ride
 from .._core.keys import Keys
 from .._engine.context import Context, Holding
 from .._engine.release import Release
-from .._engine.request import LONGEST_RETRY, Answer, Busy, Granted, Queued, Request, ResultCallback, resolve
+from .._engine.request import (
+    LONGEST_RETRY,
+    Answer,
+    Busy,
+    Granted,
+    Queued,
+    Request,
+    ResultCallback,
+    queue_terms,
+    resolve,
+)
 from .._redis.connection import Connection
 from .._redis.pipeline import CallReceiver, PendingCall, Pipeline
 from .._redis.scripts import Arguments, PreparedScript, load
@@ -66,15 +76,16 @@ class RedisGrantor:
 
     def grant(self, request: Request) -> "asyncio.Future[Answer]":
         context = self.context
-        pipeline = context.pipeline
-        self.line.expect(request)
+        pipeline, line = context.pipeline, self.line
+        if request.ttl != line.expected_ttl:  # most ask for the same
+            line.expect(request)
         future: asyncio.Future[Answer] = context.loop.create_future()
         patience = pipeline.patience_after(len(request.unanswered)) if request.unanswered else pipeline.patience
         terms, answered, _, _ = self._ways
-        call = pipeline.submit(self._grant, terms, answered, patience, request, future, LONGEST_WAIT)
-        request.sent(call)
-        if not self.line.waiting:  # else this one will wait too, for longer
-            pipeline.expect_soon(call)
+        link = pipeline.ready
+        args = terms if link is None else terms(request, link)
+        soon = not line.waiting  # else this one will wait too, for longer
+        request.sent(pipeline.submit(self._grant, args, answered, patience, request, future, LONGEST_WAIT, soon))
         return future
 
     def _ask_on(self, request: Request, call: PendingCall) -> None:
@@ -83,9 +94,8 @@ class RedisGrantor:
         terms, answered, _, _ = self._ways
         request.sent(pipeline.submit(self._grant, terms, answered, pipeline.patience, request, call.tell, LONGEST_WAIT))
 
-    def _terms(self, call: PendingCall, link: Connection) -> Arguments:
-        request: Request = call.subject
-        identity = self.line.identity()
+    def _terms(self, request: Request, link: Connection) -> Arguments:
+        identity = self.line.identity or self.line.identify()
         ticket: bytes | int = request.ticket if request.wait else ~request.ticket
         if self.line.waiting and ticket == 0 and self._brief and self.line.knows(identity) and not request.tried:
             ticket = _BRIEFLY
@@ -202,11 +212,11 @@ class RedisGrantor:
             )
         return granted
 
-    def _once_more(self, call: PendingCall, link: Connection) -> Arguments:
-        request: Request = call.subject
+    def _once_more(self, request: Request, link: Connection) -> Arguments:
+        identity = self.line.identity or self.line.identify()
         # A millisecond longer, as the script writes nothing if it has nothing to extend; and never to queue again.
         return (
-            request.token, request.ttl_ms + 1, request.permits, ~0, *self.line.identity(), *request.extra_again
+            request.token, request.ttl_ms + 1, request.permits, ~0, *identity, *request.extra_again
         )  # fmt: skip
 
     def submit_recheck(
@@ -225,28 +235,29 @@ class RedisGrantor:
         pipeline.submit(self._renew, args, _renewed, patience, tell)
 
     def undo(self, request: Request, tell: ResultCallback) -> None:
-        if self.line.waiting:
+        if self.line.waiting or request.unanswered:
             self.line.leave(request)
-        request.give_up()  # whatever is still on its way finds it over, and asks no more on its behalf
-        for call in request.unanswered:
-            call.drop()
+            request.give_up()  # whatever is still on its way finds it over, and asks no more on its behalf
+            for asked in request.unanswered:
+                asked.drop()
         if not request.reached and not request.unanswered:
             tell(False)  # nothing ever left
             return
         pipeline = self.context.pipeline
         patience = pipeline.undo_patience_after(request.silences) if request.silences else pipeline.undo_patience
         _, _, undoing, undone = self._ways
-        call = pipeline.submit(self._release, undoing, undone, patience, request, tell, pipeline.patience)
+        link = pipeline.ready
+        args = undoing if link is None else undoing(request, link)
+        call = pipeline.submit(self._release, args, undone, patience, request, tell, pipeline.patience, soon=True)
         call.gives_way = True
-        pipeline.expect_soon(call)
 
-    def _undoing(self, call: PendingCall, link: Connection) -> Arguments:
-        request: Request = call.subject
+    def _undoing(self, request: Request, link: Connection) -> Arguments:
         bury_ms = 0
         if request.unanswered and any(asked.link is not link for asked in request.unanswered):
             # A request that went over another connection may still come after this one.
             bury_ms = round(1000 * max(request.ttl, LONGEST_RETRY))
-        return (request.token, request.terms(), bury_ms, *self.line.identity())
+        identity = self.line.identity or self.line.identify()
+        return (request.token, queue_terms(request.ttl_ms, request.permits), bury_ms, *identity)
 
     def _undone(self, call: PendingCall, reply: Any) -> None:
         request: Request
@@ -288,7 +299,7 @@ class RedisGrantor:
             resolve(future, reply)
 
         if as_waiter:
-            args = (*args, *self.line.identity())
+            args = (*args, *self.line.identify())
         bound = (
             PreparedScript(load(f"{self._family}_{verb}"), lambda _: keys, per_token=False)
             if keys
@@ -366,7 +377,7 @@ class RedisGrantor:
         return more
 
     def _waiters(self) -> bytes:
-        own = self.line.identity()[0]
+        own = self.line.identify()[0]
         return self._own_waiters if own is self.context.id else self._keys.part(b"q:" + own)
 
     def _keys_for(self, args: Arguments) -> tuple[bytes, ...]:

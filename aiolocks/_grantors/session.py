@@ -29,12 +29,12 @@ class Session:
         self.pool = pool
         self.loop = loop
         self.context = context = Context(
-            pool, loop, on_link_lost=self._link_lost, on_idle=self._idle, keeper=self._keeper
+            pool, loop, on_link_lost=self._link_lost, on_idle=self._idle, thread_renewer=self._thread_renewer
         )
-        self.watchdog = Watchdog(loop, context.clock)
+        self.watchdog = context.renewer = Watchdog(loop, context.clock)
         self._thread_watchdog: ThreadWatchdog | None = None
         self.replication = Replication(pool, loop, context.clock)
-        self.listening = Listening(context, on_grant=self.deliver)
+        self.listening = Listening(context, on_grant=self.deliver, on_polling_changed=self._polling_changed)
         self._grantors: weakref.WeakValueDictionary[bytes, RedisGrantor] = weakref.WeakValueDictionary()
         self._at_exit = at_loop_end(self._loop_ends)
         anyio.CancelScope()  # the first one imports a good deal, which must not eat from a lease that is running
@@ -83,6 +83,10 @@ class Session:
         if grantor is not None:
             grantor.told(token, fence, amount)
 
+    def _polling_changed(self) -> None:
+        for grantor in self._grantors.values():
+            grantor.line.forget_identity()
+
     def after_fork(self) -> None:
         """In a forked child: its copies of the leases are the parent's alone."""
         self.context.after_fork()
@@ -109,10 +113,7 @@ class Session:
         self._disconnect()
         finish(self._at_exit)
 
-    def _keeper(self, watchdog: str) -> Watchdog | ThreadWatchdog:
-        """Return who renews leases that ask for such a *watchdog*."""
-        if watchdog == "task":
-            return self.watchdog
+    def _thread_renewer(self) -> ThreadWatchdog:
         if self._thread_watchdog is None:
             self._thread_watchdog = ThreadWatchdog(self.pool, self.loop, self.context.clock)
         return self._thread_watchdog

@@ -58,9 +58,15 @@ _COUNT = _Count()
 class Listening:
     """Of one session. No timer: what polls looks when a re-check was answered."""
 
-    def __init__(self, context: Context, on_grant: Callable[[bytes, int, int, bytes], None]) -> None:
+    def __init__(
+        self,
+        context: Context,
+        on_grant: Callable[[bytes, int, int, bytes], None],
+        on_polling_changed: Callable[[], None],
+    ) -> None:
         self._context = context
         self.polling = False
+        self._on_polling_changed = on_polling_changed
         self.queues: dict[WaitQueue, None] = {}
         """Where waiters are."""
         self.subscriber = Subscriber(
@@ -82,6 +88,7 @@ class Listening:
         if self.polling:
             return
         self.polling = True
+        self._on_polling_changed()
         now = self._context.clock()
         self._longest = _LONGEST_WITHOUT_RIGHTS if rights else _LONGEST_PAUSE
         if now - self._healed_at > self._longest:  # what is soon broken again after each try is tried less often
@@ -139,6 +146,7 @@ class Listening:
         else:
             self._healed_at = self._context.clock()
             self.polling = False
+            self._on_polling_changed()
             log.info("waiters of this client are woken again when it is their turn")
             self.recheck_all()
 
@@ -192,10 +200,10 @@ class WaitQueue:
         self._listening = listening
         self._server = server
         self._channels = channels
-        self._identity: SessionAddress | None = None
+        self.identity: SessionAddress | None = None
+        """What each script is told of the session that asks; None: to be found out anew, by `identify`."""
         self._name: bytes | None = None
-        self._polls = False
-        self._expected_ttl: float | None = None
+        self.expected_ttl: float | None = None
         """The TTL last noted since the line was empty."""
         self.waiting: dict[bytes, Request] = {}
         self._asking_anew: set[bytes] = set()
@@ -221,20 +229,22 @@ class WaitQueue:
         """Return the longest this line goes without a re-check: by the shortest TTL since it was last empty."""
         return min(self._interval, _POLLING_INTERVAL) if self._listening.polling else self._interval
 
-    def identity(self) -> "SessionAddress":
-        """Return what each script is told of the session that asks.
-
-        A session that cannot be told says in its name how often it looks.
-        """
+    def identify(self) -> "SessionAddress":
+        """Return the `identity`. A session that cannot be told says in its name how often it looks."""
         context = self._context
-        if self._identity is None or self._polls != self._listening.polling:
-            self._polls, interval = self._listening.polling, self.interval()
-            name = b"poll%d-%b" % (max(1, round(1000 * interval)), context.id) if self._polls else context.id
+        if self.identity is None:
+            interval = self.interval()
+            polls = self._listening.polling
+            name = b"poll%d-%b" % (max(1, round(1000 * interval)), context.id) if polls else context.id
             former, self._name = self._name, name
             if former not in (None, name):
                 context.loop.call_soon(self._move, former, context.clock() + 3 * _LONGEST_INTERVAL)
-            self._identity = (name, self._channels, round(3000 * interval))
-        return self._identity
+            self.identity = (name, self._channels, round(3000 * interval))
+        return self.identity
+
+    def forget_identity(self) -> None:
+        """Note that the session has begun to poll, or is woken again."""
+        self.identity = None
 
     def _move(self, former: bytes, until: float) -> None:
         """Leave the line under a *former* name, and ask for each waiter's old place under the new one, in one go.
@@ -265,16 +275,15 @@ class WaitQueue:
 
     def expect(self, request: Request) -> None:
         """Note the TTL of a request about to be made, which bounds how long the session may keep silent."""
-        if request.ttl != self._expected_ttl:  # most ask for the same
-            self._expected_ttl = request.ttl
-            interval = recheck_interval(request.ttl)
-            if interval < self._interval or not self.waiting:
-                self._look_every(interval)
+        self.expected_ttl = request.ttl
+        interval = recheck_interval(request.ttl)
+        if interval < self._interval or not self.waiting:
+            self._look_every(interval)
 
     def _look_every(self, interval: float) -> None:
         if interval != self._interval:
             self._interval = interval
-            self._identity = None
+            self.identity = None
             if self._timer is not None:  # a shorter one counts at once: the server is told it with the next request
                 self._schedule(interval)
 
@@ -304,7 +313,7 @@ class WaitQueue:
     def leave(self, request: Request) -> None:
         if self.waiting.pop(request.token, None) is not None and not self.waiting:
             self._listening.queues.pop(self, None)
-            self._expected_ttl = None
+            self.expected_ttl = None
             self._stop_timer()
 
     def stop(self, error: Exception) -> None:
@@ -348,7 +357,7 @@ class WaitQueue:
         if not self._handing_over and not self._context.closed:
             self._handing_over = True
             self._context.schedule_idle_close()
-            self._server.submit_recheck(self.identity(), (), receive, self._context.pipeline.patience)
+            self._server.submit_recheck(self.identify(), (), receive, self._context.pipeline.patience)
 
     def _ask(self, requests: Sequence[Request]) -> None:
         def receive(call: PendingCall, reply: object) -> None:
@@ -362,7 +371,7 @@ class WaitQueue:
                 self._read(call, reply, requests)
 
         self._on_their_way += 1
-        identity = self.identity()
+        identity = self.identify()
         self._server.submit_recheck(
             identity,
             [request.entry() for request in requests],

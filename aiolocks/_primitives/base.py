@@ -8,18 +8,18 @@ may share one object, and objects may be made and thrown away at will.
 import asyncio
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from types import CoroutineType, FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 from redis.asyncio import Redis
 
 from .._core.keys import Keys
 from .._core.options import UNSET, Duration, Options, Unset, check_timeout
 from .._core.teaching import teaching
-from .._engine.block import Block, Entry, ExitHandles, as_coroutine, enter
+from .._engine.acquire import take
+from .._engine.block import Enterable, Entry
 from .._engine.context import Context, Grantor
 from .._engine.holdings import Base
-from .._engine.lease import Acquiring, Hold, Lease, take
+from .._engine.lease import Acquiring, Hold, Lease
 from .._engine.lease_state import GONE_FROM_SERVER, LeaseState
 from .._engine.request import Request
 from .._grantors.one_server import RedisGrantor
@@ -52,14 +52,12 @@ class Statistics:
     limit: int
 
 
-class Acquirable:
+class Acquirable(Enterable[Lease]):
     """The base of the primitives; not for use by itself."""
 
     kind: ClassVar[str]
     family: ClassVar[str] = ""
     """Whose scripts these are, if not its own."""
-    _kept: dict[FrameType | None, list[Block]] | None = None
-    """See `block`."""
     _share = 1
     """What a block asks for without further words: one permit, or a mode."""
 
@@ -83,37 +81,26 @@ class Acquirable:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
 
-    def __aenter__(self) -> "CoroutineType[Any, Any, Lease]":
-        """Wait `acquire_timeout` for a lease, which the block holds; see `hold`."""
-        return as_coroutine(self._enter(enter(self)))
-
-    if TYPE_CHECKING:
-
-        async def __aexit__(
-            self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-        ) -> None: ...
-
-    else:
-        __aexit__ = ExitHandles()
-
     def _enter(self, block: Entry) -> Coroutine[Any, Any, Lease]:
+        """Wait `acquire_timeout` for a lease, which the block holds; see `hold`."""
         state = self._asking(self._options.acquire_timeout, self._share, entering=True)
-        return take(state, must=True, block=block)
+        return take(state, Lease, must=True, block=block)
 
     def _hold(self, timeout: Duration | Unset | None, permits: int) -> Hold:
         return self._hold_for(self._timeout(timeout), permits)
 
     def _hold_for(self, timeout: float | None, permits: int) -> Hold:
-        return Hold(lambda: take(self._asking(timeout, permits, entering=True), must=True))
+        return Hold(lambda: take(self._asking(timeout, permits, entering=True), Lease, must=True))
 
     async def _acquire(self, timeout: Duration | Unset | None, permits: int) -> Lease:
         # The task that runs this asks, which need not be the one that has called `acquire`.
-        return await take(self._asking(self._timeout(timeout), permits, entering=True), must=True, by_hand=True)
+        state = self._asking(self._timeout(timeout), permits, entering=True)
+        return await take(state, Lease, must=True, by_hand=True)
 
     async def _try_acquire(self, permits: int) -> Lease | None:
         if self._would_wait_for_itself(Session.of(self._pool).context, asyncio.current_task()):
             return None
-        return await take(self._asking(0.0, permits, entering=False), must=False, by_hand=True)
+        return await take(self._asking(0.0, permits, entering=False), Lease, must=False, by_hand=True)
 
     @teaching
     def hold(self, *, timeout: Duration | Unset | None = UNSET) -> Hold:
@@ -241,18 +228,18 @@ class Acquirable:
         wait = timeout is None or timeout > 0
         # By keywords, Python 3.11 takes a fifth of a microsecond longer.
         request = Request(options.ttl, permits, wait, context.new_token())
-        self._prepare(context, task, request)
         return LeaseState(context, grantor, self._base, request, options, timeout, task)
 
     def _grantor(self) -> Grantor:
         """Return whom to ask in the running loop; kept for the next time, as making it costs as much as asking."""
-        grantor = self._newest_grantor
-        if grantor is None or not grantor.context.runs():
-            grantor = self._newest_grantor = Session.of(self._pool).grantor(self._keys)
+        kept = self._newest_grantor
+        try:
+            if kept is not None and kept.context.loop is asyncio.get_running_loop() and not kept.context.closed:
+                return kept
+        except RuntimeError:  # no loop runs here; told next
+            pass
+        grantor = self._newest_grantor = Session.of(self._pool).grantor(self._keys)
         return grantor
-
-    def _prepare(self, context: Context, task: "asyncio.Task[Any] | None", request: Request) -> None:
-        """Add what the primitive's script takes beyond the usual."""
 
     def _would_wait_for_itself(self, context: Context, task: "asyncio.Task[Any] | None") -> bool:
         return context.holdings.inside(task, self._base) > 0

@@ -64,7 +64,7 @@ class SharedLease:
     def entered_by(self, task: "Task | None") -> bool:
         return self.core.context.holdings.inside(task, self.key) > 0
 
-    def let_go(self, share: "Reentry", now: float) -> Release | None:
+    def let_go(self, share: "Reentry", now: float, wait: float | None) -> Release | None:
         """End the lease when *share* was the last."""
         if share in self._shares:
             self._shares.remove(share)
@@ -73,13 +73,13 @@ class SharedLease:
             return None
         self.core.on_loss = None  # or else this would live until garbage is collected
         self.core.end(now)
-        return self.core.drop(now)
+        return self.core.drop(now, wait)
 
     def renew_for_users_only(self) -> None:
         """Let the lease lapse if no reference to any share is left: a user of one may be at work still."""
         core = self.core
-        if all(share.unreferenced for share in self._shares) and core.keeper is not None:
-            core.keeper.forget(core)
+        if all(share.unreferenced for share in self._shares) and core.renewer is not None:
+            core.renewer.forget(core)
             core.watch_deadline()
 
     def _lost(self) -> None:
@@ -131,11 +131,11 @@ class Reentry(LeaseState):
     def note_loss(self, reason: str) -> None:
         super().lose(reason)
 
-    def drop(self, now: float) -> Release | None:
+    def drop(self, now: float, wait: float | None = None) -> Release | None:
         if self.dropped:
             return None
         self.dropped = True
-        return self.nest.let_go(self, now)
+        return self.nest.let_go(self, now, wait)
 
     def let_lapse(self, on_lapsed: "Callable[[LeaseState], None]") -> None:
         self.unreferenced = True

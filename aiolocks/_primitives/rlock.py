@@ -7,8 +7,9 @@ from redis.asyncio import Redis
 
 from .._core.options import Duration, Options, Unset
 from .._core.teaching import teaching
-from .._engine.block import Block, Entry
-from .._engine.lease import Hold, Lease, state_of, take
+from .._engine.acquire import take
+from .._engine.block import Entry
+from .._engine.lease import Hold, Lease, state_of
 from .._grantors.session import Session
 from .base import Acquirable
 from .reentry import SharedLease, held_by_parent, nest_of
@@ -81,7 +82,7 @@ class RLock(Acquirable):
         nest = self._own_nest()
         if nest is not None:
             return nest.share(self._options.on_lost, by_hand=True)
-        lease = await take(self._asking(0.0, 1, entering=False), must=False)
+        lease = await take(self._asking(0.0, 1, entering=False), Lease, must=False)
         return None if lease is None else self._first_of(lease, by_hand=True)
 
     def _hold_for(self, timeout: float | None, permits: int) -> Hold:
@@ -92,7 +93,7 @@ class RLock(Acquirable):
 
     async def _enter(self, block: Entry) -> Lease:
         lease = await self._take(self._options.acquire_timeout)
-        block.open(Block(lease, state_of(lease), block.task, block.before))
+        block.open(lease, state_of(lease))
         return lease
 
     async def _take(self, timeout: float | None, *, by_hand: bool = False) -> Lease:
@@ -106,7 +107,7 @@ class RLock(Acquirable):
                 "this one waits for the lock; give it a timeout, or start it before the block or with a context of its "
                 "own"
             )
-        lease = await take(self._asking(timeout, 1, entering=False), must=True)
+        lease = await take(self._asking(timeout, 1, entering=False), Lease, must=True)
         return self._first_of(lease, by_hand=by_hand)
 
     def _first_of(self, lease: Lease, *, by_hand: bool) -> Lease:

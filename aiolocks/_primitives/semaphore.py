@@ -19,7 +19,7 @@ from .._core.options import (
 from .._core.teaching import teaching
 from .._engine.context import Context
 from .._engine.lease import Acquiring, Hold, Lease
-from .._engine.request import Request
+from .._engine.lease_state import LeaseState
 from .._redis.clients import server_of
 from .base import Acquirable, Statistics, waits_for_itself
 
@@ -178,9 +178,13 @@ class Semaphore(Acquirable):
         now = await super().statistics()
         return now if now.limit else replace(now, limit=self._limit)
 
-    def _prepare(self, context: Context, task: "asyncio.Task[Any] | None", request: Request) -> None:
-        check_permits(request.permits)
-        inside = context.holdings.inside(task, self._keys.base)
+    def _asking(self, timeout: float | None, permits: int, *, entering: bool) -> LeaseState:
+        check_permits(permits)
+        return self._declaring(super()._asking(timeout, permits, entering=entering))
+
+    def _declaring(self, state: LeaseState) -> LeaseState:
+        """Have it declare the limit, and object where the limit in force means that its task waits for itself."""
+        request, inside = state.request, state.context.holdings.inside(state.task, self._keys.base)
         declaration = (self._keys.base, self._limit)
         declared = self._declarations()
         request.extra = (self._limit, 0 if declaration in declared else 1)
@@ -205,6 +209,7 @@ class Semaphore(Acquirable):
         request.learn = learn
         if inside:
             request.objects = objects
+        return state
 
     def _declarations(self) -> set[tuple[bytes, int]]:
         return _declared.setdefault(server_of(self._pool), set())

@@ -83,13 +83,10 @@ class _Pending:
         if receiver is not None:
             asyncio.get_running_loop().call_soon(receiver, self.lost)
 
-    def _dispatch(self, reply: object) -> None:
+    def _unasked(self, reply: object) -> None:
+        """Take what answers no request: a message, or a notice of maintenance or invalidation under RESP3."""
         if self._on_push is not None:
             self._on_push(reply)
-        elif isinstance(reply, hiredis.PushNotification):
-            pass  # maintenance and invalidation notices under RESP3 answer no request
-        elif self.receivers:
-            self.receivers.popleft()(reply)
 
     def _lose(self, reason: Exception) -> None:
         if self.lost is None:
@@ -154,11 +151,14 @@ class StreamConnection(_Pending, asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if self.receivers:
             self._on_heard(self.receivers[0])
-        parser, dispatch = self._parser, self._dispatch
+        parser = self._parser
         try:
             parser.feed(self._read, 0, nbytes)
             while (reply := parser.gets(False)) is not _MORE:
-                dispatch(reply)
+                if self.receivers and not isinstance(reply, hiredis.PushNotification):
+                    self.receivers.popleft()(reply)
+                else:
+                    self._unasked(reply)
         except InvalidResponse as error:
             self.close(RedisConnectionError(f"Redis answered with what is not its protocol: {error}"))
 
@@ -239,9 +239,11 @@ class ReplyConnection(_Pending):
                     )
                 except ResponseError as error:
                     reply = error
-                if self.receivers:
+                if self.receivers and not isinstance(reply, hiredis.PushNotification):
                     self._on_heard(self.receivers[0])
-                self._dispatch(reply)
+                    self.receivers.popleft()(reply)
+                else:
+                    self._unasked(reply)
         except asyncio.CancelledError:
             self.close(ConnectionCancelled("Reading was cancelled."))
             raise

@@ -53,7 +53,7 @@ class PendingCall:
     def __init__(
         self,
         bound: Command,
-        args: "Arguments | Callable[[PendingCall, Connection], Arguments]",
+        args: "Arguments | Callable[[Any, Connection], Arguments]",
         receiver: "CallReceiver",
         patience: float,
         subject: Any,
@@ -74,7 +74,7 @@ class PendingCall:
         bound, args = self.bound, self.args
         try:
             if callable(args):
-                args = self.args = args(self, link)  # the same if it is sent once more
+                args = self.args = args(self.subject, link)  # the same if it is sent once more
             if bound.name in link.loaded and not self.whole:
                 packed = bound.evalsha(args)
             else:
@@ -149,7 +149,7 @@ class Pipeline:
         self._clock = clock
         self._on_lost = on_lost
         self._link: Connection | None = None
-        self._ready: Connection | None = None
+        self.ready: Connection | None = None
         """The link, while a command can leave at once: it has room, and nothing waits for that."""
         self._connecting = self._closing = False
         self._task: asyncio.Task[None] | None = None
@@ -171,23 +171,25 @@ class Pipeline:
     def submit(
         self,
         bound: Command,
-        args: Arguments | Callable[[PendingCall, Connection], Arguments],
+        args: Arguments | Callable[[Any, Connection], Arguments],
         receiver: CallReceiver,
         patience: float,
         subject: Any = None,
         tell: Any = None,
         unsent: float | None = None,
+        soon: bool = False,
     ) -> PendingCall:
         """Run a script once.
 
         Args:
-            bound, args: What to run; *args* may depend on the link over which it leaves.
+            bound, args: What to run; *args* may be made when it leaves, of its *subject* and the link.
             receiver: Gets the reply, or the exception that came in its place.
             patience: Seconds to wait for the reply; then the link is given up.
             subject, tell: What the call is about, and whom to tell; for *args* and *receiver* alone.
             unsent: Seconds to wait for a link, if not *patience* as well; longer while one is there that answers.
+            soon: A caller waits for the reply: stay awake for it, see `busy_poll`.
         """
-        now, link = self._clock(), self._ready
+        now, link = self._clock(), self.ready
         call = PendingCall(bound, args, receiver, patience, subject, tell)
         if link is not None:
             call.send(link, now)
@@ -198,12 +200,9 @@ class Pipeline:
                 self._connect()
         if call.due < self._overdue.looks_at:
             self._overdue.expect(call.due, now)
-        return call
-
-    def expect_soon(self, call: PendingCall) -> None:
-        """Stay awake for the reply to *call*, for which a caller waits; see `busy_poll`."""
-        if call.link is not None and call.link.distant:
+        if soon and link is not None and link.distant:
             self._busy_poll.expect(call)
+        return call
 
     def undo_patience_after(self, silences: int) -> float:
         """Return the seconds to wait for the answer to an undo, after so many that were not answered."""
@@ -306,7 +305,7 @@ class Pipeline:
 
     def _flow(self) -> None:
         """Send what waits while the link has room for it: what is not sent yet can still be given up at no cost."""
-        self._ready = None
+        self.ready = None
         while self._waiting and self._link is not None and not self._link.full:
             call = self._waiting.popleft()
             if call.receiver is not None:
@@ -314,7 +313,7 @@ class Pipeline:
                 call.send(self._link, now)
                 self._overdue.expect(call.due, now)
         if self._link is not None and not self._link.full:
-            self._ready = self._link
+            self.ready = self._link
 
     def _fail_waiting(self, error: Exception) -> None:
         waiting, self._waiting = self._waiting, deque()
@@ -322,7 +321,7 @@ class Pipeline:
             call.finish(error)
 
     def _lost(self, reason: Exception) -> None:
-        self._link = self._ready = None
+        self._link = self.ready = None
         if self._waiting:  # held back when the link was full
             self._connect()
         self._on_lost()

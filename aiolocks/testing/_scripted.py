@@ -14,8 +14,9 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from .._core.options import Duration, Options, check_seconds
+from .._engine.acquire import take
 from .._engine.context import Context
-from .._engine.lease import Hold, Lease, take
+from .._engine.lease import Hold, Lease
 from .._engine.lease_state import LeaseState
 from .._engine.request import Busy, Granted, Queued, Request, ResultCallback
 from .._grantors.session import Session
@@ -149,7 +150,7 @@ class ScriptedGrantor:
         """Return a block, like `Lock.hold`."""
         return Hold(
             lambda: take(
-                self.asking(ttl=ttl, timeout=timeout, on_lost=on_lost, renew=renew, max_hold=max_hold), must=True
+                self.asking(ttl=ttl, timeout=timeout, on_lost=on_lost, renew=renew, max_hold=max_hold), Lease, must=True
             )
         )
 
@@ -164,7 +165,7 @@ class ScriptedGrantor:
     ) -> Lease:
         """Return a lease, like `Lock.acquire`; a script that says "busy" fails the test."""
         asking = self.asking(ttl=ttl, timeout=timeout, on_lost=on_lost, renew=renew, max_hold=max_hold)
-        lease = await take(asking, must=False, by_hand=True)
+        lease = await take(asking, Lease, must=False, by_hand=True)
         assert lease is not None, "the script says busy"
         return lease
 

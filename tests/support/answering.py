@@ -112,6 +112,10 @@ class Answering:
         return _make_encoder("utf-8", "strict", False)
 
 
+def ended(session: Session) -> bool:
+    return session.context.closed
+
+
 @contextlib.asynccontextmanager
 async def session_of(server: Answering) -> AsyncIterator[Session]:
     """The session of the running loop with that server, which goes on until the end of the block."""

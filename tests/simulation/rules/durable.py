@@ -16,7 +16,7 @@ from tests.support.replicas import Replicated
 
 TTL = 2.0
 
-_NOT_ASKED = python(_acquire, "obtain", "state.options.replicas", "False")
+_NOT_ASKED = python(_acquire, "take", "state.options.replicas", "False")
 _NOT_COUNTED = python(_one_server.RedisGrantor, "_replicate", "if count < replicas:", "if False:")
 
 

@@ -8,38 +8,27 @@ import types
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager
-from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, cast
+from types import TracebackType
+from typing import Any, cast
 
 import anyio
 import pytest
 
 from aiolocks import Lease, LeaseLostError
-from aiolocks._engine.block import ExitHandles, as_coroutine, enter
-from aiolocks._engine.lease import take
+from aiolocks._engine.acquire import take
+from aiolocks._engine.block import Enterable, Entry, as_coroutine
 from aiolocks.testing import After, JumpingLoop, ScriptedGrantor
 from tests.support.jumping import clock, jumping
 
 
-class Scripted:
+class Scripted(Enterable[Lease]):
     """A primitive by a stub, which grants whatever it is asked for: any number of tasks may be inside."""
-
-    _kept: "dict[FrameType | None, list[Any]] | None" = None
 
     def __init__(self, grantor: ScriptedGrantor | None = None) -> None:
         self.grantor = grantor or ScriptedGrantor()
 
-    def __aenter__(self) -> "types.CoroutineType[Any, Any, Lease]":
-        return as_coroutine(take(self.grantor.asking(), must=True, block=enter(self)))
-
-    if TYPE_CHECKING:
-
-        async def __aexit__(
-            self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-        ) -> None: ...
-
-    else:
-        __aexit__ = ExitHandles()
+    def _enter(self, block: Entry) -> Coroutine[Any, Any, Lease]:
+        return take(self.grantor.asking(), Lease, must=True, block=block)
 
 
 class Other(Scripted):

@@ -14,7 +14,7 @@ from aiolocks import Lease, LeaseLostError
 from aiolocks._core.answers import LONGEST_WAIT
 from aiolocks._core.options import Options
 from aiolocks._core.timing import deadline, retry_delay
-from aiolocks._engine.lease import take
+from aiolocks._engine.acquire import take
 from aiolocks._engine.lease_state import LeaseState
 from aiolocks._engine.request import Request
 from aiolocks._grantors.replication import _WAIT
@@ -35,7 +35,7 @@ async def holding(said: Any, ttl: float = 30.0) -> AsyncIterator[tuple[Answering
     server = Answering(lambda asked: said if asked.what == "lock_guard" else 1)
     grantor, options = server.grantor(), Options(ttl, None, on_lost="flag")
     state = LeaseState(grantor.context, grantor, b"orders", Request(ttl, 1, wait=True), options, None, None)
-    lease = await take(state, must=True)
+    lease = await take(state, Lease, must=True)
     try:
         yield server, lease
     finally:

@@ -1,6 +1,7 @@
 """What undoes a request or lease, in virtual time: how long it is tried, and what it says of how that went."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -10,7 +11,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks._core.timing import retry_delay
-from aiolocks._engine.release import LONGEST_RELEASE, Release
+from aiolocks._engine.release import Release
 from aiolocks._engine.request import Request
 from aiolocks._grantors.session import Session
 from aiolocks.testing import After, ScriptedGrantor
@@ -36,8 +37,19 @@ async def undoing(*answers: "bool | Exception | After") -> AsyncIterator[tuple[S
         await asyncio.sleep(0)
 
 
-def begin(grantor: ScriptedGrantor, request: Request, until: float = 130, told: list[Release] | None = None) -> Release:
-    return grantor.context.undo(grantor, request, until, None if told is None else told.append)
+def begin(
+    grantor: ScriptedGrantor,
+    request: Request,
+    until: float = 130,
+    told: list[Release] | None = None,
+    wait: float | None = None,
+) -> Release:
+    return grantor.context.undo(grantor, request, until, None if told is None else told.append, wait)
+
+
+async def over(release: Release) -> None:
+    """Wait until it is done."""
+    await release.wait(math.inf)
 
 
 async def on_its_way(grantor: ScriptedGrantor, request: Request) -> None:
@@ -60,12 +72,12 @@ async def test_it_is_done_with_the_first_answer_and_says_what_that_was(ended: bo
         assert grantor.context.undos.under_way == {request.token: release}
         with pytest.raises(RedisTimeoutError, match="not confirmed it in time"):
             release.outcome()
-        await release.wait()
+        await over(release)
         assert clock() == 102
         assert (release.done, release.outcome(), release.trouble) == (True, ended, None)
         assert told == [release]
         assert not grantor.context.undos.under_way
-        await release.wait()
+        await over(release)
         await release.wait(200)
         assert clock() == 102, "it is done"
         await asyncio.sleep(100)
@@ -79,7 +91,7 @@ async def test_nothing_there_after_an_answer_was_lost_leaves_open_what_ended_it(
 ) -> None:
     async with undoing(GONE, ended) as (grantor, request):
         release = begin(grantor, request)
-        await release.wait()
+        await over(release)
         assert release.outcome() is outcome
         assert release.trouble is None
 
@@ -109,7 +121,7 @@ async def test_it_is_tried_again_with_pauses_that_grow_until_it_is_pointless() -
 async def test_trouble_that_is_over_is_forgotten() -> None:
     async with undoing(GONE, GONE, True) as (grantor, request):
         release = begin(grantor, request)
-        await release.wait()
+        await over(release)
         assert clock() == pytest.approx(100 + retry_delay(TTL, 1) + retry_delay(TTL, 2))
         assert release.outcome() is True
 
@@ -142,19 +154,18 @@ async def test_who_asks_for_it_where_nobody_did_before_is_told() -> None:
 
 
 @jumping
-async def test_whoever_waits_does_so_until_it_is_pointless_or_has_taken_too_long() -> None:
-    async def waited(until: float, *, at_most: float | None = None) -> float:
+async def test_a_caller_waits_for_it_until_it_is_pointless_or_has_taken_too_long() -> None:
+    async def waited(until: float, *, at_most: float) -> float:
         async with undoing(After(1000, True)) as (grantor, request):
-            release, begun = begin(grantor, request, clock() + until), clock()
+            release, begun = begin(grantor, request, clock() + until, wait=at_most), clock()
             with grantor.context.keep_open():  # so that it goes on
-                await release.wait(None if at_most is None else begun + at_most)
+                assert release.waited is not None
+                await release.waited
             assert not release.done
             return clock() - begun
 
-    assert await waited(30) == LONGEST_RELEASE == 10
-    assert await waited(4) == 4
     assert await waited(30, at_most=3) == 3
-    assert await waited(4, at_most=20) == 20
+    assert await waited(4, at_most=20) == 4
 
 
 @jumping
@@ -182,8 +193,8 @@ async def test_cancelling_who_waits_leaves_it_going_on() -> None:
         release = begin(grantor, request)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(1):
-                await release.wait()
-        await release.wait()
+                await over(release)
+        await over(release)
         assert release.outcome() is True
         assert clock() == pytest.approx(103 + retry_delay(TTL, 1))
 
@@ -241,7 +252,7 @@ async def test_a_session_that_ends_tells_who_waits_and_nothing_is_tried_any_more
     told: list[Release] = []
     async with undoing(After(1, GONE)) as (grantor, request):
         release = begin(grantor, request, told=told)
-        waiting = release.wait()
+        waiting = release.wait(math.inf)
         await asyncio.sleep(0.5)
         grantor.session.close()
         assert waiting.done()
@@ -276,7 +287,7 @@ async def test_what_begins_after_the_session_has_ended_asks_nothing_and_says_why
         assert told == [release]
         with pytest.raises(RedisConnectionError, match="the session has ended"):
             release.outcome()
-        await release.wait()
+        await over(release)
         assert not grantor.asked
         assert not grantor.context.undos.under_way
 

@@ -13,7 +13,8 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks import Lease, LeaseLostError
 from aiolocks._core.timing import deadline
-from aiolocks._engine.lease import state_of, take
+from aiolocks._engine.acquire import take
+from aiolocks._engine.lease import state_of
 from aiolocks._engine.renewal import Watchdog
 from aiolocks._engine.request import Request, ResultCallback
 from aiolocks._grantors.session import Session
@@ -289,7 +290,7 @@ async def test_a_lease_once_seen_lost_stays_lost_though_a_renewal_is_read_before
     stub = ScriptedGrantor()
     asking = stub.asking(ttl=30)
     asking.grantor = grantor = ToldByHand(stub)
-    lease = await take(asking, must=True, by_hand=True)
+    lease = await take(asking, Lease, must=True, by_hand=True)
     await asyncio.sleep(12)
     ((sent_at, tell),) = grantor.sent
     block_loop(20)
@@ -331,7 +332,7 @@ async def test_a_renewal_that_raises_is_logged_and_soon_tried_again(caplog: pyte
     stub = ScriptedGrantor()
     asking = stub.asking(ttl=30)
     asking.grantor = grantor = Raising(stub)
-    lease = await take(asking, must=True, by_hand=True)
+    lease = await take(asking, Lease, must=True, by_hand=True)
     await asyncio.sleep(3600)
     assert await lease.release()
     gaps = [later - sooner for (sooner, _), (later, _) in pairwise(grantor.sent)]
@@ -408,7 +409,7 @@ async def beside(stalling: Stalling, grantor: ScriptedGrantor) -> tuple[Lease, W
     watchdog = Watchdog(loop, clock, commands, stalling)
     lease = await grantor.acquire(ttl=30, renew=False)
     state = state_of(lease)
-    state.keeper = watchdog
+    state.renewer = watchdog
     watchdog.add(state, clock())
     return lease, watchdog
 

@@ -14,8 +14,9 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError
 from aiolocks._core.options import Options
 from aiolocks._core.timing import deadline
+from aiolocks._engine.acquire import take
 from aiolocks._engine.context import Grantor
-from aiolocks._engine.lease import Hold, take
+from aiolocks._engine.lease import Hold
 from aiolocks._engine.lease_state import LeaseState
 from aiolocks._engine.request import Busy, Granted, Queued, Request
 from aiolocks._grantors.all_of import AllOf
@@ -51,10 +52,10 @@ class Several:
         return Hold(lambda: self.acquire(ttl=ttl, timeout=timeout))
 
     async def acquire(self, *, ttl: float = 30.0, timeout: float | None = None) -> Lease:
-        return await take(self.asking(ttl=ttl, timeout=timeout), must=True)
+        return await take(self.asking(ttl=ttl, timeout=timeout), Lease, must=True)
 
     async def try_acquire(self) -> Lease | None:
-        return await take(self.asking(timeout=0), must=False)
+        return await take(self.asking(timeout=0), Lease, must=False)
 
     def verbs(self) -> list[list[str]]:
         """Return what each was asked, oldest first."""
@@ -471,7 +472,7 @@ async def test_whoever_asks_once_hears_only_when_what_was_granted_is_given_back(
 async def test_whoever_asks_once_waits_for_that_a_second_or_the_ttl_at_most(ttl: float, seconds: float) -> None:
     several = Several([7], ["busy"])
     several.stubs[0]._withdrawals = [After(math.inf, True)]
-    assert await take(several.asking(ttl=ttl, timeout=0), must=False) is None
+    assert await take(several.asking(ttl=ttl, timeout=0), Lease, must=False) is None
     assert clock() == pytest.approx(seconds)
 
 

@@ -131,6 +131,7 @@ async def test_a_session_that_polls_waits_under_a_name_of_its_own() -> None:
     async with scene() as there:
         await there.wait_in_line()
         there.session.listening.polling = True
+        there.session._polling_changed()
         there.says["lock_grant"] = [b"queued", 1, 20_000, 5, 1, 0]
         there.ask()
         await asyncio.sleep(0.01)

@@ -14,7 +14,7 @@ from aiolocks import AcquireTimeoutError, Lease, QuorumError
 from aiolocks._core.keys import Keys
 from aiolocks._core.options import Options
 from aiolocks._core.timing import deadline
-from aiolocks._engine.lease import take
+from aiolocks._engine.acquire import take
 from aiolocks._engine.lease_state import LeaseState
 from aiolocks._engine.request import Busy, Granted, Request
 from aiolocks._grantors.quorum import Quorum, vote_time
@@ -148,7 +148,7 @@ def asking(majority: Quorum, *, ttl: float = TTL, timeout: float | None = None) 
 
 
 async def acquire(majority: Quorum, *, ttl: float = TTL, timeout: float | None = None) -> Lease:
-    return await take(asking(majority, ttl=ttl, timeout=timeout), must=True)
+    return await take(asking(majority, ttl=ttl, timeout=timeout), Lease, must=True)
 
 
 async def ended(task: "asyncio.Task[Any]") -> None:

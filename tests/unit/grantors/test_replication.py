@@ -9,7 +9,8 @@ from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks._core.options import Options
-from aiolocks._engine.lease import take
+from aiolocks._engine.acquire import take
+from aiolocks._engine.lease import Lease
 from aiolocks._engine.lease_state import LeaseState
 from aiolocks._engine.request import Granted, Request
 from aiolocks._grantors.all_of import AllOf
@@ -61,7 +62,7 @@ async def test_what_ran_out_while_replicas_were_waited_for_is_an_error_and_undon
         options, request = Options(TTL, timeout, replicas=1), Request(TTL, 1, wait=timeout != 0)
         asking = LeaseState(grantor.context, grantor, b"orders", request, options, timeout, None)
         with pytest.raises(RedisTimeoutError, match="ran out"):
-            await take(asking, must=True)
+            await take(asking, Lease, must=True)
         assert server.times("lock_release") == [TTL]
         assert not grantor.context.tokens
 
@@ -95,7 +96,7 @@ async def test_of_several_names_one_that_ran_out_while_replicas_were_waited_for_
     asking = LeaseState(session.context, chain, b"a, b", Request(TTL, 1, wait=True), options, None, None)
     try:
         with pytest.raises(RedisTimeoutError):
-            await take(asking, must=True)
+            await take(asking, Lease, must=True)
         assert clock() > TTL
     finally:
         session.close()
@@ -128,10 +129,10 @@ async def test_levels_that_share_a_fencing_token_are_not_had_if_one_was_granted_
     try:
         if lapsed:
             with pytest.raises(RedisTimeoutError, match="ran out"):
-                await take(asking, must=True)
+                await take(asking, Lease, must=True)
             assert len(server.times("lock_release")) == 2
         else:
-            lease = await take(asking, must=True)
+            lease = await take(asking, Lease, must=True)
             assert lease.fencing_token == 9
             await lease.release()
     finally:

@@ -12,7 +12,7 @@ from redis.exceptions import NoPermissionError, RedisError, ResponseError
 from aiolocks import LockError
 from aiolocks._engine.request import Granted, Request
 from aiolocks._grantors.session import Session
-from tests.support.answering import SILENCE, Answering, Asked, Later, session_of
+from tests.support.answering import SILENCE, Answering, Asked, Later, ended, session_of
 from tests.support.jumping import clock, jumping
 
 HELD = 20_000
@@ -919,9 +919,9 @@ async def test_who_hands_over_stays_for_a_while() -> None:
     await asyncio.sleep(0.4)
     grantor.line.hand_over()
     await asyncio.sleep(0.4)
-    assert session.context.runs()
+    assert not ended(session)
     await asyncio.sleep(0.2)
-    assert not session.context.runs()
+    assert ended(session)
     tried = len(hall.tried)
     grantor.line.hand_over()
     await asyncio.sleep(0.1)

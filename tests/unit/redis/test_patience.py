@@ -14,8 +14,9 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from aiolocks._core.answers import LONGEST_WAIT
 from aiolocks._core.options import Options
 from aiolocks._core.timing import retry_delay
+from aiolocks._engine.acquire import take
 from aiolocks._engine.guard import guard
-from aiolocks._engine.lease import take
+from aiolocks._engine.lease import Lease
 from aiolocks._engine.lease_state import LeaseState
 from aiolocks._engine.request import Granted, Request
 from tests.support.answering import SILENCE, Answering, Later, insist, session_of
@@ -56,7 +57,7 @@ async def test_a_request_to_acquire_is_waited_for_longer_after_each_silence() ->
     server = silent_to("lock_grant")
     async with session_of(server):
         with pytest.raises(RedisTimeoutError):
-            await take(asking(server), must=True)
+            await take(asking(server), Lease, must=True)
         assert clock() == LONGEST_WAIT
         assert patience([*server.times("lock_grant"), clock()], paused=False) == [1, 2, 4, 3]
 
@@ -65,7 +66,7 @@ async def test_a_request_to_acquire_is_waited_for_longer_after_each_silence() ->
 async def test_a_server_whose_answers_take_longer_than_the_first_patience_grants_all_the_same() -> None:
     server = Answering(lambda asked: Later(3.0, 7) if asked.what == "lock_grant" else 1)
     async with session_of(server):
-        lease = await take(asking(server), must=True)
+        lease = await take(asking(server), Lease, must=True)
         assert (lease.fencing_token, clock()) == (7, 6)
         await lease.release()
 
@@ -74,7 +75,7 @@ async def test_a_server_whose_answers_take_longer_than_the_first_patience_grants
 async def test_an_undo_is_waited_for_longer_after_each_silence() -> None:
     server = silent_to("lock_release")
     async with session_of(server):
-        lease = await take(asking(server), must=True)
+        lease = await take(asking(server), Lease, must=True)
         with pytest.raises(RedisTimeoutError):
             await lease.release()
         await asyncio.sleep(TTL)
@@ -86,7 +87,7 @@ async def test_what_a_lease_guards_is_waited_for_longer_after_each_silence() -> 
     server = silent_to("lock_guard")
     async with session_of(server):
         state = asking(server)
-        lease = await take(state, must=True)
+        lease = await take(state, Lease, must=True)
         with pytest.raises(RedisTimeoutError):
             await guard(state, [("INCR", "n")])
         assert patience(server.times("lock_guard"), paused=True) == [1, 2, 4]

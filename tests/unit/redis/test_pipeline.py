@@ -621,8 +621,8 @@ async def test_in_a_forked_child_the_links_of_all_pools_are_let_go() -> None:
     let_go: list[str] = []
     server, other, idle = (Answering(lambda asked: asked.what) for _ in range(3))
 
-    def arguments(call: PendingCall, link: Connection) -> Arguments:
-        link.detach_in_fork = lambda: let_go.append(call.subject)  # type: ignore[method-assign]  # to see that it is
+    def arguments(name: str, link: Connection) -> Arguments:
+        link.detach_in_fork = lambda: let_go.append(name)  # type: ignore[method-assign]  # to see that it is
         return ()
 
     async with scripted(server) as (commands, _):
