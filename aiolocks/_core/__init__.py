@@ -1,3 +1,3 @@
-"""What everything rests on: errors, options, names, time, and what Redis may answer. Nothing here asks Redis."""
+"""What all other wings use: errors, options, names, time, and what Redis may answer. Nothing here asks Redis."""
 
 VERSION = "0.1.0"

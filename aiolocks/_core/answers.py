@@ -1,7 +1,7 @@
-"""What Redis may answer in place of what was asked for, and asking again where that may mend it.
+"""What Redis may answer instead of a result, and asking again where that may help.
 
-What it cannot run just now was not run, so there is nothing to undo, and the connection is as good as before. So that
-is neither an outage, after which a request may have been carried out, nor a refusal, which asking again does not
+A request that Redis cannot run just now was not run: there is nothing to undo, and the connection is still good. So it
+is neither an outage, after which the request may have been carried out, nor a refusal, which asking again does not
 change.
 """
 
@@ -20,14 +20,15 @@ from .timing import retry_delay
 T = TypeVar("T")
 
 LONGEST_WAIT = 10.0
-"""Seconds that a request which is not in the queue yet may stay unanswered; the public contract's bound."""
+"""Seconds for which a request that is not queued yet may stay unanswered; the public contract's bound."""
 
 _LONGEST_PAUSE = 0.25
-"""Seconds between two attempts at what Redis cannot run just now: much longer than one takes the server, and much
-shorter than what is ridden out."""
+"""Seconds between two attempts while Redis cannot run a request: much longer than an attempt takes the server, and much
+shorter than the time for which this is ridden out."""
 
 _NOT_NOW = ("BUSY ",)
-"""How such answers begin. BUSY: another client's script, or a module's command, has been running for long."""
+"""How the answer begins if Redis cannot run a request just now. BUSY: another client's script, or a module's command,
+has been running for long."""
 
 
 class NotNowError(ResponseError):
@@ -35,14 +36,14 @@ class NotNowError(ResponseError):
 
 
 UNCERTAIN = (RedisConnectionError, RedisTimeoutError, OSError, NotNowError)
-"""What asking again may mend: it is not known whether Redis got the request, or the request came at a bad time."""
+"""Errors that asking again may mend: it is unknown whether Redis got the request, or the request came at a bad time."""
 
 TROUBLE = (*UNCERTAIN, ReadOnlyError)
-"""The same, and what says that another server must be asked."""
+"""The same, and the error that says that another server must be asked."""
 
 
 def recognized(error: Exception) -> Exception:
-    """Return *error* as a `NotNowError` if that is what it says, and else as it is."""
+    """Return *error* as a `NotNowError` if it says so, else unchanged."""
     for each in (error, error.__cause__):  # redis-py makes a ConnectionError of what its handshake is answered
         if isinstance(each, ResponseError) and str(each).startswith(_NOT_NOW):
             return NotNowError(*each.args)
@@ -73,15 +74,15 @@ async def ask_until(
 
     Args:
         ask: Gets how many attempts have failed.
-        clock: By which *until* is meant.
+        clock: The clock of *until*.
         until: Local time after which no further attempt begins.
-        again: Says of which trouble it is asked again.
-        span: Seconds that the pauses go by, see `retry_delay`; if left out, those that are left.
+        again: Says after which errors to ask again.
+        span: Seconds from which `retry_delay` computes the pauses; left out: those that are left.
         longest_pause: Seconds between two attempts at most.
-        failed: Hears of each attempt that has failed, but for the last.
+        failed: Called after each failed attempt except the last.
 
     Raises:
-        RedisError: Not answered until then, or there was other trouble.
+        RedisError: Not answered by *until*, or another error.
     """
     failures = 0
     while True:
@@ -103,7 +104,7 @@ async def ride_out(
     until: float,
     failed: Callable[[Exception], Awaitable[None]] | None = None,
 ) -> T:
-    """Ask again and again while Redis cannot run it just now, and do not hide other trouble; see `ask_until`."""
+    """Ask again while Redis cannot run it just now, and raise other errors at once; see `ask_until`."""
     return await ask_until(
         lambda _: ask(), clock, until, again=came_too_early, longest_pause=_LONGEST_PAUSE, failed=failed
     )
@@ -111,7 +112,7 @@ async def ride_out(
 
 @final
 class RidingOut:
-    """A retry policy of the user's, which does not count what is ridden out."""
+    """The user's retry policy; attempts that are ridden out do not count."""
 
     def __init__(self, policy: Retry, clock: Callable[[], float]) -> None:
         self._policy = policy

@@ -1,9 +1,9 @@
 """Tasks that run in the background of a loop, and what is done when that loop ends.
 
-Ends what belongs to a loop when `asyncio.run` shuts that loop down, after all tasks have had their say.
+When `asyncio.run` shuts a loop down, what belongs to the loop is closed after all tasks have ended.
 
-`loop.shutdown_asyncgens()` is the one hook that asyncio has for that; a task of ours would be cancelled first. It
-closes all generators side by side and in no order, and others may be suspended inside a block of ours.
+`loop.shutdown_asyncgens()` is asyncio's only hook for that; a task of ours would be cancelled first. It closes all
+generators side by side and in no order, and a generator of the user's may be suspended inside a block of ours.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from typing import Any, cast, final
 
 @final
 class _Quiet(Coroutine[Any, Any, None]):
-    """A coroutine of which Python does not say that it was never awaited, if its loop ends before its first step."""
+    """A coroutine that gives no "never awaited" warning if its loop ends before its first step."""
 
     __slots__ = ("__weakref__", "_coroutine")
 
@@ -36,14 +36,14 @@ class _Quiet(Coroutine[Any, Any, None]):
         self._coroutine.close()
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._coroutine, name)  # for what shows tasks and their stacks
+        return getattr(self._coroutine, name)  # for tools that show tasks and their stacks
 
     def __del__(self) -> None:
         self._coroutine.close()
 
 
 def background(coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-    """Start a task of ours, which must not speak up when its loop is closed under it.
+    """Start a task that prints nothing if its loop is closed before it has ended.
 
     A bare `loop.close()` destroys pending tasks, and asyncio prints a line for each; ours have nothing to lose, as a
     lease ends by itself. The attribute is the one that `asyncio.gather` sets for the same reason.
@@ -69,11 +69,11 @@ LAST_GRACE = 1.0
 _LOOK = 0.002
 
 _ending: "weakref.WeakSet[asyncio.AbstractEventLoop]" = weakref.WeakSet()
-"""Loops whose generators were closed, though they may go on."""
+"""Loops that have closed their generators; they may go on after that."""
 
 
 def at_loop_end(close: Callable[[], Coroutine[Any, Any, None]]) -> AsyncGenerator[None, None]:
-    """Have *close* called when the running loop ends, or when what is returned is given to `finish`."""
+    """Call *close* when the running loop ends, or when the returned generator is given to `finish`."""
 
     async def wait() -> AsyncGenerator[None, None]:
         try:
@@ -84,8 +84,8 @@ def at_loop_end(close: Callable[[], Coroutine[Any, Any, None]]) -> AsyncGenerato
     loop, generator = asyncio.get_running_loop(), wait()
     with contextlib.ExitStack() as stack:
         if getattr(loop, "_asyncgens_shutdown_called", loop in _ending):
-            # A program may close its generators early and go on; the loop closes those that came since as well, but
-            # warns of each, and would name ours.
+            # A program may close its generators early and go on. The loop closes later generators too, but warns of
+            # each, and would warn of ours.
             stack.enter_context(warnings.catch_warnings())
             warnings.simplefilter("ignore", ResourceWarning)
         stack.enter_context(contextlib.suppress(StopIteration))
@@ -94,8 +94,8 @@ def at_loop_end(close: Callable[[], Coroutine[Any, Any, None]]) -> AsyncGenerato
 
 
 def finish(generator: AsyncGenerator[None, None]) -> None:
-    """Wait for the end of the loop no longer; *close* must not wait then."""
-    with contextlib.suppress(StopIteration, RuntimeError, ValueError):  # the last two: it is the one that runs
+    """Stop waiting for the end of the loop, and run *close*, which must not wait then."""
+    with contextlib.suppress(StopIteration, RuntimeError, ValueError):  # the last two: it is running
         generator.aclose().send(None)
 
 
@@ -103,7 +103,7 @@ async def last_releases(unreleased: Callable[[], bool], unanswered: Callable[[],
     """Let other generators release what they hold, and wait for the answers; for a bounded time.
 
     Args:
-        unreleased: Whether anything is held, which may be one of theirs.
+        unreleased: Whether a lease is held; it may be one of theirs.
         unanswered: Whether an answer is worth waiting for.
     """
     loop = asyncio.get_running_loop()

@@ -31,8 +31,8 @@ class LockError(redis_exceptions.LockError):
         self.args = (message,)  # redis-py 6.0 does not; of itself, a TimeoutError that is made like this has none
         self.name = name
 
-    # Python's own calls the class with `args`, which lacks what is given by keyword; and a process pool takes an error
-    # that it cannot read for the death of its worker. What users derive may be made in any other way.
+    # Python's own calls the class with `args`, which lack the keyword arguments; and a process pool takes an error that
+    # it cannot unpickle for the death of its worker. Users' subclasses may take other arguments.
     def __reduce__(self) -> tuple[Any, ...]:
         return _again, (type(self), self.args), vars(self)
 
@@ -41,7 +41,7 @@ class LockError(redis_exceptions.LockError):
 
 
 class AcquireTimeoutError(LockError, TimeoutError):
-    """Nobody let go within the time the caller was willing to wait. Nothing is held or queued any more.
+    """Not granted within the time the caller was willing to wait. Nothing is held or queued any more.
 
     Attributes:
         name: What was asked for.
@@ -57,7 +57,7 @@ class AcquireTimeoutError(LockError, TimeoutError):
 
 
 class LeaseLostError(LockError, redis_exceptions.LockNotOwnedError):
-    """The lease ended before the work did: somebody else may hold the name now. Roll back, or stop.
+    """The lease ended before the work did: another caller may hold the name now. Roll back, or stop.
 
     Attributes:
         name: What was held.
@@ -87,11 +87,11 @@ class LimitMismatchError(LockError):
 
 
 class QuorumError(LockError):
-    """Too few of the servers of a `Redlock` answered; had enough said "busy", it were an AcquireTimeoutError.
+    """Too few servers of a `Redlock` answered. If enough answer "busy", it is an AcquireTimeoutError instead.
 
     Attributes:
         name: What was asked for.
-        outcomes: What became of each server's part, by its address.
+        outcomes: What each server answered or why it did not, by its address.
     """
 
     def __init__(self, message: str, *, name: str, outcomes: Mapping[str, str]) -> None:
@@ -100,7 +100,7 @@ class QuorumError(LockError):
 
 
 class VersionConflictError(LockError):
-    """The value was written by somebody else since it was read. Nothing was changed: read it again.
+    """The value was written by another client since it was read. Nothing was changed: read it again.
 
     Attributes:
         name: The key of the value.

@@ -1,7 +1,7 @@
-"""Commands of the caller's own, checked and written down before anything is sent.
+"""The caller's own commands, checked and encoded before anything is sent.
 
-Pure. What could not run within a script, or not as one with the others, is refused here: once the first command has
-run, it is too late to refuse the second.
+Pure. A command that cannot run in a script, or not in one step with the others, is refused here: once the first command
+has run, it is too late to refuse the second.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,11 +46,12 @@ _KEYS: dict[str, Callable[[Sequence[bytes]], Sequence[bytes]]] = {
     **dict.fromkeys(["XREAD", "XREADGROUP"], lambda words: _streams(words)),
     **dict.fromkeys(_NONE.split(), lambda words: []),
 }
-"""Where a command's keys are, if not in front. The server needs to know them only to refuse those of other slots."""
+"""Which words of a command are keys, if it is not the first alone. The server needs them only to refuse keys of other
+slots."""
 
 
 class Encoder(Protocol):
-    """What is asked of redis-py's."""
+    """What is used of redis-py's encoder."""
 
     encoding: str
     encoding_errors: str
@@ -59,7 +60,7 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Commands to be sent together: of each the number of its words, then the words."""
+    """Commands to be sent together: for each, the number of its words and then the words."""
 
     words: tuple[bytes, ...]
     keys: tuple[bytes, ...]

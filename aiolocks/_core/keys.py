@@ -1,6 +1,6 @@
-"""How a name becomes Redis keys: all of one name in one Cluster slot, and never a key of another name's.
+"""How a name becomes Redis keys: those of one name share a Cluster slot, and no two names share a key.
 
-A key is ``<prefix><kind>:{<name>}`` and, for what belongs to it, ``:<part>`` behind. The braces make Redis Cluster
+A key is ``<prefix><kind>:{<name>}``, followed by ``:<part>`` for what belongs to it. The braces make Redis Cluster
 hash the name alone. Braces inside a name are escaped, since ``{}`` or a leading ``}`` would end the tag early.
 """
 
@@ -11,12 +11,13 @@ LONGEST_NAME = 1024
 """Bytes of UTF-8."""
 
 _WORDS = {"rlock": "reentrant", "rwlock": "readwrite", "multilock": "multi", "redlock": "quorum"}
-"""What keys have in place of a kind that ends as another does: a prefix could end with what it has more."""
+"""What keys have instead of a kind that ends with another kind: else prefix "r" and kind "lock" would be kind
+"rlock"."""
 
 _ESCAPES = str.maketrans({"%": "%25", "{": "%7B", "}": "%7D"})
 
 _PART_ESCAPES = _ESCAPES | {ord(":"): "%3A"}
-"""Behind the braces a colon begins what belongs to the key."""
+"""After the braces a colon begins a part, so a colon in the path is escaped."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +25,8 @@ class Keys:
     """The keys of one name of one kind of primitive, and the channels on which its waiters are told.
 
     Attributes:
-        family: The scripts that go by these keys, where kinds share theirs; the kind's own if left out.
-        path: The name is a path; all that begin at one root go into one Cluster slot.
+        family: Whose scripts use these keys, where kinds share scripts; left out: the kind's own.
+        path: The name is a path; all paths with one root go into one Cluster slot.
     """
 
     prefix: str

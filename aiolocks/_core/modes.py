@@ -1,6 +1,6 @@
-"""What a lease of a shared name lets its holder do, as numbers: they travel where a semaphore's permits do.
+"""What a lease of a shared name lets its holder do, as numbers: they are sent where a semaphore sends its permits.
 
-Which of them go together is decided by the scripts alone; see `lua/_shared.lua`.
+The scripts alone decide which of them may be held together; see `lua/_shared.lua`.
 """
 
 from typing import Final
@@ -15,8 +15,8 @@ UPGRADEABLE: Final = 5
 """Shared, and the only one that may become exclusive."""
 EXCLUSIVE: Final = 6
 UPGRADE: Final = 7
-"""Exclusive, beside the upgradeable lease that it grew from."""
+"""Exclusive, beside the upgradeable lease that it upgrades."""
 
 FRONT: Final = 1
-"""The ticket of what stands before all others, as they wait for what it holds already: an upgrade, and the levels
-of a second path."""
+"""The ticket that passes the queue, for a request whose task already holds what the others wait for: an upgrade, and
+the levels of a second path."""

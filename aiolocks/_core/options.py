@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Final, Literal, TypedDict
 
 SHORTEST_TTL = 0.1
-"""Seconds. Below, the network's own delays would eat the lease."""
+"""Seconds. With less, the network's own delays would use up the lease."""
 
 
 Duration = float | timedelta
@@ -74,7 +74,7 @@ class Options:
         """Check and convert what the caller gave.
 
         Raises:
-            TypeError, ValueError: What is wrong with which of them.
+            TypeError, ValueError: The text names the option and says what is wrong.
         """
         if on_lost not in ("cancel", "flag"):
             raise ValueError(f'on_lost must be "cancel" or "flag", not {on_lost!r}')

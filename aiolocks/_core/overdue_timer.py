@@ -1,6 +1,6 @@
 """One timer for many bounds that are rarely reached: it is set for the earliest, and looks at all when it fires.
 
-A timer for each would cost more than most of what it bounds.
+A timer for each bound would cost more than most of the work that it bounds.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar, final
 
 
 class Watched(Protocol):
-    """What has a bound: its `due`, on the patrol's clock; `math.inf` for none."""
+    """What has a bound: its `due`, on the timer's clock; `math.inf` for none."""
 
     due: float
 
@@ -18,10 +18,10 @@ class Watched(Protocol):
 T = TypeVar("T", bound=Watched)
 
 _LATE = 0.01
-"""Seconds by which a look may be late, as any timer is; more, and the loop was busy with something else."""
+"""Seconds by which a look may be late, as any timer may; if it is later, the loop was busy with something else."""
 
 _MOMENT = 0.001
-"""Seconds in which a loop that was busy reads what has come meanwhile: uvloop runs its timers first."""
+"""Seconds in which a loop that was busy reads what has arrived meanwhile, as uvloop runs its timers first."""
 
 
 @final
@@ -42,7 +42,7 @@ class OverdueTimer(Generic[T]):
         self._timer: asyncio.TimerHandle | None = None
         self._was_late = False
         self.looks_at = math.inf
-        """When it looks next; a bound that comes sooner is to be expected."""
+        """When it looks next; an earlier bound must be passed to `expect`."""
 
     def expect(self, due: float, now: float) -> None:
         """Look at *due* at the latest."""

@@ -43,8 +43,8 @@ def retry_delay(ttl: float, failures: int) -> float:
 def recheck_interval(ttl: float) -> float:
     """Return the longest a waiter goes without asking again: its protection against a lost wake-up.
 
-    A quarter of the TTL at most, because a session is taken for dead after three intervals: a lease handed to one
-    that has stopped must not outlast that by much, or each of its waiters would cost the others a lease.
+    A quarter of the TTL at most, because a session is taken for dead after three intervals: a lease handed to a stopped
+    session must not outlast that by much, or each of its waiters would cost the others a lease.
     """
     return min(1.0, ttl / 4)
 
@@ -54,7 +54,7 @@ def recheck_delay(interval: float, expected: float | None, jitter: float) -> flo
 
     Args:
         interval: The longest allowed, see `recheck_interval`.
-        expected: Seconds until the lease in the way ends unless renewed; None when it has no end that we know of.
+        expected: Seconds until the lease in the way ends unless renewed; None if its end is unknown.
         jitter: In [0, 1), so that a thousand processes do not ask in the same millisecond.
     """
     floor = min(SHORTEST_RECHECK, interval)
@@ -66,6 +66,6 @@ def recheck_delay(interval: float, expected: float | None, jitter: float) -> flo
 def patience(interval: float, round_trip: float) -> float:
     """Return how long a reply may take before its connection is given up for a new one.
 
-    Bounded, since a measured round trip includes what the event loop was late.
+    Bounded, since a measured round trip includes the event loop's own delay.
     """
     return max(interval, 0.25, min(4 * round_trip, 4 * interval))

@@ -66,7 +66,7 @@ def queue_terms(ttl_ms: int, permits: int) -> bytes:
 
 
 def fresh_token() -> bytes:
-    """Return a token that nobody can guess."""
+    """Return a token that cannot be guessed."""
     return os.urandom(16).hex().encode()
 
 

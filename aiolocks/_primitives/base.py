@@ -1,8 +1,8 @@
 """What every primitive offers: `async with`, `hold`, `acquire`, `try_acquire`, `release`, `locked`, `statistics`.
 
-A primitive is a description: a client, a name, options. All state of an acquisition is in its `Lease`, and which
-lease a task took last, and which blocks are open, is known to the session behind the client. So any number of tasks
-may share one object, and objects may be made and thrown away at will.
+A primitive is a description: a client, a name, options. All state of an acquisition is in its `Lease`; the session
+behind the client knows which lease a task took last and which blocks are open. So any number of tasks may share one
+object, and objects may be made and dropped at will.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from .._redis.clients import pool_of
 from .._redis.scripts import Arguments
 
 _TURNS = 3
-"""Turns of the loop in which a lease without a reference has become known as such."""
+"""Turns of the event loop after which a lease without references is known to have none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,11 @@ class Statistics:
 
     Attributes:
         name: What was asked about.
-        permits: Permits in use; of a lock, 1 while it is held; where many read, as many as `holders`.
+        permits: Permits in use; 1 for a lock while it is held; as many as `holders` where there are readers.
         holders: Leases held.
         waiting: Waiters in the queue.
-        fencing_token: The newest fencing token; 0 when none was given for a day.
-        limit: How many permits may be in use; of a lock, 1; 0 where there is no limit.
+        fencing_token: The newest fencing token; 0 if none was given for a day.
+        limit: How many permits may be in use; 1 for a lock; 0 where there is no limit.
     """
 
     name: str
@@ -57,9 +57,9 @@ class Acquirable(Enterable[Lease]):
 
     kind: ClassVar[str]
     family: ClassVar[str] = ""
-    """Whose scripts these are, if not its own."""
+    """The primitive whose scripts it uses, if not its own."""
     _share = 1
-    """What a block asks for without further words: one permit, or a mode."""
+    """What a block asks for by default: one permit, or a mode."""
 
     def __init__(self, client: Redis, name: str, prefix: str, options: Options) -> None:
         self._pool = pool_of(client)
@@ -70,12 +70,12 @@ class Acquirable(Enterable[Lease]):
 
     @property
     def _called(self) -> str:
-        """What errors call it."""
+        """Its name in the texts of errors."""
         return type(self).__name__
 
     @property
     def name(self) -> str:
-        """What it stands for, as given."""
+        """The name, as given."""
         return self._keys.name
 
     def __repr__(self) -> str:
@@ -93,7 +93,7 @@ class Acquirable(Enterable[Lease]):
         return Hold(lambda: take(self._asking(timeout, permits, entering=True), Lease, must=True))
 
     async def _acquire(self, timeout: Duration | Unset | None, permits: int) -> Lease:
-        # The task that runs this asks, which need not be the one that has called `acquire`.
+        # The task that awaits this is the one that asks; it need not be the one that called `acquire`.
         state = self._asking(self._timeout(timeout), permits, entering=True)
         return await take(state, Lease, must=True, by_hand=True)
 
@@ -106,41 +106,41 @@ class Acquirable(Enterable[Lease]):
     def hold(self, *, timeout: Duration | Unset | None = UNSET) -> Hold:
         """Return a block that waits *timeout* seconds: ``async with lock.hold(timeout=5) as lease:``.
 
-        Left out, `acquire_timeout` counts; None waits for ever; 0 asks once. The holder of an `RLock` never waits.
+        Left out: `acquire_timeout`. None waits for ever; 0 asks once. The holder of an `RLock` never waits.
 
         Raises, on entering:
-            AcquireTimeoutError: Others were in the way all the time.
-            RuntimeError: This task is inside a block of the same name, and would wait for itself. Of an `RLock`: a task
-                that holds it has started this one and most likely waits for it, and there is no timeout.
-            LeaseLostError: Of an `RLock`: this task is inside a block of it whose lease is lost.
-            QuorumError: Of a `Redlock`: too few servers answered.
+            AcquireTimeoutError: Not granted within *timeout*, as others were in the way.
+            RuntimeError: This task is inside a block of the same name, and would wait for itself. `RLock`: a task that
+                holds it started this one and most likely waits for it, and there is no timeout.
+            LeaseLostError: `RLock`: this task is inside a block of it whose lease is lost.
+            QuorumError: `Redlock`: too few servers answered.
             RedisError: Redis could not be asked.
 
         Raises, on leaving:
             LeaseLostError: The lease was lost, and the body raised nothing of its own.
 
-        After a cancellation nothing stays held or queued that was not before.
+        After a cancellation nothing is held or queued that was not before.
         """
         return self._hold(timeout, self._share)
 
     @teaching
     def acquire(self, *, timeout: Duration | Unset | None = UNSET) -> Acquiring:
-        """Wait for a lease and return it; the caller must release it. With `async with`, like `hold`.
+        """Wait for a lease and return it; the caller must release it. As a block it works like `hold`.
 
-        It is renewed until then. Prefer `async with`, which also stops the body when the lease is lost. What an `RLock`
-        gave several times must be released as often.
+        It is renewed until then. Prefer `async with`, which also stops the body when the lease is lost. An `RLock` that
+        was acquired several times must be released as often.
 
         Args:
             timeout: Seconds to wait. Left out: `acquire_timeout`. None waits for ever; 0 asks once. The holder of an
                 `RLock` never waits.
 
         Raises:
-            AcquireTimeoutError: Others were in the way for *timeout*.
-            RuntimeError: This task is inside a block of the same name, and would wait for itself. Of an `RLock`: a task
-                that holds it has started this one and most likely waits for it, and there is no timeout.
-            LeaseLostError: Of an `RLock`: this task is inside a block of it whose lease is lost.
-            QuorumError: Of a `Redlock`: too few servers answered, for a second at first, or for a TTL once enough have;
-                for 10 s, where other clients' scripts keep them busy.
+            AcquireTimeoutError: Not granted within *timeout*, as others were in the way.
+            RuntimeError: This task is inside a block of the same name, and would wait for itself. `RLock`: a task that
+                holds it started this one and most likely waits for it, and there is no timeout.
+            LeaseLostError: `RLock`: this task is inside a block of it whose lease is lost.
+            QuorumError: `Redlock`: too few servers answered, for a second at first, for a TTL once enough have
+                answered, and for 10 s where other clients' scripts keep them busy.
             RedisError: Redis could not be asked.
 
         After an error or a cancellation nothing stays held that was not before: what may have been granted is released,
@@ -152,11 +152,11 @@ class Acquirable(Enterable[Lease]):
     async def try_acquire(self) -> Lease | None:
         """Ask once: return a lease, or None if a holder or waiter is in the way. The holder of an `RLock` gets one.
 
-        Of two who ask a `Redlock` at the same moment, both may get None, as each may have got some of the servers.
+        Two callers that ask a `Redlock` at the same moment may both get None, as each may have got some of the servers.
 
         Raises:
-            LeaseLostError: Of an `RLock`: this task is inside a block of it whose lease is lost.
-            QuorumError: Of a `Redlock`: too few servers answered.
+            LeaseLostError: `RLock`: this task is inside a block of it whose lease is lost.
+            QuorumError: `Redlock`: too few servers answered.
             RedisError: Redis could not be asked.
 
         After an error or a cancellation nothing stays held that was not before.
@@ -164,23 +164,23 @@ class Acquirable(Enterable[Lease]):
         return await self._try_acquire(self._share)
 
     async def locked(self) -> bool:
-        """Say whether a holder is in the way; of a `Redlock`, whether most servers are held.
+        """Say whether the name is held; for a `Redlock`, whether it is held on most servers.
 
         Raises:
-            QuorumError: Of a `Redlock`: too few servers answered.
+            QuorumError: `Redlock`: too few servers answered.
             RedisError: Redis could not be asked. Cancelling is harmless.
         """
         return (await self.statistics()).holders > 0
 
     async def release(self) -> None:
-        """Release the newest lease of this name that the calling task took by hand, and has not released.
+        """Release the newest lease of this name that the calling task took by hand and has not released.
 
-        If it has none: the newest one whose task has ended and whose `Lease` has no reference left, such as that of
+        If it has none: the newest lease whose task has ended and whose `Lease` nothing refers to, such as that of
         ``await asyncio.wait_for(lock.acquire(), 5)`` before Python 3.12. Such a lease is not renewed any more.
 
         Raises:
-            RuntimeError: There is none. A block releases its own lease, and `lease.release()` any.
-            LeaseLostError: It was lost before. Of a lease without a reference, that is remembered for another TTL.
+            RuntimeError: There is no such lease. A block releases its own, and `lease.release()` releases any.
+            LeaseLostError: It was lost before. For a lease without references, that is remembered for another TTL.
             RedisError: Not confirmed; the lease ends with its TTL.
 
         After a cancellation the release goes on in the background.
@@ -190,14 +190,14 @@ class Acquirable(Enterable[Lease]):
             None if session is None else session.context.holdings.newest(asyncio.current_task(), self._base)
         )
         if state is None and session is not None:
-            for _ in range(_TURNS):  # the loop itself keeps, until its next turn, the task that it called last
+            for _ in range(_TURNS):  # until its next turn, the loop itself refers to the task that it ran last
                 state = session.context.holdings.newest_unreferenced(self._base)
                 if state is not None:
                     break
                 await asyncio.sleep(0)
         if state is None:
             raise RuntimeError(
-                f"{self.kind} {self.name!r}: the calling task holds no lease to release that it took by hand"
+                f"{self.kind} {self.name!r}: the calling task holds no lease to release that it acquired by hand"
             )
         if not await Lease(state).release():
             raise state.error(None if state.lost else GONE_FROM_SERVER)
@@ -205,7 +205,7 @@ class Acquirable(Enterable[Lease]):
     async def statistics(self) -> Statistics:
         """Ask Redis how the name stands.
 
-        Waiters of more than 500 processes are counted in parts, one after the other, while others come and go.
+        Waiters of more than 500 processes are counted in parts, one after the other, so the sum is of several moments.
 
         Raises:
             RedisError: Redis could not be asked. Cancelling is harmless.
@@ -226,12 +226,12 @@ class Acquirable(Enterable[Lease]):
         if entering and context.holdings.blocks and self._would_wait_for_itself(context, task):
             raise waits_for_itself(self.kind, self.name)
         wait = timeout is None or timeout > 0
-        # By keywords, Python 3.11 takes a fifth of a microsecond longer.
+        # Positional: with keywords, Python 3.11 takes a fifth of a microsecond longer.
         request = Request(options.ttl, permits, wait, context.new_token())
         return LeaseState(context, grantor, self._base, request, options, timeout, task)
 
     def _grantor(self) -> Grantor:
-        """Return whom to ask in the running loop; kept for the next time, as making it costs as much as asking."""
+        """Return the grantor for the running loop; it is kept, as making one costs as much as asking it."""
         kept = self._newest_grantor
         try:
             if kept is not None and kept.context.loop is asyncio.get_running_loop() and not kept.context.closed:

@@ -19,13 +19,14 @@ from .._grantors.session import Session
 from .base import Acquirable
 
 _ABOVE = {SHARED: INTENT_SHARED, EXCLUSIVE: INTENT_EXCLUSIVE}
-"""What is held at the levels above, for what is held at the end of the path."""
+"""The mode held at the levels above, by the mode at the end of the path."""
 
 _GOES_WITH = {
     INTENT_SHARED: {INTENT_SHARED, INTENT_EXCLUSIVE, SHARED},
     INTENT_EXCLUSIVE: {INTENT_SHARED, INTENT_EXCLUSIVE},
 }
-"""Beside what of a task's own blocks it may go; nothing else goes beside any of them."""
+"""For each mode, the modes of a task's own blocks at a level beside which it may be held; a mode not named, beside
+none."""
 
 
 @final
@@ -39,19 +40,19 @@ class HierarchicalLock:
         async with HierarchicalLock(redis, "shop/orders").read:  # all orders: waits for it
             ...
 
-    Whoever reads or writes "shop/orders" excludes those who write, or use, anything below it, and the other way round;
-    what lies side by side is in nobody's way. The levels above are held by intention locks (Gray and others, 1975), so
-    that it costs the same however many rows there are. Each level has its own queue, first come, first served, and
-    neither users of whole tables nor of single rows starve.
+    A reader of "shop/orders" excludes writers of anything below it, a writer excludes all use of anything below it, and
+    the other way round. Paths side by side do not exclude each other. The levels above are held by intention locks
+    (Gray and others, 1975), so the cost does not grow with the number of rows. Each level has its own queue, first
+    come, first served; users of whole tables do not starve, nor do users of single rows.
 
-    A lease has one fencing token, larger than all that were given before at any level of its path: show it to whatever
-    guards the row, the table or the shop.
+    A lease has one fencing token, larger than all that were given before at any level of its path: pass it to the
+    resource that keeps the row, the table or the shop.
 
     The object itself cannot be acquired; `read` and `write` can. A task may hold several paths, also of one tree: it
-    passes the queue at the levels that its open blocks hold. Within its own block it may read or write what lies side
-    by side with that path, and read below a path that it reads. Anything else it might wait for itself for, and gets
-    `RuntimeError`: the same path again, a path above it, writing below it, reading below a path that it writes. One
-    block on the path above both will do instead. Tasks that take several paths should take them in one order.
+    passes the queue at the levels that its open blocks hold. Within its own block it may read or write a path beside
+    the block's path, and read below a path that it reads. Any other request might deadlock with the task's own blocks
+    and raises `RuntimeError`: the same path again, a path above it, writing below it, reading below a path that it
+    writes. Use one block on the path above both instead. Tasks that take several paths should take them in one order.
 
     Every duration is a number of seconds or a `timedelta`.
 
@@ -63,14 +64,14 @@ class HierarchicalLock:
         on_lost: "cancel" stops the body of a block when its lease is lost; "flag" only marks the lease.
         renew: False lets the lease end after its TTL, whatever the holder does.
         max_hold: Seconds after which a lease is not renewed any more, so that a hung body cannot hold for ever.
-        watchdog: "task" renews from the event loop; "thread" from a thread, and so even while the loop is blocked.
-        max_stall: Seconds after which the thread takes a loop that shows no life for dead, and stops renewing.
-        replicas: How many replicas must have a lease before it is returned; a round trip or two more. It narrows what
-            a failover can lose, and does not close it.
+        watchdog: "task" renews from the event loop; "thread" from a thread, so even while the loop is blocked.
+        max_stall: Seconds without a sign of life from the event loop after which that thread stops renewing.
+        replicas: How many replicas must have a lease before it is returned; this costs a round trip or two. A failover
+            then loses less, but can still lose leases.
         prefix: What every key begins with; no braces.
 
     Raises:
-        TypeError: A wrong type, a synchronous client, or a keyword of redis-py's Lock that is named otherwise here.
+        TypeError: A wrong type, a synchronous client, or a keyword of redis-py's Lock that has another name here.
         ValueError: A level without a name, or a value out of range. Both before any I/O.
     """
 
@@ -94,9 +95,9 @@ class HierarchicalLock:
     ) -> None:
         options = Options(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas)
         self.read = HierarchicalMode(client, path, prefix, options, "read", SHARED)
-        """Beside others who read the same, or anything below it."""
+        """Beside other readers of the path and of anything below it."""
         self.write = HierarchicalMode(client, path, prefix, options, "write", EXCLUSIVE)
-        """Alone, with all that lies below."""
+        """Alone, with everything below the path."""
 
     @property
     def name(self) -> str:
@@ -106,7 +107,7 @@ class HierarchicalLock:
     def __repr__(self) -> str:
         return f"<HierarchicalLock {self.name!r}>"
 
-    if not TYPE_CHECKING:  # which knows without it
+    if not TYPE_CHECKING:  # type checkers know without it
 
         def __aenter__(self):
             raise TypeError(f"{self!r} cannot be held itself: enter its .read or .write")
@@ -135,7 +136,7 @@ class HierarchicalMode(Acquirable):
         return f"HierarchicalLock.{self._word}"
 
     async def locked(self) -> bool:
-        """Say whether a holder is in the way, here or at a level above.
+        """Say whether a holder is in the way of this mode, here or at a level above.
 
         Raises:
             RedisError: Redis could not be asked. Cancelling is harmless.
@@ -151,7 +152,7 @@ class HierarchicalMode(Acquirable):
         if entering and None in tickets:
             raise RuntimeError(
                 f"{self.kind} {self.name!r}: this task is inside a block of the same tree, and might wait for itself: "
-                "within it go what lies side by side with its path, and reading below what it reads; "
+                "inside it, only paths beside its own can be taken, and paths below one that it reads can be read; "
                 "for more, hold the path above both in one block around them"
             )
         state = super()._asking(timeout, permits, entering=False)
@@ -165,11 +166,12 @@ class HierarchicalMode(Acquirable):
         return None in self._tickets(context, task)
 
     def _tickets(self, context: Context, task: "asyncio.Task[Any] | None") -> list[int | None]:
-        """Return the ticket to begin with at each level: before all others, or none; None: it might wait for itself.
+        """Return the first ticket for each level: FRONT passes the queue, 0 does not; None: it might wait for itself.
 
         Where the task's open blocks hold a level it passes the queue: behind a waiter that waits for these blocks to
-        end, it would wait for itself. If they only read below that level and it is to write there, it may still wait
-        for those who read the whole of it, and they never wait for it: below what they read no other writes.
+        end, it would wait for itself. If its blocks only read below that level and it now asks to write there, it may
+        still wait for readers of the whole level. They never wait for this task: below what they read, no other task
+        writes.
         """
         tickets: list[int | None] = []
         for keys, mode in zip(self._levels, self._modes, strict=True):
@@ -204,7 +206,7 @@ _EVERY = (INTENT_SHARED, INTENT_EXCLUSIVE, SHARED, EXCLUSIVE)
 
 
 def _held(keys: Keys, mode: int) -> bytes:
-    """Return under what name the ledger has a level that is held in a mode."""
+    """Return the name under which `Holdings` has a level that is held in *mode*."""
     return b"%b %d" % (keys.base, mode)
 
 

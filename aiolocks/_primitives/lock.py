@@ -18,8 +18,8 @@ class Lock(Acquirable):
         async with Lock(redis, "orders:42") as lease:
             ...
 
-    The lease is renewed while the block runs. If it is lost all the same, the body is cancelled before anybody else
-    can get the lock, and the block raises `LeaseLostError`.
+    The lease is renewed while the block runs. If it is lost nevertheless, the body is cancelled before another caller
+    can be granted the lock, and the block raises `LeaseLostError`.
 
     Every duration is a number of seconds or a `timedelta`.
 
@@ -31,15 +31,14 @@ class Lock(Acquirable):
         on_lost: "cancel" stops the body of a block when its lease is lost; "flag" only marks the lease.
         renew: False lets the lease end after its TTL, whatever the holder does.
         max_hold: Seconds after which a lease is not renewed any more, so that a hung body cannot hold for ever.
-        watchdog: "task" renews from the event loop; "thread" from a thread, and so even while the loop is blocked.
-        max_stall: Seconds after which the thread takes a loop that shows no life for dead, and stops renewing.
-        replicas: How many replicas must have a lease before it is returned; a round trip or two more. It narrows what
-            a failover can lose, and does not close it.
+        watchdog: "task" renews from the event loop; "thread" from a thread, so even while the loop is blocked.
+        max_stall: Seconds without a sign of life from the event loop after which that thread stops renewing.
+        replicas: How many replicas must have a lease before it is returned; this costs a round trip or two. A failover
+            then loses less, but can still lose leases.
         prefix: What every key begins with; no braces.
 
     Raises:
-        TypeError: A wrong type, a synchronous client, or a keyword that redis-py's Lock has and this one names
-            otherwise.
+        TypeError: A wrong type, a synchronous client, or a keyword of redis-py's Lock that has another name here.
         ValueError: A value out of range. Both before any I/O.
     """
 

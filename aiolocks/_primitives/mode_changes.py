@@ -1,7 +1,7 @@
-"""Leases that change their mode: an upgradeable one that becomes exclusive for a while, and any that goes on as shared.
+"""Leases that change their mode: an upgradeable one becomes exclusive for a while, and either goes on as shared.
 
-An upgrade is a second lease that stands before all waiters and may be held beside the first. So waiting, timeouts,
-cancellation and loss are those of any other acquisition, and after it the first is what it was.
+An upgrade is a second lease, which goes before all waiters and may be held beside the first. So waiting, timeouts,
+cancellation and loss work as in any other acquisition, and afterwards the first lease is as it was.
 """
 
 import asyncio
@@ -19,15 +19,15 @@ from .._grantors.one_server import RedisGrantor
 
 
 def upgrade(state: LeaseState, timeout: Duration | Unset | None) -> Callable[[], LeaseState]:
-    """Return what asks to hold alone what *state* shares.
+    """Return the function that asks for an exclusive lease beside the upgradeable one of *state*.
 
     Raises:
         RuntimeError: The lease is not an upgradeable one.
     """
     if state.request.permits == SHARED:
         raise RuntimeError(
-            f"{state.what}: a read lease cannot be upgraded, as two readers that both did would wait for each other "
-            "for ever; take `upgradeable` instead of `read`, which reads beside readers and is held by one at a time"
+            f"{state.what}: a read lease cannot be upgraded, as two readers that tried would wait for each other "
+            "for ever; take `upgradeable` instead of `read`: it reads beside readers and is held by one at a time"
         )
     if state.request.permits != UPGRADEABLE:
         raise RuntimeError(f"{state.what}: this lease is exclusive already")
@@ -65,17 +65,17 @@ async def downgrade(state: LeaseState) -> None:
     Raises:
         RuntimeError: The lease is not one of `write` or `upgradeable`.
         LeaseLostError: It is lost, or was released.
-        RedisError: Not confirmed, for as long as the lease lasts or a release by hand would be tried.
+        RedisError: Not confirmed within 10 s, or within what is left of the lease.
     """
     grantor, request, context = cast("RedisGrantor", state.grantor), state.request, state.context
     if request.permits == UPGRADE:
         raise RuntimeError(
             f"{state.what}: only leases of RWLock's `write` and `upgradeable` can be downgraded; "
-            "one that was upgraded, by leaving its block"
+            "an upgrade ends by leaving its block"
         )
     if not state.held:
         raise state.error(None if state.lost else "it was released before")
-    request.permits = SHARED  # whatever becomes of the question, its holder has given up the right
+    request.permits = SHARED  # whatever is answered, the holder has given up the right to write
     until = min(state.deadline, context.clock() + LONGEST_WAIT)
 
     async def ask(failures: int) -> Any:

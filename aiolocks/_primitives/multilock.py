@@ -15,7 +15,7 @@ from .._redis.clients import pool_of
 from .base import Acquirable, Statistics
 
 MOST_NAMES = 1000
-"""With as many words as `lease.guard` takes, they fit on Lua's stack, and renewing all takes the server a few ms."""
+"""So many names and the words that `lease.guard` takes fit on Lua's stack; renewing them takes the server a few ms."""
 
 
 @final
@@ -27,11 +27,12 @@ class MultiLock(Acquirable):
         async with MultiLock(redis, ["account:1", "account:2"]) as lease:
             lease.fencing_tokens["account:1"]
 
-    It excludes every other `MultiLock` that has one of the names, and those alone: a `Lock` of such a name is another
-    lock, as a `Semaphore` would be. So lock what is locked together by `MultiLock` throughout; one name will do.
+    It excludes every other `MultiLock` that has one of the names, and nothing else: a `Lock` of such a name is another
+    lock, as a `Semaphore` would be. So use `MultiLock` everywhere for names that are locked together, also for one of
+    them alone.
 
-    While it waits for one name it may hold others, those that come before it when sorted; they are
-    renewed meanwhile. There is one lease: it is lost when one of the names is, and then none is held on to.
+    While it waits for one name it may hold others, which sort before it; they are renewed meanwhile. There is one
+    lease: it is lost when one of the names is lost, and then no name is kept.
 
     Every duration is a number of seconds or a `timedelta`.
 
@@ -43,15 +44,15 @@ class MultiLock(Acquirable):
         on_lost: "cancel" stops the body of a block when its lease is lost; "flag" only marks the lease.
         renew: False lets the lease end after its TTL, whatever the holder does.
         max_hold: Seconds after which a lease is not renewed any more, so that a hung body cannot hold for ever.
-        watchdog: "task" renews from the event loop; "thread" from a thread, and so even while the loop is blocked.
-        max_stall: Seconds after which the thread takes a loop that shows no life for dead, and stops renewing.
-        replicas: How many replicas must have a lease before it is returned; a round trip or two more. It narrows what
-            a failover can lose, and does not close it.
+        watchdog: "task" renews from the event loop; "thread" from a thread, so even while the loop is blocked.
+        max_stall: Seconds without a sign of life from the event loop after which that thread stops renewing.
+        replicas: How many replicas must have a lease before it is returned; this costs a round trip or two. A failover
+            then loses less, but can still lose leases.
         prefix: What every key begins with; no braces.
 
     Raises:
-        TypeError: A wrong type, such as one str for *names*, a synchronous client, or a keyword that redis-py's Lock
-            has and this one names otherwise.
+        TypeError: A wrong type, such as one str for *names*, a synchronous client, or a keyword of redis-py's Lock that
+            has another name here.
         ValueError: No name at all or more than 1,000, or a value out of range. Both before any I/O.
     """
 
@@ -78,7 +79,7 @@ class MultiLock(Acquirable):
         if isinstance(given, (str, bytes)):
             raise TypeError(f"names must be several, such as [{given!r}], not one {type(given).__name__}")
         if not isinstance(given, Iterable):
-            pool_of(client)  # the two may be swapped
+            pool_of(client)  # client and names may be swapped
             raise TypeError(f'names must be several, such as ["a", "b"], not {type(given).__name__}')
         each = {name: Keys(prefix, self.kind, name, self.family) for name in names}
         if not each:
@@ -103,9 +104,9 @@ class MultiLock(Acquirable):
         return tuple(keys.name for keys in self._each)
 
     async def statistics(self) -> Statistics:
-        """Ask Redis how the names stand, taken as one lock: held when one of them is.
+        """Ask Redis how the names stand, taken as one lock: it is held when one of them is.
 
-        `waiting` counts the waiters of all names, each of whom waits for one at a time; `fencing_token` is the
+        `waiting` counts the waiters of all names: each waiter waits for one name at a time; `fencing_token` is the
         largest.
 
         Raises:

@@ -23,12 +23,12 @@ class Redlock(Acquirable):
             ...
 
     For servers that know nothing of each other: no replicas, no nodes of one Cluster. All are asked at once, and a
-    majority decides, however long the others take. Nobody waits in line: an attempt that fails is repeated after a
-    random delay, so nobody is first come, first served here, and `statistics()` count no waiters.
+    majority decides, however long the others take. There is no queue: an attempt that fails is repeated after a random
+    delay. So callers are not served in the order in which they came, and `statistics()` counts no waiters.
 
-    The limits of a lease stay, and two are added: a server that restarts empty must stay away for a TTL, and clocks
-    may drift only so much. Where stale writes must be kept out, hand `fencing_token` to the resource. `lease.guard` is
-    a `TypeError`, as no one server knows whether a majority still has the lease.
+    The limits of any lease remain, and there are two more: a server that restarts empty must stay away for a TTL, and
+    clocks may drift only so much. Where stale writes must be kept out, pass `fencing_token` to the resource.
+    `lease.guard` raises `TypeError`, as no single server knows whether a majority still has the lease.
 
     Every duration is a number of seconds or a `timedelta`.
 
@@ -41,13 +41,13 @@ class Redlock(Acquirable):
         on_lost: "cancel" stops the body of a block when its lease is lost; "flag" only marks the lease.
         renew: False lets the lease end after its TTL, whatever the holder does.
         max_hold: Seconds after which a lease is not renewed any more, so that a hung body cannot hold for ever.
-        watchdog: "task" renews from the event loop; "thread" from a thread, and so even while the loop is blocked.
-        max_stall: Seconds after which the thread takes a loop that shows no life for dead, and stops renewing.
+        watchdog: "task" renews from the event loop; "thread" from a thread, so even while the loop is blocked.
+        max_stall: Seconds without a sign of life from the event loop after which that thread stops renewing.
         prefix: What every key begins with; no braces.
 
     Raises:
-        TypeError: A wrong type, such as one client alone, a synchronous client, or a keyword that redis-py's Lock has
-            and this one names otherwise.
+        TypeError: A wrong type, such as one client alone, a synchronous client, or a keyword of redis-py's Lock that
+            has another name here.
         ValueError: No clients, two of the same address, or a value out of range. Both before any I/O.
     """
 
@@ -87,7 +87,7 @@ class Redlock(Acquirable):
             raise ValueError("clients must be of different servers: one that is asked twice has two votes")
 
     async def statistics(self) -> Statistics:
-        """Ask the servers how the name stands: held when most of them are. Nobody waits in line.
+        """Ask the servers how the name stands: it is held when most of them have a holder. There is no queue.
 
         Raises:
             QuorumError: Too few servers answered. Cancelling is harmless.

@@ -1,6 +1,6 @@
-"""One lease held several times over in this process: each hold is a share, and the last one to go ends the lease.
+"""One lease held several times in this process: each hold is a share, and releasing the last share ends the lease.
 
-The one rule: a share has no time of its own. Its deadline is the lease's, and so is its loss.
+The one rule: a share has no time of its own. Its deadline and its loss are the lease's.
 """
 
 import asyncio
@@ -22,17 +22,17 @@ Task = asyncio.Task[Any]
 
 @final
 class SharedLease:
-    """A lease on the server, and who in this process shares it."""
+    """A lease on the server, and its shares in this process."""
 
     def __init__(self, lease: Lease, base: bytes) -> None:
-        """Take over *lease*, which must be released here alone; the running task is the one that got it."""
+        """Take over *lease*, which only this object may release; the running task is the one that acquired it."""
         self.core = core = state_of(lease)
         self.base = base
         self.key = base + b"#" + core.request.token
-        """Under which the ledger notes who is inside; another lease of the name is another matter."""
+        """The key under which `Holdings` has the tasks inside a block of this lease; each lease has its own."""
         task = asyncio.current_task()
-        self._task = None if task is None else weakref.ref(task)  # its result may be all that refers to a share
-        self._lease = lease  # dropped only when it is over, or else it would warn
+        self._task = None if task is None else weakref.ref(task)  # weak: a share may be referred to by its result alone
+        self._lease = lease  # kept until it is over, or else it would warn
         self._shares: list[Reentry] = []
         core.on_loss = self._lost
         if not core.options.renewed_in_loop:
@@ -42,12 +42,12 @@ class SharedLease:
 
     @property
     def task(self) -> "Task | None":
-        """Which task got the lease; None if it is gone."""
+        """The task that acquired the lease; None once that is gone."""
         return None if self._task is None else self._task()
 
     def share(self, on_lost: str, *, by_hand: bool) -> Lease:
-        """Return a hold of the running task, with the lease's own terms but for what happens when it is lost."""
-        task = asyncio.current_task() if by_hand else None  # a block knows its own
+        """Return a hold for the running task. It has the lease's own terms; only *on_lost* may differ."""
+        task = asyncio.current_task() if by_hand else None  # a block knows its own task
         share = Reentry(self, task, _like(self.core.options, on_lost))
         self._shares.append(share)
         lease = Lease(share)
@@ -65,18 +65,18 @@ class SharedLease:
         return self.core.context.holdings.inside(task, self.key) > 0
 
     def let_go(self, share: "Reentry", now: float, wait: float | None) -> Release | None:
-        """End the lease when *share* was the last."""
+        """Drop *share*, and end the lease if it was the last one."""
         if share in self._shares:
             self._shares.remove(share)
         if self._shares:
             self.renew_for_users_only()
             return None
-        self.core.on_loss = None  # or else this would live until garbage is collected
+        self.core.on_loss = None  # or else this object would live until garbage is collected
         self.core.end(now)
         return self.core.drop(now, wait)
 
     def renew_for_users_only(self) -> None:
-        """Let the lease lapse if no reference to any share is left: a user of one may be at work still."""
+        """Stop renewing if nothing refers to any share; as long as something does, its user may be at work."""
         core = self.core
         if all(share.unreferenced for share in self._shares) and core.renewer is not None:
             core.renewer.forget(core)
@@ -89,7 +89,7 @@ class SharedLease:
 
 @final
 class Reentry(LeaseState):
-    """One hold of a lease that others may hold too."""
+    """One hold of a shared lease."""
 
     __slots__ = ("nest", "unreferenced")
 
@@ -139,22 +139,22 @@ class Reentry(LeaseState):
 
     def let_lapse(self, on_lapsed: "Callable[[LeaseState], None]") -> None:
         self.unreferenced = True
-        super().let_lapse(on_lapsed)  # first: what follows may find that it has lapsed already
+        super().let_lapse(on_lapsed)  # first, as the next line may find that it has lapsed already
         self.nest.renew_for_users_only()
 
     def no_longer_inside(self) -> None:
-        pass  # until its block is left: what takes the lock again in there must not work on after a loss
+        pass  # it stays inside until it leaves its block: after a loss, the lock must not be taken again in there
 
 
 _newest: "weakref.WeakValueDictionary[tuple[Context, bytes], SharedLease]" = weakref.WeakValueDictionary()
-"""The last lease of each name that this process got; each lives as long as one of its holds."""
+"""The newest lease of each name in this process; each entry lives as long as one of its holds."""
 
 _inherited: "ContextVar[tuple[weakref.ref[SharedLease], ...]]" = ContextVar("aiolocks_nests", default=())
-"""What this task, or a task that started it, had when it was started or has got since: tasks copy it."""
+"""The leases that this task acquired, and those that its parents had when they started it: new tasks get a copy."""
 
 
 def nest_of(context: Context, base: bytes, task: "Task | None") -> SharedLease | None:
-    """Return the lease of *base* that *task* has a hold of, if it has one."""
+    """Return the lease of *base* of which *task* has a hold, or None."""
     newest = _newest.get((context, base))
     if newest is not None and newest.held_by(task):
         return newest
@@ -162,7 +162,7 @@ def nest_of(context: Context, base: bytes, task: "Task | None") -> SharedLease |
 
 
 def held_by_parent(context: Context, base: bytes, task: "Task | None") -> bool:
-    """Whether a task that is at work still holds *base*, and had it when it started *task* or a parent of that one."""
+    """Whether a task that has not ended holds *base*, and held it when it started *task* or a parent of *task*."""
     return any(
         nest.task is not task and nest.task is not None and not nest.task.done()
         for nest in _seen(context, base)

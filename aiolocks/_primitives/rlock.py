@@ -17,7 +17,7 @@ from .reentry import SharedLease, held_by_parent, nest_of
 
 @final
 class RLock(Acquirable):
-    """A mutex that its holder may take again: for functions that each hold it, and call one another.
+    """A mutex that its holder may take again: for functions that each hold it and call one another.
 
     ::
 
@@ -25,14 +25,14 @@ class RLock(Acquirable):
             async with RLock(redis, "orders:42") as again:  # at once, in the same task
                 assert again.fencing_token == lease.fencing_token
 
-    The holder is the task that took it, or that is inside a block with its lease. What it takes again, through any
-    object of the same name and connection pool, shares the one lease on the server, its fencing token, its TTL and the
-    other terms that it was first taken on; only `on_lost` is each block's own. The count is kept in this process: in
-    whichever order the holds are released, the last one releases the lease. A loss stops every block.
+    The holder is the task that acquired the lock, or that is inside a block with its lease. When it takes the lock
+    again, through any object of the same name and connection pool, it shares the one lease on the server, with its
+    fencing token, its TTL and its other first terms; only `on_lost` is each block's own. The count is kept in this
+    process: holds may be released in any order, and the last one releases the lease. A loss stops every block.
 
-    A task that was *started* by the holder, while it holds, is not the holder. It gets a RuntimeError where it would
-    wait without a timeout, for its parent most likely waits for it: start such a task before the block, or with a
-    context of its own (``create_task(…, context=contextvars.Context())``) if nobody within the block waits for it.
+    A task that the holder *starts* while it holds is not the holder. Where it would wait without a timeout it gets a
+    `RuntimeError`, as its parent most likely waits for it. Start such a task before the block; or, if the block does
+    not wait for it, with a context of its own (``create_task(…, context=contextvars.Context())``).
 
     Every duration is a number of seconds or a `timedelta`.
 
@@ -44,15 +44,14 @@ class RLock(Acquirable):
         on_lost: "cancel" stops the body of a block when its lease is lost; "flag" only marks the lease.
         renew: False lets the lease end after its TTL, whatever the holder does.
         max_hold: Seconds after which a lease is not renewed any more, so that a hung body cannot hold for ever.
-        watchdog: "task" renews from the event loop; "thread" from a thread, and so even while the loop is blocked.
-        max_stall: Seconds after which the thread takes a loop that shows no life for dead, and stops renewing.
-        replicas: How many replicas must have a lease before it is returned; a round trip or two more. It narrows what
-            a failover can lose, and does not close it.
+        watchdog: "task" renews from the event loop; "thread" from a thread, so even while the loop is blocked.
+        max_stall: Seconds without a sign of life from the event loop after which that thread stops renewing.
+        replicas: How many replicas must have a lease before it is returned; this costs a round trip or two. A failover
+            then loses less, but can still lose leases.
         prefix: What every key begins with; no braces.
 
     Raises:
-        TypeError: A wrong type, a synchronous client, or a keyword that redis-py's Lock has and this one names
-            otherwise.
+        TypeError: A wrong type, a synchronous client, or a keyword of redis-py's Lock that has another name here.
         ValueError: A value out of range. Both before any I/O.
     """
 
@@ -103,9 +102,8 @@ class RLock(Acquirable):
         # With a timeout the wait ends by itself, and the lock may come free before.
         if timeout is None and held_by_parent(Session.of(self._pool).context, self._keys.base, asyncio.current_task()):
             raise RuntimeError(
-                f"{self.kind} {self.name!r}: a task that holds it has started this one, and would wait for it while "
-                "this one waits for the lock; give it a timeout, or start it before the block or with a context of its "
-                "own"
+                f"{self.kind} {self.name!r}: a task that holds it has started this one, and most likely waits for "
+                "it; give this one a timeout, or start it before the block or with a context of its own"
             )
         lease = await take(self._asking(timeout, 1, entering=False), Lease, must=True)
         return self._first_of(lease, by_hand=by_hand)
@@ -117,7 +115,7 @@ class RLock(Acquirable):
         """Return the lease that the running task has a hold of, or None if it must ask for one.
 
         Raises:
-            LeaseLostError: It is inside a block with a lease that is lost. By hand, a lost lease is as good as none.
+            LeaseLostError: The task is inside a block whose lease is lost. A lost lease taken by hand counts as none.
         """
         context, task = Session.of(self._pool).context, asyncio.current_task()
         nest = nest_of(context, self._keys.base, task)

@@ -27,9 +27,9 @@ class RWLock:
             async with lease.upgrade(timeout=5):  # alone, once the readers have gone
                 ...
 
-    First come, first served: whoever comes after a writer waits behind it, so neither side starves, and readers who
-    wait together are let in together. Each reader has a lease of its own. A writer goes on as a reader by
-    `await lease.downgrade()`, with no instant between.
+    First come, first served: callers that come after a writer wait behind it, so neither side starves, and readers who
+    wait together are let in together. Each reader has a lease of its own. A writer becomes a reader by
+    `await lease.downgrade()`, with no gap between.
 
     The object itself cannot be acquired; `read`, `write` and `upgradeable` can.
 
@@ -43,14 +43,14 @@ class RWLock:
         on_lost: "cancel" stops the body of a block when its lease is lost; "flag" only marks the lease.
         renew: False lets the lease end after its TTL, whatever the holder does.
         max_hold: Seconds after which a lease is not renewed any more, so that a hung body cannot hold for ever.
-        watchdog: "task" renews from the event loop; "thread" from a thread, and so even while the loop is blocked.
-        max_stall: Seconds after which the thread takes a loop that shows no life for dead, and stops renewing.
-        replicas: How many replicas must have a lease before it is returned; a round trip or two more. It narrows what
-            a failover can lose, and does not close it.
+        watchdog: "task" renews from the event loop; "thread" from a thread, so even while the loop is blocked.
+        max_stall: Seconds without a sign of life from the event loop after which that thread stops renewing.
+        replicas: How many replicas must have a lease before it is returned; this costs a round trip or two. A failover
+            then loses less, but can still lose leases.
         prefix: What every key begins with; no braces.
 
     Raises:
-        TypeError: A wrong type, a synchronous client, or a keyword of redis-py's Lock that is named otherwise here.
+        TypeError: A wrong type, a synchronous client, or a keyword of redis-py's Lock that has another name here.
         ValueError: A value out of range. Both before any I/O.
     """
 
@@ -88,7 +88,7 @@ class RWLock:
     def __repr__(self) -> str:
         return f"<RWLock {self.name!r}>"
 
-    if not TYPE_CHECKING:  # which knows without it
+    if not TYPE_CHECKING:  # type checkers know without it
 
         def __aenter__(self):
             raise TypeError(f"{self!r} cannot be held itself: enter its .read, .write or .upgradeable")
@@ -118,7 +118,7 @@ class RWLockMode(Acquirable):
         return state
 
     async def locked(self) -> bool:
-        """Say whether a holder is in the way: of a reader, a writer; of a writer, anybody.
+        """Say whether a holder is in the way of this mode: of `read`, a writer; of `write`, any holder.
 
         Raises:
             RedisError: Redis could not be asked. Cancelling is harmless.

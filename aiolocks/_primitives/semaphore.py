@@ -1,4 +1,4 @@
-"""`Semaphore`: at most so many permits at once, in the whole fleet."""
+"""`Semaphore`: at most *limit* permits at once, in the whole fleet."""
 
 import asyncio
 import logging
@@ -26,7 +26,7 @@ from .base import Acquirable, Statistics, waits_for_itself
 log = logging.getLogger("aiolocks")
 
 _declared: dict[Hashable, set[tuple[bytes, int]]] = {}
-"""Per server, the limits that this process has put in force; each once, so that a later `resize` is not undone."""
+"""Per server, the limits that this process has declared: each only once, so that a later `resize` is not undone."""
 
 
 @final
@@ -55,14 +55,14 @@ class Semaphore(Acquirable):
         on_lost: "cancel" stops the body of a block when its lease is lost; "flag" only marks the lease.
         renew: False lets the lease end after its TTL, whatever the holder does.
         max_hold: Seconds after which a lease is not renewed any more, so that a hung body cannot hold for ever.
-        watchdog: "task" renews from the event loop; "thread" from a thread, and so even while the loop is blocked.
-        max_stall: Seconds after which the thread takes a loop that shows no life for dead, and stops renewing.
-        replicas: How many replicas must have a lease before it is returned; a round trip or two more. It narrows what
-            a failover can lose, and does not close it.
+        watchdog: "task" renews from the event loop; "thread" from a thread, so even while the loop is blocked.
+        max_stall: Seconds without a sign of life from the event loop after which that thread stops renewing.
+        replicas: How many replicas must have a lease before it is returned; this costs a round trip or two. A failover
+            then loses less, but can still lose leases.
         prefix: What every key begins with; no braces.
 
     Raises:
-        TypeError: A wrong type, a synchronous client, or a keyword of redis-py's Lock that is named otherwise here.
+        TypeError: A wrong type, a synchronous client, or a keyword of redis-py's Lock that has another name here.
         ValueError: A value out of range. Both before any I/O.
     """
 
@@ -97,11 +97,11 @@ class Semaphore(Acquirable):
     def hold(self, *, permits: int = 1, timeout: Duration | Unset | None = UNSET) -> Hold:
         """Return a block that holds *permits*: ``async with semaphore.hold(permits=3, timeout=5) as lease:``.
 
-        Left out, `acquire_timeout` counts; a timeout of None waits for ever; 0 asks once.
+        *timeout* left out: `acquire_timeout`. None waits for ever; 0 asks once.
 
         Raises, on entering:
-            AcquireTimeoutError: Too few permits were free all the time.
-            LimitMismatchError: More permits than the limit in force; also when that shrinks during the wait.
+            AcquireTimeoutError: Too few permits came free within *timeout*.
+            LimitMismatchError: More permits than the limit in force; also when the limit shrinks during the wait.
             RuntimeError: This task's own blocks hold so many that it would wait for itself.
             RedisError: Redis could not be asked.
 
@@ -115,7 +115,7 @@ class Semaphore(Acquirable):
 
     @teaching
     def acquire(self, *, permits: int = 1, timeout: Duration | Unset | None = UNSET) -> Acquiring:
-        """Wait for *permits* and return their lease; the caller must release it. With `async with`, like `hold`.
+        """Wait for *permits* and return their lease; the caller must release it. As a block it works like `hold`.
 
         It is renewed until then. Prefer `async with`, which also stops the body when the lease is lost.
 
@@ -125,7 +125,7 @@ class Semaphore(Acquirable):
 
         Raises:
             AcquireTimeoutError: Too few permits came free within *timeout*.
-            LimitMismatchError: More permits than the limit in force; also when that shrinks during the wait.
+            LimitMismatchError: More permits than the limit in force; also when the limit shrinks during the wait.
             RuntimeError: This task's own blocks hold so many that it would wait for itself.
             RedisError: Redis could not be asked.
 
@@ -136,7 +136,7 @@ class Semaphore(Acquirable):
 
     @teaching
     async def try_acquire(self, *, permits: int = 1) -> Lease | None:
-        """Ask once: return a lease of *permits*, or None if too few are free or somebody waits.
+        """Ask once: return a lease of *permits*, or None if too few are free or another caller waits.
 
         Raises:
             LimitMismatchError: More permits than the limit in force.
@@ -148,11 +148,12 @@ class Semaphore(Acquirable):
     async def resize(self, limit: int) -> None:
         """Put *limit* in force for everyone, at once.
 
-        A higher one is handed to waiters; a lower one revokes nothing, but nothing is granted until below it.
+        With a higher limit waiters are granted more at once; a lower one revokes nothing, but until enough permits are
+        back nothing is granted.
 
         Raises:
             TypeError, ValueError: Not a number of permits.
-            RedisError: Not confirmed; the same after a cancellation. Asking again is harmless.
+            RedisError: Not confirmed: it may be in force. The same after a cancellation. Asking again is harmless.
         """
         check_limit(limit)
         await self._ask("resize", (limit,), as_waiter=True)
@@ -168,9 +169,9 @@ class Semaphore(Acquirable):
         return now.permits >= now.limit
 
     async def statistics(self) -> Statistics:
-        """Ask Redis how many permits are in use, of how many, and who waits.
+        """Ask Redis how many permits are in use, of how many, and how many callers wait.
 
-        `limit` is the one in force; where none is, the one that this object declares at its first use.
+        `limit` is the one in force; if none is, the one that this object declares at its first use.
 
         Raises:
             RedisError: Redis could not be asked. Cancelling is harmless.
@@ -198,7 +199,7 @@ class Semaphore(Acquirable):
             objection = objects(limit) if inside and reply[0] == b"queued" else None
             if objection is not None:
                 raise objection
-            if asked[-1] == 1 and declaration not in declared:  # an earlier sending may not have arrived
+            if asked[-1] == 1 and declaration not in declared:  # an earlier request may not have arrived
                 declared.add(declaration)
                 if before:
                     log.warning(

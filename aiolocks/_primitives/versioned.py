@@ -1,7 +1,7 @@
-"""`Versioned`: a value that is written only if nobody has written it since it was read.
+"""`Versioned`: a value that is written only if it is unchanged since it was read.
 
-The one rule: a write has a name of its own, which the server remembers for as long as it may be sent again. So a
-write whose answer was lost is never taken for somebody else's.
+The one rule: each write has a name of its own, which the server remembers for as long as the write may be sent again.
+So a write whose answer was lost is never taken for another client's.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from .._redis.pipeline import PendingCall
 from .._redis.scripts import Arguments, PreparedScript, load
 
 Value = bytes | str | None
-"""What is read: str with `decode_responses`, None when there is nothing."""
+"""What is read: str with `decode_responses`, None when there is no value."""
 
 Writable = bytes | str | int | float
 
@@ -34,11 +34,12 @@ T = TypeVar("T")
 Update = Callable[[T], Writable | Awaitable[Writable]]
 
 MARK = 86400.0
-"""Seconds for which a write's version tells it from every other; later, its value alone does."""
+"""Seconds for which a write's version differs from every other's; after that, only the value tells writes apart."""
 
 _SHORTEST_PAUSE = 0.005
 _LONGEST_PAUSE = 0.5
-"""Seconds between attempts of an update, at the first conflict and after many; of them a random part."""
+"""Seconds between two attempts of an update: a random part of a pause that starts at twice the shortest, after the
+first conflict, and doubles up to the longest."""
 
 _TAGGED = re.compile(r"[^{]*\{[^}]+\}")
 
@@ -51,17 +52,18 @@ class Versioned:
 
         stock = Versioned(redis, "stock:42")
         value, version = await stock.read()
-        await stock.write(b"17", version)  # VersionConflictError if anybody has written since
+        await stock.write(b"17", version)  # VersionConflictError if it was written since
         await stock.update(lambda value: int(value or 0) - 1)  # reads, computes and writes, again if need be
 
-    The value is the key's own: ``GET`` reads it, and anybody may write it. A ``SET``, ``INCR`` or ``MULTI`` from
-    elsewhere is a conflict for whoever has read the value before, and a write through here is one for their ``WATCH``.
-    What leaves no trace is a plain write that puts back the very same value.
+    The value is the key's own: ``GET`` reads it, and any client may write it. A ``SET``, ``INCR`` or ``MULTI`` from
+    elsewhere is a conflict for callers that read the value before, and a write through here is a conflict for the
+    ``WATCH`` of others. Only a plain write that puts back the very same value goes unnoticed.
 
-    Nothing is locked, nobody waits, and there is no lease: best where conflicts are rare and computing anew is cheap.
+    Nothing is locked, no caller waits, and there is no lease: best where conflicts are rare and computing anew is
+    cheap.
 
-    Beside the value there is a small key for a day after each write, and one for a minute per write. A version stays
-    good for as long as the value does, but once a day has passed without a write it is told by the value alone.
+    Beside the value there is a small key for a day after each write, and one for a minute per write. A version is good
+    for as long as the value is unchanged; once a day has passed without a write, only the value itself is compared.
 
     Args:
         client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
@@ -97,7 +99,7 @@ class Versioned:
     async def read(self) -> tuple[Value, str]:
         """Return the value and its version.
 
-        Where there is nothing, the value is None, and the version is good for writing if there is nothing still.
+        If there is no value it is None, and its version is good for a write while there is still no value.
 
         Raises:
             RedisError: Redis could not be asked, or the key holds no string. Cancelling is harmless.
@@ -107,10 +109,10 @@ class Versioned:
         return encoder.decode(value) if value is not None else None, version.decode()
 
     async def write(self, value: Writable, version: str) -> str:
-        """Write *value* if the version is *version* still, and return its own.
+        """Write *value* if the version is still *version*, and return the new version.
 
         Raises:
-            VersionConflictError: Somebody has written meanwhile. Nothing was changed.
+            VersionConflictError: The value was written meanwhile. Nothing was changed.
             TypeError: A value that is not str, bytes, int or float, or a version that is no str.
             RedisError: Not confirmed: it may have been written. The same after a cancellation.
         """
@@ -133,7 +135,7 @@ class Versioned:
         )
         if not written:
             raise VersionConflictError(
-                f"versioned {self._key!r}: somebody has written it since it was read; read it again",
+                f"versioned {self._key!r}: it was written since it was read; read it again",
                 name=self._key,
                 expected=version,
                 actual=actual.decode(),
@@ -141,7 +143,7 @@ class Versioned:
         new: str = actual.decode()
         return new
 
-    # What is read depends on the client, of whose `decode_responses` types know nothing.
+    # What is read depends on the client's `decode_responses`, which its type does not show.
     @overload
     async def update(self, fn: Update[bytes | None], *, attempts: int = 20) -> tuple[Writable, str]: ...
     @overload
@@ -150,7 +152,7 @@ class Versioned:
         """Replace the value by ``fn(value)``, and return that and its version.
 
         Args:
-            fn: Gets the value (None where there is nothing) and returns the new one; may be `async`. It is called anew
+            fn: Gets the value (None where there is none) and returns the new one; may be `async`. It is called anew
                 for each attempt, so it must not have effects of its own.
             attempts: How often to try when others write at the same time; between attempts a random pause that grows.
 
@@ -191,11 +193,11 @@ class Versioned:
             nonlocal patience
             answer: asyncio.Future[Any] = context.loop.create_future()
             call = commands.submit(bound, args, partial(_answered, answer), patience)
-            patience = min(2 * patience, LONGEST_WAIT)  # what was too impatient must be less so
+            patience = min(2 * patience, LONGEST_WAIT)  # the wait may have been too short
             try:
                 return await answer
             except asyncio.CancelledError:
-                call.drop()  # if it has not left yet, it never will
+                call.drop()  # if it has not left yet, it must not leave any more
                 raise
 
         with context.keep_open():

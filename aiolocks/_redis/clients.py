@@ -1,4 +1,4 @@
-"""What is asked of the client that the user has made: its pool, which server it leads to; and one made from a URL."""
+"""What is needed of the user's client: its pool, and which server it leads to; and making a client from a URL."""
 
 from collections.abc import Hashable
 from typing import Any
@@ -9,14 +9,14 @@ from redis.asyncio.client import Pipeline
 
 
 def server_of(pool: Any) -> Hashable:
-    """Return what names the server behind *pool*, however many pools there are for it."""
+    """Return what identifies the server behind *pool*: the same for every pool of that server."""
     options = pool.connection_kwargs
     address = tuple(options.get(key) for key in ("host", "port", "path", "db"))
     return (*address, getattr(pool, "service_name", None), id(options.get("server")))
 
 
 def place_of(pool: Any) -> str:
-    """Return the address of the server behind *pool*, without what it keeps secret."""
+    """Return the address of the server behind *pool*, without credentials."""
     options = pool.connection_kwargs
     place = options.get("path") or f"{options.get('host', 'localhost')}:{options.get('port', 6379)}"
     return f"{place}/{options['db']}" if options.get("db") else str(place)
@@ -46,7 +46,7 @@ def pool_of(client: Redis) -> Any:
 
 
 def redis_client(url: str) -> Redis:
-    """Return redis-py's client for *url*; its error for a foreign scheme does not know of ours."""
+    """Return redis-py's client for *url*; the scheme is checked here, as redis-py's error would not name ours."""
     if not url.startswith(("redis://", "rediss://", "unix://")):
         raise ValueError("url must begin with redis://, rediss://, unix:// or memory://")
     try:
@@ -56,7 +56,7 @@ def redis_client(url: str) -> Redis:
             client.set_retry(usual)
         return client
     except (ValueError, TypeError):
-        pass  # its text quotes from the URL, and that may be the password; so not even as a context of ours
+        pass  # its text quotes the URL, which may hold the password; so it is not even the context of ours
     raise ValueError(
         "url cannot be read; it looks like redis://HOST:PORT/DB, rediss://... or unix:///PATH, with special characters "
         "of a password written as %XX"

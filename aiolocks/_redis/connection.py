@@ -29,11 +29,11 @@ _MORE = object()
 """What hiredis returns while a reply is incomplete."""
 
 _READ = 65_536
-"""Bytes read at once, into memory that a link has for good: asyncio's own way takes 256 KiB anew for each reply, which
-can cost more than all else that is done with it."""
+"""Bytes read at once, into a buffer that the link keeps: asyncio's own way allocates 256 KiB for each reply, which can
+cost more than all else that is done with the reply."""
 
 _TOGETHER = 64
-"""Commands written at once: more of them, and the server waits for us while we wait for it."""
+"""Commands written at once; with more, the server waits for us while we wait for it."""
 
 _NEVER = Retry(NoBackoff(), 0)
 
@@ -53,7 +53,7 @@ class Connection(Protocol):
     full: bool
     """The other side does not read as fast as we write: hold back what can wait."""
     distant: bool
-    """Who answers runs in another process."""
+    """The server runs in another process."""
 
     def send(self, packed: bytes, receiver: Receiver | None) -> None:
         """Write a command now; *receiver* is called once, when its reply or the loss of the link is known."""
@@ -184,8 +184,8 @@ class StreamConnection(_Pending, asyncio.BufferedProtocol):
             self._shut(reason or RedisConnectionError("Connection closed."))
 
     def detach_in_fork(self) -> None:
-        # Closing it politely would take the socket out of the epoll set that is shared with the parent. Its number is
-        # put to another use, so that closing it later hits nothing else.
+        # Closing the transport would take the socket out of the epoll set that is shared with the parent. So the
+        # socket's file descriptor is made to lead to /dev/null, and closing it later does no harm.
         socket = self._transport.get_extra_info("socket")
         if socket is not None and socket.fileno() >= 0:
             nowhere = os.open(os.devnull, os.O_RDWR)
@@ -253,7 +253,7 @@ class ReplyConnection(_Pending):
     def close(self, reason: Exception | None = None) -> None:
         if self.lost is None:
             socket = getattr(self._connection, "_sock", None)
-            if socket is not None:  # the in-memory server's, which would be told of messages for ever
+            if socket is not None:  # the in-memory server's, which would receive messages for ever
                 socket.close()
                 self._connection._sock = None
             self._connection._reader = self._connection._writer = None
@@ -272,14 +272,15 @@ async def open_connection(
 ) -> Connection:
     """Return a link over a new connection made by *pool*, but not taken from it.
 
-    The caller bounds the time. redis-py's own retries are off on it: who retries must know what is ambiguous.
+    The caller bounds the time. redis-py's own retries are off: code that retries must know whether a request may have
+    been carried out.
 
     Args:
         pool: What makes the connection.
-        on_push: Gets what comes, where nothing is asked for.
-        on_lost: Told why there will be no more replies.
-        on_flow: Told that the link has become full, or is not any more.
-        on_heard: Told who waits for the first of the replies that came together.
+        on_push: Gets all that comes, on a link that expects no replies.
+        on_lost: Gets the reason why no more replies will come.
+        on_flow: Called when the link has become full, and when it no longer is.
+        on_heard: Gets the receiver of the first of the replies that came together.
     """
     connection = pool.make_connection()
     connection.retry = _NEVER
@@ -291,7 +292,7 @@ async def open_connection(
         raise
     connection.socket_timeout = None  # replies are bounded one by one, see pipeline
     transport = getattr(connection._writer, "transport", None)
-    if hasattr(transport, "set_protocol"):  # uvloop's have no base class in common
+    if hasattr(transport, "set_protocol"):  # uvloop's share no base class with asyncio's
         return StreamConnection(connection, on_push, on_lost, on_flow, on_heard)
     link = ReplyConnection(connection, on_push, on_lost, on_heard)
     if link.lost is not None:  # an eager task has read the end already

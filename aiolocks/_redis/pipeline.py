@@ -24,10 +24,10 @@ from .connection import Connection, open_connection
 from .scripts import Arguments, Command
 
 _SHORTEST_PATIENCE = 0.25
-"""Seconds for which a reply is waited for at least, where one that is lost holds up others."""
+"""The least time in seconds to wait for a reply whose loss holds up other callers."""
 
 _LONGEST_GIVEN_WAY = 1.0
-"""Seconds of silence for which such a one is content to wait with others, who may have much more patience."""
+"""The longest silence in seconds during which such a call waits along with others, which may wait much longer."""
 
 _FIRST_CONNECT = 2.0
 _LONGEST_CONNECT = 5.0
@@ -48,7 +48,7 @@ class PendingCall:
     """When the reply, or a link to ask over, is overdue."""
     subject: Any
     tell: Any
-    """For *args* and *receiver* of the caller, which so serve many calls."""
+    """For the caller's *args* and *receiver*, which can so serve many calls."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class PendingCall:
         self.link: Connection | None = None
         self.whole = self.abandoned = False
         self.gives_way = False
-        """It is waited for only briefly: while others wait for their replies over the same link, it waits with them."""
+        """It is waited for only briefly; but while other calls wait over the same link, it waits along with them."""
 
     def send(self, link: Connection, now: float) -> None:
         self.sent_at, self.due = now, now + self.patience
@@ -80,7 +80,7 @@ class PendingCall:
             else:
                 packed = bound.eval(args)
                 link.loaded.add(bound.name)
-        except Exception as error:  # nothing has left; told in the next turn, as its caller is not told before
+        except Exception as error:  # nothing has left; told in the next turn, when `submit` has returned
             self.link = None
             asyncio.get_running_loop().call_soon(self.finish, error)
         else:
@@ -91,7 +91,8 @@ class PendingCall:
         """Take the reply, or what came in its place."""
         if isinstance(reply, Exception) and self.link is not None:
             if isinstance(reply, NoScriptError) and not self.whole and not self.abandoned:
-                # SCRIPT FLUSH, or another server took over. Not run, so sent_at may stay: it is only too early.
+                # SCRIPT FLUSH, or another server took over. It was not run, so `sent_at` may stay: it is earlier than
+                # necessary, which is safe.
                 self.whole = True
                 self.send(self.link, self.sent_at)
                 return
@@ -100,8 +101,8 @@ class PendingCall:
                     "You can't write against a read only replica."
                 )  # Redis 6.2 hides it in a script's error
             if isinstance(reply, (ReadOnlyError, RedisConnectionError)):
-                # A demoted primary, or one that is still loading: whatever comes next must look for the primary anew.
-                # Those behind this one were not answered.
+                # A demoted primary, or one that is still loading: the next call must look for the primary anew. The
+                # calls behind this one were not answered.
                 self.link.close(RedisConnectionError(str(reply)) if isinstance(reply, ReadOnlyError) else reply)
             elif isinstance(reply, ResponseError):
                 reply = recognized(_discreet(reply))
@@ -117,7 +118,7 @@ class PendingCall:
     def drop(self) -> None:
         """Give the call up: never send it, or not again.
 
-        What undoes it is sent behind it, and must not be overtaken by a second sending.
+        Its undo is sent behind it, and no second sending may come after that.
         """
         self.abandoned = True
         if self.link is None:
@@ -150,7 +151,7 @@ class Pipeline:
         self._on_lost = on_lost
         self._link: Connection | None = None
         self.ready: Connection | None = None
-        """The link, while a command can leave at once: it has room, and nothing waits for that."""
+        """The link, while a command can leave at once: it has room, and no call waits."""
         self._connecting = self._closing = False
         self._task: asyncio.Task[None] | None = None
         self._connect_time = _FIRST_CONNECT
@@ -160,13 +161,13 @@ class Pipeline:
         self._default_retry: Retry | None = None
         self._others: dict[int, Pipeline] = {}
         self._heard_at = 0.0
-        """When a reply came. They come in order, so that all that are awaited are then on their way."""
+        """When the last reply came. Replies come in order, so the awaited ones are then on their way."""
         self.round_trip = 0.0
         self.patience = 1.0
-        """Seconds to wait for a reply that could well come sooner."""
+        """Seconds to wait for a reply; it usually comes much sooner."""
         self.undo_patience = _SHORTEST_PATIENCE
-        """The same for the answer to an undo: the caller is gone, and what a lost one would have ended keeps others out
-        for as long."""
+        """The same for the answer to an undo; shorter, as a lease whose undo was lost keeps others out for that
+        long."""
 
     def submit(
         self,
@@ -185,8 +186,9 @@ class Pipeline:
             bound, args: What to run; *args* may be made when it leaves, of its *subject* and the link.
             receiver: Gets the reply, or the exception that came in its place.
             patience: Seconds to wait for the reply; then the link is given up.
-            subject, tell: What the call is about, and whom to tell; for *args* and *receiver* alone.
-            unsent: Seconds to wait for a link, if not *patience* as well; longer while one is there that answers.
+            subject, tell: What the call is about, and whom to tell; only *args* and *receiver* use them.
+            unsent: Seconds to wait for a link; left out: *patience*. Longer while there is a link that answers other
+                calls.
             soon: A caller waits for the reply: stay awake for it, see `busy_poll`.
         """
         now, link = self._clock(), self.ready
@@ -205,11 +207,11 @@ class Pipeline:
         return call
 
     def undo_patience_after(self, silences: int) -> float:
-        """Return the seconds to wait for the answer to an undo, after so many that were not answered."""
+        """Return the seconds to wait for the answer to an undo, after so many that got no answer."""
         return min(self.undo_patience * (1 << min(silences, 6)), LONGEST_WAIT)
 
     def patience_after(self, silences: int) -> float:
-        """Return the seconds to wait after so many silences: what was too impatient before must be less so."""
+        """Return the seconds to wait after so many silences: longer each time, as the wait may have been too short."""
         return min(self.patience * (1 << min(silences, 4)), LONGEST_WAIT)  # at least a second 16 times is past it
 
     def _unanswered(self) -> Iterator[PendingCall]:
@@ -219,7 +221,7 @@ class Pipeline:
     def retry_policy(self, *, once: bool = False) -> Retry | RidingOut:
         """Return a copy of the retry policy that the user gave the client.
 
-        Unless the caller asks but *once*, what Redis cannot run just now is asked again and not counted.
+        Unless the caller asks *once*, a request that Redis cannot run just now is repeated, and that does not count.
         """
         policy: Retry | None = self._pool.connection_kwargs.get("retry") or self._default_retry
         if policy is None:  # making a connection takes milliseconds
@@ -228,7 +230,7 @@ class Pipeline:
         return policy if once else RidingOut(policy, self._clock)
 
     def _heard(self, call: Any) -> None:
-        """Note that replies have come, the first of them to *call*: it was under way for longest."""
+        """Note that replies have come, the first of them to *call*, which was under way longest."""
         self._heard_at = now = self._clock()
         took, before = now - call.sent_at, 0.8 * self.round_trip
         self._busy_poll.heard(now, took)
@@ -240,7 +242,7 @@ class Pipeline:
             self.patience, self.undo_patience = 1.0, _SHORTEST_PATIENCE
 
     def of(self, pool: Any) -> "Pipeline":
-        """Return those of the same loop for another pool, which end with these."""
+        """Return the pipeline of the same loop for another pool; it is closed with this one."""
         if pool is self._pool:
             return self
         if id(pool) not in self._others:
@@ -291,7 +293,7 @@ class Pipeline:
             self._connected()
             self._connect_time = _FIRST_CONNECT
             self._link = link
-            if self._closing and not self._waiting:  # `wait_for` before Python 3.12 swallows many a cancellation
+            if self._closing and not self._waiting:  # `wait_for` before Python 3.12 may swallow a cancellation
                 link.close()
             else:
                 self._flow()
@@ -304,7 +306,7 @@ class Pipeline:
         self._task = None
 
     def _flow(self) -> None:
-        """Send what waits while the link has room for it: what is not sent yet can still be given up at no cost."""
+        """Send waiting calls while the link has room: a call that is not sent yet can still be given up at no cost."""
         self.ready = None
         while self._waiting and self._link is not None and not self._link.full:
             call = self._waiting.popleft()

@@ -1,11 +1,11 @@
 """The Lua scripts, read from `lua/*.lua`: each file's header is its contract.
 
 The header names every key and argument, and those names are declared as Lua locals in front of the script, so the
-names that callers pass, the comments and the code cannot drift apart. `uses` puts shared files in its place: what
-they define is made anew in each run, and so comes after whatever can do without it.
+names that callers pass, the comments and the code cannot drift apart. `uses` puts shared files in its place: their
+definitions are made anew in each run, so they come after all code that does not need them.
 
-Every acquisition sends the same bytes around a fresh token, and packing them anew costs more than all else that is
-sent. So what is bound to the keys of one name is packed once around a stand-in, and split there.
+Every acquisition sends the same bytes around a fresh token, and packing them anew costs more than all else in sending.
+So the command for the keys of one name is packed once around a stand-in for the token, and split there.
 """
 
 import hashlib
@@ -66,7 +66,7 @@ def _read(name: str) -> str:
 
 
 def _strip(text: str) -> str:
-    """Leave comments and indentation at home: the first use of a script sends it whole."""
+    """Drop comments and indentation: the first use of a script sends all of it."""
     lines = (line.split(" -- ")[0].strip() for line in text.splitlines())
     return "\n".join(line for line in lines if line and not line.startswith("--"))
 
@@ -74,13 +74,13 @@ def _strip(text: str) -> str:
 Arguments = tuple[bytes | int, ...]
 
 _STAND_IN = os.urandom(16).hex().encode()
-"""As long as a token, and in no name or other argument."""
+"""As long as a token; it occurs in no name and no other argument."""
 
 _LENGTH = len(_STAND_IN)
-"""Each length stands in front of what has it, so that a template is good for no other."""
+"""Redis's protocol puts the length before each argument, so a template fits tokens of this length only."""
 
 _MOST = 8
-"""Templates kept: one for each set of terms; all but a few are the same for good."""
+"""Templates kept: one for each set of terms (the arguments after the token); most sets stay the same."""
 
 pack: Callable[[tuple[str | bytes | int, ...]], bytes] = cast("Any", hiredis).pack_command
 """Its stub knows commands of one element only."""
@@ -91,11 +91,11 @@ class Command(Protocol):
 
     @property
     def name(self) -> str:
-        """By which a connection remembers that it has brought it along."""
+        """The name by which a connection remembers that it has sent the script."""
         ...
 
     def evalsha(self, args: Arguments) -> bytes:
-        """Return it for a server that has it."""
+        """Return it for a server that has the script."""
         ...
 
     def eval(self, args: Arguments) -> bytes:
@@ -105,7 +105,7 @@ class Command(Protocol):
 
 @final
 class PreparedScript:
-    """What to send for a script; *keys* go with its arguments, of which *per_token* says that the first is a token."""
+    """What to send for a script; *keys* returns the keys for its arguments, and *per_token*: the first is a token."""
 
     __slots__ = ("_keys", "_per_token", "_script", "_templates", "name")
 

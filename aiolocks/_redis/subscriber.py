@@ -1,8 +1,8 @@
-"""The channel over which a session is told of its turns: one connection, there while a caller waits.
+"""The channel over which a session is told of its turns: one connection, open while a caller waits.
 
 A notice is a hint. A waiter that misses one finds its grant at its next re-check, and after every (re)subscription all
-waiters are re-checked: a session enqueues first and subscribes then, so an early turn passes it over but is not lost.
-(The design has it subscribe first; that costs each first waiter a round trip, and the re-check is needed anyway.)
+waiters are re-checked: a session enqueues first and subscribes then, so a turn that comes too early passes it over but
+is not lost. (Subscribing first would cost each first waiter a round trip, and the re-check is needed anyway.)
 """
 
 import asyncio
@@ -46,7 +46,7 @@ class Subscriber:
         self._on_forbidden = on_forbidden
         self._wanted: set[bytes] = set()
         self._confirmed: dict[bytes, float] = {}
-        """Since when the server has had us as subscriber of each channel, as far as this link can tell."""
+        """Since when the subscription to each channel has been confirmed on this link."""
         self._link: Connection | None = None
         self._connecting = False
         self._closing = False
@@ -164,7 +164,7 @@ class Subscriber:
                 self._on_subscribed()
             case [b"message", _, bytes(notice)]:
                 fields = _NOTICE.fullmatch(notice)
-                if fields is not None:  # anybody may publish anything
+                if fields is not None:  # any client may publish anything
                     token, fence, amount, base = fields.groups()
                     self._on_grant(token, int(fence), int(amount), base)
             case _:
