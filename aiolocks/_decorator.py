@@ -27,13 +27,14 @@ Block = AbstractAsyncContextManager[Lease]
 
 
 Kind = Callable[[Redis, str], Block]
-"""A primitive that takes a client and a name, or a function that makes a block of these. The options come on top."""
+"""A primitive that takes a client and a name, or a function that makes a block of them; the options are passed as
+well."""
 
 KindOfMany = Callable[[Redis, list[str]], Block]
-"""The same with several names, as `MultiLock`."""
+"""The same with several names, such as `MultiLock`."""
 
 KindOfServers = Callable[[Sequence[Redis], str], Block]
-"""The same with several clients, as `Redlock`."""
+"""The same with several clients, such as `Redlock`."""
 
 
 class Decorator(Protocol):
@@ -83,29 +84,29 @@ def with_lock(
     and raises is unchanged, and so is its signature.
 
     Args:
-        client: A `redis.asyncio.Redis`, a `LockManager`, whose defaults then count, or a function without parameters
-            that returns one of them, called anew each time: for a client that does not exist yet when the module is
-            imported. A list of clients for a *kind* that takes one.
-        name: What to lock: a template over the function's arguments, as `str.format` has it, defaults included:
+        client: A `redis.asyncio.Redis`; a `LockManager`, whose defaults then apply; or a function without parameters
+            that returns one of them and is called each time: for a client that does not exist yet when the module
+            is imported. A list of clients for a *kind* that takes a list.
+        name: What to lock: a template over the function's arguments, defaults included, written as for `str.format`:
             ``"invoice:{invoice.id}"``, ``"shop:{keys[0]}"``, ``"{self.name}"``. A list of templates for a *kind* that
             takes a list of names.
-        kind: The primitive, or whatever makes one: it is called with client, name and *options*, as in
-            ``kind=Semaphore, limit=10``, and what it returns is entered. Of what has modes, one of them:
+        kind: The primitive, or a function that makes one: it is called with client, name and *options*, as in
+            ``kind=Semaphore, limit=10``, and what it returns is entered. For a primitive with modes, choose one:
             ``kind=lambda client, name, **options: RWLock(client, name, **options).read``.
-        options: Of the primitive. What else a *kind* of your own needs, give it by `functools.partial`.
+        options: The primitive's. If a *kind* of your own needs more, use `functools.partial`.
 
     Raises:
-        TypeError, ValueError: At decoration: no coroutine function, a template that is none or that names what is no
-            argument, a *kind* that is none or cannot be entered; and options that the primitive refuses, unless
-            *client* is a function: then at the call.
+        TypeError, ValueError: At decoration: not a coroutine function; a template that is invalid or names what is not
+            an argument; a *kind* that is not one or cannot be entered; options that the primitive refuses (at the call,
+            if *client* is a function).
 
     A call raises what the primitive raises on entering and leaving a block: AcquireTimeoutError, LeaseLostError,
-    RedisError; and what formatting raises, such as AttributeError, before anything is asked.
+    RedisError; and what formatting raises, such as AttributeError, before Redis is asked.
     """
     templates = _templates(name)
     _check_kind(kind)
     if isinstance(client, type):
-        pool_of(cast("Redis", client))  # could be called, and would make a client for each call
+        pool_of(cast("Redis", client))  # a class can be called, and would make a client for each call
 
     def make(names: list[str]) -> Block:
         found = client() if callable(client) else client
@@ -147,7 +148,7 @@ def _templates(name: object) -> list[str]:
 
 
 def _check_kind(kind: object) -> None:
-    """Raise TypeError unless *kind* may be what makes something to enter."""
+    """Raise TypeError unless *kind* may be a primitive, or a function that makes one."""
     if not callable(kind):
         raise TypeError(
             f"kind must be a primitive, such as Lock or Semaphore, or a function that makes one, not {kind!r}"
@@ -157,7 +158,7 @@ def _check_kind(kind: object) -> None:
 
 
 def _check_enterable(made: type) -> None:
-    """Raise the TypeError that says what to do where instances of *made* cannot be entered."""
+    """Raise a TypeError that says what to do if instances of *made* cannot be entered."""
     if made in (RWLock, HierarchicalLock):
         raise TypeError(
             f"{made.__name__} cannot be held itself, only one of its modes: "
@@ -166,11 +167,11 @@ def _check_enterable(made: type) -> None:
     if made is Versioned:
         raise TypeError("Versioned holds nothing: let the function itself call its update()")
     if not hasattr(made, "__aenter__"):
-        raise TypeError(f"kind must make what `async with` can enter, not {made.__name__}")
+        raise TypeError(f"kind must make something that `async with` can enter, not {made.__name__}")
 
 
 class _Anything:
-    """Stands for any argument, whatever a template asks of it."""
+    """Stands for any argument, with any attribute, item and format."""
 
     def __getattr__(self, _: str) -> "_Anything":
         return self
@@ -183,7 +184,7 @@ class _Anything:
 
 
 def _check(template: str, signature: inspect.Signature) -> None:
-    """Raise TypeError or ValueError unless *template* is one over the parameters of *signature*."""
+    """Raise TypeError or ValueError unless *template* is a template over the parameters of *signature*."""
     if not isinstance(template, str):
         raise TypeError(f"a name is made by a template, which is a str, not {type(template).__name__}")
     try:
@@ -194,4 +195,4 @@ def _check(template: str, signature: inspect.Signature) -> None:
             f"{template!r} names {unknown}, which is no parameter of the function; it has: {known}"
         ) from None
     except ValueError as error:
-        raise ValueError(f"{template!r} is no template of names: {error}") from None
+        raise ValueError(f"{template!r} is not a template of names: {error}") from None

@@ -30,7 +30,7 @@ class LockManager:
             async with locks.lock("orders:42"):
                 ...
 
-    Around a client of yours, `LockManager(redis, prefix="myapp:")`, it closes nothing.
+    Around your own client, `LockManager(redis, prefix="myapp:")`, it closes nothing.
 
     Args:
         client: A `redis.asyncio.Redis`.
@@ -51,16 +51,17 @@ class LockManager:
     def from_url(cls, url: str, **options: Unpack[LeaseOptions]) -> Self:
         """Return a manager with a client of its own, which `aclose()` or `async with` closes.
 
-        That client asks again after a lost answer, as `redis.asyncio.Redis()` does and redis-py's own `from_url` does
-        not; ``?retry_on_timeout=no`` has it never ask again.
+        That client retries after a lost answer, as `redis.asyncio.Redis()` does and redis-py's own `from_url` does not;
+        with ``?retry_on_timeout=no`` it never retries.
 
         Args:
             url: ``redis://``, ``rediss://`` or ``unix://`` as redis-py understands them; ``memory://`` for a private
-                server in this process and ``memory://NAME`` for one shared in it, which need ``aiolocks[memory]``.
+                server in this process and ``memory://NAME`` for one shared in this process; both need
+                ``aiolocks[memory]``.
             options: Defaults; see `Lock`.
 
         Raises:
-            ValueError: An URL of another kind.
+            ValueError: A URL of another kind.
             ImportError: ``memory://`` without its extra.
         """
         if not isinstance(url, str):
@@ -72,7 +73,7 @@ class LockManager:
 
     @property
     def client(self) -> Redis:
-        """The client that all of them use."""
+        """The client that all its primitives use."""
         return self._client
 
     def hierarchical(self, path: str, **options: Unpack[LeaseOptions]) -> HierarchicalLock:
@@ -100,7 +101,7 @@ class LockManager:
         return Semaphore(self._client, name, limit, **self._with(options))
 
     def versioned(self, key: str, *, expire: Duration | None = None, prefix: str | None = None) -> Versioned:
-        """Return a `Versioned`; of the defaults, only `prefix` is for it."""
+        """Return a `Versioned`; of the defaults, only `prefix` applies."""
         prefix = self._defaults.get("prefix", "aiolocks:") if prefix is None else prefix
         return Versioned(self._client, key, expire=expire, prefix=prefix)
 
@@ -129,7 +130,7 @@ class LockManager:
 
 
 def check_manager(found: object, place: str) -> None:
-    """Raise TypeError unless what a web application keeps at *place*, or makes for a request, is a manager."""
+    """Raise TypeError unless *found*, which a web application keeps at *place* or makes for a request, is a manager."""
     if not isinstance(found, LockManager):
         raise TypeError(
             f"locked() needs a LockManager in {place}, or from its locks=, such as LockManager(redis), "

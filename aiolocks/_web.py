@@ -1,7 +1,7 @@
 """What `locked` of `aiolocks.fastapi` and of `aiolocks.aiohttp` share: its arguments, and holding a lock for a request.
 
-The one rule: what has gone wrong is told in terms of HTTP for as long as the response has not begun, and not at all
-afterwards: then the error itself leaves, so that the response is cut off.
+The one rule: until the response has begun, an error is answered in terms of HTTP; afterwards the error itself leaves,
+so that the response is cut off.
 """
 
 import logging
@@ -35,7 +35,7 @@ TRY_LATER = 1013
 """Close code of a WebSocket that was accepted before it turned out that the lock is busy."""
 
 LOST = "lease lost"
-"""Why, as the client of a WebSocket is told."""
+"""The reason that the client of a WebSocket is told."""
 
 _FIELD = re.compile(r"[^\W\d][\w-]*")
 
@@ -52,7 +52,7 @@ class Answers(Protocol):
         ...
 
     def loss(self, retry_after: int) -> Exception | None:
-        """Return what to raise when the lease is lost; None if the response has begun, which is cut off then."""
+        """Return what to raise when the lease is lost; None if the response has begun; it is cut off then."""
         ...
 
 
@@ -84,7 +84,7 @@ class Plan:
         self._place = place
         self._limit = limit
         self._timeout = timeout
-        self._status = int(status)  # an HTTPStatus is one, too
+        self._status = int(status)  # an HTTPStatus is an int, too
         self._retry_after = None if retry_after is None else check_seconds("retry_after", retry_after)
         self._detail = detail
         self._options = options
@@ -122,16 +122,16 @@ class Plan:
             raise told from lost
 
     def _seconds(self, own: float = 1.0) -> int:
-        """Return the value of Retry-After: what `locked` was told, else the error's *own*, in whole seconds."""
+        """Return the value of Retry-After: the argument of `locked`, else the error's *own*, in whole seconds."""
         return max(math.ceil(own), 1) if self._retry_after is None else math.ceil(self._retry_after)
 
 
 def fields_of(template: str) -> list[str]:
-    """Return what *template* names, once it is known to be one over plain names that can make a name."""
+    """Return the fields of *template*, once it is known that they are plain names and that it can make a name."""
     try:
         parsed = list(_parse(template))
     except ValueError as error:
-        raise ValueError(f"name is no template: {error}: {template!r}") from None
+        raise ValueError(f"name is not a template: {error}: {template!r}") from None
     fields = [field for _, field in parsed if field is not None]
     if not all(map(_FIELD.fullmatch, fields)):
         raise ValueError(f"name must be a template over parameters of the path, not {template!r}")
@@ -149,12 +149,12 @@ def _parse(template: str) -> Iterator[tuple[str, str | None]]:
 
 
 def check_known(template: str, fields: list[str], known: Mapping[str, object], path: str, instead: str) -> None:
-    """Raise RuntimeError unless all *fields* of *template* are among what the path of a request has."""
+    """Raise RuntimeError unless the path of a request has all *fields* of *template*."""
     for field in fields:
         if field not in known:
             raise RuntimeError(
                 f"locked({template!r}) names {field!r}, which is no parameter of the path {path!r}; "
-                f"it has: {', '.join(known) or 'none'}. What is elsewhere takes {instead}"
+                f"it has: {', '.join(known) or 'none'}. For other values, use {instead}"
             )
 
 

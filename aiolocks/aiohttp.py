@@ -1,6 +1,7 @@
 """A decorator for aiohttp handlers that holds a lock around them and answers "busy" in terms of HTTP.
 
-The one rule: what the handler returns is sent after the release, so that no lost lease is answered with success.
+The one rule: what the handler returns is sent after the release, so that a request whose lease was lost is not answered
+with success.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine
@@ -20,7 +21,7 @@ except ImportError as missing:
 __all__ = ["LOCKS", "HTTPLocked", "locked"]
 
 LOCKS = web.AppKey("LOCKS", LockManager)
-"""Where an application keeps its manager: ``app[LOCKS]``. Those nested in it find it too."""
+"""Where an application keeps its manager: ``app[LOCKS]``. Applications nested in it find it too."""
 
 Target = TypeVarTuple("Target")
 Response = TypeVar("Response", bound=web.StreamResponse)
@@ -44,7 +45,7 @@ def _app_locks(request: web.Request) -> LockManager:
     try:
         return request.config_dict[LOCKS]
     except KeyError:
-        raise RuntimeError("app[LOCKS] is missing: put a LockManager there, or say locks= to locked()") from None
+        raise RuntimeError("app[LOCKS] is missing: put a LockManager there, or pass locks= to locked()") from None
 
 
 def locked(
@@ -72,20 +73,20 @@ def locked(
     Args:
         name: What to lock. A template over ``match_info``, whose values are text as it stands in the URL: if ``7`` and
             ``007`` are one cart, say so in the route (``{cart_id:[1-9][0-9]*}``), or give a function of the request.
-        limit: Hold one permit of a semaphore of so many, instead of a lock.
+        limit: Hold one permit of a semaphore with this limit, instead of a lock.
         timeout: Seconds to wait before the answer is "busy"; 0 asks once, None waits for ever.
         status: What "busy" is answered with: 409, 423, 429 or 503.
         retry_after: Seconds after which the client may ask again, sent as ``Retry-After`` in whole seconds. None: when
-            a holder that had died would have lapsed, which may be its whole ttl.
+            the lease in the way lapses if its holder has died, which may take its whole ttl.
         detail: The body of the answer "busy"; None for the words of the status.
-        locks: A function of the request that returns the manager, whose defaults count.
-        options: Of the lease, which override the manager's; see `Lock`. With ``on_lost="flag"`` the handler's answer
+        locks: A function of the request that returns the manager, whose defaults apply.
+        options: The lease's; they override the manager's. See `Lock`. With ``on_lost="flag"`` the handler's answer
             stands after a loss.
 
     Raises:
-        TypeError: A wrong type, or an option that there is not. At once.
+        TypeError: A wrong type, or an unknown option. At once.
         ValueError: A value out of range, or a template with anything but names. At once.
-        RuntimeError: At the first request: no ``app[LOCKS]``, or a template over what the route has not.
+        RuntimeError: At the first request: no ``app[LOCKS]``, or a template with a field that the route does not have.
 
     A request fails with *status* (`HTTPLocked` for 423) when the lock was busy, with 503 when Redis could not be asked
     or a `LeaseLostError` came out of the handler or its lock, and with 400 when its values make a name that is empty or
@@ -93,7 +94,7 @@ def locked(
 
     When the lease is lost, the handler is cancelled at its next await. A response that it has begun is cut off, and
     `LeaseLostError` leaves the handler; a WebSocket is closed with 1012. If the client goes, aiohttp cancels the
-    handler, and so frees the lock, only under ``handler_cancellation=True``; else the lock is held until the handler
+    handler, and so frees the lock, only with ``handler_cancellation=True``; else the lock is held until the handler
     ends.
     """
     check_callables(name, locks, "a function of the request")
@@ -152,7 +153,8 @@ class _Answers(Answers):
 
     def loss(self, retry_after: int) -> Exception | None:
         writer = self._request.writer
-        # aiohttp 3.14 holds back the head of a plain response; but once prepared to be chunked, all would be chunked.
+        # aiohttp 3.14 holds back the head of a plain response; but once it is prepared as chunked, our answer would be
+        # chunked too.
         if writer.output_size == self._sent and not getattr(writer, "chunked", False):
             return self.refusal(503, retry_after, None)
         transport = self._request.transport

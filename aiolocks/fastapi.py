@@ -1,6 +1,7 @@
 """A FastAPI dependency that holds a lock around an endpoint and answers "busy" in terms of HTTP.
 
-The one rule: the response leaves after the release, so that nobody is told of success when the lease was lost.
+The one rule: the response leaves after the release, so that a request whose lease was lost is not answered with
+success.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -33,7 +34,7 @@ async def app_locks(connection: HTTPConnection) -> LockManager:
     except AttributeError:
         raise RuntimeError(
             "app.state.locks is missing: put a LockManager there, as in the lifespan (an application that is mounted "
-            "has a state of its own), or say locks= to locked()"
+            "has a state of its own), or pass locks= to locked()"
         ) from None
     return manager
 
@@ -61,26 +62,26 @@ def locked(
         name: What to lock. A template over the parameters of the path, each as FastAPI validates it for the endpoint or
             a dependency, so that ``/orders/7`` and ``/orders/007`` are one order; or any dependency that returns the
             name.
-        limit: Hold one permit of a semaphore of so many, instead of a lock.
+        limit: Hold one permit of a semaphore with this limit, instead of a lock.
         timeout: Seconds to wait before the answer is "busy"; 0 asks once, None waits for ever.
         status: What "busy" is answered with: 409, 423, 429 or 503.
         retry_after: Seconds after which the client may ask again, sent as ``Retry-After`` in whole seconds. None: when
-            a holder that had died would have lapsed, which may be its whole ttl.
+            the lease in the way lapses if its holder has died, which may take its whole ttl.
         detail: What the answer "busy" says; None for the words of the status.
-        locks: A dependency that returns the manager, whose defaults count. For a WebSocket it cannot take a `Request`,
+        locks: A dependency that returns the manager, whose defaults apply. For a WebSocket it cannot take a `Request`,
             only an `HTTPConnection`.
         scope: When to release. "function": before the response is sent. "request": after it and its background tasks,
-            as an endpoint that streams needs; a loss then cuts the response off, for it is too late for a status. But
-            Starlette's BaseHTTPMiddleware, which `app.middleware("http")` makes, ends every chunked body in order: with
-            it, declare a Content-Length, or let the stream end with a mark of its own.
-        options: Of the lease, which override the manager's; see `Lock`. With ``on_lost="flag"`` the endpoint's answer
+            as an endpoint that streams needs; a loss then cuts the response off, as it is too late for a status. But
+            Starlette's BaseHTTPMiddleware, which `app.middleware("http")` makes, ends every chunked body as if it were
+            complete: with it, declare a Content-Length, or end the stream with a mark of its own.
+        options: The lease's; they override the manager's. See `Lock`. With ``on_lost="flag"`` the endpoint's answer
             stands after a loss.
 
     Raises:
-        TypeError: A wrong type, or an option that there is not. At once.
+        TypeError: A wrong type, or an unknown option. At once.
         ValueError: A value out of range, or a template with anything but names. At once.
-        RuntimeError: At a request: no `app.state.locks`, a template over what the path has not, or over a parameter
-            that is declared in several ways, which make different names of one value.
+        RuntimeError: At a request: no `app.state.locks`, a template with a field that the path does not have, or with a
+            parameter that is declared in several ways, which make different names of one value.
 
     A request fails with *status* when the lock was busy, with 503 when Redis could not be asked or a `LeaseLostError`
     came out of the endpoint or its lock, and with 422 when its values make a name that is empty or longer than 1,024
@@ -144,7 +145,7 @@ class _Answers(Answers):
 
 
 def _may_deny(socket: WebSocket) -> bool:
-    """Return whether *socket* can still be answered with a status: it is not accepted, and the server knows how."""
+    """Return whether *socket* can still be answered with a status: not accepted yet, and the server supports it."""
     extensions: object = socket.scope.get("extensions")
     denial = isinstance(extensions, dict) and "websocket.http.response" in extensions
     return denial and socket.application_state is WebSocketState.CONNECTING
@@ -171,10 +172,11 @@ def _from_path(template: str) -> Callable[[HTTPConnection], Awaitable[str]]:
 
 
 def _value(connection: HTTPConnection, field: str, errors: list[Any]) -> object:
-    """Return what *field* of the path is to the endpoint and its dependencies; what is wrong with it goes to *errors*.
+    """Return *field* of the path as the endpoint and its dependencies get it; add what is wrong with it to *errors*.
 
-    FastAPI itself validates it, by each declaration that there is. One that leaves it as it stands in the URL counts
-    only where all do: an endpoint may take the text, but a dependency that takes an int finds one order by 7 and 007.
+    FastAPI itself validates it, by each of its declarations. A declaration that leaves it as it stands in the URL
+    counts only if all do: the endpoint may take the text, but for a dependency that takes an int, 7 and 007 are one
+    order.
     """
     raw = connection.path_params[field]
     changed: dict[str, object] = {}
@@ -202,7 +204,7 @@ def _declared(dependant: Dependant, field: str) -> list[Any]:
         path += [parameter for parameter in part.path_params if _alias(parameter) == field]
         query += [parameter for parameter in part.query_params if _alias(parameter) == field]
         todo += part.dependencies
-    return path or query  # what only the path of a mount has is a query's to FastAPI
+    return path or query  # to FastAPI, a parameter in the path of a mount alone is a query parameter
 
 
 def _alias(parameter: Any) -> str:

@@ -1,4 +1,4 @@
-"""The command line: `aiolocks COMMAND`. Each command is a module of its own, with `register` and what that names.
+"""The command line: `aiolocks COMMAND`. Each command is a module with a function `register`.
 
 Exit status: 0 when all is well, 1 when the command's answer is no, 2 when it could not be asked, 130 after Ctrl-C.
 """
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"aiolocks {arguments.command}: interrupted", file=sys.stderr)
         return _INTERRUPTED
     except BrokenPipeError:
-        # Whoever read the output has left. Python would complain once more when it flushes at exit.
+        # The reader of the output has gone. Without this, Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return status

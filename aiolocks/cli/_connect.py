@@ -54,11 +54,11 @@ async def connect(url: str, run: str) -> AsyncGenerator[Server]:
         except RedisError as error:
             if in_process and "unknown command" in str(error):  # fakeredis without its Lua
                 raise Unusable(_NO_MEMORY) from None
-            raise Unusable(f"Redis at {place} is of no use: {reason(error, url)}") from None
+            raise Unusable(f"Redis at {place} cannot be used: {reason(error, url)}") from None
 
 
 async def forget(client: Redis, name: str) -> None:
-    """Delete what is left of a lock or semaphore that nobody uses any more; it would expire after a day."""
+    """Delete what is left of a lock or semaphore that is no longer used; it would expire after a day."""
     for kind in ("lock", "semaphore"):
         keys = Keys("aiolocks:", kind, name)
         await client.delete(keys.base, *map(keys.part, (b"fence", b"meta", b"queue")))
@@ -77,7 +77,7 @@ def manager_of(url: str) -> LockManager:
     except ImportError:
         raise Unusable(_NO_MEMORY) from None
     except ValueError:
-        # Neither here nor below the text of the error: it may quote from the URL, and that may hold a password.
+        # Neither here nor below is the error's text shown: it may quote the URL, which may hold a password.
         raise Unusable("memory:// takes a name and nothing else, such as memory://tests") from None
 
 
@@ -101,7 +101,7 @@ def client_of(url: str) -> Redis:
 
 @asynccontextmanager
 async def answering(url: str, place: str, otherwise: str) -> AsyncGenerator[Redis]:
-    """Yield a client that never retries; *otherwise* says what to do beyond starting it and correcting the URL.
+    """Yield a client that never retries; *otherwise* says what to do, besides starting the server.
 
     Raises:
         Unusable: The server cannot be reached, now or later, or does not let us in.
@@ -133,11 +133,11 @@ async def _version(client: Any) -> tuple[int, ...]:
         info: dict[str, Any] = await client.info("server")
         return tuple(int(part) for part in str(info["redis_version"]).split(".")[:2])
     except (ResponseError, KeyError, ValueError):
-        return ()  # not allowed to ask, or a server that counts otherwise
+        return ()  # not allowed to ask, or a server with other version numbers
 
 
 def reason(error: Exception, url: str) -> str:
-    """Return what happened in one short line, without what the URL keeps secret."""
+    """Return what happened in one short line, without the URL's password."""
     if isinstance(error.__context__, ConnectionRefusedError):
         return "connection refused"
     text = " ".join(str(error).split()).rstrip(".") or type(error).__name__

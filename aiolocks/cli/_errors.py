@@ -2,4 +2,4 @@
 
 
 class Unusable(Exception):
-    """The arguments or the server are of no use. The text is one line that says what to do, without credentials."""
+    """The arguments or the server cannot be used. The text is one line that says what to do, without credentials."""

@@ -1,7 +1,7 @@
-"""What must be true of every history, whatever befell those who wrote it: pure functions over recorded events.
+"""What must be true of every history, whatever faults there were: pure functions over recorded events.
 
 Each returns a list of texts, one for each thing that is wrong, with the events that collide; an empty list is a pass.
-The numbers C1 to C4 are those under which the project's own fault tests name them.
+C1 to C4 are the names that the project's own fault tests use for them.
 """
 
 import re
@@ -16,10 +16,11 @@ Limits = int | Mapping[str, int]
 
 
 def check_exclusion(history: Iterable[Event], limits: Limits = 1) -> list[str]:
-    """C1: of a mutex no two holds overlap, and of a semaphore never more permits are held than its limit.
+    """C1: no two holds of a mutex overlap, and never more permits of a semaphore are held than its limit.
 
-    A limit that shrinks revokes nothing, so what counts is each acquisition: with it, no more were held than a limit
-    that was in force between its being asked for and its being known. "limit" events say what came into force.
+    A limit that shrinks revokes nothing, so each acquisition is judged: with it, no more permits were held than a limit
+    that was in force at some time from its request until its holder knew of it. "limit" events say what came into
+    force.
     """
     history = list(history)
     wrong: list[str] = []
@@ -58,25 +59,25 @@ def check_fencing(history: Iterable[Event]) -> list[str]:
 
 
 def stale_writes(history: Iterable[Event]) -> int:
-    """Count the writes that a resource without fencing tokens would have taken from holders that were no more.
+    """Count the writes of former holders that a resource without fencing tokens would have taken.
 
-    Where faults are injected, none at all means that they did not bite.
+    If faults are injected and there are none, the faults had no effect.
     """
     return sum(event.event == REFUSED for event in history)
 
 
 def check_linearizable(history: Iterable[Event], limits: Limits = 1, *, exclusive: bool = True) -> list[str]:
-    """C3: the history could be that of one fenced mutex, or one pool of permits, that each call met at one instant.
+    """C3: the history could be that of one fenced mutex or pool of permits, on which each call acted at one instant.
 
     In general that question is hard, as every order of the calls must be tried. Here the server has numbered the
     grants: fencing tokens rise with them, so only the order of the tokens can be right, and it suffices to try that
     one. Each grant is put at the earliest instant at which it can have been: not before it was asked for, not before
-    the grants with smaller tokens, and not before enough permits had been given back. If that is after its holder
-    knew of it, no later choice helps either: putting a grant earlier never hinders those that follow.
+    the grants with smaller tokens, and not before enough permits had been given back. If that is after its holder knew
+    of it, no other choice helps: an earlier grant never hinders those that follow.
 
-    What the history leaves open is decided in its favour: a grant whose asking was not recorded may have come at any
-    time before its holder knew; a lease that nobody took notice of does not appear at all. A call that was refused, or
-    that gave up waiting, constrains nothing.
+    What the history leaves open is decided in its favour: a grant whose request was not recorded may have come at any
+    time before its holder knew; a lease that was not recorded does not appear at all. A call that was refused, or that
+    gave up waiting, constrains nothing.
 
     Args:
         exclusive: Whether permits count at all. False where leases are lost on the server itself (its clock stepped,
@@ -132,7 +133,8 @@ _PARTS = re.compile(rb"\}[^}:]*:(?:fence|meta|agreed|[tg]:[^}]*)\Z", re.DOTALL)
 """What may stay beside a name. The last brace ends the name's tag, and colons in the rest of a path are escaped."""
 
 _VERSIONS = re.compile(rb"versioned:(?:[0-9a-f]{32}:)?\{|versioned:(?:tagged|[0-9a-f]{32}):[^{]*\{")
-"""Before the first brace, which no prefix has, stands the kind; a key that has a tag of its own begins before that."""
+"""The kind stands before the first brace, as no prefix has braces; a key with a tag of its own begins before that
+brace."""
 
 
 def _is_version(key: bytes) -> bool:
@@ -170,7 +172,7 @@ def _limit_changes(history: list[Event], name: str) -> list[Event]:
 
 
 def _limit(changes: list[Event], limits: Limits, new: Held) -> int:
-    """Return the largest limit in force at any time between the asking for *new* and its being known."""
+    """Return the largest limit in force at any time from the request for *new* until its holder knew of it."""
     best = limits if isinstance(limits, int) else limits.get(new.start.name, 1)
     asked = new.start_ns if new.asked_ns is None else new.asked_ns
     candidates: list[int] = []

@@ -1,8 +1,8 @@
 """A history: what each holder saw, in one order of time, for the checkers to judge.
 
 Several processes of one host write it together, because CLOCK_MONOTONIC is one clock for all of them. A holder records
-`acquired` after it was granted, and `released` or `lost` before anybody else can know; so what overlaps in the history
-overlapped in truth.
+`acquired` after it was granted, and `released` or `lost` before another process can know of it; so what overlaps in the
+history overlapped in truth.
 """
 
 import json
@@ -36,7 +36,7 @@ class Event:
         fence: The lease's fencing token.
         name: What is held.
         permits: How many permits of a semaphore the lease has.
-        asked_ns: When what has now happened was asked for; None if nobody noted it.
+        asked_ns: When the caller had asked for what has now happened; None if that was not recorded.
     """
 
     monotonic_ns: int

@@ -138,18 +138,18 @@ class FaultProxy:
         self._order("requests", match, how)
 
     def delay_next_reply(self, delay: Duration, match: bytes | None = None) -> None:
-        """Have the next reply to a request that contains *match* come *delay* seconds late, and what follows it."""
+        """Delay the next reply to a request that contains *match* by *delay*, and what follows it."""
         self._faults.orders.append(("replies", match, check_seconds("delay", delay)))
 
     def delay_next_request(self, delay: Duration, match: bytes | None = None) -> None:
-        """Have the next request that contains *match* come *delay* seconds late, and what follows it."""
+        """Delay the next request that contains *match* by *delay*, and what follows it."""
         self._faults.orders.append(("requests", match, check_seconds("delay", delay)))
 
     def cut_all(self, verb: bytes | None = None) -> None:
         """Reset (RST) every client's connection now. Requests on their way still reach Redis.
 
         Args:
-            verb: Only those by which such a command was sent, as b"SUBSCRIBE".
+            verb: Only connections over which this command was sent, such as b"SUBSCRIBE".
         """
         for connection in list(self._connections):
             if verb is None or verb.lower() in connection.verbs:

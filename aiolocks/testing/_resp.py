@@ -1,4 +1,4 @@
-"""Where RESP messages end, and which request a reply answers. Nothing here talks to anybody.
+"""Where RESP messages end, and which request a reply answers. Nothing here does I/O.
 
 Redis's protocol, versions 2 and 3: https://redis.io/docs/latest/develop/reference/protocol-spec/
 """

@@ -1,6 +1,6 @@
-"""A stub of whatever decides over a name: it answers what the test wrote down, and notes who asked what, and when.
+"""A stub of a grantor: it answers what the test wrote down, and notes what was asked, for which token, and when.
 
-It needs no server and has no mind of its own: a turn comes when the test says so.
+It needs no server and decides nothing by itself: a turn comes when the test says so.
 """
 
 import asyncio
@@ -95,7 +95,7 @@ class ScriptedGrantor:
 
     @property
     def context(self) -> Context:
-        """Whose clock and renewals its leases go by."""
+        """The context whose clock and renewals its leases use."""
         return self.session.context
 
     @property
@@ -262,6 +262,6 @@ def _resolve(future: "asyncio.Future[Any]", answer: Answer) -> None:
         return
     if isinstance(answer, Exception):
         future.set_exception(answer)
-        future.exception()  # whoever asked may have left
+        future.exception()  # the caller may have left
     else:
         future.set_result(answer)

@@ -31,7 +31,7 @@ JOB: Final = 4.0
 DEAD_TTL: Final = 1.5
 TAKEN_TTL: Final = 1.5
 _LONG: Final = 10.0
-"""Seconds: a TTL that plays no part, and a job that will be told when to end, or will not get there."""
+"""Seconds: a TTL that plays no part, and a job that is told when to end, or never comes to its end."""
 
 
 async def _queue(stage: Stage, name: str) -> None:
@@ -122,7 +122,7 @@ PERMITS = Chapter(
 LONG_JOB = Chapter(
     "A job that outlives its TTL",
     f"The TTL is {KEPT_TTL:g} s, the job takes {JOB:g} s: the watchdog renews the lease all along, and "
-    "whoever wants the lock waits.",
+    "the next worker waits.",
     "long-job",
     (BEN, CLEO),
     4.4,
@@ -131,8 +131,8 @@ LONG_JOB = Chapter(
 )
 DEATH = Chapter(
     "A holder that dies",
-    f"{MORTAL} dies with the lock in its hands. Nobody releases it, but nobody renews it either: it comes back "
-    f"within its TTL of {DEAD_TTL:g} s.",
+    f"{MORTAL} dies while it holds the lock. Its lease is not released, but not renewed either: the lock comes back "
+    f"within the TTL of {DEAD_TTL:g} s.",
     "death",
     (MORTAL, DAN),
     2.4,

@@ -11,7 +11,7 @@ from itertools import groupby, pairwise
 from ._events import ASKED, DELETED, DIED, FAILED, HELD, LEFT, LOST, QUEUED, RENEWED, STALLED, STOPPED, Event, of_kind
 
 ALLOWANCE = 0.2
-"""Seconds beyond a TTL within which a lock must be with its next holder: SAFETY's bound for handing over."""
+"""Seconds beyond a TTL within which a lock must be with its next holder: the bound for handing over."""
 
 _NEVER = 1 << 62
 
@@ -97,13 +97,13 @@ def check_depth(events: Sequence[Event], limit: int) -> Verdict:
 
 
 def check_kept(events: Sequence[Event], ttl: float) -> Verdict:
-    """The first holder keeps its lease for three TTLs at least, to its own end, while somebody else waits for it."""
+    """The first holder keeps its lease for three TTLs at least, to its own end, while another worker waits for it."""
     holds = holds_of(events)
     lost = of_kind(events, LOST, STOPPED)
     if lost:
         return Verdict("renewal", False, f"{lost[0].worker} lost its lease: {lost[0].note or 'stopped'}")
     if len(holds) != 2 or not holds[0].start < holds[1].asked < holds[0].end < _NEVER:
-        return Verdict("renewal", False, "nobody asked in vain while the lease outlived its TTL")
+        return Verdict("renewal", False, "no worker waited while the lease outlived its TTL")
     first, second = holds
     kept = (first.end - first.start) / 1e9
     renewals = sum(event.worker == first.worker for event in of_kind(events, RENEWED))
@@ -138,8 +138,8 @@ def check_loss(events: Sequence[Event], ttl: float) -> Verdict:
 def check_fences(events: Sequence[Event], locks: Iterable[str]) -> Verdict:
     """Every grant has a larger fencing token than those known to be before it, and no two have the same.
 
-    Of a lock, whoever held earlier was granted earlier. Of a semaphore, that is certain only of who held before the
-    other asked.
+    For a lock, the worker that held earlier was granted earlier. For a semaphore, that is certain only if it held
+    before the other asked.
     """
     exclusive = set(locks)
     holds = holds_of(events)
@@ -166,7 +166,7 @@ def check_surprises(events: Sequence[Event]) -> Verdict:
 
 
 def _within(events: Sequence[Event], delay: float, ttl: float, start: int, end: int) -> tuple[bool, str]:
-    """Compare with the TTL, net of the time that the machine did not give us; return that and the bound in words."""
+    """Compare with the TTL plus the time that the machine did not give us; return that and the bound in words."""
     late = end + round(0.1e9)  # a stall is recorded a little after it ends
     stalls = [event.seconds for event in of_kind(events, STALLED) if start <= event.at <= late]
     stall = max(stalls, default=0.0)

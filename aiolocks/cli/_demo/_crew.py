@@ -42,7 +42,7 @@ class Crew(Protocol):
         """Have *worker* end its body."""
 
     async def kill(self, name: str) -> None:
-        """Kill `MORTAL`, while it holds *name*, and record how."""
+        """Kill `MORTAL` while it holds *name*, and record how."""
 
 
 @asynccontextmanager
@@ -100,8 +100,8 @@ class Tasks:
 class Thread:
     """A worker that can die as abruptly as a thread can: its event loop never runs another step.
 
-    So nothing renews its lease, and nothing releases it. Only when all is over is it thawed, to be cleared away;
-    from its death on it records nothing.
+    So nothing renews its lease, and nothing releases it. It is thawed only at the end, to be cleaned up; from its death
+    on it records nothing.
     """
 
     def __init__(self, url: str, log: Log) -> None:

@@ -1,7 +1,7 @@
 """A worker in a process of its own.
 
-Its standard input brings the URL (which nobody shall find in the list of processes) and then one order per line; each
-record leaves by one write, which a pipe keeps whole. When the input ends, because the demo does, so does the worker.
+Its standard input brings the URL (which must not be seen in the list of processes) and then one order per line; each
+record leaves by one write, which a pipe keeps whole. The input ends with the demo, and then the worker ends too.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from ._events import LEAVE, READY, Event, Order
 from ._worker import Worker, feel_pulse
 
 PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; from aiolocks.cli._demo._process import main; main(sys.argv[1])"
-"""What Python is to run, with the worker's name and our module path, so that the worker is of the same code as we."""
+"""What Python is to run, with the worker's name and our module path, so that the worker runs the same code."""
 
 
 def main(name: str) -> None:

@@ -98,7 +98,7 @@ class Stage:
         self.late = True
 
     async def tidy(self, chapters: Sequence[Chapter]) -> None:
-        """Delete what is left of the run's names, which nobody else uses."""
+        """Delete what is left of the names of this run."""
         for chapter in chapters:
             await forget(self.server.locks.client, self.name(chapter))
 

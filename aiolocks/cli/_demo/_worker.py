@@ -1,4 +1,4 @@
-"""A worker: asks for what it is told to, works while it holds it, and records what it lives through."""
+"""A worker: asks for what it is told to, works while it holds it, and records what happens to it."""
 
 import asyncio
 from typing import final
@@ -36,7 +36,7 @@ class Worker:
         self._work = asyncio.create_task(self._obey(order))
 
     def leave(self) -> None:
-        """Have the body end now that runs, or that comes next."""
+        """End the body that runs now, or else the next one."""
         self._leave.set()
 
     async def close(self) -> None:
@@ -84,7 +84,7 @@ class Worker:
 
 
 async def feel_pulse(name: str, record: Record) -> None:
-    """Record, for ever, when this process was not given time: bounds on time are judged net of that."""
+    """Record, for ever, when the machine gave this process no time: checks of time bounds allow for that."""
     loop = asyncio.get_running_loop()
     while True:
         before = loop.time()

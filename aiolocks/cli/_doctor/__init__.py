@@ -41,7 +41,7 @@ def register(commands: "Commands") -> None:
     parser.add_argument(
         "--url",
         default="redis://localhost",
-        help="redis://HOST:PORT, rediss:// or unix://, as the user that your program is; the default is %(default)s",
+        help="redis://HOST:PORT, rediss:// or unix://, as your program's user; the default is %(default)s",
     )
     parser.add_argument("--ttl", type=_ttl, default=30.0, help="seconds of your leases, 30 if left out")
     parser.add_argument("--prefix", type=_prefix, default="aiolocks:", help="what your keys begin with")
@@ -86,7 +86,7 @@ async def _examine(url: str, place: str, ttl: float, prefix: str) -> list[Findin
         facts = await _settings.facts_of(client)
         server = _settings.server(facts)
         if server.figures.get("mode", "standalone") != "standalone":
-            return [server]  # all else would be answered by other nodes
+            return [server]  # other nodes would answer all the rest
         missing, refusal = await missing_rights(client, prefix, name)
         samples = await _timing.sample(client)
         findings = [
@@ -108,7 +108,7 @@ async def _examine(url: str, place: str, ttl: float, prefix: str) -> list[Findin
 
 
 async def _examine_memory(url: str, prefix: str, name: str) -> list[Finding]:
-    found = "in the memory of one process: excludes nobody in other processes, and ends with this one"
+    found = "in the memory of one process: excludes no other process, and ends with this one"
     async with connect(url, name) as server, connect(server.url, name) as again:
         trial = await hand_over(server.locks.client, again.locks.client, prefix, name, url)
     return [Finding("server", Verdict.OK, found), trial]

@@ -34,7 +34,7 @@ def unknown(check: str, *rights: str) -> Finding:
         check,
         Verdict.UNKNOWN,
         "the server does not tell this user",
-        f"give the right {' '.join(rights)}, or ask whoever runs the server",
+        f"give the right {' '.join(rights)}, or ask the server's administrator",
     )
 
 

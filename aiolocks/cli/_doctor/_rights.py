@@ -22,16 +22,16 @@ _FORBIDS_KEY = re.compile(r"access .*\bkeys?\b")
 _FORBIDS_CHANNEL = re.compile(r"access .*\bchannels?\b")
 
 WAKE_UPS = frozenset({"+subscribe", "+unsubscribe", "+publish", "+pubsub|numsub", "&"})
-"""Without these waiters ask for their turn again and again; without any other there are no locks."""
+"""Without these, waiters ask for their turn again and again; without any of the others, locks do not work."""
 
 Attempt = tuple[str, tuple[Any, ...]]
 
 
 def attempts(key: bytes, channel: bytes) -> list[Attempt]:
-    """Return each command that locks need, by the right that it needs, in such an order that nothing stays behind.
+    """Return each command that locks need, with the right that it needs, in such an order that nothing stays behind.
 
-    The key holds a string from the first to the last. So what is meant for a hash or a sorted set is allowed and
-    does nothing: only a right that is missing is told in other words.
+    The key holds a string from the first command to the last. So a command for a hash or a sorted set does nothing: it
+    fails because of the type, or in other words because its right is missing.
     """
     return [
         ("+set", ("SET", key, "1", "PX", _LIFE_MS)),
@@ -62,7 +62,7 @@ def attempts(key: bytes, channel: bytes) -> list[Attempt]:
 
 
 _LEAVES_A_KEY = {"+hset", "+zadd"}
-"""When +set is missing, they do what they say."""
+"""If +set is missing, they create the key."""
 
 
 async def missing_rights(client: Any, prefix: str, name: str) -> tuple[list[str], str]:

@@ -10,10 +10,10 @@ from .._connect import OLDEST
 from ._finding import Finding, Verdict, unknown
 
 _ASKED = ("appendfsync", "min-replicas-to-write", "save")
-"""What CONFIG GET alone tells."""
+"""Settings that only CONFIG GET tells."""
 
 _NAMES = {"redis": "Redis", "valkey": "Valkey"}
-"""What is tested on, by the name that INFO gives it."""
+"""The servers that are tested, by the names that INFO gives them."""
 
 _OLDEST_VALKEY = (8, 1)
 
@@ -33,7 +33,7 @@ class Facts:
 
 
 async def facts_of(client: Any) -> Facts:
-    """Ask INFO and CONFIG GET, either of which may be forbidden, or taken out of a hosted server."""
+    """Ask INFO and CONFIG GET, either of which may be forbidden, or missing on a hosted server."""
     config: dict[str, str] = {}
     try:
         for name in _ASKED:

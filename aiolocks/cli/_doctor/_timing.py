@@ -26,7 +26,7 @@ class Sample:
     server: float
     after: float
     took: float
-    """Seconds by a clock that nobody sets."""
+    """Seconds by the monotonic clock."""
 
 
 async def sample(client: Any) -> list[Sample]:
