@@ -1,4 +1,4 @@
-"""Let the machines' crons start a job at one time: whoever comes while one machine is at it leaves it alone.
+"""Let the crons of several machines start one job at the same time: while one machine is at it, the others skip it.
 
     python examples/cron.py
 
@@ -8,7 +8,8 @@ prints (on redis://localhost, or the Redis whose URL you append)
     not here: another machine is at it
     the nightly report is ready
 
-A machine that comes when the others have finished does the job again. For once a night, keep a record of each night.
+A machine that comes when the others have finished does the job again. To do it once a night, keep a record of each
+night.
 """
 
 import asyncio

@@ -10,7 +10,7 @@ prints (on redis://localhost, or the Redis whose URL you append)
 
 Any store that can compare and write in one step will do: the same WHERE in PostgreSQL or MySQL, a conditional put in
 DynamoDB or S3. Ann's program was stopped for longer than her lease lasts, and goes on as if nothing had happened; no
-lock can prevent that, but whoever gets the write can refuse it.
+lock can prevent that, but the store that gets the write can refuse it.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Write to Redis only while you hold the lock, however late the write arrives: the server itself looks.
+"""Write to Redis only while you hold the lock, however late the write arrives: the server itself checks.
 
     python examples/guard.py
 

@@ -41,7 +41,7 @@ def main(redis_url: str = "redis://localhost") -> None:
     nodes = {node: spawn.Process(target=start, args=(redis_url, node, elected)) for node in ("ann", "bob", "cid")}
     for process in nodes.values():
         process.start()
-    elected.close()  # so that the end of the last node would be noticed below
+    elected.close()  # so that recv() below would notice the end of the last node
     while nodes:
         leader = elections.recv()
         print(leader, "leads")

@@ -42,7 +42,7 @@ async def main(url: str = "redis://localhost") -> None:
 
         async def late_clerk() -> None:
             await waits(1)
-            async with locks.hierarchical("example/orders/3").write:  # nobody is at this order; but no overtaking
+            async with locks.hierarchical("example/orders/3").write:  # this order is free, but it does not overtake
                 print("the late clerk changes an order after the accountant")
 
         await asyncio.gather(clerk(1), clerk(2), accountant(), late_clerk())

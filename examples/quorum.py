@@ -14,8 +14,8 @@ import sys
 
 from aiolocks import LockManager, QuorumError, Redlock
 
-IN_MEMORY = "memory://example"  # in earnest: a server like the first, which knows nothing of it
-GONE = ("redis://localhost:1", "redis://localhost:2")  # nobody listens there
+IN_MEMORY = "memory://example"  # in production: a server like the first, independent of it
+GONE = ("redis://localhost:1", "redis://localhost:2")  # nothing listens there
 
 
 async def main(redis_url: str = "redis://localhost") -> None:

@@ -2,7 +2,7 @@
 
     python examples/scraper.py
 
-runs the site, which counts for itself, and prints (on redis://localhost, or the Redis whose URL you append)
+runs the site, which counts its own load, and prints (on redis://localhost, or the Redis whose URL you append)
 
     60 pages by 3 processes
     highest load: 6

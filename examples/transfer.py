@@ -32,7 +32,7 @@ async def transfer(redis: Redis, source: str, target: str, amount: int) -> None:
 async def main(redis_url: str = "redis://localhost") -> None:
     async with Redis.from_url(redis_url) as redis:
         await redis.mset({f"example:account:{account}": 100 for account in ACCOUNTS})
-        pairs = list(itertools.permutations(ACCOUNTS, 2)) * 10  # from everybody to everybody, all at once
+        pairs = list(itertools.permutations(ACCOUNTS, 2)) * 10  # from each account to each other, all at once
         await asyncio.gather(*(transfer(redis, source, target, 7) for source, target in pairs))
         print(", ".join([f"{account} has {await balance(redis, account)}" for account in ACCOUNTS]))
         await redis.delete(*(f"example:account:{account}" for account in ACCOUNTS))
