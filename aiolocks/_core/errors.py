@@ -28,7 +28,7 @@ class LockError(redis_exceptions.LockError):
 
     def __init__(self, message: str, *, name: str) -> None:
         super().__init__(message, name)
-        self.args = (message,)  # redis-py 6.0 does not; of itself, a TimeoutError that is made like this has none
+        self.args = (message,)  # redis-py 6.0 does not; and a TimeoutError that is made like this sets none itself
         self.name = name
 
     # Python's own calls the class with `args`, which lack the keyword arguments; and a process pool takes an error that

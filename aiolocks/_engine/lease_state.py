@@ -80,7 +80,7 @@ class LeaseState:
         self.timeout = timeout
         """Seconds that the caller waits for the grant."""
         self.task = task
-        """The caller, while its ledger lists the lease: a task that has ended must not be kept by its own lease."""
+        """The caller, while `Holdings` lists the lease: a task that has ended must not be kept by its own lease."""
         self.trouble: Exception | None = None
         """Why Redis could not be asked, when it was last tried."""
         self.fence = 0

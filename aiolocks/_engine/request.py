@@ -137,7 +137,7 @@ class Request:
         self.parts: Sequence[Any] = ()
         """Of a composite Grantor, which alone knows what they are."""
         self.trouble: Exception | None = None
-        """Why its parts could not be had, when that was last tried."""
+        """Why its parts could not be granted at the last attempt."""
 
     @property
     def turn(self) -> "asyncio.Future[Granted]":

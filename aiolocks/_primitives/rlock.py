@@ -27,8 +27,9 @@ class RLock(Acquirable):
 
     The holder is the task that acquired the lock, or that is inside a block with its lease. When it takes the lock
     again, through any object of the same name and connection pool, it shares the one lease on the server, with its
-    fencing token, its TTL and its other first terms; only `on_lost` is each block's own. The count is kept in this
-    process: holds may be released in any order, and the last one releases the lease. A loss stops every block.
+    fencing token, its TTL and the other options of the first hold; only `on_lost` is each block's own. The count is
+    kept in this process: holds may be released in any order, and the last one releases the lease. A loss stops every
+    block.
 
     A task that the holder *starts* while it holds is not the holder. Where it would wait without a timeout it gets a
     `RuntimeError`, as its parent most likely waits for it. Start such a task before the block; or, if the block does

@@ -212,7 +212,7 @@ class Pipeline:
 
     def patience_after(self, silences: int) -> float:
         """Return the seconds to wait after so many silences: longer each time, as the wait may have been too short."""
-        return min(self.patience * (1 << min(silences, 4)), LONGEST_WAIT)  # at least a second 16 times is past it
+        return min(self.patience * (1 << min(silences, 4)), LONGEST_WAIT)  # 16 times a second or more exceeds it
 
     def _unanswered(self) -> Iterator[PendingCall]:
         sent: deque[Any] = self._link.receivers if self._link is not None else deque()
