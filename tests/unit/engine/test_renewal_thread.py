@@ -45,82 +45,82 @@ def begun() -> ThreadWatchdog:
     return ThreadWatchdog(None, the_loop(), clock)
 
 
-async def longest_without_life(keeper: ThreadWatchdog) -> float:
+async def longest_without_life(renewer: ThreadWatchdog) -> float:
     """Return for how long the loop showed no life at most, to a hundredth of a second, though it did come round."""
     longest = 0.0
     for _ in range(1000):
         await asyncio.sleep(0.01)
-        while keeper.stalled(longest, clock()):
+        while renewer.stalled(longest, clock()):
             longest += 0.01
     return longest
 
 
 @jumping
 async def test_a_loop_that_comes_round_shows_life_four_times_in_the_shortest_stall_allowed() -> None:
-    keeper = begun()
+    renewer = begun()
     states = [await lease_with(max_stall) for max_stall in (60.0, 2.0, 30.0)]
     for state in states:
-        keeper.add(state, clock())
-    assert await longest_without_life(keeper) <= 0.5 + 0.02
-    keeper.forget(states[1])
-    assert 0.5 < await longest_without_life(keeper) <= 1.0 + 0.02
+        renewer.add(state, clock())
+    assert await longest_without_life(renewer) <= 0.5 + 0.02
+    renewer.forget(states[1])
+    assert 0.5 < await longest_without_life(renewer) <= 1.0 + 0.02
     assert timers() == 1
     for state in states:
-        keeper.forget(state)
+        renewer.forget(state)
     await asyncio.sleep(2)
     assert timers() == 0, "for no lease it need not show life"
-    keeper.close()
+    renewer.close()
 
 
 @jumping
 async def test_a_loop_that_stands_still_for_longer_than_allowed_is_taken_for_dead_until_it_comes_round() -> None:
-    keeper = begun()
-    keeper.add(await lease_with(2.0), clock())
+    renewer = begun()
+    renewer.add(await lease_with(2.0), clock())
     await asyncio.sleep(10)
     the_loop()._jump(1.9)
-    assert not keeper.stalled(2.0, clock())
+    assert not renewer.stalled(2.0, clock())
     the_loop()._jump(0.2)
-    assert keeper.stalled(2.0, clock())
-    assert keeper.stalled(2.0, clock())
+    assert renewer.stalled(2.0, clock())
+    assert renewer.stalled(2.0, clock())
     await asyncio.sleep(0.001)
-    assert not keeper.stalled(2.0, clock())
-    keeper.close()
+    assert not renewer.stalled(2.0, clock())
+    renewer.close()
     assert timers() == 0
 
 
 @jumping
 async def test_a_lease_that_allows_a_shorter_stall_than_the_others_counts_at_once() -> None:
-    keeper = begun()
-    keeper.add(await lease_with(60.0), clock())
+    renewer = begun()
+    renewer.add(await lease_with(60.0), clock())
     await asyncio.sleep(0.5)
-    keeper.add(await lease_with(0.4), clock())
-    assert await longest_without_life(keeper) <= 0.1 + 0.02
+    renewer.add(await lease_with(0.4), clock())
+    assert await longest_without_life(renewer) <= 0.1 + 0.02
     assert timers() == 1
-    keeper.close()
+    renewer.close()
 
 
 def test_a_loop_that_is_closed_is_dead_however_short_a_time_ago() -> None:
     loop = JumpingLoop()
-    keeper = ThreadWatchdog(None, loop, lambda: 0.0)
-    assert not keeper.stalled(1.0, 0.0)
+    renewer = ThreadWatchdog(None, loop, lambda: 0.0)
+    assert not renewer.stalled(1.0, 0.0)
     loop.close()
-    assert keeper.stalled(1.0, 0.0)
+    assert renewer.stalled(1.0, 0.0)
 
 
 @jumping
 async def test_the_thread_begins_with_the_first_lease_and_ends_when_it_is_closed() -> None:
-    keeper = begun()
+    renewer = begun()
     assert not threads()
     for _ in range(2):  # and begins anew, if need be
         states = [await lease_with(60.0), await lease_with(60.0)]
         for state in states:
-            keeper.add(state, clock())
+            renewer.add(state, clock())
             assert [thread.daemon for thread in threads()] == [True], "it keeps no program from ending"
         for _ in range(2):  # a second time there is nothing to do
-            keeper.close()
+            renewer.close()
         ended()
         for state in states:
-            keeper.forget(state)  # and nobody to tell
+            renewer.forget(state)  # and nobody to tell
         assert not threads()
 
 
@@ -129,27 +129,27 @@ def test_of_a_lease_that_has_ended_the_thread_is_told_and_renews_it_no_more() ->
 
     async def main() -> None:
         grantor = ScriptedGrantor()
-        keeper = ThreadWatchdog(grantor.context.pool, asyncio.get_running_loop(), grantor.context.clock)
-        keeper.detach_in_fork()  # of a connection, in a forked child; there is none yet
+        renewer = ThreadWatchdog(grantor.context.pool, asyncio.get_running_loop(), grantor.context.clock)
+        renewer.detach_in_fork()  # of a connection, in a forked child; there is none yet
         async with asyncio.timeout(30):
             while not grantor.times("renew"):  # a machine that stands still may lose one
                 lease = await grantor.acquire(ttl=0.3, renew=False)
                 state = state_of(lease)
                 state.options = Options(0.3, watchdog="thread")
-                keeper.add(state, grantor.context.clock())
+                renewer.add(state, grantor.context.clock())
                 while not grantor.times("renew") and not lease.lost:
                     await asyncio.sleep(0.005)
-                keeper.forget(state)
+                renewer.forget(state)
                 await lease.release()
-        inner, told = keeper._inner, threading.Event()
+        inner, told = renewer._inner, threading.Event()
         assert inner is not None
         inner.call_soon_threadsafe(told.set)
         assert await asyncio.to_thread(told.wait, 30)
         renewed = len(grantor.times("renew"))
         await asyncio.sleep(0.25)
         assert len(grantor.times("renew")) == renewed
-        keeper.close()
-        keeper.detach_in_fork()
+        renewer.close()
+        renewer.detach_in_fork()
 
     asyncio.run(main())
 
@@ -157,11 +157,11 @@ def test_of_a_lease_that_has_ended_the_thread_is_told_and_renews_it_no_more() ->
 @jumping
 async def test_who_closes_it_waits_for_the_end_of_the_thread() -> None:
     """For half a second at most, which may be too short for a busy machine now and then."""
-    keeper, state = begun(), await lease_with(60.0)
+    renewer, state = begun(), await lease_with(60.0)
     had_ended: list[bool] = []
     while not any(had_ended) and len(had_ended) < 10:
-        keeper.add(state, clock())
-        keeper.close()
+        renewer.add(state, clock())
+        renewer.close()
         had_ended.append(not threads())
         ended()
     assert any(had_ended)
@@ -171,22 +171,22 @@ def test_the_thread_ends_by_itself_when_the_session_s_loop_was_closed() -> None:
     loop = JumpingLoop()
 
     async def begin() -> ThreadWatchdog:
-        keeper = begun()
-        keeper.add(await lease_with(60.0), clock())
-        return keeper
+        renewer = begun()
+        renewer.add(await lease_with(60.0), clock())
+        return renewer
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("aiolocks._grantors.session.Context.clock", staticmethod(clock))
-        keeper = loop.run_until_complete(begin())
+        renewer = loop.run_until_complete(begin())
     assert len(threads()) == 1
     loop.close()
     ended()
-    keeper.close()
+    renewer.close()
 
 
 @jumping
 async def test_a_machine_without_a_thread_to_spare_is_an_error_and_nothing_stays_of_the_attempt() -> None:
-    keeper, state = begun(), await lease_with(60.0)
+    renewer, state = begun(), await lease_with(60.0)
 
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -194,10 +194,10 @@ async def test_a_machine_without_a_thread_to_spare_is_an_error_and_nothing_stays
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)
         with pytest.raises(RuntimeError, match="can't start new thread"):
-            keeper.add(state, clock())
+            renewer.add(state, clock())
     gc.collect()  # a loop that was not closed would say so
-    keeper.forget(state)
-    keeper.close()
-    keeper.add(state, clock())
+    renewer.forget(state)
+    renewer.close()
+    renewer.add(state, clock())
     assert len(threads()) == 1
-    keeper.close()
+    renewer.close()
