@@ -157,7 +157,7 @@ async def wait_replicated(state: LeaseState) -> Granted | None:
     if await wait_granted(state) is None:
         return None
     grantor, request, replicas = state.grantor, state.request, state.options.replicas
-    request.retry_after = None  # from now on no other holder is in the way
+    request.busy_for(None)  # from now on no other holder is in the way
     state.trouble = RedisTimeoutError(
         f"{grantor.kind} {grantor.name!r}: not known to be on {replicas} replicas after {state.timeout or 0:g} s"
     )

@@ -1,6 +1,17 @@
 """One acquisition from its first request to its release: what was asked, and what is known of the answers.
 
-Pure state. The one rule: a grant counts from the newest request of which it is certain that it left before the grant.
+Pure state, changed by its own methods alone:
+
+| state      | known by                            | ends with                                                    |
+| ---------- | ----------------------------------- | ------------------------------------------------------------ |
+| new        | neither `unanswered` nor `reached`  | `sent`                                                       |
+| on its way | `unanswered`                        | `granted`, `queued`, `answered`, or `not_run`: back to before |
+| in line    | `reached`, its `turn` is not done   | `grant` or `fail`                                            |
+| granted    | an answer or the `turn` says so     | the lease's end; `new_turn`, to ask once more                |
+| given up   | its `turn` is cancelled             | never; `again` is the same under a new token                 |
+
+An attempt that is on its way may be carried out in any state, so an undo is over only when that cannot be any more.
+The one rule: a grant counts from the newest request of which it is certain that it left before the grant.
 """
 
 import asyncio
@@ -70,6 +81,32 @@ def fresh_token() -> bytes:
     return os.urandom(16).hex().encode()
 
 
+class Extension:
+    """What a primitive adds to its requests' scripts, and makes of their answers. This one adds nothing."""
+
+    def arguments(self, *, again: bool = False) -> tuple[bytes | int, ...]:
+        """Return what this attempt takes beyond the usual arguments; *again*: of what was granted already."""
+        return ()
+
+    def not_run(self, args: Sequence[Any]) -> None:
+        """Note that an attempt with these arguments was not carried out, and will not be."""
+
+    def on_reply(self, args: Sequence[Any], reply: Sequence[Any]) -> None:
+        """Take what an attempt with these arguments was answered.
+
+        Raises:
+            RuntimeError: Waiting would never end.
+        """
+
+    def objection(self, limit: int) -> RuntimeError | None:
+        """Return why waiting would never end under that limit, if so."""
+        return None
+
+    def refusal(self) -> LockError | None:
+        """Return what it means that this can never be granted; None: more permits than there are."""
+        return None
+
+
 @final
 class Request:
     """What one acquisition asks for, and its `turn`: the grant, or why there will be none.
@@ -81,16 +118,12 @@ class Request:
         "_given_up",
         "_turn",
         "asked_at",
-        "extra",
-        "extra_again",
+        "extension",
         "failing_since",
         "fence_seen",
-        "learn",
-        "objects",
         "parts",
         "permits",
         "reached",
-        "refusal",
         "retry_after",
         "silences",
         "ticket",
@@ -104,14 +137,14 @@ class Request:
         "wait",
     )  # fmt: skip
 
-    def __init__(self, ttl: float, permits: int, wait: bool, token: bytes | None = None) -> None:
+    def __init__(self, ttl: float, permits: int, wait: bool, token: bytes | None = None, ticket: int = 0) -> None:
         self.token = token or fresh_token()
         self.ttl_ms, self.ttl, self.valid_for = _terms(ttl)
         self.permits = permits
         self.wait = wait
         self._turn: asyncio.Future[Granted] | None = None
         self._given_up = False
-        self.ticket = 0
+        self.ticket = ticket
         self.asked_at: float | None = None
         self.valid_from: float | None = None
         self.fence_seen = 0
@@ -124,16 +157,8 @@ class Request:
         """Since when asking anew for a forgotten place has failed, without a break."""
         self.reached = False
         """Redis has answered, so that there may be something to undo."""
-        self.extra: tuple[bytes | int, ...] = ()
-        """What this primitive's script takes beyond the usual arguments, the first time that it is sent."""
-        self.extra_again: tuple[bytes | int, ...] = ()
-        """The same for later times: what was declared once must not undo what came since."""
-        self.learn: Callable[..., None] | None = None
-        """Gets the arguments of the script's run, and its answer."""
-        self.objects: Callable[[int], Exception | None] | None = None
-        """Says, of the limit in force, why waiting would never end, if so."""
-        self.refusal: Callable[[], LockError] | None = None
-        """Says what it means that this can never be granted; None: more permits than there are."""
+        self.extension: Extension | None = None
+        """Of a primitive whose script takes or answers more than is usual."""
         self.parts: Sequence[Any] = ()
         """Of a composite Grantor, which alone knows what they are."""
         self.trouble: Exception | None = None
@@ -200,16 +225,33 @@ class Request:
         self.left_at(valid_from)
         self.fence_seen = max(self.fence_seen, fence_seen)
 
+    def busy_for(self, seconds: float | None) -> None:
+        """Note how long the lease in the way lasts at least; None: none is known to be in the way."""
+        self.retry_after = seconds
+
+    def was_reached(self) -> None:
+        """Note that Redis has answered, to a part of it perhaps."""
+        self.reached = True
+
+    def in_trouble(self, trouble: Exception | None) -> None:
+        """Note why its parts could not be had, or that they can be."""
+        self.trouble = trouble
+
+    def fails_since(self, now: float) -> float:
+        """Note that asking anew has failed, and return since when it has."""
+        if self.failing_since is None:
+            self.failing_since = now
+        return self.failing_since
+
+    def undo_unanswered(self) -> None:
+        """Note that an undo left, and was not answered."""
+        self.silences += 1
+
     def again(self) -> "Request":
         """Return the same request under a new token, at the old place in line."""
         stem, plus, _ = self.token.rpartition(b"+")  # an upgrade's token begins with that of the lease it grew from
-        request = Request(self.ttl, self.permits, wait=self.wait, token=stem + plus + fresh_token())
-        request.ticket = self.ticket
-        request.extra = self.extra
-        request.extra_again = self.extra_again
-        request.learn = self.learn
-        request.objects = self.objects
-        request.refusal = self.refusal
+        request = Request(self.ttl, self.permits, self.wait, stem + plus + fresh_token(), self.ticket)
+        request.extension = self.extension
         return request
 
     def new_turn(self) -> None:
@@ -241,9 +283,8 @@ class Request:
 
     def refused(self, kind: str, name: str, limit: int) -> LockError:
         """Return what to raise when this can never be granted: by what the primitive says, or as there is a limit."""
-        if self.refusal is not None:
-            return self.refusal()
-        return LimitMismatchError(
+        refusal = None if self.extension is None else self.extension.refusal()
+        return refusal or LimitMismatchError(
             f"{kind} {name!r}: {self.permits} permits asked for, but its limit is {limit}; ask for fewer, or resize it",
             name=name,
             permits=self.permits,

@@ -93,7 +93,7 @@ class AllOf(Composite):
             except LeaseLostError:
                 self._begin_anew(request)
             except UNCERTAIN as error:  # although it was asked again and again
-                request.trouble = error
+                request.in_trouble(error)
                 request.fail(error)
                 return Queued()
 
@@ -113,9 +113,7 @@ class AllOf(Composite):
         return Holding(each[0].script, each[0].record, holders, tuple(token for held in each for token in held.tokens))
 
     def _part(self, grantor: Grantor, request: Request, permits: int, ticket: int) -> Part:
-        part = Part(grantor, Request(request.ttl, permits, wait=False))
-        part.request.ticket = ticket
-        return part
+        return Part(grantor, Request(request.ttl, permits, wait=False, ticket=ticket))
 
     def _begin_anew(self, request: Request) -> None:
         for part in request.parts:
@@ -218,8 +216,9 @@ class OrderedAttempt:
         finally:
             self._waiting = None
             request = part.request = state.request
-            self._request.retry_after = request.retry_after
-            self._request.reached = self._request.reached or request.reached
+            self._request.busy_for(request.retry_after)
+            if request.reached:
+                self._request.was_reached()
         if granted is not None:
             self._keep(part, granted)
         for state in self._held:
@@ -257,7 +256,7 @@ async def ask_all(request: Request, parts: Sequence[Part]) -> list[Answer | Exce
     Raises:
         RedisError: One was refused in a way that asking again does not change.
     """
-    request.retry_after = None
+    request.busy_for(None)
     asked: list[asyncio.Future[Answer]] = []
     for part in parts:
         part.request.wait = False
@@ -266,7 +265,8 @@ async def ask_all(request: Request, parts: Sequence[Part]) -> list[Answer | Exce
     try:
         answers = await asyncio.gather(*asked, return_exceptions=True)
     finally:
-        request.reached = request.reached or any(part.request.reached for part in parts)
+        if any(part.request.reached for part in parts):
+            request.was_reached()
     busy: list[float] = []
     found: list[Answer | Exception] = []
     for part, answer in zip(parts, answers, strict=True):
@@ -276,7 +276,7 @@ async def ask_all(request: Request, parts: Sequence[Part]) -> list[Answer | Exce
             busy.append(part.request.retry_after or 0.0)
         found.append(answer)
     if busy:
-        request.retry_after = max(busy)
+        request.busy_for(max(busy))
     return found
 
 

@@ -5,7 +5,7 @@ uses this, and adds what it needs beyond: the semaphore its limit.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast, final
 
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -20,6 +20,7 @@ from .._engine.request import (
     LONGEST_RETRY,
     Answer,
     Busy,
+    Extension,
     Granted,
     Queued,
     Request,
@@ -100,10 +101,7 @@ class RedisGrantor:
         if self.line.waiting and ticket == 0 and self._brief and self.line.knows(identity) and not request.tried:
             ticket = _BRIEFLY
         args: Arguments = (request.token, request.ttl_ms, request.permits, ticket, *identity)
-        if request.extra:
-            args += request.extra
-            request.extra = request.extra_again
-        return args
+        return args if request.extension is None else args + request.extension.arguments()
 
     def _answered(self, call: PendingCall, reply: Any) -> None:
         request: Request
@@ -119,8 +117,8 @@ class RedisGrantor:
         if isinstance(reply, Exception):
             if isinstance(reply, NotNowError) or call.link is None:
                 request.not_run(call)
-                if call.link is not None:  # what was to be declared has not been
-                    request.extra = cast("Arguments", call.args)[7:]
+                if call.link is not None and request.extension is not None:
+                    request.extension.not_run(cast("Arguments", call.args))
             elif isinstance(reply, ResponseError):
                 request.answered(call)
             if not future.done():  # not raised on the way: a traceback would keep all callers, and what they hold
@@ -128,7 +126,7 @@ class RedisGrantor:
             return
         try:
             request.answered(call)
-            objection = request.learn and self._learn(request.learn, call, reply)
+            objection = None if request.extension is None else self._extend(request.extension, call, reply)
             answer = self._read_grant(call, reply, request)
             if objection is not None:
                 raise objection
@@ -139,11 +137,11 @@ class RedisGrantor:
             if answer is not None and not future.done():
                 future.set_result(answer)
 
-    def _learn(self, learn: Callable[..., None], call: PendingCall, reply: Any) -> RuntimeError | None:
+    def _extend(self, extension: Extension, call: PendingCall, reply: Any) -> RuntimeError | None:
         """Show the primitive its part of the reply; it may object, but the grants in it are others' too."""
         if reply[0] != b"withdrawn":
             try:
-                learn(call.args, reply)
+                extension.on_reply(cast("Arguments", call.args), reply)
             except RuntimeError as objection:
                 return objection
         return None
@@ -164,14 +162,14 @@ class RedisGrantor:
         if verdict == b"queued":
             _, ticket, busy_ms, fence, subscribers, grants, *_ = reply
             request.queued(ticket, call.sent_at, fence)
-            request.retry_after = max(busy_ms, 0) / 1000
+            request.busy_for(max(busy_ms, 0) / 1000)
             turned = request.wait_by(call.tell)
             if not request.turn.done():
                 self.line.join(request, busy_ms, subscribers, cast("Arguments", call.args)[4:7])
             self.deliver(grants)
             return None if turned else Queued()
         if verdict == b"busy":
-            request.retry_after = max(reply[1], 0) / 1000
+            request.busy_for(max(reply[1], 0) / 1000)
             more = self.deliver(reply[2], go_on=call.abandoned or call.tell.done())
             if more:
                 self._ask_on(request, call)
@@ -214,9 +212,10 @@ class RedisGrantor:
 
     def _once_more(self, request: Request, link: Connection) -> Arguments:
         identity = self.line.identity or self.line.identify()
+        more = () if request.extension is None else request.extension.arguments(again=True)
         # A millisecond longer, as the script writes nothing if it has nothing to extend; and never to queue again.
         return (
-            request.token, request.ttl_ms + 1, request.permits, ~0, *identity, *request.extra_again
+            request.token, request.ttl_ms + 1, request.permits, ~0, *identity, *more
         )  # fmt: skip
 
     def submit_recheck(
@@ -267,7 +266,7 @@ class RedisGrantor:
             tell(reply == 1)
         elif isinstance(reply, Exception):
             if call.link is not None and not isinstance(reply, ResponseError):
-                request.silences += 1
+                request.undo_unanswered()
             tell(reply)
         else:
             ended, *grants = reply.split()
@@ -348,7 +347,7 @@ class RedisGrantor:
         undos = self.context.undos
         if token not in undos.under_way:
             stray = Request(ttl, 1, wait=False, token=token)
-            stray.reached = True
+            stray.was_reached()
             Release(undos, self, stray, self.context.clock() + ttl)
 
     def forget(self, request: Request) -> None:

@@ -142,26 +142,29 @@ class Quorum(Composite):
         began = self._home.clock()
         ballot = await self._vote(request)
         if ballot.won:
-            request.reached, request.trouble = True, None
+            request.was_reached()
+            request.in_trouble(None)
             fence, ballot = await self._agree(request, max(ballot.granted.values()))
             if fence and self._home.clock() < began + request.valid_for:
                 for part in request.parts:
                     part.fence = fence
                 return Granted(fence, began)
             if fence:
-                request.retry_after, request.trouble = (
-                    None,
-                    RedisTimeoutError(
-                        f"{self.kind} {self.name!r}: agreeing took longer than its TTL of {request.ttl:g} s allows"
-                    ),
+                request.busy_for(None)
+                late = RedisTimeoutError(
+                    f"{self.kind} {self.name!r}: agreeing took longer than its TTL of {request.ttl:g} s allows"
                 )
-                return request.trouble
+                request.in_trouble(late)
+                return late
         elif ballot.answered:
-            request.reached, request.trouble = True, None
-            request.retry_after = ballot.free_after()
+            request.was_reached()
+            request.in_trouble(None)
+            request.busy_for(ballot.free_after())
             return Busy()
-        request.retry_after, request.trouble = None, self._too_few(ballot)
-        return request.trouble
+        request.busy_for(None)
+        trouble = self._too_few(ballot)
+        request.in_trouble(trouble)
+        return trouble
 
     async def _vote(self, request: Request) -> Vote:
         """Ask all servers at once, and return as soon as their answers decide it."""
@@ -189,12 +192,12 @@ class Quorum(Composite):
             await self._within(decided, request.ttl)
         except asyncio.CancelledError:
             if ballot.won:
-                request.trouble = None
+                request.in_trouble(None)
                 raise
             if ballot.answered:  # what to say if the caller's time is over
-                request.retry_after = ballot.free_after()
+                request.busy_for(ballot.free_after())
             elif request.retry_after is None and request.trouble is None:  # else the attempt before tells more
-                request.trouble = self._too_few(ballot)
+                request.in_trouble(self._too_few(ballot))
             raise
         return ballot
 

@@ -304,7 +304,7 @@ class WaitQueue:
 
     def join_others(self, request: Request) -> None:
         """Let a request wait beside others, unless they have left meanwhile."""
-        request.retry_after = max(self._busy_ms, 0) / 1000
+        request.busy_for(max(self._busy_ms, 0) / 1000)
         if self.waiting:
             self.waiting[request.token] = request
         else:
@@ -387,8 +387,8 @@ class WaitQueue:
                 continue
             if answer > 0:
                 request.queued(answer, call.sent_at, fence)
-                request.retry_after = max(busy_ms, 0) / 1000
-                objection = request.objects(limit[0]) if request.objects and limit else None
+                request.busy_for(max(busy_ms, 0) / 1000)
+                objection = request.extension.objection(limit[0]) if request.extension and limit else None
                 if objection:
                     self.leave(request)
                     request.fail(objection)
@@ -414,9 +414,7 @@ class WaitQueue:
             request.fail(error)
         except RedisError as error:
             now = self._context.clock()
-            if request.failing_since is None:
-                request.failing_since = now
-            if now - request.failing_since >= request.ttl:
+            if now - request.fails_since(now) >= request.ttl:
                 request.fail(error)
             elif not request.turn.done():  # let the line try again
                 self.join(request, -1, 1)

@@ -8,13 +8,14 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, cast, final
 
 from .._core.answers import LONGEST_WAIT, ask_until
+from .._core.errors import LeaseLostError
 from .._core.modes import FRONT, SHARED, UPGRADE, UPGRADEABLE
 from .._core.options import Duration, Unset, check_timeout
 from .._engine.lease_state import GONE_FROM_SERVER, LeaseState
-from .._engine.request import Request, fresh_token
+from .._engine.request import Extension, Request, fresh_token
 from .._grantors.one_server import RedisGrantor
 
 
@@ -35,6 +36,17 @@ def upgrade(state: LeaseState, timeout: Duration | Unset | None) -> Callable[[],
     return partial(_asking, state, seconds)
 
 
+@final
+class _Upgrade(Extension):
+    """Says that an upgrade that can never be granted has lost the lease that it is beside."""
+
+    def __init__(self, state: LeaseState) -> None:
+        self._state = state
+
+    def refusal(self) -> LeaseLostError:
+        return self._state.error(None if self._state.lost else "it is not an upgradeable one any more")
+
+
 def _asking(state: LeaseState, timeout: float | None) -> LeaseState:
     context, base, task = state.context, cast("bytes", state.base) + b"+", asyncio.current_task()
     if not state.held:
@@ -48,9 +60,9 @@ def _asking(state: LeaseState, timeout: float | None) -> LeaseState:
         UPGRADE,
         wait=timeout is None or timeout > 0,
         token=state.request.token + b"+" + fresh_token(),
+        ticket=FRONT,
     )
-    request.ticket = FRONT
-    request.refusal = lambda: state.error(None if state.lost else "it is not an upgradeable one any more")
+    request.extension = _Upgrade(state)
     options = state.options
     if options.max_hold is not None:
         options = replace(options, max_hold=max(state.renew_until - context.clock(), 0.001))

@@ -20,6 +20,7 @@ from .._core.teaching import teaching
 from .._engine.context import Context
 from .._engine.lease import Acquiring, Hold, Lease
 from .._engine.lease_state import LeaseState
+from .._engine.request import Extension
 from .._redis.clients import server_of
 from .base import Acquirable, Statistics, waits_for_itself
 
@@ -27,6 +28,49 @@ log = logging.getLogger("aiolocks")
 
 _declared: dict[Hashable, set[tuple[bytes, int]]] = {}
 """Per server, the limits that this process has declared: each only once, so that a later `resize` is not undone."""
+
+
+@final
+class _Declaration(Extension):
+    """Declares a limit, unless this process has done so before; and objects where a task would wait for itself."""
+
+    def __init__(
+        self, name: str, base: bytes, limit: int, declared: set[tuple[bytes, int]], permits: int, inside: int
+    ) -> None:
+        """*permits* are asked for, and the task is *inside* of blocks with so many."""
+        self._name = name
+        self._limit = limit
+        self._declaration = (base, limit)
+        self._declared = declared
+        self._permits, self._inside = permits, inside
+        self._declares = self._declaration not in declared
+
+    def arguments(self, *, again: bool = False) -> tuple[bytes | int, ...]:
+        if again or not self._declares:
+            return (self._limit, 0)
+        self._declares = False  # what was declared once must not undo what came since
+        return (self._limit, 1)
+
+    def not_run(self, args: Sequence[Any]) -> None:
+        self._declares = args[-1] == 1
+
+    def on_reply(self, args: Sequence[Any], reply: Sequence[Any]) -> None:
+        *_, before, limit = reply
+        objection = self.objection(limit) if reply[0] == b"queued" else None
+        if objection is not None:
+            raise objection
+        if args[-1] == 1 and self._declaration not in self._declared:  # an earlier request may not have arrived
+            self._declared.add(self._declaration)
+            if before:
+                log.warning(
+                    "semaphore %r: the limit in force was %d and is now %d, as this process declares it",
+                    self._name, before, self._limit,
+                )  # fmt: skip
+
+    def objection(self, limit: int) -> RuntimeError | None:
+        if self._inside and self._inside + self._permits > limit > 0:
+            return waits_for_itself("semaphore", self._name)
+        return None
 
 
 @final
@@ -181,35 +225,10 @@ class Semaphore(Acquirable):
 
     def _asking(self, timeout: float | None, permits: int, *, entering: bool) -> LeaseState:
         check_permits(permits)
-        return self._declaring(super()._asking(timeout, permits, entering=entering))
-
-    def _declaring(self, state: LeaseState) -> LeaseState:
-        """Have it declare the limit, and object where the limit in force means that its task waits for itself."""
-        request, inside = state.request, state.context.holdings.inside(state.task, self._keys.base)
-        declaration = (self._keys.base, self._limit)
-        declared = self._declarations()
-        request.extra = (self._limit, 0 if declaration in declared else 1)
-        request.extra_again = (self._limit, 0)
-
-        def objects(limit: int) -> RuntimeError | None:
-            return waits_for_itself(self.kind, self.name) if inside + request.permits > limit > 0 else None
-
-        def learn(asked: Sequence[Any], reply: Sequence[Any]) -> None:
-            *_, before, limit = reply
-            objection = objects(limit) if inside and reply[0] == b"queued" else None
-            if objection is not None:
-                raise objection
-            if asked[-1] == 1 and declaration not in declared:  # an earlier request may not have arrived
-                declared.add(declaration)
-                if before:
-                    log.warning(
-                        "semaphore %r: the limit in force was %d and is now %d, as this process declares it",
-                        self.name, before, self._limit,
-                    )  # fmt: skip
-
-        request.learn = learn
-        if inside:
-            request.objects = objects
+        state = super()._asking(timeout, permits, entering=entering)
+        base = self._keys.base
+        inside = state.context.holdings.inside(state.task, base)
+        state.request.extension = _Declaration(self.name, base, self._limit, self._declarations(), permits, inside)
         return state
 
     def _declarations(self) -> set[tuple[bytes, int]]:

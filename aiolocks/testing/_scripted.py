@@ -177,12 +177,12 @@ class ScriptedGrantor:
         fence = self._fences.setdefault(request.token, len(self._fences) + 1)
         answer = await _answer(self._grants, fence, self.context.loop)
         request.answered(call)
-        request.reached = True
+        request.was_reached()
         if answer == "busy":
-            request.retry_after = self.retry_after
+            request.busy_for(self.retry_after)
             return Busy()
         if answer == "queued":
-            request.retry_after = self.retry_after
+            request.busy_for(self.retry_after)
             request.queued(1, call.sent_at, 0)
             return Queued()
         request.left_at(call.sent_at)
@@ -203,7 +203,7 @@ class ScriptedGrantor:
         def told(answered: "asyncio.Future[bool]") -> None:
             outcome = _outcome(answered)
             if isinstance(outcome, Exception):
-                request.silences += 1  # as if it had left, and its reply been lost
+                request.undo_unanswered()  # as if it had left, and its reply been lost
             tell(outcome)
 
         answer.add_done_callback(told)

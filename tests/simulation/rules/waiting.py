@@ -45,7 +45,11 @@ def a_task_that_enters_again_what_it_is_in_is_told_so(scene: Scene) -> None:
     assert _outcome(scene, nest()) == "RuntimeError"
 
 
-@clause("W12", python(_semaphore.Semaphore, "_declaring", "inside + request.permits > limit", "False"), kinds=SEMAPHORE)
+@clause(
+    "W12",
+    python(_semaphore._Declaration, "objection", "self._inside + self._permits > limit", "False"),
+    kinds=SEMAPHORE,
+)
 def a_task_that_could_never_have_that_many_more_permits_is_told_so(scene: Scene) -> None:
     """W12: what it holds itself will not come free while it waits."""
     client = scene.program().client

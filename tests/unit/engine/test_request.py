@@ -12,6 +12,7 @@ from aiolocks._core.timing import deadline
 from aiolocks._engine.request import Granted, Request, fresh_token, resolve
 from aiolocks._grantors.composite import Part
 from aiolocks._redis.pipeline import PendingCall
+from tests.support.extension import Adding
 from tests.support.jumping import jumping
 
 SOME_LINK: Any = object()
@@ -263,14 +264,12 @@ async def test_an_answer_is_passed_on_unless_who_asked_has_left() -> None:
 def test_who_asks_again_asks_the_same_under_a_new_token_at_the_old_place() -> None:
     one = request(1.5, permits=3)
     one.ticket = 41
-    one.extra, one.extra_again = (b"declare",), (b"not again",)
-    one.learn = one.objects = lambda *_: None
-    one.refusal = lambda: LockError("never", name="orders")
+    one.extension = Adding()
     again = one.again()
     assert again.token != one.token
     assert len(again.token) == len(one.token)
     assert again.entry() == again.token + one.entry()[len(one.token) :]
-    for what in ("ticket", "wait", "extra", "extra_again", "learn", "objects", "refusal"):
+    for what in ("ticket", "wait", "extension"):
         assert getattr(again, what) == getattr(one, what), what
 
 
@@ -286,6 +285,8 @@ def test_a_refusal_says_what_the_primitive_says_or_how_many_permits_there_are() 
     assert isinstance(refused, LimitMismatchError)
     assert (refused.name, refused.permits, refused.limit) == ("orders", 3, 2)
     assert "'orders': 3 permits asked for, but its limit is 2" in str(refused)
-    one.refusal = lambda: LockError("never", name="orders")
+    one.extension = Adding()
+    assert isinstance(one.refused("semaphore", "orders", 2), LimitMismatchError)
+    one.extension = Adding(refusal=lambda: LockError("never", name="orders"))
     with pytest.raises(LockError, match="never"):
         raise one.refused("lock", "orders", 1)

@@ -18,6 +18,7 @@ from aiolocks._grantors.one_server import RedisGrantor
 from aiolocks._grantors.session import Session
 from aiolocks._redis.scripts import load
 from tests.support.answering import SILENCE, Answering, Asked, Later
+from tests.support.extension import Adding
 from tests.support.jumping import clock, jumping
 
 BASE = b"aiolocks:lock:{orders}"
@@ -206,7 +207,7 @@ async def test_the_time_for_which_a_session_may_keep_silent_follows_the_shortest
 async def test_what_is_declared_is_sent_once_unless_that_was_not_run() -> None:
     async with scene(lock_grant=BUSY) as there:
         request = there.request()
-        request.extra, request.extra_again = (5, 1), (5, 0)
+        request.extension = Adding(5)
         for said, sent in [(BUSY, [b"5", b"1"]), (SILENCE, [b"5", b"1"]), (7, [b"5", b"0"]), (7, [b"5", b"0"])]:
             there.says["lock_grant"] = said
             answer = there.grantor.grant(request)
@@ -310,7 +311,7 @@ async def test_who_is_busy_is_told_for_how_long() -> None:
 async def test_a_request_overtaken_by_its_undo_is_an_error_and_nothing_is_learned_from_it() -> None:
     async with scene(lock_grant=[b"withdrawn"]) as there:
         request = there.request()
-        request.learn = lambda *_: pytest.fail("there is nothing to learn")
+        request.extension = Adding(on_reply=lambda *_: pytest.fail("there is nothing to learn"))
         with pytest.raises(RedisError, match="withdrawn before it came"):
             await there.grantor.grant(request)
 
@@ -330,7 +331,7 @@ async def test_what_is_refused_for_good_says_what_the_limit_is() -> None:
 async def test_a_primitive_is_shown_the_arguments_and_the_answer() -> None:
     async with scene(lock_grant=[b"busy", 20, 0]) as there:
         request, learned = there.request(wait=False), list[Any]()
-        request.learn = lambda *shown: learned.append(shown)
+        request.extension = Adding(on_reply=lambda *shown: learned.append(shown))
         assert await there.grantor.grant(request) == Busy()
         [(args, reply)] = learned
         assert (args[0], args[3], reply) == (request.token, -1, [b"busy", 20, 0])
@@ -346,7 +347,7 @@ async def test_an_objection_is_raised_but_the_grants_of_others_beside_it_are_the
         other, turn = await there.wait_in_line()
         there.says["lock_grant"] = [*said, [other.token, 41, 30_000]]
         request = there.request()
-        request.learn = object_to
+        request.extension = Adding(on_reply=object_to)
         with pytest.raises(RuntimeError, match="no such limit"):
             await there.grantor.grant(request)
         assert turn.result().fence == 41
@@ -691,7 +692,7 @@ async def test_for_replicas_a_lease_is_written_anew_a_little_longer_and_never_to
     async with scene(**had_by(2), lock_grant=7) as there:
         await asyncio.sleep(5)
         request = there.request()
-        request.extra, request.extra_again = (5, 1), (5, 0)
+        request.extension = Adding(5)
         assert await there.grantor.replicate(request, 2) == Granted(7, 5)
         written = there.asked("lock_grant")[0]
         assert args_of(written)[:4] == [request.token, b"30001", b"1", b"-1"]

@@ -13,6 +13,7 @@ from aiolocks import LockError
 from aiolocks._engine.request import Granted, Request
 from aiolocks._grantors.session import Session
 from tests.support.answering import SILENCE, Answering, Asked, Later, ended, session_of
+from tests.support.extension import Adding
 from tests.support.jumping import clock, jumping
 
 HELD = 20_000
@@ -345,7 +346,7 @@ async def test_one_for_whom_waiting_would_never_end_is_told_so() -> None:
     hall = Hall()
     async with session_of(hall):
         one, other = await waiting(hall), await waiting(hall)
-        one.objects = lambda limit: ValueError(f"only {limit}") if limit < 3 else None
+        one.extension = Adding(objection=lambda limit: RuntimeError(f"only {limit}") if limit < 3 else None)
         await asyncio.sleep(1.1)
         assert not one.turn.done()
         limit = 3
@@ -720,7 +721,7 @@ async def test_whatever_else_goes_wrong_with_an_old_place_is_raised() -> None:
         request = await waiting(hall)
         forgetful(hall)
         hall.grant = [b"refused", 3, 0]
-        request.refusal = lambda: 1 / 0  # type: ignore[assignment]
+        request.extension = Adding(refusal=lambda: 1 / 0)  # type: ignore[arg-type,return-value]
         await asyncio.sleep(1.1)
         assert isinstance(request.turn.exception(), ZeroDivisionError)
         assert not hall.grantor().line.waiting
