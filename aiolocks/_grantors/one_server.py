@@ -5,14 +5,14 @@ uses this, and adds what it needs beyond: the semaphore its limit.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, cast, final
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ReadOnlyError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from .._core.answers import LONGEST_WAIT, NotNowError, as_the_client_would, ride_out
+from .._core.answers import LONGEST_WAIT, NotNowError, as_the_client_would, ask_until, ride_out
 from .._core.keys import Keys
 from .._engine.context import Context, Holding
 from .._engine.release import Release
@@ -284,6 +284,17 @@ class RedisGrantor:
             return await as_the_client_would(
                 self.context.pipeline.retry_policy(), lambda: self.ask_once(verb, args, as_waiter=as_waiter)
             )
+
+    async def ask_until(
+        self, until: float, verb: str, args: Arguments, *, as_waiter: bool = False, keys: tuple[bytes, ...] = ()
+    ) -> Any:
+        """Do as `ask_once` does, until local time *until*; each attempt is more patient than the one before."""
+
+        def ask(failures: int) -> Awaitable[Any]:
+            patience = self.context.pipeline.patience_after(failures)
+            return self.ask_once(verb, args, as_waiter=as_waiter, keys=keys, patience=patience)
+
+        return await ask_until(ask, self.context.clock, until)
 
     async def ask_once(
         self, verb: str, args: Arguments = (), *, as_waiter: bool = False, keys: tuple[bytes, ...] = (),

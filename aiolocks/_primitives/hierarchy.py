@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
 from redis.asyncio import Redis
 
-from .._core.answers import ask_until
 from .._core.keys import Keys
 from .._core.modes import EXCLUSIVE, FRONT, INTENT_EXCLUSIVE, INTENT_SHARED, SHARED
 from .._core.options import Duration, Options
@@ -188,15 +187,9 @@ class HierarchicalMode(Acquirable):
         """Give all levels one fencing token, in one step; return 0 if a level is not held any more."""
         metas = tuple(keys.part(b"meta") for keys in self._levels)
         tokens = tuple(part.request.token for part in request.parts)
-        context = session.context
-        until = context.clock() + request.ttl / 2
-
-        async def ask(failures: int) -> int:
-            patience = context.pipeline.patience_after(failures)
-            number: int = await session.grantor(self._keys).ask_once("fence", tokens, keys=metas, patience=patience)
-            return number
-
-        return await ask_until(ask, context.clock, until)
+        until = session.context.clock() + request.ttl / 2
+        number: int = await session.grantor(self._keys).ask_until(until, "fence", tokens, keys=metas)
+        return number
 
     def __repr__(self) -> str:
         return f"<HierarchicalLock {self.name!r} {self._word}>"

@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast, final
+from typing import cast, final
 
-from .._core.answers import LONGEST_WAIT, ask_until
+from .._core.answers import LONGEST_WAIT
 from .._core.errors import LeaseLostError
 from .._core.modes import FRONT, SHARED, UPGRADE, UPGRADEABLE
 from .._core.options import Duration, Unset, check_timeout
@@ -79,7 +79,7 @@ async def downgrade(state: LeaseState) -> None:
         LeaseLostError: It is lost, or was released.
         RedisError: Not confirmed within 10 s, or within what is left of the lease.
     """
-    grantor, request, context = cast("RedisGrantor", state.grantor), state.request, state.context
+    grantor, request = cast("RedisGrantor", state.grantor), state.request
     if request.permits == UPGRADE:
         raise RuntimeError(
             f"{state.what}: only leases of RWLock's `write` and `upgradeable` can be downgraded; "
@@ -88,13 +88,8 @@ async def downgrade(state: LeaseState) -> None:
     if not state.held:
         raise state.error(None if state.lost else "it was released before")
     request.permits = SHARED  # whatever is answered, the holder has given up the right to write
-    until = min(state.deadline, context.clock() + LONGEST_WAIT)
-
-    async def ask(failures: int) -> Any:
-        patience = context.pipeline.patience_after(failures)
-        return await grantor.ask_once("downgrade", (request.token, SHARED), as_waiter=True, patience=patience)
-
-    answer, *_ = await ask_until(ask, context.clock, until)
+    until = min(state.deadline, state.context.clock() + LONGEST_WAIT)
+    answer, *_ = await grantor.ask_until(until, "downgrade", (request.token, SHARED), as_waiter=True)
     if not answer:
         state.lose(GONE_FROM_SERVER)
         raise state.error()

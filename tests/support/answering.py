@@ -19,7 +19,6 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from aiolocks._core.answers import ask_until
 from aiolocks._core.keys import Keys
 from aiolocks._grantors.one_server import RedisGrantor
 from aiolocks._grantors.session import Session
@@ -193,9 +192,4 @@ def _name(words: list[bytes]) -> str:
 
 async def insist(grantor: RedisGrantor, *, until: float) -> Any:
     """Ask *grantor* for its statistics as what must be answered is asked for: again and again, ever more patiently."""
-    commands, clock = grantor.context.pipeline, grantor.context.clock
-
-    async def ask(failures: int) -> Any:
-        return await grantor.ask_once("statistics", (0,), patience=commands.patience_after(failures))
-
-    return await ask_until(ask, clock, until)
+    return await grantor.ask_until(until, "statistics", (0,))
