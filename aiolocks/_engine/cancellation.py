@@ -59,22 +59,8 @@ class BodyTask:
     """
 
     __slots__ = (
-        "_before",
-        "_counted",
-        "_holdings",
-        "_in_shield",
-        "_loop",
-        "_mark",
-        "_pause",
-        "_scopes",
-        "_sent",
-        "_timer",
-        "_waiters",
-        "_what",
-        "base",
-        "over",
-        "permits",
-        "task",
+        "_before", "_counted", "_holdings", "_in_shield", "_loop", "_mark", "_pause", "_scopes", "_sent", "_timer",
+        "_waiters", "_what", "base", "over", "permits", "task",
     )  # fmt: skip
 
     def __init__(

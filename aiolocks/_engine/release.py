@@ -80,20 +80,8 @@ class Release:
     """
 
     __slots__ = (
-        "_failures",
-        "_grantor",
-        "_keeps_until",
-        "_request",
-        "_then",
-        "_under_way",
-        "_undos",
-        "_until",
-        "begun",
-        "done",
-        "due",
-        "ended",
-        "trouble",
-        "waited",
+        "_failures", "_grantor", "_keeps_until", "_request", "_then", "_under_way", "_undos", "_until", "begun",
+        "done", "due", "ended", "trouble", "waited",
     )  # fmt: skip
 
     def __init__(

@@ -115,26 +115,9 @@ class Request:
     """
 
     __slots__ = (
-        "_given_up",
-        "_turn",
-        "asked_at",
-        "extension",
-        "failing_since",
-        "fence_seen",
-        "parts",
-        "permits",
-        "reached",
-        "retry_after",
-        "silences",
-        "ticket",
-        "token",
-        "trouble",
-        "ttl",
-        "ttl_ms",
-        "unanswered",
-        "valid_for",
-        "valid_from",
-        "wait",
+        "_given_up", "_turn", "asked_at", "extension", "failing_since", "fence_seen", "parts", "permits", "reached",
+        "retry_after", "silences", "ticket", "token", "trouble", "ttl", "ttl_ms", "unanswered", "valid_for",
+        "valid_from", "wait",
     )  # fmt: skip
 
     def __init__(self, ttl: float, permits: int, wait: bool, token: bytes | None = None, ticket: int = 0) -> None:

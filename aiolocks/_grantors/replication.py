@@ -12,7 +12,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from .._engine.request import resolve
 from .._redis.pipeline import PendingCall, Pipeline
-from .._redis.scripts import Arguments, PreparedScript, pack
+from .._redis.scripts import PlainCommand, PreparedScript
 
 LONGEST_REPLICATION = 1.0
 """Seconds for which replicas are waited for; a quarter of the TTL, if that is less."""
@@ -29,18 +29,7 @@ class AlwaysEval:
         self.eval = self.evalsha = bound.eval
 
 
-@final
-class _Wait:
-    name = "WAIT"
-
-    def eval(self, args: Arguments) -> bytes:
-        return pack(("WAIT", *args))
-
-    def evalsha(self, args: Arguments) -> bytes:
-        return self.eval(args)
-
-
-_WAIT = _Wait()
+_WAIT = PlainCommand("WAIT")
 
 _SLICE = 0.05
 """Seconds for which one WAIT blocks its connection at most: what comes meanwhile stands behind it."""

@@ -46,10 +46,7 @@ class Session:
         Raises:
             RuntimeError: No asyncio loop is running here.
         """
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            raise RuntimeError(_NO_LOOP) from None
+        loop = _loop_here()
         session = _sessions.get((id(pool), loop))
         if session is None:
             for key, other in list(_sessions.items()):
@@ -65,9 +62,7 @@ class Session:
         Raises:
             RuntimeError: No asyncio loop is running here.
         """
-        if no_loop_runs():
-            raise RuntimeError(_NO_LOOP)
-        return _sessions.get((id(pool), asyncio.get_running_loop()))
+        return _sessions.get((id(pool), _loop_here()))
 
     def grantor(self, keys: Keys) -> RedisGrantor:
         """Return who decides over a name, one for all who ask while one of them keeps it."""
@@ -166,15 +161,11 @@ class Session:
             self.loop.call_soon(self.listening.recheck_all)
 
 
-_NO_LOOP = "aiolocks runs under asyncio only: no asyncio event loop is running here"
-
-
-def no_loop_runs() -> bool:
+def _loop_here() -> asyncio.AbstractEventLoop:
     try:
-        asyncio.get_running_loop()
+        return asyncio.get_running_loop()
     except RuntimeError:
-        return True
-    return False
+        raise RuntimeError("aiolocks runs under asyncio only: no asyncio event loop is running here") from None
 
 
 _sessions: dict[tuple[int, asyncio.AbstractEventLoop], Session] = {}

@@ -25,7 +25,7 @@ from .._core.timing import SHORTEST_RECHECK, patience, recheck_delay, recheck_in
 from .._engine.context import Context
 from .._engine.request import Answer, Granted, Request
 from .._redis.pipeline import CallReceiver, PendingCall
-from .._redis.scripts import Arguments, pack
+from .._redis.scripts import Arguments, PlainCommand
 from .._redis.subscriber import Subscriber
 
 log = logging.getLogger("aiolocks")
@@ -40,18 +40,7 @@ _LONGEST_WITHOUT_RIGHTS = 60.0
 """The same where a right is missing."""
 
 
-@final
-class _Count:
-    name = "PUBSUB NUMSUB"
-
-    def eval(self, args: Arguments) -> bytes:
-        return pack(("PUBSUB", "NUMSUB", *args))
-
-    def evalsha(self, args: Arguments) -> bytes:
-        return self.eval(args)
-
-
-_COUNT = _Count()
+_COUNT = PlainCommand("PUBSUB", "NUMSUB")
 
 
 @final

@@ -42,14 +42,7 @@ class RLock(Acquirable):
         name: What to lock: 1 to 1,024 bytes of UTF-8, any text. A `Lock` of the same name is another lock.
         ttl: Seconds a lease lasts unless renewed: how long others wait when the holder's process dies. At least 0.1.
         acquire_timeout: Seconds to wait for the lock; None waits for ever, 0 asks once.
-        on_lost: "cancel" stops the body of a block when its lease is lost; "flag" only marks the lease.
-        renew: False lets the lease end after its TTL, whatever the holder does.
-        max_hold: Seconds after which a lease is not renewed any more, so that a hung body cannot hold for ever.
-        watchdog: "task" renews from the event loop; "thread" from a thread, so even while the loop is blocked.
-        max_stall: Seconds without a sign of life from the event loop after which that thread stops renewing.
-        replicas: How many replicas must have a lease before it is returned; this costs a round trip or two. A failover
-            then loses less, but can still lose leases.
-        prefix: What every key begins with; no braces.
+        on_lost, renew, max_hold, watchdog, max_stall, replicas, prefix: As of a `Lock`.
 
     Raises:
         TypeError: A wrong type, a synchronous client, or a keyword of redis-py's Lock that has another name here.

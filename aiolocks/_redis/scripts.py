@@ -104,6 +104,22 @@ class Command(Protocol):
 
 
 @final
+class PlainCommand:
+    """One that is no script, by its first *words*."""
+
+    __slots__ = ("_words", "name")
+
+    def __init__(self, *words: str) -> None:
+        self._words = words
+        self.name = " ".join(words)
+
+    def eval(self, args: Arguments) -> bytes:
+        return pack((*self._words, *args))
+
+    evalsha = eval  # noqa: A003  # the method above
+
+
+@final
 class PreparedScript:
     """What to send for a script; *keys* returns the keys for its arguments, and *per_token*: the first is a token."""
 
