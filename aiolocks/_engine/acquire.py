@@ -13,9 +13,8 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .._core.answers import LONGEST_WAIT, UNCERTAIN
 from .._core.errors import AcquireTimeoutError
-from .block import Entry
 from .context import Grantor, Replicating
-from .lease_state import LeaseState
+from .lease_state import Entry, LeaseState
 from .release import GRACE
 from .request import Answer, Busy, Granted, Queued, Request
 

@@ -19,10 +19,10 @@ from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE
 from types import CoroutineType, FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, final
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, final
 
 from .cancellation import BodyTask
-from .lease_state import GONE_FROM_SERVER, LeaseState
+from .lease_state import GONE_FROM_SERVER, Entry, LeaseState
 from .release import GRACE, Release
 
 T = TypeVar("T")
@@ -155,19 +155,6 @@ def as_coroutine(coroutine: Coroutine[Any, Any, T]) -> "CoroutineType[Any, Any, 
 
 
 Task = asyncio.Task[Any]
-
-
-class Entry(Protocol):
-    """What waits for a block to begin."""
-
-    task: Task | None
-    """Who enters it."""
-    before: int
-    """How often that task had been asked to cancel."""
-
-    def open(self, lease: object, state: LeaseState) -> None:
-        """Begin the body, with this lease."""
-        ...
 
 
 _newest = threading.local()

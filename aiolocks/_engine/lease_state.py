@@ -265,3 +265,10 @@ class LeaseState:
             fencing_token=self.fence,
             reason=reason,
         )
+
+
+class Entry(Protocol):
+    """What waits for a block to begin."""
+
+    def open(self, lease: object, state: LeaseState) -> None:
+        """Begin its body, with this lease."""

@@ -16,11 +16,11 @@ from .._core.keys import Keys
 from .._core.options import UNSET, Duration, Options, Unset, check_timeout
 from .._core.teaching import teaching
 from .._engine.acquire import take
-from .._engine.block import Enterable, Entry
+from .._engine.block import Enterable
 from .._engine.context import Context, Grantor
 from .._engine.holdings import Base
 from .._engine.lease import Acquiring, Hold, Lease
-from .._engine.lease_state import GONE_FROM_SERVER, LeaseState
+from .._engine.lease_state import GONE_FROM_SERVER, Entry, LeaseState
 from .._engine.request import Request
 from .._grantors.one_server import RedisGrantor
 from .._grantors.session import Session

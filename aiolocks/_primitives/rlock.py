@@ -8,8 +8,8 @@ from redis.asyncio import Redis
 from .._core.options import Duration, Options, Unset
 from .._core.teaching import teaching
 from .._engine.acquire import take
-from .._engine.block import Entry
 from .._engine.lease import Hold, Lease, state_of
+from .._engine.lease_state import Entry
 from .._grantors.session import Session
 from .base import Acquirable
 from .reentry import SharedLease, held_by_parent, nest_of

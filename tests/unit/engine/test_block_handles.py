@@ -16,7 +16,8 @@ import pytest
 
 from aiolocks import Lease, LeaseLostError
 from aiolocks._engine.acquire import take
-from aiolocks._engine.block import Enterable, Entry, as_coroutine
+from aiolocks._engine.block import Enterable, as_coroutine
+from aiolocks._engine.lease_state import Entry
 from aiolocks.testing import After, JumpingLoop, ScriptedGrantor
 from tests.support.jumping import clock, jumping
 
