@@ -52,10 +52,10 @@ class RedisGrantor:
         self._replication = replication
         self._keys = keys
         self._family = keys.family or keys.kind
-        script = load(f"{self._family}_grant")
+        script = load(f"{self._family}/grant")
         self._common = (keys.base, keys.part(script.keys[1].encode()), keys.part(b"queue"))
         self._grant = PreparedScript(script, self._keys_for, per_token=True)
-        self._release = PreparedScript(load(f"{self._family}_release"), self._keys_to_release, per_token=True)
+        self._release = PreparedScript(load(f"{self._family}/release"), self._keys_to_release, per_token=True)
         self._renew = self._bound("renew", per_token=True)
         self._brief = self._family == "lock"  # whose script has a short answer
         self._own_waiters = keys.part(b"q:" + context.id)
@@ -221,7 +221,7 @@ class RedisGrantor:
     def submit_recheck(
         self, identity: SessionAddress, entries: Sequence[bytes], receive: CallReceiver, patience: float
     ) -> None:
-        script = load(f"{self._family}_recheck")
+        script = load(f"{self._family}/recheck")
         keys = (*self._common, self._keys.part(b"q:" + identity[0]))[: len(script.keys)]
         bound = PreparedScript(script, lambda _: keys, per_token=False)
         self.context.pipeline.submit(bound, (*identity, *entries), receive, patience)
@@ -275,7 +275,7 @@ class RedisGrantor:
             self.context.loop.call_soon(tell, ended == b"1")
 
     def guarding(self, request: Request) -> Holding:
-        script = "lock_guard" if self._family == "lock" else "semaphore_guard"  # whose holders are a sorted set
+        script = "lock/guard" if self._family == "lock" else "semaphore/guard"  # whose holders are a sorted set
         return Holding(script, self._keys.part(b"g:" + request.token), (self._keys.base,), (request.token,))
 
     async def ask(self, verb: str, args: Arguments = (), *, as_waiter: bool = False) -> Any:
@@ -311,7 +311,7 @@ class RedisGrantor:
         if as_waiter:
             args = (*args, *self.line.identify())
         bound = (
-            PreparedScript(load(f"{self._family}_{verb}"), lambda _: keys, per_token=False)
+            PreparedScript(load(f"{self._family}/{verb}"), lambda _: keys, per_token=False)
             if keys
             else self._bound(verb)
         )
@@ -398,7 +398,7 @@ class RedisGrantor:
 
     def _bound(self, verb: str, *, per_token: bool = False) -> PreparedScript:
         """Return a script that needs no tombstone; one that needs no waiters either may be sent from any thread."""
-        script = load(f"{self._family}_{verb}")
+        script = load(f"{self._family}/{verb}")
         keys = self._common[: len(script.keys)]
         if len(keys) == len(script.keys):
             return PreparedScript(script, lambda _: keys, per_token=per_token)

@@ -112,7 +112,7 @@ class HierarchicalMode(Acquirable):
     """One way to hold a path: its `read` or `write`. Make a `HierarchicalLock` to get one."""
 
     kind: ClassVar[str] = "hierarchy"
-    family: ClassVar[str] = "shared"
+    family: ClassVar[str] = "modes"
 
     def __init__(self, client: Redis, path: str, prefix: str, options: Options, word: str, mode: int) -> None:
         super().__init__(client, path, prefix, options)

@@ -94,7 +94,7 @@ class RWLockMode(Acquirable):
     """One way to hold a read-write lock: its `read`, `write` or `upgradeable`. Make an `RWLock` to get one."""
 
     kind: ClassVar[str] = "rwlock"
-    family: ClassVar[str] = "shared"
+    family: ClassVar[str] = "modes"
 
     def __init__(self, client: Redis, name: str, prefix: str, options: Options, word: str, mode: int) -> None:
         super().__init__(client, name, prefix, options)

@@ -1,4 +1,4 @@
-"""The Lua scripts, read from `lua/*.lua`: each file's header is its contract.
+"""The Lua scripts, read from `lua/*/*.lua`: each file's header is its contract.
 
 The header names every key and argument, and those names are declared as Lua locals in front of the script, so the
 names that callers pass, the comments and the code cannot drift apart. `uses` puts shared files in its place: their
@@ -37,7 +37,7 @@ class Script:
 
 @cache
 def load(name: str) -> Script:
-    """Return the script of *name*, such as ``lock_grant``; read once per process."""
+    """Return the script of *name*, such as ``lock/grant``; read once per process."""
     text = _read(name)
     fields: dict[str, list[str]] = {"KEYS": [], "ARGV": []}
     rest = ""
@@ -57,7 +57,7 @@ def load(name: str) -> Script:
 
 def _with_shared(text: str) -> str:
     return _USES.sub(
-        lambda uses: "\n".join(_with_shared(_read(f"_{name.strip()}")) for name in uses[1].split(",")), text
+        lambda uses: "\n".join(_with_shared(_read(f"libraries/{name.strip()}")) for name in uses[1].split(",")), text
     )
 
 

@@ -218,7 +218,7 @@ async def test_a_reply_read_after_a_pause_makes_nobody_wait_longer_than_the_cont
     paused, keys = 0.0, Keys("aiolocks:", "lock", "paused")
     commands = Pipeline(redis.connection_pool, asyncio.get_running_loop(), lambda: lease_clock() + paused, lambda: None)
     statistics = PreparedScript(
-        load("lock_statistics"), lambda _: (keys.base, keys.part(b"fence"), keys.part(b"queue")), per_token=False
+        load("lock/statistics"), lambda _: (keys.base, keys.part(b"fence"), keys.part(b"queue")), per_token=False
     )
     for pause in (0.0, 60.0):
         replied = asyncio.Event()

@@ -93,12 +93,12 @@ def test_what_its_file_answers_to_is_its_unit_and_then_what_every_lock_promises(
     assert tests.rows == ("redlock",)
     assert tests.paths[0] == "tests/unit/grantors/test_quorum.py"
     assert "tests/primitives/test_redlock.py" in tests.paths
-    assert answered_by("aiolocks/_redis/lua/lock_grant.lua") == Answering(
+    assert answered_by("aiolocks/_redis/lua/lock/grant.lua") == Answering(
         ("tests/scripts", "tests/simulation/rules/test_rules.py"), ()
     )
 
 
-@pytest.mark.parametrize("path", ["aiolocks/_grantors/wait_queue.py", "aiolocks/_redis/lua/lock_grant.lua"])
+@pytest.mark.parametrize("path", ["aiolocks/_grantors/wait_queue.py", "aiolocks/_redis/lua/lock/grant.lua"])
 def test_every_mutant_changes_its_file(path: str) -> None:
     text = (REPOSITORY / path).read_text(encoding="utf-8")
     found = mutants_of(path)

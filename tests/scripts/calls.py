@@ -20,7 +20,7 @@ LIFE = 3_000
 """Milliseconds: what a lease and a silent session last, unless a test says otherwise."""
 
 ROOM = b" " + 30 * b"."
-"""What the scripts put behind each entry; see `_queue.lua`."""
+"""What the scripts put behind each entry; see `libraries/room`."""
 
 on_server = pytest.mark.parametrize("backend", [pytest.param("server", marks=pytest.mark.redis)], indirect=True)
 """For what fakeredis lacks: counted commands, a memory limit, rights."""
@@ -137,7 +137,7 @@ class Scripts:
         """Any, since what redis-py returns is typed for asyncio too."""
         self.kind = kind
         self.limit = limit
-        self.family = "shared" if kind == "rwlock" else kind
+        self.family = "modes" if kind == "rwlock" else kind
         self.usual = EXCLUSIVE if kind == "rwlock" else 1
         """What is asked for if a test does not say: one permit, or to be alone."""
         self.keys = keys or Keys("aiolocks:", kind, "orders:42", self.family)
@@ -160,7 +160,7 @@ class Scripts:
 
     def run(self, verb: str, *, session: str = "home", who: str = "", **args: object) -> Any:
         """Run the script of *verb*; a *session* or token that its header does not name is not passed."""
-        script = load(f"{self.family}_{verb}")
+        script = load(f"{self.family}/{verb}")
         always: dict[str, object] = {"session": session, "channels": self.keys.channels, "life_ms": LIFE}
         if who:
             always["token"] = token(who)

@@ -21,7 +21,7 @@ class Guarded:
     def __init__(self, redis: Redis, kind: str, names: int) -> None:
         self.redis: Any = redis
         self._kind = kind
-        self._script = load(f"{kind}_guard")
+        self._script = load(f"{kind}/guard")
         self._names = [Keys("aiolocks:", kind, f"orders:{number}") for number in range(names)]
         self.holders = [keys.base for keys in self._names]
         self.record = self._record_of("ann")

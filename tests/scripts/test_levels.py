@@ -26,7 +26,7 @@ def levels(backend: Redis) -> list[Scripts]:
 
 
 def common_fence(levels: list[Scripts], who: str = "ann") -> int:
-    script = load("shared_fence")
+    script = load("modes/fence")
     metas = [scripts.key("meta") for scripts in levels]
     tokens = [token(who)] * len(levels)
     fence: int = levels[0].redis.execute_command("EVAL", script.source, len(metas), *metas, *tokens)

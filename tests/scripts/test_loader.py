@@ -17,8 +17,8 @@ from tests.support.cases import one_by_one
 pytest_plugins = ["tests.scripts.fixtures"]
 
 _FOLDER = Path(_scripts.__file__).with_name("lua")
-VERBS = sorted(path.stem for path in _FOLDER.glob("[!_]*.lua"))
-SHARED = sorted(path.stem for path in _FOLDER.glob("_*.lua"))
+SHARED = sorted(f"libraries/{path.stem}" for path in _FOLDER.glob("libraries/*.lua"))
+VERBS = sorted({f"{path.parent.name}/{path.stem}" for path in _FOLDER.glob("*/*.lua")} - {*SHARED})
 every_script = one_by_one("name", VERBS)
 _NOT_DECLARED = {
     "KEYS", "ARGV", "redis", "string", "math", "table", "ipairs", "tonumber", "tostring", "type", "unpack"
@@ -32,11 +32,14 @@ def load_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LoadText:
     """Load a script of this text, with shared files of these."""
     monkeypatch.setattr(_scripts, "_FOLDER", tmp_path)
 
+    for folder in ("probe", "libraries"):
+        (tmp_path / folder).mkdir()
+
     def load_anew(text: str, **shared: str) -> Script:
-        (tmp_path / "probe_verb.lua").write_text(text, encoding="utf-8")
+        (tmp_path / "probe" / "verb.lua").write_text(text, encoding="utf-8")
         for name, content in shared.items():
-            (tmp_path / f"_{name}.lua").write_text(content, encoding="utf-8")
-        return load.__wrapped__("probe_verb")
+            (tmp_path / "libraries" / f"{name}.lua").write_text(content, encoding="utf-8")
+        return load.__wrapped__("probe/verb")
 
     return load_anew
 
@@ -52,7 +55,7 @@ def _text(name: str) -> str:
 
 def _shared_by(name: str) -> list[str]:
     used = re.findall(r"^ *-- uses\s+(.+)$", _text(name), re.MULTILINE)
-    return [f"_{shared.strip()}" for files in used for shared in files.split(",")]
+    return [f"libraries/{shared.strip()}" for files in used for shared in files.split(",")]
 
 
 def _whole(name: str) -> str:
@@ -60,7 +63,7 @@ def _whole(name: str) -> str:
     text = _text(name)
     for used in set(re.findall(r"^ *-- uses\s+.+$", text, re.MULTILINE)):
         files = used.lstrip().removeprefix("-- uses").split(",")
-        text = text.replace(used, "\n".join(_whole(f"_{shared.strip()}") for shared in files))
+        text = text.replace(used, "\n".join(_whole(f"libraries/{shared.strip()}") for shared in files))
     return text
 
 
@@ -69,7 +72,7 @@ def _declared(name: str) -> list[str]:
 
 
 def test_names_are_taken_from_the_header_in_order() -> None:
-    script = load("lock_renew")
+    script = load("lock/renew")
     assert (script.keys, script.args) == (("holder",), ("token", "ttl_ms"))
 
 
@@ -82,7 +85,7 @@ def test_a_header_that_counts_wrongly_is_an_error(load_text: LoadText) -> None:
 
 def test_a_script_that_does_not_exist_is_an_error() -> None:
     with pytest.raises(FileNotFoundError):
-        load("lock_steal")
+        load("lock/steal")
 
 
 def test_names_are_bound_to_keys_and_arguments(backend: Redis, load_text: LoadText) -> None:
@@ -167,10 +170,12 @@ def test_a_script_uses_every_shared_file_it_names(name: str) -> None:
 
 @one_by_one("name", SHARED)
 def test_a_shared_file_says_which_names_it_needs(name: str) -> None:
-    """All others come from `_clock` and `_digits`, which are in front of everything."""
+    """All others come from `clock` and `digits`, which are in front of everything."""
     said = re.search(r"^-- Needs the names: ([^.]*(?:\n-- [^.]*)*)\.", _text(name), re.MULTILINE)
     needs = set(re.findall(r"\w+", re.sub(r"and from the\s+(?:-- )?primitive", "", said[1]))) if said else set()
-    clock = set(re.findall(r"^local (?:function )?(\w+)", _text("_clock") + _text("_digits"), re.MULTILINE))
+    clock = set(
+        re.findall(r"^local (?:function )?(\w+)", _text("libraries/clock") + _text("libraries/digits"), re.MULTILINE)
+    )
     assert names_free_in(_whole(name)) - _NOT_DECLARED - clock == needs
 
 
@@ -182,7 +187,7 @@ def test_a_header_says_what_a_script_does_and_returns(name: str) -> None:
 
 
 def test_a_script_is_read_once() -> None:
-    assert load("lock_grant") is load("lock_grant")
+    assert load("lock/grant") is load("lock/grant")
 
 
 def _prelude(name: str) -> str:

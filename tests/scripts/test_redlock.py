@@ -11,7 +11,7 @@ DAY_MS = 86_400_000
 
 
 def propose(backend: Redis, token: str, number: int) -> int:
-    answer: int = backend.eval(load("redlock_raise").source, 2, "agreed", "fence", token, number)  # type: ignore[arg-type]  # redis-py knows no bytes here
+    answer: int = backend.eval(load("redlock/raise").source, 2, "agreed", "fence", token, number)  # type: ignore[arg-type]  # redis-py knows no bytes here
     return answer
 
 
@@ -68,7 +68,7 @@ def test_what_was_accepted_is_kept_for_a_day(backend: Redis) -> None:
 
 def test_statistics_tell_whether_it_is_held_and_the_last_token_that_was_accepted(backend: Redis) -> None:
     def told() -> object:
-        return backend.eval(load("redlock_statistics").source, 2, "agreed", "holder")  # type: ignore[arg-type]
+        return backend.eval(load("redlock/statistics").source, 2, "agreed", "holder")  # type: ignore[arg-type]
 
     assert told() == [0, 0]
     propose(backend, "one", 1_763_733_600_000_000)

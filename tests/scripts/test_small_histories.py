@@ -45,7 +45,7 @@ class VersionedHistory(RuleBasedStateMachine):
 
     @rule(reader=_READER)
     def read(self, reader: int) -> None:
-        value, version = self.redis.eval(load("versioned_read").source, 2, "value", "mark")
+        value, version = self.redis.eval(load("versioned/read").source, 2, "value", "mark")
         assert (value, version) == (self.value, _text(self.version))
         self.seen[reader] = self.version
 
@@ -63,7 +63,7 @@ class VersionedHistory(RuleBasedStateMachine):
     def _write(self, write: str, reader: int, new: bytes) -> None:
         expected, now = self.seen[reader], self.version
         outcome, version = self.redis.eval(
-            load("versioned_write").source, 3, "value", "mark", f"done {write}",
+            load("versioned/write").source, 3, "value", "mark", f"done {write}",
             _text(expected), new, write, 0, 86_400_000, 60_000,
         )  # fmt: skip
         if write in self.done:
@@ -143,7 +143,7 @@ class AgreementHistory(RuleBasedStateMachine):
 
     def _put(self, proposal: Proposal, server: int) -> None:
         answer = self.redis.eval(
-            load("redlock_raise").source, 2, f"agreed{server}", f"fence{server}", proposal.token, proposal.number
+            load("redlock/raise").source, 2, f"agreed{server}", f"fence{server}", proposal.token, proposal.number
         )
         number, owner = self.largest[server]
         if number > proposal.number or (number == proposal.number and owner != proposal.token):

@@ -19,12 +19,12 @@ class Value:
         self.redis: Any = redis
 
     def read(self) -> tuple[bytes | None, bytes]:
-        value, version = self.redis.eval(load("versioned_read").source, 2, "value", "mark")
+        value, version = self.redis.eval(load("versioned/read").source, 2, "value", "mark")
         return value, version
 
     def write(self, new: str, expected: bytes, write: str, expire_ms: int = 0) -> tuple[int, bytes]:
         outcome, version = self.redis.eval(
-            load("versioned_write").source, 3, "value", "mark", f"done {write}",
+            load("versioned/write").source, 3, "value", "mark", f"done {write}",
             expected, new, write, expire_ms, 86_400_000, 60_000,
         )  # fmt: skip
         return outcome, version

@@ -87,7 +87,7 @@ def _every_key() -> list[tuple[Literal["lock", "semaphore", "rwlock"], str, str]
         for kind in kinds
         for verb in VERBS
         if only.get(verb, kind) == kind
-        for field in load(f"{'shared' if kind == 'rwlock' else kind}_{SCRIPTS.get(verb, verb)}").keys
+        for field in load(f"{'modes' if kind == 'rwlock' else kind}/{SCRIPTS.get(verb, verb)}").keys
     ]
 
 

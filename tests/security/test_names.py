@@ -146,9 +146,9 @@ async def test_names_and_values_reach_the_server_as_keys_and_arguments_only(
     for verb, *words in seen:
         if verb in (b"EVAL", b"EVALSHA"):
             script = scripts[words[0]]  # a KeyError: a text or digest that is no file's
-            spared = script.name.endswith("_release") and words[1] == b"4"  # a tombstone that is not needed
+            spared = script.name.endswith("/release") and words[1] == b"4"  # a tombstone that is not needed
             assert int(words[1]) + spared == len(script.keys)
-            ran.add(script.name.rpartition("_")[2])
+            ran.add(script.name.rpartition("/")[2])
         else:
             assert verb in (b"SUBSCRIBE", b"UNSUBSCRIBE", b"HELLO", b"CLIENT", b"SELECT"), (verb, words)
     assert {"grant", "renew", "release", "statistics", "recheck"} <= ran
@@ -174,7 +174,7 @@ async def use(row: Row, one: Redis, other: Redis, name: str, prefix: str, rechec
 
 
 def is_recheck(words: list[bytes]) -> bool:
-    return words[0] == b"EVAL" and all_scripts()[words[1]].name.endswith("_recheck")
+    return words[0] == b"EVAL" and all_scripts()[words[1]].name.endswith("/recheck")
 
 
 def words_of(request: bytes) -> list[bytes]:
@@ -187,13 +187,15 @@ def words_of(request: bytes) -> list[bytes]:
 @cache
 def all_scripts() -> dict[bytes, Script]:
     """Return each script by its text and by its digest."""
-    scripts = [load(file.stem) for file in LUA.glob("*.lua") if not file.stem.startswith("_")]
+    scripts = [
+        load(f"{file.parent.name}/{file.stem}") for file in LUA.glob("*/*.lua") if file.parent.name != "libraries"
+    ]
     return {key: script for script in scripts for key in (script.source, script.sha)}
 
 
 def test_a_script_s_text_is_that_of_its_files_and_nothing_is_put_into_it() -> None:
     """Each line is one of a file's, or declares a name for a key or an argument."""
-    lines = {line for file in LUA.glob("*.lua") for line in stripped(file.read_text(encoding="utf-8").splitlines())}
+    lines = {line for file in LUA.glob("*/*.lua") for line in stripped(file.read_text(encoding="utf-8").splitlines())}
     declaration = re.compile(
         r"local \w+(, \w+)* = unpack\((KEYS|ARGV), 1, \d+\)|local \w+ = \{unpack\((KEYS|ARGV), \d+\)\}"
     )

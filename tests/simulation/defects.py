@@ -48,7 +48,7 @@ def _get_then_del(garden: Garden) -> None:
 
     def request_in_two(self: Network, wire: Wire, fields: list[bytes]) -> None:
         script = known().get(fields[1]) if len(fields) > 1 else None
-        if script is not None and script.name == "lock_release":
+        if script is not None and script.name == "lock/release":
             values = 3 + int(fields[2])
             token, bury = values + script.args.index("token"), values + script.args.index("bury_ms")
             holder = self.server.database().get(fields[3])
@@ -59,7 +59,7 @@ def _get_then_del(garden: Garden) -> None:
 
     garden.put(Network, "request", request_in_two)
     garden.lua(
-        "lock_release", _OWNED, f"if redis.call('EXISTS', holder) == 1 and (bury_ms == '00' or {_OWNED[3:-5]}) then"
+        "lock/release", _OWNED, f"if redis.call('EXISTS', holder) == 1 and (bury_ms == '00' or {_OWNED[3:-5]}) then"
     )
 
 
@@ -80,7 +80,7 @@ def _client_clock(garden: Garden) -> None:
 
 
 def _no_tombstone(garden: Garden) -> None:
-    for script in ("lock_release", "semaphore_release"):
+    for script in ("lock/release", "semaphore/release"):
         garden.lua(script, "if bury_ms ~= '0' then", "if false then")
 
 
@@ -107,19 +107,19 @@ DEFECTS: dict[str, Defect] = {
     "no-local-expiry": Defect(_no_local_expiry, ("P1", "C1")),
     "get-then-del-release": Defect(_get_then_del, ("P1", "C1")),
     "release-without-compare": Defect(
-        lua("lock_release", _OWNED, f"if redis.call('EXISTS', holder) == 1 and ({_OWNED[3:-5]} or not {_WAITS}) then"),
+        lua("lock/release", _OWNED, f"if redis.call('EXISTS', holder) == 1 and ({_OWNED[3:-5]} or not {_WAITS}) then"),
         ("P1", "C1"),
     ),
     "renewal-recreates": Defect(
         lua(
-            "lock_renew",
+            "lock/renew",
             "  return 0",
             "  if not value then redis.call('SET', holder, token .. ' 1', 'PX', ttl_ms) return 1 end\n  return 0",
         ),
         ("P8", "P1", "C2", "C3"),
     ),
     "renewal-shortens": Defect(
-        lua("lock_renew", "if redis.call('PTTL', holder) < tonumber(ttl_ms) then", "if true then"), ("P3", "P1")
+        lua("lock/renew", "if redis.call('PTTL', holder) < tonumber(ttl_ms) then", "if true then"), ("P3", "P1")
     ),
     "fence-by-incr": Defect(
         shared(
@@ -161,7 +161,7 @@ DEFECTS: dict[str, Defect] = {
     "counted-from-a-recheck-for-another": Defect(_counted_for_another, ("P1", "C1")),
     "recheck-creates": Defect(
         lua(
-            "lock_recheck",
+            "lock/recheck",
             "    answers[at] = 0",
             "    local now, text = micros()\n    redis.call('ZADD', waiters, text, entry)\n    keep_queue()\n"
             "    answers[at] = now",

@@ -25,7 +25,7 @@ OF_MODES: dict[str, Defect] = {
         shared(_BESIDE, "{ '12345', '12', '1356', '1', '13', '', '5' }"), ("C1", "C3"), ("rwlock",)
     ),
     "reader-passes-writer": Defect(
-        lua("shared_grant", "redis.call('EXISTS', queue, waiters, tombstone)", "redis.call('EXISTS', tombstone)"),
+        lua("modes/grant", "redis.call('EXISTS', queue, waiters, tombstone)", "redis.call('EXISTS', tombstone)"),
         ("FIFO",),
         ("rwlock",),
     ),
@@ -39,7 +39,7 @@ OF_MODES: dict[str, Defect] = {
     ),
     "downgrade-releases": Defect(
         lua(
-            "shared_downgrade",
+            "modes/downgrade",
             "held[before] = held[before] - 1\nnote(token, tonumber(mode), digits(number))",
             "drop(token)",
         ),
@@ -59,7 +59,7 @@ OF_PARTS: dict[str, Defect] = {
         ("hierarchy",),
     ),
     "levels-not-sealed": Defect(
-        lua("shared_fence", "ipairs(metas) do\n  redis.call('HSET'", "ipairs({}) do\n  redis.call('HSET'"),
+        lua("modes/fence", "ipairs(metas) do\n  redis.call('HSET'", "ipairs({}) do\n  redis.call('HSET'"),
         ("P8", "C2", "C3"),
         ("hierarchy",),
     ),
@@ -99,14 +99,14 @@ OF_VOTING: dict[str, Defect] = {
 
 ON_SERVERS: dict[str, Defect] = {
     "fencing-token-accepted-twice": Defect(
-        lua("redlock_raise", "(known == number and owner ~= token)", "false"), (), ()
+        lua("redlock/raise", "(known == number and owner ~= token)", "false"), (), ()
     ),
     "versioned-write-without-compare": Defect(
-        lua("versioned_write", "if actual ~= expected and not (", "if false and not ("), (), ()
+        lua("versioned/write", "if actual ~= expected and not (", "if false and not ("), (), ()
     ),
-    "versioned-write-without-its-answer": Defect(lua("versioned_write", "if before then", "if false then"), (), ()),
+    "versioned-write-without-its-answer": Defect(lua("versioned/write", "if before then", "if false then"), (), ()),
     "guard-without-compare": Defect(
-        lua("lock_guard", "string.match(redis.call('GET', holders[at]) or '', '^%S+') ~= words[at]", "false"), (), ()
+        lua("lock/guard", "string.match(redis.call('GET', holders[at]) or '', '^%S+') ~= words[at]", "false"), (), ()
     ),
 }  # fmt: skip
 """Of Versioned and `Lease.guard`, which the simulated programs do not use, and what these seldom bring about."""
@@ -122,7 +122,7 @@ OF_MANY: dict[str, Defect] = {
         shared("mine[#mine + 1], mine[#mine + 2], mine[#mine + 3] = 'more', -2, 0", ""), (), ()
     ),
     "granted-past-a-queue-that-is-left": Defect(
-        lua("lock_grant", "if not owner and not more then", "if not owner then"), ("FIFO",), ("lock",)
+        lua("lock/grant", "if not owner and not more then", "if not owner then"), ("FIFO",), ("lock",)
     ),
 }  # fmt: skip
 """Of what is done in parts, and of the number of permits in use beside an older version of the scripts."""

@@ -60,8 +60,8 @@ class Observer:
         if self._world.tracing:
             shown = b" ".join([asked.base, b" ".join(asked.values)]).decode()
             self._world.note("server", f"{socket.number}: {script.name} {shown} -> {reply!r}")
-        kind, _, verb = script.name.partition("_")
-        if script.name == "shared_fence":
+        kind, _, verb = script.name.partition("/")
+        if script.name == "modes/fence":
             self._seal(fields[3 : 3 + int(fields[2])])
             return
         if kind == "redlock":
@@ -208,7 +208,7 @@ class Observer:
             name.newest = max(name.newest, fence)
             asked_anew = int(args.get("ticket", b"0").replace(b"+", b"0")) if token == args.get("token") else 0
             self._check_order(name, token, known, asked_anew, text)
-        if kind == "shared":
+        if kind == "modes":
             for modes in name.at_odds():
                 self._world.violate(f"C1: {text}: the modes {modes} are held at one time on the server")
         elif granted:

@@ -7,11 +7,8 @@ from typing import Any, final
 import aiolocks
 from aiolocks._redis.scripts import Script, load
 
-_NAMES = sorted(
-    path.stem
-    for path in (Path(aiolocks.__file__).parent / "_redis" / "lua").glob("*.lua")
-    if not path.stem.startswith("_")
-)
+_LUA = Path(aiolocks.__file__).parent / "_redis" / "lua"
+_NAMES = sorted(f"{path.parent.name}/{path.stem}" for path in _LUA.glob("*/*.lua") if path.parent.name != "libraries")
 
 
 def scripts() -> dict[bytes, Script]:

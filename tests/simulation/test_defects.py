@@ -66,6 +66,6 @@ def test_a_scenario_finds_what_chance_seldom_does_and_nothing_else(name: str) ->
 def test_a_defect_whose_text_has_gone_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.simulation.planting import Defect
 
-    monkeypatch.setitem(DEFECTS, "gone", Defect(lambda garden: garden.lua("lock_grant", "no such text", ""), ("P1",)))
+    monkeypatch.setitem(DEFECTS, "gone", Defect(lambda garden: garden.lua("lock/grant", "no such text", ""), ("P1",)))
     with pytest.raises(NotThere, match="no such text"), planted("gone"):
         pass

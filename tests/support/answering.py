@@ -39,7 +39,7 @@ SILENCE = Later(math.inf, None)
 
 
 class Asked(NamedTuple):
-    """A request that came: the script or command, when, and all its words."""
+    """A request that came: the script (`lock_grant` for `lock/grant`) or command, when, and all its words."""
 
     what: str
     at: float
@@ -187,7 +187,7 @@ _make_encoder: Any = Encoder  # redis-py gives it no types
 
 def _name(words: list[bytes]) -> str:
     script = _known().get(words[1]) if len(words) > 1 else None
-    return script.name if script is not None else words[0].decode()
+    return script.name.replace("/", "_") if script is not None else words[0].decode()
 
 
 async def insist(grantor: RedisGrantor, *, until: float) -> Any:

@@ -35,11 +35,11 @@ class Garden:
         self._undo.callback(_scripts.load.cache_clear)
 
     def shared(self, old: str, new: str) -> None:
-        """Replace *old* in whichever of the files that scripts share has it."""
-        names = [path.stem for path in _scripts._FOLDER.glob("_*.lua")]
+        """Replace *old* in the libraries that have it."""
+        names = [f"libraries/{path.stem}" for path in _scripts._FOLDER.glob("libraries/*.lua")]
         homes = [name for name in names if old in _scripts._read(name)]
         if not homes:
-            raise NotThere(f"no lua/_*.lua contains {old!r}")
+            raise NotThere(f"no library in lua/ contains {old!r}")
         for name in homes:
             self.lua(name, old, new)
 

@@ -26,7 +26,7 @@ class _Client:
 
     def lock(self, name: str, ttl: float = SAFETY, **options: Any) -> Turn:
         lock = Lock(self._redis, name, ttl=ttl, **options)
-        return Turn(lock.acquire, Lease.release, _fence, load("lock_release").sha, lambda: lock)
+        return Turn(lock.acquire, Lease.release, _fence, load("lock/release").sha, lambda: lock)
 
     def semaphore(self, name: str, limit: int) -> Turn:
         semaphore = Semaphore(self._redis, name, limit, ttl=SAFETY)

@@ -136,7 +136,7 @@ class Scene:
         script = self.known.get(fields[1]) if fields[0] in (b"EVAL", b"EVALSHA") else None
         if script is not None:
             asked = read(script, fields)
-            kind, _, verb = script.name.partition("_")
+            kind, _, verb = script.name.partition("/")
             if kind == self.kind:
                 self.requests.append(Request(self.world.now, verb, asked.args, asked.more, whole(verb, reply), session))
         for wire in self.stage.network.wires:

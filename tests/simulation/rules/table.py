@@ -51,7 +51,7 @@ def clause(rule: str, *defects: Defect, kinds: tuple[str, ...] = BOTH) -> Callab
 
 def verb(name: str, old: str, new: str) -> Defect:
     """Replace *old* in the script of that verb."""
-    return lambda garden, kind: garden.lua(f"{kind}_{name}", old, new)
+    return lambda garden, kind: garden.lua(f"{kind}/{name}", old, new)
 
 
 def shared(old: str, new: str) -> Defect:

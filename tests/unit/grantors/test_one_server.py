@@ -831,7 +831,7 @@ async def test_statistics_are_asked_for_again_while_leases_have_run_out_that_mus
         assert [args_of(asked) for asked in there.server.asked] == [[b"0"]] * 3
 
 
-@pytest.mark.parametrize(("kind", "script"), [("lock", "lock_guard"), ("semaphore", "semaphore_guard")])
+@pytest.mark.parametrize(("kind", "script"), [("lock", "lock/guard"), ("semaphore", "semaphore/guard")])
 @jumping
 async def test_who_holds_guards_by_its_own_token(kind: str, script: str) -> None:
     async with scene(kind) as there:
@@ -853,8 +853,9 @@ async def test_the_scripts_of_a_lease_go_by_digest_from_the_second_time_on() -> 
             there.grantor.renew(request, TTL, lambda _: None)
             there.undo(request)
             await asyncio.sleep(0.1)
-        for what in ("lock_grant", "lock_renew", "lock_release"):
-            assert [asked.words[:2] for asked in there.asked(what)] == [
-                [b"EVAL", load(what).source],
-                [b"EVALSHA", load(what).sha],
+        for verb in ("grant", "renew", "release"):
+            script = load(f"lock/{verb}")
+            assert [asked.words[:2] for asked in there.asked(f"lock_{verb}")] == [
+                [b"EVAL", script.source],
+                [b"EVALSHA", script.sha],
             ]

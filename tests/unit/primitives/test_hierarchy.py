@@ -23,9 +23,9 @@ class Server:
         self.pool = Answering(self._answer)
 
     def _answer(self, asked: Asked) -> object:
-        if asked.what == "shared_fence":
+        if asked.what == "modes_fence":
             return self._fences.pop(0) if self._fences else 50
-        if asked.what != "shared_grant":
+        if asked.what != "modes_grant":
             return 1
         self._number += 1
         return self._number
@@ -35,7 +35,7 @@ class Server:
 
     def wishes(self) -> list[tuple[bytes, int, int]]:
         """Return of each request its key, its mode and its ticket."""
-        asked = self.pool.runs("shared_grant")
+        asked = self.pool.runs("modes_grant")
         return [(each.keys[0], int(each.arguments[2]), int(each.arguments[3])) for each in asked]
 
 
@@ -83,9 +83,9 @@ async def test_all_levels_have_one_fencing_token_that_is_asked_for_in_one_step(p
         async with server.at(path).write as lease:
             assert lease.fencing_token == 50
             assert set(lease.fencing_tokens.values()) == {50}
-        (asked,) = server.pool.runs("shared_fence")
+        (asked,) = server.pool.runs("modes_fence")
         assert asked.keys == [key + b":meta" for key in (ROOT, TABLE, ROW)][: path.count("/") + 1]
-        assert asked.arguments == [each.arguments[0] for each in server.pool.runs("shared_grant")]
+        assert asked.arguments == [each.arguments[0] for each in server.pool.runs("modes_grant")]
 
 
 @jumping
@@ -93,7 +93,7 @@ async def test_a_path_of_one_level_has_its_fencing_token_from_its_grant_without_
     async with serving() as server:
         async with server.at("shop").write as lease:
             assert lease.fencing_tokens == {"shop": 1}
-        assert not server.pool.runs("shared_fence")
+        assert not server.pool.runs("modes_fence")
 
 
 @jumping
@@ -101,7 +101,7 @@ async def test_a_fencing_token_whose_answer_was_lost_is_asked_for_again() -> Non
     async with serving(SILENCE, 60) as server:
         async with server.at("shop/orders").write as lease:
             assert lease.fencing_token == 60
-            assert len(server.pool.runs("shared_grant")) == 2, "what is held is not asked for anew"
+            assert len(server.pool.runs("modes_grant")) == 2, "what is held is not asked for anew"
 
 
 @jumping
@@ -109,7 +109,7 @@ async def test_a_level_that_is_lost_before_all_have_one_fencing_token_begins_all
     async with serving(0, 60) as server:
         async with server.at("shop/orders").write as lease:
             assert lease.fencing_token == 60
-        assert len({asked.arguments[0] for asked in server.pool.runs("shared_grant")}) == 4
+        assert len({asked.arguments[0] for asked in server.pool.runs("modes_grant")}) == 4
 
 
 @jumping
@@ -119,8 +119,8 @@ async def test_a_fencing_token_is_asked_for_within_half_the_ttl() -> None:
         with pytest.raises(RedisTimeoutError):
             async with server.at("shop/orders", ttl=16).write:
                 pytest.fail("it has no fencing token")
-        renewed_at = server.pool.times("shared_renew")[0]
-        before = [at for at in server.pool.times("shared_fence") if at < renewed_at]
+        renewed_at = server.pool.times("modes_renew")[0]
+        before = [at for at in server.pool.times("modes_fence") if at < renewed_at]
         assert before == pytest.approx([0, 1, 3, 7], abs=0.5)
 
 

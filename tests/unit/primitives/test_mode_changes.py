@@ -24,17 +24,17 @@ class Server:
         self.pool = Answering(self._answer)
 
     def _answer(self, asked: Asked) -> object:
-        if asked.what == "shared_renew":
+        if asked.what == "modes_renew":
             return 1 if b"+" in asked.arguments[0] else self.renews
-        if asked.what == "shared_grant":
+        if asked.what == "modes_grant":
             return self._upgrades.pop(0) if int(asked.arguments[2]) == UPGRADE else 7
-        return self._downgrades.pop(0) if asked.what == "shared_downgrade" else 1
+        return self._downgrades.pop(0) if asked.what == "modes_downgrade" else 1
 
     def rw(self, **options: Any) -> RWLock:
         return RWLock(self.pool.client(), "catalogue", **options)
 
     def upgrades(self) -> list[Asked]:
-        return [asked for asked in self.pool.runs("shared_grant") if int(asked.arguments[2]) == UPGRADE]
+        return [asked for asked in self.pool.runs("modes_grant") if int(asked.arguments[2]) == UPGRADE]
 
 
 @asynccontextmanager
@@ -149,7 +149,7 @@ async def test_a_lease_that_is_over_changes_its_mode_no_more_and_says_why(releas
                 pytest.fail("it is over")
         with pytest.raises(LeaseLostError, match=reason):
             await lease.downgrade()
-        assert server.upgrades() == server.pool.runs("shared_downgrade") == []
+        assert server.upgrades() == server.pool.runs("modes_downgrade") == []
 
 
 @jumping
@@ -159,7 +159,7 @@ async def test_an_upgrade_is_renewed_until_its_lease_would_not_be_any_more() -> 
             await asyncio.sleep(8)
             async with lease.upgrade() as alone:
                 assert await alone.wait_lost()
-                renewals = [a.at for a in server.pool.runs("shared_renew") if a.arguments[0] == alone.token.encode()]
+                renewals = [a.at for a in server.pool.runs("modes_renew") if a.arguments[0] == alone.token.encode()]
                 assert 20 - 1.2 < renewals[-1] <= 20
                 assert clock() == pytest.approx(deadline(renewals[-1], 3))
 
@@ -182,7 +182,7 @@ async def test_a_downgrade_names_the_mode_and_who_is_to_be_told_of_grants() -> N
     async with serving() as server:
         async with server.rw().write as lease:
             await lease.downgrade()
-        ((token, mode, *waiter),) = [asked.arguments for asked in server.pool.runs("shared_downgrade")]
+        ((token, mode, *waiter),) = [asked.arguments for asked in server.pool.runs("modes_downgrade")]
         assert (token.decode(), int(mode), len(waiter)) == (lease.token, SHARED, 3)
 
 
@@ -192,7 +192,7 @@ async def test_a_downgrade_whose_answer_was_lost_is_asked_for_again() -> None:
         async with server.rw().write as lease:
             await lease.downgrade()
             assert lease.held
-        assert len({asked.arguments[0] for asked in server.pool.runs("shared_downgrade")}) == 1
+        assert len({asked.arguments[0] for asked in server.pool.runs("modes_downgrade")}) == 1
 
 
 @pytest.mark.parametrize(("ttl", "count"), [(4.0, 3), (100.0, 4)])
@@ -205,7 +205,7 @@ async def test_a_downgrade_is_asked_for_within_ten_seconds_or_as_long_as_the_lea
         lease = await server.rw(ttl=ttl, renew=False).write.acquire()
         with pytest.raises(RedisTimeoutError):
             await lease.downgrade()
-        assert server.pool.times("shared_downgrade") == pytest.approx([0, 1, 3, 7][:count], abs=0.5)
+        assert server.pool.times("modes_downgrade") == pytest.approx([0, 1, 3, 7][:count], abs=0.5)
         await lease.release()
 
 
@@ -235,5 +235,5 @@ async def test_each_mode_is_asked_for_by_its_number(mode: str) -> None:
     async with serving() as server:
         async with getattr(server.rw(), mode):
             pass
-        (asked,) = server.pool.runs("shared_grant")
+        (asked,) = server.pool.runs("modes_grant")
         assert int(asked.arguments[2]) == {"read": SHARED, "upgradeable": UPGRADEABLE, "write": 6}[mode]

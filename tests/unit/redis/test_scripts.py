@@ -7,7 +7,7 @@ import pytest
 
 from aiolocks._redis.scripts import Arguments, PreparedScript, load, pack
 
-SCRIPT = load("lock_release")
+SCRIPT = load("lock/release")
 TERMS = (b"30000 1", 0, b"session", b"channels", 3000)
 
 

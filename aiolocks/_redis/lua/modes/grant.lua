@@ -7,7 +7,7 @@
 -- KEYS[5]  tombstone  string  there when this token was withdrawn
 -- ARGV[1]  token      bytes   who asks
 -- ARGV[2]  ttl_ms     int     how long the lease lasts
--- ARGV[3]  mode       int     what for; see _shared.lua
+-- ARGV[3]  mode       int     what for; see `libraries/shared`
 -- ARGV[4]  ticket     int     the place this token had before, or 0; 1 is before all others; its complement (-1, …): only ask
 -- ARGV[5]  session    bytes   whom to tell
 -- ARGV[6]  channels   bytes   start of every session's channel
