@@ -1,6 +1,6 @@
 """What a lease of a shared name lets its holder do, as numbers: they are sent where a semaphore sends its permits.
 
-The scripts alone decide which of them may be held together; see `lua/libraries/shared.lua`.
+The scripts alone decide which of them may be held together; see `lua/libraries/modes.lua`.
 """
 
 from typing import Final

@@ -251,12 +251,12 @@ class RedisGrantor:
         call.gives_way = True
 
     def _undoing(self, request: Request, link: Connection) -> Arguments:
-        bury_ms = 0
+        tombstone_ms = 0
         if request.unanswered and any(asked.link is not link for asked in request.unanswered):
             # A request that went over another connection may still come after this one.
-            bury_ms = round(1000 * max(request.ttl, LONGEST_RETRY))
+            tombstone_ms = round(1000 * max(request.ttl, LONGEST_RETRY))
         identity = self.line.identity or self.line.identify()
-        return (request.token, queue_terms(request.ttl_ms, request.permits), bury_ms, *identity)
+        return (request.token, queue_terms(request.ttl_ms, request.permits), tombstone_ms, *identity)
 
     def _undone(self, call: PendingCall, reply: Any) -> None:
         request: Request

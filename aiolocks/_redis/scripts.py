@@ -1,8 +1,12 @@
 """The Lua scripts, read from `lua/*/*.lua`: each file's header is its contract.
 
 The header names every key and argument, and those names are declared as Lua locals in front of the script, so the
-names that callers pass, the comments and the code cannot drift apart. `uses` puts shared files in its place: their
-definitions are made anew in each run, so they come after all code that does not need them.
+names that callers pass, the comments and the code cannot drift apart.
+
+What a script defines is made anew in each run, and a library in front of everything would double what a grant costs.
+So `uses` names the libraries of a script, and of these the loader puts in its place only what the lines below call for:
+what stands in a library between two blank lines comes as a whole, if a name that it declares or sets is used, or if it
+acts. What only the lines below a `slow path` call for comes there; one that is indented is good for its branch.
 
 Every acquisition sends the same bytes around a fresh token, and packing them anew costs more than all else in sending.
 So the command for the keys of one name is packed once around a stand-in for the token, and split there.
@@ -21,7 +25,16 @@ import hiredis
 
 _FOLDER = Path(__file__).with_name("lua")
 _FIELD = re.compile(r"^-- (KEYS|ARGV)\[(\d+)(…?)\]\s+(\w+)", re.MULTILINE)
-_USES = re.compile(r"^ *-- uses\s+(.+)$", re.MULTILINE)
+_USES = re.compile(r"^-- uses\s+(.+)$", re.MULTILINE)
+_PLACE = re.compile(r"^ *-- (?:uses|slow path)\b", re.MULTILINE)
+_DECLARED = re.compile(r"^local (?:function )?([\w, ]+)", re.MULTILINE)
+_SET = re.compile(r"^(?!local\b)([\w, ]+) =", re.MULTILINE)
+_ACTS = re.compile(r"^(?:(?:if|for|while) |[\w.]+\()", re.MULTILINE)
+_STRING = re.compile(r"'[^'\n]*'")
+_NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
+
+_FLAG = "--!df flags=allow-undeclared-keys\n"
+"""For Dragonfly, where scripts reach for no other keys unless it says so: the queue of a session that waits is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,25 +53,102 @@ def load(name: str) -> Script:
     """Return the script of *name*, such as ``lock/grant``; read once per process."""
     text = _read(name)
     fields: dict[str, list[str]] = {"KEYS": [], "ARGV": []}
-    rest = ""
+    prelude = rest = ""
     for kind, position, more, field in _FIELD.findall(text):
         fields[kind].append(field)
         if int(position) != len(fields[kind]):
             raise ValueError(f"{name}.lua: {kind}[{position}] is out of order in the header")
         if more:
-            rest += f"local {field} = {{unpack({kind}, {position})}}\n"
-    prelude = "".join(
-        f"local {', '.join(names)} = unpack({kind}, 1, {len(names)})\n" for kind, names in fields.items() if names
-    )
-    source = (prelude + rest + _strip(_with_shared(text))).encode()
+            rest += f"local {field} = {{}}\n"
+            rest += f"for at = {position}, #{kind} do {field}[at - {position} + 1] = {kind}[at] end\n"
+    for kind, names in fields.items():
+        if names:
+            values = ", ".join(f"{kind}[{at + 1}]" for at in range(len(names)))
+            prelude += f"local {', '.join(names)} = {values}\n"
+    source = (_FLAG + prelude + rest + _strip(_with_libraries(text))).encode()
     sha = hashlib.sha1(source).hexdigest().encode()
     return Script(name, source, sha, tuple(fields["KEYS"]), tuple(fields["ARGV"]))
 
 
-def _with_shared(text: str) -> str:
-    return _USES.sub(
-        lambda uses: "\n".join(_with_shared(_read(f"libraries/{name.strip()}")) for name in uses[1].split(",")), text
-    )
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """A part of a library: which names it declares or sets, which it uses, and whether it does anything by itself."""
+
+    text: str
+    gives: frozenset[str]
+    needs: frozenset[str]
+    acts: bool
+
+
+def parts(library: str) -> list[Part]:
+    """Return what stands in a library, in order."""
+    return _parts(_read(f"libraries/{library}"))
+
+
+@cache
+def _parts(library: str) -> list[Part]:
+    found: list[Part] = []
+    for text in re.split(r"\n\n(?=\S)", library):
+        outside = "\n".join(line for line in text.splitlines() if not line.startswith(" "))
+        declared = _names(", ".join(_DECLARED.findall(outside)))
+        if _strip(text):
+            given = frozenset(declared + _names(", ".join(_SET.findall(outside))))
+            needed = frozenset(_Places(text).needed(-1).difference(declared))
+            found.append(Part(text, given, needed, _ACTS.search(outside) is not None))
+    return found
+
+
+@final
+class _Places:
+    """Where in a text parts of libraries are put: each is good until its branch ends."""
+
+    def __init__(self, text: str) -> None:
+        self.lines = text.splitlines()
+        self._depths = [len(line) - len(line.lstrip()) if line else 1000 for line in self.lines]
+        self.ends = {at: self._end(at) for at, line in enumerate(self.lines) if _PLACE.match(line)}
+
+    def needed(self, place: int) -> set[str]:
+        """Return the names used from there on to the end of its branch, but for what is below a later place."""
+        end = self.ends.get(place, len(self.lines))
+        inner = {below for at in self.ends if place < at < end for below in range(at, self.ends[at])}
+        return set(_names(_strip("\n".join(self.lines[at] for at in range(place + 1, end) if at not in inner))))
+
+    def _end(self, place: int) -> int:
+        depth = self._depths[place]
+        return next((at for at in range(place, len(self.lines)) if self._depths[at] < depth), len(self.lines))
+
+
+def _with_libraries(text: str) -> str:
+    """Put what a script needs of its libraries in each of its places."""
+    uses = _USES.search(text)
+    known = [part for library in uses[1].split(",") for part in parts(library.strip())] if uses else []
+    return _put(text, known, [], [part for part in known if part.acts])
+
+
+def _put(text: str, known: list[Part], there: list[Part], acting: list[Part]) -> str:
+    """Put into each of the places of *text* what it needs of the *known* and is not *there*, and the *acting* first."""
+    if not _PLACE.search(text):
+        return text
+    places = _Places(text)
+    taken: dict[int, list[Part]] = {}
+    for place in places.ends:
+        seen = [*there, *(part for other, them in taken.items() if places.ends[other] > place for part in them)]
+        wanted, acting = acting, []
+        needed = places.needed(place).union(*(part.needs for part in wanted))
+        while more := [
+            part for part in known if part not in [*seen, *wanted] and part.gives & needed and not part.acts
+        ]:
+            wanted = wanted + more
+            needed.update(*(part.needs for part in more))
+        taken[place] = sorted(wanted, key=known.index)
+        puts = [_put(part.text, known, seen + taken[place][: at + 1], []) for at, part in enumerate(taken[place])]
+        places.lines[place] = "\n".join(puts)
+    return "\n".join(places.lines)
+
+
+def _names(code: str) -> list[str]:
+    return _NAME.findall(_STRING.sub("", code))
 
 
 def _read(name: str) -> str:

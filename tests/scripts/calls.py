@@ -19,8 +19,8 @@ TTL = 30_000
 LIFE = 3_000
 """Milliseconds: what a lease and a silent session last, unless a test says otherwise."""
 
-ROOM = b" " + 30 * b"."
-"""What the scripts put behind each entry; see `libraries/room`."""
+PADDING = b" " + 30 * b"."
+"""What the scripts put behind each entry; see `libraries/queue`."""
 
 on_server = pytest.mark.parametrize("backend", [pytest.param("server", marks=pytest.mark.redis)], indirect=True)
 """For what fakeredis lacks: counted commands, a memory limit, rights."""
@@ -118,7 +118,7 @@ def who(token: bytes) -> str:
 
 def entry(who: str, *, ttl_ms: int = TTL, permits: int = 1) -> bytes:
     """Return how a waiter stands in line."""
-    return b"%b %d %d%b" % (token(who), ttl_ms, permits, ROOM)
+    return b"%b %d %d%b" % (token(who), ttl_ms, permits, PADDING)
 
 
 def poller(interval_ms: int) -> str:
@@ -240,11 +240,11 @@ class Scripts:
         session: str = "home",
         ttl_ms: int = TTL,
         permits: int | None = None,
-        bury_ms: int = 0,
+        tombstone_ms: int = 0,
         life_ms: int = LIFE,
     ) -> Released:
         terms = f"{ttl_ms} {permits or self.usual}"
-        answer = self.run("release", session=session, who=who, terms=terms, bury_ms=bury_ms, life_ms=life_ms)
+        answer = self.run("release", session=session, who=who, terms=terms, tombstone_ms=tombstone_ms, life_ms=life_ms)
         ended, *mine = (
             [answer] if isinstance(answer, int) else answer.split()
         )  # an int: nobody here was granted anything
@@ -255,7 +255,7 @@ class Scripts:
     def recheck(self, *waiters: str | bytes, session: str = "home", life_ms: int = LIFE) -> Rechecked:
         """Ask how *waiters* stand: names with the usual terms, or whole entries."""
         entries = [self.entry(waiter) if isinstance(waiter, str) else waiter for waiter in waiters]
-        asked = [entry.removesuffix(ROOM) for entry in entries]
+        asked = [entry.removesuffix(PADDING) for entry in entries]
         reply = self.run("recheck", session=session, life_ms=life_ms, entries=asked)
         subscribers, busy_ms, fence, passed_over, answers, mine, *limits = reply
         assert not limits or limits == [self.limit_in_force()]

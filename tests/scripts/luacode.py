@@ -1,4 +1,4 @@
-"""Reads Lua just well enough to compare scripts token by token and to find the names they do not declare."""
+"""Reads Lua just well enough to compare scripts token by token and to find the names they do not declare in time."""
 
 import re
 
@@ -24,26 +24,40 @@ def tokens(code: str) -> list[str]:
 
 
 def names_free_in(code: str) -> set[str]:
-    """Return the names that *code* uses but never declares: as a local, a parameter or a loop variable.
-
-    Scopes are not told apart.
-    """
+    """Return the names that *code* uses where no local, parameter or loop variable of that name is in scope yet."""
     found = tokens(code)
-    declared: set[str] = set()
-    used: set[str] = set()
+    scopes: list[set[str]] = [set()]
+    free: set[str] = set()
+    loops = 0  # whose `do` is still to come, and opens no scope of its own
     for at, token in enumerate(found):
         before = found[at - 1] if at else ""
         if token == "local" and found[at + 1] != "function":
-            declared |= _names(found, at + 1, {"="})
+            scopes[-1] |= _names(found, at + 1, {"="})
         elif token == "for":
-            declared |= _names(found, at + 1, {"=", "in"})
+            scopes.append(_names(found, at + 1, {"=", "in"}))
+            loops += 1
         elif token == "function":
-            if found[at + 1] != "(":
-                declared.add(found[at + 1])
-            declared |= _names(found, found.index("(", at), {")"})
-        if _is_name(token) and before not in {".", ":"}:
-            used.add(token)
-    return used - declared
+            if before == "local":
+                scopes[-1].add(found[at + 1])
+            scopes.append(_names(found, found.index("(", at), {")"}))
+        elif token == "do" and loops:
+            loops -= 1
+        elif token in {"then", "do", "repeat", "else"}:
+            if token == "else":
+                scopes.pop()
+            scopes.append(set())
+        elif token in {"end", "until", "elseif"}:
+            scopes.pop()
+        elif _is_name(token) and before not in {".", ":"} and not any(token in scope for scope in scopes):
+            free.add(token)
+    return free
+
+
+def functions_unused_in(code: str) -> set[str]:
+    """Return the names of local functions that are called or passed nowhere."""
+    found = tokens(code)
+    defined = [found[at + 1] for at, token in enumerate(found) if token == "function" and found[at - 1] == "local"]
+    return {name for name in defined if found.count(name) == defined.count(name)}
 
 
 def _names(found: list[str], start: int, ends: set[str]) -> set[str]:

@@ -200,7 +200,12 @@ class ScriptMachine(RuleBasedStateMachine):
 
     def undo(self, asker: Asker, by: Session, *, bury: bool) -> Released:
         reply = self.scripts.release(
-            asker.who, session=by.name, ttl_ms=asker.ttl_ms, permits=asker.permits, bury_ms=60_000 * bury, life_ms=LIFE
+            asker.who,
+            session=by.name,
+            ttl_ms=asker.ttl_ms,
+            permits=asker.permits,
+            tombstone_ms=60_000 * bury,
+            life_ms=LIFE,
         )
         self.look()
         ended, handed = self.model.release(asker, self.seen, by=by, bury=bury)

@@ -96,7 +96,7 @@ def test_what_has_lapsed_is_handed_over(waited: Scripts) -> None:
 @pytest.mark.parametrize("free", [False, True])
 def test_a_request_that_was_undone_before_it_came_is_not_let_in(waited: Scripts, free: bool) -> None:
     """W10."""
-    waited.release("cat", bury_ms=60_000)
+    waited.release("cat", tombstone_ms=60_000)
     if free:
         lapse(waited, "ann")
     assert isinstance(waited.grant("cat", brief=True), Withdrawn)

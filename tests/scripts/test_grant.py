@@ -102,14 +102,14 @@ def test_asking_without_waiting_leaves_nothing_when_busy(exclusive: Scripts) -> 
 def test_a_request_overtaken_by_its_own_undo_comes_to_nothing(exclusive: Scripts, held: bool, wait: bool) -> None:
     if held:
         exclusive.granted("ann")
-    exclusive.release("ben", bury_ms=60_000)
+    exclusive.release("ben", tombstone_ms=60_000)
     before = contents(exclusive)
     assert exclusive.grant("ben", wait=wait) == Withdrawn()
     assert contents(exclusive) == before
 
 
 def test_an_undo_stops_no_other_request(exclusive: Scripts) -> None:
-    exclusive.release("ben", bury_ms=60_000)
+    exclusive.release("ben", tombstone_ms=60_000)
     exclusive.granted("cat")
 
 

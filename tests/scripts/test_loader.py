@@ -1,4 +1,4 @@
-"""How scripts are loaded: names come from the header, shared files stand where they are used, comments stay at home."""
+"""How scripts are loaded: names come from the header, of libraries only what is used, and comments stay at home."""
 
 import hashlib
 import re
@@ -9,35 +9,34 @@ import pytest
 from redis import Redis
 
 from aiolocks._redis import scripts as _scripts
-from aiolocks._redis.scripts import Script, load
+from aiolocks._redis.scripts import Script, load, parts
 from tests.scripts.calls import on_server
-from tests.scripts.luacode import names_free_in, tokens
+from tests.scripts.luacode import functions_unused_in, names_free_in, tokens
 from tests.support.cases import one_by_one
 
 pytest_plugins = ["tests.scripts.fixtures"]
 
 _FOLDER = Path(_scripts.__file__).with_name("lua")
-SHARED = sorted(f"libraries/{path.stem}" for path in _FOLDER.glob("libraries/*.lua"))
-VERBS = sorted({f"{path.parent.name}/{path.stem}" for path in _FOLDER.glob("*/*.lua")} - {*SHARED})
+LIBRARIES = sorted(path.stem for path in _FOLDER.glob("libraries/*.lua"))
+VERBS = sorted(f"{path.parent.name}/{path.stem}" for path in _FOLDER.glob("*/*.lua") if path.stem not in LIBRARIES)
 every_script = one_by_one("name", VERBS)
-_NOT_DECLARED = {
-    "KEYS", "ARGV", "redis", "string", "math", "table", "ipairs", "tonumber", "tostring", "type", "unpack"
-}  # fmt: skip
+every_library = one_by_one("name", LIBRARIES)
+_NOT_DECLARED = {"KEYS", "ARGV", "redis", "string", "math", "table", "ipairs", "tonumber", "tostring", "type"}
+"""And not `unpack`, which some managed servers forbid."""
 
 LoadText = Callable[..., Script]
 
 
 @pytest.fixture
 def load_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LoadText:
-    """Load a script of this text, with shared files of these."""
+    """Load a script of this text, with libraries of these."""
     monkeypatch.setattr(_scripts, "_FOLDER", tmp_path)
-
     for folder in ("probe", "libraries"):
         (tmp_path / folder).mkdir()
 
-    def load_anew(text: str, **shared: str) -> Script:
+    def load_anew(text: str, **libraries: str) -> Script:
         (tmp_path / "probe" / "verb.lua").write_text(text, encoding="utf-8")
-        for name, content in shared.items():
+        for name, content in libraries.items():
             (tmp_path / "libraries" / f"{name}.lua").write_text(content, encoding="utf-8")
         return load.__wrapped__("probe/verb")
 
@@ -53,18 +52,19 @@ def _text(name: str) -> str:
     return (_FOLDER / f"{name}.lua").read_text(encoding="utf-8")
 
 
-def _shared_by(name: str) -> list[str]:
-    used = re.findall(r"^ *-- uses\s+(.+)$", _text(name), re.MULTILINE)
-    return [f"libraries/{shared.strip()}" for files in used for shared in files.split(",")]
+def _used_by(name: str) -> list[str]:
+    """Return the libraries that a script names."""
+    used = re.findall(r"^-- uses\s+(.+)$", _text(name), re.MULTILINE)
+    return [library.strip() for line in used for library in line.split(",")]
 
 
-def _whole(name: str) -> str:
-    """Return the text of a script, with the shared files where it says that it uses them."""
-    text = _text(name)
-    for used in set(re.findall(r"^ *-- uses\s+.+$", text, re.MULTILINE)):
-        files = used.lstrip().removeprefix("-- uses").split(",")
-        text = text.replace(used, "\n".join(_whole(f"libraries/{shared.strip()}") for shared in files))
-    return text
+def _given_by(*libraries: str) -> set[str]:
+    return {name for library in libraries for part in parts(library) for name in part.gives}
+
+
+def _code(load_text: Callable[..., Script], text: str, **libraries: str) -> list[str]:
+    """Return the lines of a script behind its flag."""
+    return load_text(text, **libraries).source.decode().splitlines()[1:]
 
 
 def _declared(name: str) -> list[str]:
@@ -99,37 +99,98 @@ def test_a_last_name_with_an_ellipsis_takes_all_the_rest(backend: Redis, load_te
     assert _run(backend, script, "v1") == []
 
 
-def test_shared_files_come_in_the_order_named(backend: Redis, load_text: LoadText) -> None:
+ONE_AND_TWO = "-- A library.\n\nlocal function one()\n  return 1\nend\n\nlocal function two()\n  return one()\nend\n"
+
+
+def test_of_a_library_comes_what_is_used_and_what_that_uses(load_text: LoadText) -> None:
+    assert _code(load_text, "-- uses  some\nreturn one()", some=ONE_AND_TWO) == [
+        "local function one()", "return 1", "end", "return one()"
+    ]  # fmt: skip
+    both = _code(load_text, "-- uses  some\nreturn two()", some=ONE_AND_TWO)
+    assert [line for line in both if "function" in line] == ["local function one()", "local function two()"]
+
+
+def test_libraries_come_in_the_order_named_and_their_parts_in_that_of_the_text(
+    backend: Redis, load_text: LoadText
+) -> None:
     script = load_text(
         "-- KEYS[1]  a  x  y\n-- uses  one, two\nreturn two()",
-        one="-- A shared file.\nlocal function one()\n  return a .. '1'\nend",
-        two="local function two()\n  return one() .. '2'\nend",
+        one="-- A library.\n\nlocal function one()\n  return a .. '1'\nend",
+        two="-- Another.\n\nlocal TWO = '2'\n\nlocal function two()\n  return one() .. TWO\nend",
     )
     assert _run(backend, script, "k") == b"k12"
 
 
+def test_what_acts_comes_always_and_once(load_text: LoadText) -> None:
+    text = "-- uses  some\nif x then\n  -- slow path\n  f()\nend\n\n-- slow path\nreturn 1"
+    acting = "redis.call('PING')\n\nlocal x = 1\nif x then\n  x = 2\nend\n\nlocal function f()\n  return x\nend"
+    lines = _code(load_text, text, some=acting)
+    assert [lines.count(line) for line in ("redis.call('PING')", "local x = 1", "x = 2")] == [1, 1, 1]
+    assert lines.index("x = 2") < lines.index("local function f()")
+
+
+def test_what_sets_a_name_comes_with_it(load_text: LoadText) -> None:
+    lines = _code(load_text, "-- uses  one, two\nreturn a", one="local a, b", two="a = 1\n\nb = 2\n\nlocal c = 3")
+    assert lines == ["local a, b", "a = 1", "return a"]
+
+
+def test_what_only_the_slow_path_uses_comes_there(backend: Redis, load_text: LoadText) -> None:
+    script = load_text(
+        "-- KEYS[1]  a  x  y\n-- uses  some\nif a == 'k' then return one() end\n-- slow path\nreturn two() + one()",
+        some=ONE_AND_TWO,
+    )
+    assert [_run(backend, script, "k"), _run(backend, script, "l")] == [1, 2]
+    fast, _, slow = script.source.decode().partition("if a == 'k'")
+    assert ("function one" in fast, "function two" in fast) == (True, False)
+    assert ("function one" in slow, "function two" in slow) == (False, True)
+
+
+def test_what_a_branch_uses_is_good_for_that_branch(backend: Redis, load_text: LoadText) -> None:
+    branch = "if a == 'k' then\n  -- slow path: why\n  return two()\nend"
+    script = load_text(f"-- KEYS[1]  a  x  y\n-- uses  some\n{branch}\nreturn one()", some=ONE_AND_TWO)
+    assert [_run(backend, script, "k"), _run(backend, script, "l")] == [1, 1]
+    assert script.source.count(b"function one") == 1
+    script = load_text(f"-- KEYS[1]  a  x  y\n-- uses  some\n{branch}\n-- slow path\nreturn one()", some=ONE_AND_TWO)
+    assert [_run(backend, script, "k"), _run(backend, script, "l")] == [1, 1]
+    assert script.source.count(b"function one") == 2
+
+
+def test_a_library_has_slow_paths_too(backend: Redis, load_text: LoadText) -> None:
+    inner = "local function three(a)\n  if a == 'k' then\n    -- slow path\n    return two()\n  end\n  return 3\nend\n"
+    script = load_text("-- KEYS[1]  a  x  y\n-- uses  some\nreturn three(a)", some=f"{ONE_AND_TWO}\n-- Three.\n{inner}")
+    assert [_run(backend, script, "k"), _run(backend, script, "l")] == [1, 3]
+    assert script.source.index(b"function three") < script.source.index(b"function one")
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 10, 16, 17, 18, 500])
+def test_a_list_is_passed_as_arguments_without_unpack(backend: Redis, load_text: LoadText, count: int) -> None:
+    script = load_text(
+        "-- ARGV[1…] list  x  y\n-- uses  numbers\nreturn { spread(list, 1, #list) }",
+        numbers=_text("libraries/numbers"),
+    )
+    values = [str(value) for value in range(count)]
+    assert _run(backend, script, *values) == [value.encode() for value in values]
+
+
 def test_comments_are_left_at_home(load_text: LoadText) -> None:
     script = load_text("-- Says one.\n-- returns  int\nlocal x = 1 -- one\n\n  -- and no more\nreturn x")
-    assert script.source == b"local x = 1\nreturn x"
-
-
-def test_what_stands_before_a_shared_file_does_without_it(backend: Redis, load_text: LoadText) -> None:
-    script = load_text(
-        "-- KEYS[1]  a  x  y\nif a == 'k' then return 'early' end\n-- uses  one\nreturn one()",
-        one="local function one()\n  return a .. '1'\nend",
-    )
-    assert [_run(backend, script, "k"), _run(backend, script, "l")] == [b"early", b"l1"]
+    assert script.source == b"--!df flags=allow-undeclared-keys\nlocal x = 1\nreturn x"
 
 
 @every_script
 def test_stripping_comments_changes_no_script(name: str) -> None:
     """The loader takes ` -- ` for a comment wherever it stands, so no string may hold it."""
-    assert tokens(load(name).source.decode()) == tokens(_prelude(name)) + tokens(_whole(name))
+    whole = {line: tokens(line) for text in (name, *(f"libraries/{used}" for used in _used_by(name)))
+             for line in _text(text).splitlines()}  # fmt: skip
+    for line, words in whole.items():
+        assert tokens(line.split(" -- ")[0]) == words, line
 
 
 @every_script
-def test_no_comment_is_sent(name: str) -> None:
-    assert b"--" not in load(name).source
+def test_no_comment_is_sent_but_the_flag_for_dragonfly(name: str) -> None:
+    """It must be the first line."""
+    assert load(name).source.startswith(b"--!df flags=allow-undeclared-keys\n")
+    assert load(name).source.count(b"--") == 1
 
 
 @every_script
@@ -146,37 +207,85 @@ def test_the_server_compiles_it_and_gives_it_the_same_digest(backend: Redis, nam
 
 
 @every_script
-def test_every_name_used_is_declared(name: str) -> None:
+def test_every_name_used_is_declared_above(name: str) -> None:
     """Redis would notice only when that line runs."""
     assert names_free_in(load(name).source.decode()) <= _NOT_DECLARED
 
 
 @every_script
 def test_every_name_in_the_header_is_used(name: str) -> None:
-    code = tokens(_whole(name))
-    assert [field for field in _declared(name) if field not in code] == []
+    code = load(name).source.decode().splitlines()
+    words = tokens("\n".join(line for line in code if not re.match(r"local [\w, ]+ = (KEYS|ARGV)\[|for at = ", line)))
+    assert [field for field in _declared(name) if field not in words] == []
 
 
 @every_script
-def test_a_script_uses_every_shared_file_it_names(name: str) -> None:
-    used = _shared_by(name)
-    for shared in used:
-        others = [token for part in [*used, name] if part != shared for token in tokens(_text(part))]
-        defined = set(re.findall(r"^local (?:function )?(\w+)", _text(shared), re.MULTILINE))
-        functions = re.search(r"^local function", _text(shared), re.MULTILINE)
-        acts = re.search(r"^(if|for|return|redis|\w+ =)\b", _text(shared), re.MULTILINE)
-        assert (acts and not functions) or defined & set(others), f"{shared} is not needed"
+def test_nothing_is_put_into_a_script_that_it_does_not_use(name: str) -> None:
+    assert functions_unused_in(load(name).source.decode()) == set()
 
 
-@one_by_one("name", SHARED)
-def test_a_shared_file_says_which_names_it_needs(name: str) -> None:
-    """All others come from `clock` and `digits`, which are in front of everything."""
-    said = re.search(r"^-- Needs the names: ([^.]*(?:\n-- [^.]*)*)\.", _text(name), re.MULTILINE)
-    needs = set(re.findall(r"\w+", re.sub(r"and from the\s+(?:-- )?primitive", "", said[1]))) if said else set()
-    clock = set(
-        re.findall(r"^local (?:function )?(\w+)", _text("libraries/clock") + _text("libraries/digits"), re.MULTILINE)
-    )
-    assert names_free_in(_whole(name)) - _NOT_DECLARED - clock == needs
+@every_script
+def test_each_library_that_a_script_names_gives_something_to_it(name: str) -> None:
+    source = load(name).source.decode()
+    for library in _used_by(name):
+        lines = [_scripts._strip(part.text).splitlines()[0] for part in parts(library)]
+        assert any(line in source.splitlines() for line in lines), f"{library} is not needed"
+
+
+@every_script
+def test_each_slow_path_has_something_put_there(name: str) -> None:
+    """Where it does not, the words would promise what is not so."""
+    text = _text(name)
+    for place in re.finditer(r"^ *-- slow path.*$", text, re.MULTILINE):
+        without = text[: place.start()] + text[place.end() :]
+        assert _scripts._strip(_scripts._with_libraries(text)) != _scripts._strip(_scripts._with_libraries(without))
+
+
+@every_script
+def test_what_a_script_knows_is_read_once(name: str) -> None:
+    """Functions and constants may come into several branches; a second copy of a state would go its own ways."""
+    code = tokens(load(name).source.decode())
+    for part in (part for library in _used_by(name) for part in parts(library)):
+        states = {given for given in part.gives if not given.isupper() and f"function {given}(" not in part.text}
+        for state in states:
+            declared = [at for at, word in enumerate(code) if word == "local" and state in code[at + 1 : at + 2]]
+            if re.search(rf"^local {state}\b", part.text, re.MULTILINE):
+                words = tokens(_scripts._strip(part.text))
+                copies = [at for at in declared if code[at : at + len(words)] == words]
+                assert len(copies) <= 1, state
+
+
+@every_library
+def test_a_library_says_which_names_it_needs(name: str) -> None:
+    """Its own parts are found in the order of the text, those of the libraries it names before them."""
+    text = _text(f"libraries/{name}")
+    said = re.search(r"^-- Needs the names: ([^.]*(?:\n-- [^.]*)*)\.", text, re.MULTILINE)
+    quoted = {word.strip("`") for word in re.findall(r"`\w+`", said[1])} if said else set()
+    words = set(re.findall(r"\w+", re.sub(r"`\w+`|\b(?:for|of|the|primitive|and)\b", "", said[1]))) if said else set()
+    used = _given_by(*quoted & {*LIBRARIES})
+    found = names_free_in(text) - _NOT_DECLARED
+    assert found - used == words
+    assert all(_given_by(library) & found for library in quoted & {*LIBRARIES})
+
+
+@every_script
+def test_libraries_stand_behind_those_they_need(name: str) -> None:
+    used = _used_by(name)
+    for at, library in enumerate(used):
+        said = re.search(r"^-- Needs the names: ((?:.|\n-- )*?)\.$", _text(f"libraries/{library}"), re.MULTILINE)
+        needed = {word.strip("`") for word in re.findall(r"`\w+`", said[1])} & {*LIBRARIES} if said else set()
+        assert needed.intersection(used) <= {*used[:at]}, library
+
+
+@every_library
+def test_a_library_uses_no_other_by_itself(name: str) -> None:
+    """So the `uses` of a script tells them all."""
+    assert not re.search(r"-- uses\b", _text(f"libraries/{name}"))
+
+
+@every_script
+def test_a_script_says_once_what_it_uses_and_not_in_a_branch(name: str) -> None:
+    assert len(re.findall(r"-- uses\b", _text(name))) == len(re.findall(r"^-- uses\b", _text(name), re.MULTILINE)) <= 1
 
 
 @every_script
@@ -188,8 +297,3 @@ def test_a_header_says_what_a_script_does_and_returns(name: str) -> None:
 
 def test_a_script_is_read_once() -> None:
     assert load("lock/grant") is load("lock/grant")
-
-
-def _prelude(name: str) -> str:
-    lines = load(name).source.decode().splitlines()
-    return "\n".join(line for line in lines if re.match(r"local [\w, ]+ = \{?unpack\((KEYS|ARGV)", line))

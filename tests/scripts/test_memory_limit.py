@@ -89,7 +89,7 @@ def test_a_waiter_that_asks_again_keeps_its_place(awaited: Scripts) -> None:
 
 
 def test_a_request_overtaken_by_its_own_undo_comes_to_nothing(awaited: Scripts) -> None:
-    awaited.release("cat", bury_ms=60_000)
+    awaited.release("cat", tombstone_ms=60_000)
     with _full(awaited):
         assert awaited.grant("cat") == Withdrawn()
 
@@ -144,7 +144,7 @@ def test_a_waiter_that_leaves_hands_over_what_is_free(awaited: Scripts) -> None:
 @pytest.mark.parametrize("who", ["ann", "ben", "zoe"])
 def test_whoever_withdraws_leaves_a_tombstone(awaited: Scripts, who: str) -> None:
     with _full(awaited):
-        awaited.release(who, bury_ms=60_000)
+        awaited.release(who, tombstone_ms=60_000)
         assert pttl(awaited, awaited.key("tombstone", who=who)) > 0
 
 

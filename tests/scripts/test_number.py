@@ -43,7 +43,7 @@ def test_a_pair_takes_at_most_twelve_commands(backend: Redis, others: int, permi
 
     def pair() -> None:
         _grant(semaphore, "ann", permits)
-        semaphore.run("release", who="ann", terms=f"{TTL} {permits}", bury_ms=0, life_ms=LIFE)
+        semaphore.run("release", who="ann", terms=f"{TTL} {permits}", tombstone_ms=0, life_ms=LIFE)
 
     pair()
     assert min(_cost(semaphore, pair).total() for _ in range(3)) <= 10

@@ -20,7 +20,7 @@ VERBS: dict[str, Callable[[Scripts], object]] = {
     "grant without waiting": lambda scripts: scripts.grant("cat", wait=False),
     "recheck": lambda scripts: scripts.recheck("cat"),
     "release": lambda scripts: scripts.release("cat"),
-    "release with tombstone": lambda scripts: scripts.release("cat", bury_ms=60_000),
+    "release with tombstone": lambda scripts: scripts.release("cat", tombstone_ms=60_000),
 }
 
 

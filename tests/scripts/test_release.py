@@ -86,19 +86,19 @@ def test_a_tombstone_is_left_whatever_there_was_to_undo(exclusive: Scripts, had:
         exclusive.granted("ann")
     if had != "nothing":
         exclusive.grant("ben")
-    exclusive.release("ben", bury_ms=60_000)
+    exclusive.release("ben", tombstone_ms=60_000)
     assert exclusive.grant("ben") == Withdrawn()
 
 
 def test_a_tombstone_goes_by_itself(exclusive: Scripts) -> None:
-    exclusive.release("ann", bury_ms=60_000)
+    exclusive.release("ann", tombstone_ms=60_000)
     assert 59_000 < pttl(exclusive, exclusive.key("tombstone", who="ann")) <= 60_000
 
 
 def test_a_holder_that_leaves_a_tombstone_hands_over_all_the_same(exclusive: Scripts) -> None:
     exclusive.granted("ann")
     exclusive.queued("ben")
-    assert [grant.who for grant in exclusive.release("ann", bury_ms=60_000).mine] == ["ben"]
+    assert [grant.who for grant in exclusive.release("ann", tombstone_ms=60_000).mine] == ["ben"]
 
 
 def test_a_release_that_finds_it_free_hands_over(exclusive: Scripts) -> None:

@@ -52,8 +52,8 @@ def test_waiters_that_give_up_leave_residue_only(shared: Scripts) -> None:
 
 def test_undone_requests_leave_tombstones_that_end(shared: Scripts) -> None:
     shared.granted("ann")
-    shared.release("ann", bury_ms=60_000)
-    shared.release("ben", bury_ms=60_000)
+    shared.release("ann", tombstone_ms=60_000)
+    shared.release("ben", tombstone_ms=60_000)
     assert set(keys(shared)) == _residue(shared, "ann", "ben")
     assert _endless(shared) == []
 
@@ -117,7 +117,7 @@ def test_any_traffic_leaves_residue_only_and_never_a_key_without_an_end(shared: 
                     shared.grant(who, session=home, permits=permits, wait=chance.random() < 0.8)
                 case 4 | 5:
                     buried += [who] if (bury := chance.random() < 0.2) else []
-                    shared.release(who, session=home, permits=permits, bury_ms=60_000 * bury)
+                    shared.release(who, session=home, permits=permits, tombstone_ms=60_000 * bury)
                 case 6:
                     waiters = [entry(who, permits=asked[who][1]) for who in asked if asked[who][0] == session]
                     shared.recheck(*waiters, session=session)

@@ -50,7 +50,7 @@ def _get_then_del(garden: Garden) -> None:
         script = known().get(fields[1]) if len(fields) > 1 else None
         if script is not None and script.name == "lock/release":
             values = 3 + int(fields[2])
-            token, bury = values + script.args.index("token"), values + script.args.index("bury_ms")
+            token, bury = values + script.args.index("token"), values + script.args.index("tombstone_ms")
             holder = self.server.database().get(fields[3])
             if fields[bury] != b"00" and holder is not None and holder.value.startswith(fields[token]):
                 wire.hold_requests([*fields[:bury], b"00", *fields[bury + 1 :]], 2 * self.delay())
@@ -59,7 +59,9 @@ def _get_then_del(garden: Garden) -> None:
 
     garden.put(Network, "request", request_in_two)
     garden.lua(
-        "lock/release", _OWNED, f"if redis.call('EXISTS', holder) == 1 and (bury_ms == '00' or {_OWNED[3:-5]}) then"
+        "lock/release",
+        _OWNED,
+        f"if redis.call('EXISTS', holder) == 1 and (tombstone_ms == '00' or {_OWNED[3:-5]}) then",
     )
 
 
@@ -81,7 +83,7 @@ def _client_clock(garden: Garden) -> None:
 
 def _no_tombstone(garden: Garden) -> None:
     for script in ("lock/release", "semaphore/release"):
-        garden.lua(script, "if bury_ms ~= '0' then", "if false then")
+        garden.lua(script, "if tombstone_ms ~= '0' then", "if false then")
 
 
 def _counted_for_another(garden: Garden) -> None:
@@ -160,11 +162,11 @@ DEFECTS: dict[str, Defect] = {
     ),
     "counted-from-a-recheck-for-another": Defect(_counted_for_another, ("P1", "C1")),
     "recheck-creates": Defect(
-        lua(
-            "lock/recheck",
-            "    answers[at] = 0",
-            "    local now, text = micros()\n    redis.call('ZADD', waiters, text, entry)\n    keep_queue()\n"
-            "    answers[at] = now",
+        shared(
+            "    answers[at] = answer or 0",
+            "    if not number and not ticket then\n      local now, text = micros()\n"
+            "      redis.call('ZADD', waiters, text, entry)\n      keep_queue()\n      answer = now\n    end\n"
+            "    answers[at] = answer or 0",
         ),
         ("W8",),
     ),

@@ -119,7 +119,7 @@ OF_MANY: dict[str, Defect] = {
         shared("local unknown = heaviest > 0 and heaviest or limit_in_force", "local unknown = 1"), (), ()
     ),
     "handed-over-in-part-and-no-more": Defect(
-        shared("mine[#mine + 1], mine[#mine + 2], mine[#mine + 3] = 'more', -2, 0", ""), (), ()
+        shared("grants[#grants + 1], grants[#grants + 2], grants[#grants + 3] = 'more', -2, 0", ""), (), ()
     ),
     "granted-past-a-queue-that-is-left": Defect(
         lua("lock/grant", "if not owner and not more then", "if not owner then"), ("FIFO",), ("lock",)

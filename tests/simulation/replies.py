@@ -84,7 +84,7 @@ class Replies:
         name.waiting.pop(token, None)
         if token not in name.repeated:
             name.withdrawn.add(token)
-        if args["bury_ms"] != b"0":
+        if args["tombstone_ms"] != b"0":
             self._world.meet("tombstones written", "server")
         if token.decode() not in self._history.taken:
             self._world.meet("undos", "server")

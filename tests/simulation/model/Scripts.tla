@@ -1,6 +1,6 @@
 ------------------------------- MODULE Scripts -------------------------------
-(* The server: aiolocks/lua/lock_*.lua, _queue.lua and _hand_over.lua as functions of what it knows. A script runs   *)
-(* alone and to its end, so each is one operator: the state in; state, reply and notices out.                        *)
+(* The server: lua/lock/* of aiolocks/_redis, with libraries/queue and hand_over, as functions of what it knows. A   *)
+(* script runs alone and to its end, so each is one operator: the state in; state, reply and notices out.            *)
 EXTENDS Integers, Sequences, TLC
 
 CONSTANTS Sessions, \* one per connection pool: it has one link, one channel and one line of waiters

@@ -17,14 +17,14 @@ def _lapsed(scripts: Scripts) -> None:
     lapse(scripts, "ann")
 
 
-@clause("W7", verb("grant", "hand_over(mine)", ""))
+@clause("W7", verb("grant", "hand_over(grants)", ""))
 def who_asks_and_would_wait_hands_it_over(scripts: Scripts) -> None:
     """W7: to whoever is first, whom the answer reaches here."""
     _lapsed(scripts)
     assert [grant.who for grant in scripts.queued("cat").mine] == ["ben"]
 
 
-@clause("W7", verb("grant", "hand_over(mine)", ""))
+@clause("W7", verb("grant", "hand_over(grants)", ""))
 def who_asks_once_hands_it_over(scripts: Scripts) -> None:
     """W7: `try_acquire` passes nobody who waits."""
     _lapsed(scripts)
@@ -35,7 +35,7 @@ def who_asks_once_hands_it_over(scripts: Scripts) -> None:
 @clause(
     "W7",
     each(
-        lock=verb("grant", "if not owner and not more then -- nobody in the queue was alive", "if false then"),
+        lock=verb("grant", "if not owner and not more then -- no session in the queue was alive", "if false then"),
         semaphore=verb("grant", "verdict = redis.call('EXISTS', queue) == 0 and", "verdict = false and"),
     ),
 )
@@ -46,21 +46,21 @@ def who_asks_once_where_only_the_dead_wait_has_it(scripts: Scripts) -> None:
     assert isinstance(scripts.grant("cat", session="away", wait=False), Granted)
 
 
-@clause("W7", verb("release", "hand_over(mine)", ""))
+@clause("W7", verb("release", "hand_over(reply)", ""))
 def who_releases_what_it_has_not_hands_it_over(scripts: Scripts) -> None:
     """W7: so does whoever leaves the line, or undoes a request that never came."""
     _lapsed(scripts)
     assert [grant.who for grant in scripts.release("zoe").mine] == ["ben"]
 
 
-@clause("W7", verb("recheck", "hand_over(mine)", ""))
+@clause("W7", verb("recheck", "hand_over(grants)", ""))
 def who_rechecks_hands_it_over(scripts: Scripts) -> None:
     """W7: the cure for a holder that has died."""
     _lapsed(scripts)
     assert [grant.who for grant in scripts.recheck("ben").mine] == ["ben"]
 
 
-@clause("W7", verb("resize", "hand_over(mine)", ""), kinds=SEMAPHORE)
+@clause("W7", verb("resize", "hand_over(reply)", ""), kinds=SEMAPHORE)
 def who_resizes_hands_over_what_that_frees(scripts: Scripts) -> None:
     """W7: a higher limit frees permits as a release does."""
     scripts.granted("ann")
@@ -70,10 +70,10 @@ def who_resizes_hands_over_what_that_frees(scripts: Scripts) -> None:
 
 @clause(
     "W8",
-    verb(
-        "recheck",
-        "    answers[at] = 0\n",
-        "    redis.call('ZADD', waiters, micros(), entry)\n    keep_queue()\n    answers[at] = 0\n",
+    shared(
+        "    answers[at] = answer or 0\n",
+        "    if not number and not ticket then\n      redis.call('ZADD', waiters, micros(), entry)\n"
+        "      keep_queue()\n    end\n    answers[at] = answer or 0\n",
     ),
 )
 def a_recheck_creates_nobody(scripts: Scripts) -> None:

@@ -125,7 +125,7 @@ def a_tombstone_that_may_not_be_written_keeps_nobody_waiting(scripts: Scripts) -
     scripts.granted("ann")
     scripts.queued("ben")
     with _without(scripts, "-set") as limited:
-        assert [grant.who for grant in limited.release("ann", bury_ms=60_000).mine] == ["ben"]
+        assert [grant.who for grant in limited.release("ann", tombstone_ms=60_000).mine] == ["ben"]
 
 
 @clause("W9", shared("redis.pcall('PUBSUB'", "redis.call('PUBSUB'"))
@@ -142,8 +142,8 @@ def a_user_who_may_not_count_subscribers_waits_and_releases(scripts: Scripts) ->
     "W9",
     shared("redis.pcall('PUBLISH'", "redis.call('PUBLISH'"),
     shared(
-        "if deaf or tell(head, token, text, ttl_ms) then",
-        "tell(head, token, text, ttl_ms)\n  if true then",
+        "if polls or notify(head, token, text, ttl_ms) then",
+        "notify(head, token, text, ttl_ms)\n  if true then",
     ),
 )
 def a_user_who_may_not_publish_leaves_it_with_nobody_who_was_not_told(scripts: Scripts) -> None:

@@ -4,13 +4,13 @@ from aiolocks._grantors import wait_queue as _wait_queue
 from tests.scripts.calls import TTL, Scripts, poller
 from tests.scripts.states import holders
 from tests.simulation.rules.scene import Scene
-from tests.simulation.rules.table import clause, each, python, shared, verb
+from tests.simulation.rules.table import clause, python, shared
 from tests.simulation.workload import Program
 
-_DEAF = shared("local deaf = not here and tonumber(string.match(head, '^poll(%d+)%-'))", "local deaf = false")
+_POLLS = shared("local polls = not here and tonumber(string.match(head, '^poll(%d+)%-'))", "local polls = false")
 
 
-@clause("W11", _DEAF)
+@clause("W11", _POLLS)
 def a_session_that_polls_is_handed_its_turn(scripts: Scripts) -> None:
     """W11: a real grant, which nobody is told of."""
     scripts.granted("ann")
@@ -19,7 +19,7 @@ def a_session_that_polls_is_handed_its_turn(scripts: Scripts) -> None:
     assert list(holders(scripts)) == ["ben"]
 
 
-@clause("W11", shared("deaf and math.min(2 * deaf, tonumber(ttl_ms)) or ttl_ms", "ttl_ms"))
+@clause("W11", shared("polls and math.min(2 * polls, tonumber(ttl_ms)) or ttl_ms", "ttl_ms"))
 def its_turn_lasts_for_two_of_its_looks(scripts: Scripts) -> None:
     """W11: one that it does not notice costs the others no more than that."""
     scripts.granted("ann")
@@ -28,7 +28,7 @@ def its_turn_lasts_for_two_of_its_looks(scripts: Scripts) -> None:
     assert 8_000 < holders(scripts)["ben"] <= 10_000
 
 
-@clause("W11", each(lock=verb("recheck", "extend(ttl_ms)", ""), semaphore=verb("recheck", "extend(token, ttl_ms)", "")))
+@clause("W11", shared("      extend(token, ttl_ms)\n      leave(entry)", "      leave(entry)"))
 def its_next_recheck_makes_that_a_full_lease(scripts: Scripts) -> None:
     """W11: `max(PTTL, ttl)`, counted from the re-check."""
     scripts.granted("ann")
@@ -38,7 +38,7 @@ def its_next_recheck_makes_that_a_full_lease(scripts: Scripts) -> None:
     assert holders(scripts)["ben"] > TTL - 1_000
 
 
-@clause("W11", python(_wait_queue.Listening, "_forbidden", "if self.polling:", "if True:"), _DEAF)
+@clause("W11", python(_wait_queue.Listening, "_forbidden", "if self.polling:", "if True:"), _POLLS)
 def a_session_without_rights_has_its_turn_in_its_order(scene: Scene) -> None:
     """W11: under contention it would never be granted anything."""
     owner, deaf, other = scene.program(), scene.program(channels=False), scene.program()

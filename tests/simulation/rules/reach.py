@@ -127,7 +127,7 @@ def who_is_passed_over_keeps_line_and_tickets(scripts: Scripts) -> None:
     assert tickets(scripts, "away") == before
 
 
-@clause("W2", shared(_PASSED_OVER, "return mine"))
+@clause("W2", shared(_PASSED_OVER, "return grants"))
 def who_is_passed_over_is_in_nobodys_way(scripts: Scripts) -> None:
     """W2: the next one that can be reached has it, and no later script comes across the first again."""
     _awaited(scripts)
@@ -139,7 +139,7 @@ def who_is_passed_over_is_in_nobodys_way(scripts: Scripts) -> None:
 @clause(
     "W2",
     both(
-        verb("recheck", "  keep_queue()\n", "  redis.call('PEXPIRE', waiters, life_ms)\n"),
+        shared("if waiting then\n    keep_queue()", "if waiting then\n    redis.call('PEXPIRE', waiters, life_ms)"),
         shared("if not rank and redis.call('EXISTS', waiters) == 1 then", "if false then"),  # whoever hands over, too
     ),
 )
@@ -153,7 +153,7 @@ def the_next_recheck_puts_it_back(scripts: Scripts) -> None:
     assert sessions(scripts) == ["away", "third"]
 
 
-@clause("W2", shared("redis.call('ZREM', queue, head) -- a dead session", "return mine"))
+@clause("W2", shared("redis.call('ZREM', queue, head) -- a dead session", "return grants"))
 def a_session_whose_line_has_vanished_is_dead(scripts: Scripts) -> None:
     """W2: however many waited there, it is dropped in one step."""
     _awaited(scripts)

@@ -39,7 +39,7 @@ def as_many_permits_are_handed_over_as_the_waiter_asked_for(scripts: Scripts) ->
     assert scripts.statistics().permits == 3
 
 
-@clause("W4", shared("tell(head, token, text, ttl_ms)", "tell(head, token, text, life_ms)"))
+@clause("W4", shared("notify(head, token, text, ttl_ms)", "notify(head, token, text, life_ms)"))
 def the_message_names_the_terms(scripts: Scripts) -> None:
     """W4: who it is for, and for how long."""
     scripts.granted("ann")

@@ -20,7 +20,7 @@ def a_lock_asked_for_twice_has_one_fence(scripts: Scripts) -> None:
     assert scripts.granted("ann").fence == fence
 
 
-@clause("W10", verb("recheck", "answers[at] = -number", "answers[at] = -last_fence()"), kinds=LOCK)
+@clause("W10", shared("answer = -number", "answer = -last_fence()"), kinds=LOCK)
 def a_turn_found_by_a_recheck_has_its_own_fence(scripts: Scripts) -> None:
     """W10: the same, for a grant whose message was lost."""
     fence = scripts.granted("ann").fence
@@ -47,7 +47,7 @@ _UNSEEN = verb("grant", "if redis.call('EXISTS', tombstone) == 1 then", "if fals
 @clause("W10", both(_UNSEEN, verb("grant", "waiters, tombstone", "waiters")), _UNSEEN)
 def a_request_that_comes_after_its_undo_comes_to_nothing(scripts: Scripts) -> None:
     """W10: whether it is free by then or not."""
-    scripts.release("ann", bury_ms=60_000)
+    scripts.release("ann", tombstone_ms=60_000)
     assert scripts.grant("ann") == Withdrawn()
     scripts.granted("ben")
     assert scripts.grant("ann") == Withdrawn()
@@ -67,7 +67,7 @@ def a_request_for_a_short_answer_that_comes_after_its_undo_comes_to_nothing(scri
     """W10: the same, where it would join others, who have died meanwhile."""
     scripts.granted("ann")
     scripts.queued("ben")
-    scripts.release("cat", bury_ms=60_000)
+    scripts.release("cat", tombstone_ms=60_000)
     die(scripts, "home")
     assert scripts.grant("cat", brief=True) == Withdrawn()
     assert line(scripts) == []
@@ -84,19 +84,19 @@ def _overtaken(scene: Scene) -> bytes:
     scene.world.at(0.4, lambda: scene.wires(program, subscribed=False)[0].cut_off(5.0))
     scene.cancel(program, visit, 1.0)
     scene.until(5.3)
-    assert [asked.args["bury_ms"] for asked in scene.seen("release")] != []
+    assert [asked.args["tombstone_ms"] for asked in scene.seen("release")] != []
     [undone] = scene.seen("release")
     scene.until(6.0)
     late = scene.seen("grant")[-1]
     assert late.args["token"] == undone.args["token"]
     assert late.reply == [b"withdrawn"]
-    return undone.args["bury_ms"]
+    return undone.args["tombstone_ms"]
 
 
 @clause(
     "W10",
     python(_one_server.RedisGrantor, "_undoing", _LATE, "False"),
-    verb("release", "if bury_ms ~= '0' then", "if false then"),
+    verb("release", "if tombstone_ms ~= '0' then", "if false then"),
 )
 def an_undo_sent_over_another_connection_leaves_a_tombstone(scene: Scene) -> None:
     """W10: for it overtakes the request."""
@@ -120,7 +120,7 @@ def an_undo_behind_its_request_on_one_connection_leaves_none(scene: Scene) -> No
     assert visit.began is None
     [undone] = scene.seen("release")
     assert undone.args["token"] == scene.seen("grant")[-1].args["token"]
-    assert undone.args["bury_ms"] == b"0"
+    assert undone.args["tombstone_ms"] == b"0"
 
 
 @clause("W10", python(_request.Request, "undo_for", "if self.unanswered", "if False"))

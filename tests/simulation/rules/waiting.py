@@ -67,7 +67,7 @@ def _of_four(scripts: Scripts) -> None:
     scripts.granted("zoe", permits=2)
 
 
-@clause("W12", shared("redis.call('ZREM', queue, head) -- a dead session", "return mine"), kinds=SEMAPHORE)
+@clause("W12", shared("redis.call('ZREM', queue, head) -- a dead session", "return grants"), kinds=SEMAPHORE)
 def a_dead_head_that_wants_many_blocks_nobody(scripts: Scripts) -> None:
     """W12: first of all a dead session is dropped."""
     _of_four(scripts)
@@ -89,7 +89,7 @@ def a_head_that_wants_more_than_there_are_is_refused(scripts: Scripts) -> None:
 
 @clause(
     "W12",
-    shared("if amount == 0 or here or deaf or subscribers(head) > 0 then", "if amount == 0 then"),
+    shared("if amount == 0 or here or polls or subscribers(head) > 0 then", "if amount == 0 then"),
     kinds=SEMAPHORE,
 )
 def a_head_that_wants_many_is_not_starved_by_those_who_want_few(scripts: Scripts) -> None:
@@ -105,7 +105,8 @@ def a_head_that_wants_many_is_not_starved_by_those_who_want_few(scripts: Scripts
 @clause(
     "W12",
     shared(
-        "if amount == 0 or here or deaf or subscribers(head) > 0 then", "if here or deaf or subscribers(head) > 0 then"
+        "if amount == 0 or here or polls or subscribers(head) > 0 then",
+        "if here or polls or subscribers(head) > 0 then",
     ),
     kinds=SEMAPHORE,
 )
@@ -119,7 +120,7 @@ def a_head_is_tested_for_reach_only_when_something_is_free(scripts: Scripts) -> 
 
 @clause(
     "W12",
-    shared("if amount == 0 or here or deaf or subscribers(head) > 0 then", "if true then"),
+    shared("if amount == 0 or here or polls or subscribers(head) > 0 then", "if true then"),
     kinds=SEMAPHORE,
 )
 def a_head_that_cannot_be_reached_keeps_nobody_from_what_is_free(scripts: Scripts) -> None:

@@ -16,7 +16,7 @@ from aiolocks._core.modes import (
     UPGRADEABLE,
 )
 
-SCRIPT = (Path(aiolocks.__file__).parent / "_redis" / "lua" / "libraries" / "shared.lua").read_text(encoding="utf-8")
+SCRIPT = (Path(aiolocks.__file__).parent / "_redis" / "lua" / "libraries" / "modes.lua").read_text(encoding="utf-8")
 
 
 def beside(mode: int) -> set[int]:

@@ -1,5 +1,5 @@
 -- Running commands of the holder's own, once: what they answered is kept beside the number of the run.
--- Needs the names: record, number, keep_ms, names, words.
+-- Needs the names: record, number, keep_ms, names, words; and `numbers`.
 
 -- In Redis's own protocol, so that an answer that was kept and one that is new read alike.
 local function encoded(reply)
@@ -22,7 +22,8 @@ local function encoded(reply)
   return table.concat(parts)
 end
 
--- The answer of this very run, if it was sent before; or -1 when a later one has run, so that nobody awaits this one.
+-- The answer of this very run, if it was sent before; or -1 when a later one has run, so that the caller does not
+-- await this one.
 local function answered()
   local kept = redis.call('GET', record)
   if kept then
@@ -42,7 +43,7 @@ local function run()
   local at = tonumber(names) + 1
   while words[at] do
     local last = at + tonumber(words[at])
-    local reply = redis.pcall(unpack(words, at + 1, last))
+    local reply = redis.pcall(spread(words, at + 1, last))
     answers[#answers + 1] = encoded(reply)
     if type(reply) == 'table' and reply.err then
       break

@@ -1,6 +1,6 @@
--- Handing over what is free to whoever has waited longest, and can be told.
--- Needs the names: queue, waiters, session, channels, keep_queue, subscribers; and from the primitive: admits, full,
--- grant, revoke, backlog.
+-- Handing over what is free to the first waiter in the queue whose session can be told.
+-- Needs the names: queue, waiters, session, channels; of the primitive can_grant, full, grant, take_back, backlog; and
+-- `queue`.
 
 local base = KEYS[1] -- with which every key of the name begins
 local MOST_LOOKED_AT = 50 -- entries, the dead and the refused among them: a script keeps all others from the server
@@ -16,17 +16,43 @@ local function move_on(head, line, next_entry)
   end
 end
 
--- Gives what is free to whoever is first, and tells them. Grants for the asking session are added to the list *mine*
+local function notify(other, token, number, terms)
+  local message = token .. ' ' .. number .. ' ' .. terms .. ' ' .. base
+  local reply = redis.pcall('PUBLISH', channels .. other, message)
+  return not (type(reply) == 'table' and reply.err)
+end
+
+-- Gives a waiter of another session what it waits for, and says whether it could be told; if not, nothing is given.
+local function hand_to(head, line, entry, next_entry, token, ttl_ms, permits, polls)
+  if not polls and subscribers(head) == 0 then
+    return false
+  end
+  local life_left = not next_entry and redis.call('PTTL', line)
+  redis.call('ZREM', line, entry)
+  local _, text = grant(token, polls and math.min(2 * polls, tonumber(ttl_ms)) or ttl_ms, permits)
+  if polls or notify(head, token, text, ttl_ms) then
+    move_on(head, line, next_entry)
+    return true
+  end
+  take_back(token)
+  redis.call('ZADD', line, redis.call('ZSCORE', queue, head), entry) -- the session still stands at its place
+  if life_left then
+    redis.call('PEXPIRE', line, life_left)
+  end
+  return false
+end
+
+-- Gives what is free to the first waiters, and tells them. Grants for the asking session are added to the list *grants*
 -- instead, as token, fence, ttl_ms; a fence of -1 says "refused", with the limit in force in place of the TTL; and one of
--- -2 says "more": something may still be free, and whoever hears it is to ask again, which both the asking session and
--- that of the first in line are told.
+-- -2 says "more": something may still be free, and the session that reads it is to ask again, which both the asking
+-- session and that of the first in line are told.
 -- It cannot stop half-way: its first write takes an entry out, and after a write that frees memory the server
--- accepts all others, even at its memory limit. Nobody is told before it is so: a server that refuses writes
+-- accepts all others, even at its memory limit. No session is told before it is so: a server that refuses writes
 -- altogether has then refused that one. PUBLISH and NUMSUB, which rights may forbid, are protected calls.
-local function hand_over(mine)
+local function hand_over(grants)
   local rank = redis.call('ZRANK', queue, session)
   if not rank and redis.call('EXISTS', waiters) == 1 then
-    keep_queue() -- those of this session who were passed over stand in it again: the reply can reach them
+    keep_queue() -- waiters of this session that were passed over stand in it again: the reply can reach them
   end
   local head = rank == 0 and session or redis.call('ZRANGE', queue, '0', '0')[1]
   local all_free_given = false
@@ -41,23 +67,23 @@ local function hand_over(mine)
     else
       local token, ttl_ms, permits = string.match(entry, '^(%S+) (%d+) (%d+)')
       -- A session without a channel names itself `poll<ms>-…`: it finds its grant at its next re-check.
-      local deaf = not here and tonumber(string.match(head, '^poll(%d+)%-'))
+      local polls = not here and tonumber(string.match(head, '^poll(%d+)%-'))
       local verdict, amount = 'yes', 1
-      if admits then
-        verdict, amount = admits(tonumber(permits), token)
+      if can_grant then
+        verdict, amount = can_grant(tonumber(permits), token)
       end
       if verdict == 'never' then
         redis.call('ZREM', line, entry)
         move_on(head, line, next_entry)
         if here then
-          mine[#mine + 1], mine[#mine + 2], mine[#mine + 3] = token, -1, amount
+          grants[#grants + 1], grants[#grants + 2], grants[#grants + 3] = token, -1, amount
         else
-          -- uses  tell
-          tell(head, token, '-1', amount)
+          -- slow path
+          notify(head, token, '-1', amount)
         end
       elseif verdict == 'later' then
         -- An unreachable head that waits for more than is free would keep the rest from what is.
-        if amount == 0 or here or deaf or subscribers(head) > 0 then
+        if amount == 0 or here or polls or subscribers(head) > 0 then
           all_free_given = true
           break
         end
@@ -68,15 +94,15 @@ local function hand_over(mine)
           redis.call('ZREM', line, entry)
           local _, text = grant(token, ttl_ms, permits)
           move_on(head, line, next_entry)
-          mine[#mine + 1], mine[#mine + 2], mine[#mine + 3] = token, text, ttl_ms
+          grants[#grants + 1], grants[#grants + 2], grants[#grants + 3] = token, text, ttl_ms
         else
-          -- uses  tell
-          given = hand_to(head, line, entry, next_entry, token, ttl_ms, permits, deaf)
+          -- slow path: another session has to be told
+          given = hand_to(head, line, entry, next_entry, token, ttl_ms, permits, polls)
           if not given then
             redis.call('ZREM', queue, head) -- passed over; its own next re-check puts it back
           end
         end
-        if given and (not admits or full and full()) then
+        if given and (not can_grant or full and full()) then
           all_free_given = true
           break
         end
@@ -86,10 +112,10 @@ local function hand_over(mine)
   end
   if not more and (backlog or (head and not all_free_given)) then
     more = true
-    mine[#mine + 1], mine[#mine + 2], mine[#mine + 3] = 'more', -2, 0
+    grants[#grants + 1], grants[#grants + 2], grants[#grants + 3] = 'more', -2, 0
     if head and head ~= session then
-      -- uses  tell
-      tell(head, 'more', '-2', '0')
+      -- slow path
+      notify(head, 'more', '-2', '0')
     end
   end
 end

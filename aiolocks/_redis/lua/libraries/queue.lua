@@ -1,7 +1,12 @@
 -- The FIFO queue that all primitives share. `queue` orders sessions by the ticket of their first waiter;
 -- `…:q:<session>` orders one session's waiters, as entries `token ttl_ms permits …`, and lives only as long as the
 -- session keeps asking. So a thousand waiters of a dead process are skipped in one step.
--- Needs the names: queue, waiters, session, channels, life_ms; and from the primitive: busy_for.
+-- Needs the names: queue, waiters, session, channels, life_ms; token, holder, tombstone for `enqueue_behind_own`;
+-- entries for `recheck`; first for `count_waiting`; of the primitive busy_for, extend; and `numbers`.
+
+-- Ends each entry, which so has more than 64 bytes: then Redis keeps the line in order as a skip list, while it would
+-- read through a hundred shorter entries, packed one behind the other, for every one that comes and goes.
+local PADDING = ' ..............................'
 
 -- The session has shown that it lives. Its own line is *set* to its lifetime, never extended beyond: a lease handed
 -- to a session that has stopped must find that session dead when it lapses, or each of its waiters costs one lease.
@@ -32,4 +37,109 @@ end
 local function subscribers(other)
   local reply = redis.pcall('PUBSUB', 'NUMSUB', channels .. other)
   return reply.err and 0 or tonumber(reply[2])
+end
+
+-- Takes a waiter out of this session's line.
+local function leave(entry)
+  if redis.call('ZREM', waiters, entry) == 1 then
+    keep_queue()
+  end
+end
+
+-- Returns a ticket behind all others', and the same as text.
+local function next_ticket()
+  local ticket, text = micros()
+  if redis.call('ZCOUNT', queue, text, 'inf') > 0 or redis.call('ZCOUNT', waiters, text, 'inf') > 0 then
+    -- The clock is of no use: it has stepped back, or two came within a microsecond.
+    local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2] or 0
+    local own_last = redis.call('ZRANGE', waiters, -1, -1, 'WITHSCORES')[2] or 0
+    ticket = math.max(tonumber(last), tonumber(own_last)) + 1
+    text = string.format('%.0f', ticket)
+  end
+  return ticket, text
+end
+
+-- Puts a newcomer in the queue; returns its ticket, and how long the lease in the way lasts. One that comes back keeps
+-- its old ticket, unless a clock that stepped back has made that one worse than a new one.
+-- *others*: there is a queue, and a line of this session; so the session is in its place, if it is in the queue.
+local function enqueue(entry, old_ticket, others)
+  local ticket, text = next_ticket()
+  local newcomer = old_ticket == '0'
+  if not newcomer and tonumber(old_ticket) < ticket then
+    ticket, text = tonumber(old_ticket), old_ticket
+  end
+  local placed = others and newcomer and redis.call('ZRANK', queue, session)
+  if redis.pcall('ZADD', waiters, 'NX', text, entry) ~= 1 then -- it is there already, or nothing can be added
+    text = redis.call('ZSCORE', waiters, entry) or redis.call('ZADD', waiters, 'NX', text, entry)
+    return tonumber(text), keep_queue()
+  end
+  return ticket, keep_queue(placed)
+end
+
+-- Puts a newcomer that asks for a mutex behind others of its session: their re-checks keep the line alive, and tell
+-- what there is to be told. Returns its ticket; or nothing, where more has to be done or said. A request that was long
+-- on its way may find its own token holding the lock, by a later one, or buried.
+local function enqueue_behind_own(entry)
+  local value = redis.call('GET', holder)
+  if not value or string.sub(value, 1, #token) == token or redis.call('EXISTS', tombstone) == 1 then
+    return
+  end
+  if redis.call('ZRANK', queue, session) then
+    local ticket, text = next_ticket()
+    if redis.pcall('ZADD', waiters, 'NX', text, entry) == 1 then
+      return ticket
+    end
+  end
+end
+
+-- Answers each waiter that the session believes to have: with its ticket, with minus the fencing token of the grant
+-- that *fence_of* finds for its token, or with 0, if it is not known here and must ask anew. A re-check never puts a
+-- waiter in line. *standing*, if there is one, gives the answer for a waiter in line, or nothing if it is to leave.
+-- Returns the answers, and 1 if the session had been passed over.
+local function recheck(fence_of, standing)
+  local in_queue = redis.call('ZRANK', queue, session)
+  local answers, waiting = {}, false
+  for at, waiter in ipairs(entries) do
+    local entry = waiter .. PADDING
+    local token, ttl_ms, permits = string.match(entry, '^(%S+) (%d+) (%d+)')
+    local ticket = redis.call('ZSCORE', waiters, entry)
+    local number = fence_of(token)
+    local answer = 0
+    if number then
+      -- slow path: the notice of this grant was lost
+      extend(token, ttl_ms)
+      leave(entry)
+      answer = -number
+    elseif ticket then
+      answer = tonumber(ticket)
+      if standing then
+        answer = standing(answer, tonumber(permits), not waiting)
+      end
+      if answer then
+        waiting = true
+      else
+        -- slow path
+        leave(entry)
+      end
+    end
+    answers[at] = answer or 0
+  end
+  if waiting then
+    keep_queue()
+  end
+  return answers, waiting and not in_queue and 1 or 0
+end
+
+-- Returns how many wait in the sessions from the place *first* on; and the place to go on from, or 0 after the last.
+-- They are counted in parts: each session costs a command, and a script keeps all others from the server.
+local MOST_COUNTED = 500 -- sessions
+local function count_waiting()
+  local from = tonumber(first)
+  local lines = string.sub(queue, 1, -string.len('queue') - 1) .. 'q:'
+  local sessions = redis.call('ZRANGE', queue, from, from + MOST_COUNTED - 1)
+  local waiting = 0
+  for _, session in ipairs(sessions) do
+    waiting = waiting + redis.call('ZCARD', lines .. session)
+  end
+  return waiting, #sessions == MOST_COUNTED and from + MOST_COUNTED or 0
 end

@@ -1,35 +1,181 @@
--- The rest of a semaphore: what is free, and for how long.
--- Needs the names: holders, meta, now_ms, limit_in_force, newest, heaviest, longest, in_line, asking, own, used,
--- members, first_end, kept_until, unwritten, number_kept.
+-- A semaphore: leases whose hash has the limit in force, the last fencing token, the largest weight and TTL ever
+-- granted; for each holder `permits fence`; `line`, where there may be a queue; and `used`: the permits in use, over
+-- how many holders they were counted, the last fencing token at that time, when the first lease ends at the earliest,
+-- and until when the set lives at least (ms). `asking` is the token that asks, if one does.
+-- Needs the names: holders, meta, asking; and `numbers` and `leases`.
 
-local MOST = 500 -- holders that are asked about, or whose leases that ran out are dropped, at once
-local backlog = false -- more leases have run out than one script drops
+local known = redis.call('HMGET', meta, 'limit', 'fence', 'weight', 'ttl', 'used', 'line', asking)
+local limit_in_force = tonumber(known[1] or 0) -- 0: none was declared, or the hash was deleted
+newest, longest, described = tonumber(known[2] or 0), tonumber(known[4] or 0), limit_in_force > 0
+local heaviest = tonumber(known[3] or 0)
+local in_line, own = known[6], known[7]
+
+-- The number is never too small while its fencing token is the last one: only a grant adds to it, and each writes both
+-- at once. An older version of these scripts writes the fencing token alone; and what it takes away, or Redis does with
+-- the whole set, shows in the number of holders, which is compared before a request is refused.
+local used, members, witness, first_end, kept_until = string.match(known[5] or '', '^(%d+) (%d+) (%d+) (%d+) (%d+)')
+local counted = witness and witness == known[2]
+used, members = tonumber(used or 0), tonumber(members or 0)
+first_end, kept_until = tonumber(first_end or 0), tonumber(kept_until or 0)
+
+-- Whether the number can be relied on, and no lease has run out: then each that is there is live.
+local sure = counted and first_end > now_ms and first_end <= now_ms + longest
+
+local MINUTE_US = 60000000
+local unwritten = false -- the number has changed since it was written
+local settled = false -- the number was compared with what is there
+
+-- The spaces make it longer than 64 bytes: then Redis keeps the hash as a table, while it would read through up to 128
+-- short fields, packed one behind the other, for every one that is asked for.
+local function number_kept()
+  unwritten = false
+  return string.format('%.0f %.0f %.0f %.0f %.0f%30s', used, members, newest, first_end, kept_until, '')
+end
+
+-- Returns the fencing token, and the same as text. Keys outlive what they tell, and never lose time: no lease ends
+-- later than in `longest`. The set lives a little longer than needed, and where no session waits the hash is kept
+-- alive once a minute, so as not to be extended each time.
+local function grant(token, ttl_ms, permits)
+  ttl_ms, permits = tonumber(ttl_ms), tonumber(permits)
+  local number, ends = math.max(newest + 1, now_us), now_ms + ttl_ms
+  local text = digits(number)
+  if redis.call('ZADD', holders, 'GT', ends, token) == 1 then
+    used, members = used + permits, members + 1
+  end
+  local alone = members == 1
+  first_end = alone and ends or math.min(first_end, ends)
+  local stale = settled or ttl_ms > longest or math.floor(number / MINUTE_US) ~= math.floor(newest / MINUTE_US)
+  newest, heaviest, longest = number, math.max(heaviest, permits), math.max(longest, ttl_ms)
+  local life
+  if alone or ends > kept_until then
+    life = alone and ttl_ms or ttl_ms + math.floor(ttl_ms / 8)
+    if life < longest then
+      life = math.max(life, redis.call('PTTL', holders))
+    end
+    kept_until = now_ms + life
+  end
+  redis.call(
+    'HSET', meta, 'fence', text, 'weight', heaviest, 'ttl', longest, 'used', number_kept(),
+    token, permits .. ' ' .. text
+  )
+  if life then
+    redis.call('PEXPIRE', holders, life)
+  end
+  if stale then
+    redis.call('PEXPIRE', meta, math.max(DAY_MS, 2 * longest))
+  end
+  return number, text
+end
 
 -- Writes down the number; where that is refused, as at the memory limit, it is counted anew the next time.
 local function note()
-  if limit_in_force > 0 then
+  if described then
     redis.pcall('HSET', meta, 'weight', heaviest, 'ttl', longest, 'used', number_kept())
   end
 end
 
--- ms until the first lease can end; -2 when nobody holds one.
-local function busy_for()
-  local first = redis.call('ZRANGE', holders, 0, 0, 'WITHSCORES')[2]
-  return first and math.max(tonumber(first) - now_ms, 0) or -2
+-- Counts the permits in use anew. Where no holder was ever granted more than one permit, each has one, and none has to
+-- be asked about; nor where the hash was deleted. Without a limit nothing can be granted until one is declared, which
+-- counts. A holder of which nothing is known, as its field was deleted, counts as the largest weight there was; or as
+-- all that there is, if that is gone too. Nothing is granted beside such a one, and so no largest weight is noted.
+local function count_anew()
+  local left = redis.call('PTTL', holders)
+  local unknown = heaviest > 0 and heaviest or limit_in_force
+  members, kept_until = redis.call('ZCARD', holders), now_ms + math.max(left, 0)
+  longest = longest > 0 and longest or math.max(left, 0)
+  if heaviest == 1 or newest == 0 or limit_in_force == 0 then -- newest: a limit was declared since, but nothing granted
+    used = unknown * members
+    return
+  end
+  used = 0
+  local tokens = redis.call('ZRANGE', holders, 0, -1)
+  for from = 1, #tokens, MOST do
+    for _, terms in ipairs(redis.call('HMGET', meta, spread(tokens, from, math.min(from + MOST - 1, #tokens)))) do
+      -- The usual one digit is read without making a text of it: that is most of what it costs to count thousands.
+      local one, two = string.byte(terms or '', 1, 2)
+      used = used + (two == 32 and one - 48 or terms and string.match(terms, '^%d+') or unknown)
+    end
+  end
+end
+
+-- Gives back the permits of leases that have run out.
+local function drop_ended()
+  local ended = redis.call('ZRANGEBYSCORE', holders, '-inf', now_ms, 'LIMIT', 0, MOST)
+  if ended[1] then
+    local known_of = redis.call('HMGET', meta, spread(ended, 1, #ended))
+    redis.call('ZREM', holders, spread(ended, 1, #ended))
+    redis.call('HDEL', meta, spread(ended, 1, #ended))
+    local unsure = false
+    members = members - #ended
+    for _, terms in ipairs(known_of) do
+      local weight = string.match(terms or '', '^%d+')
+      used = used - (weight or 0)
+      unsure = unsure or not weight -- it may have been counted as more
+    end
+    if unsure then
+      -- slow path
+      count_anew()
+    end
+  end
+  backlog = #ended == MOST
+  first_end = tonumber(redis.call('ZRANGE', holders, 0, 0, 'WITHSCORES')[2] or 0)
+end
+
+-- Every script that does not know the number for sure goes through here: it is counted anew where the witnesses differ,
+-- and permits whose holders have gone come back. Nothing is changed when there are none, so that a request which the
+-- server then refuses, for want of memory, has changed nothing.
+local function settle()
+  settled = true
+  local count = redis.call('ZCARD', holders)
+  local anew = members ~= count or (not counted and count > 0)
+  if count == 0 and members > 0 then
+    -- Redis itself removed the set, as all leases in it had run out: drop what is known of those who held.
+    used, members, first_end, kept_until = 0, 0, 0, 0
+    redis.call('DEL', meta)
+    if described then
+      redis.call('HSET', meta, 'limit', limit_in_force, 'fence', newest, 'line', '1')
+      redis.call('PEXPIRE', meta, math.max(DAY_MS, 2 * longest))
+    end
+  elseif anew then
+    -- slow path
+    count_anew()
+  end
+  local passed = count > 0 and (anew or first_end <= now_ms or first_end > now_ms + longest)
+  if passed then
+    -- slow path
+    drop_ended()
+  end
+  if anew or passed then
+    -- slow path
+    note()
+  end
+end
+
+-- Lets releases know that there may be a queue to hand over to.
+local function expect_queue()
+  if not in_line and described then
+    redis.call('HSET', meta, 'line', '1')
+    in_line = '1'
+  end
 end
 
 -- Can this many permits be had now? 'yes', or 'later' and how many are free, or 'never' and the limit. *head*: whose
 -- turn it is, if they are asked for by the first in line.
-local function admits(permits, head)
+local function can_grant(permits, head)
   if permits > limit_in_force and limit_in_force > 0 then
     return 'never', limit_in_force
   end
   if used + permits <= limit_in_force then
     return 'yes', limit_in_force - used
   end
-  -- uses  clamp
+  -- slow path
+  local latest = clamp()
+  if latest then
+    first_end = math.min(first_end, latest)
+    note() -- else permits would be missing for as long as the clock went back
+  end
   if head then
-    -- uses  expect_line
+    expect_queue()
   end
   return 'later', math.max(limit_in_force - used, 0)
 end
@@ -41,7 +187,7 @@ end
 
 -- Ends the lease of a holder, and says whether it had one that was live.
 local function drop(token)
-  local live = not backlog or tonumber(redis.call('ZSCORE', holders, token) or 0) > now_ms
+  local live = not backlog or is_live(token)
   if redis.call('ZREM', holders, token) == 0 then
     return false
   end
@@ -50,13 +196,27 @@ local function drop(token)
   members, unwritten = members - 1, true
   if weight then
     used = used - weight
-  else -- it may have been counted as more
-    -- uses  count
+  else
+    -- slow path: it may have been counted as more
+    count_anew()
   end
   return live
 end
 
-local function revoke(token)
+local function take_back(token)
   drop(token)
   note()
+end
+
+-- Puts a limit in force.
+local function declare_limit(limit)
+  local forgotten = heaviest == 0 and members > 0
+  limit_in_force, described = tonumber(limit), true
+  redis.call('HSET', meta, 'limit', limit)
+  redis.call('PEXPIRE', meta, math.max(redis.call('PTTL', meta), DAY_MS))
+  if forgotten then
+    -- slow path
+    count_anew()
+    note()
+  end
 end

@@ -1,5 +1,5 @@
 -- The version of a plain value: `write-digest`, where the mark beside the value says which write made it. A value that
--- its mark does not describe was written by somebody who leaves none; then the digest alone tells it from others.
+-- its mark does not describe was written by a program that leaves none; then the digest alone tells it from others.
 -- Needs the names: value, mark.
 
 -- The server in memory has no sha1hex.

@@ -13,36 +13,35 @@
 -- ARGV[5]  session    bytes   whom to tell
 -- ARGV[6]  channels   bytes   start of every session's channel
 -- ARGV[7]  life_ms    int     how long the session is taken for alive without a re-check
--- returns  fencing token, when nobody was in the way; or minus the ticket, the short answer that it waits; else
+-- returns  fencing token, when nothing was in the way; or minus the ticket, the short answer that it waits; else
 --          {'granted', fencing token, grants for this session: of each its token, fencing token, ttl_ms}
 --          {'queued', ticket, ms until the holder's lease can end, last fencing token, subscribers, grants…}
 --          {'busy', ms until the holder's lease can end, grants…} or {'withdrawn'};
 --          where there are no grants, 0 may stand for the list
-local there = redis.call('EXISTS', holder, queue, waiters, tombstone)
-if there == 0 then
-  -- uses  clock, fence
+-- uses     numbers, mutex, queue, hand_over
+local existing = redis.call('EXISTS', holder, queue, waiters, tombstone)
+if existing == 0 then
   return (grant(token, ttl_ms))
 end
 
--- uses     clock, room
-local entry = token .. ' ' .. ttl_ms .. ' ' .. permits .. ROOM
+local entry = token .. ' ' .. ttl_ms .. ' ' .. permits .. PADDING
 if ticket == '+' then
-  -- uses  ticket, beside
-  local place = there == 3 and line_up(entry)
+  -- slow path: it has to wait, and a short answer may do
+  local place = existing == 3 and enqueue_behind_own(entry)
   if place then
     return -place
   end
   ticket = '0'
 end
 
--- uses     fence, holder, lock, queue
+-- slow path: there is more to do, or to say
 if redis.call('EXISTS', tombstone) == 1 then
   return { 'withdrawn' } -- this request was overtaken by its own undo
 end
 local owner, number = held_by()
 if owner == token then
-  -- uses  extend, leave
-  extend(ttl_ms) -- asked again, because the first answer was lost or is old: the same grant
+  -- slow path: asked again, because the first answer was lost or is old: the same grant
+  extend(token, ttl_ms)
   leave(entry)
   return { 'granted', number, 0 }
 end
@@ -52,8 +51,8 @@ if not owner then
 end
 local place_in_line, busy_ms
 if string.sub(ticket, 1, 1) ~= '-' then
-  -- uses  ticket, enqueue
-  place_in_line, busy_ms = enqueue(entry, ticket, owner and there == 3)
+  -- slow path: it waits
+  place_in_line, busy_ms = enqueue(entry, ticket, owner and existing == 3)
 end
 if owner and place_in_line then
   return { 'queued', place_in_line, busy_ms, last_fence(number), subscribers(session), 0 }
@@ -61,17 +60,17 @@ elseif owner then
   return { 'busy', busy_for(), 0 }
 end
 
--- uses     mutex, hand_over
-local mine = {}
-hand_over(mine)
+-- slow path: it is free, and others may have waited for longer
+local grants = {}
+hand_over(grants)
 owner, number = held_by()
-if not owner and not more then -- nobody in the queue was alive
+if not owner and not more then -- no session in the queue was alive
   number = grant(token, ttl_ms)
   owner = token
 end
 if owner == token then
-  return { 'granted', number, mine }
+  return { 'granted', number, grants }
 elseif place_in_line then
-  return { 'queued', place_in_line, busy_for(), last_fence(number), subscribers(session), mine }
+  return { 'queued', place_in_line, busy_for(), last_fence(number), subscribers(session), grants }
 end
-return { 'busy', busy_for(), mine }
+return { 'busy', busy_for(), grants }

@@ -8,7 +8,7 @@
 -- ARGV[4…] words    bytes   the token of each, then of each command the number of its words, then the words
 -- returns  the answers, up to the first error, as an array in Redis's protocol; 0 when one of the tokens does not hold
 --          its name, and nothing was run; -1 when a later run has overtaken this one
--- uses     guard
+-- uses     numbers, guard
 local before = answered()
 if before then
   return before

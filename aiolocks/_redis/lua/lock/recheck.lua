@@ -11,35 +11,16 @@
 -- returns  {subscribers, ms until the holder's lease can end, last fencing token, 1 if the session had been passed
 --          over, answers, grants for this session}; an answer is a ticket, or minus the fencing token of a grant,
 --          or 0 for a waiter that is not known here
--- uses     clock, fence, holder, extend, lock, mutex, room, queue, leave, hand_over
+-- uses     numbers, mutex, queue, hand_over
 redis.call('PEXPIRE', waiters, life_ms) -- first a write that is allowed at the memory limit: then so are all others
 local owner, number = held_by()
-local in_queue = redis.call('ZRANK', queue, session)
-local passed_over = 0
-local answers = {}
-local known = false
-for at, waiter in ipairs(entries) do
-  local entry = waiter .. ROOM
-  local token, ttl_ms = string.match(entry, '^(%S+) (%d+)')
-  local ticket = redis.call('ZSCORE', waiters, entry)
-  if token == owner then
-    extend(ttl_ms) -- the notice of this grant was lost
-    leave(entry)
-    answers[at] = -number
-  elseif ticket then
-    known = true
-    answers[at] = tonumber(ticket)
-  else
-    answers[at] = 0
-  end
+local function granted(token)
+  return token == owner and number
 end
-if known then
-  passed_over = in_queue and 0 or 1
-  keep_queue()
-end
+local answers, passed_over = recheck(granted)
 local before = last_fence(number)
-local mine = {}
+local grants = {}
 if not owner then
-  hand_over(mine)
+  hand_over(grants)
 end
-return { subscribers(session), busy_for(), before, passed_over, answers, mine }
+return { subscribers(session), busy_for(), before, passed_over, answers, grants }

@@ -1,42 +1,42 @@
 -- Undo whatever the token has: its lease, its place in the queue, or a request still on its way. Then hand over.
 --
--- KEYS[1]  holder     string  `token fence` of the current holder
--- KEYS[2]  fence      string  last fencing token
--- KEYS[3]  queue      zset    session -> ticket of its first waiter
--- KEYS[4]  waiters    zset    entry of this session's waiters -> ticket
--- KEYS[5]  tombstone  string  keeps a request of this token that comes late from being granted; left out if bury_ms is 0
--- ARGV[1]  token      bytes   who asks
--- ARGV[2]  terms      bytes   `ttl_ms permits`, as it asked for
--- ARGV[3]  bury_ms    int     how long a late request may come, or 0 when none can
--- ARGV[4]  session    bytes   who asks
--- ARGV[5]  channels   bytes   start of every session's channel
--- ARGV[6]  life_ms    int     how long the session is taken for alive without a re-check
+-- KEYS[1]  holder        string  `token fence` of the current holder
+-- KEYS[2]  fence         string  last fencing token
+-- KEYS[3]  queue         zset    session -> ticket of its first waiter
+-- KEYS[4]  waiters       zset    entry of this session's waiters -> ticket
+-- KEYS[5]  tombstone     string  keeps a late request of this token from being granted; left out if tombstone_ms is 0
+-- ARGV[1]  token         bytes   who asks
+-- ARGV[2]  terms         bytes   `ttl_ms permits`, as it asked for
+-- ARGV[3]  tombstone_ms  int     how long a late request may come, or 0 when none can
+-- ARGV[4]  session       bytes   who asks
+-- ARGV[5]  channels      bytes   start of every session's channel
+-- ARGV[6]  life_ms       int     how long the session is taken for alive without a re-check
 -- returns  1 when this ended a live lease, else 0; or that and, in one text, the grants for this session: of each its
 --          token, fencing token, ttl_ms
+-- uses     numbers, mutex, queue, hand_over
 local value = redis.call('GET', holder)
 local ended = 0
 if value and (value == token or string.sub(value, 1, #token + 1) == token .. ' ') then
   redis.call('DEL', holder)
   value = nil
   ended = 1
-  if bury_ms == '0' and redis.call('EXISTS', queue, waiters) == 0 then
+  if tombstone_ms == '0' and redis.call('EXISTS', queue, waiters) == 0 then
     return 1
   end
 end
 
--- uses     clock, fence, lock, mutex, queue
 if ended == 0 then
-  -- uses  room, leave
-  leave(token .. ' ' .. terms .. ROOM)
+  -- slow path: it may wait in line
+  leave(token .. ' ' .. terms .. PADDING)
 end
-if bury_ms ~= '0' then
-  redis.pcall('SET', tombstone, '', 'PX', bury_ms)
+if tombstone_ms ~= '0' then
+  redis.pcall('SET', tombstone, '', 'PX', tombstone_ms)
 end
 if value then
   return ended
 end
 
--- uses     hand_over
-local mine = { ended }
-hand_over(mine)
-return mine[2] and table.concat(mine, ' ') or ended -- for a list, Redis takes 16 KiB and another way to write
+-- slow path: it is free
+local reply = { ended }
+hand_over(reply)
+return reply[2] and table.concat(reply, ' ') or ended -- for a list, Redis takes 16 KiB and another way to write

@@ -10,7 +10,7 @@
 -- ARGV[4]  channels  bytes  start of every session's channel
 -- ARGV[5]  life_ms   int    how long the session is taken for alive without a re-check
 -- returns  {1, or 0 when the token holds nothing, grants for this session…}
--- uses     clock, digits, shared, queue, hand_over
+-- uses     numbers, leases, modes, queue, hand_over
 local number = fence_of(token)
 if not number then
   return { 0 }
@@ -21,6 +21,6 @@ keep(0) -- first a write that is allowed at the memory limit: then so are all ot
 local before = mode_of(token)
 held[before] = held[before] - 1
 note(token, tonumber(mode), digits(number))
-local mine = { 1 }
-hand_over(mine)
-return mine
+local reply = { 1 }
+hand_over(reply)
+return reply

@@ -3,7 +3,7 @@
 -- KEYS[1…] metas   hash   fence, ttl, held; and token -> `mode fence`; one for each level
 -- ARGV[1…] tokens  bytes  who holds it, at each level
 -- returns  int  the fencing token; or 0 when one of the leases is not there any more
--- uses     clock, digits
+-- uses     numbers
 local given, newest, modes, alike = {}, 0, {}, true
 for level, meta in ipairs(metas) do
   local mode, number = string.match(redis.call('HMGET', meta, tokens[level])[1] or '', '^(%d+) (%d+)$')

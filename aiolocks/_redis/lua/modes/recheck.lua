@@ -12,33 +12,9 @@
 --          grants for this session}; an answer is a ticket, or minus the fencing token of a grant, or 0 for a waiter
 --          that is not known here
 redis.call('PEXPIRE', waiters, life_ms) -- first a write that is allowed at the memory limit: then so are all others
-
--- uses     clock, digits, shared, room, queue, leave, hand_over
-local in_queue = redis.call('ZRANK', queue, session)
-local passed_over = 0
-local answers = {}
-local waiting = false
-for at, waiter in ipairs(entries) do
-  local entry = waiter .. ROOM
-  local token, ttl_ms = string.match(entry, '^(%S+) (%d+)')
-  local ticket = redis.call('ZSCORE', waiters, entry)
-  local number = fence_of(token)
-  if number then
-    extend(token, ttl_ms) -- the notice of this grant was lost
-    leave(entry)
-    answers[at] = -number
-  elseif ticket then
-    waiting = true
-    answers[at] = tonumber(ticket)
-  else
-    answers[at] = 0
-  end
-end
-if waiting then
-  passed_over = in_queue and 0 or 1
-  keep_queue()
-end
+-- uses     numbers, leases, modes, queue, hand_over
+local answers, passed_over = recheck(fence_of)
 local before = newest
-local mine = {}
-hand_over(mine)
-return { subscribers(session), busy_for(), before, passed_over, answers, mine }
+local grants = {}
+hand_over(grants)
+return { subscribers(session), busy_for(), before, passed_over, answers, grants }

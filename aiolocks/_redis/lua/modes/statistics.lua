@@ -7,10 +7,10 @@
 -- returns  {leases held, the same, waiters of those sessions, last fencing token, 0 as there is no limit, place to go on
 --          from, or 0; or -1 when the first was asked for and leases that ran out still count: ask again; and for each
 --          mode 1 if no holder is in its way}
--- uses     clock, digits, shared, waiting
+-- uses     numbers, leases, modes, queue
 local waiting, next_place = count_waiting()
 local free = {}
 for mode = 1, EXCLUSIVE do
-  free[mode] = admits(mode, '') == 'yes' and 1 or 0
+  free[mode] = can_grant(mode, '') == 'yes' and 1 or 0
 end
 return { count, count, waiting, newest, 0, backlog and first == '0' and -1 or next_place, free }

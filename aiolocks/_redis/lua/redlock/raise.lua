@@ -1,6 +1,6 @@
 -- Accept a fencing token that several servers must agree on, or refuse it.
 --
--- It is refused when a larger one was accepted here, or this very one from somebody else. So of two that a majority
+-- It is refused when a larger one was accepted here, or this very one from another process. So of two that a majority
 -- accepts, the later is the larger.
 --
 -- KEYS[1]  agreed   string  `fencing token` and whose it is: the largest accepted here; lives for a day

@@ -14,41 +14,41 @@
 -- ARGV[7]  life_ms    int     how long the session is taken for alive without a re-check
 -- ARGV[8]  limit      int     this process's limit
 -- ARGV[9]  declare    int     1: put that limit in force for everyone
--- returns  fencing token, when nobody was in the way and no limit is declared; else
+-- returns  fencing token, when nothing was in the way and no limit is declared; else
 --          {'granted', fencing token, grants for this session…: of each its token, fencing token, ttl_ms, limits}
 --          {'queued', ticket, ms until a lease can end, last fencing token, subscribers, grants…, limits}
 --          {'busy', ms until a lease can end, grants…, limits}
 --          {'refused', limit in force, grants…, limits} or {'withdrawn'};
 --          limits are two fields: the limit before, if this has changed it, else 0; and the limit in force
--- uses     clock, digits
 local asking = token
--- uses     permits
-local there = redis.call('EXISTS', queue, waiters, tombstone, holders, holders, holders, holders) -- each time counts
+-- uses     numbers, leases, semaphore, queue, hand_over
+local existing = redis.call('EXISTS', queue, waiters, tombstone, holders, holders, holders, holders) -- each time counts
 if
   used + permits <= limit_in_force and (declare == '0' or tonumber(limit) == limit_in_force)
-  and (there == 0 and members == 0 or there == 4 and sure and not own)
+  and (existing == 0 and members == 0 or existing == 4 and sure and not own)
 then
   local number = grant(token, ttl_ms, permits)
   return declare == '0' and number or { 'granted', number, {}, 0, limit_in_force }
 end
 
--- uses     semaphore, leases, room, queue, leave, ticket, enqueue, settle
+-- slow path: too few are free, or others wait, or the number is not known for sure
+settle()
 if redis.call('EXISTS', tombstone) == 1 then
   return { 'withdrawn' } -- this request was overtaken by its own undo
 end
 local wait = string.sub(ticket, 1, 1) ~= '-'
-local entry = token .. ' ' .. ttl_ms .. ' ' .. permits .. ROOM
+local entry = token .. ' ' .. ttl_ms .. ' ' .. permits .. PADDING
 local differed = 0
 local declared = limit_in_force == 0 or (declare == '1' and limit_in_force ~= tonumber(limit))
 local busy_ms, place_in_line
-if not declared and used >= limit_in_force and not is_live(token) and admits(tonumber(permits)) == 'later' then
-  -- Nothing is free for anybody: the line is all that changes.
+if not declared and used >= limit_in_force and not is_live(token) and can_grant(tonumber(permits)) == 'later' then
+  -- No permit is free: the line is all that changes.
   if wait then
     place_in_line, busy_ms = enqueue(entry, ticket, redis.call('EXISTS', queue, waiters) == 2)
-    -- uses  expect_line
+    expect_queue()
   elseif redis.call('EXISTS', waiters) == 1 then
     keep_queue() -- others of this session may have been passed over
-    -- uses  expect_line
+    expect_queue()
   end
   if not backlog then
     if wait then
@@ -58,59 +58,59 @@ if not declared and used >= limit_in_force and not is_live(token) and admits(ton
   end
 end
 
--- uses     hand_over
-local mine = {}
+-- slow path: something may be free
+local grants = {}
 if declared then
   differed = limit_in_force
-  -- uses  limit
-  hand_over(mine)
+  declare_limit(limit)
+  hand_over(grants)
 end
 local number = fence_of(token)
 if number then
   extend(token, ttl_ms) -- asked again, because the first answer was lost or is old: the same grant
   leave(entry)
-  if number == 0 then -- the hash was deleted: nobody knows any more with which one it was granted
+  if number == 0 then -- the hash was deleted, and with it the token that it was granted with
     number = math.max(newest + 1, now_us)
     newest = number
     redis.call('HSET', meta, 'fence', number, token, permits .. ' ' .. digits(number))
     if heaviest == 0 then -- of others beside it nothing is known
       heaviest = members == 1 and tonumber(permits) or math.max(limit_in_force, tonumber(permits))
     end
-    -- uses  count
+    count_anew()
     note()
   end
-  return { 'granted', number, mine, differed, limit_in_force }
+  return { 'granted', number, grants, differed, limit_in_force }
 end
-local verdict, amount = admits(tonumber(permits))
+local verdict, amount = can_grant(tonumber(permits))
 if verdict == 'never' then
-  leave(entry) -- it may stand in line since before the limit was lowered, and nobody would wait for that turn
-  return { 'refused', amount, mine, differed, limit_in_force }
+  leave(entry) -- it may stand in line since before the limit was lowered, and no caller would wait for that turn
+  return { 'refused', amount, grants, differed, limit_in_force }
 end
-there = redis.call('EXISTS', queue, waiters)
-if there > 0 then
+existing = redis.call('EXISTS', queue, waiters)
+if existing > 0 then
   if wait and not place_in_line then
-    place_in_line = enqueue(entry, ticket, there == 2)
-    -- uses  expect_line
+    place_in_line = enqueue(entry, ticket, existing == 2)
+    expect_queue()
   end
-  hand_over(mine)
+  hand_over(grants)
   number = fence_of(token)
   if number then
-    return { 'granted', number, mine, differed, limit_in_force }
+    return { 'granted', number, grants, differed, limit_in_force }
   end
-  verdict = redis.call('EXISTS', queue) == 0 and admits(tonumber(permits)) or 'later'
+  verdict = redis.call('EXISTS', queue) == 0 and can_grant(tonumber(permits)) or 'later'
 end
 if verdict == 'yes' then
   number = grant(token, ttl_ms, permits)
-  return { 'granted', number, mine, differed, limit_in_force }
+  return { 'granted', number, grants, differed, limit_in_force }
 end
 if wait and not place_in_line then
   place_in_line = enqueue(entry, ticket)
-  -- uses  expect_line
+  expect_queue()
 end
 if backlog then
-  hand_over(mine) -- which says that there is more to come
+  hand_over(grants) -- which says that there is more to come
 end
 if wait then
-  return { 'queued', place_in_line, busy_for(), newest, subscribers(session), mine, differed, limit_in_force }
+  return { 'queued', place_in_line, busy_for(), newest, subscribers(session), grants, differed, limit_in_force }
 end
-return { 'busy', busy_for(), mine, differed, limit_in_force }
+return { 'busy', busy_for(), grants, differed, limit_in_force }

@@ -11,40 +11,21 @@
 -- returns  {subscribers, ms until a lease can end, last fencing token, 1 if the session had been passed over, answers,
 --          grants for this session, limit in force}; an answer is a ticket, or minus the fencing token of a grant, or 0
 --          for a waiter that must ask anew: it is not known here, or can never be granted, or nothing is known of a limit
--- uses     clock, digits
 local asking = ''
--- uses     permits, semaphore, leases, room, queue, leave, hand_over
+-- uses     numbers, leases, semaphore, queue, hand_over
 redis.call('PEXPIRE', waiters, life_ms) -- first a write that is allowed at the memory limit: then so are all others
--- uses     settle
-local in_queue = redis.call('ZRANK', queue, session)
-local passed_over = 0
-local answers = {}
-local waiting = false
-for at, waiter in ipairs(entries) do
-  local entry = waiter .. ROOM
-  local token, ttl_ms, permits = string.match(entry, '^(%S+) (%d+) (%d+)')
-  local ticket = redis.call('ZSCORE', waiters, entry)
-  local number = fence_of(token)
-  if number then
-    extend(token, ttl_ms) -- the notice of this grant was lost
-    leave(entry)
-    answers[at] = -number
-  elseif ticket and tonumber(permits) > limit_in_force and limit_in_force > 0 then
-    leave(entry) -- it will ask anew, and be refused
-    answers[at] = 0
-  elseif ticket then
-    local declares = limit_in_force == 0 and not waiting -- the limit was forgotten, and the first to ask brings it back
-    waiting = true
-    answers[at] = declares and 0 or tonumber(ticket)
-  else
-    answers[at] = 0
+settle()
+
+-- The answer for a waiter in line, or nothing if it can never be granted: it will ask anew, and be refused. Where the
+-- limit was forgotten, the first asks anew too, which brings the limit back; it keeps its place.
+local function standing(ticket, permits, first)
+  if limit_in_force == 0 then
+    return first and 0 or ticket
   end
+  return permits <= limit_in_force and ticket
 end
-if waiting then
-  passed_over = in_queue and 0 or 1
-  keep_queue()
-end
+local answers, passed_over = recheck(fence_of, standing)
 local before = newest
-local mine = {}
-hand_over(mine)
-return { subscribers(session), busy_for(), before, passed_over, answers, mine, limit_in_force }
+local grants = {}
+hand_over(grants)
+return { subscribers(session), busy_for(), before, passed_over, answers, grants, limit_in_force }

@@ -1,23 +1,22 @@
 -- Undo whatever the token has: its permits, its place in the queue, or a request still on its way. Then hand over.
 --
--- KEYS[1]  holders    zset    token -> server time (ms) at which its lease ends
--- KEYS[2]  meta       hash    limit, fence, weight, ttl, used, line; and token -> `permits fence`
--- KEYS[3]  queue      zset    session -> ticket of its first waiter
--- KEYS[4]  waiters    zset    entry of this session's waiters -> ticket
--- KEYS[5]  tombstone  string  keeps a request of this token that comes late from being granted; left out if bury_ms is 0
--- ARGV[1]  token      bytes   who asks
--- ARGV[2]  terms      bytes   `ttl_ms permits`, as it asked for
--- ARGV[3]  bury_ms    int     how long a late request may come, or 0 when none can
--- ARGV[4]  session    bytes   who asks
--- ARGV[5]  channels   bytes   start of every session's channel
--- ARGV[6]  life_ms    int     how long the session is taken for alive without a re-check
+-- KEYS[1]  holders       zset    token -> server time (ms) at which its lease ends
+-- KEYS[2]  meta          hash    limit, fence, weight, ttl, used, line; and token -> `permits fence`
+-- KEYS[3]  queue         zset    session -> ticket of its first waiter
+-- KEYS[4]  waiters       zset    entry of this session's waiters -> ticket
+-- KEYS[5]  tombstone     string  keeps a late request of this token from being granted; left out if tombstone_ms is 0
+-- ARGV[1]  token         bytes   who asks
+-- ARGV[2]  terms         bytes   `ttl_ms permits`, as it asked for
+-- ARGV[3]  tombstone_ms  int     how long a late request may come, or 0 when none can
+-- ARGV[4]  session       bytes   who asks
+-- ARGV[5]  channels      bytes   start of every session's channel
+-- ARGV[6]  life_ms       int     how long the session is taken for alive without a re-check
 -- returns  1 when this ended a live lease, else 0; or that and, in one text, the grants for this session: of each its
 --          token, fencing token, ttl_ms
--- uses     clock, digits
 local asking = token
--- uses     permits
+-- uses     numbers, leases, semaphore, queue, hand_over
 if
-  sure and own and bury_ms == '0' and not (in_line and redis.call('EXISTS', queue, waiters) > 0)
+  sure and own and tombstone_ms == '0' and not (in_line and redis.call('EXISTS', queue, waiters) > 0)
   and redis.call('ZREM', holders, token) == 1
 then
   members = members - 1
@@ -31,17 +30,18 @@ then
   return 1
 end
 
--- uses     semaphore, room, queue, leave, hand_over, settle
+-- slow path: it had no lease that was live, or there may be a queue, or the number is not known for sure
+settle()
 local ended = drop(token) and 1 or 0 -- first a write that frees memory: then all others are allowed
 if ended == 0 then
-  leave(token .. ' ' .. terms .. ROOM)
+  leave(token .. ' ' .. terms .. PADDING)
 end
-if bury_ms ~= '0' then
-  redis.pcall('SET', tombstone, '', 'PX', bury_ms)
+if tombstone_ms ~= '0' then
+  redis.pcall('SET', tombstone, '', 'PX', tombstone_ms)
 end
-local mine = { ended }
-hand_over(mine)
+local reply = { ended }
+hand_over(reply)
 if unwritten then
   note()
 end
-return mine[2] and table.concat(mine, ' ') or ended -- for a list, Redis takes 16 KiB and another way to write
+return reply[2] and table.concat(reply, ' ') or ended -- for a list, Redis takes 16 KiB and another way to write

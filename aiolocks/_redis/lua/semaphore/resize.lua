@@ -9,13 +9,13 @@
 -- ARGV[3]  channels  bytes  start of every session's channel
 -- ARGV[4]  life_ms   int    how long the session is taken for alive without a re-check
 -- returns  {limit before, or 0 when there was none, grants for this session…}
--- uses     clock, digits
 local asking = ''
--- uses     permits, semaphore, queue, hand_over, settle
+-- uses     numbers, leases, semaphore, queue, hand_over
+settle()
 local before = limit_in_force
 redis.call('ZCARD', queue)
 redis.call('ZCARD', waiters) -- a key of another type is an error before anything is changed
--- uses     limit
-local mine = { before }
-hand_over(mine)
-return mine
+declare_limit(limit)
+local reply = { before }
+hand_over(reply)
+return reply

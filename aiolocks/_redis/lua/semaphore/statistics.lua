@@ -6,8 +6,8 @@
 -- ARGV[1]  first    int   place of the first session whose waiters are counted, from 0
 -- returns  {permits in use, holders, waiters of those sessions, last fencing token, limit or 0 when none is in force,
 --          place to go on from, or 0; or -1 when the first was asked for and leases that ran out still count: ask again}
--- uses     clock, digits
 local asking = ''
--- uses     permits, semaphore, settle, waiting
+-- uses     numbers, leases, semaphore, queue
+settle()
 local waiting, next_place = count_waiting()
 return { used, members, waiting, newest, limit_in_force, backlog and first == '0' and -1 or next_place }

@@ -1,6 +1,6 @@
 -- Return a value with its version. Changes nothing.
 --
--- KEYS[1]  value  string  the value itself, as anybody may read or write it
+-- KEYS[1]  value  string  the value itself, as any program may read or write it
 -- KEYS[2]  mark   string  version that the last write through here gave it
 -- returns  {value or nil, version}
 -- uses     version

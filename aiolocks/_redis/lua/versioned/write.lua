@@ -1,6 +1,6 @@
 -- Write a value if it has the version that the writer has seen. The same write, sent twice, is done once and says so.
 --
--- KEYS[1]  value      string  the value itself, as anybody may read or write it
+-- KEYS[1]  value      string  the value itself, as any program may read or write it
 -- KEYS[2]  mark       string  version that the last write through here gave it
 -- KEYS[3]  done       string  version that this very write gave it, if it was carried out before
 -- ARGV[1]  expected   bytes   the version that the writer has seen
