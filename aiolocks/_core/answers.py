@@ -61,15 +61,10 @@ def may_be_mended(error: Exception) -> bool:
 
 
 async def ask_until(
-    ask: Callable[[int], Awaitable[T]],
-    clock: Callable[[], float],
-    until: float,
-    *,
-    again: Callable[[Exception], bool] = may_be_mended,
-    span: float | None = None,
-    longest_pause: float = math.inf,
+    ask: Callable[[int], Awaitable[T]], clock: Callable[[], float], until: float, *,
+    again: Callable[[Exception], bool] = may_be_mended, span: float | None = None, longest_pause: float = math.inf,
     failed: Callable[[Exception], Awaitable[None]] | None = None,
-) -> T:
+) -> T:  # fmt: skip
     """Ask until it is answered.
 
     Args:

@@ -61,16 +61,10 @@ class Options:
     renewed_in_loop: bool = field(init=False)
 
     def __init__(
-        self,
-        ttl: Duration = 30.0,
-        acquire_timeout: Duration | None = None,
-        on_lost: Literal["cancel", "flag"] = "cancel",
-        renew: bool = True,
-        max_hold: Duration | None = None,
-        watchdog: Literal["task", "thread"] = "task",
-        max_stall: Duration = 60.0,
-        replicas: int = 0,
-    ) -> None:
+        self, ttl: Duration = 30.0, acquire_timeout: Duration | None = None,
+        on_lost: Literal["cancel", "flag"] = "cancel", renew: bool = True, max_hold: Duration | None = None,
+        watchdog: Literal["task", "thread"] = "task", max_stall: Duration = 60.0, replicas: int = 0,
+    ) -> None:  # fmt: skip
         """Check and convert what the caller gave.
 
         Raises:

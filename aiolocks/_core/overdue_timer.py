@@ -29,12 +29,9 @@ class OverdueTimer(Generic[T]):
     """Calls *overdue* for each of the *watched* whose time has come."""
 
     def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        clock: Callable[[], float],
-        watched: Callable[[], Iterable[T]],
+        self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float], watched: Callable[[], Iterable[T]],
         overdue: Callable[[T], None],
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._loop = loop
         self._clock = clock
         self._watched = watched

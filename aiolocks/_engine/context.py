@@ -35,14 +35,9 @@ class Context:
     clock: Callable[[], float] = staticmethod(lease_clock)
 
     def __init__(
-        self,
-        pool: Any,
-        loop: asyncio.AbstractEventLoop,
-        *,
-        on_link_lost: Callable[[], None],
-        on_idle: Callable[[], None],
-        thread_renewer: Callable[[], Any],
-    ) -> None:
+        self, pool: Any, loop: asyncio.AbstractEventLoop, *, on_link_lost: Callable[[], None],
+        on_idle: Callable[[], None], thread_renewer: Callable[[], Any],
+    ) -> None:  # fmt: skip
         self.pool = pool
         self.loop = loop
         self.id = os.urandom(12).hex().encode()
@@ -73,13 +68,9 @@ class Context:
             self.schedule_idle_close()
 
     def undo(
-        self,
-        grantor: Undoes,
-        request: Request,
-        until: float,
-        then: Callable[[Release], None] | None = None,
+        self, grantor: Undoes, request: Request, until: float, then: Callable[[Release], None] | None = None,
         wait: float | None = None,
-    ) -> Release:
+    ) -> Release:  # fmt: skip
         """Undo a request or lease; a grant of its token is given back from now on. See `Release`."""
         self.forget(request)
         return Release(self.undos, grantor, request, until, then, wait)

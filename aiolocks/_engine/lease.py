@@ -289,15 +289,7 @@ class Hold:
         self._body: Block | None = None
 
     def __aenter__(self) -> "CoroutineType[Any, Any, Lease]":
-        """Wait for the lease.
-
-        Raises:
-            AcquireTimeoutError: Others held it all the time.
-            RuntimeError: This task is inside a block of the same name already, or this object is in use.
-            RedisError: Redis could not be asked.
-
-        After an error or a cancellation nothing stays held or queued.
-        """
+        """Wait for the lease, and raise, as `acquire` does; RuntimeError too if this object is in use."""
         if self._in_use:
             raise RuntimeError("this hold is in use already: call hold() again for another block")
         task = current_task()  # in whichever task this is awaited, see `asyncio.wait_for` before Python 3.12
@@ -317,12 +309,10 @@ class Hold:
     def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> "CoroutineType[Any, Any, None]":
-        """Release the lease.
+        """Release the lease, within 1 s or what is left of it; an outer cancellation goes on afterwards.
 
         Raises:
             LeaseLostError: It was lost, `on_lost` is "cancel", and the body raised no exception of its own.
-
-        Takes at most 1 s, or what is left of the lease. An outer cancellation goes on afterwards.
         """
         return self.leave(exc, calling_frame())
 

@@ -85,14 +85,9 @@ class Release:
     )  # fmt: skip
 
     def __init__(
-        self,
-        undos: Undos,
-        grantor: Undoes,
-        request: Request,
-        until: float,
-        then: "Callable[[Release], None] | None" = None,
-        wait: float | None = None,
-    ) -> None:
+        self, undos: Undos, grantor: Undoes, request: Request, until: float,
+        then: "Callable[[Release], None] | None" = None, wait: float | None = None,
+    ) -> None:  # fmt: skip
         self._undos = undos
         self._grantor = grantor
         self._request = request

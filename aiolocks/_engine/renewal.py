@@ -47,12 +47,9 @@ class Watchdog:
     """
 
     def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        clock: Callable[[], float],
-        pipeline: Pipeline | None = None,
+        self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float], pipeline: Pipeline | None = None,
         stalled: Callable[[float, float], bool] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """In a thread of its own: renew over its own *pipeline*, and while the session's loop is not *stalled*."""
         self._loop = loop
         self._clock = clock

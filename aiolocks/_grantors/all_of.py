@@ -38,15 +38,9 @@ class AllOf(Composite):
     """
 
     def __init__(
-        self,
-        context: Context,
-        kind: str,
-        name: str,
-        grantors: Sequence[Grantor],
-        options: Options,
-        wishes: Sequence[tuple[int, int]] | None = None,
-        seal: Callable[[Request], Awaitable[int]] | None = None,
-    ) -> None:
+        self, context: Context, kind: str, name: str, grantors: Sequence[Grantor], options: Options,
+        wishes: Sequence[tuple[int, int]] | None = None, seal: Callable[[Request], Awaitable[int]] | None = None,
+    ) -> None:  # fmt: skip
         self.context = context
         self._kind = kind
         self._name = name

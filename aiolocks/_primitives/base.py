@@ -108,18 +108,8 @@ class Acquirable(Enterable[Lease]):
 
         Left out: `acquire_timeout`. None waits for ever; 0 asks once. The holder of an `RLock` never waits.
 
-        Raises, on entering:
-            AcquireTimeoutError: Not granted within *timeout*, as others were in the way.
-            RuntimeError: This task is inside a block of the same name, and would wait for itself. `RLock`: a task that
-                holds it started this one and most likely waits for it, and there is no timeout.
-            LeaseLostError: `RLock`: this task is inside a block of it whose lease is lost.
-            QuorumError: `Redlock`: too few servers answered.
-            RedisError: Redis could not be asked.
-
-        Raises, on leaving:
-            LeaseLostError: The lease was lost, and the body raised nothing of its own.
-
-        After a cancellation nothing is held or queued that was not before.
+        Entering it raises as `acquire` does. On leaving it, LeaseLostError: the lease was lost, and the body raised
+        nothing of its own. After a cancellation nothing stays held or queued that was not before.
         """
         return self._hold(timeout, self._share)
 

@@ -134,18 +134,8 @@ class Semaphore(Acquirable):
     def hold(self, *, permits: int = 1, timeout: Duration | Unset | None = UNSET) -> Hold:
         """Return a block that holds *permits*: ``async with semaphore.hold(permits=3, timeout=5) as lease:``.
 
-        *timeout* left out: `acquire_timeout`. None waits for ever; 0 asks once.
-
-        Raises, on entering:
-            AcquireTimeoutError: Too few permits came free within *timeout*.
-            LimitMismatchError: More permits than the limit in force; also when the limit shrinks during the wait.
-            RuntimeError: This task's own blocks hold so many that it would wait for itself.
-            RedisError: Redis could not be asked.
-
-        Raises, on leaving:
-            LeaseLostError: The lease was lost, and the body raised nothing of its own.
-
-        After a cancellation nothing stays held or queued.
+        Entering it waits and raises as `acquire` does. On leaving it, LeaseLostError: the lease was lost, and the body
+        raised nothing of its own. After a cancellation nothing stays held or queued.
         """
         check_permits(permits)
         return self._hold(timeout, permits)

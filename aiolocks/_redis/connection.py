@@ -103,13 +103,9 @@ class StreamConnection(_Pending, asyncio.BufferedProtocol):
     """A link over the socket or TLS stream of a connected redis-py connection."""
 
     def __init__(
-        self,
-        connection: Any,
-        on_push: Receiver | None,
-        on_lost: Callable[[Exception], None],
-        on_flow: Callable[[], None],
-        on_heard: Heard,
-    ) -> None:
+        self, connection: Any, on_push: Receiver | None, on_lost: Callable[[Exception], None],
+        on_flow: Callable[[], None], on_heard: Heard,
+    ) -> None:  # fmt: skip
         super().__init__(on_push, on_lost, on_heard)
         self._on_flow = on_flow
         self._loop = asyncio.get_running_loop()
@@ -264,12 +260,9 @@ class ReplyConnection(_Pending):
 
 
 async def open_connection(
-    pool: Any,
-    on_push: Receiver | None,
-    on_lost: Callable[[Exception], None],
-    on_flow: Callable[[], None] = lambda: None,
-    on_heard: Heard = lambda receiver: None,
-) -> Connection:
+    pool: Any, on_push: Receiver | None, on_lost: Callable[[Exception], None],
+    on_flow: Callable[[], None] = lambda: None, on_heard: Heard = lambda receiver: None,
+) -> Connection:  # fmt: skip
     """Return a link over a new connection made by *pool*, but not taken from it.
 
     The caller bounds the time. redis-py's own retries are off: code that retries must know whether a request may have

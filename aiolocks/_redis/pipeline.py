@@ -51,14 +51,9 @@ class PendingCall:
     """For the caller's *args* and *receiver*, which can so serve many calls."""
 
     def __init__(
-        self,
-        bound: Command,
-        args: "Arguments | Callable[[Any, Connection], Arguments]",
-        receiver: "CallReceiver",
-        patience: float,
-        subject: Any,
-        tell: Any,
-    ) -> None:
+        self, bound: Command, args: "Arguments | Callable[[Any, Connection], Arguments]", receiver: "CallReceiver",
+        patience: float, subject: Any, tell: Any,
+    ) -> None:  # fmt: skip
         self.bound = bound
         self.args = args
         self.receiver: CallReceiver | None = receiver
@@ -170,16 +165,9 @@ class Pipeline:
         long."""
 
     def submit(
-        self,
-        bound: Command,
-        args: Arguments | Callable[[Any, Connection], Arguments],
-        receiver: CallReceiver,
-        patience: float,
-        subject: Any = None,
-        tell: Any = None,
-        unsent: float | None = None,
-        soon: bool = False,
-    ) -> PendingCall:
+        self, bound: Command, args: Arguments | Callable[[Any, Connection], Arguments], receiver: CallReceiver,
+        patience: float, subject: Any = None, tell: Any = None, unsent: float | None = None, soon: bool = False,
+    ) -> PendingCall:  # fmt: skip
         """Run a script once.
 
         Args:

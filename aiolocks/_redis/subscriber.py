@@ -29,15 +29,10 @@ class Subscriber:
     """Subscribes when asked to listen, and goes on until closed."""
 
     def __init__(
-        self,
-        pool: Any,
-        loop: asyncio.AbstractEventLoop,
-        clock: Callable[[], float],
-        *,
-        on_grant: Callable[[bytes, int, int, bytes], None],
-        on_subscribed: Callable[[], None],
+        self, pool: Any, loop: asyncio.AbstractEventLoop, clock: Callable[[], float], *,
+        on_grant: Callable[[bytes, int, int, bytes], None], on_subscribed: Callable[[], None],
         on_forbidden: Callable[[], None],
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._pool = pool
         self._loop = loop
         self._clock = clock
