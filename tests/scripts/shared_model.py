@@ -65,10 +65,10 @@ class SharedModel(Model):
             return "refused", []
         if wait:
             self._enqueue(asker, by, ticket, seen)
-        else:
-            self._return_to_line(by)
         handed: list[Handed] = []
-        if verdict == "later" or ticket != FRONT:
+        if verdict == "later" or ticket != FRONT:  # else it goes beside what its task holds, and nothing is handed over
+            if not wait:
+                self._return_to_line(by)
             handed = self._hand_over(by, seen)
             verdict = "later" if self.standing else self.admits(asker)
         if asker.who not in self.holders and verdict == "yes":
