@@ -44,7 +44,7 @@ class Block:
     def __init__(self, lease: object, state: LeaseState, task: "asyncio.Task[Any] | None", before: int) -> None:
         """Begin it, in *task*; *before* is how often that had been asked to cancel when it began to enter."""
         context = state.context
-        self._lease: object = lease
+        self._lease: object = lease  # or it would be collected, and let lapse, in a block that does not name it
         self._state = state
         inside = BodyTask(
             # A lease that changes its mode leaves as what it entered as.
@@ -244,6 +244,7 @@ class Enterable(Generic[T]):
     """Blocks that no handle has, by the frame that leaves them, if it can be told; None: there were none yet."""
 
     def __aenter__(self) -> "CoroutineType[Any, Any, T]":
+        """Wait `acquire_timeout` for a lease, which the block holds; see `hold`."""
         return cast("CoroutineType[Any, Any, T]", self._enter(_entry(self)))
 
     if TYPE_CHECKING:

@@ -71,7 +71,7 @@ class Context:
         self, grantor: Undoes, request: Request, until: float, then: Callable[[Release], None] | None = None,
         wait: float | None = None,
     ) -> Release:  # fmt: skip
-        """Undo a request or lease; a grant of its token is given back from now on. See `Release`."""
+        """Undo a request or lease: from now on a grant of its token is given back; of a part, as that is undone."""
         self.forget(request)
         return Release(self.undos, grantor, request, until, then, wait)
 

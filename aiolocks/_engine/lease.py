@@ -164,7 +164,7 @@ class Lease:
         release = state.drop(now, LONGEST_RELEASE if valid else None)
         if not valid:
             return False
-        if release is None or release.waited is None:  # others share the lease
+        if release is None or release.waited is None:  # others share the lease, so that there is nothing to wait for
             return True
         await release.waited
         # None: nothing was there after an attempt whose answer was lost, which must have ended it.

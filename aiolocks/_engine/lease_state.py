@@ -97,7 +97,7 @@ class LeaseState:
         self.entered = False
         """A block was entered with it, which ends it."""
         self.inside: BodyTask | None = None
-        """The task in that block."""
+        """The task in that block, until it leaves."""
         self.renewing = self.dropped = self._ended = False
         self.on_loss: Callable[[], None] | None = None
         self._reason: str | None = None
@@ -206,10 +206,7 @@ class LeaseState:
         self.watch_deadline()
 
     def drop(self, now: float, wait: float | None = None) -> Release | None:
-        """Begin to end the lease on the server, after its end here was noted; None if there is nothing to do.
-
-        A caller that waits for it does so for *wait* seconds at most; see `Release`.
-        """
+        """Begin to end the lease on the server, after its end here was noted; None if there is nothing to do."""
         if self.dropped:
             return None
         self.dropped = True
@@ -243,8 +240,7 @@ class LeaseState:
             self.inside.no_longer_inside()
 
     def _conclude(self) -> None:
-        if self.inside is not None:
-            self.no_longer_inside()
+        self.no_longer_inside()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -28,6 +28,9 @@ class Undoes(Protocol):
     def undo(self, request: Request, tell: ResultCallback) -> None:
         """Try once to undo *request*; *tell* is called once, see `Grantor.undo`."""
 
+    def forget(self, request: Request) -> None:
+        """Note that no caller wants a grant of *request*, or of a part of it, any more."""
+
     def obstacle(self, request: Request) -> BaseException | None:
         """Return why a part of *request* is not undone so far, if it has parts and that is known."""
         ...
@@ -71,9 +74,6 @@ class Release:
     answer was lost: that one may have ended it.
 
     Args:
-        undos: All of the session, of which this is one until it is done.
-        grantor: Who can undo it.
-        request: What to undo.
         until: Local time after which a further try is pointless.
         then: Called when it is done.
         wait: Seconds for which a caller waits for it at most; left out, none does at first. See `waited`.
@@ -111,6 +111,7 @@ class Release:
         self.ended: bool | None = None
         self.trouble: BaseException | None = None
         if undos.closed or undos.loop.is_closed():
+            grantor.forget(request)  # also of its parts: nothing undoes them
             self.finish(RedisConnectionError("the session has ended"))
             return
         undos.under_way[request.token] = self

@@ -1,14 +1,14 @@
 """One acquisition from its first request to its release: what was asked, and what is known of the answers.
 
-Pure state, changed by its own methods alone:
+Pure state. The caller sets its terms (`permits`, `wait`, `parts`, `extension`); the rest its own methods alone change:
 
-| state      | known by                            | ends with                                                    |
-| ---------- | ----------------------------------- | ------------------------------------------------------------ |
-| new        | neither `unanswered` nor `reached`  | `sent`                                                       |
-| on its way | `unanswered`                        | `granted`, `queued`, `answered`, or `not_run`: back to before |
-| in line    | `reached`, its `turn` is not done   | `grant` or `fail`                                            |
-| granted    | an answer or the `turn` says so     | the lease's end; `new_turn`, to ask once more                |
-| given up   | its `turn` is cancelled             | never; `again` is the same under a new token                 |
+| state      | known by                           | ends with                                                  |
+| ---------- | ---------------------------------- | ---------------------------------------------------------- |
+| new        | neither `unanswered` nor `reached` | `sent`                                                     |
+| on its way | `unanswered`                       | an answer to each attempt, or `not_run`: back to before    |
+| in line    | `reached`, its `turn` is not done  | `grant` or `fail`                                          |
+| granted    | an answer or the `turn` says so    | the lease's release or loss; `new_turn`, to ask once more  |
+| given up   | `give_up`, in line or on its way   | never; `again` is the same under a new token               |
 
 An attempt that is on its way may be carried out in any state, so an undo is over only when that cannot be any more.
 The one rule: a grant counts from the newest request of which it is certain that it left before the grant.

@@ -84,7 +84,7 @@ class RedisGrantor:
         patience = pipeline.patience_after(len(request.unanswered)) if request.unanswered else pipeline.patience
         terms, answered, _, _ = self._ways
         link = pipeline.ready
-        args = terms if link is None else terms(request, link)
+        args = terms if link is None else terms(request, link)  # what leaves at once is worked out at once
         soon = not line.waiting  # else this one will wait too, for longer
         request.sent(pipeline.submit(self._grant, args, answered, patience, request, future, LONGEST_WAIT, soon))
         return future
@@ -234,7 +234,7 @@ class RedisGrantor:
         pipeline.submit(self._renew, args, _renewed, patience, tell)
 
     def undo(self, request: Request, tell: ResultCallback) -> None:
-        if self.line.waiting or request.unanswered:
+        if self.line.waiting or request.unanswered:  # else no turn is awaited
             self.line.leave(request)
             request.give_up()  # whatever is still on its way finds it over, and asks no more on its behalf
             for asked in request.unanswered:
@@ -386,15 +386,16 @@ class RedisGrantor:
                     self.told(token, int(fence), int(amount))
         return more
 
-    def _waiters(self) -> bytes:
-        own = self.line.identify()[0]
-        return self._own_waiters if own is self.context.id else self._keys.part(b"q:" + own)
+    def _waiters(self, session: bytes | int) -> bytes:
+        """Return the key of the line of *session*: as the arguments name it, or a repetition would mix up two."""
+        return self._own_waiters if session is self.context.id else self._keys.part(b"q:" + cast("bytes", session))
 
     def _keys_for(self, args: Arguments) -> tuple[bytes, ...]:
-        return (*self._common, self._waiters(), self._tombstones + cast("bytes", args[0]))
+        return (*self._common, self._waiters(args[4]), self._tombstones + cast("bytes", args[0]))
 
     def _keys_to_release(self, args: Arguments) -> tuple[bytes, ...]:
-        return self._keys_for(args) if args[2] else (*self._common, self._waiters())
+        keys = (*self._common, self._waiters(args[3]))
+        return (*keys, self._tombstones + cast("bytes", args[0])) if args[2] else keys
 
     def _bound(self, verb: str, *, per_token: bool = False) -> PreparedScript:
         """Return a script that needs no tombstone; one that needs no waiters either may be sent from any thread."""
@@ -402,7 +403,7 @@ class RedisGrantor:
         keys = self._common[: len(script.keys)]
         if len(keys) == len(script.keys):
             return PreparedScript(script, lambda _: keys, per_token=per_token)
-        return PreparedScript(script, lambda _: (*self._common, self._waiters()), per_token=per_token)
+        return PreparedScript(script, lambda args: (*self._common, self._waiters(args[-3])), per_token=per_token)
 
 
 def _renewed(call: PendingCall, reply: Any) -> None:

@@ -190,7 +190,7 @@ class WaitQueue:
         self._server = server
         self._channels = channels
         self.identity: SessionAddress | None = None
-        """What each script is told of the session that asks; None: to be found out anew, by `identify`."""
+        """What `identify` has returned; None if that changed. Looked at first, as each request needs it."""
         self._name: bytes | None = None
         self.expected_ttl: float | None = None
         """The TTL last noted since the line was empty."""

@@ -82,7 +82,6 @@ class Acquirable(Enterable[Lease]):
         return f"<{type(self).__name__} {self.name!r}>"
 
     def _enter(self, block: Entry) -> Coroutine[Any, Any, Lease]:
-        """Wait `acquire_timeout` for a lease, which the block holds; see `hold`."""
         state = self._asking(self._options.acquire_timeout, self._share, entering=True)
         return take(state, Lease, must=True, block=block)
 

@@ -235,8 +235,9 @@ class ReplyConnection(_Pending):
                     )
                 except ResponseError as error:
                     reply = error
-                if self.receivers and not isinstance(reply, hiredis.PushNotification):
+                if self.receivers:
                     self._on_heard(self.receivers[0])
+                if self.receivers and not isinstance(reply, hiredis.PushNotification):
                     self.receivers.popleft()(reply)
                 else:
                     self._unasked(reply)

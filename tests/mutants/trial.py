@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,6 +52,7 @@ class Trial:
 
     def __init__(self, folder: Path, workers: int) -> None:
         self._folder, self._workers = folder, workers
+        self._written_at = int(time.time())
 
     def caught_by(
         self, mutant: Mutant, arguments: Sequence[str], rows: Iterable[str] = (), limit: float = LIMIT
@@ -58,11 +60,17 @@ class Trial:
         """Return the test that fails with the mutant, or nothing."""
         home = self._folder / mutant.path
         text = home.read_text(encoding="utf-8")
-        home.write_text(mutant.apply(text), encoding="utf-8")
+        self._write(home, mutant.apply(text))
         try:
             return self.fails(arguments, rows, limit)
         finally:
-            home.write_text(text, encoding="utf-8")
+            self._write(home, text)
+
+    def _write(self, home: Path, text: str) -> None:
+        """Write a file anew; Python tells by its size and the second of its time whether it must be compiled anew."""
+        home.write_text(text, encoding="utf-8")
+        self._written_at += 1
+        os.utime(home, (self._written_at, self._written_at))
 
     def fails(self, arguments: Sequence[str], rows: Iterable[str] = (), limit: float = LIMIT) -> str:
         """Run tests, and return the one that failed, or that they did not end; or nothing."""

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from aiolocks._engine.context import Context
 from aiolocks._engine.request import Request, ResultCallback
-from aiolocks._grantors.composite import Part, end, release_parts, renew_parts, undo_parts
+from aiolocks._grantors.composite import Composite, Part, end, release_parts, renew_parts, undo_parts
 from aiolocks._redis.pipeline import Pipeline
 from aiolocks.testing import After, ScriptedGrantor
 from tests.support.jumping import clock, jumping
@@ -39,6 +40,23 @@ async def test_an_undo_that_was_begun_twice_does_not_outlive_its_session() -> No
 
 
 @jumping
+async def test_what_is_undone_after_its_session_has_ended_is_forgotten_by_the_sessions_of_its_parts() -> None:
+    """Or these would never be idle, and would take a late grant of it for one that is wanted."""
+    home, stubs = ScriptedGrantor(), [ScriptedGrantor() for _ in range(2)]
+    request = Request(30.0, 1, wait=False)
+    whole = Whole(home.context)
+    parts = [Part(stub, Request(30.0, 1, wait=False)) for stub in stubs]
+    request.parts = parts
+    for part in parts:
+        part.grantor.context.tokens[part.request.token] = part.request
+    home.session.close()
+    assert home.context.undo(whole, request, 30).done
+    assert [len(stub.context.tokens) for stub in stubs] == [0, 0]
+    for stub in stubs:
+        stub.session.close()
+
+
+@jumping
 async def test_a_quorum_s_undo_waits_for_who_has_granted_and_not_for_who_does_not_answer() -> None:
     """Of five servers one does not answer, and one that has granted is slow to undo it."""
     parts = [
@@ -53,6 +71,16 @@ async def test_a_quorum_s_undo_waits_for_who_has_granted_and_not_for_who_does_no
     told.clear()
     undo_parts([part for part in parts if part.ended], lambda _: told.append(clock()), 3)
     assert len(told) == 1
+
+
+class Whole(Composite):
+    """Of parts that are one lease together."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    def undo(self, request: Request, tell: ResultCallback) -> None:
+        undo_parts(request.parts, tell)
 
 
 def parts_of(*withdrawals: bool | Exception | After | list[bool | Exception]) -> list[Part]:

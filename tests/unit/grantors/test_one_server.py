@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import ReadOnlyError, RedisError, ResponseError
+from redis.exceptions import NoScriptError, ReadOnlyError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks import LimitMismatchError
@@ -201,6 +201,23 @@ async def test_the_time_for_which_a_session_may_keep_silent_follows_the_shortest
         await there.wait_in_line(ttl=2.0)
         await there.ask(ttl=30.0)[1]
         assert args_of(there.asked("lock_grant")[-1])[6] == b"1500"
+
+
+@jumping
+async def test_what_is_sent_once_more_names_one_session_though_it_polls_meanwhile() -> None:
+    """Or the waiter would stand in the line of one session, and that of another in the queue."""
+    async with scene() as there:
+        await there.ask()[1]
+        there.says["lock_grant"] = Later(0.5, NoScriptError("NOSCRIPT No matching script."))
+        there.ask()
+        await asyncio.sleep(0.2)
+        there.session.listening.polling = True
+        there.session._polling_changed()
+        there.says["lock_grant"] = 1
+        await asyncio.sleep(1)
+        again = there.asked("lock_grant")[-1]
+        assert again.words[0] == b"EVAL"
+        assert keys_of(again)[3] == BASE + b":q:" + args_of(again)[4]
 
 
 @jumping
