@@ -214,6 +214,24 @@ async def test_a_cancellation_by_others_at_the_moment_of_a_loss_keeps_its_messag
     assert clock() == END
 
 
+@jumping
+async def test_a_cancellation_of_the_body_s_own_leaves_a_lost_block_as_it_is() -> None:
+    async def work() -> None:
+        async with ScriptedGrantor().hold(renew=False):
+            with contextlib.suppress(asyncio.CancelledError):
+                await anyio.sleep_forever()  # until others ask
+            try:
+                await anyio.sleep_forever()  # until the loss
+            except asyncio.CancelledError:
+                raise asyncio.CancelledError("of its own") from None
+
+    task = asyncio.create_task(work())
+    at(1.0, task.cancel)
+    with pytest.raises(asyncio.CancelledError, match="of its own"):
+        await task
+    assert clock() == END
+
+
 @pytest.mark.parametrize("first", ["the loss", "the scope"])
 @jumping
 async def test_a_scope_that_is_cancelled_at_the_moment_of_a_loss_ends_as_one(first: str) -> None:

@@ -11,6 +11,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import LockNotOwnedError
 
 from aiolocks import Lease, LeaseLostError
+from aiolocks._core.answers import NotNowError
 from aiolocks._core.timing import deadline
 from aiolocks.testing import After, ScriptedGrantor
 from tests.support.jumping import block_loop, clock, jumping
@@ -129,6 +130,18 @@ async def test_cancelling_wait_lost_is_harmless() -> None:
 
 
 @jumping
+async def test_its_text_says_how_it_stands() -> None:
+    grantor = ScriptedGrantor()
+    lease, other = await grantor.acquire(ttl=30), await grantor.acquire(ttl=30, renew=False)
+    assert repr(lease).endswith(" held>")
+    await lease.release()
+    assert repr(lease).endswith(" released>")
+    await asyncio.sleep(30)
+    assert repr(other).endswith(" lost>")
+    assert not await other.release()
+
+
+@jumping
 async def test_renew_counts_from_its_request() -> None:
     grantor = ScriptedGrantor(renewals=[After(3, True)])
     lease = await grantor.acquire(ttl=30, renew=False)
@@ -136,6 +149,19 @@ async def test_renew_counts_from_its_request() -> None:
     assert await lease.renew()
     assert clock() == 13
     assert lease.remaining() == pytest.approx(deadline(sent_at=10, ttl=30) - 13)
+    await lease.release()
+
+
+@pytest.mark.parametrize(("ttl", "until"), [(4.0, deadline(sent_at=0, ttl=4)), (60.0, 10.0)])
+@jumping
+async def test_renew_rides_out_what_cannot_be_run_just_now_until_its_deadline_or_for_ten_seconds(
+    ttl: float, until: float
+) -> None:
+    grantor = ScriptedGrantor(renewals=[NotNowError("BUSY a script runs")])
+    lease = await grantor.acquire(ttl=ttl, renew=False)
+    with pytest.raises(NotNowError):
+        await lease.renew()
+    assert until - 0.25 <= clock() < until
     await lease.release()
 
 
