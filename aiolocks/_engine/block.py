@@ -36,7 +36,7 @@ _STACK_LEAVES = AsyncExitStack.__aexit__.__code__
 class Block:
     """The body of a block with a lease, which ends with it.
 
-    What leaves the block holds this, and nothing else does: a block that cannot be left any more keeps no lease.
+    Only what can leave the block holds this: a block that cannot be left any more keeps no lease.
     """
 
     __slots__ = ("_inside", "_lease", "_state")
@@ -95,7 +95,7 @@ class Block:
             if state.lost:
                 self._report(state.reason, leaving)
         elif release is not None and waits:
-            del inside  # of what waits for Redis, the garbage collector goes through all
+            del inside  # the garbage collector goes through all that a waiting frame refers to
             until = state.deadline if state.deadline < now + GRACE else now + GRACE
             try:
                 if release.waited is not None:
@@ -145,7 +145,7 @@ def may_wait(frame: FrameType, leaving: GeneratorExit) -> bool:
 
 
 def calling_frame() -> FrameType:
-    """Return the frame of the `async with` whose method calls this: the one thing that names a block for sure."""
+    """Return the frame of the `async with` whose method calls this; see `may_wait`."""
     return sys._getframe(2)  # inspect's way round it costs ten times as much
 
 

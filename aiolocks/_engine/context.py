@@ -30,7 +30,7 @@ lease_clock: Callable[[], float] = partial(time.clock_gettime, getattr(time, "CL
 
 @final
 class Context:
-    """Made by the session, which it outlives only in what still refers to it."""
+    """Made by the session. After its end, leases and primitives may still refer to this."""
 
     clock: Callable[[], float] = staticmethod(lease_clock)
 
@@ -48,7 +48,7 @@ class Context:
         self.holdings: Holdings[Any] = Holdings(loop, self.clock, self.schedule_idle_close)
         self.undos = Undos(loop, self.clock)
         self.tokens: dict[bytes, Request] = {}
-        """Requests and leases, from before the first byte leaves until they are undone."""
+        """What was asked for, from before its first byte leaves until it is given up, lost, or let go."""
         self.new_token: Callable[[], bytes] = chain.from_iterable(iter(_draw_tokens, [])).__next__
         """Returns 128 random bits, in hex."""
         self.renewer: Any = None
@@ -71,7 +71,7 @@ class Context:
         self, grantor: Undoes, request: Request, until: float, then: Callable[[Release], None] | None = None,
         wait: float | None = None,
     ) -> Release:  # fmt: skip
-        """Undo a request or lease: from now on a grant of its token is given back; of a part, as that is undone."""
+        """Undo a request or lease: from now on a grant of its token is given back; of its parts, as each is undone."""
         self.forget(request)
         return Release(self.undos, grantor, request, until, then, wait)
 
@@ -162,7 +162,8 @@ class Grantor(Protocol):
         ...
 
     def grant(self, request: Request) -> Awaitable[Answer]:
-        """Ask once. An exception leaves open whether Redis got the request; asking again with it is harmless.
+        """Ask; a waiter's answer may come only with its turn, see `Request.wait_by`. Asking again is harmless, also
+        after an exception, which leaves open whether Redis got the request.
 
         Raises:
             LimitMismatchError: More permits than there are.

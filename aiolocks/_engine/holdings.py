@@ -1,8 +1,8 @@
-"""Who in this process holds what: by task, the blocks it is inside of and the leases it took by hand, newest last.
+"""Who in this session holds what: by task, the blocks it is inside of and the leases it took by hand, newest last.
 
 Pure bookkeeping. A lease taken by hand is kept here as long as its task runs, since `lock.release()` can still name
 it. Afterwards only the caller's own references keep it; when they are gone it is renewed no more, and `lock.release()`
-of any task finds it until it lapses.
+of any task finds it until a TTL after it has lapsed.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """What the engine knows of one acquisition: what was asked for, and the lease until it is released or lost.
 
 The watchdog keeps it alive; the caller has a `Lease`, so that one forgotten by its caller stops being renewed. Its
-deadline is the one truth: each question compares it with the clock, and only a confirmed renewal moves it.
+deadline is the one truth: each question compares it with the clock, and only a confirmed renewal moves it on.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ class ModeChanges(Protocol):
 
 
 class LeaseState:
-    """What is known of one acquisition: it `begins` with the grant."""
+    """What is known of one acquisition: it begins with the grant."""
 
     __slots__ = (
         "_ended", "_hidden_reason", "_over", "_reason", "_runs", "_timer", "base", "changes", "context", "deadline",

@@ -54,7 +54,7 @@ class Undos:
         return any(release.keeps_session(now) for release in self.under_way.values())
 
     def begun_since(self, at: float) -> bool:
-        """Whether one of them has been under way from *at* on at the earliest."""
+        """Whether one of them began after *at*."""
         return any(release.begun > at for release in self.under_way.values())
 
     def close(self, error: Exception) -> None:
@@ -67,7 +67,7 @@ class Undos:
 
 @final
 class Release:
-    """Retried until confirmed, or pointless after *until*; the session lives for as long, or for a TTL at most.
+    """Retried until confirmed, or pointless after *until*; the session lives for as long; see `keeps_session`.
 
     Once `done`, either `trouble` says why it could not be confirmed, or `ended` what the server answered: True when
     it ended a live lease, False when there was none, and None when there was none after an earlier attempt whose

@@ -258,7 +258,7 @@ class Request:
         if turn.done() or (valid_from is None and fence <= self.fence_seen):
             return False
         if valid_from is None and self.valid_from is None and not self.unanswered:
-            return False  # it has been given up
+            return False  # it was never asked for, or it is not in line
         if valid_from is None:
             valid_from = self.unanswered[0].sent_at if self.valid_from is None else self.valid_from
         turn.set_result(Granted(fence, valid_from))

@@ -387,7 +387,7 @@ class RedisGrantor:
         return more
 
     def _waiters(self, session: bytes | int) -> bytes:
-        """Return the key of the line of *session*: as the arguments name it, or a repetition would mix up two."""
+        """Return the key of the line of *session*: the one that the arguments name, also when they are sent again."""
         return self._own_waiters if session is self.context.id else self._keys.part(b"q:" + cast("bytes", session))
 
     def _keys_for(self, args: Arguments) -> tuple[bytes, ...]:

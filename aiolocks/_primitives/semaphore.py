@@ -218,7 +218,7 @@ class Semaphore(Acquirable):
         return _declared.setdefault(server_of(self._pool), set())
 
     def _would_wait_for_itself(self, context: Context, task: "asyncio.Task[Any] | None") -> bool:
-        return False  # only the server knows the limit in force; see `learn`
+        return False  # only the server knows the limit in force; see `_Declaration`
 
 
 def check_limit(limit: int) -> None:

@@ -1,4 +1,4 @@
-"""Names held in modes: what goes together, as DESIGN.md has it and told apart from the scripts; and C1 and C3."""
+"""Names held in modes: what goes together, after Gray, and told apart from the scripts; and C1 and C3."""
 
 import itertools
 from collections import defaultdict

@@ -1,6 +1,6 @@
 """What is known of one name: who holds it, as the keys say, and who waits for it, as the replies said.
 
-The keys are read as DESIGN.md has them: a string is a mutex's, a sorted set that of permits or modes.
+The keys are read as the headers of the scripts have them: a string is a mutex's, a sorted set that of permits or modes.
 """
 
 from dataclasses import dataclass, field

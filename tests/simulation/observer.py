@@ -1,6 +1,6 @@
 """What only an all-seeing observer can check: it reads each request, each reply, and the keys behind them.
 
-The promises that it checks are named as in SAFETY.md and DESIGN.md.
+The promises that it checks are numbered as in README, the rules as in aiolocks/ARCHITECTURE.md.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""DESIGN.md's rules W1 to W13, W15, W21: each clause is checked, and each check fails when it is switched off."""
+"""ARCHITECTURE.md's rules W1 to W13, W15, W21: each clause is checked, and each check fails when it is switched off."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager

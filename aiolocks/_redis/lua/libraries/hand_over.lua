@@ -46,8 +46,8 @@ end
 -- instead, as token, fence, ttl_ms; a fence of -1 says "refused", with the limit in force in place of the TTL; and one of
 -- -2 says "more": something may still be free, and the session that reads it is to ask again, which both the asking
 -- session and that of the first in line are told.
--- It cannot stop half-way: its first write takes an entry out, and after a write that frees memory the server
--- accepts all others, even at its memory limit. No session is told before it is so: a server that refuses writes
+-- It cannot stop half-way: its first write takes an entry out or sets an expiry, which the server accepts even
+-- at its memory limit, and then all others. No session is told before its entry is out: a server that refuses writes
 -- altogether has then refused that one. PUBLISH and NUMSUB, which rights may forbid, are protected calls.
 local function hand_over(grants)
   local rank = redis.call('ZRANK', queue, session)

@@ -63,7 +63,7 @@ if counted ~= count then
   end
 end
 
--- Every script drops the leases that have run out. Nothing is written when none has, so that a request which the server
+-- Whatever looks at modes drops the leases that have run out. Nothing is written when none has, so that a request which the server
 -- then refuses, for want of memory, has changed nothing.
 local ended = redis.call('ZRANGEBYSCORE', holders, '-inf', now_ms, 'LIMIT', '0', MOST)
 if ended[1] then

@@ -64,7 +64,7 @@ end
 local grants = {}
 hand_over(grants)
 owner, number = held_by()
-if not owner and not more then -- no session in the queue was alive
+if not owner and not more then -- no session that could be told was in the queue
   number = grant(token, ttl_ms)
   owner = token
 end
