@@ -4,9 +4,10 @@ The header names every key and argument, and those names are declared as Lua loc
 names that callers pass, the comments and the code cannot drift apart.
 
 What a script defines is made anew in each run, and a library in front of everything would double what a grant costs.
-So `uses` names the libraries of a script, and of these the loader puts in its place only what the lines below call for:
-what stands in a library between two blank lines comes as a whole, if a name that it declares or sets is used, or if it
-acts. What only the lines below a `slow path` call for comes there; one that is indented is good for its branch.
+So `uses` names the libraries of a script, and of these the loader puts in its place only what the lines below call for.
+A part of a library (from a line that is not indented, behind a blank one, to the next such) comes as a whole, if a name
+that it declares or sets is used, or if it acts. What only the lines below a `slow path` call for comes there; if that
+comment is indented, it is known to its branch alone. So `lock/grant` defines two functions on its fast path.
 
 Every acquisition sends the same bytes around a fresh token, and packing them anew costs more than all else in sending.
 So the command for the keys of one name is packed once around a stand-in for the token, and split there.
@@ -34,7 +35,7 @@ _STRING = re.compile(r"'[^'\n]*'")
 _NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 
 _FLAG = "--!df flags=allow-undeclared-keys\n"
-"""For Dragonfly, where scripts reach for no other keys unless it says so: the queue of a session that waits is one."""
+"""With it, Dragonfly lets a script reach keys it was not given, such as that of the line of a session that waits."""
 
 
 @dataclass(frozen=True, slots=True)
