@@ -51,7 +51,7 @@ class Replies:
         if self._sane and token in name.withdrawn and verdict in (b"queued", b"granted"):
             self._world.violate(f"P7: {name.base.decode()}: {token.decode()[:8]} was {verdict.decode()} after its undo")
         if verdict == b"queued":
-            self._waits(name, token, int(reply[1]), args)
+            self._waits(name, token, int(reply[1]), args, briefly=args["ticket"] == b"+" and reply[2] < 0)
             grants = reply[5]
         else:
             name.waiting.pop(token, None)
@@ -111,12 +111,15 @@ class Replies:
             if token != asking and fence > 0:
                 self._world.meet("hand-offs within a session", "server")
 
-    def _waits(self, name: Name, token: bytes, ticket: int, args: dict[str, bytes]) -> None:
-        session = args["session"]
+    def _waits(self, name: Name, token: bytes, ticket: int, args: dict[str, bytes], *, briefly: bool = False) -> None:
+        """Note that it waits; one that was answered *briefly* gave no sign of life, and lives as those beside it do."""
+        session, heard_at = args["session"], self._server.clock()
+        if briefly:
+            heard_at = max((one.heard_at for one in name.waiting.values() if one.session == session), default=heard_at)
         reachable = self._server.subscribers(WAKE + session) > 0
         life = int(args["life_ms"]) / 1000
         name.tickets.setdefault(token, {})[session] = ticket
-        name.waiting[token] = Waiter(ticket, session, self._server.clock(), life, reachable)
+        name.waiting[token] = Waiter(ticket, session, heard_at, life, reachable)
 
 
 _LOOKS: dict[str, Callable[..., None]] = {
