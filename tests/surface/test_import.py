@@ -2,7 +2,6 @@
 
 import json
 import os
-import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -31,10 +30,10 @@ print(json.dumps([theirs - begun, ours - theirs, sorted({name.partition(".")[0] 
 """
 
 
-def import_once(cache: Path) -> tuple[float, set[str]]:
-    """Import in a new process; return by how much it took too long, and the packages that are there afterwards.
+def import_once(cache: Path) -> tuple[float, float, set[str]]:
+    """Import in a new process; return redis-py's seconds, ours, and the packages that are there afterwards.
 
-    Seconds are the processor's: whatever else runs takes none of those.
+    Seconds are the processor's: another process takes none of those, but it slows the processor down for us.
     """
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(cache)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package is compiled
@@ -48,15 +47,18 @@ def import_once(cache: Path) -> tuple[float, set[str]]:
         timeout=30,
     )
     theirs, ours, packages = json.loads(output.stdout)
-    return ours - LONGEST * max(1.0, theirs / THEIRS), set(packages)
+    return theirs, ours, set(packages)
 
 
 def test_it_imports_nothing_optional(tmp_path: Path) -> None:
-    _, packages = import_once(tmp_path)
+    _, _, packages = import_once(tmp_path)
     assert not packages & OPTIONAL
 
 
 @pytest.mark.slow
 def test_it_takes_at_most_twenty_milliseconds_beyond_redis_py(tmp_path: Path) -> None:
     import_once(tmp_path)  # compiles
-    assert statistics.median(import_once(tmp_path)[0] for _ in range(7)) <= 0
+    runs = [import_once(tmp_path) for _ in range(11)]
+    # The least of each: what runs beside it only ever adds, and to one of the two as soon as to the other.
+    theirs, ours = min(run[0] for run in runs), min(run[1] for run in runs)
+    assert ours <= LONGEST * max(1.0, theirs / THEIRS)
