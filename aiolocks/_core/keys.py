@@ -4,8 +4,8 @@ A key is ``<prefix><kind>:{<name>}``, followed by ``:<part>`` for what belongs t
 hash the name alone. Braces inside a name are escaped, since ``{}`` or a leading ``}`` would end the tag early.
 """
 
-from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
+from typing import final
 
 LONGEST_NAME = 1024
 """Bytes of UTF-8."""
@@ -20,53 +20,61 @@ _PART_ESCAPES = _ESCAPES | {ord(":"): "%3A"}
 """After the braces a colon begins a part, so a colon in the path is escaped."""
 
 
-@dataclass(frozen=True)
+@final
 class Keys:
     """The keys of one name of one kind of primitive, and the channels on which its waiters are told.
 
     Attributes:
         family: Whose scripts use these keys, where kinds share scripts; left out: the kind's own.
-        path: The name is a path; all paths with one root go into one Cluster slot.
+        base: The key of the holder; every other key of the name begins with it.
+        channels: The start of every wake-up channel; the waiting session's id follows.
     """
 
-    prefix: str
-    kind: str
-    name: str
-    family: str = ""
-    path: bool = False
+    __slots__ = ("base", "channels", "family", "kind", "name")
 
-    def __post_init__(self) -> None:
-        check_prefix(self.prefix)
-        check_name(self.name)
-
-    @cached_property
-    def base(self) -> bytes:
-        """The key of the holder; every other key of the name begins with it."""
-        root, slash, rest = self.name.partition("/") if self.path else (self.name, "", "")
-        tag, path = root.translate(_ESCAPES), rest.translate(_PART_ESCAPES)
-        return f"{self.prefix}{_WORDS.get(self.kind, self.kind)}:{{{tag}}}{slash}{path}".encode()
-
-    @cached_property
-    def channels(self) -> bytes:
-        """The start of every wake-up channel; the waiting session's id follows."""
-        return f"{self.prefix}wake:".encode()
+    def __init__(self, prefix: str, kind: str, name: str, family: str = "", *, path: bool = False) -> None:
+        """*path*: The name is a path; all paths with one root go into one Cluster slot."""
+        try:
+            head, self.channels = _of_prefix(prefix, kind)
+        except TypeError:
+            check_prefix(prefix)  # of a type that cannot even be looked up
+            raise
+        self.kind = kind
+        self.name = name
+        self.family = family or kind
+        encoded = check_name(name)
+        if path or "{" in name or "}" in name or "%" in name:
+            root, slash, rest = name.partition("/") if path else (name, "", "")
+            self.base = b"%b%b}%b" % (
+                head, root.translate(_ESCAPES).encode(), f"{slash}{rest.translate(_PART_ESCAPES)}".encode()
+            )  # fmt: skip
+        else:
+            self.base = b"%b%b}" % (head, encoded)
 
     def part(self, part: bytes) -> bytes:
         return self.base + b":" + part
 
 
-def check_name(name: str) -> None:
-    """Raise TypeError or ValueError unless *name* is a str of 1 to 1,024 bytes of UTF-8."""
+@lru_cache(maxsize=256)
+def _of_prefix(prefix: str, kind: str) -> tuple[bytes, bytes]:
+    """Check a prefix, and return with what the keys of a kind begin, and the start of the channels."""
+    check_prefix(prefix)
+    return f"{prefix}{_WORDS.get(kind, kind)}:{{".encode(), f"{prefix}wake:".encode()
+
+
+def check_name(name: str) -> bytes:
+    """Return *name* in UTF-8, or raise TypeError or ValueError unless it is a str of 1 to 1,024 bytes of that."""
     given: object = name
     if not isinstance(given, str):
         several = ": a MultiLock takes several names" if isinstance(given, (list, tuple, set, frozenset)) else ""
         raise TypeError(f"name must be a str, not {type(given).__name__}{several}")
     try:
-        size = len(name.encode())
+        encoded = name.encode()
     except UnicodeEncodeError:
         raise ValueError("name holds a lone surrogate, which UTF-8 cannot encode") from None
-    if not 1 <= size <= LONGEST_NAME:
-        raise ValueError(f"name must be 1 to {LONGEST_NAME} bytes of UTF-8, not {size}")
+    if not 1 <= len(encoded) <= LONGEST_NAME:
+        raise ValueError(f"name must be 1 to {LONGEST_NAME} bytes of UTF-8, not {len(encoded)}")
+    return encoded
 
 
 def check_prefix(prefix: str) -> None:

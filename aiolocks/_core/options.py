@@ -4,7 +4,8 @@ import math
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
-from typing import Final, Literal, TypedDict
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, Literal, TypedDict
 
 SHORTEST_TTL = 0.1
 """Seconds. With less, the network's own delays would use up the lease."""
@@ -90,6 +91,19 @@ class Options:
         write(self, "max_stall", 60.0 if max_stall == 60.0 else _above_zero("max_stall", max_stall))  # most often 60
         write(self, "replicas", replicas)
         write(self, "renewed_in_loop", renew and watchdog == "task")
+
+
+if TYPE_CHECKING:
+    options_of = Options
+else:
+    _same_options = lru_cache(maxsize=256, typed=True)(Options)  # typed: True is no number of seconds, and equals 1
+
+    def options_of(*given):
+        """Return `Options` of these. A name may be locked but once; its options are mostly those of others too."""
+        try:
+            return _same_options(*given)
+        except TypeError:
+            return Options(*given)  # one of them cannot be looked up; or it is wrong, and is told again
 
 
 def check_ttl(ttl: Duration | None) -> float:

@@ -79,7 +79,7 @@ async def _run(state: LeaseState, held: Holding, asked: Batch, number: int) -> o
     """Ask until the server has answered, while the lease lasts."""
     context, commands = state.context, state.context.pipeline
     begun = context.clock()
-    bound = PreparedScript(load(held.script), lambda _: (held.record, *held.holders, *asked.keys), per_token=False)
+    bound = PreparedScript(load(held.script), lambda _: (held.record, *held.holders, *asked.keys))
     keep_ms = round(1000 * max(state.ttl, LONGEST_RETRY))
     args: Arguments = (number, keep_ms, len(held.tokens), *held.tokens, *asked.words)
 

@@ -6,6 +6,7 @@ uses this, and adds what it needs beyond: the semaphore its limit.
 
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
+from functools import cache
 from typing import Any, cast, final
 
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -30,7 +31,7 @@ from .._engine.request import (
 )
 from .._redis.connection import Connection
 from .._redis.pipeline import CallReceiver, PendingCall, Pipeline
-from .._redis.scripts import Arguments, PreparedScript, load
+from .._redis.scripts import Arguments, NamedScript, PreparedScript, Script, TokenScript, load
 from .replication import LONGEST_REPLICATION, AlwaysEval, Replication
 from .wait_queue import Listening, SessionAddress, WaitQueue
 
@@ -44,25 +45,67 @@ _BRIEFLY = b"+"
 
 
 @final
+class _Family:
+    """The scripts of one family, for all names."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.brief = name == "lock"  # whose script has a short answer
+        script = load(f"{name}/grant")
+        self.beside = b":" + script.keys[1].encode()
+        """What stands behind the name in the key of what is known beside its holders."""
+        self.grant = TokenScript(script, self._to_grant)
+        self.release = TokenScript(load(f"{name}/release"), self._to_release)
+        self.renew = TokenScript(load(f"{name}/renew"), lambda base, _: self.common(base)[: len(renewed.keys)])
+        renewed = self.renew.script
+
+    def common(self, base: bytes) -> tuple[bytes, ...]:
+        """Return the keys that every script begins with."""
+        return base, base + self.beside, base + b":queue"
+
+    def _to_grant(self, base: bytes, args: Arguments) -> tuple[bytes, ...]:
+        return (*self.common(base), waiters_of(base, args[4]), base + b":t:" + cast("bytes", args[0]))
+
+    def _to_release(self, base: bytes, args: Arguments) -> tuple[bytes, ...]:
+        keys = (*self.common(base), waiters_of(base, args[3]))
+        return (*keys, base + b":t:" + cast("bytes", args[0])) if args[2] else keys
+
+
+_family = cache(_Family)
+
+
+def waiters_of(base: bytes, session: bytes | int) -> bytes:
+    """Return the key of the line of *session*: the one that the arguments name, also when they are sent again."""
+    return base + b":q:" + cast("bytes", session)
+
+
+@final
 class RedisGrantor:
-    """One name on one Redis, shared by every task of a session that uses it."""
+    """One name on one Redis, for as long as a caller needs it. Waiters of the name share its line in the session.
+
+    Handlers lock names that are never used again. So making one costs little, and nothing refers to it from below.
+    """
+
+    __slots__ = (
+        "__weakref__", "_base", "_family", "_grant", "_keys", "_listening", "_queues", "_release", "_replication",
+        "context",
+    )  # fmt: skip
 
     def __init__(self, context: Context, keys: Keys, listening: Listening, replication: Replication) -> None:
         self.context = context
+        self._listening = listening
+        self._queues = listening.queues
         self._replication = replication
         self._keys = keys
-        self._family = keys.family or keys.kind
-        script = load(f"{self._family}/grant")
-        self._common = (keys.base, keys.part(script.keys[1].encode()), keys.part(b"queue"))
-        self._grant = PreparedScript(script, self._keys_for, per_token=True)
-        self._release = PreparedScript(load(f"{self._family}/release"), self._keys_to_release, per_token=True)
-        self._renew = self._bound("renew", per_token=True)
-        self._brief = self._family == "lock"  # whose script has a short answer
-        self._own_waiters = keys.part(b"q:" + context.id)
-        self._tombstones = keys.part(b"t:")
-        self.line = WaitQueue(context, listening, self, keys.channels)
-        # A method is bound anew each time that it is looked up, and then kept while the command is on its way.
-        self._ways = self._terms, self._answered, self._undoing, self._undone
+        self._base = base = keys.base
+        self._family = family = _family(keys.family)
+        self._grant = NamedScript(family.grant, base)
+        self._release = NamedScript(family.release, base)
+
+    @property
+    def line(self) -> WaitQueue:
+        """Who waits for the name in this session."""
+        return self._queues.get(self._base) or WaitQueue(self.context, self._listening, self, self._keys)
 
     @property
     def name(self) -> str:
@@ -77,31 +120,47 @@ class RedisGrantor:
 
     def grant(self, request: Request) -> "asyncio.Future[Answer]":
         context = self.context
-        pipeline, line = context.pipeline, self.line
-        if request.ttl != line.expected_ttl:  # most ask for the same
+        pipeline, queues = context.pipeline, self._queues
+        line = queues.get(self._base) if queues else None
+        if line is not None and request.ttl != line.expected_ttl:  # most ask for the same
             line.expect(request)
         future: asyncio.Future[Answer] = context.loop.create_future()
         patience = pipeline.patience_after(len(request.unanswered)) if request.unanswered else pipeline.patience
-        terms, answered, _, _ = self._ways
         link = pipeline.ready
-        args = terms if link is None else terms(request, link)  # what leaves at once is worked out at once
-        soon = not line.waiting  # else this one will wait too, for longer
-        request.sent(pipeline.submit(self._grant, args, answered, patience, request, future, LONGEST_WAIT, soon))
+        args = self._terms if link is None else self._terms(request, link)  # what leaves at once is worked out at once
+        soon = line is None  # else this one will wait too, for longer
+        request.sent(pipeline.submit(self._grant, args, self._answered, patience, request, future, LONGEST_WAIT, soon))
         return future
 
     def _ask_on(self, request: Request, call: PendingCall) -> None:
         """Ask the same once more: the script stopped at the dead, behind whom something may be free."""
-        pipeline = self.context.pipeline
-        terms, answered, _, _ = self._ways
-        request.sent(pipeline.submit(self._grant, terms, answered, pipeline.patience, request, call.tell, LONGEST_WAIT))
+        patience = self.context.pipeline.patience
+        request.sent(
+            self.context.pipeline.submit(
+                self._grant, self._terms, self._answered, patience, request, call.tell, LONGEST_WAIT
+            )
+        )
+
+    def _address(self, request: Request) -> SessionAddress:
+        """Return as whom the session asks about *request*."""
+        queues = self._queues
+        line = queues.get(self._base) if queues else None
+        if line is None:
+            return self._listening.address(self._keys.channels, request.ttl)
+        return line.identity or line.identify()
 
     def _terms(self, request: Request, link: Connection) -> Arguments:
-        identity = self.line.identity or self.line.identify()
+        address = self._address(request)
         ticket: bytes | int = request.ticket if request.wait else ~request.ticket
-        if self.line.waiting and ticket == 0 and self._brief and self.line.knows(identity) and not request.tried:
+        if self._queues and ticket == 0 and self._family.brief and self._knows(address) and not request.tried:
             ticket = _BRIEFLY
-        args: Arguments = (request.token, request.ttl_ms, request.permits, ticket, *identity)
+        args: Arguments = (request.token, request.ttl_ms, request.permits, ticket, *address)
         return args if request.extension is None else args + request.extension.arguments()
+
+    def _knows(self, address: SessionAddress) -> bool:
+        """Whether others of this session wait, and the server has been told that it is *address* who asks."""
+        line = self._queues.get(self._base)
+        return line is not None and line.knows(address)
 
     def _answered(self, call: PendingCall, reply: Any) -> None:
         request: Request
@@ -109,8 +168,8 @@ class RedisGrantor:
         request, future = call.subject, call.tell
         if isinstance(reply, int) and reply > 0:  # granted at once, and there is nothing else to tell
             request.granted(call)
-            if self.line.waiting:
-                self.line.leave(request)
+            if self._queues:
+                self._leave_line(request)
             if not future.done():
                 future.set_result(Granted(reply, call.sent_at))
             return
@@ -157,7 +216,7 @@ class RedisGrantor:
         if verdict == b"granted":
             request.left_at(call.sent_at)
             self.deliver(reply[2])  # this very grant may be among them
-            self.line.leave(request)
+            self._leave_line(request)
             return Granted(reply[1], call.sent_at)
         if verdict == b"queued":
             _, ticket, busy_ms, fence, subscribers, grants, *_ = reply
@@ -211,19 +270,18 @@ class RedisGrantor:
         return granted
 
     def _once_more(self, request: Request, link: Connection) -> Arguments:
-        identity = self.line.identity or self.line.identify()
         more = () if request.extension is None else request.extension.arguments(again=True)
         # A millisecond longer, as the script writes nothing if it has nothing to extend; and never to queue again.
         return (
-            request.token, request.ttl_ms + 1, request.permits, ~0, *identity, *more
+            request.token, request.ttl_ms + 1, request.permits, ~0, *self._address(request), *more
         )  # fmt: skip
 
     def submit_recheck(
         self, identity: SessionAddress, entries: Sequence[bytes], receive: CallReceiver, patience: float
     ) -> None:
-        script = load(f"{self._family}/recheck")
-        keys = (*self._common, self._keys.part(b"q:" + identity[0]))[: len(script.keys)]
-        bound = PreparedScript(script, lambda _: keys, per_token=False)
+        script = load(f"{self._family.name}/recheck")
+        keys = (*self._family.common(self._base), waiters_of(self._base, identity[0]))[: len(script.keys)]
+        bound = PreparedScript(script, lambda _: keys)
         self.context.pipeline.submit(bound, (*identity, *entries), receive, patience)
 
     def renew(self, request: Request, ttl: float, tell: ResultCallback, pipeline: Pipeline | None = None) -> None:
@@ -231,11 +289,13 @@ class RedisGrantor:
         # Bounded, as a measurement includes what the loop was late: a dead link must be given up before the deadline.
         patience = max(0.25, min(1.0, ttl / 4), min(4 * pipeline.round_trip, ttl / 3))
         args = (request.token, round(ttl * 1000))
-        pipeline.submit(self._renew, args, _renewed, patience, tell)
+        pipeline.submit(NamedScript(self._family.renew, self._base), args, _renewed, patience, tell)
 
     def undo(self, request: Request, tell: ResultCallback) -> None:
-        if self.line.waiting or request.unanswered:  # else no turn is awaited
-            self.line.leave(request)
+        line = self._queues.get(self._base) if self._queues else None
+        if line is not None or request.unanswered:  # else no turn is awaited
+            if line is not None:
+                line.leave(request)
             request.give_up()  # whatever is still on its way finds it over, and asks no more on its behalf
             for asked in request.unanswered:
                 asked.drop()
@@ -244,10 +304,9 @@ class RedisGrantor:
             return
         pipeline = self.context.pipeline
         patience = pipeline.undo_patience_after(request.silences) if request.silences else pipeline.undo_patience
-        _, _, undoing, undone = self._ways
         link = pipeline.ready
-        args = undoing if link is None else undoing(request, link)
-        call = pipeline.submit(self._release, args, undone, patience, request, tell, pipeline.patience, soon=True)
+        args = self._undoing if link is None else self._undoing(request, link)
+        call = pipeline.submit(self._release, args, self._undone, patience, request, tell, pipeline.patience, soon=True)
         call.gives_way = True
 
     def _undoing(self, request: Request, link: Connection) -> Arguments:
@@ -255,8 +314,7 @@ class RedisGrantor:
         if request.unanswered and any(asked.link is not link for asked in request.unanswered):
             # A request that went over another connection may still come after this one.
             tombstone_ms = round(1000 * max(request.ttl, LONGEST_RETRY))
-        identity = self.line.identity or self.line.identify()
-        return (request.token, queue_terms(request.ttl_ms, request.permits), tombstone_ms, *identity)
+        return (request.token, queue_terms(request.ttl_ms, request.permits), tombstone_ms, *self._address(request))
 
     def _undone(self, call: PendingCall, reply: Any) -> None:
         request: Request
@@ -275,7 +333,7 @@ class RedisGrantor:
             self.context.loop.call_soon(tell, ended == b"1")
 
     def guarding(self, request: Request) -> Holding:
-        script = "lock/guard" if self._family == "lock" else "semaphore/guard"  # whose holders are a sorted set
+        script = "lock/guard" if self._family.name == "lock" else "semaphore/guard"  # whose holders are a sorted set
         return Holding(script, self._keys.part(b"g:" + request.token), (self._keys.base,), (request.token,))
 
     async def ask(self, verb: str, args: Arguments = (), *, as_waiter: bool = False) -> Any:
@@ -310,11 +368,8 @@ class RedisGrantor:
 
         if as_waiter:
             args = (*args, *self.line.identify())
-        bound = (
-            PreparedScript(load(f"{self._family}/{verb}"), lambda _: keys, per_token=False)
-            if keys
-            else self._bound(verb)
-        )
+        script = load(f"{self._family.name}/{verb}")
+        bound = PreparedScript(script, lambda args: keys or self._keys_of(script, args))
         call = self.context.pipeline.submit(bound, args, receive, patience)
         with self.context.keep_open():
             try:
@@ -347,11 +402,11 @@ class RedisGrantor:
             if fence > 0:
                 self._return_stray_grant(token, amount / 1000)
         elif fence == _REFUSED:
-            self.line.leave(request)
+            self._leave_line(request)
             request.fail(request.refused(self.kind, self.name, amount))
         elif request.grant(fence):
-            self.line.told()
-            self.line.leave(request)
+            self._listening.told()
+            self._leave_line(request)
 
     def _return_stray_grant(self, token: bytes, ttl: float) -> None:
         """Give back a lease that no caller here wants: at once, rather than when it expires."""
@@ -386,24 +441,17 @@ class RedisGrantor:
                     self.told(token, int(fence), int(amount))
         return more
 
-    def _waiters(self, session: bytes | int) -> bytes:
-        """Return the key of the line of *session*: the one that the arguments name, also when they are sent again."""
-        return self._own_waiters if session is self.context.id else self._keys.part(b"q:" + cast("bytes", session))
+    def _leave_line(self, request: Request) -> None:
+        line = self._queues.get(self._base)
+        if line is not None:
+            line.leave(request)
 
-    def _keys_for(self, args: Arguments) -> tuple[bytes, ...]:
-        return (*self._common, self._waiters(args[4]), self._tombstones + cast("bytes", args[0]))
-
-    def _keys_to_release(self, args: Arguments) -> tuple[bytes, ...]:
-        keys = (*self._common, self._waiters(args[3]))
-        return (*keys, self._tombstones + cast("bytes", args[0])) if args[2] else keys
-
-    def _bound(self, verb: str, *, per_token: bool = False) -> PreparedScript:
-        """Return a script that needs no tombstone; one that needs no waiters either may be sent from any thread."""
-        script = load(f"{self._family}/{verb}")
-        keys = self._common[: len(script.keys)]
-        if len(keys) == len(script.keys):
-            return PreparedScript(script, lambda _: keys, per_token=per_token)
-        return PreparedScript(script, lambda args: (*self._common, self._waiters(args[-3])), per_token=per_token)
+    def _keys_of(self, script: Script, args: Arguments) -> tuple[bytes, ...]:
+        """Return the keys of a script that has to do with no lease."""
+        common = self._family.common(self._base)
+        return common[: len(script.keys)] if len(script.keys) <= len(common) else (
+            *common, waiters_of(self._base, args[-3])
+        )  # fmt: skip
 
 
 def _renewed(call: PendingCall, reply: Any) -> None:

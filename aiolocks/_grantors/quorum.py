@@ -53,8 +53,8 @@ class Quorum(Composite):
         self._places = places
         self._quorum = quorum_of(len(grantors))
         agreed = keys.part(b"agreed")
-        self._raise = PreparedScript(load("redlock/raise"), lambda _: (agreed, keys.part(b"fence")), per_token=False)
-        self._statistics = PreparedScript(load("redlock/statistics"), lambda _: (agreed, keys.base), per_token=False)
+        self._raise = PreparedScript(load("redlock/raise"), lambda _: (agreed, keys.part(b"fence")))
+        self._statistics = PreparedScript(load("redlock/statistics"), lambda _: (agreed, keys.base))
 
     @property
     def name(self) -> str:

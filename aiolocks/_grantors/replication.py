@@ -12,7 +12,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from .._engine.request import resolve
 from .._redis.pipeline import PendingCall, Pipeline
-from .._redis.scripts import PlainCommand, PreparedScript
+from .._redis.scripts import Command, PlainCommand
 
 LONGEST_REPLICATION = 1.0
 """Seconds for which replicas are waited for; a quarter of the TTL, if that is less."""
@@ -24,7 +24,7 @@ class AlwaysEval:
 
     __slots__ = ("eval", "evalsha", "name")
 
-    def __init__(self, bound: PreparedScript) -> None:
+    def __init__(self, bound: Command) -> None:
         self.name = bound.name
         self.eval = self.evalsha = bound.eval
 

@@ -6,7 +6,6 @@ undoes them is answered.
 
 import asyncio
 import os
-import weakref
 from typing import Any, final
 
 import anyio
@@ -34,8 +33,7 @@ class Session:
         self.watchdog = context.renewer = Watchdog(loop, context.clock)
         self._thread_watchdog: ThreadWatchdog | None = None
         self.replication = Replication(pool, loop, context.clock)
-        self.listening = Listening(context, on_grant=self.deliver, on_polling_changed=self._polling_changed)
-        self._grantors: weakref.WeakValueDictionary[bytes, RedisGrantor] = weakref.WeakValueDictionary()
+        self.listening = Listening(context)
         self._at_exit = at_loop_end(self._loop_ends)
         anyio.CancelScope()  # the first one imports a good deal, which must not eat from a lease that is running
 
@@ -65,22 +63,8 @@ class Session:
         return _sessions.get((id(pool), _loop_here()))
 
     def grantor(self, keys: Keys) -> RedisGrantor:
-        """Return who decides over a name, one for all who ask while one of them keeps it."""
-        grantor = self._grantors.get(keys.base)
-        if grantor is None:
-            grantor = RedisGrantor(self.context, keys, self.listening, self.replication)
-            self._grantors[keys.base] = grantor
-        return grantor
-
-    def deliver(self, token: bytes, fence: int, amount: int, base: bytes) -> None:
-        """Take a grant (or refusal) that was addressed to this session."""
-        grantor = self._grantors.get(base)
-        if grantor is not None:
-            grantor.told(token, fence, amount)
-
-    def _polling_changed(self) -> None:
-        for grantor in self._grantors.values():
-            grantor.line.forget_identity()
+        """Return who decides over a name."""
+        return RedisGrantor(self.context, keys, self.listening, self.replication)
 
     def after_fork(self) -> None:
         """In a forked child: its copies of the leases are the parent's alone."""

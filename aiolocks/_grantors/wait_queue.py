@@ -15,12 +15,13 @@ import logging
 import math
 import random
 import weakref
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol, final
+from collections.abc import Sequence
+from typing import Any, Protocol, cast, final
 
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
 from .._core.errors import LockError
+from .._core.keys import Keys
 from .._core.timing import SHORTEST_RECHECK, patience, recheck_delay, recheck_interval, retry_delay
 from .._engine.context import Context
 from .._engine.request import Answer, Granted, Request
@@ -50,19 +51,23 @@ class Listening:
     def __init__(
         self,
         context: Context,
-        on_grant: Callable[[bytes, int, int, bytes], None],
-        on_polling_changed: Callable[[], None],
     ) -> None:
         self._context = context
         self.polling = False
-        self._on_polling_changed = on_polling_changed
-        self.queues: dict[WaitQueue, None] = {}
-        """Where waiters are."""
+        self.queues: dict[bytes, WaitQueue] = {}
+        """Where waiters are, by the key that all keys of the name begin with."""
+        self.servers: weakref.WeakValueDictionary[bytes, Asked] = weakref.WeakValueDictionary()
+        """Who asks for them, and may be told of a turn that came too late; a name without waiters is asked for by
+        whoever needs it."""
+        self.handing_over: set[bytes] = set()
+        """Names for which the server has been asked to go on handing over."""
+        self._addresses: dict[tuple[bytes, float], SessionAddress] = {}
+        self._untold = 0
         self.subscriber = Subscriber(
             context.pool,
             context.loop,
             context.clock,
-            on_grant=on_grant,
+            on_grant=self.deliver,
             on_subscribed=self._subscribed,
             on_forbidden=self._forbidden,
         )
@@ -72,12 +77,44 @@ class Listening:
         self._healed_at = 0.0
         self._channel = b""
 
+    def address(self, channels: bytes, ttl: float) -> "SessionAddress":
+        """Return as whom the session asks where none of its callers waits, for a lease of *ttl* seconds."""
+        address = self._addresses.get((channels, ttl))
+        if address is None:
+            if len(self._addresses) >= _MOST_ADDRESSES:
+                self._addresses.clear()
+            address = address_of(self._context.id, channels, recheck_interval(ttl), polling=self.polling)
+            self._addresses[channels, ttl] = address
+        return address
+
+    def deliver(self, token: bytes, fence: int, amount: int, base: bytes) -> None:
+        """Take a grant (or refusal) that was addressed to this session."""
+        server = self.servers.get(base)
+        if server is not None:
+            server.told(token, fence, amount)
+
+    def told(self) -> None:
+        """Note that a turn was told."""
+        self._untold = 0
+
+    def found_untold(self) -> None:
+        """Note that a re-check found a turn that was not told: twice in a row, and the wake-ups' link must be dead."""
+        self._untold += 1
+        if self._untold >= 2 and not self.polling:
+            self._untold = 0
+            self.subscriber.reconnect()
+
+    def _polling_changed(self) -> None:
+        self._addresses.clear()
+        for queue in self.queues.values():
+            queue.identity = None
+
     def poll(self, why: str, *, rights: bool) -> None:
         """Stop relying on wake-ups for a while: ask for turns that wait to be found. It may be for want of *rights*."""
         if self.polling:
             return
         self.polling = True
-        self._on_polling_changed()
+        self._polling_changed()
         now = self._context.clock()
         self._longest = _LONGEST_WITHOUT_RIGHTS if rights else _LONGEST_PAUSE
         if now - self._healed_at > self._longest:  # what is soon broken again after each try is tried less often
@@ -103,12 +140,12 @@ class Listening:
 
     def recheck_all(self) -> None:
         """Ask how all waiters stand."""
-        for queue in list(self.queues):
+        for queue in list(self.queues.values()):
             queue.recheck()
 
     def close(self, error: Exception) -> None:
         """Tell all waiters that the session has ended."""
-        for queue in list(self.queues):
+        for queue in list(self.queues.values()):
             queue.stop(error)
 
     def _put_off(self, now: float) -> float:
@@ -135,7 +172,7 @@ class Listening:
         else:
             self._healed_at = self._context.clock()
             self.polling = False
-            self._on_polling_changed()
+            self._polling_changed()
             log.info("waiters of this client are woken again when it is their turn")
             self.recheck_all()
 
@@ -160,8 +197,14 @@ _POLLING_INTERVAL = 0.25
 """Seconds between re-checks of a session that cannot be told; a turn it does not notice costs others twice that."""
 
 
+_MOST_ADDRESSES = 256
+
+
 class Asked(Protocol):
     """What is asked here of the grantor."""
+
+    def told(self, token: bytes, fence: int, amount: int) -> None:
+        """Take a grant, or a refusal, that was addressed to a token of this session."""
 
     def grant(self, request: Request) -> "asyncio.Future[Answer]":
         """Ask for *request* anew."""
@@ -182,13 +225,15 @@ class Asked(Protocol):
 
 @final
 class WaitQueue:
-    """The waiters of one name. The timer of re-checks runs while there are any."""
+    """The waiters of one name, from the first to the last: then the next to wait begins another. The timer of re-checks
+    runs while there are any, and the session knows it for as long."""
 
-    def __init__(self, context: Context, listening: Listening, server: Asked, channels: bytes) -> None:
+    def __init__(self, context: Context, listening: Listening, server: Asked, keys: Keys) -> None:
         self._context = context
         self._listening = listening
         self._server = server
-        self._channels = channels
+        self._base = keys.base
+        self._channels = keys.channels
         self.identity: SessionAddress | None = None
         """What `identify` has returned; None if that changed. Looked at first, as each request needs it."""
         self._name: bytes | None = None
@@ -201,10 +246,8 @@ class WaitQueue:
         self._due = 0.0
         self._on_their_way = 0
         self._once_more = False
-        self._handing_over = False
         self._failures = 0
         self._failing_since: float | None = None
-        self._untold = 0
         self._unheard = 0
         self._stood_at = -math.inf
         """When the newest re-check left that was answered: a waiter it found passed over had been so before."""
@@ -216,24 +259,18 @@ class WaitQueue:
 
     def interval(self) -> float:
         """Return the longest this line goes without a re-check: by the shortest TTL since it was last empty."""
-        return min(self._interval, _POLLING_INTERVAL) if self._listening.polling else self._interval
+        return interval_of(self._interval, polling=self._listening.polling)
 
     def identify(self) -> "SessionAddress":
         """Return the `identity`. A session that cannot be told says in its name how often it looks."""
         context = self._context
         if self.identity is None:
-            interval = self.interval()
-            polls = self._listening.polling
-            name = b"poll%d-%b" % (max(1, round(1000 * interval)), context.id) if polls else context.id
-            former, self._name = self._name, name
-            if former not in (None, name):
+            listening = self._listening
+            self.identity = address_of(context.id, self._channels, self._interval, polling=listening.polling)
+            former, self._name = self._name, self.identity[0]
+            if former not in (None, self._name):
                 context.loop.call_soon(self._move, former, context.clock() + 3 * _LONGEST_INTERVAL)
-            self.identity = (name, self._channels, round(3000 * interval))
         return self.identity
-
-    def forget_identity(self) -> None:
-        """Note that the session has begun to poll, or is woken again."""
-        self.identity = None
 
     def _move(self, former: bytes, until: float) -> None:
         """Leave the line under a *former* name, and ask for each waiter's old place under the new one, in one go.
@@ -282,11 +319,18 @@ class WaitQueue:
 
     def join(self, request: Request, busy_ms: int, subscribers: int, told: Arguments | None = None) -> None:
         """Let a request wait; *told*: who the server was told that it is."""
+        current = self._listening.queues.setdefault(self._base, self)
+        if current is not self:  # all had left this one, and others wait since
+            current.join(request, busy_ms, subscribers, told)
+            return
+        if not self.waiting:
+            self._listening.servers[self._base] = self._server
         if told is not None:
             self._told, self._busy_ms = told, busy_ms
+            if self._name is None:
+                self._name = cast("bytes", told[0])
         self.waiting[request.token] = request
         self._look_every(min(self._interval, recheck_interval(request.ttl)))
-        self._listening.queues[self] = None
         self._listen(subscribers)
         if self._timer is None or busy_ms < 1000 * self._interval:  # else the re-check that is due comes sooner anyway
             self._schedule(self._delay(busy_ms))
@@ -301,7 +345,8 @@ class WaitQueue:
 
     def leave(self, request: Request) -> None:
         if self.waiting.pop(request.token, None) is not None and not self.waiting:
-            self._listening.queues.pop(self, None)
+            if self._listening.queues.get(self._base) is self:
+                del self._listening.queues[self._base]
             self.expected_ttl = None
             self._stop_timer()
 
@@ -310,17 +355,6 @@ class WaitQueue:
         for request in list(self.waiting.values()):
             self.leave(request)
             request.fail(error)
-
-    def told(self) -> None:
-        """Note that a turn was told."""
-        self._untold = 0
-
-    def found_untold(self) -> None:
-        """Note that a re-check found a turn that was not told: twice in a row, and the wake-ups' link must be dead."""
-        self._untold += 1
-        if self._untold >= 2 and not self._listening.polling:
-            self._untold = 0
-            self._listening.subscriber.reconnect()
 
     def recheck(self) -> None:
         """Ask how all waiters stand, now; after the re-check on its way, if there is one."""
@@ -339,12 +373,13 @@ class WaitQueue:
         """
 
         def receive(call: PendingCall, reply: Any) -> None:
-            self._handing_over = False
+            listening.handing_over.discard(self._base)
             if not isinstance(reply, Exception):
                 self._server.deliver(reply[5])
 
-        if not self._handing_over and not self._context.closed:
-            self._handing_over = True
+        listening = self._listening
+        if self._base not in listening.handing_over and not self._context.closed:
+            listening.handing_over.add(self._base)
             self._context.schedule_idle_close()
             self._server.submit_recheck(self.identify(), (), receive, self._context.pipeline.patience)
 
@@ -382,7 +417,7 @@ class WaitQueue:
                     self.leave(request)
                     request.fail(objection)
             elif answer < 0:
-                self.found_untold()
+                self._listening.found_untold()
                 self.leave(request)
                 request.grant(-answer, call.sent_at)
             else:
@@ -479,6 +514,18 @@ class WaitQueue:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def interval_of(interval: float, *, polling: bool) -> float:
+    """Return the seconds between re-checks, of which every session must make as many, and one that polls more."""
+    return min(interval, _POLLING_INTERVAL) if polling else interval
+
+
+def address_of(session: bytes, channels: bytes, interval: float, *, polling: bool) -> "SessionAddress":
+    """Return as whom a session asks that looks at least every *interval* seconds."""
+    interval = interval_of(interval, polling=polling)
+    name = b"poll%d-%b" % (max(1, round(1000 * interval)), session) if polling else session
+    return name, channels, round(3000 * interval)
 
 
 SessionAddress = tuple[bytes, bytes, int]

@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 
 from .._core.keys import Keys
 from .._core.modes import EXCLUSIVE, FRONT, INTENT_EXCLUSIVE, INTENT_SHARED, SHARED
-from .._core.options import Duration, Options
+from .._core.options import Duration, Options, options_of
 from .._core.teaching import teaching
 from .._engine.context import Context
 from .._engine.lease_state import LeaseState
@@ -85,7 +85,7 @@ class HierarchicalLock:
         replicas: int = 0,
         prefix: str = "aiolocks:",
     ) -> None:
-        options = Options(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas)
+        options = options_of(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas)
         self.read = HierarchicalMode(client, path, prefix, options, "read", SHARED)
         """Beside other readers of the path and of anything below it."""
         self.write = HierarchicalMode(client, path, prefix, options, "write", EXCLUSIVE)

@@ -4,7 +4,7 @@ from typing import ClassVar, Literal, final
 
 from redis.asyncio import Redis
 
-from .._core.options import Duration, Options
+from .._core.options import Duration, options_of
 from .._core.teaching import teaching
 from .base import Acquirable
 
@@ -60,5 +60,5 @@ class Lock(Acquirable):
         replicas: int = 0,
         prefix: str = "aiolocks:",
     ) -> None:
-        options = Options(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas)
+        options = options_of(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas)
         super().__init__(client, name, prefix, options)

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal, final
 from redis.asyncio import Redis
 
 from .._core.keys import Keys
-from .._core.options import Duration, Options
+from .._core.options import Duration, options_of
 from .._core.teaching import teaching
 from .._engine.context import Grantor
 from .._grantors.all_of import AllOf
@@ -81,7 +81,7 @@ class MultiLock(Acquirable):
             raise ValueError(
                 f"a MultiLock takes at most {MOST_NAMES:,} names, not {len(each):,}; let one stand for many of them"
             )
-        options = Options(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas)
+        options = options_of(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas)
         super().__init__(client, min(each), prefix, options)
         self._each = tuple(each[name] for name in sorted(each))
         self._base = tuple(keys.base for keys in self._each)

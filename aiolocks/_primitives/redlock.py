@@ -5,7 +5,7 @@ from typing import ClassVar, Literal, final
 
 from redis.asyncio import Redis
 
-from .._core.options import Duration, Options
+from .._core.options import Duration, options_of
 from .._core.teaching import teaching
 from .._grantors.quorum import Quorum
 from .._grantors.session import Session
@@ -74,7 +74,7 @@ class Redlock(Acquirable):
         several = list(clients)
         if not several:
             raise ValueError("clients must not be empty")
-        options = Options(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall)
+        options = options_of(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall)
         super().__init__(several[0], name, prefix, options)
         self._pools = [pool_of(client) for client in several]
         self._places = [place_of(pool) for pool in self._pools]

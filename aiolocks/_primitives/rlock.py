@@ -5,7 +5,7 @@ from typing import ClassVar, Literal, final
 
 from redis.asyncio import Redis
 
-from .._core.options import Duration, Options, Unset
+from .._core.options import Duration, Unset, options_of
 from .._core.teaching import teaching
 from .._engine.acquire import take
 from .._engine.lease import Hold, Lease, state_of
@@ -68,7 +68,7 @@ class RLock(Acquirable):
         replicas: int = 0,
         prefix: str = "aiolocks:",
     ) -> None:
-        options = Options(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas)
+        options = options_of(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas)
         super().__init__(client, name, prefix, options)
 
     async def _try_acquire(self, permits: int) -> Lease | None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, final
 from redis.asyncio import Redis
 
 from .._core.modes import EXCLUSIVE, SHARED, UPGRADEABLE
-from .._core.options import Duration, Options
+from .._core.options import Duration, Options, options_of
 from .._core.teaching import teaching
 from .._engine.lease_state import LeaseState
 from . import mode_changes as mode_changes
@@ -65,7 +65,7 @@ class RWLock:
         replicas: int = 0,
         prefix: str = "aiolocks:",
     ) -> None:
-        options = Options(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas)
+        options = options_of(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas)
         self.read = RWLockMode(client, name, prefix, options, "read", SHARED)
         """Beside other readers, and one upgradeable."""
         self.upgradeable = RWLockMode(client, name, prefix, options, "upgradeable", UPGRADEABLE)

@@ -12,9 +12,9 @@ from .._core.options import (
     QUORUM_OF_PERMITS,
     UNSET,
     Duration,
-    Options,
     Unset,
     check_permits,
+    options_of,
 )
 from .._core.teaching import teaching
 from .._engine.context import Context
@@ -126,7 +126,7 @@ class Semaphore(Acquirable):
         given: object = client
         if isinstance(given, (list, tuple)):
             raise TypeError(f"a semaphore needs one client: {QUORUM_OF_PERMITS}")
-        options = Options(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas)
+        options = options_of(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas)
         super().__init__(client, name, prefix, options)
         self._limit = limit
 

@@ -186,7 +186,7 @@ class Versioned:
         """Run a script that may run twice, as often and as patiently as the client would retry."""
         context = Session.of(self._pool).context
         commands = context.pipeline
-        bound = PreparedScript(load(f"versioned/{verb}"), lambda _: keys, per_token=False)
+        bound = PreparedScript(load(f"versioned/{verb}"), lambda _: keys)
         patience = commands.patience
 
         async def ask() -> Any:

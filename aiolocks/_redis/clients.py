@@ -24,6 +24,8 @@ def place_of(pool: Any) -> str:
 
 def pool_of(client: Redis) -> Any:
     """Return the connection pool of *client*, or raise the TypeError that says what to pass instead."""
+    if type(client) is Redis:  # as nearly always
+        return client.connection_pool
     given: object = client
     if isinstance(given, redis_sync.Redis):
         raise TypeError("aiolocks needs an asynchronous client: from redis.asyncio import Redis, not from redis")

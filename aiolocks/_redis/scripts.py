@@ -9,12 +9,11 @@ A part of a library (from a line that is not indented, behind a blank one, to th
 that it declares or sets is used, or if it acts. What only the lines below a `slow path` call for comes there; if that
 comment is indented, it is known to its branch alone. So `lock/grant` defines two functions on its fast path.
 
-Every acquisition sends the same bytes around a fresh token, and packing them anew costs more than all else in sending.
-So the command for the keys of one name is packed once around a stand-in for the token, and split there.
+Every acquisition sends the same bytes around a name and a fresh token, and packing them anew costs more than all else
+in sending. So the command is packed once around stand-ins for both, and split there.
 """
 
 import hashlib
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -164,14 +163,17 @@ def _strip(text: str) -> str:
 
 Arguments = tuple[bytes | int, ...]
 
-_STAND_IN = os.urandom(16).hex().encode()
-"""As long as a token; it occurs in no name and no other argument."""
-
-_LENGTH = len(_STAND_IN)
+_LENGTH = 32
 """Redis's protocol puts the length before each argument, so a template fits tokens of this length only."""
 
-_MOST = 8
-"""Templates kept: one for each set of terms (the arguments after the token); most sets stay the same."""
+_STAND_IN = b"\xfe" * _LENGTH
+"""Stands for a token; these bytes occur in no UTF-8 and so in no name, prefix or other argument."""
+
+_NAME_STAND_IN = b"\xff"
+"""So many stand for the key of a name of that length."""
+
+_MOST = 256
+"""Templates kept of a script: one for each set of terms (the arguments after the token) and each length of a name."""
 
 pack: Callable[[tuple[str | bytes | int, ...]], bytes] = cast("Any", hiredis).pack_command
 """Its stub knows commands of one element only."""
@@ -212,36 +214,81 @@ class PlainCommand:
 
 @final
 class PreparedScript:
-    """What to send for a script; *keys* returns the keys for its arguments, and *per_token*: the first is a token."""
+    """What to send for a script; *keys* returns the keys for its arguments."""
 
-    __slots__ = ("_keys", "_per_token", "_script", "_templates", "name")
+    __slots__ = ("_keys", "_script", "name")
 
-    def __init__(self, script: Script, keys: Callable[[Arguments], tuple[bytes, ...]], *, per_token: bool) -> None:
+    def __init__(self, script: Script, keys: Callable[[Arguments], tuple[bytes, ...]]) -> None:
         self._script = script
         self.name = script.name
         self._keys = keys
-        self._per_token = per_token
-        self._templates: dict[Arguments, tuple[bytes, ...]] = {}
 
     def evalsha(self, args: Arguments) -> bytes:
         """Return the command for a server that has the script."""
-        if self._per_token:
-            token, terms = args[0], args[1:]
-            if isinstance(token, bytes) and len(token) == _LENGTH:  # a message may name any token
-                return token.join(self._templates.get(terms) or self._template(terms))
-        return self._packed("EVALSHA", self._script.sha, args)
+        return _packed("EVALSHA", self._script.sha, self._keys(args), args)
 
     def eval(self, args: Arguments) -> bytes:
         """Return the command that brings the script along."""
-        return self._packed("EVAL", self._script.source, args)
+        return _packed("EVAL", self._script.source, self._keys(args), args)
 
-    def _template(self, terms: Arguments) -> tuple[bytes, ...]:
+
+Layout = Callable[[bytes, Arguments], tuple[bytes, ...]]
+"""Returns the keys that a script takes, by the one that all keys of the name begin with, and by its arguments."""
+
+
+@final
+class TokenScript:
+    """A script whose first argument is a token, for all names; its keys are laid out by *keys*."""
+
+    __slots__ = ("_templates", "keys", "script")
+
+    def __init__(self, script: Script, keys: Layout) -> None:
+        self.script = script
+        self.keys = keys
+        self._templates: dict[tuple[int, Arguments], list[bytes]] = {}
+
+    def around_token(self, base: bytes, terms: Arguments) -> list[bytes]:
+        """Return what stands around the token in the command for a name. A name may be used but once, so what is packed
+        stands for all names of that length."""
+        key = len(base), terms
+        return base.join(self._templates.get(key) or self._template(key)).split(_STAND_IN)
+
+    def _template(self, key: tuple[int, Arguments]) -> list[bytes]:
         if len(self._templates) >= _MOST:
             self._templates.clear()
-        template = tuple(self._packed("EVALSHA", self._script.sha, (_STAND_IN, *terms)).split(_STAND_IN))
-        self._templates[terms] = template
+        length, terms = key
+        base, args = _NAME_STAND_IN * length, (_STAND_IN, *terms)
+        template = self._templates[key] = _packed("EVALSHA", self.script.sha, self.keys(base, args), args).split(base)
         return template
 
-    def _packed(self, command: str, script: bytes, args: Arguments) -> bytes:
-        keys = self._keys(args)
-        return pack((command, script, len(keys), *keys, *args))
+
+@final
+class NamedScript:
+    """What to send for a script about the tokens of one name: whose keys begin with *base*."""
+
+    __slots__ = ("_base", "_of", "_template", "_terms", "name")
+
+    def __init__(self, of: TokenScript, base: bytes) -> None:
+        self._of = of
+        self._base = base
+        self.name = of.script.name
+        self._terms: Arguments | None = None
+        self._template: list[bytes] = []
+        """For the terms asked for last: most are asked for again."""
+
+    def evalsha(self, args: Arguments) -> bytes:
+        """Return the command for a server that has the script."""
+        token, terms = args[0], args[1:]
+        if isinstance(token, bytes) and len(token) == _LENGTH:  # a message may name any token
+            if terms != self._terms:
+                self._template, self._terms = self._of.around_token(self._base, terms), terms
+            return token.join(self._template)
+        return _packed("EVALSHA", self._of.script.sha, self._of.keys(self._base, args), args)
+
+    def eval(self, args: Arguments) -> bytes:
+        """Return the command that brings the script along."""
+        return _packed("EVAL", self._of.script.source, self._of.keys(self._base, args), args)
+
+
+def _packed(command: str, script: bytes, keys: tuple[bytes, ...], args: Arguments) -> bytes:
+    return pack((command, script, len(keys), *keys, *args))

@@ -121,7 +121,7 @@ async def test_a_session_shows_life_as_often_as_its_shortest_ttl_asks_though_lon
         await until_waiting(Lock(redis, "mixed"), len(waiters))
         session = Session.find(client.connection_pool)
         assert session is not None
-        (line,) = session.listening.queues
+        (line,) = session.listening.queues.values()
         assert line.interval() == recheck_interval(short)
         await cancel(*waiters)
     await holding.release()
@@ -138,7 +138,7 @@ async def test_a_session_whose_waiters_begin_to_ask_for_more_life_signs_stays_in
         await until_waiting(Lock(redis, "mixed"), 1)
         session = Session.find(client.connection_pool)
         assert session is not None
-        (line,) = session.listening.queues
+        (line,) = session.listening.queues.values()
         await until(lambda: bool(session.listening.subscriber._confirmed) and line._due - session.context.clock() > 0.8)
         second = asyncio.create_task(Lock(client, "mixed", ttl=short).acquire())
         await until_waiting(Lock(redis, "mixed"), 2)
@@ -218,7 +218,7 @@ async def test_a_reply_read_after_a_pause_makes_nobody_wait_longer_than_the_cont
     paused, keys = 0.0, Keys("aiolocks:", "lock", "paused")
     commands = Pipeline(redis.connection_pool, asyncio.get_running_loop(), lambda: lease_clock() + paused, lambda: None)
     statistics = PreparedScript(
-        load("lock/statistics"), lambda _: (keys.base, keys.part(b"fence"), keys.part(b"queue")), per_token=False
+        load("lock/statistics"), lambda _: (keys.base, keys.part(b"fence"), keys.part(b"queue"))
     )
     for pause in (0.0, 60.0):
         replied = asyncio.Event()

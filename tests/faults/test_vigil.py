@@ -120,7 +120,7 @@ async def test_what_was_waited_for_is_not_kept(
     async with Redis.from_url(server.url) as client:
         await _make_haste(client)
         assert turns() > 0
-        grantor = weakref.ref(Session.of(client.connection_pool).grantor(Lock(client, "hasty")._keys))
+        grantor = weakref.ref(Lock(client, "hasty")._grantor())
         await asyncio.sleep(2 * _busy_poll.SOON)
         gc.collect()
         assert grantor() is None

@@ -132,7 +132,7 @@ async def test_a_session_that_polls_waits_under_a_name_of_its_own() -> None:
     async with scene() as there:
         await there.wait_in_line()
         there.session.listening.polling = True
-        there.session._polling_changed()
+        there.session.listening._polling_changed()
         there.says["lock_grant"] = [b"queued", 1, 20_000, 5, 1, 0]
         there.ask()
         await asyncio.sleep(0.01)
@@ -212,7 +212,7 @@ async def test_what_is_sent_once_more_names_one_session_though_it_polls_meanwhil
         there.ask()
         await asyncio.sleep(0.2)
         there.session.listening.polling = True
-        there.session._polling_changed()
+        there.session.listening._polling_changed()
         there.says["lock_grant"] = 1
         await asyncio.sleep(1)
         again = there.asked("lock_grant")[-1]
@@ -510,12 +510,12 @@ async def test_turns_that_are_told_are_no_sign_that_wake_ups_are_lost() -> None:
         there.session.listening.subscriber.listen(there.grantor.channel())
         await asyncio.sleep(0.1)
         request, turn = await there.wait_in_line()
-        there.grantor.line.found_untold()
+        there.session.listening.found_untold()
         there.grantor.told(request.token, 41, 30_000)
-        there.grantor.line.found_untold()
+        there.session.listening.found_untold()
         await asyncio.sleep(5)
         assert len(there.asked("SUBSCRIBE")) == 1
-        there.grantor.line.found_untold()
+        there.session.listening.found_untold()
         await asyncio.sleep(5)
         assert len(there.asked("SUBSCRIBE")) == 2
         assert turn.done()

@@ -204,7 +204,7 @@ async def test_the_time_to_connect_does_not_count() -> None:
 
 def test_a_script_to_be_waited_for_is_sent_whole_each_time() -> None:
     """Sent again after NOSCRIPT, it would come behind its own WAIT."""
-    bound = PreparedScript(load("lock/grant"), lambda _: (b"key",), per_token=True)
+    bound = PreparedScript(load("lock/grant"), lambda _: (b"key",))
     whole, args = AlwaysEval(bound), (b"t" * 32, 30_000)
     assert whole.name == bound.name
     assert whole.evalsha(args) == whole.eval(args) == bound.eval(args)

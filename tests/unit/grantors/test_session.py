@@ -365,10 +365,11 @@ async def test_a_lease_that_nobody_here_wants_is_given_back_once_and_for_as_long
     server = granting(lock_release=ResponseError("OOM"))
     session = Session.of(server)
     session.context.schedule_idle_close()
-    base = server.grantor()._common[0]
+    grantor = server.grantor()
+    session.listening.servers[grantor._base] = grantor  # a caller waited once
     for _ in range(2):
-        session.deliver(b"stray", 41, 5_000, base)
-    session.deliver(b"stray", 41, 5_000, b"another name")
+        session.listening.deliver(b"stray", 41, 5_000, grantor._base)
+    session.listening.deliver(b"stray", 41, 5_000, b"another name")
     await asyncio.sleep(JUST)
     [words] = told(server, "lock_release")
     assert words[:3] == [b"stray", b"5000 1", b"0"]
@@ -413,12 +414,12 @@ async def test_what_was_undone_is_known_no_more_nor_are_its_parts() -> None:
 
 @jumping
 async def test_all_who_use_one_name_stand_in_one_line() -> None:
-    session = Session.of(granting())
-    one = session.grantor(Keys("aiolocks:", "lock", "orders"))
-    assert session.grantor(Keys("aiolocks:", "lock", "orders")) is one
-    assert session.grantor(Keys("aiolocks:", "lock", "others")) is not one
-    other = Session.of(granting())
-    assert other.grantor(Keys("aiolocks:", "lock", "orders")) is not one
+    session, other = Session.of(granting()), Session.of(granting())
+    one, again = (session.grantor(Keys("aiolocks:", "lock", "orders")) for _ in range(2))
+    one.line.join(Request(30.0, 1, wait=True), 30_000, 1)
+    assert again.line is one.line
+    assert session.grantor(Keys("aiolocks:", "lock", "others")).line is not one.line
+    assert other.grantor(Keys("aiolocks:", "lock", "orders")).line is not one.line
     assert not ended(session)
     assert Session.find(session.context.pool) is session
     session.close()

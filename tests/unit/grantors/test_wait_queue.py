@@ -123,7 +123,7 @@ def polls(hall: Hall) -> bool:
 
 def tell(hall: Hall, request: Request, fence: int) -> None:
     """Tell the session of a turn."""
-    Session.of(hall).deliver(request.token, fence, request.ttl_ms, hall.grantor()._common[0])
+    Session.of(hall).listening.deliver(request.token, fence, request.ttl_ms, hall.grantor()._base)
 
 
 # When it asks.
@@ -894,17 +894,18 @@ async def test_what_the_server_had_no_time_to_hand_over_is_handed_over_at_once()
         await asyncio.sleep(0.1)
         hall.delay = 0.1
         hall.grants = [request.token, 41, 30_000]
-        base = hall.grantor()._common[0]
+        grantor = hall.grantor()
+        session.listening.servers[base := grantor._base] = grantor  # which holds the lease that is granted here
         for _ in range(2):
-            session.deliver(b"-", MORE, 0, base)
+            session.listening.deliver(b"-", MORE, 0, base)
         await asyncio.sleep(0.15)
         [asked] = hall.of("lock_recheck")
         assert words(asked) == [session.context.id, b"aiolocks:wake:", b"3000"]
         assert request.turn.result().fence == 41
         hall.recheck = ResponseError("OOM")
-        session.deliver(b"-", MORE, 0, base)
+        session.listening.deliver(b"-", MORE, 0, base)
         await asyncio.sleep(0.15)
-        session.deliver(b"-", MORE, 0, base)
+        session.listening.deliver(b"-", MORE, 0, base)
         await asyncio.sleep(0.15)
         assert len(hall.rechecks()) == 3, "trouble with one is no reason against the next"
 

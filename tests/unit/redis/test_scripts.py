@@ -5,67 +5,78 @@ from typing import cast
 import hiredis
 import pytest
 
-from aiolocks._redis.scripts import Arguments, PreparedScript, load, pack
+from aiolocks._redis.scripts import Arguments, Layout, NamedScript, PreparedScript, TokenScript, load, pack
 
 SCRIPT = load("lock/release")
 TERMS = (b"30000 1", 0, b"session", b"channels", 3000)
 
 
-def bound(*, per_token: bool = True) -> PreparedScript:
-    return PreparedScript(SCRIPT, lambda args: keys(cast("bytes", args[0])), per_token=per_token)
+def named(name: bytes = b"lock:{name}", layout: Layout | None = None) -> NamedScript:
+    return NamedScript(TokenScript(SCRIPT, layout or keys), name)
 
 
-def keys(token: bytes) -> tuple[bytes, ...]:
-    return b"lock:{name}", b"lock:{name}:t:" + token
+def keys(name: bytes, args: Arguments) -> tuple[bytes, ...]:
+    return name, name + b":t:" + cast("bytes", args[0])
 
 
-def packed(token: bytes, *terms: bytes | int) -> bytes:
-    return pack(("EVALSHA", SCRIPT.sha, len(keys(token)), *keys(token), token, *terms))
+def packed(token: bytes, *terms: bytes | int, name: bytes = b"lock:{name}") -> bytes:
+    return pack(("EVALSHA", SCRIPT.sha, 2, *keys(name, (token,)), token, *terms))
 
 
 @pytest.mark.parametrize("token", [b"0" * 32, b"f" * 32, b"", b"short", b"x" * 33], ids=repr)
 def test_a_command_is_what_packing_it_gives(token: bytes) -> None:
-    commands = bound()
+    commands = named()
     assert commands.evalsha((b"a" * 32, *TERMS)) == packed(b"a" * 32, *TERMS)
     assert commands.evalsha((token, *TERMS)) == packed(token, *TERMS)
 
 
 def test_each_set_of_terms_has_its_own_bytes() -> None:
-    commands = bound()
+    commands = named()
     for ttl_ms in (*range(1, 30), 1):
         terms = (ttl_ms, *TERMS[1:])
         assert commands.evalsha((b"a" * 32, *terms)) == packed(b"a" * 32, *terms)
 
 
-def test_the_keys_are_asked_for_once_and_not_for_each_token() -> None:
+NAMES = [b"a", b"}", b"%s %d", b"$2\r\n", "\N{EURO SIGN}".encode(), b"x" * 3000, *(b"lock:{%d}" % n for n in range(12))]
+
+
+@pytest.mark.parametrize("name", NAMES, ids=lambda name: repr(name[:8]))
+def test_a_name_gets_its_own_bytes_however_long_it_is(name: bytes) -> None:
+    script = TokenScript(SCRIPT, keys)
+    for one in (b"another", name, b"z" * len(name), name):
+        for token in (b"a" * 32, b"short"):
+            assert NamedScript(script, one).evalsha((token, *TERMS)) == packed(token, *TERMS, name=one)
+
+
+def test_the_keys_are_asked_for_once_and_not_for_each_token_or_name() -> None:
     asked: list[bytes] = []
 
-    def noted(args: Arguments) -> tuple[bytes, ...]:
+    def noted(name: bytes, args: Arguments) -> tuple[bytes, ...]:
         asked.append(cast("bytes", args[0]))
-        return keys(asked[-1])
+        return keys(name, args)
 
-    commands, some = PreparedScript(SCRIPT, noted, per_token=True), [(ttl_ms, *TERMS[1:]) for ttl_ms in (1, 2, 3)]
+    script, some = TokenScript(SCRIPT, noted), [(ttl_ms, *TERMS[1:]) for ttl_ms in (1, 2, 3)]
     for number in range(50):
-        token = b"%032x" % number
+        token, name = b"%032x" % number, b"lock:{%02d}" % number
         for terms in some:
-            assert commands.evalsha((token, *terms)) == packed(token, *terms)
+            assert NamedScript(script, name).evalsha((token, *terms)) == packed(token, *terms, name=name)
     assert len(asked) == len(some)
-    for ttl_ms in range(100, 200):
-        commands.evalsha((b"a" * 32, ttl_ms, *TERMS[1:]))
+    for ttl_ms in range(100, 400):
+        NamedScript(script, b"lock:{00}").evalsha((b"a" * 32, ttl_ms, *TERMS[1:]))
     asked.clear()
-    commands.evalsha((b"a" * 32, *some[0]))
+    NamedScript(script, b"lock:{00}").evalsha((b"a" * 32, *some[0]))
     assert asked, "all that was ever asked for is kept"
 
 
 def test_a_first_argument_that_is_no_token_is_packed_each_time() -> None:
-    plain = PreparedScript(SCRIPT, lambda _: (b"key",), per_token=False)
+    plain = PreparedScript(SCRIPT, lambda _: (b"key",))
     assert plain.evalsha((b"s" * 32, 1)) == pack(("EVALSHA", SCRIPT.sha, 1, b"key", b"s" * 32, 1))
 
 
 def test_a_whole_script_goes_with_the_same_keys_and_arguments() -> None:
     reader = hiredis.Reader()
-    reader.feed(bound().eval((b"a" * 32, *TERMS)))
+    reader.feed(named().eval((b"a" * 32, *TERMS)))
     command, source, count, *rest = reader.gets()
     assert (command, source, count) == (b"EVAL", SCRIPT.source, b"2")
-    assert bound().name == SCRIPT.name
+    assert named().name == SCRIPT.name
     assert rest[:3] == [b"lock:{name}", b"lock:{name}:t:" + b"a" * 32, b"a" * 32]
