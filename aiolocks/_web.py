@@ -81,13 +81,15 @@ class Plan:
         for name in ("acquire_timeout", "blocking_timeout"):
             if name in options:
                 raise TypeError(f"locked() has no {name!r}: use timeout=")
+        if not options.get("wait_release", True):
+            raise TypeError("locked() has no 'wait_release': a handler always waits, to tell its client of a loss")
         self._place = place
         self._limit = limit
         self._timeout = timeout
         self._status = int(status)  # an HTTPStatus is an int, too
         self._retry_after = None if retry_after is None else check_seconds("retry_after", retry_after)
         self._detail = detail
-        self._options = options
+        self._options: LeaseOptions = {**options, "wait_release": True}  # whatever the manager's default
         self._lock(LockManager(Redis()), "checks limit and options")  # no I/O
 
     def _lock(self, manager: LockManager, name: str) -> Lock | Semaphore:

@@ -25,6 +25,7 @@ class RedlockOptions(TypedDict, total=False):
     max_hold: Duration | None
     watchdog: Literal["task", "thread"]
     max_stall: Duration
+    wait_release: bool
     prefix: str
 
 
@@ -58,6 +59,7 @@ class Options:
     watchdog: Literal["task", "thread"]
     max_stall: float
     replicas: int
+    wait_release: bool
 
     renewed_in_loop: bool = field(init=False)
 
@@ -65,6 +67,7 @@ class Options:
         self, ttl: Duration = 30.0, acquire_timeout: Duration | None = None,
         on_lost: Literal["cancel", "flag"] = "cancel", renew: bool = True, max_hold: Duration | None = None,
         watchdog: Literal["task", "thread"] = "task", max_stall: Duration = 60.0, replicas: int = 0,
+        wait_release: bool = True,
     ) -> None:  # fmt: skip
         """Check and convert what the caller gave.
 
@@ -81,6 +84,8 @@ class Options:
             raise TypeError(f"replicas must be an int, not {replicas!r}")
         if replicas < 0:
             raise ValueError(f"replicas must be >= 0, not {replicas!r}")
+        if not isinstance(wait_release, bool):
+            raise TypeError(f"wait_release must be True or False, not {wait_release!r}")
         write = object.__setattr__  # being frozen forbids the usual way
         write(self, "ttl", check_ttl(ttl))
         write(self, "acquire_timeout", check_timeout("acquire_timeout", acquire_timeout))
@@ -90,6 +95,7 @@ class Options:
         write(self, "watchdog", watchdog)
         write(self, "max_stall", 60.0 if max_stall == 60.0 else _above_zero("max_stall", max_stall))  # most often 60
         write(self, "replicas", replicas)
+        write(self, "wait_release", wait_release)
         write(self, "renewed_in_loop", renew and watchdog == "task")
 
 

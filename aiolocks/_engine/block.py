@@ -87,6 +87,9 @@ class Block:
         if state.task is not None:
             state.unlist()
         self._lease = self._inside = None
+        if not state.options.wait_release and valid and context.undos.take_more():
+            state.drop(now, None, self._settled)
+            return
         release = state.drop(now, GRACE if valid and waits and exc is None else None)
         if not valid:
             context.schedule_idle_close()
@@ -113,14 +116,25 @@ class Block:
             finally:
                 del leaving  # or its traceback and this frame keep each other, and all that the caller has, until a gc
 
+    def _settled(self, release: Release) -> None:
+        """Say what is wrong with the release that was not waited for."""
+        state = self._state
+        if release.trouble is not None:
+            self._warn_unconfirmed()
+        elif release.ended is False:
+            log.warning("%s; its block had ended without waiting to hear of it", state.error(GONE_FROM_SERVER))
+
+    def _warn_unconfirmed(self) -> None:
+        state = self._state
+        log.warning(
+            "%s %r: the release could not be confirmed; the lease ends with its TTL of %g s at the latest",
+            state.grantor.kind, state.grantor.name, state.request.ttl,
+        )  # fmt: skip
+
     def _judge(self, release: Release, leaving: BaseException | None) -> None:
         """Say what is wrong with the release of a lease that was valid until then, if anything is."""
-        state = self._state
         if not release.done or release.trouble is not None:
-            log.warning(
-                "%s %r: the release could not be confirmed; the lease ends with its TTL of %g s at the latest",
-                state.grantor.kind, state.grantor.name, state.request.ttl,
-            )  # fmt: skip
+            self._warn_unconfirmed()
         elif release.ended is False:
             self._report(GONE_FROM_SERVER, leaving)
 

@@ -44,9 +44,9 @@ class Context:
         self.closed = False
         self.forked = False
         """This process is a fork of the one that the session belongs to."""
-        self.pipeline = Pipeline(pool, loop, self.clock, on_link_lost)
-        self.holdings: Holdings[Any] = Holdings(loop, self.clock, self.schedule_idle_close)
         self.undos = Undos(loop, self.clock)
+        self.pipeline = Pipeline(pool, loop, self.clock, on_link_lost, self.undos.go_first)
+        self.holdings: Holdings[Any] = Holdings(loop, self.clock, self.schedule_idle_close)
         self.tokens: dict[bytes, Request] = {}
         """What was asked for, from before its first byte leaves until it is given up, lost, or let go."""
         self.new_token: Callable[[], bytes] = chain.from_iterable(iter(_draw_tokens, [])).__next__

@@ -205,13 +205,15 @@ class LeaseState:
         self.on_loss = partial(on_lapsed, self)
         self.watch_deadline()
 
-    def drop(self, now: float, wait: float | None = None) -> Release | None:
+    def drop(
+        self, now: float, wait: float | None = None, then: "Callable[[Release], None] | None" = None
+    ) -> Release | None:
         """Begin to end the lease on the server, after its end here was noted; None if there is nothing to do."""
         if self.dropped:
             return None
         self.dropped = True
         until = self.deadline
-        return self.context.undo(self.grantor, self.request, until if until > now else now, None, wait)
+        return self.context.undo(self.grantor, self.request, until if until > now else now, then, wait)
 
     def watch_deadline(self) -> None:
         """From now on note the loss at the deadline by a timer, and not only when the lease is asked about."""

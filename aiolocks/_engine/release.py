@@ -18,12 +18,21 @@ _NEVER = math.inf
 GRACE = 1.0
 """Seconds that leaving a block, or an acquire that failed, waits for its undo at most; it goes on in the background."""
 
+MOST_UNAWAITED = 4096
+"""Releases under way in one session from which on leaving a block waits for its own, whatever it was told: a megabyte
+or so of what Redis has not read."""
+
 LONGEST_RELEASE = 10.0
 """Seconds that a release by hand waits for its answer, if the lease lasts that long; it goes on in the background."""
 
 
 class Undoes(Protocol):
     """What is asked here of a Grantor."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
 
     def undo(self, request: Request, tell: ResultCallback) -> None:
         """Try once to undo *request*; *tell* is called once, see `Grantor.undo`."""
@@ -46,12 +55,32 @@ class Undos:
         self.closed = False
         self.under_way: dict[bytes, Release] = {}
         """By token."""
+        self.pausing: dict[tuple[str, str], dict[Release, None]] = {}
+        """Those of them that failed and are to be tried again later, by kind and name."""
         self.waits = OverdueTimer(loop, clock, lambda: self.under_way.values(), Release.wake)
         """Who waits for one of them, and until when at most."""
 
     def keep_session(self, now: float) -> bool:
         """Whether the session must go on for one of them."""
         return any(release.keeps_session(now) for release in self.under_way.values())
+
+    def take_more(self) -> bool:
+        """Whether one more may be left alone, as there are not too many."""
+        return len(self.under_way) < MOST_UNAWAITED
+
+    def go_ahead(self, kind: str, name: str) -> None:
+        """Try at once what waits to be tried again, before anything else is asked about that name.
+
+        Or a session would find its own lease in the way, that it has released.
+        """
+        for release in list(self.pausing.get((kind, name), ())):
+            release.try_now()
+
+    def go_first(self) -> None:
+        """The same for all names, over a new link: what was to be sent behind them waits for it too."""
+        for releases in list(self.pausing.values()):
+            for release in list(releases):
+                release.try_now()
 
     def begun_since(self, at: float) -> bool:
         """Whether one of them began after *at*."""
@@ -80,8 +109,8 @@ class Release:
     """
 
     __slots__ = (
-        "_failures", "_grantor", "_keeps_until", "_request", "_then", "_under_way", "_undos", "_until", "begun",
-        "done", "due", "ended", "trouble", "waited",
+        "_failures", "_grantor", "_keeps_until", "_pause", "_request", "_then", "_under_way", "_undos", "_until",
+        "begun", "done", "due", "ended", "trouble", "waited",
     )  # fmt: skip
 
     def __init__(
@@ -94,6 +123,7 @@ class Release:
         self._until = until
         self._then = then
         self._failures = 0
+        self._pause: asyncio.TimerHandle | None = None
         self.begun = now = undos.clock()
         self.due = _NEVER
         """Until when a caller waits."""
@@ -176,9 +206,30 @@ class Release:
             return self.trouble
         return self._grantor.obstacle(self._request)
 
-    def _try(self) -> None:
+    def try_now(self) -> None:
+        """Try again, though the pause before that is not over."""
+        self._end_pause()
         if not self.done:
             self._grantor.undo(self._request, self)
+
+    def _begin_pause(self, seconds: float) -> None:
+        undos = self._undos
+        self._pause = undos.loop.call_later(seconds, self._try)
+        undos.pausing.setdefault((self._grantor.kind, self._grantor.name), {})[self] = None
+
+    def _end_pause(self) -> None:
+        if self._pause is not None:
+            self._pause.cancel()
+            self._pause = None
+            key = self._grantor.kind, self._grantor.name
+            pausing = self._undos.pausing[key]
+            del pausing[self]
+            if not pausing:
+                del self._undos.pausing[key]
+
+    def _try(self) -> None:
+        self._failures += 1
+        self.try_now()
 
     def __call__(self, ended: bool | Exception) -> None:
         """Take the outcome of one try."""
@@ -187,17 +238,17 @@ class Release:
         if isinstance(ended, bool):
             self.finish(None if self._request.silences and not ended else ended)
             return
-        self._failures += 1
         self.trouble = error = ended
-        pause = retry_delay(self._request.ttl, self._failures)
+        pause = retry_delay(self._request.ttl, self._failures + 1)
         if self._undos.clock() + pause >= self._until:
             self.finish(error)
-        else:
-            self._undos.loop.call_later(pause, self._try)
+        elif self._pause is None:
+            self._begin_pause(pause)
 
     def finish(self, result: bool | BaseException | None) -> None:
         if self.done:
             return
+        self._end_pause()
         self._undos.under_way.pop(self._request.token, None)
         self.done = True
         if result is None or isinstance(result, bool):

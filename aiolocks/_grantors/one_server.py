@@ -120,6 +120,8 @@ class RedisGrantor:
 
     def grant(self, request: Request) -> "asyncio.Future[Answer]":
         context = self.context
+        if context.undos.pausing:
+            context.undos.go_ahead(self.kind, self.name)
         pipeline, queues = context.pipeline, self._queues
         line = queues.get(self._base) if queues else None
         if line is not None and request.ttl != line.expected_ttl:  # most ask for the same
@@ -359,6 +361,7 @@ class RedisGrantor:
         patience: float = LONGEST_WAIT,
     ) -> Any:  # fmt: skip
         """Run a script that has to do with no lease; *as_waiter* adds what handing over needs; *keys* are its own."""
+        self.context.undos.go_ahead(self.kind, self.name)
         future: asyncio.Future[Any] = self.context.loop.create_future()
 
         def receive(call: PendingCall, reply: Any) -> None:

@@ -44,13 +44,19 @@ class Session:
         Raises:
             RuntimeError: No asyncio loop is running here.
         """
-        loop = _loop_here()
+        global _newest
+        loop, newest = _loop_here(), _newest
+        if (
+            newest is not None and newest.pool is pool and newest.loop is loop
+        ):  # of most, and cheaper than to look it up
+            return newest
         session = _sessions.get((id(pool), loop))
         if session is None:
             for key, other in list(_sessions.items()):
                 if other.loop.is_closed() and _sessions.pop(key, None) is other:  # another thread may look as well
                     other._abandon()
             session = _sessions[id(pool), loop] = Session(pool, loop)
+        _newest = session
         return session
 
     @staticmethod
@@ -80,6 +86,9 @@ class Session:
 
     def close(self) -> None:
         """End everything at once. Leases that are still held run out."""
+        global _newest
+        if _newest is self:
+            _newest = None
         if _sessions.get((id(self.pool), self.loop)) is self:
             del _sessions[id(self.pool), self.loop]
         error = RedisConnectionError("the session has ended")
@@ -154,8 +163,13 @@ def _loop_here() -> asyncio.AbstractEventLoop:
 
 _sessions: dict[tuple[int, asyncio.AbstractEventLoop], Session] = {}
 
+_newest: Session | None = None
+"""The one that was asked for last, of any thread."""
+
 
 def _forked() -> None:
+    global _newest
+    _newest = None
     for session in _sessions.values():
         session.after_fork()
     _sessions.clear()

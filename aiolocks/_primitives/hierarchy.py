@@ -60,7 +60,7 @@ class HierarchicalLock:
         path: Names of the levels, from the root down, with "/" between; up to 1,024 bytes of UTF-8 in all.
         ttl: Seconds a lease lasts unless renewed: how long others wait when the holder's process dies. At least 0.1.
         acquire_timeout: Seconds to wait for all levels; None waits for ever, 0 asks once.
-        on_lost, renew, max_hold, watchdog, max_stall, replicas, prefix: As of a `Lock`.
+        on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, prefix: As of a `Lock`.
 
     Raises:
         TypeError: A wrong type, a synchronous client, or a keyword of redis-py's Lock that has another name here.
@@ -83,9 +83,12 @@ class HierarchicalLock:
         watchdog: Literal["task", "thread"] = "task",
         max_stall: Duration = 60.0,
         replicas: int = 0,
+        wait_release: bool = True,
         prefix: str = "aiolocks:",
     ) -> None:
-        options = options_of(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas)
+        options = options_of(
+            ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release
+        )
         self.read = HierarchicalMode(client, path, prefix, options, "read", SHARED)
         """Beside other readers of the path and of anything below it."""
         self.write = HierarchicalMode(client, path, prefix, options, "write", EXCLUSIVE)

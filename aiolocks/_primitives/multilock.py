@@ -41,7 +41,7 @@ class MultiLock(Acquirable):
         names: What to lock, in any order, duplicates allowed, 1,000 at most; each 1 to 1,024 bytes of UTF-8, any text.
         ttl: Seconds a lease lasts unless renewed: how long others wait when the holder's process dies. At least 0.1.
         acquire_timeout: Seconds to wait for all of them; None waits for ever, 0 asks once.
-        on_lost, renew, max_hold, watchdog, max_stall, replicas, prefix: As of a `Lock`.
+        on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, prefix: As of a `Lock`.
 
     Raises:
         TypeError: A wrong type, such as one str for *names*, a synchronous client, or a keyword of redis-py's Lock that
@@ -66,6 +66,7 @@ class MultiLock(Acquirable):
         watchdog: Literal["task", "thread"] = "task",
         max_stall: Duration = 60.0,
         replicas: int = 0,
+        wait_release: bool = True,
         prefix: str = "aiolocks:",
     ) -> None:
         given: object = names
@@ -81,7 +82,9 @@ class MultiLock(Acquirable):
             raise ValueError(
                 f"a MultiLock takes at most {MOST_NAMES:,} names, not {len(each):,}; let one stand for many of them"
             )
-        options = options_of(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas)
+        options = options_of(
+            ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release
+        )
         super().__init__(client, min(each), prefix, options)
         self._each = tuple(each[name] for name in sorted(each))
         self._base = tuple(keys.base for keys in self._each)

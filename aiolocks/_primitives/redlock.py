@@ -38,7 +38,7 @@ class Redlock(Acquirable):
         name: What to lock: 1 to 1,024 bytes of UTF-8, any text.
         ttl: Seconds a lease lasts unless renewed: how long others wait when the holder's process dies. At least 0.1.
         acquire_timeout: Seconds to wait for the lock; None waits for ever, 0 asks once.
-        on_lost, renew, max_hold, watchdog, max_stall, prefix: As of a `Lock`.
+        on_lost, renew, max_hold, watchdog, max_stall, wait_release, prefix: As of a `Lock`.
 
     Raises:
         TypeError: A wrong type, such as one client alone, a synchronous client, or a keyword of redis-py's Lock that
@@ -62,6 +62,7 @@ class Redlock(Acquirable):
         max_hold: Duration | None = None,
         watchdog: Literal["task", "thread"] = "task",
         max_stall: Duration = 60.0,
+        wait_release: bool = True,
         prefix: str = "aiolocks:",
     ) -> None:
         given: object = clients
@@ -74,7 +75,7 @@ class Redlock(Acquirable):
         several = list(clients)
         if not several:
             raise ValueError("clients must not be empty")
-        options = options_of(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall)
+        options = options_of(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, 0, wait_release)
         super().__init__(several[0], name, prefix, options)
         self._pools = [pool_of(client) for client in several]
         self._places = [place_of(pool) for pool in self._pools]

@@ -64,7 +64,9 @@ class SharedLease:
     def entered_by(self, task: "Task | None") -> bool:
         return self.core.context.holdings.inside(task, self.key) > 0
 
-    def let_go(self, share: "Reentry", now: float, wait: float | None) -> Release | None:
+    def let_go(
+        self, share: "Reentry", now: float, wait: float | None, then: Callable[[Release], None] | None
+    ) -> Release | None:
         """Drop *share*, and end the lease if it was the last one."""
         if share in self._shares:
             self._shares.remove(share)
@@ -73,7 +75,7 @@ class SharedLease:
             return None
         self.core.on_loss = None  # or else this object would live until garbage is collected
         self.core.end(now)
-        return self.core.drop(now, wait)
+        return self.core.drop(now, wait, then)
 
     def renew_for_users_only(self) -> None:
         """Stop renewing if nothing refers to any share; as long as something does, its user may be at work."""
@@ -131,11 +133,13 @@ class Reentry(LeaseState):
     def note_loss(self, reason: str) -> None:
         super().lose(reason)
 
-    def drop(self, now: float, wait: float | None = None) -> Release | None:
+    def drop(
+        self, now: float, wait: float | None = None, then: Callable[[Release], None] | None = None
+    ) -> Release | None:
         if self.dropped:
             return None
         self.dropped = True
-        return self.nest.let_go(self, now, wait)
+        return self.nest.let_go(self, now, wait, then)
 
     def let_lapse(self, on_lapsed: "Callable[[LeaseState], None]") -> None:
         self.unreferenced = True

@@ -42,7 +42,7 @@ class RLock(Acquirable):
         name: What to lock: 1 to 1,024 bytes of UTF-8, any text. A `Lock` of the same name is another lock.
         ttl: Seconds a lease lasts unless renewed: how long others wait when the holder's process dies. At least 0.1.
         acquire_timeout: Seconds to wait for the lock; None waits for ever, 0 asks once.
-        on_lost, renew, max_hold, watchdog, max_stall, replicas, prefix: As of a `Lock`.
+        on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, prefix: As of a `Lock`.
 
     Raises:
         TypeError: A wrong type, a synchronous client, or a keyword of redis-py's Lock that has another name here.
@@ -66,9 +66,12 @@ class RLock(Acquirable):
         watchdog: Literal["task", "thread"] = "task",
         max_stall: Duration = 60.0,
         replicas: int = 0,
+        wait_release: bool = True,
         prefix: str = "aiolocks:",
     ) -> None:
-        options = options_of(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas)
+        options = options_of(
+            ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release
+        )
         super().__init__(client, name, prefix, options)
 
     async def _try_acquire(self, permits: int) -> Lease | None:

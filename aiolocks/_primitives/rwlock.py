@@ -40,7 +40,7 @@ class RWLock:
         name: What is read and written: 1 to 1,024 bytes of UTF-8, any text.
         ttl: Seconds a lease lasts unless renewed: how long others wait when the holder's process dies. At least 0.1.
         acquire_timeout: Seconds to wait; None waits for ever, 0 asks once.
-        on_lost, renew, max_hold, watchdog, max_stall, replicas, prefix: As of a `Lock`.
+        on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, prefix: As of a `Lock`.
 
     Raises:
         TypeError: A wrong type, a synchronous client, or a keyword of redis-py's Lock that has another name here.
@@ -63,9 +63,12 @@ class RWLock:
         watchdog: Literal["task", "thread"] = "task",
         max_stall: Duration = 60.0,
         replicas: int = 0,
+        wait_release: bool = True,
         prefix: str = "aiolocks:",
     ) -> None:
-        options = options_of(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas)
+        options = options_of(
+            ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release
+        )
         self.read = RWLockMode(client, name, prefix, options, "read", SHARED)
         """Beside other readers, and one upgradeable."""
         self.upgradeable = RWLockMode(client, name, prefix, options, "upgradeable", UPGRADEABLE)

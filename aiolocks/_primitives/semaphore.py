@@ -96,7 +96,7 @@ class Semaphore(Acquirable):
         limit: How many permits there are, at least 1.
         ttl: Seconds a lease lasts unless renewed: how long permits are missing when their holder dies. At least 0.1.
         acquire_timeout: Seconds to wait for permits; None waits for ever, 0 asks once.
-        on_lost, renew, max_hold, watchdog, max_stall, replicas, prefix: As of a `Lock`.
+        on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, prefix: As of a `Lock`.
 
     Raises:
         TypeError: A wrong type, a synchronous client, or a keyword of redis-py's Lock that has another name here.
@@ -120,13 +120,16 @@ class Semaphore(Acquirable):
         watchdog: Literal["task", "thread"] = "task",
         max_stall: Duration = 60.0,
         replicas: int = 0,
+        wait_release: bool = True,
         prefix: str = "aiolocks:",
     ) -> None:
         check_limit(limit)
         given: object = client
         if isinstance(given, (list, tuple)):
             raise TypeError(f"a semaphore needs one client: {QUORUM_OF_PERMITS}")
-        options = options_of(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas)
+        options = options_of(
+            ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release
+        )
         super().__init__(client, name, prefix, options)
         self._limit = limit
 

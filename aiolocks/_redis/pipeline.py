@@ -138,12 +138,15 @@ class Pipeline:
     """
 
     def __init__(
-        self, pool: Any, loop: asyncio.AbstractEventLoop, clock: Callable[[], float], on_lost: Callable[[], None]
-    ) -> None:
+        self, pool: Any, loop: asyncio.AbstractEventLoop, clock: Callable[[], float], on_lost: Callable[[], None],
+        on_connected: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        """*on_connected* may submit what is to be sent over a new link before all that waits for one."""
         self._pool = pool
         self.loop = loop
         self._clock = clock
         self._on_lost = on_lost
+        self._on_connected = on_connected
         self._link: Connection | None = None
         self.ready: Connection | None = None
         """The link, while a command can leave at once: it has room, and no call waits."""
@@ -284,6 +287,9 @@ class Pipeline:
             if self._closing and not self._waiting:  # `wait_for` before Python 3.12 may swallow a cancellation
                 link.close()
             else:
+                waiting, self._waiting = self._waiting, deque()
+                self._on_connected()
+                self._waiting += waiting
                 self._flow()
             return
         self._connected()

@@ -240,25 +240,31 @@ Layout = Callable[[bytes, Arguments], tuple[bytes, ...]]
 class TokenScript:
     """A script whose first argument is a token, for all names; its keys are laid out by *keys*."""
 
-    __slots__ = ("_templates", "keys", "script")
+    __slots__ = ("_last", "_length", "_templates", "_terms", "keys", "script")
 
     def __init__(self, script: Script, keys: Layout) -> None:
         self.script = script
         self.keys = keys
         self._templates: dict[tuple[int, Arguments], list[bytes]] = {}
+        self._length = 0
+        self._terms: Arguments = ()
+        self._last: list[bytes] = []
 
     def around_token(self, base: bytes, terms: Arguments) -> list[bytes]:
         """Return what stands around the token in the command for a name. A name may be used but once, so what is packed
         stands for all names of that length."""
-        key = len(base), terms
-        return base.join(self._templates.get(key) or self._template(key)).split(_STAND_IN)
+        if len(base) != self._length or terms != self._terms:  # most are as the last one: cheaper than looking it up
+            self._length, self._terms, self._last = len(base), terms, self._template(len(base), terms)
+        return base.join(self._last).split(_STAND_IN)
 
-    def _template(self, key: tuple[int, Arguments]) -> list[bytes]:
-        if len(self._templates) >= _MOST:
-            self._templates.clear()
-        length, terms = key
-        base, args = _NAME_STAND_IN * length, (_STAND_IN, *terms)
-        template = self._templates[key] = _packed("EVALSHA", self.script.sha, self.keys(base, args), args).split(base)
+    def _template(self, length: int, terms: Arguments) -> list[bytes]:
+        template = self._templates.get((length, terms))
+        if template is None:
+            if len(self._templates) >= _MOST:
+                self._templates.clear()
+            base, args = _NAME_STAND_IN * length, (_STAND_IN, *terms)
+            template = _packed("EVALSHA", self.script.sha, self.keys(base, args), args).split(base)
+            self._templates[length, terms] = template
         return template
 
 
