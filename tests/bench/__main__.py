@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from tests.bench import against, calm
+from tests.bench import against, calm, event_loops
 from tests.bench.environment import describe
 from tests.bench.figures import Results
 from tests.bench.peers import PEERS
@@ -33,11 +33,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends servers and processes on its way
     scale = _scale(chosen)
+    try:
+        event_loops.check_installed(scale.loop)
+    except ValueError as error:
+        parser.error(str(error))
     if chosen.against:
         return _against(parser, chosen, scale)
     libraries = chosen.only or ([OWN] if chosen.profile else list(PEERS))
     scenarios = [PROFILE] if chosen.profile else [SCENARIOS[name] for name in chosen.scenario or SCENARIOS]
-    circumstances = describe(libraries)
+    circumstances = describe(libraries, scale.loop)
     print(aligned([["circumstance", "value"], *map(list, circumstances.items())]), flush=True)
     measured: dict[str, tuple[Scenario, Results]] = {}
     reports: dict[str, Report] = {}
@@ -60,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--runs", type=int, help="how often each is measured (5)")
     parser.add_argument("--seconds", type=float, help="how long each throughput is measured (3)")
     parser.add_argument("--only", metavar="LIBRARIES", type=_libraries, help=f"some of {','.join(PEERS)}")
+    parser.add_argument("--loop", choices=event_loops.LOOPS, help="the event loop of those who measure (asyncio)")
     parser.add_argument("--processes", type=int, help="processes that contend (2)")
     parser.add_argument("--waiters", type=int, help="waiters in each of them (100)")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write every figure of every run there")
@@ -91,7 +96,7 @@ def _libraries(text: str) -> list[str]:
 
 
 def _scale(chosen: argparse.Namespace) -> Scale:
-    given = {name: getattr(chosen, name) for name in ("runs", "seconds", "processes", "waiters")}
+    given = {name: getattr(chosen, name) for name in ("runs", "seconds", "loop", "processes", "waiters")}
     given["held"] = 1.0 if chosen.short else None
     return replace(
         TINY if chosen.tiny else Scale(), **{name: value for name, value in given.items() if value is not None}
@@ -106,7 +111,7 @@ def _against(parser: argparse.ArgumentParser, chosen: argparse.Namespace, scale:
     every: dict[str, against.Turns] = {}
     try:
         with against.versions(chosen.against) as pair:
-            circumstances = describe([OWN]) | {version.name: str(version) for version in pair}
+            circumstances = describe([OWN], scale.loop) | {version.name: str(version) for version in pair}
             print(aligned([["circumstance", "value"], *map(list, circumstances.items())]), flush=True)
             for name in names:
                 every[name] = against.run_in_turns(SCENARIOS[name], scale, pair, _progress)

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, final
 
+from tests.bench import event_loops
 from tests.bench.peers import PEERS, Turn
 from tests.bench.processes import REPOSITORY, environment
 
@@ -87,7 +88,7 @@ async def actor(
     )  # fmt: skip
     try:
         orders = {"library": library, "url": url, "ttl": ttl, "tasks": tasks, "keeps": keeps}
-        orders |= {"blocks": blocks, "works": works, "options": dict(options or {})}
+        orders |= {"loop": event_loops.running(), "blocks": blocks, "works": works, "options": dict(options or {})}
         assert process.stdin is not None
         process.stdin.write(json.dumps(orders).encode() + b"\n")
         yield Actor(process)
@@ -140,4 +141,5 @@ async def _block(turn: Turn, orders: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_act(json.loads(sys.stdin.readline())))
+    orders = json.loads(sys.stdin.readline())
+    event_loops.run(orders["loop"], _act(orders))

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
@@ -98,10 +98,12 @@ def run_in_turns(
         for version, run in zip(pair, calmest_together(lambda: both(case), scale.attempts), strict=True):
             results[case.row][version.name].append(run)
 
+    fresh = replace(scale, fresh=True)  # a process imports one version only
+
     def both(case: Case) -> list[Run]:
         with Slices() as slices, ThreadPoolExecutor(len(pair)) as threads:
             return list(
-                threads.map(lambda version: measured(scenario, case, True, version.variables, slices.sharing), pair)
+                threads.map(lambda version: measured(scenario, case, fresh, version.variables, slices.sharing), pair)
             )
 
     with ThreadPoolExecutor(scale.at_once) as threads:

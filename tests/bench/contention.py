@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from tests.bench import turns
+from tests.bench import event_loops, turns
 from tests.bench.counters import Counters, Counts
 from tests.bench.figures import Parameters, Run
 from tests.bench.peers import PEERS
@@ -133,6 +133,7 @@ async def _start(library: str, parameters: Parameters, server: Server, place: in
     )  # fmt: skip
     orders = {
         "library": library,
+        "loop": event_loops.running(),
         "url": server.url,
         "number": place,
         "waiters": waiters,

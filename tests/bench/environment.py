@@ -8,11 +8,12 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
+from tests.bench import event_loops
 from tests.bench.peers import PEERS
 from tests.support.servers import find_binary, version_of
 
 
-def describe(libraries: Iterable[str]) -> dict[str, str]:
+def describe(libraries: Iterable[str], loop: str) -> dict[str, str]:
     """Return each circumstance by its name, as text."""
     distributions = dict.fromkeys(["redis", "hiredis", *(PEERS[library].distribution for library in libraries)])
     return {
@@ -20,6 +21,7 @@ def describe(libraries: Iterable[str]) -> dict[str, str]:
         "machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}",
         "load before": ", ".join(f"{load:.2f}" for load in os.getloadavg()),
         "Python": sys.version.split()[0],
+        "event loop": event_loops.described(loop),
         "redis-server": ".".join(map(str, version_of(find_binary()))),
         **{distribution: _version(distribution) for distribution in distributions},
     }

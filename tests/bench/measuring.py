@@ -3,12 +3,12 @@
 What it measured goes to standard output as one line of JSON, the last one.
 """
 
-import asyncio
 import json
 import sys
 from dataclasses import asdict
 from typing import Any
 
+from tests.bench import event_loops
 from tests.bench.figures import Run
 from tests.bench.scenario import Scenario, Server
 from tests.bench.scenarios import SCENARIOS
@@ -26,7 +26,7 @@ async def measure(scenario: Scenario, job: dict[str, Any]) -> Run:
 
 def main() -> None:
     job = json.loads(sys.stdin.readline())
-    run = asyncio.run(measure({**SCENARIOS, PROFILE.name: PROFILE}[job["scenario"]], job))
+    run = event_loops.run(job["loop"], measure({**SCENARIOS, PROFILE.name: PROFILE}[job["scenario"]], job))
     print(json.dumps(asdict(run)), flush=True)
 
 

@@ -3,7 +3,6 @@
 Interleaved, so that a busy minute of the machine falls on all libraries alike.
 """
 
-import asyncio
 import json
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
+from tests.bench import event_loops
 from tests.bench.calm import calmest
 from tests.bench.figures import Case, Run
 from tests.bench.measuring import measure
@@ -46,7 +46,7 @@ def run_all(
 
     def run(number: int, case: Case) -> Run:
         progress(f"{scenario.name} {number + 1}/{scale.runs}: {case.row}")
-        return calmest(lambda: measured(scenario, case, scale.fresh), scale.attempts)
+        return calmest(lambda: measured(scenario, case, scale), scale.attempts)
 
     with ThreadPoolExecutor(scale.at_once) as threads:
         # Alone it stays in this thread, so that an interruption ends what is being measured.
@@ -62,7 +62,7 @@ def run_all(
 def measured(
     scenario: Scenario,
     case: Case,
-    fresh: bool,
+    scale: Scale,
     variables: Mapping[str, str] | None = None,
     beside: Beside | None = None,
 ) -> Run:
@@ -71,7 +71,7 @@ def measured(
     Args:
         scenario: Whose case it is.
         case: What is measured.
-        fresh: In a process of its own.
+        scale: Says whether in a process of its own, and on which event loop.
         variables: What that process gets in its environment besides.
         beside: Entered with its id while it runs, as the leader of a group that takes turns with others.
     """
@@ -80,10 +80,13 @@ def measured(
             "scenario": scenario.name,
             "library": case.library,
             "parameters": dict(case.parameters),
+            "loop": scale.loop,
             "url": server.tcp_url,
             "admin_url": server.url,
         }
-        return _in_fresh_process(job, variables or {}, beside) if fresh else asyncio.run(measure(scenario, job))
+        if scale.fresh:
+            return _in_fresh_process(job, variables or {}, beside)
+        return event_loops.run(scale.loop, measure(scenario, job))
 
 
 def _in_fresh_process(job: dict[str, Any], variables: Mapping[str, str], beside: Beside | None) -> Run:

@@ -12,6 +12,8 @@ class Scale:
     """How often each run is made at most, if the machine's host takes its processors away meanwhile."""
     fresh: bool = True
     """Each measurement in a process of its own. Starting dozens takes longer than a test has."""
+    loop: str = "asyncio"
+    """On which event loop; see `event_loops`."""
     at_once: int = 1
     """Measurements at one time: one, unless nobody cares for the figures."""
     seconds: float = 3.0
@@ -35,6 +37,8 @@ class Scale:
     """Waiters that are killed or stopped."""
     fault_ttl: float = 2.0
     """Well above what a criterion gives for "soon", or nothing could fail it."""
+    names: int = 100_000
+    """How many different ones are used where nothing of them may stay."""
     lengths: tuple[int, ...] = (10, 100, 1_000, 10_000)
     """Queue lengths at which the release script is timed."""
     sessions: tuple[int, ...] = (1, 2)
@@ -65,6 +69,7 @@ TINY = Scale(
     crash_ttl=0.4,
     doomed=2,
     fault_ttl=1.2,
+    names=200,
     lengths=(3, 6),
     sessions=(2,),
     crowds=(2, 4),

@@ -13,6 +13,7 @@ from array import array
 from collections import Counter
 from typing import Any, cast
 
+from tests.bench import event_loops
 from tests.bench.crowds import stop
 from tests.bench.peers import PEERS, Client, ReadWriteClient, Turn
 from tests.bench.turns import NEVER
@@ -94,7 +95,8 @@ async def _run(orders: dict[str, Any]) -> tuple[dict[str, int], bytes]:
 
 
 def main() -> None:
-    errors, data = asyncio.run(_run(json.loads(sys.stdin.readline())))
+    orders = json.loads(sys.stdin.readline())
+    errors, data = event_loops.run(orders["loop"], _run(orders))
     print(json.dumps({"errors": errors, "size": len(data)}), flush=True)
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()

@@ -49,6 +49,13 @@ class ReadWriteClient(Client, Protocol):
         """Return one side of a read-write lock: `read`, `upgradeable` or `write`."""
 
 
+class MakingClient(Client, Protocol):
+    """A client of aiolocks or redis-py, which also makes the library's own objects, with nothing added."""
+
+    def maker(self, way: str) -> Callable[[str], AbstractAsyncContextManager[Any]]:
+        """Return what makes a lock of a name: the `constructor`; or, of aiolocks alone, a `manager`."""
+
+
 class Module(Protocol):
     """What each module here has."""
 

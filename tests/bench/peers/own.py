@@ -1,13 +1,14 @@
 """aiolocks on a client of redis-py with the default pool."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
 from redis.asyncio import Redis
 
 import aiolocks
-from aiolocks import Lease, Lock, Redlock, RWLock, Semaphore
+from aiolocks import Lease, Lock, LockManager, Redlock, RWLock, Semaphore
 from aiolocks._redis.scripts import load
 from tests.bench.peers import SAFETY, Turn
 from tests.bench.peers.pools import retrying
@@ -36,6 +37,9 @@ class _Client:
         rw = RWLock(self._redis, name, ttl=SAFETY)
         side = {"read": rw.read, "upgradeable": rw.upgradeable, "write": rw.write}[mode]
         return Turn(side.acquire, Lease.release, _fence, block=lambda: side)
+
+    def maker(self, way: str) -> Callable[[str], AbstractAsyncContextManager[Any]]:
+        return LockManager(self._redis).lock if way == "manager" else partial(Lock, self._redis)
 
 
 @asynccontextmanager

@@ -1,8 +1,9 @@
 """redis-py's own Lock: one object per task, as its token lives in the object; its default of 0.1 s between attempts."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Never
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from typing import Any, Never
 
 from redis.asyncio import Redis
 
@@ -20,6 +21,9 @@ class _Client:
 
     def semaphore(self, name: str, limit: int) -> Turn:
         raise NotImplementedError
+
+    def maker(self, way: str) -> Callable[[str], AbstractAsyncContextManager[Any]]:
+        return partial(self._redis.lock, timeout=SAFETY)
 
 
 @asynccontextmanager

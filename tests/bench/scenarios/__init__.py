@@ -6,6 +6,7 @@ from tests.bench.scenarios import (
     crashes,
     crowd,
     faults,
+    fresh_names,
     memory,
     one_lock,
     one_task,
@@ -22,6 +23,7 @@ SCENARIOS: dict[str, Scenario] = {
     for module in (
         one_task,
         own_locks,
+        fresh_names,
         one_lock,
         semaphore,
         readers,
