@@ -37,6 +37,8 @@ class Scale:
     """Waiters that are killed or stopped."""
     fault_ttl: float = 2.0
     """Well above what a criterion gives for "soon", or nothing could fail it."""
+    round_trips: tuple[float, ...] = (0.001, 0.005)
+    """How far away the server is."""
     names: int = 100_000
     """How many different ones are used where nothing of them may stay."""
     lengths: tuple[int, ...] = (10, 100, 1_000, 10_000)
@@ -69,6 +71,7 @@ TINY = Scale(
     crash_ttl=0.4,
     doomed=2,
     fault_ttl=1.2,
+    round_trips=(0.001,),
     names=200,
     lengths=(3, 6),
     sessions=(2,),
