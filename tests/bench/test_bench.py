@@ -14,13 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import against, peers
+from tests.bench import against, event_loops, peers
 from tests.bench.__main__ import main
+from tests.bench.environment import describe
 from tests.bench.figures import Run
 from tests.bench.processes import PACKAGE_VARIABLE, environment
 from tests.bench.running import run_all
 from tests.bench.scale import TINY
-from tests.bench.scenarios import SCENARIOS
+from tests.bench.scenarios import SCENARIOS, latency
 from tests.support.servers import ServerError, find_binary
 
 REPOSITORY = Path(__file__).parents[2]
@@ -67,7 +68,9 @@ def test_every_scenario_runs_and_prints_whole_tables(tmp_path: Path) -> None:
     for rows in runs.values():
         assert rows
         for row, measured in rows.items():
-            assert all(run["figures"] and not run["remarks"] for run in measured), row
+            for run in measured:
+                assert run["figures"], row
+                assert set(run["remarks"]) <= {latency.NO_OPTION}, row
 
 
 @pytest.mark.slow
@@ -88,6 +91,37 @@ def test_a_measurement_runs_in_a_process_of_its_own() -> None:
     results = run_all(SCENARIOS["one-task"], replace(TINY, fresh=True), ["aiolocks"], lambda _: None)
     assert len(results) == 2
     assert all(runs[0].figures["pairs_per_s"] > 0 for runs in results.values())
+
+
+@pytest.mark.parametrize("loop", event_loops.LOOPS)
+@pytest.mark.parametrize("fresh", [True, False])
+def test_it_is_measured_on_the_loop_that_is_asked_for(loop: str, fresh: bool) -> None:
+    scenario = SCENARIOS["one-lock"]
+    [runs] = run_all(scenario, replace(TINY, loop=loop, fresh=fresh), ["aiolocks"], lambda _: None).values()
+    assert runs[0].figures["handoffs_per_s"] > 0, runs
+
+    async def measure(*_: object) -> Run:
+        return Run(remarks=(event_loops.running(),))
+
+    [runs] = run_all(
+        replace(scenario, measure=measure), replace(TINY, loop=loop), ["aiolocks"], lambda _: None
+    ).values()
+    assert runs == [Run(remarks=(loop,))]
+
+
+@pytest.mark.parametrize("loop", event_loops.LOOPS)
+def test_the_circumstances_name_the_loop(loop: str) -> None:
+    assert describe([], loop)["event loop"].split()[0] == loop
+
+
+def test_a_loop_that_is_not_installed_is_wrong_usage(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(event_loops, "find_spec", lambda _: None)
+    with pytest.raises(SystemExit) as ended:
+        main(["one-task", "--tiny", "--loop", "uvloop"])
+    assert ended.value.code == 2
+    assert "uvloop is not installed: pip install uvloop" in capsys.readouterr().err
 
 
 def test_a_library_that_is_not_installed_is_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
