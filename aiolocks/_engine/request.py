@@ -116,7 +116,7 @@ class Request:
 
     __slots__ = (
         "_given_up", "_turn", "asked_at", "extension", "failing_since", "fence_seen", "parts", "permits", "reached",
-        "retry_after", "silences", "ticket", "token", "trouble", "ttl", "ttl_ms", "unanswered", "valid_for",
+        "retry_after", "server", "silences", "ticket", "token", "trouble", "ttl", "ttl_ms", "unanswered", "valid_for",
         "valid_from", "wait",
     )  # fmt: skip
 
@@ -140,6 +140,8 @@ class Request:
         """Since when asking anew for a forgotten place has failed, without a break."""
         self.reached = False
         """Redis has answered, so that there may be something to undo."""
+        self.server: Any = None
+        """The grantor that asks one server for it: whom to tell of a turn that overtakes the answer."""
         self.extension: Extension | None = None
         """Of a primitive whose script takes or answers more than is usual."""
         self.parts: Sequence[Any] = ()

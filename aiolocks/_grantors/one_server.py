@@ -6,7 +6,6 @@ uses this, and adds what it needs beyond: the semaphore its limit.
 
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
-from functools import cache
 from typing import Any, cast, final
 
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -45,8 +44,8 @@ _BRIEFLY = b"+"
 
 
 @final
-class _Family:
-    """The scripts of one family, for all names."""
+class Family:
+    """The scripts of one family, for all names that a session asks about."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -71,9 +70,6 @@ class _Family:
         return (*keys, base + b":t:" + cast("bytes", args[0])) if args[2] else keys
 
 
-_family = cache(_Family)
-
-
 def waiters_of(base: bytes, session: bytes | int) -> bytes:
     """Return the key of the line of *session*: the one that the arguments name, also when they are sent again."""
     return base + b":q:" + cast("bytes", session)
@@ -91,14 +87,16 @@ class RedisGrantor:
         "context",
     )  # fmt: skip
 
-    def __init__(self, context: Context, keys: Keys, listening: Listening, replication: Replication) -> None:
+    def __init__(
+        self, context: Context, keys: Keys, family: Family, listening: Listening, replication: Replication
+    ) -> None:
         self.context = context
         self._listening = listening
         self._queues = listening.queues
         self._replication = replication
         self._keys = keys
         self._base = base = keys.base
-        self._family = family = _family(keys.family)
+        self._family = family
         self._grant = NamedScript(family.grant, base)
         self._release = NamedScript(family.release, base)
 
@@ -120,6 +118,7 @@ class RedisGrantor:
 
     def grant(self, request: Request) -> "asyncio.Future[Answer]":
         context = self.context
+        request.server = self
         if context.undos.pausing:
             context.undos.go_ahead(self.kind, self.name)
         pipeline, queues = context.pipeline, self._queues

@@ -15,7 +15,7 @@ from .._core.background import LAST_GRACE, at_loop_end, finish, last_releases
 from .._core.keys import Keys
 from .._engine.context import Context
 from .._engine.renewal import ThreadWatchdog, Watchdog
-from .one_server import RedisGrantor
+from .one_server import Family, RedisGrantor
 from .replication import Replication
 from .wait_queue import Listening
 
@@ -34,6 +34,7 @@ class Session:
         self._thread_watchdog: ThreadWatchdog | None = None
         self.replication = Replication(pool, loop, context.clock)
         self.listening = Listening(context)
+        self._families: dict[str, Family] = {}
         self._at_exit = at_loop_end(self._loop_ends)
         anyio.CancelScope()  # the first one imports a good deal, which must not eat from a lease that is running
 
@@ -70,7 +71,10 @@ class Session:
 
     def grantor(self, keys: Keys) -> RedisGrantor:
         """Return who decides over a name."""
-        return RedisGrantor(self.context, keys, self.listening, self.replication)
+        family = self._families.get(keys.family)
+        if family is None:
+            family = self._families[keys.family] = Family(keys.family)
+        return RedisGrantor(self.context, keys, family, self.listening, self.replication)
 
     def after_fork(self) -> None:
         """In a forked child: its copies of the leases are the parent's alone."""

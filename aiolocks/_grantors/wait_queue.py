@@ -57,8 +57,7 @@ class Listening:
         self.queues: dict[bytes, WaitQueue] = {}
         """Where waiters are, by the key that all keys of the name begin with."""
         self.servers: weakref.WeakValueDictionary[bytes, Asked] = weakref.WeakValueDictionary()
-        """Who asks for them, and may be told of a turn that came too late; a name without waiters is asked for by
-        whoever needs it."""
+        """Who asks for them, and may be told of a turn of which no caller here knows."""
         self.handing_over: set[bytes] = set()
         """Names for which the server has been asked to go on handing over."""
         self._addresses: dict[tuple[bytes, float], SessionAddress] = {}
@@ -89,7 +88,8 @@ class Listening:
 
     def deliver(self, token: bytes, fence: int, amount: int, base: bytes) -> None:
         """Take a grant (or refusal) that was addressed to this session."""
-        server = self.servers.get(base)
+        request = self._context.tokens.get(token)
+        server: Asked | None = self.servers.get(base) if request is None else request.server
         if server is not None:
             server.told(token, fence, amount)
 

@@ -33,7 +33,7 @@ def a_recheck_sets_how_long_its_line_lives(scripts: Scripts) -> None:
 
 @clause(
     "W3",
-    python(_wait_queue.WaitQueue, "identify", "3000 * interval", "12_000 * interval"),
+    python(_wait_queue, "address_of", "3000 * interval", "12_000 * interval"),
     python(_timing, "recheck_interval", "ttl / 4", "ttl"),
 )
 def a_stopped_process_costs_one_lease_however_many_wait_in_it(scene: Scene) -> None:
