@@ -26,8 +26,11 @@ from .base import Acquirable, Statistics, waits_for_itself
 
 log = logging.getLogger("aiolocks")
 
-_declared: dict[Hashable, set[tuple[bytes, int]]] = {}
-"""Per server, the limits that this process has declared: each only once, so that a later `resize` is not undone."""
+_MOST_DECLARED = 10_000
+
+_declared: dict[Hashable, dict[tuple[bytes, int], None]] = {}
+"""Per server, the limits that this process has declared, last used last: each only once, so that a later `resize` is not
+undone; but one that is not among the last thousands is declared again, or names that are used once would pile up."""
 
 
 @final
@@ -35,7 +38,7 @@ class _Declaration(Extension):
     """Declares a limit, unless this process has done so before; and objects where a task would wait for itself."""
 
     def __init__(
-        self, name: str, base: bytes, limit: int, declared: set[tuple[bytes, int]], permits: int, inside: int
+        self, name: str, base: bytes, limit: int, declared: dict[tuple[bytes, int], None], permits: int, inside: int
     ) -> None:
         """*permits* are asked for, and the task is *inside* of blocks with so many."""
         self._name = name
@@ -44,6 +47,8 @@ class _Declaration(Extension):
         self._declared = declared
         self._permits, self._inside = permits, inside
         self._declares = self._declaration not in declared
+        if not self._declares:
+            _note(declared, self._declaration)
 
     def arguments(self, *, again: bool = False) -> tuple[bytes | int, ...]:
         if again or not self._declares:
@@ -60,7 +65,7 @@ class _Declaration(Extension):
         if objection is not None:
             raise objection
         if args[-1] == 1 and self._declaration not in self._declared:  # an earlier request may not have arrived
-            self._declared.add(self._declaration)
+            _note(self._declared, self._declaration)
             if before:
                 log.warning(
                     "semaphore %r: the limit in force was %d and is now %d, as this process declares it",
@@ -187,7 +192,8 @@ class Semaphore(Acquirable):
         """
         check_limit(limit)
         await self._ask("resize", (limit,), as_waiter=True)
-        self._declarations().update({(self._keys.base, self._limit), (self._keys.base, limit)})
+        for declared in (self._limit, limit):
+            _note(self._declarations(), (self._keys.base, declared))
 
     async def locked(self) -> bool:
         """Say whether no permits are free.
@@ -217,11 +223,18 @@ class Semaphore(Acquirable):
         state.request.extension = _Declaration(self.name, base, self._limit, self._declarations(), permits, inside)
         return state
 
-    def _declarations(self) -> set[tuple[bytes, int]]:
-        return _declared.setdefault(server_of(self._pool), set())
+    def _declarations(self) -> dict[tuple[bytes, int], None]:
+        return _declared.setdefault(server_of(self._pool), {})
 
     def _would_wait_for_itself(self, context: Context, task: "asyncio.Task[Any] | None") -> bool:
         return False  # only the server knows the limit in force; see `_Declaration`
+
+
+def _note(declared: dict[tuple[bytes, int], None], declaration: tuple[bytes, int]) -> None:
+    declared.pop(declaration, None)
+    declared[declaration] = None
+    if len(declared) > _MOST_DECLARED:
+        del declared[next(iter(declared))]
 
 
 def check_limit(limit: int) -> None:

@@ -78,6 +78,7 @@ BAD_OPTIONS: list[tuple[str, object, type[Exception]]] = [
     *[("max_stall", value, ValueError) for value in [0, timedelta(0), *OUT_OF_RANGE]],
     *[("on_lost", value, ValueError) for value in ["raise", "", None, True]],
     *[("renew", value, TypeError) for value in [None, 1, 0, "yes"]],
+    *[("wait_release", value, TypeError) for value in [None, 1, 0, "no"]],
     *[("watchdog", value, ValueError) for value in ["process", "", None, True]],
     *[("prefix", value, TypeError) for value in [None, b"app:", 1]],
     *[("prefix", value, ValueError) for value in ["{app}:", "app}", "app{", "\ud800"]],
@@ -165,14 +166,14 @@ def test_options_are_in_seconds_however_they_were_given() -> None:
 
 DEFAULTS = {
     "ttl": 30.0, "acquire_timeout": None, "on_lost": "cancel", "renew": True, "max_hold": None, "watchdog": "task",
-    "max_stall": 60.0, "replicas": 0,
+    "max_stall": 60.0, "replicas": 0, "wait_release": True,
 }  # fmt: skip
 
 
 def test_what_is_given_is_what_counts_and_what_is_left_out_is_as_documented() -> None:
     given = {
         "ttl": 60.0, "acquire_timeout": 0.5, "on_lost": "flag", "renew": False, "max_hold": 0.5, "watchdog": "thread",
-        "max_stall": 120.0, "replicas": 2,
+        "max_stall": 120.0, "replicas": 2, "wait_release": False,
     }  # fmt: skip
     for options in ({}, given, *({name: value} for name, value in given.items())):
         made = Options(**cast("Any", options))

@@ -310,6 +310,7 @@ WRONG: list[tuple[dict[str, object], type[Exception], str]] = [
     ({"ttl": 0}, ValueError, "ttl must be >= 0.1"),
     ({"tll": 5}, TypeError, "has no 'tll'; its options are ttl, "),
     ({"acquire_timeout": 5}, TypeError, r"locked\(\) has no 'acquire_timeout': use timeout="),
+    ({"wait_release": False}, TypeError, r"locked\(\) has no 'wait_release': a handler always waits"),
     ({"blocking_timeout": 5}, TypeError, r"locked\(\) has no 'blocking_timeout': use timeout="),
 ]
 

@@ -309,3 +309,42 @@ def test_what_begins_after_its_loop_was_closed_asks_nothing_and_says_why() -> No
         assert not grantor.asked
 
     asyncio.run(main())
+
+
+# What is asked next about the same name.
+
+
+@jumping
+async def test_what_waits_to_be_tried_again_is_tried_before_anything_else_is_asked_about_its_name() -> None:
+    """W24: it would find its own lease in the way."""
+    async with undoing(GONE, GONE, True) as (grantor, request):
+        undos = grantor.context.undos
+        release = begin(grantor, request)
+        await asyncio.sleep(0.001)
+        assert list(undos.pausing) == [(grantor.kind, grantor.name)]
+        undos.go_ahead(grantor.kind, "another name")
+        assert len(grantor.asked) == 1
+        undos.go_ahead(grantor.kind, grantor.name)
+        await asyncio.sleep(0.001)
+        assert len(grantor.asked) == 2
+        assert undos.pausing, "it failed again, and waits for its time"
+        undos.go_first()
+        await over(release)
+        assert not undos.pausing
+        await asyncio.sleep(5)
+        assert len(grantor.asked) == 3, "the pauses before were ended"
+
+
+@jumping
+async def test_being_tried_early_makes_no_pause_longer() -> None:
+    async with undoing(*[GONE] * 100) as (grantor, request):
+        release = begin(grantor, request)
+        for _ in range(50):
+            await asyncio.sleep(0.0001)
+            grantor.context.undos.go_first()
+        await asyncio.sleep(0.0001)
+        first = len(grantor.asked)
+        assert first == 51
+        await asyncio.sleep(retry_delay(TTL, 1))
+        assert len(grantor.asked) == first + 1
+        assert not release.done

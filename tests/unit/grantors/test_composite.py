@@ -76,6 +76,8 @@ async def test_a_quorum_s_undo_waits_for_who_has_granted_and_not_for_who_does_no
 class Whole(Composite):
     """Of parts that are one lease together."""
 
+    kind, name = "whole", "orders"
+
     def __init__(self, context: Context) -> None:
         self.context = context
 

@@ -633,3 +633,20 @@ async def test_in_a_forked_child_the_links_of_all_pools_are_let_go() -> None:
         await asyncio.sleep(1)
         commands.detach_in_fork()
         assert let_go == ["own", "other"]
+
+
+@jumping
+async def test_what_is_submitted_when_it_has_connected_goes_ahead_of_what_waited_for_that() -> None:
+    """W24: a session's own releases, whose connection was lost."""
+    server, sent = Answering(lambda asked: b"done"), Answers()
+
+    def connected() -> None:
+        pipeline.submit(Echo(), (b"first",), sent, 1.0, "first")
+
+    pipeline = Pipeline(server, asyncio.get_running_loop(), clock, lambda: None, connected)
+    for subject in ("second", "third"):
+        pipeline.submit(Echo(), (subject.encode(),), sent, 1.0, subject)
+    await asyncio.sleep(0.5)
+    assert list(sent.all) == ["first", "second", "third"]
+    pipeline.close()
+    await asyncio.sleep(0)

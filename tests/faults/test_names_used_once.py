@@ -1,0 +1,159 @@
+"""Names that are used once and never again, as handlers make them, leave nothing behind in the process."""
+
+import asyncio
+import contextlib
+import gc
+import itertools
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolocks import (
+    AcquireTimeoutError,
+    HierarchicalLock,
+    Lock,
+    LockManager,
+    MultiLock,
+    RLock,
+    RWLock,
+    Semaphore,
+    with_lock,
+)
+from aiolocks._primitives import semaphore as _semaphore
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
+
+TIMES = 100
+_numbers = itertools.count(10_000)
+
+Use = Callable[[Redis, str], Awaitable[object]]
+
+
+async def _by_hand(client: Redis, name: str) -> None:
+    lock = Lock(client, name)
+    await (await lock.acquire()).release()
+
+
+async def _by_manager(client: Redis, name: str) -> None:
+    async with LockManager(client, ttl=20).lock(name):
+        pass
+
+
+async def _decorated(client: Redis, name: str) -> None:
+    @with_lock(client, "decorated:{name}")
+    async def work(name: str) -> None:
+        pass
+
+    await work(name)
+
+
+async def _unwaited(client: Redis, name: str) -> None:
+    async with Lock(client, name, wait_release=False):
+        pass
+
+
+async def _both_sides(client: Redis, name: str) -> None:
+    rw = RWLock(client, name)
+    async with rw.read:
+        pass
+    async with rw.upgradeable as lease, lease.upgrade():
+        pass
+
+
+async def _contended(client: Redis, name: str) -> None:
+    async def one() -> None:
+        async with Lock(client, name):
+            await asyncio.sleep(0)
+
+    await asyncio.gather(one(), one(), one())
+
+
+async def _in_vain(client: Redis, name: str) -> None:
+    async with Lock(client, name):
+        assert await Lock(client, name).try_acquire() is None
+
+
+async def _given_up(client: Redis, name: str) -> None:
+    lease = await Lock(client, name).acquire()
+    with contextlib.suppress(AcquireTimeoutError):
+        await Lock(client, name).acquire(timeout=0.002)
+    await lease.release()
+
+
+async def _asked_about(client: Redis, name: str) -> None:
+    assert not await Lock(client, name).locked()
+
+
+def _block(make: Callable[[Redis, str], object]) -> Use:
+    async def use(client: Redis, name: str) -> None:
+        async with make(client, name):  # type: ignore[attr-defined]
+            pass
+
+    return use
+
+
+USES: dict[str, Use] = {
+    "lock": _block(Lock),
+    "rlock": _block(RLock),
+    "semaphore": _block(lambda client, name: Semaphore(client, name, 3)),
+    "multilock": _block(lambda client, name: MultiLock(client, [name, f"{name} too"])),
+    "row of a table": _block(lambda client, name: HierarchicalLock(client, f"shop/{name}").write),
+    "both sides": _both_sides,
+    "by hand": _by_hand,
+    "LockManager": _by_manager,
+    "with_lock": _decorated,
+    "wait_release=False": _unwaited,
+    "contended": _contended,
+    "in vain": _in_vain,
+    "given up": _given_up,
+    "asked about": _asked_about,
+}
+
+
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    """Let nothing be collected: what refers to itself would stay."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def _objects() -> Counter[str]:
+    """Count what there is of ours; of others there may be one thing more or less at any moment."""
+    return Counter(
+        f"{type(one).__module__}.{type(one).__qualname__}"
+        for one in gc.get_objects()
+        if type(one).__module__.startswith("aiolocks")
+    )
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+async def test_nothing_of_ours_stays_of_a_name_that_is_used_once(redis: Redis, uncollected: None, use: Use) -> None:
+    async def rounds() -> None:
+        for _ in range(TIMES):
+            await use(redis, f"once:{next(_numbers)}")
+
+    await rounds()
+    before, all_before = _objects(), len(gc.get_objects())
+    await rounds()
+    grown = {what: count for what, count in (_objects() - before).items() if count >= TIMES / 10}
+    assert not grown
+    assert len(gc.get_objects()) - all_before < 2 * TIMES  # a semaphore's declared limit is kept, for a while
+
+
+async def test_the_limits_declared_of_names_used_once_do_not_pile_up(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_semaphore, "_MOST_DECLARED", 5)
+    kept = Semaphore(redis, "kept", 3)
+    async with kept:
+        pass
+    await kept.resize(7)
+    for number in range(20):
+        async with Semaphore(redis, f"once:{number}", 3), kept:
+            pass
+    assert len(kept._declarations()) <= 5
+    assert (await kept.statistics()).limit == 7, "what is used again and again is declared once"

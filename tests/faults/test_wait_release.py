@@ -1,0 +1,220 @@
+"""`wait_release=False`: a block ends when its release has left, and nothing that it promises others is lost by that.
+
+W24: what the session asks of a name goes behind its own releases of it, also where those have to be sent again.
+"""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolocks import Lock, MultiLock, Redlock, RLock, RWLock, Semaphore
+from aiolocks._engine import release as _release
+from aiolocks.testing import FaultProxy
+from tests.faults.support.asking import retrying
+from tests.support.primitives import another_database, free, until
+from tests.support.servers import RedisServer
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
+
+REPOSITORY = Path(__file__).parents[2]
+
+MANY = 50
+"""Times that what may go wrong is tried."""
+
+KINDS: dict[str, Callable[..., Any]] = {
+    "lock": Lock,
+    "rlock": RLock,
+    "semaphore": lambda client, name, **options: Semaphore(client, name, 1, **options),
+    "write lock": lambda client, name, **options: RWLock(client, name, **options).write,
+    "multilock": lambda client, name, **options: MultiLock(client, [name, name + " too"], **options),
+    "redlock": lambda client, name, **options: Redlock(
+        [client, Redis(connection_pool=another_database(client.connection_pool, 7))], name, **options
+    ),
+}
+
+every_kind = pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
+
+
+@every_kind
+async def test_a_block_ends_although_nothing_is_answered(
+    redis: Redis, proxy: FaultProxy, caplog: pytest.LogCaptureFixture, make: Callable[..., Any]
+) -> None:
+    async with retrying(proxy) as client:
+        lock = make(client, "silent", wait_release=False)
+        async with lock:
+            proxy.hold_requests()
+        assert not caplog.records, "it has waited for as long as a block waits"
+        assert await make(redis, "silent").locked()
+        proxy.release_requests()
+        await free(make(redis, "silent"))
+    assert not caplog.records
+
+
+@every_kind
+async def test_a_block_s_own_lease_is_in_nobodys_way_behind_it(redis: Redis, make: Callable[..., Any]) -> None:
+    lock = make(redis, "behind", wait_release=False)
+    for _ in range(MANY):
+        async with lock:
+            pass
+        lease = await make(redis, "behind").try_acquire()
+        assert lease is not None
+        await lease.release()
+        async with lock:
+            pass
+        assert not await make(redis, "behind").locked()
+
+
+@pytest.mark.parametrize("how", ["reset", "black_hole"])
+@pytest.mark.parametrize("way", ["request", "reply"])
+@pytest.mark.parametrize("kind", ["lock", "semaphore", "multilock"])
+async def test_a_release_that_is_lost_goes_first_over_the_next_connection(
+    proxy: FaultProxy, kind: str, way: str, how: Any
+) -> None:
+    async with retrying(proxy) as client:
+        lock = KINDS[kind](client, "lost", wait_release=False, ttl=20)
+        for _ in range(3):
+            async with lock:
+                (proxy.drop_next_request if way == "request" else proxy.drop_next_reply)(b"lost", how)
+            lease = await lock.try_acquire()
+            assert lease is not None, "its own lease was in the way"
+            await lease.release()
+
+
+async def test_what_waits_for_a_connection_is_sent_behind_the_releases(proxy: FaultProxy) -> None:
+    """They failed with the connection; what was held back meanwhile would overtake them."""
+    async with retrying(proxy) as client:
+        locks = [Lock(client, f"crowd:{number}", wait_release=False, ttl=20) for number in range(MANY)]
+
+        async def leave_and_ask(lock: Lock) -> bool:
+            async with lock:
+                await asyncio.sleep(0.05)
+                proxy.hold_requests()
+            proxy.cut_all()
+            proxy.release_requests()
+            lease = await lock.try_acquire()
+            if lease is not None:
+                await lease.release()
+            return lease is not None
+
+        assert all(await asyncio.gather(*map(leave_and_ask, locks)))
+
+
+async def test_a_release_that_is_not_confirmed_is_repeated_and_said_to_be_unconfirmed_at_the_end(
+    redis: Redis, proxy: FaultProxy, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with retrying(proxy) as client:
+        async with Lock(client, "unconfirmed", ttl=1, wait_release=False):
+            proxy.black_hole = True
+
+        async def said() -> bool:
+            return bool(caplog.records)
+
+        await until(said)
+        proxy.black_hole = False
+        proxy.cut_all()
+    [record] = caplog.records
+    assert record.levelname == "WARNING"
+    assert "lock 'unconfirmed': the release could not be confirmed" in record.getMessage()
+
+
+@pytest.mark.parametrize("on_lost", ["cancel", "flag"])
+async def test_a_lease_that_was_taken_away_is_a_line_in_the_log(
+    redis: Redis, caplog: pytest.LogCaptureFixture, on_lost: Any
+) -> None:
+    async with Lock(redis, "taken", wait_release=False, on_lost=on_lost):
+        await redis.flushall()
+
+    async def said() -> bool:
+        return bool(caplog.records)
+
+    await until(said)
+    [record] = caplog.records
+    assert record.levelname == "WARNING"
+    assert "lock 'taken': it is gone from the server" in record.getMessage()
+
+
+async def test_the_body_s_own_exception_and_a_cancellation_leave_as_they_are(redis: Redis) -> None:
+    lock = Lock(redis, "raised", wait_release=False)
+    with pytest.raises(KeyError):
+        async with lock:
+            raise KeyError
+    inside = asyncio.Event()
+
+    async def stay() -> None:
+        async with lock:
+            inside.set()
+            await asyncio.sleep(60)
+
+    task = asyncio.create_task(stay())
+    await inside.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    lease = await lock.try_acquire()
+    assert lease is not None
+    await lease.release()
+
+
+async def test_a_lease_by_hand_is_waited_for(redis: Redis, proxy: FaultProxy) -> None:
+    async with retrying(proxy) as client:
+        lease = await Lock(client, "by hand", wait_release=False).acquire()
+        proxy.delay_replies = 0.05
+        assert await lease.release()
+        assert not await Lock(redis, "by hand").locked()
+
+
+async def test_too_many_that_are_not_answered_are_waited_for(
+    proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Or a server that does not read would be sent ever more."""
+    monkeypatch.setattr(_release, "MOST_UNAWAITED", 2)
+    async with retrying(proxy) as client:
+        locks = [Lock(client, f"many:{number}", wait_release=False, ttl=3) for number in range(3)]
+        blocks = [await lock.acquire() for lock in locks]
+        proxy.hold_requests()
+        for lease in blocks[:2]:
+            async with lease:
+                pass
+        assert not caplog.records
+        async with blocks[2]:
+            pass
+        assert "could not be confirmed" in caplog.text
+        proxy.release_requests()
+        for lock in locks:
+            await free(lock)
+
+
+PROGRAM = """
+import asyncio, sys
+from aiolocks import LockManager
+
+async def main():
+    locks = LockManager.from_url(sys.argv[1], wait_release=False)
+    async with locks.lock("last", ttl=30):
+        pass
+
+with asyncio.Runner(loop_factory=getattr(__import__(sys.argv[2]), "new_event_loop")) as runner:
+    runner.get_loop().slow_callback_duration = 60.0
+    runner.run(main())
+"""
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+async def test_a_program_that_ends_right_behind_the_block_has_released_it_and_prints_nothing(
+    server: RedisServer, redis: Redis, loop: str
+) -> None:
+    if loop == "uvloop":
+        pytest.importorskip("uvloop")
+    for url in (server.url, "memory://"):
+        command = [sys.executable, "-X", "dev", "-W", "error", "-c", PROGRAM, url, loop]
+        ended = await asyncio.to_thread(
+            subprocess.run, command, capture_output=True, text=True, cwd=REPOSITORY, timeout=50, check=False
+        )
+        assert (ended.returncode, ended.stdout + ended.stderr) == (0, "")
+    assert not await Lock(redis, "last").locked()
