@@ -701,3 +701,17 @@ except ImportError as error:
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=WITHIN, check=True)
     assert f"pip install '{framework}>=" in done.stdout
+
+
+@pytest.mark.asyncio
+async def test_a_handler_waits_for_its_release_whatever_its_manager_s_default(site: Site, redis: Redis) -> None:
+    """Or its client would be told of a success whose lock had been taken away."""
+
+    async def work(lease: Lease) -> None:
+        await take_away(redis)
+        await asyncio.sleep(0)
+
+    def locks(request: Any = None) -> LockManager:  # which aiohttp passes, and FastAPI does not
+        return LockManager(redis, ttl=30, wait_release=False)
+
+    assert (await (await site(redis, work, locks=locks)).post("/orders/7")).status_code == 503
