@@ -29,8 +29,8 @@ log = logging.getLogger("aiolocks")
 _MOST_DECLARED = 10_000
 
 _declared: dict[Hashable, dict[tuple[bytes, int], None]] = {}
-"""Per server, the limits that this process has declared, last used last: each only once, so that a later `resize` is not
-undone; but one that is not among the last thousands is declared again, or names that are used once would pile up."""
+"""Per server, the limits that this process has declared, last used last: each only once, so that a later `resize` is
+not undone; but one that is not among the last thousands is declared again, or names used once would pile up."""
 
 
 @final

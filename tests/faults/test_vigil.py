@@ -11,7 +11,6 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from aiolocks import AcquireTimeoutError, Lock, LockManager
-from aiolocks._grantors.session import Session
 from aiolocks._redis import busy_poll as _busy_poll
 from tests.support.primitives import queued
 from tests.support.servers import RedisServer
