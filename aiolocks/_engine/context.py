@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple, Protocol, final
@@ -161,6 +161,11 @@ class Grantor(Protocol):
         """Such as ``lock``, for messages."""
         ...
 
+    @property
+    def together(self) -> "Together | None":
+        """What renews its leases along with those of others that have the same; None: each is renewed by itself."""
+        ...
+
     def grant(self, request: Request) -> Awaitable[Answer]:
         """Ask; a waiter's answer may come only with its turn, see `Request.wait_by`. Asking again is harmless, also
         after an exception, which leaves open whether Redis got the request.
@@ -196,6 +201,21 @@ class Grantor(Protocol):
 
     def fencing_tokens(self, request: Request, fence: int) -> Mapping[str, int]:
         """Return the fencing token of each name that *request* holds, as it was granted with *fence*."""
+        ...
+
+
+class Together(Protocol):
+    """Renews leases of several grantors by one request."""
+
+    def renew(
+        self, leases: Sequence[tuple[Any, Request]], tell: Callable[[Sequence[int] | Exception], None],
+        pipeline: Pipeline | None = None,
+    ) -> None:  # fmt: skip
+        """Extend each of *leases*, a grantor and a request, to its TTL from now at least; a hundred at most.
+
+        *tell* is called once, later: with 1 for each that was extended and 0 for each that its grantor must be asked
+        for, or the exception that leaves all of them open. *pipeline* is as for `Grantor.renew`.
+        """
         ...
 
 

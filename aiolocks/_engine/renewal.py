@@ -3,6 +3,9 @@
 No task: one timer, set for the lease that is due first, and the answers' callbacks. So nothing that goes wrong with
 one renewal can end the others.
 
+Those that are due at the same time are renewed by one request, if their grantors say that they can be (`together`). What
+that leaves open, for one of them or for all, is asked for each by itself, at once.
+
 A thread may do the same, which renews while the event loop is blocked. It has a loop and a connection to itself, and
 shares with the session only what each lease says: its deadline, which a confirmed renewal moves, and whether it is
 over. It must not keep a dead handler's lease for ever: it stops renewing when the session's loop has shown no life for
@@ -16,19 +19,25 @@ import logging
 import math
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, final
 
+from .._core.answers import may_be_mended
 from .._core.timing import RENEWALS_PER_TTL, renewal_delay, retry_delay
 from .._redis.pipeline import Pipeline
+from .context import Together
 from .lease_state import GONE_FROM_SERVER, LeaseState
 
 log = logging.getLogger("aiolocks")
 
-_TOGETHER = 32
-"""Leases renewed in one wake-up of the loop, if they are not overdue: to wake up for each costs more than to renew it,
-and a millisecond's work at a time is as much as a program should notice."""
+_TOGETHER = 100
+"""Leases renewed by one request; and in one wake-up of the loop, if they are not overdue. To wake up for each costs more
+than to renew it, and neither the program nor the server should be kept busy for more than a millisecond at a time."""
+
+_APART = 60.0
+"""Seconds for which each lease is asked for by itself, after a request for many was refused as a whole: in a Cluster,
+where their keys belong to different servers, or as there is no right to one of the keys."""
 
 _EARLY = 0.05 / RENEWALS_PER_TTL
 """Share of a TTL by which a renewal may come early, to go with others."""
@@ -40,9 +49,10 @@ class Watchdog:
 
     Most leases are released long before their first renewal, and so are not put in order until that comes near.
 
-    Invariant: a lease in `_live` has exactly one entry in the heap that counts, the one of its `due`: when to renew
-    it, or its deadline while a renewal is on its way. So a loss needs no timer of its own. Other entries stay in the
-    heap until they come up, or until they are more than half of it. One in `_fresh` has none; its `due` is when it
+    Invariant: a lease in `_live` has exactly one entry in the heap that counts. It is the one of its `due`, when to
+    renew it; or, while a renewal is on its way, that of all leases in the same request, for the first of their
+    deadlines; once that has passed, each has one for its own. So a loss needs no timer of its own. Other entries stay in
+    the heap until they come up, or until they are more than half of it. One in `_fresh` has none; its `due` is when it
     came, and the timer fires before it could be due.
     """
 
@@ -57,7 +67,8 @@ class Watchdog:
         self._stalled = stalled
         self._live: dict[LeaseState, None] = {}  # in the order in which they came, so that a run can be repeated
         self._fresh: dict[LeaseState, None] = {}
-        self._heap: list[tuple[float, int, LeaseState]] = []
+        self._heap: list[tuple[float, int, LeaseState | list[LeaseState]]] = []
+        self._apart_until: dict[Together, float] = {}
         self._sequence = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
@@ -78,7 +89,7 @@ class Watchdog:
         self._live.pop(state, None)
         if len(self._heap) > 64 and len(self._heap) > 2 * len(self._live):
             # Of a lease that lives only the entry that counts: with the others the heap would be as long again at once.
-            self._heap = [entry for entry in self._heap if entry[2] in self._live and entry[0] == entry[2].due]
+            self._heap = [entry for entry in self._heap if self._counts(entry[0], entry[2])]
             heapq.heapify(self._heap)
 
     def close(self) -> None:
@@ -105,9 +116,16 @@ class Watchdog:
 
     def _push(self, state: LeaseState, now: float, delay: float) -> None:
         due = state.due = now + delay
-        heapq.heappush(self._heap, (due, next(self._sequence), state))
-        if due < self._timer_at:
-            self._arm(due, now)
+        self._enter(due, now, state)
+
+    def _enter(self, at: float, now: float, entry: LeaseState | list[LeaseState]) -> None:
+        heapq.heappush(self._heap, (at, next(self._sequence), entry))
+        if at < self._timer_at:
+            self._arm(at, now)
+
+    def _counts(self, at: float, entry: LeaseState | list[LeaseState]) -> bool:
+        """Whether something is to be done for this entry when it comes up; not for a request that was answered."""
+        return bool(entry) if isinstance(entry, list) else entry in self._live and at == entry.due
 
     def _arm(self, due: float, now: float) -> None:
         if self._timer is not None:
@@ -120,14 +138,7 @@ class Watchdog:
         self._timer_at = -math.inf  # set again below, once for all
         now = self._clock()
         self._sort()
-        for state in self._due(now):
-            try:
-                if state in self._live:  # else it has ended through what befell one before it
-                    self._renew(state, now)
-            except Exception:  # a defect, but not the other leases'
-                log.exception("%s %r: renewing failed", state.grantor.kind, state.grantor.name)
-                state.renewing = False
-                self._push(state, now, retry_delay(state.request.ttl, 1))
+        self._renew(self._due(now), now)
         if self._heap:
             self._arm(self._heap[0][0], self._clock())
         else:
@@ -137,31 +148,105 @@ class Watchdog:
         """Take those out of the heap that are due, and a few that soon will be."""
         due: list[LeaseState] = []
         while self._heap:
-            at, _, state = self._heap[0]
-            if state in self._live and at == state.due:
-                if at > now and (len(due) >= _TOGETHER or not _may_come_early(state, now)):
+            at, _, entry = self._heap[0]
+            if isinstance(entry, list):
+                if entry and at > now:
                     break
-                due.append(state)
+                due += entry
+            elif entry in self._live and at == entry.due:
+                if at > now and (len(due) >= _TOGETHER or not _may_come_early(entry, now)):
+                    break
+                due.append(entry)
             heapq.heappop(self._heap)
         return due
 
-    def _renew(self, state: LeaseState, now: float) -> None:
-        if now >= state.deadline:
-            self._lose(state, state.reason)
-        elif state.renewing or now >= state.renew_until:  # in the latter case, let it run out
-            self._push(state, now, state.deadline - now)
-        elif self._stalled is not None and self._stalled(state.options.max_stall, now):
-            self._push(state, now, retry_delay(state.request.ttl, 1))  # it may come back to life in time
-        else:
-            state.renewing = True
-            self._push(state, now, state.deadline - now)
-            state.grantor.renew(state.request, state.request.ttl, partial(self._renewed, state, now), self._pipeline)
+    def _renew(self, states: Sequence[LeaseState], now: float) -> None:
+        """Renew those that need it, as many of them together as may go together."""
+        groups: dict[Together, list[LeaseState]] = {}
+        for state in states:
+            if self._wants_renewal(state, now):
+                together = state.grantor.together
+                if together is None or now < self._apart_until.get(together, now):
+                    self._ask([state], now)
+                else:
+                    groups.setdefault(together, []).append(state)
+        for together, group in groups.items():
+            for at in range(0, len(group), _TOGETHER):
+                # Without those that have ended since, through what befell another.
+                self._ask([state for state in group[at : at + _TOGETHER] if state in self._live], now, together)
 
-    def _renewed(self, state: LeaseState, sent_at: float, renewed: bool | Exception) -> None:
+    def _wants_renewal(self, state: LeaseState, now: float) -> bool:
+        """Whether to renew this lease now; if not, see to what else it may need."""
+        if state not in self._live:
+            return False
+        try:
+            if now >= state.deadline:
+                self._lose(state, state.reason)
+            elif state.renewing or now >= state.renew_until:  # in the latter case, let it run out
+                self._push(state, now, state.deadline - now)
+            elif self._stalled is not None and self._stalled(state.options.max_stall, now):
+                self._push(state, now, retry_delay(state.request.ttl, 1))  # it may come back to life in time
+            else:
+                return True
+        except Exception:
+            self._log_defect(state)
+        return False
+
+    def _ask(self, asked: list[LeaseState], now: float, together: Together | None = None) -> None:
+        """Send one request for all of *asked*, a list that is empty once it is answered."""
+        if not asked:
+            return
+        for state in asked:
+            state.renewing, state.due = True, math.inf
+        self._enter(min([state.deadline for state in asked]), now, asked)
+        state = asked[0]
+        try:
+            if together is None or len(asked) == 1:
+                tell = partial(self._answered, asked, now)
+                state.grantor.renew(state.request, state.request.ttl, tell, self._pipeline)
+            else:
+                leases = [(state.grantor, state.request) for state in asked]
+                together.renew(leases, partial(self._answered_together, together, asked, now), self._pipeline)
+        except Exception:
+            self._log_defect(state)
+            for state in asked:
+                state.renewing = False
+                self._push(state, now, retry_delay(state.request.ttl, 1))
+            asked.clear()
+
+    def _answered(self, asked: list[LeaseState], sent_at: float, renewed: bool | Exception) -> None:
+        for state in asked:  # the one, unless it is told twice
+            self._renewed(state, sent_at, self._clock(), renewed)
+        asked.clear()
+
+    def _answered_together(
+        self, together: Together, asked: list[LeaseState], sent_at: float, answers: Sequence[int] | Exception
+    ) -> None:
+        """Take what came for each: 1, or 0 if it must be asked for by itself; or why nothing did."""
+        states, now = asked.copy(), self._clock()
+        asked.clear()
+        alone: list[LeaseState] = []
+        if isinstance(answers, Exception):
+            if may_be_mended(answers):
+                for state in states:
+                    self._renewed(state, sent_at, now, answers)
+                return
+            self._apart_until[together] = now + _APART
+            answers = [0] * len(states)
+        for state, answer in zip(states, answers, strict=True):
+            if answer == 1:
+                self._renewed(state, sent_at, now, True)
+            else:
+                state.renewing = False
+                alone.append(state)
+        for state in alone:
+            if self._wants_renewal(state, now):
+                self._ask([state], now)
+
+    def _renewed(self, state: LeaseState, sent_at: float, now: float, renewed: bool | Exception) -> None:
         state.renewing = False
         if state not in self._live:
             return
-        now = self._clock()
         if isinstance(renewed, Exception):
             state.failures += 1
             left = max(state.deadline - now, 0.0)
@@ -173,6 +258,10 @@ class Watchdog:
             self._push(state, now, max(renewal_delay(state.request.ttl, random.random()) - taken, 0.0))
         else:
             self._lose(state, GONE_FROM_SERVER)
+
+    def _log_defect(self, state: LeaseState) -> None:
+        """In place of an exception that would end the other leases' renewals too."""
+        log.exception("%s %r: renewing failed", state.grantor.kind, state.grantor.name)
 
     def _lose(self, state: LeaseState, reason: str) -> None:
         self._live.pop(state, None)

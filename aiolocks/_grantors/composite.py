@@ -32,6 +32,7 @@ class Composite:
     """What every Grantor made of Grantors does; its requests' `parts` are `Part`s."""
 
     context: Context
+    together = None
 
     def forget(self, request: Request) -> None:
         self.context.forget(request)

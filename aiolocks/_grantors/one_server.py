@@ -5,7 +5,7 @@ uses this, and adds what it needs beyond: the semaphore its limit.
 """
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, cast, final
 
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -57,6 +57,7 @@ class Family:
         self.release = TokenScript(load(f"{name}/release"), self._to_release)
         self.renew = TokenScript(load(f"{name}/renew"), lambda base, _: self.common(base)[: len(renewed.keys)])
         renewed = self.renew.script
+        self.together = Together(name)
 
     def common(self, base: bytes) -> tuple[bytes, ...]:
         """Return the keys that every script begins with."""
@@ -287,10 +288,17 @@ class RedisGrantor:
 
     def renew(self, request: Request, ttl: float, tell: ResultCallback, pipeline: Pipeline | None = None) -> None:
         pipeline = pipeline or self.context.pipeline
-        # Bounded, as a measurement includes what the loop was late: a dead link must be given up before the deadline.
-        patience = max(0.25, min(1.0, ttl / 4), min(4 * pipeline.round_trip, ttl / 3))
         args = (request.token, round(ttl * 1000))
-        pipeline.submit(NamedScript(self._family.renew, self._base), args, _renewed, patience, tell)
+        bound = NamedScript(self._family.renew, self._base)
+        pipeline.submit(bound, args, _renewed, _patience(pipeline, ttl), tell)
+
+    @property
+    def together(self) -> "Together":
+        return self._family.together
+
+    def renewal_keys(self, count: int) -> tuple[bytes, ...]:
+        """Return the *count* keys in which a lease is."""
+        return self._family.common(self._base)[:count]
 
     def undo(self, request: Request, tell: ResultCallback) -> None:
         line = self._queues.get(self._base) if self._queues else None
@@ -454,6 +462,40 @@ class RedisGrantor:
         return common[: len(script.keys)] if len(script.keys) <= len(common) else (
             *common, waiters_of(self._base, args[-3])
         )  # fmt: skip
+
+
+@final
+class Together:
+    """Renews leases on one Redis together: of one session, and of keys of one kind (*family*)."""
+
+    def __init__(self, family: str) -> None:
+        self._script = load(f"{family}/renew_many")
+        self._keys_each = len(load(f"{family}/renew").keys)
+
+    def renew(
+        self, leases: Sequence[tuple[RedisGrantor, Request]], tell: Callable[[Sequence[int] | Exception], None],
+        pipeline: Pipeline | None = None,
+    ) -> None:  # fmt: skip
+        pipeline = pipeline or leases[0][0].context.pipeline
+        keys, args, shortest = list[bytes](), list[bytes | int](), leases[0][1].ttl
+        for grantor, request in leases:
+            keys += grantor.renewal_keys(self._keys_each)
+            args += (request.token, request.ttl_ms)
+            shortest = min(shortest, request.ttl)
+        bound = PreparedScript(self._script, lambda _: tuple(keys))
+        pipeline.submit(bound, tuple(args), _renewed_together, _patience(pipeline, shortest), tell)
+
+
+def _patience(pipeline: Pipeline, ttl: float) -> float:
+    """Return how long the answer to a renewal may take.
+
+    Bounded, as a measurement includes what the loop was late: a dead link must be given up before the deadline.
+    """
+    return max(0.25, min(1.0, ttl / 4), min(4 * pipeline.round_trip, ttl / 3))
+
+
+def _renewed_together(call: PendingCall, reply: Any) -> None:
+    call.subject(reply)
 
 
 def _renewed(call: PendingCall, reply: Any) -> None:

@@ -58,7 +58,9 @@ def load(name: str) -> Script:
         fields[kind].append(field)
         if int(position) != len(fields[kind]):
             raise ValueError(f"{name}.lua: {kind}[{position}] is out of order in the header")
-        if more:
+        if more and position == "1":
+            rest += f"local {field} = {kind}\n"
+        elif more:
             rest += f"local {field} = {{}}\n"
             rest += f"for at = {position}, #{kind} do {field}[at - {position} + 1] = {kind}[at] end\n"
     for kind, names in fields.items():

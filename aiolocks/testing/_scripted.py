@@ -15,7 +15,7 @@ from redis.backoff import NoBackoff
 
 from .._core.options import Duration, Options, check_seconds
 from .._engine.acquire import take
-from .._engine.context import Context
+from .._engine.context import Context, Together
 from .._engine.lease import Hold, Lease
 from .._engine.lease_state import LeaseState
 from .._engine.request import Busy, Granted, Queued, Request, ResultCallback
@@ -87,6 +87,7 @@ class ScriptedGrantor:
         self.asked: list[Asked] = []
         self.requests: list[Request] = []
         self.retry_after = 1.0
+        self.together: Together | None = None
 
     @property
     def name(self) -> str:

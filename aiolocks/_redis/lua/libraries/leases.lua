@@ -48,6 +48,15 @@ local function extend(token, ttl_ms)
   end
 end
 
+-- Extends a lease that is live and lasts no longer than others have, and says whether that was done.
+local function extend_as_usual(token, ttl_ms)
+  longest = tonumber(redis.call('HGET', meta, 'ttl') or 0)
+  if tonumber(ttl_ms) <= longest and is_live(token) then
+    extend(token, ttl_ms)
+    return true
+  end
+end
+
 -- A clock that stepped back left scores further ahead than any lease can last: nothing renews those of dead holders, so
 -- bring them down to what a holder that lives has been promised at most. Returns that time, if there were any.
 local function clamp()
