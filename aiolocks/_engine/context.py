@@ -207,11 +207,16 @@ class Grantor(Protocol):
 class Together(Protocol):
     """Renews leases of several grantors by one request."""
 
+    @property
+    def most(self) -> int:
+        """How many at once."""
+        ...
+
     def renew(
         self, leases: Sequence[tuple[Any, Request]], tell: Callable[[Sequence[int] | Exception], None],
         pipeline: Pipeline | None = None,
     ) -> None:  # fmt: skip
-        """Extend each of *leases*, a grantor and a request, to its TTL from now at least; a hundred at most.
+        """Extend each of *leases*, a grantor and a request, to its TTL from now at least.
 
         *tell* is called once, later: with 1 for each that was extended and 0 for each that its grantor must be asked
         for, or the exception that leaves all of them open. *pipeline* is as for `Grantor.renew`.

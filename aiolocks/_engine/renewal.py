@@ -160,59 +160,67 @@ class Watchdog:
             heapq.heappop(self._heap)
         return due
 
-    def _renew(self, states: Sequence[LeaseState], now: float) -> None:
-        """Renew those that need it, as many of them together as may go together."""
+    def _renew(self, states: Sequence[LeaseState], now: float, *, apart: bool = False) -> None:
+        """Renew those that need it; as many together as may go together, unless *apart*."""
         groups: dict[Together, list[LeaseState]] = {}
         for state in states:
-            if self._wants_renewal(state, now):
-                together = state.grantor.together
-                if together is None or now < self._apart_until.get(together, now):
-                    self._ask([state], now)
-                else:
-                    groups.setdefault(together, []).append(state)
+            try:
+                if self._wants_renewal(state, now):
+                    together = state.grantor.together
+                    if together is None or apart or now < self._apart_until.get(together, now):
+                        self._ask([state], now)
+                    else:
+                        groups.setdefault(together, []).append(state)
+            except Exception:
+                self._defect(state, now)
         for together, group in groups.items():
-            for at in range(0, len(group), _TOGETHER):
-                # Without those that have ended since, through what befell another.
-                self._ask([state for state in group[at : at + _TOGETHER] if state in self._live], now, together)
+            for at in range(0, len(group), together.most):
+                self._ask(group[at : at + together.most], now, together)
 
     def _wants_renewal(self, state: LeaseState, now: float) -> bool:
         """Whether to renew this lease now; if not, see to what else it may need."""
-        if state not in self._live:
+        if state not in self._live:  # it has ended through what befell one before it
             return False
-        try:
-            if now >= state.deadline:
-                self._lose(state, state.reason)
-            elif state.renewing or now >= state.renew_until:  # in the latter case, let it run out
-                self._push(state, now, state.deadline - now)
-            elif self._stalled is not None and self._stalled(state.options.max_stall, now):
-                self._push(state, now, retry_delay(state.request.ttl, 1))  # it may come back to life in time
-            else:
-                return True
-        except Exception:
-            self._log_defect(state)
+        if now >= state.deadline:
+            self._lose(state, state.reason)
+        elif state.renewing or now >= state.renew_until:  # in the latter case, let it run out
+            self._push(state, now, state.deadline - now)
+        elif self._stalled is not None and self._stalled(state.options.max_stall, now):
+            self._push(state, now, retry_delay(state.request.ttl, 1))  # it may come back to life in time
+        else:
+            return True
         return False
 
-    def _ask(self, asked: list[LeaseState], now: float, together: Together | None = None) -> None:
-        """Send one request for all of *asked*, a list that is empty once it is answered."""
+    def _ask(self, states: list[LeaseState], now: float, together: Together | None = None) -> None:
+        """Renew all by one request, which is in the heap as a list that is empty once they are answered."""
+        asked: list[LeaseState] = []
+        earliest = math.inf
+        for state in states:
+            if state in self._live:  # else it has ended through what befell another
+                state.renewing, state.due = True, math.inf
+                earliest = min(earliest, state.deadline)
+                asked.append(state)
         if not asked:
             return
-        for state in asked:
-            state.renewing, state.due = True, math.inf
-        self._enter(min([state.deadline for state in asked]), now, asked)
-        state = asked[0]
+        self._enter(earliest, now, asked)
         try:
             if together is None or len(asked) == 1:
+                state = asked[0]
                 tell = partial(self._answered, asked, now)
                 state.grantor.renew(state.request, state.request.ttl, tell, self._pipeline)
             else:
                 leases = [(state.grantor, state.request) for state in asked]
                 together.renew(leases, partial(self._answered_together, together, asked, now), self._pipeline)
         except Exception:
-            self._log_defect(state)
             for state in asked:
                 state.renewing = False
-                self._push(state, now, retry_delay(state.request.ttl, 1))
+                self._defect(state, now)
             asked.clear()
+
+    def _defect(self, state: LeaseState, now: float) -> None:
+        """Log an exception, which must not end the other leases' renewals, and try again soon."""
+        log.exception("%s %r: renewing failed", state.grantor.kind, state.grantor.name)
+        self._push(state, now, retry_delay(state.request.ttl, 1))
 
     def _answered(self, asked: list[LeaseState], sent_at: float, renewed: bool | Exception) -> None:
         for state in asked:  # the one, unless it is told twice
@@ -222,26 +230,22 @@ class Watchdog:
     def _answered_together(
         self, together: Together, asked: list[LeaseState], sent_at: float, answers: Sequence[int] | Exception
     ) -> None:
-        """Take what came for each: 1, or 0 if it must be asked for by itself; or why nothing did."""
-        states, now = asked.copy(), self._clock()
-        asked.clear()
-        alone: list[LeaseState] = []
-        if isinstance(answers, Exception):
-            if may_be_mended(answers):
-                for state in states:
-                    self._renewed(state, sent_at, now, answers)
-                return
+        """Take what came for each: 1, or 0 if it must be asked for by itself; or why nothing came."""
+        now = self._clock()
+        if isinstance(answers, Exception) and not may_be_mended(answers):
             self._apart_until[together] = now + _APART
-            answers = [0] * len(states)
-        for state, answer in zip(states, answers, strict=True):
-            if answer == 1:
+            answers = [0] * len(asked)
+        alone: list[LeaseState] = []
+        for at, state in enumerate(asked):
+            if isinstance(answers, Exception):
+                self._renewed(state, sent_at, now, answers)
+            elif answers[at] == 1:
                 self._renewed(state, sent_at, now, True)
             else:
                 state.renewing = False
                 alone.append(state)
-        for state in alone:
-            if self._wants_renewal(state, now):
-                self._ask([state], now)
+        asked.clear()
+        self._renew(alone, now, apart=True)
 
     def _renewed(self, state: LeaseState, sent_at: float, now: float, renewed: bool | Exception) -> None:
         state.renewing = False
@@ -258,10 +262,6 @@ class Watchdog:
             self._push(state, now, max(renewal_delay(state.request.ttl, random.random()) - taken, 0.0))
         else:
             self._lose(state, GONE_FROM_SERVER)
-
-    def _log_defect(self, state: LeaseState) -> None:
-        """In place of an exception that would end the other leases' renewals too."""
-        log.exception("%s %r: renewing failed", state.grantor.kind, state.grantor.name)
 
     def _lose(self, state: LeaseState, reason: str) -> None:
         self._live.pop(state, None)

@@ -64,7 +64,7 @@ def load(name: str) -> Script:
             rest += f"local {field} = {{}}\n"
             rest += f"for at = {position}, #{kind} do {field}[at - {position} + 1] = {kind}[at] end\n"
     for kind, names in fields.items():
-        if names:
+        if names and f" = {kind}\n" not in rest:
             values = ", ".join(f"{kind}[{at + 1}]" for at in range(len(names)))
             prelude += f"local {', '.join(names)} = {values}\n"
     source = (_FLAG + prelude + rest + _strip(_with_libraries(text))).encode()

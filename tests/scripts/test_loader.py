@@ -21,7 +21,9 @@ LIBRARIES = sorted(path.stem for path in _FOLDER.glob("libraries/*.lua"))
 VERBS = sorted(f"{path.parent.name}/{path.stem}" for path in _FOLDER.glob("*/*.lua") if path.stem not in LIBRARIES)
 every_script = one_by_one("name", VERBS)
 every_library = one_by_one("name", LIBRARIES)
-_NOT_DECLARED = {"KEYS", "ARGV", "redis", "string", "math", "table", "ipairs", "tonumber", "tostring", "type"}
+_NOT_DECLARED = {
+    "KEYS", "ARGV", "redis", "string", "math", "table", "ipairs", "pcall", "tonumber", "tostring", "type"
+}  # fmt: skip
 """And not `unpack`, which some managed servers forbid."""
 
 LoadText = Callable[..., Script]
@@ -97,6 +99,13 @@ def test_a_last_name_with_an_ellipsis_takes_all_the_rest(backend: Redis, load_te
     script = load_text("-- ARGV[1]  first  x  y\n-- ARGV[2…] rest  x  y\nreturn rest")
     assert _run(backend, script, "v1", "v2", "v3") == [b"v2", b"v3"]
     assert _run(backend, script, "v1") == []
+
+
+def test_an_only_name_with_an_ellipsis_takes_all(backend: Redis, load_text: LoadText) -> None:
+    script = load_text("-- KEYS[1…] names  x  y\n-- ARGV[1…] values  x  y\nreturn {names[2], values[1], #values}")
+    assert (script.keys, script.args) == (("names",), ("values",))
+    answer = backend.eval(script.source.decode(), 2, "k1", "k2", "v1")
+    assert answer == [b"k2", b"v1", 1]
 
 
 ONE_AND_TWO = "-- A library.\n\nlocal function one()\n  return 1\nend\n\nlocal function two()\n  return one()\nend\n"

@@ -197,8 +197,8 @@ def test_a_script_s_text_is_that_of_its_files_and_nothing_is_put_into_it() -> No
     """Each line is one of a file's, or declares a name for a key or an argument."""
     lines = {line for file in LUA.glob("*/*.lua") for line in stripped(file.read_text(encoding="utf-8").splitlines())}
     declaration = re.compile(
-        r"local \w+(, \w+)* = (KEYS|ARGV)\[1\](, \2\[\d+\])*|local \w+ = \{\}"
-        r"|for at = \d+, #(KEYS|ARGV) do \w+\[at - \d+ \+ 1\] = \4\[at\] end|--!df flags=allow-undeclared-keys"
+        r"local \w+(, \w+)* = (KEYS|ARGV)\[1\](, \2\[\d+\])*|local \w+ = (\{\}|KEYS|ARGV)"
+        r"|for at = \d+, #(KEYS|ARGV) do \w+\[at - \d+ \+ 1\] = \5\[at\] end|--!df flags=allow-undeclared-keys"
     )
     for script in all_scripts().values():
         for line in script.source.decode().splitlines():

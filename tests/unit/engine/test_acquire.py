@@ -283,6 +283,7 @@ class Unconnected:
         self.renew, self.undo = stub.renew, stub.undo
         self.forget, self.obstacle = stub.forget, stub.obstacle
         self.fencing_tokens = stub.fencing_tokens
+        self.together = None
         self.attempts: list[float] = []
 
     async def grant(self, request: Request) -> Granted:
@@ -416,6 +417,7 @@ class Replicated:
         self.grant, self.renew, self.undo = stub.grant, stub.renew, stub.undo
         self.forget, self.obstacle = stub.forget, stub.obstacle
         self.fencing_tokens = stub.fencing_tokens
+        self.together = None
         self.wanted: list[int] = []
 
     async def replicate(self, request: Request, replicas: int) -> Granted:

@@ -118,7 +118,7 @@ async def test_leases_taken_at_one_instant_are_not_renewed_at_one_instant() -> N
         leases = [await other.acquire() for other in others]
         await asyncio.sleep(12)
         together = Counter(other.times("renew")[0] for other in others)
-        assert max(together.values()) <= 33, "some may go together, but not all"
+        assert max(together.values()) <= 50, "some may go together, but not all"
         assert max(together) - min(together) > 1, "they are spread over a fifth of the time between two renewals"
         for lease in leases:
             await lease.release()
@@ -278,6 +278,7 @@ class ToldByHand:
         self.grant, self.undo = stub.grant, stub.undo
         self.forget, self.obstacle = stub.forget, stub.obstacle
         self.fencing_tokens = stub.fencing_tokens
+        self.together = None
         self.sent: list[tuple[float, ResultCallback]] = []
 
     def renew(self, request: Request, ttl: float, tell: ResultCallback, pipeline: Pipeline | None = None) -> None:

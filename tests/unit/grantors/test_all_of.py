@@ -83,6 +83,7 @@ class Late:
         self.renew, self.undo = self.stub.renew, self.stub.undo
         self.forget, self.obstacle = self.stub.forget, self.stub.obstacle
         self.fencing_tokens = self.stub.fencing_tokens
+        self.together = None
 
     async def grant(self, request: Request) -> Granted | Queued | Busy:
         await asyncio.sleep(self.delay)
@@ -327,6 +328,7 @@ class Noting:
         self.renew, self.undo = self.stub.renew, self.stub.undo
         self.forget, self.obstacle = self.stub.forget, self.stub.obstacle
         self.fencing_tokens = self.stub.fencing_tokens
+        self.together = None
         self.waits: list[bool] = []
         self.wishes: list[tuple[int, int]] = []
 
@@ -559,6 +561,7 @@ class Replicated:
         self.grant, self.renew, self.undo = self.stub.grant, self.stub.renew, self.stub.undo
         self.forget, self.obstacle = self.stub.forget, self.stub.obstacle
         self.fencing_tokens = self.stub.fencing_tokens
+        self.together = None
         self.asked: list[tuple[float, int]] = []
         self.cancelled = False
 

@@ -147,6 +147,7 @@ class Noting:
         self.grant, self.undo = stub.grant, stub.undo
         self.forget, self.obstacle = stub.forget, stub.obstacle
         self.fencing_tokens = stub.fencing_tokens
+        self.together = None
         self.by: list[Pipeline | None] = []
 
     def renew(self, request: Request, ttl: float, tell: ResultCallback, pipeline: Pipeline | None = None) -> None:
