@@ -10,6 +10,7 @@ from typing import Any, Literal, final
 
 import pytest
 from redis import Redis
+from redis.exceptions import ResponseError
 
 from aiolocks._core.keys import Keys
 from aiolocks._core.modes import EXCLUSIVE
@@ -146,6 +147,11 @@ class Scripts:
         """Return the same name, asked for over another client."""
         return Scripts(redis, self.kind, limit=self.limit, keys=self.keys)
 
+    def named(self, name: str) -> "Scripts":
+        """Return another name of the same kind on the same server."""
+        keys = Keys("aiolocks:", self.kind, name, self.family)
+        return Scripts(self.redis, self.kind, limit=self.limit, keys=keys)
+
     def key(self, field: str, *, session: str = "home", who: str = "") -> bytes:
         """Return the key that headers call *field*."""
         parts = {
@@ -264,6 +270,19 @@ class Scripts:
     def renew(self, who: str, ttl_ms: int = TTL) -> bool:
         answer: int = self.run("renew", who=who, ttl_ms=ttl_ms)
         return answer == 1
+
+    def renew_many(self, *leases: "tuple[Scripts, str, int]") -> list[bool]:
+        """Renew leases of several names of this kind; of each its name, its holder and the TTL."""
+        script = load(f"{self.family}/renew_many")
+        fields = load(f"{self.family}/renew").keys
+        keys = [scripts.key(field) for scripts, _, _ in leases for field in fields]
+        values = [value for _, who, ttl_ms in leases for value in (token(who), ttl_ms)]
+        try:
+            answers = self.redis.execute_command("EVAL", script.source, len(keys), *keys, *values)
+        except ResponseError as error:
+            raise AssertionError(f"one of them has failed all: {error}") from error
+        assert set(answers) <= {0, 1}
+        return [answer == 1 for answer in answers]
 
     def resize(self, limit: int, *, session: str = "home", life_ms: int = LIFE) -> tuple[int, list[Grant]]:
         """Return the limit before, and what that freed for the asking session."""

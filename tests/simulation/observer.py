@@ -67,6 +67,9 @@ class Observer:
         if kind == "redlock":
             self._world.meet("fencing tokens refused by a server" if verb == "raise" and reply else "votes", "server")
             return
+        if verb == "renew_many":
+            self._renewed(kind, fields[3 : 3 + int(fields[2])], reply)
+            return
         name = self._names.setdefault(asked.base, Name(asked.base))
         if not socket.channels:  # it cannot ask who listens, and so passes over all others
             for waiter in name.waiting.values():
@@ -155,6 +158,15 @@ class Observer:
             self._world.meet("NOSCRIPT", "server")
         else:
             self._world.violate(f"{script.name} failed: {error}")
+
+    def _renewed(self, kind: str, keys: list[bytes], reply: list[int]) -> None:
+        """See what was renewed by one request."""
+        self._world.meet("leases renewed together", "server")
+        bases = keys if kind == "lock" else keys[::2]
+        for base, answer in zip(bases, reply, strict=True):
+            self._world.meet("renewals" if answer == 1 else "renewals that were put off", "server")
+            name = self._names.setdefault(base, Name(base))
+            self._compare(name, kind, dict(name.waiting), {})
 
     def _seal(self, metas: list[bytes]) -> None:
         """P8: what all levels of a path are given is larger than all that was given at one of them."""

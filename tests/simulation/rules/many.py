@@ -1,8 +1,9 @@
 """W21: with thousands who hold and wait, no script keeps the server for long, and none grants more than there is."""
 
+from aiolocks._engine import renewal as _renewal
 from aiolocks._grantors import one_server as _one_server
 from tests.scripts import older
-from tests.scripts.calls import MORE, Busy, Scripts, token
+from tests.scripts.calls import MORE, TTL, Busy, Scripts, token
 from tests.scripts.states import holders, lapse
 from tests.simulation.rules.scene import Scene
 from tests.simulation.rules.table import SEMAPHORE, clause, each, python, shared, verb
@@ -41,6 +42,55 @@ def who_hears_more_goes_on_at_once(scene: Scene) -> None:
         queue.add(b"dead%03d" % number, float(number + 1))
     scene.until(2.1)
     assert visit.began is not None
+
+
+@clause(
+    "W21",
+    each(
+        lock=verb("renew_many", "(string.match(value, '^(%S+) %d+$') or value) == token", "value ~= ''"),
+        semaphore=shared("ttl_ms) <= longest and is_live(token) then", "ttl_ms) <= longest then"),
+    ),
+    each(
+        lock=verb("renew_many", "type(value) == 'string' and", "value and"),
+        semaphore=verb("renew_many", "pcall(extend_as_usual, ", "true, extend_as_usual("),
+    ),
+    each(
+        lock=verb("renew_many", "if renewed and redis.call('PTTL', holder) < tonumber(ttl_ms) then", "if renewed then"),
+        semaphore=shared("redis.call('ZADD', holders, 'XX', 'GT', now_ms", "redis.call('ZADD', holders, 'XX', now_ms"),
+    ),
+)
+def of_many_renewals_in_one_script_each_is_done_or_not_by_itself(scripts: Scripts) -> None:
+    """W21: another's lease, one that is longer, and a key of another type among them change nothing for the rest."""
+    longer, others, list_, last = [scripts.named(name) for name in ("longer", "others", "list", "last")]
+    for one in (scripts, others, list_, last):
+        one.granted("ann", ttl_ms=5_000)
+        one.redis.pexpire(one.keys.base, 6_000)
+        if one.kind == "semaphore":
+            one.redis.hset(one.key("meta"), "ttl", TTL)
+    longer.granted("ann", ttl_ms=2 * TTL)
+    list_.redis.delete(list_.keys.base)
+    list_.redis.rpush(list_.keys.base, "somebody else's")
+    asked = [(each, "ann", TTL) for each in (scripts, longer, list_, last)]
+    assert scripts.renew_many(*asked[:3], (others, "ben", TTL), *asked[3:]) == [True, True, False, False, True]
+    assert holders(scripts)["ann"] > TTL - 1_000
+    assert holders(last)["ann"] > TTL - 1_000
+    assert holders(longer)["ann"] > TTL + 1_000
+    assert holders(others)["ann"] < 6_000
+
+
+@clause("W21", python(_renewal.Watchdog, "_answered_together", "self._renew(alone, now, apart=True)", "pass"))
+def what_many_renewals_leave_open_is_asked_for_at_once(scene: Scene) -> None:
+    """W21: a lease that is gone is known to be lost a round trip after the others were renewed."""
+    program = scene.program()
+    visits = [scene.take(program, f"{number:02}", 0.0, 8.0) for number in range(40)]
+    scene.until(1.0)
+    scene.delete(b"aiolocks:%b:{07}" % scene.kind.encode())
+    scene.until(2.0)
+    lost = [visit for visit in visits if visit.error is not None]
+    assert scene.seen("renew_many")
+    assert lost == [visits[7]]
+    assert visits[7].ended is not None
+    assert visits[7].ended < 1.6
 
 
 @clause(

@@ -50,7 +50,7 @@ end
 
 -- Extends a lease that is live and lasts no longer than others have, and says whether that was done.
 local function extend_as_usual(token, ttl_ms)
-  longest = tonumber(redis.call('HGET', meta, 'ttl') or 0)
+  longest = tonumber(redis.call('HMGET', meta, 'ttl')[1] or 0)
   if tonumber(ttl_ms) <= longest and is_live(token) then
     extend(token, ttl_ms)
     return true

@@ -1,0 +1,157 @@
+"""`renew_many` extends each of many leases as `renew` would, or leaves it to that; one does no other any harm (W21)."""
+
+import pytest
+
+from tests.scripts.calls import TTL, Scripts, on_server
+from tests.scripts.states import configured, fence_of, holders, lapse, pttl
+
+pytest_plugins = ["tests.scripts.fixtures"]
+
+SHORT = 5_000
+MOST = 100
+
+
+def _several(scripts: Scripts, count: int = 5) -> list[Scripts]:
+    """Return names that ann holds, of which little is left."""
+    several = [scripts.named(f"order {number}") for number in range(count)]
+    for one in several:
+        one.granted("ann", ttl_ms=TTL)
+        _shorten(one)
+    return several
+
+
+def _shorten(scripts: Scripts) -> None:
+    """Let some of the lease pass."""
+    scripts.redis.pexpire(scripts.keys.base, SHORT)
+    if scripts.kind != "lock":
+        for member, score in scripts.redis.zrange(scripts.keys.base, 0, -1, withscores=True):
+            scripts.redis.zadd(scripts.keys.base, {member: score - TTL + SHORT})
+
+
+def _left(scripts: Scripts, holder: str = "ann") -> int:
+    return holders(scripts)[holder]
+
+
+def test_every_lease_is_extended_for_its_holder(exclusive: Scripts) -> None:
+    several = _several(exclusive, MOST)
+    assert all(exclusive.renew_many(*((one, "ann", TTL) for one in several)))
+    for one in several:
+        assert TTL - 2_000 < _left(one) <= TTL
+        assert pttl(one, one.keys.base) > TTL - 2_000
+
+
+def test_each_is_extended_to_its_own_ttl(exclusive: Scripts) -> None:
+    first, second, *_ = _several(exclusive)
+    assert exclusive.renew_many((first, "ann", TTL), (second, "ann", 2 * SHORT)) == [True, True]
+    assert _left(first) > TTL - 2_000
+    assert 2 * SHORT - 2_000 < _left(second) <= 2 * SHORT
+
+
+def test_none_is_shortened(exclusive: Scripts) -> None:
+    first, second, *_ = _several(exclusive)
+    assert first.renew("ann", TTL)
+    assert exclusive.renew_many((first, "ann", SHORT), (second, "ann", TTL)) == [True, True]
+    assert _left(first) > TTL - 2_000
+
+
+@pytest.mark.parametrize("stranger", ["ben", "an", "annn"])
+def test_another_s_lease_is_not_extended_and_the_others_are(exclusive: Scripts, stranger: str) -> None:
+    first, second, third, *_ = _several(exclusive)
+    asked = [(first, "ann", TTL), (second, stranger, TTL), (third, "ann", TTL)]
+    assert exclusive.renew_many(*asked) == [True, False, True]
+    assert list(holders(second)) == ["ann"]
+    assert _left(second) <= SHORT
+    assert min(_left(first), _left(third)) > TTL - 2_000
+
+
+def test_one_that_ran_out_is_not_made_again_nor_one_that_never_was(exclusive: Scripts) -> None:
+    first, second, third, *_ = _several(exclusive)
+    lapse(second, "ann")
+    never = exclusive.named("never")
+    asked = [(first, "ann", TTL), (second, "ann", TTL), (never, "ann", TTL), (third, "ann", TTL)]
+    assert exclusive.renew_many(*asked) == [True, False, False, True]
+    assert holders(second) == {}
+    assert holders(never) == {}
+
+
+def test_a_waiter_is_not_renewed(exclusive: Scripts) -> None:
+    first, second, *_ = _several(exclusive)
+    first.queued("ben")
+    assert exclusive.renew_many((first, "ben", TTL), (second, "ann", TTL)) == [False, True]
+
+
+def test_a_key_of_another_type_is_left_as_it_is_and_the_others_are_renewed(exclusive: Scripts) -> None:
+    first, second, third, *_ = _several(exclusive)
+    second.redis.delete(second.keys.base)
+    second.redis.rpush(second.keys.base, "somebody else's")
+    asked = [(first, "ann", TTL), (second, "ann", TTL), (third, "ann", TTL)]
+    assert exclusive.renew_many(*asked) == [True, False, True]
+    assert second.redis.lrange(second.keys.base, 0, -1) == [b"somebody else's"]
+    assert min(_left(first), _left(third)) > TTL - 2_000
+
+
+def test_what_is_known_of_the_holders_may_be_of_another_type(semaphore: Scripts) -> None:
+    first, second, third, *_ = _several(semaphore)
+    second.redis.delete(second.key("meta"))
+    second.redis.rpush(second.key("meta"), "somebody else's")
+    asked = [(first, "ann", TTL), (second, "ann", TTL), (third, "ann", TTL)]
+    assert semaphore.renew_many(*asked) == [True, False, True]
+
+
+def test_asked_for_twice_it_is_done_twice(exclusive: Scripts) -> None:
+    first, second, *_ = _several(exclusive)
+    asked = [(first, "ann", TTL), (first, "ann", TTL), (second, "ann", TTL)]
+    for _ in range(2):
+        assert exclusive.renew_many(*asked) == [True] * 3
+
+
+def test_fencing_tokens_stay(exclusive: Scripts) -> None:
+    several = _several(exclusive)
+    before = [fence_of(one, "ann") for one in several]
+    exclusive.renew_many(*((one, "ann", TTL) for one in several))
+    assert [fence_of(one, "ann") for one in several] == before
+
+
+@on_server
+def test_at_the_memory_limit_all_are_renewed(exclusive: Scripts) -> None:
+    several = _several(exclusive)
+    with configured(exclusive, maxmemory=1, maxmemory_policy="noeviction"):
+        assert all(exclusive.renew_many(*((one, "ann", TTL) for one in several)))
+    assert min(map(_left, several)) > TTL - 2_000
+
+
+def test_all_holders_of_one_semaphore_are_renewed(semaphore: Scripts) -> None:
+    for who in ("ann", "ben", "cat"):
+        semaphore.granted(who)
+    _shorten(semaphore)
+    assert semaphore.renew_many((semaphore, "ann", TTL), (semaphore, "cat", TTL)) == [True, True]
+    assert min(_left(semaphore, "ann"), _left(semaphore, "cat")) > TTL - 2_000
+    assert _left(semaphore, "ben") <= SHORT
+
+
+def test_readers_of_one_page_are_renewed(rwlock: Scripts) -> None:
+    for who in ("ann", "ben"):
+        rwlock.granted(who, permits=3)
+    _shorten(rwlock)
+    assert rwlock.renew_many((rwlock, "ann", TTL), (rwlock, "ben", TTL)) == [True, True]
+    assert min(holders(rwlock).values()) > TTL - 2_000
+
+
+def test_what_a_semaphore_knows_of_its_holders_outlives_them(semaphore: Scripts) -> None:
+    (one,) = _several(semaphore, 1)
+    one.redis.pexpire(one.key("meta"), 1_000)
+    assert semaphore.renew_many((one, "ann", TTL)) == [True]
+    assert pttl(one, one.key("meta")) > 2 * TTL
+
+
+def test_a_ttl_longer_than_any_before_is_left_to_the_script_that_writes_it_down(semaphore: Scripts) -> None:
+    (one,) = _several(semaphore, 1)
+    assert semaphore.renew_many((one, "ann", 2 * TTL)) == [False]
+    assert _left(one) <= SHORT
+
+
+def test_a_lock_with_a_plain_token_is_renewed_and_stays_plain(lock: Scripts) -> None:
+    lock.redis.set(lock.keys.base, b"ann".ljust(32, b"0"), px=SHORT)
+    assert lock.renew_many((lock, "ann", TTL)) == [True]
+    assert lock.redis.get(lock.keys.base) == b"ann".ljust(32, b"0")
+    assert pttl(lock, lock.keys.base) > SHORT
