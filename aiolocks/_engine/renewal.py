@@ -3,8 +3,8 @@
 No task: one timer, set for the lease that is due first, and the answers' callbacks. So nothing that goes wrong with
 one renewal can end the others.
 
-Those that are due at the same time are renewed by one request, if their grantors say that they can be (`together`). What
-that leaves open, for one of them or for all, is asked for each by itself, at once.
+Those that are due at the same time are renewed by one request, if their grantors can do that (see `Together`). What
+such a request leaves open, for one of them or for all, is asked for each by itself, at once.
 
 A thread may do the same, which renews while the event loop is blocked. It has a loop and a connection to itself, and
 shares with the session only what each lease says: its deadline, which a confirmed renewal moves, and whether it is
@@ -32,8 +32,8 @@ from .lease_state import GONE_FROM_SERVER, LeaseState
 log = logging.getLogger("aiolocks")
 
 _TOGETHER = 100
-"""Leases renewed by one request; and in one wake-up of the loop, if they are not overdue. To wake up for each costs more
-than to renew it, and neither the program nor the server should be kept busy for more than a millisecond at a time."""
+"""Leases renewed in one wake-up of the loop, if they are not overdue: to wake up for each costs more than to renew it,
+and a millisecond's work at a time is as much as a program should notice."""
 
 _APART = 60.0
 """Seconds for which each lease is asked for by itself, after a request for many was refused as a whole: in a Cluster,
@@ -50,10 +50,10 @@ class Watchdog:
     Most leases are released long before their first renewal, and so are not put in order until that comes near.
 
     Invariant: a lease in `_live` has exactly one entry in the heap that counts. It is the one of its `due`, when to
-    renew it; or, while a renewal is on its way, that of all leases in the same request, for the first of their
-    deadlines; once that has passed, each has one for its own. So a loss needs no timer of its own. Other entries stay in
-    the heap until they come up, or until they are more than half of it. One in `_fresh` has none; its `due` is when it
-    came, and the timer fires before it could be due.
+    renew it. While a renewal is on its way, all leases in the request have one together, for the first of their
+    deadlines; after that, each has its own again, for its deadline. So a loss needs no timer of its own. Other entries
+    stay in the heap until they come up, or until they are more than half of it. One in `_fresh` has none; its `due` is
+    when it came, and the timer fires before it could be due.
     """
 
     def __init__(
@@ -171,8 +171,8 @@ class Watchdog:
                         self._ask([state], now)
                     else:
                         groups.setdefault(together, []).append(state)
-            except Exception:
-                self._defect(state, now)
+            except Exception as defect:
+                self._try_soon(state, now, defect)
         for together, group in groups.items():
             for at in range(0, len(group), together.most):
                 self._ask(group[at : at + together.most], now, together)
@@ -211,15 +211,15 @@ class Watchdog:
             else:
                 leases = [(state.grantor, state.request) for state in asked]
                 together.renew(leases, partial(self._answered_together, together, asked, now), self._pipeline)
-        except Exception:
+        except Exception as defect:
             for state in asked:
                 state.renewing = False
-                self._defect(state, now)
+                self._try_soon(state, now, defect)
             asked.clear()
 
-    def _defect(self, state: LeaseState, now: float) -> None:
-        """Log an exception, which must not end the other leases' renewals, and try again soon."""
-        log.exception("%s %r: renewing failed", state.grantor.kind, state.grantor.name)
+    def _try_soon(self, state: LeaseState, now: float, defect: Exception) -> None:
+        """Log an exception, which must not end the other leases' renewals."""
+        log.error("%s %r: renewing failed", state.grantor.kind, state.grantor.name, exc_info=defect)
         self._push(state, now, retry_delay(state.request.ttl, 1))
 
     def _answered(self, asked: list[LeaseState], sent_at: float, renewed: bool | Exception) -> None:

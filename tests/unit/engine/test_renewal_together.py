@@ -1,0 +1,354 @@
+"""Renewal of many leases by one request, in virtual time: who goes along, and what becomes of each."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ReadOnlyError, ResponseError
+
+from aiolocks import Lease, LeaseLostError
+from aiolocks._core.answers import NotNowError
+from aiolocks._core.timing import deadline
+from aiolocks._engine.lease import state_of
+from aiolocks._engine.renewal import Watchdog
+from aiolocks._engine.request import Request
+from aiolocks._redis.pipeline import Pipeline
+from aiolocks.testing import After, ScriptedGrantor
+from tests.support.jumping import block_loop, clock, jumping
+
+TTL = 30.0
+REFUSED = ResponseError("CROSSSLOT Keys in request don't hash to the same slot")
+
+Tell = Callable[[Sequence[int] | Exception], None]
+
+
+class Batches:
+    """A stub: it answers each request for many after *takes*, with what *answer* returns for each name."""
+
+    def __init__(self, most: int = 100) -> None:
+        self.most = most
+        self.takes = 0.0
+        self.refusal: Exception | None = None
+        self.gone: set[str] = set()
+        self.sent: list[tuple[float, list[str]]] = []
+        self.pipelines: set[Pipeline | None] = set()
+
+    def renew(self, leases: Sequence[tuple[Any, Request]], tell: Tell, pipeline: Pipeline | None = None) -> None:
+        names = [grantor.name for grantor, _ in leases]
+        self.sent.append((clock(), names))
+        self.pipelines.add(pipeline)
+        answers = [0 if name in self.gone else 1 for name in names] if self.refusal is None else self.refusal
+        asyncio.get_running_loop().call_later(self.takes, tell, answers)
+
+    @property
+    def names(self) -> list[str]:
+        return [name for _, names in self.sent for name in names]
+
+
+def grantors(batches: Batches | None, count: int, **options: Any) -> list[ScriptedGrantor]:
+    first = ScriptedGrantor(name="0", **options)
+    rest = [ScriptedGrantor(name=str(number), session=first.session, **options) for number in range(1, count)]
+    for grantor in (first, *rest):
+        grantor.together = batches
+    return [first, *rest]
+
+
+async def take_all(grantors: Sequence[ScriptedGrantor], **options: Any) -> list[Lease]:
+    return [await grantor.acquire(ttl=TTL, on_lost="flag", **options) for grantor in grantors]
+
+
+def alone(grantors: Sequence[ScriptedGrantor]) -> list[str]:
+    """Return which of them were asked by themselves."""
+    return [grantor.name for grantor in grantors for _ in grantor.times("renew")]
+
+
+async def release_all(leases: Sequence[Lease]) -> None:
+    for lease in leases:
+        await lease.release()
+
+
+@jumping
+async def test_what_is_due_at_the_same_time_is_asked_for_by_one_request_and_all_live_on() -> None:
+    batches = Batches()
+    leases = await take_all(grantors(batches, 60))
+    await asyncio.sleep(3600)
+    assert all(lease.held for lease in leases)
+    sizes = [len(names) for _, names in batches.sent]
+    assert sum(sizes) / len(sizes) > 3
+    await release_all(leases)
+
+
+@jumping
+async def test_one_that_is_due_by_itself_is_asked_for_by_itself() -> None:
+    batches = Batches()
+    (one,) = grantors(batches, 1)
+    async with one.hold(ttl=TTL):
+        await asyncio.sleep(3600)
+    assert not batches.sent
+    assert len(one.times("renew")) > 300
+
+
+@jumping
+async def test_no_request_is_for_more_than_its_grantors_allow() -> None:
+    batches = Batches(most=7)
+    leases = await take_all(grantors(batches, 200))
+    block_loop(11)  # so that all are overdue
+    await asyncio.sleep(0.1)
+    assert sorted(batches.names, key=int) == [str(number) for number in range(200)]
+    assert max(len(names) for _, names in batches.sent) == 7
+    await release_all(leases)
+
+
+@jumping
+async def test_those_of_different_kinds_and_of_no_kind_are_asked_apart() -> None:
+    locks, semaphores = Batches(), Batches()
+    mixed = grantors(None, 90)
+    for number, grantor in enumerate(mixed):
+        grantor.together = [locks, semaphores, None][number % 3]
+    leases = await take_all(mixed)
+    await asyncio.sleep(300)
+    assert all(lease.held for lease in leases)
+    assert {int(name) % 3 for name in locks.names} == {0}
+    assert {int(name) % 3 for name in semaphores.names} == {1}
+    assert {name for name in alone(mixed) if int(name) % 3 == 2} == {str(number) for number in range(2, 90, 3)}
+    await release_all(leases)
+
+
+@jumping
+async def test_each_counts_from_when_the_request_for_all_was_sent() -> None:
+    batches = Batches()
+    batches.takes = 5.0
+    leases = await take_all(grantors(batches, 60))
+    await asyncio.sleep(8.5)
+    while not any(len(names) > 1 for _, names in batches.sent):
+        await asyncio.sleep(0.1)
+    sent_at, names = next(one for one in batches.sent if len(one[1]) > 1)
+    await asyncio.sleep(5.1)
+    for name in names:
+        assert clock() + leases[int(name)].remaining() == pytest.approx(deadline(sent_at, TTL))
+    await release_all(leases)
+
+
+@jumping
+async def test_what_was_not_renewed_along_with_the_others_is_asked_for_at_once_and_is_lost_alone() -> None:
+    batches = Batches()
+    all_of_them = grantors(batches, 60)
+    leases = await take_all(all_of_them)
+    batches.gone = {"7", "8"}
+    all_of_them[7]._renewals = [False]
+    all_of_them[8]._renewals = [True]
+    await asyncio.sleep(12)
+    (asked_at,) = all_of_them[7].times("renew")
+    assert asked_at in [at for at, names in batches.sent if "7" in names]
+    assert [number for number, lease in enumerate(leases) if lease.lost] == [7]
+    await asyncio.sleep(3600)
+    assert [number for number, lease in enumerate(leases) if lease.lost] == [7]
+    assert set(alone(all_of_them)) >= {"7", "8"}
+    await release_all([lease for lease in leases if not lease.lost])
+
+
+@jumping
+async def test_the_one_that_was_asked_for_again_counts_from_that_request() -> None:
+    batches = Batches()
+    batches.takes, batches.gone = 3.0, {"7"}
+    all_of_them = grantors(batches, 60)
+    leases = await take_all(all_of_them)
+    while not all_of_them[7].times("renew"):
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.01)
+    (asked_at,) = all_of_them[7].times("renew")
+    assert clock() + leases[7].remaining() == pytest.approx(deadline(asked_at, TTL))
+    await release_all(leases)
+
+
+@jumping
+async def test_after_a_refusal_of_the_whole_each_is_asked_for_at_once_and_for_a_while_only_so() -> None:
+    batches = Batches()
+    batches.refusal = REFUSED
+    all_of_them = grantors(batches, 60)
+    leases = await take_all(all_of_them)
+    while not any(len(names) > 1 for _, names in batches.sent):
+        await asyncio.sleep(0.001)
+    refused_at, names = batches.sent[-1]
+    assert [all_of_them[int(name)].times("renew") for name in names] == [[refused_at]] * len(names)
+    requests = len(batches.sent)
+    await asyncio.sleep(59)
+    assert len(batches.sent) == requests
+    batches.refusal = None
+    await asyncio.sleep(10)
+    assert len(batches.sent) > requests
+    assert all(lease.held for lease in leases)
+    await release_all(leases)
+
+
+@pytest.mark.parametrize("trouble", [RedisConnectionError(), ReadOnlyError(), NotNowError("BUSY"), TimeoutError()])
+@jumping
+async def test_a_request_that_was_lost_leaves_all_open_and_each_is_tried_again_until_its_deadline(
+    trouble: Exception,
+) -> None:
+    batches = Batches()
+    batches.refusal = trouble
+    all_of_them = grantors(batches, 60, renewals=[trouble])
+    leases = await take_all(all_of_them)
+    await asyncio.sleep(deadline(0, TTL) - 0.01)
+    assert all(lease.held for lease in leases)
+    assert len(batches.names) + len(alone(all_of_them)) > 60 * 15
+    await asyncio.sleep(0.011)
+    assert all(lease.lost for lease in leases)
+    assert all(state_of(lease).over for lease in leases), "and that was noted without being asked"
+
+
+@jumping
+async def test_the_first_answer_after_trouble_saves_them_all() -> None:
+    batches = Batches()
+    batches.refusal = RedisConnectionError()
+    all_of_them = grantors(batches, 60, renewals=[*[RedisConnectionError()] * 5, True])
+    leases = await take_all(all_of_them)
+    await asyncio.sleep(20)
+    batches.refusal = None
+    await asyncio.sleep(3600)
+    assert all(lease.held for lease in leases)
+    await release_all(leases)
+
+
+@jumping
+async def test_without_an_answer_each_is_lost_at_its_own_deadline() -> None:
+    """The request is for leases that began at different times."""
+    batches = Batches()
+    batches.takes = 1e6
+    all_of_them = grantors(batches, 40)
+    leases: list[Lease] = []
+    ends: list[float] = []
+    lost_at: dict[int, float] = {}
+    for grantor in all_of_them:
+        lease = await grantor.acquire(ttl=TTL, on_lost="flag")
+        leases.append(lease)
+        ends.append(clock() + lease.remaining())
+        await asyncio.sleep(0.02)
+    for grantor in all_of_them:
+        grantor._renewals = [After(float("inf"), True)]
+
+    def note(number: int) -> None:
+        lost_at[number] = clock()
+
+    for number, lease in enumerate(leases):
+        state_of(lease).on_loss = partial(note, number)
+    await asyncio.sleep(TTL + 1)
+    assert any(len(names) > 1 for _, names in batches.sent)
+    assert [lost_at[number] for number in range(40)] == pytest.approx(ends, abs=1e-6)
+
+
+@jumping
+async def test_a_body_is_stopped_at_its_deadline_though_the_request_for_it_and_others_is_not_answered() -> None:
+    batches = Batches()
+    batches.takes = 1e6
+    bodies = grantors(batches, 20, renewals=[After(float("inf"), True)])
+    stopped: list[float] = []
+
+    async def work(grantor: ScriptedGrantor) -> None:
+        with pytest.raises(LeaseLostError):
+            async with grantor.hold(ttl=TTL):
+                await asyncio.sleep(1000)
+        stopped.append(clock())
+
+    async with asyncio.TaskGroup() as tasks:
+        for grantor in bodies:
+            tasks.create_task(work(grantor))
+    assert stopped == pytest.approx([deadline(0, TTL)] * 20)
+
+
+@jumping
+async def test_a_lease_that_is_released_meanwhile_is_asked_for_no_more_and_not_lost() -> None:
+    """P11: neither the answer to the request for many nor what follows it has to do with that one."""
+    batches = Batches()
+    batches.takes, batches.gone = 5.0, {str(number) for number in range(60)}
+    all_of_them = grantors(batches, 60)
+    leases = await take_all(all_of_them)
+    while not any(len(names) > 1 for _, names in batches.sent):
+        await asyncio.sleep(0.01)
+    _, names = next(one for one in batches.sent if len(one[1]) > 1)
+    released = all_of_them[int(names[0])], leases[int(names[0])]
+    assert await released[1].release()
+    await asyncio.sleep(6)
+    assert not released[0].times("renew")
+    assert all_of_them[int(names[1])].times("renew")
+    assert not released[1].lost
+    await release_all([lease for lease in leases if lease is not released[1]])
+
+
+@jumping
+async def test_a_late_answer_revives_none() -> None:
+    batches = Batches()
+    batches.takes = 25.0
+    all_of_them = grantors(batches, 40, renewals=[After(25, True)])
+    leases = await take_all(all_of_them)
+    await asyncio.sleep(deadline(0, TTL) + 0.001)
+    assert all(lease.lost for lease in leases)
+    await asyncio.sleep(20)
+    assert all(lease.lost and not lease.held for lease in leases)
+
+
+class Raising(Batches):
+    """A stub whose requests raise, which is a defect."""
+
+    def renew(self, leases: Sequence[tuple[Any, Request]], tell: Tell, pipeline: Pipeline | None = None) -> None:
+        super().renew(leases, lambda _: None, pipeline)
+        if len(self.sent) < 3:
+            raise RuntimeError("a defect")
+        tell([1] * len(leases))
+
+
+@jumping
+async def test_a_request_that_raises_is_logged_and_all_of_it_soon_tried_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    batches = Raising()
+    leases = await take_all(grantors(batches, 60))
+    await asyncio.sleep(3600)
+    assert all(lease.held for lease in leases)
+    assert "renewing failed" in caplog.text
+    assert len(caplog.records) == sum(len(names) for _, names in batches.sent[:2])
+    await release_all(leases)
+
+
+@jumping
+async def test_after_max_hold_one_runs_out_and_the_others_are_renewed() -> None:
+    batches = Batches()
+    all_of_them = grantors(batches, 60)
+    leases = await take_all(all_of_them[:30], max_hold=100.0)
+    leases += await take_all(all_of_them[30:])
+    await asyncio.sleep(3600)
+    assert [lease.lost for lease in leases] == [True] * 30 + [False] * 30
+    assert not [at for at, names in batches.sent if at > 100 and any(int(name) < 30 for name in names)]
+    await release_all(leases[30:])
+
+
+@jumping
+async def test_a_thread_s_request_goes_over_its_own_pipeline() -> None:
+    batches = Batches()
+    all_of_them = grantors(batches, 60)
+    leases = await take_all(all_of_them, renew=False)
+    loop = asyncio.get_running_loop()
+    pipeline = Pipeline(all_of_them[0].context.pool, loop, clock, lambda: None)
+    watchdog = Watchdog(loop, clock, pipeline, lambda longest, now: False)
+    for lease in leases:
+        state_of(lease).renewer = watchdog
+        watchdog.add(state_of(lease), clock())
+    await asyncio.sleep(100)
+    assert all(lease.held for lease in leases)
+    assert batches.pipelines == {pipeline}
+    watchdog.close()
+    await release_all(leases)
+
+
+@jumping
+async def test_what_was_answered_does_not_pile_up() -> None:
+    batches = Batches()
+    all_of_them = grantors(batches, 60)
+    leases = await take_all(all_of_them)
+    await asyncio.sleep(3600)
+    assert len(all_of_them[0].session.watchdog._heap) <= 60 + 40
+    await release_all(leases)
