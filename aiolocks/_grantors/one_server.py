@@ -47,8 +47,11 @@ _BRIEFLY = b"+"
 class Family:
     """The scripts of one family, for all names that a session asks about."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, together: "dict[str, Together]") -> None:
+        """*together* are what renews leases together in this session, by what their holders are kept in."""
         self.name = name
+        self.holders = holders = "lock" if name == "lock" else "semaphore"  # that one's are a sorted set
+        self.together = together.get(holders) or together.setdefault(holders, Together(holders))
         self.brief = name == "lock"  # whose script has a short answer
         script = load(f"{name}/grant")
         self.beside = b":" + script.keys[1].encode()
@@ -57,7 +60,6 @@ class Family:
         self.release = TokenScript(load(f"{name}/release"), self._to_release)
         self.renew = TokenScript(load(f"{name}/renew"), lambda base, _: self.common(base)[: len(renewed.keys)])
         renewed = self.renew.script
-        self.together = Together(name)
 
     def common(self, base: bytes) -> tuple[bytes, ...]:
         """Return the keys that every script begins with."""
@@ -342,8 +344,9 @@ class RedisGrantor:
             self.context.loop.call_soon(tell, ended == b"1")
 
     def guarding(self, request: Request) -> Holding:
-        script = "lock/guard" if self._family.name == "lock" else "semaphore/guard"  # whose holders are a sorted set
-        return Holding(script, self._keys.part(b"g:" + request.token), (self._keys.base,), (request.token,))
+        return Holding(
+            f"{self._family.holders}/guard", self._keys.part(b"g:" + request.token), (self._base,), (request.token,)
+        )
 
     async def ask(self, verb: str, args: Arguments = (), *, as_waiter: bool = False) -> Any:
         """Do as `ask_once` does, as often as the client would try; it must do no harm when it runs twice."""
@@ -466,11 +469,11 @@ class RedisGrantor:
 
 @final
 class Together:
-    """Renews leases on one Redis together: of one session, and of keys of one kind (*family*)."""
+    """Renews leases on one Redis together: of one session, and of one kind of holder."""
 
-    def __init__(self, family: str) -> None:
-        self._script = load(f"{family}/renew_many")
-        self._keys_each = len(load(f"{family}/renew").keys)
+    def __init__(self, holder: str) -> None:
+        self._script = load(f"{holder}/renew_many")
+        self._keys_each = len(load(f"{holder}/renew").keys)
         self.most = 100 // self._keys_each  # which takes the server a third of a millisecond
 
     def renew(

@@ -15,7 +15,7 @@ from .._core.background import LAST_GRACE, at_loop_end, finish, last_releases
 from .._core.keys import Keys
 from .._engine.context import Context
 from .._engine.renewal import ThreadWatchdog, Watchdog
-from .one_server import Family, RedisGrantor
+from .one_server import Family, RedisGrantor, Together
 from .replication import Replication
 from .wait_queue import Listening
 
@@ -35,6 +35,7 @@ class Session:
         self.replication = Replication(pool, loop, context.clock)
         self.listening = Listening(context)
         self._families: dict[str, Family] = {}
+        self._together: dict[str, Together] = {}
         self._at_exit = at_loop_end(self._loop_ends)
         anyio.CancelScope()  # the first one imports a good deal, which must not eat from a lease that is running
 
@@ -73,7 +74,7 @@ class Session:
         """Return who decides over a name."""
         family = self._families.get(keys.family)
         if family is None:
-            family = self._families[keys.family] = Family(keys.family)
+            family = self._families[keys.family] = Family(keys.family, self._together)
         return RedisGrantor(self.context, keys, family, self.listening, self.replication)
 
     def after_fork(self) -> None:

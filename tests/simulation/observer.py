@@ -68,7 +68,8 @@ class Observer:
             self._world.meet("fencing tokens refused by a server" if verb == "raise" and reply else "votes", "server")
             return
         if verb == "renew_many":
-            self._renewed(kind, fields[3 : 3 + int(fields[2])], reply)
+            keys = fields[3 : 3 + int(fields[2])]
+            self._renewed(keys if kind == "lock" else keys[::2], reply)
             return
         name = self._names.setdefault(asked.base, Name(asked.base))
         if not socket.channels:  # it cannot ask who listens, and so passes over all others
@@ -159,13 +160,13 @@ class Observer:
         else:
             self._world.violate(f"{script.name} failed: {error}")
 
-    def _renewed(self, kind: str, keys: list[bytes], reply: list[int]) -> None:
+    def _renewed(self, bases: list[bytes], reply: list[int]) -> None:
         """See what was renewed by one request."""
         self._world.meet("leases renewed together", "server")
-        bases = keys if kind == "lock" else keys[::2]
         for base, answer in zip(bases, reply, strict=True):
             self._world.meet("renewals" if answer == 1 else "renewals that were put off", "server")
             name = self._names.setdefault(base, Name(base))
+            kind = "modes" if in_modes(base.decode()) else base.split(b":")[1].decode()
             self._compare(name, kind, dict(name.waiting), {})
 
     def _seal(self, metas: list[bytes]) -> None:

@@ -566,6 +566,65 @@ async def test_a_renewal_goes_by_the_commands_that_it_is_given() -> None:
         assert not there.server.asked
 
 
+@pytest.mark.parametrize(
+    ("kind", "family", "most", "keys"),
+    [("lock", "", 100, [b""]), ("semaphore", "", 50, [b"", b":meta"]), ("readwrite", "modes", 50, [b"", b":meta"])],
+)
+@jumping
+async def test_a_renewal_of_many_names_the_keys_the_token_and_the_ttl_of_each(
+    kind: str, family: str, most: int, keys: list[bytes]
+) -> None:
+    script = "lock" if kind == "lock" else "semaphore"
+    async with scene(kind=kind, family=family, **{f"{script}_renew_many": [1, 0]}) as there:
+        other: RedisGrantor = there.session.grantor(Keys("aiolocks:", kind, "pages", family))
+        assert other.together is there.grantor.together
+        assert other.together.most == most
+        first, second, outcomes = there.request(ttl=2.5), there.request(ttl=30), list[object]()
+        other.together.renew([(there.grantor, first), (other, second)], outcomes.append)
+        assert not outcomes
+        await asyncio.sleep(0.1)
+        assert outcomes == [[1, 0]]
+        [asked] = there.server.asked
+        bases = [f"aiolocks:{kind}:{{{name}}}".encode() for name in ("orders", "pages")]
+        assert keys_of(asked) == [base + key for base in bases for key in keys]
+        assert args_of(asked) == [first.token, b"2500", second.token, b"30000"]
+
+
+@jumping
+async def test_each_kind_and_each_session_renews_its_own_together() -> None:
+    async with scene() as there, scene() as elsewhere:
+        assert there.grantor.together is not elsewhere.grantor.together
+        semaphore: RedisGrantor = there.session.grantor(Keys("aiolocks:", "semaphore", "orders"))
+        assert there.grantor.together is not semaphore.together
+        assert semaphore.together is there.session.grantor(Keys("aiolocks:", "readwrite", "orders", "modes")).together
+
+
+@jumping
+async def test_a_renewal_of_many_is_given_up_in_time_for_the_shortest_of_them() -> None:
+    async with scene(lock_renew_many=SILENCE) as there:
+        await there.ask()[1]
+        there.session.context.pipeline.round_trip = 0.5
+        outcomes: list[Any] = []
+        leases = [(there.grantor, there.request(ttl=ttl)) for ttl in (30, 3, 30)]
+        there.grantor.together.renew(leases, lambda told: outcomes.append((clock(), told)))
+        await asyncio.sleep(20)
+        [(at, told)] = outcomes
+        assert at == pytest.approx(1.0)
+        assert isinstance(told, RedisTimeoutError)
+
+
+@jumping
+async def test_a_renewal_of_many_goes_by_the_commands_that_it_is_given() -> None:
+    other = Answering(lambda asked: [1, 1])
+    async with scene() as there:
+        outcomes: list[object] = []
+        leases = [(there.grantor, there.request()) for _ in range(2)]
+        there.grantor.together.renew(leases, outcomes.append, there.session.context.pipeline.of(other))
+        await asyncio.sleep(0.1)
+        assert outcomes == [[1, 1]]
+        assert not there.server.asked
+
+
 # Undoing.
 
 

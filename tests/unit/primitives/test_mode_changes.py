@@ -26,7 +26,7 @@ class Server:
     def _answer(self, asked: Asked) -> object:
         if asked.what == "modes_renew":
             return 1 if b"+" in asked.arguments[0] else self.renews
-        if asked.what == "modes_renew_many":
+        if asked.what == "semaphore_renew_many":
             return [1 if b"+" in token else self.renews for token in asked.arguments[::2]]
         if asked.what == "modes_grant":
             return self._upgrades.pop(0) if int(asked.arguments[2]) == UPGRADE else 7
@@ -161,7 +161,7 @@ async def test_an_upgrade_is_renewed_until_its_lease_would_not_be_any_more() -> 
             await asyncio.sleep(8)
             async with lease.upgrade() as alone:
                 assert await alone.wait_lost()
-                asked = [*server.pool.runs("modes_renew"), *server.pool.runs("modes_renew_many")]
+                asked = [*server.pool.runs("modes_renew"), *server.pool.runs("semaphore_renew_many")]
                 renewals = sorted(one.at for one in asked if alone.token.encode() in one.arguments[::2])
                 assert 20 - 1.2 < renewals[-1] <= 20
                 assert clock() == pytest.approx(deadline(renewals[-1], 3))

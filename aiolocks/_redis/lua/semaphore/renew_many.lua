@@ -1,6 +1,6 @@
--- Extend the leases of many holders, each of its own, and of no other. Never creates a lease and never shortens one.
+-- Extend the leases of many holders, of any names, and of no other. Never creates a lease and never shortens one.
 --
--- KEYS[1…]  keys   zset, hash  of each lease its `holders` and its `meta`, as in `renew`
+-- KEYS[1…]  keys   zset, hash  of each lease the `holders` and the `meta`, as in `renew`; of a lock in modes too
 -- ARGV[1…]  terms  bytes       of each its token, and how long it lasts from now on (ms), at least
 -- returns  for each 1; or 0 when `renew` must be asked, which says why: the token holds nothing, or Redis refused it, or
 --          there is more to write than when the lease ends
