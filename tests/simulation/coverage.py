@@ -57,6 +57,7 @@ PATHS = (
     "leases of semaphore",
     "newcomers answered shortly",
     "notices that there is more",
+    "leases renewed together",
     "paths sealed with one fencing token",
     "raised AcquireTimeoutError",
     "raised ConnectionError",

@@ -123,6 +123,14 @@ DEFECTS: dict[str, Defect] = {
     "renewal-shortens": Defect(
         lua("lock/renew", "if redis.call('PTTL', holder) < tonumber(ttl_ms) then", "if true then"), ("P3", "P1")
     ),
+    "renewal-of-many-shortens": Defect(
+        lua(
+            "lock/renew_many",
+            "if renewed and redis.call('PTTL', holder) < tonumber(ttl_ms) then",
+            "if renewed then",
+        ),
+        ("P3", "P1"),
+    ),
     "fence-by-incr": Defect(
         shared(
             "if last >= number then\n    number = last + 1",

@@ -23,6 +23,7 @@ SELDOM_MET = {
     "no-recheck-after-subscribing",
     "parts-kept-after-failing",
     "renewal-from-the-reply",
+    "renewal-of-many-shortens",
 }
 """What takes so many seeds that ten seconds of a processor go by. The rules' own tests find most of it as well."""
 

@@ -78,7 +78,11 @@ def of_many_renewals_in_one_script_each_is_done_or_not_by_itself(scripts: Script
     assert holders(others)["ann"] < 6_000
 
 
-@clause("W21", python(_renewal.Watchdog, "_answered_together", "self._renew(alone, now, apart=True)", "pass"))
+@clause(
+    "W21",
+    python(_renewal.Watchdog, "_answered_together", "self._renew(alone, now, apart=True)", "pass"),
+    python(_renewal.Watchdog, "_answered_together", "elif answers[at] == 1:", "elif True:"),
+)
 def what_many_renewals_leave_open_is_asked_for_at_once(scene: Scene) -> None:
     """W21: a lease that is gone is known to be lost a round trip after the others were renewed."""
     program = scene.program()
