@@ -67,6 +67,7 @@ class ScriptedGrantor:
         asked: Every question, oldest first.
         requests: The request behind each `grant`, oldest first.
         retry_after: Seconds that "queued" and "busy" say the lease in the way has left.
+        together: What renews its leases along with those of others; None: each is asked for by itself.
     """
 
     def __init__(
