@@ -6,11 +6,68 @@
 local MOST = 500 -- holders that are asked about, or whose leases that ran out are dropped, at once
 local backlog = false -- more leases have run out than one script drops
 
-local now_us = micros()
+local time = redis.call('TIME')
+local now_us = time[1] * 1000000 + time[2]
 local now_ms = math.floor(now_us / 1000)
+
+local function instant()
+  return now_us, digits(now_us)
+end
 
 -- `described`: what the hash tells of the leases may be written; else it was deleted under its holders.
 local newest, longest, described -- the last fencing token, and the largest TTL (ms)
+
+-- The hash also tells what is held, and over how many holders that was counted; when the first lease ends at the
+-- earliest, and until when the set lives at least (ms): as they were read, since text can be written again as it is, or
+-- as numbers. Who can rely on these need not look at the set.
+local newest_text, first_end, kept_until
+local members = 0
+local settled = false -- this was compared with what is there
+local unwritten = false -- it has changed since it was written
+local MINUTE_US = 60000000
+
+-- Puts a holder in the set, which gets the next fencing token. Returns 1, or 0 if it was there; what life is to be given
+-- to the set, if it does not live long enough; and whether the hash is to be kept alive. Keys outlive what they tell, and
+-- never lose time: no lease ends later than in `longest`. The set lives a little longer than needed, and where no
+-- session waits the hash is kept alive once a minute, so as not to be extended each time.
+local function seat(token, ttl_ms)
+  local number = now_us
+  if number <= newest then
+    number = newest + 1
+  end
+  local ends = now_ms + ttl_ms .. '' -- Redis would take longer to make a text of a number
+  local added = redis.call('ZADD', holders, 'GT', ends, token)
+  local life
+  members = members + added
+  if members == 1 then
+    life, first_end, kept_until = ttl_ms, ends, ends
+  else
+    if ends - first_end < 0 then
+      first_end = ends
+    end
+    if ends - kept_until > 0 then
+      life = ttl_ms + math.floor(ttl_ms / 8)
+      kept_until = now_ms + life
+    end
+  end
+  if life and life - longest < 0 then
+    life = math.max(life, redis.call('PTTL', holders))
+    kept_until = now_ms + life
+  end
+  local stale = settled or ttl_ms - longest > 0 or number - number % MINUTE_US > newest
+  newest, newest_text = number, digits(number)
+  return added, life, stale
+end
+
+-- Gives the set and the hash the life that they are to have.
+local function keep_seated(life, stale)
+  if life then
+    redis.call('PEXPIRE', holders, life)
+  end
+  if stale then
+    redis.call('PEXPIRE', meta, math.max(DAY_MS, 2 * longest))
+  end
+end
 
 local function is_live(token)
   return tonumber(redis.call('ZSCORE', holders, token) or 0) > now_ms

@@ -7,64 +7,42 @@
 local known = redis.call('HMGET', meta, 'limit', 'fence', 'weight', 'ttl', 'used', 'line', asking)
 local limit_in_force = tonumber(known[1] or 0) -- 0: none was declared, or the hash was deleted
 newest, longest, described = tonumber(known[2] or 0), tonumber(known[4] or 0), limit_in_force > 0
+newest_text = known[2]
 local heaviest = tonumber(known[3] or 0)
 local in_line, own = known[6], known[7]
 
 -- The number is never too small while its fencing token is the last one: only a grant adds to it, and each writes both
 -- at once. An older version of these scripts writes the fencing token alone; and what it takes away, or Redis does with
 -- the whole set, shows in the number of holders, which is compared before a request is refused.
-local used, members, witness, first_end, kept_until = string.match(known[5] or '', '^(%d+) (%d+) (%d+) (%d+) (%d+)')
+local used, count, witness
+used, count, witness, first_end, kept_until = string.match(known[5] or '', '^(%d+) (%d+) (%d+) (%d+) (%d+)')
 local counted = witness and witness == known[2]
-used, members = tonumber(used or 0), tonumber(members or 0)
-first_end, kept_until = tonumber(first_end or 0), tonumber(kept_until or 0)
+used, members, first_end, kept_until = tonumber(used or 0), tonumber(count or 0), first_end or 0, kept_until or 0
 
 -- Whether the number can be relied on, and no lease has run out: then each that is there is live.
-local sure = counted and first_end > now_ms and first_end <= now_ms + longest
-
-local MINUTE_US = 60000000
-local unwritten = false -- the number has changed since it was written
-local settled = false -- the number was compared with what is there
+local sure = counted and first_end - now_ms > 0 and first_end - now_ms <= longest
 
 -- The spaces make it longer than 64 bytes: then Redis keeps the hash as a table, while it would read through up to 128
 -- short fields, packed one behind the other, for every one that is asked for.
+local SPACES = '                              '
 local function number_kept()
   unwritten = false
-  return string.format('%.0f %.0f %.0f %.0f %.0f%30s', used, members, newest, first_end, kept_until, '')
+  return used .. ' ' .. members .. ' ' .. (newest_text or '0') .. ' ' .. first_end .. ' ' .. kept_until .. SPACES
 end
 
--- Returns the fencing token, and the same as text. Keys outlive what they tell, and never lose time: no lease ends
--- later than in `longest`. The set lives a little longer than needed, and where no session waits the hash is kept
--- alive once a minute, so as not to be extended each time.
+-- Returns the fencing token, and the same as text.
 local function grant(token, ttl_ms, permits)
-  ttl_ms, permits = tonumber(ttl_ms), tonumber(permits)
-  local number, ends = math.max(newest + 1, now_us), now_ms + ttl_ms
-  local text = digits(number)
-  if redis.call('ZADD', holders, 'GT', ends, token) == 1 then
-    used, members = used + permits, members + 1
+  local added, life, stale = seat(token, ttl_ms)
+  if added == 1 then
+    used = used + permits
   end
-  local alone = members == 1
-  first_end = alone and ends or math.min(first_end, ends)
-  local stale = settled or ttl_ms > longest or math.floor(number / MINUTE_US) ~= math.floor(newest / MINUTE_US)
-  newest, heaviest, longest = number, math.max(heaviest, permits), math.max(longest, ttl_ms)
-  local life
-  if alone or ends > kept_until then
-    life = alone and ttl_ms or ttl_ms + math.floor(ttl_ms / 8)
-    if life < longest then
-      life = math.max(life, redis.call('PTTL', holders))
-    end
-    kept_until = now_ms + life
+  if permits - heaviest > 0 or ttl_ms - longest > 0 then
+    heaviest, longest = math.max(heaviest, permits), math.max(longest, ttl_ms)
+    redis.call('HSET', meta, 'weight', heaviest, 'ttl', longest)
   end
-  redis.call(
-    'HSET', meta, 'fence', text, 'weight', heaviest, 'ttl', longest, 'used', number_kept(),
-    token, permits .. ' ' .. text
-  )
-  if life then
-    redis.call('PEXPIRE', holders, life)
-  end
-  if stale then
-    redis.call('PEXPIRE', meta, math.max(DAY_MS, 2 * longest))
-  end
-  return number, text
+  redis.call('HSET', meta, 'fence', newest_text, 'used', number_kept(), token, permits .. ' ' .. newest_text)
+  keep_seated(life, stale)
+  return newest, newest_text
 end
 
 -- Writes down the number; where that is refused, as at the memory limit, it is counted anew the next time.
@@ -118,7 +96,7 @@ local function drop_ended()
     end
   end
   backlog = #ended == MOST
-  first_end = tonumber(redis.call('ZRANGE', holders, 0, 0, 'WITHSCORES')[2] or 0)
+  first_end = redis.call('ZRANGE', holders, 0, 0, 'WITHSCORES')[2] or 0
 end
 
 -- Every script that does not know the number for sure goes through here: it is counted anew where the witnesses differ,
@@ -140,7 +118,7 @@ local function settle()
     -- slow path
     count_anew()
   end
-  local passed = count > 0 and (anew or first_end <= now_ms or first_end > now_ms + longest)
+  local passed = count > 0 and (anew or first_end - now_ms <= 0 or first_end - now_ms > longest)
   if passed then
     -- slow path
     drop_ended()

@@ -71,8 +71,8 @@ if number then
   leave(entry)
   if number == 0 then -- the hash was deleted, and with it the token that it was granted with
     number = math.max(newest + 1, now_us)
-    newest = number
-    redis.call('HSET', meta, 'fence', number, token, permits .. ' ' .. digits(number))
+    newest, newest_text = number, digits(number)
+    redis.call('HSET', meta, 'fence', newest_text, token, permits .. ' ' .. newest_text)
     if heaviest == 0 then -- of others beside it nothing is known
       heaviest = members == 1 and tonumber(permits) or math.max(limit_in_force, tonumber(permits))
     end
