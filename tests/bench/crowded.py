@@ -41,9 +41,7 @@ def _hold(scripts: Scripts, count: int, share: int, *, ended: bool = False, coun
         if counted:
             more[b"used"] = f"{share * count} {count} {fences[-1]} {end} {now // 1000 + _NOT_YET}"
     elif counted:
-        held = [0] * 7
-        held[share - 1] = count
-        more[b"held"] = " ".join(map(str, held))
+        more[b"held"] = f"{fences[-1]} {end} {now // 1000 + _NOT_YET} {share}:{count} "
     scripts.redis.zadd(scripts.keys.base, {token(_name(number)): end for number in range(count)})
     scripts.redis.pexpire(scripts.keys.base, _NOT_YET)
     scripts.redis.hset(scripts.key("meta"), mapping={**meta, **more})
@@ -51,7 +49,9 @@ def _hold(scripts: Scripts, count: int, share: int, *, ended: bool = False, coun
 
 def _limit(scripts: Scripts, limit: int) -> None:
     if scripts.kind == "semaphore":
-        scripts.redis.hset(scripts.key("meta"), mapping={"limit": limit, "line": 1})
+        scripts.redis.hset(scripts.key("meta"), "limit", limit)
+    if scripts.kind != "lock":
+        scripts.redis.hset(scripts.key("meta"), "line", 1)
 
 
 def _wait(scripts: Scripts, count: int, share: int, *, session: str = "home") -> None:

@@ -169,11 +169,13 @@ class History(ScriptMachine):
             pipeline.incrby(self.scripts.key("fence"), _HOUR)
         elif self.model.remembered:
             pipeline.hincrby(self.scripts.key("meta"), "fence", _HOUR)
-            counted: Any = (self.redis.hget(self.scripts.key("meta"), "used") or b"").split()
-            if counted:  # by a semaphore: permits, holders, the last fencing token, and two instants
-                steps = (0, 0, _HOUR, _HOUR // 1_000, _HOUR // 1_000)
-                noted = b" ".join(b"%d" % (int(number) + step) for number, step in zip(counted, steps, strict=True))
-                pipeline.hset(self.scripts.key("meta"), "used", noted)
+            # A semaphore counts permits and holders before the last fencing token and two instants, the others behind.
+            field, before = ("used", 2) if self.kind == "semaphore" else ("held", 0)
+            noted: Any = (self.redis.hget(self.scripts.key("meta"), field) or b"").split()
+            if noted:
+                for at, step in enumerate((_HOUR, _HOUR // 1_000, _HOUR // 1_000), before):
+                    noted[at] = b"%d" % (int(noted[at]) + step)
+                pipeline.hset(self.scripts.key("meta"), field, b" ".join(noted))
         pipeline.execute()
         self.model.step_back(_HOUR)
         self.tickets = {asker: ticket + _HOUR for asker, ticket in self.tickets.items()}

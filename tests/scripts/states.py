@@ -159,10 +159,17 @@ def lapse(scripts: Scripts, holder: str) -> None:
     else:
         ended = now_us(scripts) // 1000 - 1
         _ask(scripts, "ZADD", scripts.keys.base, "XX", ended, token(holder))
-        counted = (_ask(scripts, "HGET", scripts.key("meta"), "used") or b"").split()
-        if counted:  # a semaphore's note of when the first lease ends, which no lease may come before
-            counted[3] = b"%d" % min(int(counted[3]), ended)
-            _ask(scripts, "HSET", scripts.key("meta"), "used", b" ".join(counted))
+        field, place = (b"used", 3) if scripts.kind == "semaphore" else (b"held", 1)
+        counted = (_ask(scripts, "HGET", scripts.key("meta"), field) or b"").split()
+        if counted:  # the note of when the first lease ends, which no lease may come before
+            counted[place] = b"%d" % min(int(counted[place]), ended)
+            _ask(scripts, "HSET", scripts.key("meta"), field, b" ".join(counted))
+
+
+def modes_held(noted: bytes) -> list[int]:
+    """Return how many hold each mode, from 1 to 7, by what the hash has noted."""
+    pairs = dict(pair.split(b":") for pair in noted.split() if b":" in pair)
+    return [int(pairs.get(b"%d" % mode, 0)) for mode in range(1, 8)]
 
 
 def die(scripts: Scripts, session: str) -> None:

@@ -33,7 +33,7 @@ def _crowd(scripts: Scripts, session: str, size: int, *, start: int = 0) -> None
     scripts.redis.zadd(key, entries)
     scripts.redis.pexpire(key, 100 * LIFE)
     scripts.redis.zadd(scripts.key("queue"), {session: start + 1})
-    if scripts.kind == "semaphore":
+    if scripts.kind != "lock":
         scripts.redis.hset(scripts.key("meta"), "line", 1)
 
 

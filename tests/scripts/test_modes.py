@@ -28,6 +28,7 @@ from tests.scripts.states import (
     last_fence,
     line,
     listening,
+    modes_held,
     now_us,
     pttl,
     sessions,
@@ -65,8 +66,8 @@ def downgrade(scripts: Scripts, who: str, *, session: str = "home") -> tuple[int
     return done, [token.decode().rstrip("0") for token in mine[::3]]
 
 
-def counts(scripts: Scripts) -> bytes | None:
-    return scripts.redis.hget(scripts.key("meta"), "held")  # type: ignore[no-any-return]  # Redis is untyped here
+def counts(scripts: Scripts) -> bytes:
+    return b" ".join(b"%d" % count for count in modes_held(scripts.redis.hget(scripts.key("meta"), "held")))
 
 
 @pytest.mark.parametrize("held", WORDS, ids=WORDS.get)
@@ -266,7 +267,7 @@ def test_counts_are_made_anew_when_all_leases_ran_out_together(rwlock: Scripts) 
     rwlock.redis.delete(rwlock.keys.base)
     rwlock.granted("cat")
     assert counts(rwlock) == b"0 0 0 0 0 1 0"
-    assert set(rwlock.redis.hkeys(rwlock.key("meta"))) == {b"fence", b"ttl", b"held", token("cat")}
+    assert set(rwlock.redis.hkeys(rwlock.key("meta"))) == {b"fence", b"ttl", b"held", b"line", token("cat")}
 
 
 def test_counts_that_were_made_anew_are_written_down(rwlock: Scripts) -> None:

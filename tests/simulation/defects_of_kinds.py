@@ -25,12 +25,12 @@ OF_MODES: dict[str, Defect] = {
         shared(_BESIDE, "{ '12345', '12', '1356', '1', '13', '', '5' }"), ("C1", "C3"), ("rwlock",)
     ),
     "reader-passes-writer": Defect(
-        lua("modes/grant", "redis.call('EXISTS', queue, waiters, tombstone)", "redis.call('EXISTS', tombstone)"),
+        lua("modes/grant", "redis.call('EXISTS', queue, waiters, tombstone, holders", "redis.call('EXISTS', tombstone, holders"),
         ("FIFO",),
         ("rwlock",),
     ),
     "one-reader-released-for-all": Defect(
-        shared("    held[mode] = held[mode] - 1\n", "    held[mode] = mode == 3 and 0 or held[mode] - 1\n"),
+        lua("modes/release", "held[mode] = held[mode] - 1\n", "held[mode] = mode == 3 and 0 or held[mode] - 1\n"),
         ("C1", "C3"),
         ("rwlock",),
     ),
@@ -40,7 +40,8 @@ OF_MODES: dict[str, Defect] = {
     "downgrade-releases": Defect(
         lua(
             "modes/downgrade",
-            "held[before] = held[before] - 1\nnote(token, tonumber(mode), digits(number))",
+            "held[before] = held[before] - 1\nheld[tonumber(mode)] = held[tonumber(mode)] + 1\n"
+            "write(token, mode .. ' ' .. digits(number))\nnote()",
             "drop(token)",
         ),
         ("P1",),

@@ -70,7 +70,7 @@ local function hand_over(grants)
       local polls = not here and tonumber(string.match(head, '^poll(%d+)%-'))
       local verdict, amount = 'yes', 1
       if can_grant then
-        verdict, amount = can_grant(tonumber(permits), token)
+        verdict, amount = can_grant(tonumber(permits), token, true)
       end
       if verdict == 'never' then
         redis.call('ZREM', line, entry)

@@ -1,7 +1,7 @@
 -- Go on holding, in a weaker mode, and hand over what may be held beside it. There is no instant between.
 --
 -- KEYS[1]  holders   zset   token -> server time (ms) at which its lease ends
--- KEYS[2]  meta      hash   fence, ttl, held; and token -> `mode fence`
+-- KEYS[2]  meta      hash   fence, ttl, held, line; and token -> `mode fence`
 -- KEYS[3]  queue     zset   session -> ticket of its first waiter
 -- KEYS[4]  waiters   zset   entry of this session's waiters -> ticket
 -- ARGV[1]  token     bytes  who holds
@@ -10,7 +10,9 @@
 -- ARGV[4]  channels  bytes  start of every session's channel
 -- ARGV[5]  life_ms   int    how long the session is taken for alive without a re-check
 -- returns  {1, or 0 when the token holds nothing, grants for this session…}
+local asking = ''
 -- uses     numbers, leases, modes, queue, hand_over
+settle()
 local number = fence_of(token)
 if not number then
   return { 0 }
@@ -20,7 +22,9 @@ redis.call('ZCARD', waiters) -- a key of another type is an error before anythin
 keep(0) -- first a write that is allowed at the memory limit: then so are all others
 local before = mode_of(token)
 held[before] = held[before] - 1
-note(token, tonumber(mode), digits(number))
+held[tonumber(mode)] = held[tonumber(mode)] + 1
+write(token, mode .. ' ' .. digits(number))
+note()
 local reply = { 1 }
 hand_over(reply)
 return reply

@@ -1,7 +1,7 @@
 -- Grant a mode to one holder, or put it in the queue, or say that others are in the way.
 --
 -- KEYS[1]  holders    zset    token -> server time (ms) at which its lease ends
--- KEYS[2]  meta       hash    fence, ttl, held; and token -> `mode fence`
+-- KEYS[2]  meta       hash    fence, ttl, held, line; and token -> `mode fence`
 -- KEYS[3]  queue      zset    session -> ticket of its first waiter
 -- KEYS[4]  waiters    zset    entry of this session's waiters -> ticket
 -- KEYS[5]  tombstone  string  there when this token was withdrawn
@@ -18,14 +18,18 @@
 --          {'queued', ticket, ms until a lease can end, last fencing token, subscribers, grants…}
 --          {'busy', ms until a lease can end, grants…}
 --          {'refused', 0, grants…} when there is nothing to upgrade, or {'withdrawn'}
+local asking = token
 -- uses     numbers, leases, modes, queue, hand_over
-local existing = redis.call('EXISTS', queue, waiters, tombstone)
-if existing == 0 and not redis.call('ZSCORE', holders, token) and can_grant(tonumber(mode), token) == 'yes' then
-  local number = grant(token, ttl_ms, mode)
-  return number
+local existing = redis.call('EXISTS', queue, waiters, tombstone, holders, holders, holders, holders) -- each time counts
+if
+  (existing == 4 and sure and not own or existing == 0 and members == 0 and (counted or not known[3]))
+  and mode ~= '7' and fits(tonumber(mode))
+then
+  return (grant(token, ttl_ms, mode))
 end
 
--- slow path: others are in the way, or it was asked for before
+-- slow path: others are in the way, or it was asked for before, or the numbers are not known for sure
+settle()
 if redis.call('EXISTS', tombstone) == 1 then
   return { 'withdrawn' } -- this request was overtaken by its own undo
 end
@@ -37,9 +41,11 @@ if number then
   leave(entry)
   if number == 0 then -- the hash was deleted, and with it the token that it was granted with, and its mode
     held[EXCLUSIVE] = math.max(held[EXCLUSIVE] - 1, 0) -- as which it was counted
+    held[tonumber(mode)] = held[tonumber(mode)] + 1
     number = math.max(newest + 1, now_us)
-    newest = number
-    note(token, tonumber(mode), digits(number))
+    newest, newest_text = number, digits(number)
+    write(token, mode .. ' ' .. newest_text)
+    note()
   end
   return { 'granted', number, {} }
 end
@@ -50,7 +56,8 @@ if verdict == 'never' then
 end
 local place_in_line
 if wait then
-  place_in_line = enqueue(entry, ticket, existing == 2)
+  place_in_line = enqueue(entry, ticket, redis.call('EXISTS', queue, waiters) == 2)
+  expect_queue()
 end
 local grants = {}
 if verdict == 'later' or (ticket ~= '1' and ticket ~= '-2') then

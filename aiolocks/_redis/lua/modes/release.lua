@@ -1,7 +1,7 @@
 -- Undo whatever the token has: its lease, its place in the queue, or a request still on its way. Then hand over.
 --
 -- KEYS[1]  holders       zset    token -> server time (ms) at which its lease ends
--- KEYS[2]  meta          hash    fence, ttl, held; and token -> `mode fence`
+-- KEYS[2]  meta          hash    fence, ttl, held, line; and token -> `mode fence`
 -- KEYS[3]  queue         zset    session -> ticket of its first waiter
 -- KEYS[4]  waiters       zset    entry of this session's waiters -> ticket
 -- KEYS[5]  tombstone     string  keeps a late request of this token from being granted; left out if tombstone_ms is 0
@@ -13,13 +13,27 @@
 -- ARGV[6]  life_ms       int     how long the session is taken for alive without a re-check
 -- returns  1 when this ended a live lease, else 0; or that and, in one text, the grants for this session: of each its
 --          token, fencing token, ttl_ms
+local asking = token
 -- uses     numbers, leases, modes, queue, hand_over
-local ended = drop(token) -- first a write that frees memory: then all others are allowed
-if ended == 1 and tombstone_ms == '0' and redis.call('EXISTS', queue, waiters) == 0 then
+if
+  sure and own and tombstone_ms == '0' and not (in_line and redis.call('EXISTS', queue, waiters) > 0)
+  and redis.call('ZREM', holders, token) == 1
+then
+  members = members - 1
+  if members == 0 then
+    redis.call('HDEL', meta, token, 'line', 'held')
+  else
+    local mode = string.byte(own) - 48
+    held[mode] = held[mode] - 1
+    redis.call('HDEL', meta, token, 'line')
+    redis.call('HSET', meta, 'held', numbers_held())
+  end
   return 1
 end
 
--- slow path: it had no lease that was live, or there may be a queue
+-- slow path: it had no lease that was live, or there may be a queue, or the numbers are not known for sure
+settle()
+local ended = drop(token) and 1 or 0 -- first a write that frees memory: then all others are allowed
 if ended == 0 then
   leave(token .. ' ' .. terms .. PADDING)
 end
@@ -28,4 +42,7 @@ if tombstone_ms ~= '0' then
 end
 local reply = { ended }
 hand_over(reply)
+if unwritten then
+  note()
+end
 return reply[2] and table.concat(reply, ' ') or ended -- for a list, Redis takes 16 KiB and another way to write

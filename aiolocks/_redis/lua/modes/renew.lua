@@ -1,11 +1,16 @@
 -- Extend the lease of a holder, and of no other. Never creates a lease and never shortens one.
 --
 -- KEYS[1]  holders  zset   token -> server time (ms) at which its lease ends
--- KEYS[2]  meta     hash   fence, ttl, held; and token -> `mode fence`
+-- KEYS[2]  meta     hash   fence, ttl, held, line; and token -> `mode fence`
 -- ARGV[1]  token    bytes  who asks
 -- ARGV[2]  ttl_ms   int    how long the lease lasts from now on, at least
 -- returns  1, or 0 when the token holds nothing
+local asking = ''
 -- uses     numbers, leases, modes
+if not sure then
+  -- slow path: some leases may have run out
+  settle()
+end
 if not is_live(token) then
   return 0
 end

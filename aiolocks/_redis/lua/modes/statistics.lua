@@ -1,16 +1,18 @@
 -- Count holders and waiters, and say what could be had.
 --
 -- KEYS[1]  holders  zset  token -> server time (ms) at which its lease ends
--- KEYS[2]  meta     hash  fence, ttl, held; and token -> `mode fence`
+-- KEYS[2]  meta     hash  fence, ttl, held, line; and token -> `mode fence`
 -- KEYS[3]  queue    zset  session -> ticket of its first waiter
 -- ARGV[1]  first    int   place of the first session whose waiters are counted, from 0
 -- returns  {leases held, the same, waiters of those sessions, last fencing token, 0 as there is no limit, place to go on
 --          from, or 0; or -1 when the first was asked for and leases that ran out still count: ask again; and for each
 --          mode 1 if no holder is in its way}
+local asking = ''
 -- uses     numbers, leases, modes, queue
+settle()
 local waiting, next_place = count_waiting()
 local free = {}
 for mode = 1, EXCLUSIVE do
   free[mode] = can_grant(mode, '') == 'yes' and 1 or 0
 end
-return { count, count, waiting, newest, 0, backlog and first == '0' and -1 or next_place, free }
+return { members, members, waiting, newest, 0, backlog and first == '0' and -1 or next_place, free }
