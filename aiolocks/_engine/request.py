@@ -91,8 +91,8 @@ class Extension:
     def not_run(self, args: Sequence[Any]) -> None:
         """Note that an attempt with these arguments was not carried out, and will not be."""
 
-    def on_reply(self, args: Sequence[Any], reply: Sequence[Any]) -> None:
-        """Take what an attempt with these arguments was answered.
+    def on_reply(self, args: Sequence[Any], reply: Sequence[Any] | int) -> None:
+        """Take what an attempt with these arguments was answered; a number: shortly, that it waits.
 
         Raises:
             RuntimeError: Waiting would never end.

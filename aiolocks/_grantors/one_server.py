@@ -52,7 +52,7 @@ class Family:
         self.name = name
         self.holders = holders = "lock" if name == "lock" else "semaphore"  # that one's are a sorted set
         self.together = together.get(holders) or together.setdefault(holders, Together(holders))
-        self.brief = name == "lock"  # whose script has a short answer
+        self.brief = name in {"lock", "semaphore"}  # whose scripts have a short answer
         script = load(f"{name}/grant")
         self.beside = b":" + script.keys[1].encode()
         """What stands behind the name in the key of what is known beside its holders."""
@@ -202,7 +202,7 @@ class RedisGrantor:
 
     def _extend(self, extension: Extension, call: PendingCall, reply: Any) -> RuntimeError | None:
         """Show the primitive its part of the reply; it may object, but the grants in it are others' too."""
-        if reply[0] != b"withdrawn":
+        if isinstance(reply, int) or reply[0] != b"withdrawn":
             try:
                 extension.on_reply(cast("Arguments", call.args), reply)
             except RuntimeError as objection:

@@ -59,9 +59,12 @@ class _Declaration(Extension):
     def not_run(self, args: Sequence[Any]) -> None:
         self._declares = args[-1] == 1
 
-    def on_reply(self, args: Sequence[Any], reply: Sequence[Any]) -> None:
-        *_, before, limit = reply
-        objection = self.objection(limit) if reply[0] == b"queued" else None
+    def on_reply(self, args: Sequence[Any], reply: Sequence[Any] | int) -> None:
+        if isinstance(reply, int):  # it waits, and so the limit in force is its own: else the answer is not short
+            verdict, before, limit = b"queued", 0, self._limit
+        else:
+            verdict, *_, before, limit = reply
+        objection = self.objection(limit) if verdict == b"queued" else None
         if objection is not None:
             raise objection
         if args[-1] == 1 and self._declaration not in self._declared:  # an earlier request may not have arrived

@@ -1,6 +1,8 @@
 """What may be held beside what, in the order of asking; upgrades and downgrades; books that can be made anew."""
 
 import random
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, final
 
@@ -33,6 +35,7 @@ from tests.scripts.states import (
     pttl,
     sessions,
 )
+from tests.scripts.test_costs import _cost
 from tests.support.cases import the_rest_slow
 
 pytest_plugins = ["tests.scripts.fixtures"]
@@ -307,13 +310,67 @@ def test_a_read_lease_costs_the_same_however_many_read(backend: Redis) -> None:
         scripts.redis.flushall()
         for number in range(size):
             scripts.granted(f"w{number}w", permits=READ)
-        scripts.redis.config_resetstat()
-        scripts.granted("ann", permits=READ)
-        scripts.renew("ann")
-        scripts.release("ann", permits=READ)
-        statistics = scripts.redis.info("commandstats")
-        costs.append({name: values["calls"] for name, values in statistics.items() if "config" not in name})
+        tries = [_cost(scripts, lambda: _read(scripts, renew=True)) for _ in range(3)]
+        costs.append(min(tries, key=Counter.total))  # once a minute a grant keeps the hash alive
     assert costs[0] == costs[1]
+
+
+@on_server
+@pytest.mark.parametrize("others", [0, 1, 500])
+def test_a_read_lease_takes_at_most_twelve_commands(backend: Redis, others: int) -> None:
+    """Ten in the scripts, and twice EVALSHA; however many read. The least of three."""
+    scripts = Scripts(backend, "rwlock")
+    for number in range(others):
+        scripts.granted(f"w{number}w", permits=READ)
+    _read(scripts)
+    assert min(_cost(scripts, lambda: _read(scripts)).total() for _ in range(3)) <= 10
+
+
+def _read(scripts: Scripts, *, renew: bool = False) -> None:
+    scripts.granted("ann", permits=READ)
+    if renew:
+        scripts.renew("ann")
+    scripts.release("ann", permits=READ)
+
+
+@pytest.mark.parametrize("verb", ["release", "renew", "recheck", "statistics"])
+def test_every_verb_counts_anew_what_an_older_version_wrote(rwlock: Scripts, verb: str) -> None:
+    """It kept seven counts and nothing else, which it wrote with each grant and release."""
+    rwlock.granted("ann", permits=READ)
+    meta, fence = rwlock.key("meta"), now_us(rwlock)
+    rwlock.redis.zadd(rwlock.keys.base, {token("ben"): fence // 1000 + TTL})
+    terms = {"fence": fence, "held": "0 0 2 0 0 0 0", token("ben").decode(): f"{READ} {fence}"}
+    rwlock.redis.hset(meta, mapping=terms)
+    verbs: dict[str, Callable[[], object]] = {
+        "release": lambda: rwlock.release("zoe", permits=READ),
+        "renew": lambda: rwlock.renew("ann"),
+        "recheck": rwlock.recheck,
+        "statistics": rwlock.statistics,
+    }
+    verbs[verb]()
+    assert counts(rwlock) == b"0 0 2 0 0 0 0"
+    assert isinstance(rwlock.grant("cat", wait=False), Busy)
+
+
+def test_no_writer_comes_beside_what_an_older_version_let_in(rwlock: Scripts) -> None:
+    rwlock.granted("ann", permits=READ)
+    rwlock.release("ann", permits=READ)
+    fence = now_us(rwlock)
+    rwlock.redis.zadd(rwlock.keys.base, {token("ben"): fence // 1000 + TTL})
+    terms = {"fence": fence, "held": "0 0 1 0 0 0 0", token("ben").decode(): f"{READ} {fence}"}
+    rwlock.redis.hset(rwlock.key("meta"), mapping=terms)
+    assert isinstance(rwlock.grant("cat", wait=False), Busy)
+    rwlock.granted("dan", permits=READ)
+    assert counts(rwlock) == b"0 0 2 0 0 0 0"
+
+
+def test_a_last_token_that_the_numbers_do_not_know_is_a_sign_to_count_anew(rwlock: Scripts) -> None:
+    """W21: whoever grants writes both."""
+    rwlock.granted("ann", permits=READ)
+    rwlock.redis.zadd(rwlock.keys.base, {token("ben"): now_us(rwlock) // 1000 + TTL})
+    fence = now_us(rwlock)
+    rwlock.redis.hset(rwlock.key("meta"), mapping={"fence": fence, token("ben").decode(): f"{WRITE} {fence}"})
+    assert isinstance(rwlock.grant("cat", permits=READ, wait=False), Busy)
 
 
 @final

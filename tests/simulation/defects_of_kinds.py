@@ -25,7 +25,7 @@ OF_MODES: dict[str, Defect] = {
         shared(_BESIDE, "{ '12345', '12', '1356', '1', '13', '', '5' }"), ("C1", "C3"), ("rwlock",)
     ),
     "reader-passes-writer": Defect(
-        lua("modes/grant", "redis.call('EXISTS', queue, waiters, tombstone, holders", "redis.call('EXISTS', tombstone, holders"),
+        lua("modes/grant", "redis.call('EXISTS', queue, waiters, tombstone, h", "redis.call('EXISTS', tombstone, h"),
         ("FIFO",),
         ("rwlock",),
     ),

@@ -189,7 +189,7 @@ async def test_none_but_a_newcomer_to_a_lock_that_waits_on_known_terms_asks_for_
     async with scene("semaphore") as there:
         await there.wait_in_line()
         await there.ask()[1]
-        assert args_of(there.asked("semaphore_grant")[-1])[3] == b"0"
+        assert args_of(there.asked("semaphore_grant")[-1])[3] == b"+"
 
 
 @jumping

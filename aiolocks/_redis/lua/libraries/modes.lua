@@ -86,7 +86,8 @@ end
 
 -- A holder of which nothing is known any more, as the hash was deleted, may be any: it excludes all.
 local function mode_of(token)
-  return tonumber(string.match(redis.call('HMGET', meta, token)[1] or '', '^%d')) or EXCLUSIVE
+  local terms = token == asking and own or redis.call('HMGET', meta, token)[1]
+  return tonumber(string.match(terms or '', '^%d')) or EXCLUSIVE
 end
 
 -- Counts these holders in, or out.
@@ -182,7 +183,10 @@ local function take_back(token)
   note()
 end
 
-local full -- only `can_grant` says so
+-- Whether the next in line would be told 'later' whatever it asks for, so that it need not be looked at.
+local function full()
+  return held[EXCLUSIVE] + held[UPGRADE] > 0 and in_line
+end
 
 -- Can this mode be had now? 'yes', 'later' or 'never'; and 0 when nothing else can be had either. *head*: this token is
 -- the first in line.
@@ -198,6 +202,12 @@ local function can_grant(mode, token, head)
     return 'yes', 1
   end
   -- slow path
+  if not settled then
+    settle()
+    if fits(mode) then
+      return 'yes', 1
+    end
+  end
   first_end = clamp() or first_end
   if head then
     expect_queue()

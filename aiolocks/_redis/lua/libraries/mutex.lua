@@ -1,6 +1,10 @@
 -- A mutex: one key with `token fence` in it for as long as the lease lasts.
 -- Needs the names: holder, fence; and `numbers`.
 
+local function instant()
+  return micros()
+end
+
 -- A fencing token outgrows all earlier ones even when they were forgotten, because the clock has moved on. It nearly
 -- always has, so that the time is written first and looked at then; 86400 s are a day. Returns the number, and the
 -- same as text.

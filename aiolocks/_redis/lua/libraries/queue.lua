@@ -1,8 +1,8 @@
 -- The FIFO queue that all primitives share. `queue` orders sessions by the ticket of their first waiter;
 -- `…:q:<session>` orders one session's waiters, as entries `token ttl_ms permits …`, and lives only as long as the
 -- session keeps asking. So a thousand waiters of a dead process are skipped in one step.
--- Needs the names: queue, waiters, session, channels, life_ms; token, holder, tombstone for `enqueue_behind_own`;
--- entries for `recheck`; first for `count_waiting`; of the primitive busy_for, extend; and `numbers`.
+-- Needs the names: queue, waiters, session, channels, life_ms; entries for `recheck`; first for `count_waiting`; of the
+-- primitive busy_for, extend, instant.
 
 -- Ends each entry, which so has more than 64 bytes: then Redis keeps the line in order as a skip list, while it would
 -- read through a hundred shorter entries, packed one behind the other, for every one that comes and goes.
@@ -46,17 +46,17 @@ local function leave(entry)
   end
 end
 
--- Returns a ticket behind all others', and the same as text.
+-- Returns a ticket behind all others', the same as text, and the last in this session's line, if it has one.
 local function next_ticket()
-  local ticket, text = micros()
-  if redis.call('ZCOUNT', queue, text, 'inf') > 0 or redis.call('ZCOUNT', waiters, text, 'inf') > 0 then
+  local ticket, text = instant()
+  local own_last = redis.call('ZRANGE', waiters, '-1', '-1', 'WITHSCORES')[2]
+  if own_last and own_last - ticket >= 0 or redis.call('ZCOUNT', queue, text, 'inf') > 0 then
     -- The clock is of no use: it has stepped back, or two came within a microsecond.
-    local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2] or 0
-    local own_last = redis.call('ZRANGE', waiters, -1, -1, 'WITHSCORES')[2] or 0
-    ticket = math.max(tonumber(last), tonumber(own_last)) + 1
+    local last = redis.call('ZRANGE', queue, '-1', '-1', 'WITHSCORES')[2] or 0
+    ticket = math.max(tonumber(last), tonumber(own_last or 0)) + 1
     text = string.format('%.0f', ticket)
   end
-  return ticket, text
+  return ticket, text, own_last
 end
 
 -- Puts a newcomer in the queue; returns its ticket, and how long the lease in the way lasts. One that comes back keeps
@@ -76,17 +76,12 @@ local function enqueue(entry, old_ticket, others)
   return ticket, keep_queue(placed)
 end
 
--- Puts a newcomer that asks for a mutex behind others of its session: their re-checks keep the line alive, and tell
--- what there is to be told. Returns its ticket; or nothing, where more has to be done or said. A request that was long
--- on its way may find its own token holding the lock, by a later one, or buried.
+-- Puts a newcomer behind others of its session: their re-checks keep the line alive, and tell what there is to be told.
+-- Returns its ticket; or nothing, where more has to be done or said.
 local function enqueue_behind_own(entry)
-  local value = redis.call('GET', holder)
-  if not value or string.sub(value, 1, #token) == token or redis.call('EXISTS', tombstone) == 1 then
-    return
-  end
   if redis.call('ZRANK', queue, session) then
-    local ticket, text = next_ticket()
-    if redis.pcall('ZADD', waiters, 'NX', text, entry) == 1 then
+    local ticket, text, own_last = next_ticket()
+    if own_last and redis.pcall('ZADD', waiters, 'NX', text, entry) == 1 then
       return ticket
     end
   end

@@ -147,6 +147,12 @@ local function can_grant(permits, head)
     return 'yes', limit_in_force - used
   end
   -- slow path
+  if not settled then
+    settle()
+    if used + permits <= limit_in_force then
+      return 'yes', limit_in_force - used
+    end
+  end
   local latest = clamp()
   if latest then
     first_end = math.min(first_end, latest)

@@ -26,8 +26,10 @@ end
 
 local entry = token .. ' ' .. ttl_ms .. ' ' .. permits .. PADDING
 if ticket == '+' then
-  -- slow path: it has to wait, and a short answer may do
-  local place = existing == 3 and enqueue_behind_own(entry)
+  -- slow path: it has to wait, and a short answer may do; not where its own token holds the lock, as it was long on its
+  -- way and a later request came first, nor where that is buried: then one of the others is not there
+  local value = existing == 3 and redis.call('GET', holder)
+  local place = value and string.sub(value, 1, #token) ~= token and enqueue_behind_own(entry)
   if place then
     return -place
   end

@@ -8,13 +8,15 @@
 -- ARGV[1]  token      bytes   who asks
 -- ARGV[2]  ttl_ms     int     how long the lease lasts
 -- ARGV[3]  permits    int     how many it wants
--- ARGV[4]  ticket     int     the place this token had before, or 0; its complement (-1, …): only ask
+-- ARGV[4]  ticket     int     the place this token had before, or 0; its complement (-1, …): only ask;
+--                             or +, when it asks for the first time and a short answer will do
 -- ARGV[5]  session    bytes   whom to tell
 -- ARGV[6]  channels   bytes   start of every session's channel
 -- ARGV[7]  life_ms    int     how long the session is taken for alive without a re-check
 -- ARGV[8]  limit      int     this process's limit
 -- ARGV[9]  declare    int     1: put that limit in force for everyone
--- returns  fencing token, when nothing was in the way and no limit is declared; else
+-- returns  fencing token, when nothing was in the way and no limit is declared; or minus the ticket, the short answer
+--          that it waits, and that the limit in force is this process's; else
 --          {'granted', fencing token, grants for this session…: of each its token, fencing token, ttl_ms, limits}
 --          {'queued', ticket, ms until a lease can end, last fencing token, subscribers, grants…, limits}
 --          {'busy', ms until a lease can end, grants…, limits}
@@ -31,13 +33,24 @@ then
   return declare == '0' and number or { 'granted', number, {}, 0, limit_in_force }
 end
 
+local entry = token .. ' ' .. ttl_ms .. ' ' .. permits .. PADDING
+if ticket == '+' then
+  -- slow path: it has to wait, and a short answer may do; not where it is buried: then others that count are not there
+  local alike = declare == '0' and tonumber(limit) == limit_in_force and permits - limit_in_force <= 0
+  local place = existing == 6 and sure and not own and alike and used >= limit_in_force and enqueue_behind_own(entry)
+  if place then
+    expect_queue()
+    return -place
+  end
+  ticket = '0'
+end
+
 -- slow path: too few are free, or others wait, or the number is not known for sure
 settle()
 if redis.call('EXISTS', tombstone) == 1 then
   return { 'withdrawn' } -- this request was overtaken by its own undo
 end
 local wait = string.sub(ticket, 1, 1) ~= '-'
-local entry = token .. ' ' .. ttl_ms .. ' ' .. permits .. PADDING
 local differed = 0
 local declared = limit_in_force == 0 or (declare == '1' and limit_in_force ~= tonumber(limit))
 local busy_ms, place_in_line

@@ -31,7 +31,10 @@ then
 end
 
 -- slow path: it had no lease that was live, or there may be a queue, or the number is not known for sure
-settle()
+if not sure or not own then
+  -- slow path
+  settle()
+end
 local ended = drop(token) and 1 or 0 -- first a write that frees memory: then all others are allowed
 if ended == 0 then
   leave(token .. ' ' .. terms .. PADDING)
