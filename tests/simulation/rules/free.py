@@ -136,7 +136,7 @@ def an_old_ticket_is_never_worse_than_a_new_one(scripts: Scripts) -> None:
     assert scripts.queued("ben", ticket=now_us(scripts) + _HOUR_US).ticket <= now_us(scripts)
 
 
-@clause("W8", shared("redis.call('ZCOUNT', queue, text, 'inf') > 0 or", "false or"), kinds=BOTH)
+@clause("W8", shared("redis.call('ZCOUNT', queue, text, 'inf') > 0 then", "false then"), kinds=BOTH)
 def a_new_ticket_is_never_better_than_one_in_the_queue(scripts: Scripts) -> None:
     """W8: those may be from before the clock stepped back."""
     scripts.granted("ann")

@@ -5,7 +5,7 @@ from aiolocks._grantors import one_server as _one_server
 from tests.scripts.calls import Granted, Scripts, Withdrawn
 from tests.scripts.states import die, line
 from tests.simulation.rules.scene import Scene
-from tests.simulation.rules.table import LOCK, SEMAPHORE, both, clause, python, shared, verb
+from tests.simulation.rules.table import BOTH, LOCK, SEMAPHORE, both, clause, python, shared, verb
 
 _LATE = "any(asked.link is not link for asked in request.unanswered)"
 
@@ -53,7 +53,7 @@ def a_request_that_comes_after_its_undo_comes_to_nothing(scripts: Scripts) -> No
     assert scripts.grant("ann") == Withdrawn()
 
 
-@clause("W10", shared("string.sub(value, 1, #token) == token or ", ""), kinds=LOCK)
+@clause("W10", verb("grant", "value and string.sub(value, 1, #token) ~= token and ", "value and "), kinds=LOCK)
 def a_request_that_comes_while_its_token_holds_the_lock_puts_it_in_no_line(scripts: Scripts) -> None:
     """W10: a short answer was asked for, and a later request has been granted meanwhile."""
     fence = scripts.granted("ann").fence
@@ -62,7 +62,16 @@ def a_request_that_comes_while_its_token_holds_the_lock_puts_it_in_no_line(scrip
     assert line(scripts) == ["ben"]
 
 
-@clause("W10", shared(" or redis.call('EXISTS', tombstone) == 1 then", " then"), kinds=LOCK)
+@clause("W10", verb("grant", "sure and not own and alike", "sure and alike"), kinds=SEMAPHORE)
+def a_request_that_comes_while_its_token_holds_a_permit_puts_it_in_no_line(scripts: Scripts) -> None:
+    """W10: the same; there may be many holders, and each stands in the hash."""
+    fence = scripts.granted("ann").fence
+    scripts.queued("ben")
+    assert scripts.grant("ann", brief=True) == Granted(fence)
+    assert line(scripts) == ["ben"]
+
+
+@clause("W10", shared("if own_last and redis.pcall", "if redis.pcall"), kinds=BOTH)
 def a_request_for_a_short_answer_that_comes_after_its_undo_comes_to_nothing(scripts: Scripts) -> None:
     """W10: the same, where it would join others, who have died meanwhile."""
     scripts.granted("ann")
