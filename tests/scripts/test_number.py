@@ -49,6 +49,15 @@ def test_a_pair_takes_at_most_twelve_commands(backend: Redis, others: int, permi
     assert min(_cost(semaphore, pair).total() for _ in range(3)) <= 10
 
 
+def test_the_largest_weight_and_ttl_are_known_after_all_leases_ran_out_together(semaphore: Scripts) -> None:
+    """Redis removes the set itself then, and the hash is made anew."""
+    semaphore.granted("ann", permits=2, ttl_ms=2 * TTL)
+    semaphore.redis.delete(semaphore.keys.base)
+    semaphore.granted("ben")
+    assert semaphore.redis.hmget(semaphore.key("meta"), "weight", "ttl") == [b"2", b"%d" % (2 * TTL)]
+    assert _kept(semaphore)[:2] == [1, 1]
+
+
 def test_the_number_is_written_with_each_grant(semaphore: Scripts) -> None:
     semaphore.granted("ann", permits=2)
     fence = semaphore.granted("ben").fence

@@ -55,7 +55,8 @@ local function seat(token, ttl_ms)
     kept_until = now_ms + life
   end
   local stale = settled or ttl_ms - longest > 0 or number - number % MINUTE_US > newest
-  newest, newest_text = number, digits(number)
+  newest = number
+  newest_text = number == now_us and #time[2] == 6 and time[1] .. time[2] or digits(number)
   return added, life, stale
 end
 

@@ -162,8 +162,11 @@ end
 -- Lets releases know that there may be a queue to hand over to.
 local function expect_queue()
   if not in_line then
-    write('line', '1')
+    redis.pcall('HSET', meta, 'line', '1') -- where that is refused, as at the memory limit, a re-check hands over
     in_line = '1'
+    if not known[1] then
+      redis.call('PEXPIRE', meta, math.max(DAY_MS, 2 * longest))
+    end
   end
 end
 

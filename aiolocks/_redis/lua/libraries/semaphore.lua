@@ -111,7 +111,9 @@ local function settle()
     used, members, first_end, kept_until = 0, 0, 0, 0
     redis.call('DEL', meta)
     if described then
-      redis.call('HSET', meta, 'limit', limit_in_force, 'fence', newest, 'line', '1')
+      redis.call(
+        'HSET', meta, 'limit', limit_in_force, 'fence', newest, 'weight', heaviest, 'ttl', longest, 'line', '1'
+      )
       redis.call('PEXPIRE', meta, math.max(DAY_MS, 2 * longest))
     end
   elseif anew then
@@ -132,7 +134,7 @@ end
 -- Lets releases know that there may be a queue to hand over to.
 local function expect_queue()
   if not in_line and described then
-    redis.call('HSET', meta, 'line', '1')
+    redis.pcall('HSET', meta, 'line', '1') -- where that is refused, as at the memory limit, a re-check hands over
     in_line = '1'
   end
 end
