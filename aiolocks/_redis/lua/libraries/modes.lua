@@ -10,8 +10,9 @@
 local BESIDE = { '12345', '12', '135', '1', '13', '', '5' }
 local EXCLUSIVE, UPGRADE = 6, 7
 
+-- To add 0 makes a number of a text in half the time of `tonumber`.
 local known = redis.call('HMGET', meta, 'fence', 'ttl', 'held', 'line', asking)
-newest, longest, described = tonumber(known[1] or 0), tonumber(known[2] or 0), true
+newest, longest, described = (known[1] or 0) + 0, (known[2] or 0) + 0, true
 newest_text = known[1]
 local in_line, own = known[4], known[5]
 
@@ -24,7 +25,7 @@ witness, first_end, kept_until, pairs_held = string.match(known[3] or '', '^(%d+
 local counted = witness and witness == known[1]
 first_end, kept_until = first_end or 0, kept_until or 0
 for mode, number in string.gmatch(pairs_held or '', '(%d):(%d+)') do
-  held[tonumber(mode)] = tonumber(number)
+  held[mode + 0] = number + 0
   members = members + number
 end
 

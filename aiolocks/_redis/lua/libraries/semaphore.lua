@@ -4,11 +4,12 @@
 -- and until when the set lives at least (ms). `asking` is the token that asks, if one does.
 -- Needs the names: holders, meta, asking; and `numbers` and `leases`.
 
+-- To add 0 makes a number of a text in half the time of `tonumber`.
 local known = redis.call('HMGET', meta, 'limit', 'fence', 'weight', 'ttl', 'used', 'line', asking)
-local limit_in_force = tonumber(known[1] or 0) -- 0: none was declared, or the hash was deleted
-newest, longest, described = tonumber(known[2] or 0), tonumber(known[4] or 0), limit_in_force > 0
+local limit_in_force = (known[1] or 0) + 0 -- 0: none was declared, or the hash was deleted
+newest, longest, described = (known[2] or 0) + 0, (known[4] or 0) + 0, limit_in_force > 0
 newest_text = known[2]
-local heaviest = tonumber(known[3] or 0)
+local heaviest = (known[3] or 0) + 0
 local in_line, own = known[6], known[7]
 
 -- The number is never too small while its fencing token is the last one: only a grant adds to it, and each writes both
@@ -17,7 +18,7 @@ local in_line, own = known[6], known[7]
 local used, count, witness
 used, count, witness, first_end, kept_until = string.match(known[5] or '', '^(%d+) (%d+) (%d+) (%d+) (%d+)')
 local counted = witness and witness == known[2]
-used, members, first_end, kept_until = tonumber(used or 0), tonumber(count or 0), first_end or 0, kept_until or 0
+used, members, first_end, kept_until = (used or 0) + 0, (count or 0) + 0, first_end or 0, kept_until or 0
 
 -- Whether the number can be relied on, and no lease has run out: then each that is there is live.
 local sure = counted and first_end - now_ms > 0 and first_end - now_ms <= longest
