@@ -14,7 +14,7 @@ class Adding(Extension):
     def __init__(
         self,
         *declared: bytes | int,
-        on_reply: Callable[[Sequence[Any], Sequence[Any]], None] = lambda args, reply: None,
+        on_reply: Callable[[Sequence[Any], Any], None] = lambda args, reply: None,
         objection: Callable[[int], RuntimeError | None] = lambda limit: None,
         refusal: Callable[[], LockError | None] = lambda: None,
     ) -> None:
@@ -31,7 +31,7 @@ class Adding(Extension):
     def not_run(self, args: Sequence[Any]) -> None:
         self._declares = args[-1] == 1
 
-    def on_reply(self, args: Sequence[Any], reply: Sequence[Any]) -> None:
+    def on_reply(self, args: Sequence[Any], reply: Sequence[Any] | int) -> None:
         self._on_reply(args, reply)
 
     def objection(self, limit: int) -> RuntimeError | None:
