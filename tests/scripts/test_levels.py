@@ -19,7 +19,7 @@ def levels(backend: Redis) -> list[Scripts]:
     found = []
     for level in LEVELS:
         scripts = Scripts(backend, "rwlock")
-        scripts.keys.__dict__["base"] = f"aiolocks:hierarchy:{level}".encode()
+        scripts.keys.base = f"aiolocks:hierarchy:{level}".encode()
         scripts.granted("ann", permits=INTENT_EXCLUSIVE)
         found.append(scripts)
     return found
