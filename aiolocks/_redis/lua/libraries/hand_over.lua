@@ -8,9 +8,9 @@ local looked_at = 0
 local more = false -- something may still be free
 
 -- The session whose first waiter was taken out of its line moves to the place of the next.
-local function move_on(head, next_ticket)
-  if next_ticket then
-    redis.call('ZADD', queue, next_ticket, head)
+local function move_on(head, line, next_entry)
+  if next_entry then
+    redis.call('ZADD', queue, redis.call('ZSCORE', line, next_entry), head)
   else
     redis.call('ZREM', queue, head)
   end
@@ -23,15 +23,15 @@ local function notify(other, token, number, terms)
 end
 
 -- Gives a waiter of another session what it waits for, and says whether it could be told; if not, nothing is given.
-local function hand_to(head, line, entry, next_ticket, token, ttl_ms, permits, polls)
+local function hand_to(head, line, entry, next_entry, token, ttl_ms, permits, polls)
   if not polls and subscribers(head) == 0 then
     return false
   end
-  local life_left = not next_ticket and redis.call('PTTL', line)
+  local life_left = not next_entry and redis.call('PTTL', line)
   redis.call('ZREM', line, entry)
   local _, text = grant(token, polls and math.min(2 * polls, tonumber(ttl_ms)) or ttl_ms, permits)
   if polls or notify(head, token, text, ttl_ms) then
-    move_on(head, next_ticket)
+    move_on(head, line, next_entry)
     return true
   end
   take_back(token)
@@ -60,8 +60,8 @@ local function hand_over(grants)
     looked_at = looked_at + 1
     local here = head == session
     local line = here and waiters or base .. ':q:' .. head
-    local first = redis.call('ZRANGE', line, '0', '1', 'WITHSCORES')
-    local entry, next_ticket = first[1], first[4]
+    local first = redis.call('ZRANGE', line, '0', '1')
+    local entry, next_entry = first[1], first[2]
     if not entry then
       redis.call('ZREM', queue, head) -- a dead session
     else
@@ -74,7 +74,7 @@ local function hand_over(grants)
       end
       if verdict == 'never' then
         redis.call('ZREM', line, entry)
-        move_on(head, next_ticket)
+        move_on(head, line, next_entry)
         if here then
           grants[#grants + 1], grants[#grants + 2], grants[#grants + 3] = token, -1, amount
         else
@@ -93,11 +93,11 @@ local function hand_over(grants)
         if here then
           redis.call('ZREM', line, entry)
           local _, text = grant(token, ttl_ms, permits)
-          move_on(head, next_ticket)
+          move_on(head, line, next_entry)
           grants[#grants + 1], grants[#grants + 2], grants[#grants + 3] = token, text, ttl_ms
         else
           -- slow path: another session has to be told
-          given = hand_to(head, line, entry, next_ticket, token, ttl_ms, permits, polls)
+          given = hand_to(head, line, entry, next_entry, token, ttl_ms, permits, polls)
           if not given then
             redis.call('ZREM', queue, head) -- passed over; its own next re-check puts it back
           end

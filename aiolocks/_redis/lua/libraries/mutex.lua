@@ -20,6 +20,28 @@ local function grant(token, ttl_ms)
   return number, text
 end
 
+-- Gives a mutex that is being released to the next waiter of this session, which is the first in the queue, and returns
+-- what to answer; or nothing, where there is no waiter behind that one, or there is more to do. `hand_over` would do the
+-- same in twice the time: here the holder is overwritten, and the fencing token that it had, *last*, is the last of all.
+-- The first write takes a waiter out: it is allowed at the memory limit, and then so are all others.
+local function hand_on(last)
+  local first = redis.pcall('ZRANGE', waiters, '0', '1')
+  local entry, next_entry = first[1], first[2]
+  local number, text = micros()
+  if not next_entry or not last or last >= number then
+    return
+  end
+  local next_token, ttl_ms = string.match(entry, '^(%S+) (%d+)')
+  redis.call('ZREM', waiters, entry)
+  -- Its expiry is set once a minute.
+  if math.floor(number / 60000000) ~= math.floor(last / 60000000) or not redis.call('SET', fence, text, 'XX', 'KEEPTTL') then
+    redis.call('SET', fence, text, 'EX', '86400')
+  end
+  redis.call('SET', holder, next_token .. ' ' .. text, 'PX', ttl_ms)
+  redis.call('ZADD', queue, redis.call('ZSCORE', waiters, next_entry), session)
+  return '1 ' .. next_token .. ' ' .. text .. ' ' .. ttl_ms
+end
+
 -- Returns the holder's token and fencing token, or nothing.
 local function held_by()
   local value = redis.call('GET', holder)

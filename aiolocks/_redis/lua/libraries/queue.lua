@@ -46,17 +46,17 @@ local function leave(entry)
   end
 end
 
--- Returns a ticket behind all others', the same as text, and the last in this session's line, if it has one.
+-- Returns a ticket behind all others', and the same as text.
 local function next_ticket()
   local ticket, text = instant()
-  local own_last = redis.call('ZRANGE', waiters, '-1', '-1', 'WITHSCORES')[2]
-  if own_last and own_last - ticket >= 0 or redis.call('ZCOUNT', queue, text, 'inf') > 0 then
+  if redis.call('ZCOUNT', queue, text, 'inf') > 0 or redis.call('ZCOUNT', waiters, text, 'inf') > 0 then
     -- The clock is of no use: it has stepped back, or two came within a microsecond.
     local last = redis.call('ZRANGE', queue, '-1', '-1', 'WITHSCORES')[2] or 0
-    ticket = math.max(tonumber(last), tonumber(own_last or 0)) + 1
+    local own_last = redis.call('ZRANGE', waiters, '-1', '-1', 'WITHSCORES')[2] or 0
+    ticket = math.max(tonumber(last), tonumber(own_last)) + 1
     text = string.format('%.0f', ticket)
   end
-  return ticket, text, own_last
+  return ticket, text
 end
 
 -- Puts a newcomer in the queue; returns its ticket, and how long the lease in the way lasts. One that comes back keeps
@@ -76,14 +76,12 @@ local function enqueue(entry, old_ticket, others)
   return ticket, keep_queue(placed)
 end
 
--- Puts a newcomer behind others of its session: their re-checks keep the line alive, and tell what there is to be told.
--- Returns its ticket; or nothing, where more has to be done or said.
+-- Puts a newcomer behind others of its session, whose line there is: their re-checks keep it alive and in the queue, and
+-- tell what there is to be told. Returns its ticket; or nothing, where more has to be done or said.
 local function enqueue_behind_own(entry)
-  if redis.call('ZRANK', queue, session) then
-    local ticket, text, own_last = next_ticket()
-    if own_last and redis.pcall('ZADD', waiters, 'NX', text, entry) == 1 then
-      return ticket
-    end
+  local ticket, text = instant()
+  if redis.call('ZCOUNT', waiters, text, 'inf') == 0 and redis.pcall('ZADD', waiters, 'NX', text, entry) == 1 then
+    return ticket
   end
 end
 

@@ -19,7 +19,7 @@
 --          {'busy', ms until the holder's lease can end, grants…} or {'withdrawn'};
 --          where there are no grants, 0 may stand for the list
 -- uses     numbers, mutex, queue, hand_over
-local existing = redis.call('EXISTS', holder, queue, waiters, tombstone)
+local existing = redis.call('EXISTS', holder, queue, waiters, tombstone, tombstone, tombstone, tombstone) -- 4 times
 if existing == 0 then
   return (grant(token, ttl_ms))
 end
@@ -27,7 +27,7 @@ end
 local entry = token .. ' ' .. ttl_ms .. ' ' .. permits .. PADDING
 if ticket == '+' then
   -- slow path: it has to wait, and a short answer may do; not where its own token holds the lock, as it was long on its
-  -- way and a later request came first, nor where that is buried: then one of the others is not there
+  -- way and a later request came first, nor where that is buried
   local value = existing == 3 and redis.call('GET', holder)
   local place = value and string.sub(value, 1, #token) ~= token and enqueue_behind_own(entry)
   if place then

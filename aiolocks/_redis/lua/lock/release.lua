@@ -15,17 +15,24 @@
 --          token, fencing token, ttl_ms
 -- uses     numbers, mutex, queue, hand_over
 local value = redis.call('GET', holder)
+local mine = value and (value == token or string.sub(value, 1, #token + 1) == token .. ' ')
 local ended = 0
-if value and (value == token or string.sub(value, 1, #token + 1) == token .. ' ') then
+if mine then
+  local existing = tombstone_ms == '0' and redis.pcall('EXISTS', queue, waiters)
+  if existing == 2 and redis.pcall('ZRANK', queue, session) == 0 then
+    -- slow path: the next in line is of this session
+    local reply = hand_on(tonumber(string.sub(value, #token + 2)))
+    if reply then
+      return reply
+    end
+  end
   redis.call('DEL', holder)
-  value = nil
-  ended = 1
-  if tombstone_ms == '0' and redis.call('EXISTS', queue, waiters) == 0 then
+  if existing == 0 then
     return 1
   end
-end
-
-if ended == 0 then
+  value = nil
+  ended = 1
+else
   -- slow path: it may wait in line
   leave(token .. ' ' .. terms .. PADDING)
 end
