@@ -83,17 +83,17 @@ def test_getting_in_line_beside_others_takes_no_more_commands_than_these(exclusi
 
 
 @pytest.mark.parametrize("kind", ["lock", "semaphore"])
-def test_a_short_answer_takes_seven_commands(backend: Redis, kind: Literal["lock", "semaphore"]) -> None:
+def test_a_short_answer_takes_few_commands(backend: Redis, kind: Literal["lock", "semaphore"]) -> None:
     scripts = Scripts(backend, kind)
     scripts.granted("ann")
     scripts.queued("ben")
-    assert _cost(scripts, lambda: scripts.grant("cat", brief=True)).total() == 7
+    assert _cost(scripts, lambda: scripts.grant("cat", brief=True)).total() == {"lock": 7, "semaphore": 8}[kind]
 
 
 _HANDED_OVER = {
-    ("lock", "home"): 10, ("lock", "away"): 13,
-    ("semaphore", "home"): 12, ("semaphore", "away"): 15,
-    ("rwlock", "home"): 12, ("rwlock", "away"): 15,
+    ("lock", "home"): 10, ("lock", "away"): 14,
+    ("semaphore", "home"): 14, ("semaphore", "away"): 17,
+    ("rwlock", "home"): 14, ("rwlock", "away"): 17,
 }  # fmt: skip
 
 

@@ -49,8 +49,9 @@ end
 -- It cannot stop half-way: its first write takes an entry out or sets an expiry, which the server accepts even
 -- at its memory limit, and then all others. No session is told before its entry is out: a server that refuses writes
 -- altogether has then refused that one. PUBLISH and NUMSUB, which rights may forbid, are protected calls.
-local function hand_over(grants)
-  local rank = redis.call('ZRANK', queue, session)
+-- *rank*: the session's place in the queue, if that is known.
+local function hand_over(grants, rank)
+  rank = tonumber(rank) or redis.call('ZRANK', queue, session)
   if not rank and redis.call('EXISTS', waiters) == 1 then
     keep_queue() -- waiters of this session that were passed over stand in it again: the reply can reach them
   end

@@ -1,5 +1,5 @@
 -- A mutex: one key with `token fence` in it for as long as the lease lasts.
--- Needs the names: holder, fence; and `numbers`.
+-- Needs the names: holder, fence; queue, waiters, session for `hand_on`; and `numbers`.
 
 local function instant()
   return micros()

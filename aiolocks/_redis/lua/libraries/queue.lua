@@ -76,12 +76,14 @@ local function enqueue(entry, old_ticket, others)
   return ticket, keep_queue(placed)
 end
 
--- Puts a newcomer behind others of its session, whose line there is: their re-checks keep it alive and in the queue, and
--- tell what there is to be told. Returns its ticket; or nothing, where more has to be done or said.
+-- Puts a newcomer behind others of its session, whose line there is: their re-checks keep it alive, and tell what there
+-- is to be told. Returns its ticket; or nothing, where more has to be done or said.
 local function enqueue_behind_own(entry)
-  local ticket, text = instant()
-  if redis.call('ZCOUNT', waiters, text, 'inf') == 0 and redis.pcall('ZADD', waiters, 'NX', text, entry) == 1 then
-    return ticket
+  if redis.call('ZRANK', queue, session) then
+    local ticket, text = next_ticket()
+    if redis.pcall('ZADD', waiters, 'NX', text, entry) == 1 then
+      return ticket
+    end
   end
 end
 

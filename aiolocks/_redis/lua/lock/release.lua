@@ -17,9 +17,11 @@
 local value = redis.call('GET', holder)
 local mine = value and (value == token or string.sub(value, 1, #token + 1) == token .. ' ')
 local ended = 0
+local rank
 if mine then
   local existing = tombstone_ms == '0' and redis.pcall('EXISTS', queue, waiters)
-  if existing == 2 and redis.pcall('ZRANK', queue, session) == 0 then
+  rank = existing == 2 and redis.pcall('ZRANK', queue, session) or nil
+  if rank == 0 then
     -- slow path: the next in line is of this session
     local reply = hand_on(tonumber(string.sub(value, #token + 2)))
     if reply then
@@ -45,5 +47,5 @@ end
 
 -- slow path: it is free
 local reply = { ended }
-hand_over(reply)
+hand_over(reply, rank)
 return reply[2] and table.concat(reply, ' ') or ended -- for a list, Redis takes 16 KiB and another way to write

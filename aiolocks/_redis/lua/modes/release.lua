@@ -13,25 +13,27 @@
 -- ARGV[6]  life_ms       int     how long the session is taken for alive without a re-check
 -- returns  1 when this ended a live lease, else 0; or that and, in one text, the grants for this session: of each its
 --          token, fencing token, ttl_ms
-local asking = token
--- uses     numbers, leases, modes, queue, hand_over
-if
-  sure and own and tombstone_ms == '0' and not (in_line and redis.call('EXISTS', queue, waiters) > 0)
-  and redis.call('ZREM', holders, token) == 1
-then
-  members = members - 1
-  if members == 0 then
+-- Where the numbers are known and none wait, that of its mode is all that changes. None has run
+-- out where the first has not.
+local known = redis.call('HMGET', meta, token, 'held', 'fence', 'line')
+local mode = string.match(known[1] or '', '^%d')
+local witness, ends, before, count, after =
+  string.match(known[2] or '', '^(%d+) (%d+)( .- ' .. (mode or ' ') .. ':)(%d+)( .*)')
+local alone = witness and witness == known[3] and tombstone_ms == '0'
+  and not (known[4] and redis.call('EXISTS', queue, waiters) > 0)
+local time = alone and redis.call('TIME')
+if alone and ends * 1000 > time[1] * 1000000 + time[2] and redis.call('ZREM', holders, token) == 1 then
+  if count == '1' and not string.find(before, ':.*:') and not string.find(after, ':') then
     redis.call('HDEL', meta, token, 'line', 'held')
   else
-    local mode = string.byte(own) - 48
-    held[mode] = held[mode] - 1
     redis.call('HDEL', meta, token, 'line')
-    redis.call('HSET', meta, 'held', numbers_held())
+    redis.call('HSET', meta, 'held', witness .. ' ' .. ends .. before .. count - 1 .. after)
   end
   return 1
 end
 
--- slow path: it had no lease that was live, or there may be a queue, or the numbers are not known for sure
+local asking = token
+-- uses     numbers, leases, modes, queue, hand_over
 if not sure or not own then
   -- slow path
   settle()

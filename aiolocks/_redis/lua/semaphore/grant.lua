@@ -24,12 +24,10 @@
 --          limits are two fields: the limit before, if this has changed it, else 0; and the limit in force
 local asking = token
 -- uses     numbers, leases, semaphore, queue, hand_over
-local existing = redis.call( -- each time that a key is named counts
-  'EXISTS', queue, waiters, holders, holders, holders, tombstone, tombstone, tombstone, tombstone, tombstone, tombstone
-)
+local existing = redis.call('EXISTS', queue, waiters, tombstone, holders, holders, holders, holders) -- each time counts
 if
   used + permits <= limit_in_force and (declare == '0' or tonumber(limit) == limit_in_force)
-  and (existing == 0 and members == 0 or existing == 3 and sure and not own)
+  and (existing == 0 and members == 0 or existing == 4 and sure and not own)
 then
   local number = grant(token, ttl_ms, permits)
   return declare == '0' and number or { 'granted', number, {}, 0, limit_in_force }
@@ -39,7 +37,8 @@ local entry = token .. ' ' .. ttl_ms .. ' ' .. permits .. PADDING
 if ticket == '+' then
   -- slow path: it has to wait, and a short answer may do; not where it is buried
   local alike = declare == '0' and tonumber(limit) == limit_in_force and permits - limit_in_force <= 0
-  local place = existing == 5 and sure and not own and alike and used >= limit_in_force and enqueue_behind_own(entry)
+  local place = existing == 6 and sure and not own and alike and used >= limit_in_force
+    and redis.call('EXISTS', queue, waiters) == 2 and enqueue_behind_own(entry)
   if place then
     expect_queue()
     return -place

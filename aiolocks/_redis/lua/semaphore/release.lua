@@ -13,24 +13,26 @@
 -- ARGV[6]  life_ms       int     how long the session is taken for alive without a re-check
 -- returns  1 when this ended a live lease, else 0; or that and, in one text, the grants for this session: of each its
 --          token, fencing token, ttl_ms
-local asking = token
--- uses     numbers, leases, semaphore, queue, hand_over
-if
-  sure and own and tombstone_ms == '0' and not (in_line and redis.call('EXISTS', queue, waiters) > 0)
-  and redis.call('ZREM', holders, token) == 1
-then
-  members = members - 1
-  if members == 0 then
+-- Where the number is known and none wait, it is all that changes. None has run out
+-- where the first has not.
+local known = redis.call('HMGET', meta, token, 'used', 'fence', 'line')
+local weight = string.match(known[1] or '', '^%d+')
+local used, members, witness, ends, more = string.match(known[2] or '', '^(%d+) (%d+) (%d+) (%d+)(.*)')
+local alone = weight and witness and witness == known[3] and tombstone_ms == '0'
+  and not (known[4] and redis.call('EXISTS', queue, waiters) > 0)
+local time = alone and redis.call('TIME')
+if alone and ends * 1000 > time[1] * 1000000 + time[2] and redis.call('ZREM', holders, token) == 1 then
+  if members == '1' then
     redis.call('HDEL', meta, token, 'line', 'used')
   else
-    used = used - string.match(own, '^%d+')
     redis.call('HDEL', meta, token, 'line')
-    redis.call('HSET', meta, 'used', number_kept())
+    redis.call('HSET', meta, 'used', used - weight .. ' ' .. members - 1 .. ' ' .. witness .. ' ' .. ends .. more)
   end
   return 1
 end
 
--- slow path: it had no lease that was live, or there may be a queue, or the number is not known for sure
+local asking = token
+-- uses     numbers, leases, semaphore, queue, hand_over
 if not sure or not own then
   -- slow path
   settle()
