@@ -23,7 +23,7 @@ from .requests import scripts
 from .things import KINDS
 from .wire import Wire
 
-_OWNED = "if value and (value == token or string.sub(value, 1, #token + 1) == token .. ' ') then"
+_OWNS = "value and (value == token or string.sub(value, 1, #token + 1) == token .. ' ')"
 _WAITS = f"redis.call('ZSCORE', waiters, token .. ' ' .. terms .. ' {30 * '.'}')"
 
 _CLOCK = "__import__('sys').modules['aiolocks._engine.context'].Context.clock()"
@@ -60,8 +60,8 @@ def _get_then_del(garden: Garden) -> None:
     garden.put(Network, "request", request_in_two)
     garden.lua(
         "lock/release",
-        _OWNED,
-        f"if redis.call('EXISTS', holder) == 1 and (tombstone_ms == '00' or {_OWNED[3:-5]}) then",
+        _OWNS,
+        f"redis.call('EXISTS', holder) == 1 and (tombstone_ms == '00' or {_OWNS})",
     )
 
 
@@ -109,7 +109,7 @@ DEFECTS: dict[str, Defect] = {
     "no-local-expiry": Defect(_no_local_expiry, ("P1", "C1")),
     "get-then-del-release": Defect(_get_then_del, ("P1", "C1")),
     "release-without-compare": Defect(
-        lua("lock/release", _OWNED, f"if redis.call('EXISTS', holder) == 1 and ({_OWNED[3:-5]} or not {_WAITS}) then"),
+        lua("lock/release", _OWNS, f"redis.call('EXISTS', holder) == 1 and ({_OWNS} or not {_WAITS})"),
         ("P1", "C1"),
     ),
     "renewal-recreates": Defect(

@@ -30,7 +30,7 @@ OF_MODES: dict[str, Defect] = {
         ("rwlock",),
     ),
     "one-reader-released-for-all": Defect(
-        lua("modes/release", "held[mode] = held[mode] - 1\n", "held[mode] = mode == 3 and 0 or held[mode] - 1\n"),
+        lua("modes/release", "before .. count - 1 ..", "before .. (mode == '3' and 0 or count - 1) .."),
         ("C1", "C3"),
         ("rwlock",),
     ),

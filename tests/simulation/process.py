@@ -6,7 +6,8 @@ never runs again.
 
 import asyncio
 import sys
-from collections.abc import Callable, Coroutine
+import weakref
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, final
 
 from .world import EPOCH, World
@@ -35,6 +36,21 @@ class _Task(asyncio.Task[Any]):
         return int(self._number)
 
 
+class _InOrder(weakref.WeakSet[Any]):
+    """The async generators of a loop: it closes them in the order in which they began, and not by their addresses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._begun: list[weakref.ref[Any]] = []
+
+    def add(self, item: Any) -> None:
+        super().add(item)
+        self._begun = [one for one in self._begun if one() is not None] + [weakref.ref(item)]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([one for one in (begun() for begun in self._begun) if one is not None and one in self])
+
+
 class ProcessLoop(asyncio.BaseEventLoop):
     """An event loop that the world turns; its clock is the process's own."""
 
@@ -44,6 +60,7 @@ class ProcessLoop(asyncio.BaseEventLoop):
         self.time = clock  # type: ignore[method-assign]
         inner: Any = self
         inner._selector = _Nothing()
+        inner._asyncgens = _InOrder()
         inner._clock_resolution = 1e-9
         self.set_task_factory(lambda loop, coro, **options: _Task(coro, loop=loop, **options))
 

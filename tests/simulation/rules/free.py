@@ -48,7 +48,7 @@ def who_asks_once_where_only_the_dead_wait_has_it(scripts: Scripts) -> None:
     assert isinstance(scripts.grant("cat", session="away", wait=False), Granted)
 
 
-@clause("W7", verb("release", "hand_over(reply)", ""))
+@clause("W7", verb("release", "hand_over(reply", "tostring(reply"))
 def who_releases_what_it_has_not_hands_it_over(scripts: Scripts) -> None:
     """W7: so does whoever leaves the line, or undoes a request that never came."""
     _lapsed(scripts)
@@ -136,7 +136,7 @@ def an_old_ticket_is_never_worse_than_a_new_one(scripts: Scripts) -> None:
     assert scripts.queued("ben", ticket=now_us(scripts) + _HOUR_US).ticket <= now_us(scripts)
 
 
-@clause("W8", shared("redis.call('ZCOUNT', queue, text, 'inf') > 0 then", "false then"), kinds=BOTH)
+@clause("W8", shared("redis.call('ZCOUNT', queue, text, 'inf') > 0 or", "false or"), kinds=BOTH)
 def a_new_ticket_is_never_better_than_one_in_the_queue(scripts: Scripts) -> None:
     """W8: those may be from before the clock stepped back."""
     scripts.granted("ann")

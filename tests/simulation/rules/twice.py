@@ -71,7 +71,17 @@ def a_request_that_comes_while_its_token_holds_a_permit_puts_it_in_no_line(scrip
     assert line(scripts) == ["ben"]
 
 
-@clause("W10", shared("if own_last and redis.pcall", "if redis.pcall"), kinds=BOTH)
+_BURIED = {
+    "lock": "tombstone, tombstone, tombstone, tombstone)",
+    "semaphore": "redis.call('EXISTS', queue, waiters) == 2 and",
+}
+
+
+@clause(
+    "W10",
+    lambda garden, kind: verb("grant", _BURIED[kind], "tombstone)" if kind == "lock" else "")(garden, kind),
+    kinds=BOTH,
+)
 def a_request_for_a_short_answer_that_comes_after_its_undo_comes_to_nothing(scripts: Scripts) -> None:
     """W10: the same, where it would join others, who have died meanwhile."""
     scripts.granted("ann")
