@@ -36,6 +36,7 @@ local sure = counted and first_end - now_ms > 0 and first_end - now_ms <= longes
 -- Redis keeps the hash as a table, while it would read through up to 128 short fields, packed one behind the other, for
 -- every one that is asked for.
 local DOTS = ' ..............................'
+
 local function numbers_held()
   unwritten = false
   local text = (newest_text or '0') .. ' ' .. first_end .. ' ' .. kept_until

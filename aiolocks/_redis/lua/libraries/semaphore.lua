@@ -26,6 +26,7 @@ local sure = counted and first_end - now_ms > 0 and first_end - now_ms <= longes
 -- The spaces make it longer than 64 bytes: then Redis keeps the hash as a table, while it would read through up to 128
 -- short fields, packed one behind the other, for every one that is asked for.
 local SPACES = '                              '
+
 local function number_kept()
   unwritten = false
   return used .. ' ' .. members .. ' ' .. (newest_text or '0') .. ' ' .. first_end .. ' ' .. kept_until .. SPACES

@@ -23,9 +23,38 @@ local asking = token
 local existing = redis.call('EXISTS', queue, waiters, tombstone, holders, holders, holders, holders) -- each time counts
 if
   (existing == 4 and sure and not own or existing == 0 and members == 0 and (counted or not known[3]))
-  and mode ~= '7' and fits(tonumber(mode))
+  and mode ~= '7' and (members == 0 or fits(tonumber(mode)))
 then
-  return (grant(token, ttl_ms, mode))
+  if ttl_ms - longest ~= 0 or now_us <= newest or members == 0 and counted then
+    -- slow path: more is to be written down than usual
+    return (grant(token, ttl_ms, mode))
+  end
+  -- The same as `grant` does, for the usual case, in four fifths of the time.
+  local text = #time[2] == 6 and time[1] .. time[2] or string.format('%.0f', now_us)
+  local ends = now_ms + ttl_ms .. ''
+  local life = members == 0 and ttl_ms
+  if life then
+    first_end, kept_until = ends, ends
+  elseif ends - kept_until > 0 then
+    life = ttl_ms + math.floor(ttl_ms / 8)
+    kept_until = now_ms + life
+  end
+  local numbers = text .. ' ' .. first_end .. ' ' .. kept_until
+  held[mode + 0] = held[mode + 0] + 1
+  for each = 1, 7 do
+    if held[each] > 0 then
+      numbers = numbers .. ' ' .. each .. ':' .. held[each]
+    end
+  end
+  redis.call('ZADD', holders, ends, token)
+  redis.call('HSET', meta, 'fence', text, 'held', numbers .. DOTS, token, mode .. ' ' .. text)
+  if life then
+    redis.call('PEXPIRE', holders, life)
+  end
+  if now_us - now_us % MINUTE_US > newest then
+    redis.call('PEXPIRE', meta, math.max(DAY_MS, 2 * longest))
+  end
+  return now_us
 end
 
 -- slow path: others are in the way, or it was asked for before, or the numbers are not known for sure

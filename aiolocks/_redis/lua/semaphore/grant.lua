@@ -29,8 +29,34 @@ if
   used + permits <= limit_in_force and (declare == '0' or tonumber(limit) == limit_in_force)
   and (existing == 0 and members == 0 or existing == 4 and sure and not own)
 then
-  local number = grant(token, ttl_ms, permits)
-  return declare == '0' and number or { 'granted', number, {}, 0, limit_in_force }
+  if ttl_ms - longest ~= 0 or permits - heaviest > 0 or now_us <= newest or members == 0 and counted then
+    -- slow path: more is to be written down than usual
+    local number = grant(token, ttl_ms, permits)
+    return declare == '0' and number or { 'granted', number, {}, 0, limit_in_force }
+  end
+  -- The same as `grant` does, for the usual case, in four fifths of the time.
+  local text = #time[2] == 6 and time[1] .. time[2] or string.format('%.0f', now_us)
+  local ends = now_ms + ttl_ms .. ''
+  local life = members == 0 and ttl_ms
+  if life then
+    first_end, kept_until = ends, ends
+  elseif ends - kept_until > 0 then
+    life = ttl_ms + math.floor(ttl_ms / 8)
+    kept_until = now_ms + life
+  end
+  redis.call('ZADD', holders, ends, token)
+  redis.call(
+    'HSET', meta, 'fence', text, 'used',
+    used + permits .. ' ' .. members + 1 .. ' ' .. text .. ' ' .. first_end .. ' ' .. kept_until .. SPACES,
+    token, permits .. ' ' .. text
+  )
+  if life then
+    redis.call('PEXPIRE', holders, life)
+  end
+  if now_us - now_us % MINUTE_US > newest then
+    redis.call('PEXPIRE', meta, math.max(DAY_MS, 2 * longest))
+  end
+  return declare == '0' and now_us or { 'granted', now_us, {}, 0, limit_in_force }
 end
 
 local entry = token .. ' ' .. ttl_ms .. ' ' .. permits .. PADDING
