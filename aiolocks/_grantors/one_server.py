@@ -145,6 +145,21 @@ class RedisGrantor:
             )
         )
 
+    def _overtook(self, call: PendingCall) -> bool:
+        """Whether a release of this name, which had left before *call*, is on its way once more.
+
+        The server did not know its script any more, or could not run it just then: what it has answered meanwhile is of
+        a lease that the session had let go.
+        """
+        undos, link = self.context.undos, call.link
+        if (self.kind, self.name) in undos.pausing:
+            undos.go_ahead(self.kind, self.name)
+            return True
+        if link is None or not link.resent:
+            return False
+        released = (one.bound for one in link.resent if one.gives_way)
+        return any(isinstance(bound, NamedScript) and bound.base == self._base for bound in released)
+
     def _address(self, request: Request) -> SessionAddress:
         """Return as whom the session asks about *request*."""
         queues = self._queues
@@ -211,7 +226,7 @@ class RedisGrantor:
 
     def _read_grant(self, call: PendingCall, reply: Any, request: Request) -> Answer | None:
         if isinstance(reply, int):  # it waits beside others, whose re-checks tell all else
-            request.queued(-reply, call.sent_at, 0)
+            request.queued(-reply, call.sent_at, 0, cast("Arguments", call.args)[4])
             turned = request.wait_by(call.tell)
             if not request.turn.done():
                 self.line.join_others(request)
@@ -224,7 +239,7 @@ class RedisGrantor:
             return Granted(reply[1], call.sent_at)
         if verdict == b"queued":
             _, ticket, busy_ms, fence, subscribers, grants, *_ = reply
-            request.queued(ticket, call.sent_at, fence)
+            request.queued(ticket, call.sent_at, fence, cast("Arguments", call.args)[4])
             request.busy_for(max(busy_ms, 0) / 1000)
             turned = request.wait_by(call.tell)
             if not request.turn.done():
@@ -234,7 +249,7 @@ class RedisGrantor:
         if verdict == b"busy":
             request.busy_for(max(reply[1], 0) / 1000)
             more = self.deliver(reply[2], go_on=call.abandoned or call.tell.done())
-            if more:
+            if (more or self._overtook(call)) and not call.tell.done():
                 self._ask_on(request, call)
                 return None
             return Busy()
@@ -325,7 +340,10 @@ class RedisGrantor:
         if request.unanswered and any(asked.link is not link for asked in request.unanswered):
             # A request that went over another connection may still come after this one.
             tombstone_ms = round(1000 * max(request.ttl, LONGEST_RETRY))
-        return (request.token, queue_terms(request.ttl_ms, request.permits), tombstone_ms, *self._address(request))
+        session, channels, life_ms = self._address(request)
+        session = request.stands_with or session  # a session that polls may have another name by now
+        terms = queue_terms(request.ttl_ms, request.permits)
+        return (request.token, terms, tombstone_ms, session, channels, life_ms)
 
     def _undone(self, call: PendingCall, reply: Any) -> None:
         request: Request
@@ -375,6 +393,9 @@ class RedisGrantor:
         future: asyncio.Future[Any] = self.context.loop.create_future()
 
         def receive(call: PendingCall, reply: Any) -> None:
+            if not as_waiter and not isinstance(reply, Exception) and self._overtook(call) and not future.done():
+                self.context.pipeline.submit(bound, args, receive, patience)
+                return
             if not isinstance(reply, Exception) and as_waiter:
                 self.deliver(reply[1:])  # such scripts answer {what was asked, grants…}
             resolve(future, reply)

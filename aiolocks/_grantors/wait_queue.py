@@ -236,7 +236,8 @@ class WaitQueue:
         self._channels = keys.channels
         self.identity: SessionAddress | None = None
         """What `identify` has returned; None if that changed. Looked at first, as each request needs it."""
-        self._name: bytes | None = None
+        self._names: set[bytes] = set()
+        """Under which the session has asked for those who wait; more than one only when it polls, see `identify`."""
         self.expected_ttl: float | None = None
         """The TTL last noted since the line was empty."""
         self.waiting: dict[bytes, Request] = {}
@@ -267,8 +268,8 @@ class WaitQueue:
         if self.identity is None:
             listening = self._listening
             self.identity = address_of(context.id, self._channels, self._interval, polling=listening.polling)
-            former, self._name = self._name, self.identity[0]
-            if former not in (None, self._name):
+            formers, self._names = self._names - {self.identity[0]}, {self.identity[0]}
+            for former in sorted(formers):
                 context.loop.call_soon(self._move, former, context.clock() + 3 * _LONGEST_INTERVAL)
         return self.identity
 
@@ -327,10 +328,12 @@ class WaitQueue:
             self._listening.servers[self._base] = self._server
         if told is not None:
             self._told, self._busy_ms = told, busy_ms
-            if self._name is None:
-                self._name = cast("bytes", told[0])
+            self._names.add(cast("bytes", told[0]))
         self.waiting[request.token] = request
         self._look_every(min(self._interval, recheck_interval(request.ttl)))
+        if len(self._names) > 1:  # they asked at the same time, before there was a line
+            self.identity = None
+            self.identify()
         self._listen(subscribers)
         if self._timer is None or busy_ms < 1000 * self._interval:  # else the re-check that is due comes sooner anyway
             self._schedule(self._delay(busy_ms))

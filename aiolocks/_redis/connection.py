@@ -54,6 +54,8 @@ class Connection(Protocol):
     """The other side does not read as fast as we write: hold back what can wait."""
     distant: bool
     """The server runs in another process."""
+    resent: set[Any]
+    """Calls that were sent once more over it, behind others that had been sent behind them, and are not answered."""
 
     def send(self, packed: bytes, receiver: Receiver | None) -> None:
         """Write a command now; *receiver* is called once, when its reply or the loss of the link is known."""
@@ -68,13 +70,14 @@ class Connection(Protocol):
 class _Pending:
     """Who waits for which reply, and what happens when no more replies will come."""
 
-    __slots__ = ("_on_heard", "_on_lost", "_on_push", "full", "loaded", "lost", "receivers")
+    __slots__ = ("_on_heard", "_on_lost", "_on_push", "full", "loaded", "lost", "receivers", "resent")
 
     def __init__(self, on_push: Receiver | None, on_lost: Callable[[Exception], None], on_heard: Heard) -> None:
         self.lost: Exception | None = None
         self.full = False
         self.loaded: set[str] = set()
         self.receivers: deque[Receiver] = deque()
+        self.resent: set[Any] = set()
         self._on_push = on_push
         self._on_lost = on_lost
         self._on_heard = on_heard

@@ -84,11 +84,14 @@ class PendingCall:
 
     def __call__(self, reply: object) -> None:
         """Take the reply, or what came in its place."""
+        if self.whole and self.link is not None:
+            self.link.resent.discard(self)
         if isinstance(reply, Exception) and self.link is not None:
             if isinstance(reply, NoScriptError) and not self.whole and not self.abandoned:
                 # SCRIPT FLUSH, or another server took over. It was not run, so `sent_at` may stay: it is earlier than
                 # necessary, which is safe.
                 self.whole = True
+                self.link.resent.add(self)
                 self.send(self.link, self.sent_at)
                 return
             if isinstance(reply, ResponseError) and ": -READONLY " in str(reply):

@@ -242,22 +242,23 @@ Layout = Callable[[bytes, Arguments], tuple[bytes, ...]]
 class TokenScript:
     """A script whose first argument is a token, for all names; its keys are laid out by *keys*."""
 
-    __slots__ = ("_last", "_length", "_templates", "_terms", "keys", "script")
+    __slots__ = ("_last", "_templates", "keys", "script")
 
     def __init__(self, script: Script, keys: Layout) -> None:
         self.script = script
         self.keys = keys
         self._templates: dict[tuple[int, Arguments], list[bytes]] = {}
-        self._length = 0
-        self._terms: Arguments = ()
-        self._last: list[bytes] = []
+        self._last: tuple[int, Arguments, list[bytes]] = (0, (), [])
+        """In one piece, as a thread that renews leases uses the same."""
 
     def around_token(self, base: bytes, terms: Arguments) -> list[bytes]:
         """Return what stands around the token in the command for a name. A name may be used but once, so what is packed
         stands for all names of that length."""
-        if len(base) != self._length or terms != self._terms:  # most are as the last one: cheaper than looking it up
-            self._length, self._terms, self._last = len(base), terms, self._template(len(base), terms)
-        return base.join(self._last).split(_STAND_IN)
+        length, known, template = self._last
+        if len(base) != length or terms != known:  # most are as the last one: cheaper than looking it up
+            template = self._template(len(base), terms)
+            self._last = len(base), terms, template
+        return base.join(template).split(_STAND_IN)
 
     def _template(self, length: int, terms: Arguments) -> list[bytes]:
         template = self._templates.get((length, terms))
@@ -274,11 +275,11 @@ class TokenScript:
 class NamedScript:
     """What to send for a script about the tokens of one name: whose keys begin with *base*."""
 
-    __slots__ = ("_base", "_of", "_template", "_terms", "name")
+    __slots__ = ("_of", "_template", "_terms", "base", "name")
 
     def __init__(self, of: TokenScript, base: bytes) -> None:
         self._of = of
-        self._base = base
+        self.base = base
         self.name = of.script.name
         self._terms: Arguments | None = None
         self._template: list[bytes] = []
@@ -289,13 +290,13 @@ class NamedScript:
         token, terms = args[0], args[1:]
         if isinstance(token, bytes) and len(token) == _LENGTH:  # a message may name any token
             if terms != self._terms:
-                self._template, self._terms = self._of.around_token(self._base, terms), terms
+                self._template, self._terms = self._of.around_token(self.base, terms), terms
             return token.join(self._template)
-        return _packed("EVALSHA", self._of.script.sha, self._of.keys(self._base, args), args)
+        return _packed("EVALSHA", self._of.script.sha, self._of.keys(self.base, args), args)
 
     def eval(self, args: Arguments) -> bytes:
         """Return the command that brings the script along."""
-        return _packed("EVAL", self._of.script.source, self._of.keys(self._base, args), args)
+        return _packed("EVAL", self._of.script.source, self._of.keys(self.base, args), args)
 
 
 def _packed(command: str, script: bytes, keys: tuple[bytes, ...], args: Arguments) -> bytes:

@@ -211,3 +211,42 @@ async def test_permits_are_kept_and_given_once_while_a_session_turns_to_polling_
     print(f"{served} served, {most} inside at once, {turned} turns")
     assert most <= limit
     assert (await semaphore.statistics()).permits == 0
+
+
+@pytest.mark.parametrize("kind", [Lock, Semaphore])
+@pytest.mark.parametrize("how", ["the other has left", "both at once"])
+async def test_who_leaves_the_line_of_a_session_that_polls_leaves_nobody_behind_whatever_the_ttls(
+    redis: Redis, limited: Redis, kind: Any, how: str
+) -> None:
+    """Its line is named by how often it looks, and that by the shortest TTL of those who wait."""
+
+    def make(client: Redis, name: str, ttl: float = 30.0) -> Any:
+        return Lock(client, name, ttl=ttl) if kind is Lock else Semaphore(client, name, 1, ttl=ttl)
+
+    async with make(redis, "warm"):
+        warm = asyncio.create_task(make(limited, "warm").acquire())
+        await until(lambda: polls(limited))
+        for round_ in range(3):
+            name = f"left:{round_}"
+            held = await make(redis, name).acquire()
+            short = asyncio.create_task(make(limited, name, 0.4).acquire())
+            if how == "the other has left":
+                await until_waiting(make(redis, name), 1)
+            long = asyncio.create_task(make(limited, name).acquire())
+            await until_waiting(make(redis, name), 2)
+            for one in (short, long) if how == "the other has left" else (long, short):
+                one.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await one
+            assert (await make(redis, name).statistics()).waiting == 0
+            await held.release()
+            lease = await make(redis, name).try_acquire()
+            assert lease is not None, "it was handed to a caller that had left"
+            await lease.release()
+    await (await warm).release()
+
+
+async def until_waiting(acquirable: Any, count: int) -> None:
+    async with asyncio.timeout(5):
+        while (await acquirable.statistics()).waiting != count:
+            await asyncio.sleep(0.005)

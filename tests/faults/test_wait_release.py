@@ -218,3 +218,25 @@ async def test_a_program_that_ends_right_behind_the_block_has_released_it_and_pr
         )
         assert (ended.returncode, ended.stdout + ended.stderr) == (0, "")
     assert not await Lock(redis, "last").locked()
+
+
+@every_kind
+async def test_a_release_whose_script_the_server_has_forgotten_is_not_overtaken(
+    redis: Redis, server: RedisServer, make: Callable[..., Any]
+) -> None:
+    """F12: another client has brought back the script that grants, and not the one that releases."""
+    lock = make(redis, "forgotten", wait_release=False)
+    async with Redis.from_url(server.url) as other:
+        for _ in range(MANY // 5):
+            async with lock:
+                await redis.script_flush()
+                held = await make(other, "another").acquire()
+            lease = await lock.try_acquire()
+            assert lease is not None, "its own lease was in the way"
+            await lease.release()
+            async with lock:
+                await redis.script_flush()
+                await held.release()
+                held = await make(other, "another").acquire()
+            assert not await make(redis, "forgotten").locked()
+            await held.release()

@@ -149,7 +149,7 @@ def _lines(scene: Scene) -> set[bytes]:
     return {key.split(b":q:")[1] for key in scene.stage.server.database() if b":q:" in key}
 
 
-_NO_FAREWELL = python(_wait_queue.WaitQueue, "identify", "former not in (None, self._name)", "False")
+_NO_FAREWELL = python(_wait_queue.WaitQueue, "identify", "self._names - {self.identity[0]}", "set()")
 
 
 @clause("W11", _NO_FAREWELL)
