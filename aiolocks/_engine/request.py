@@ -115,8 +115,8 @@ class Request:
     """
 
     __slots__ = (
-        "_given_up", "_turn", "asked_at", "extension", "failing_since", "fence_seen", "parts", "permits", "reached",
-        "retry_after", "server", "silences", "stands_with", "ticket", "token", "trouble", "ttl", "ttl_ms", "unanswered",
+        "_given_up", "_turn", "asked_as", "asked_at", "extension", "failing_since", "fence_seen", "parts", "permits",
+        "reached", "retry_after", "server", "silences", "ticket", "token", "trouble", "ttl", "ttl_ms", "unanswered",
         "valid_for", "valid_from", "wait",
     )  # fmt: skip
 
@@ -140,8 +140,8 @@ class Request:
         """Since when asking anew for a forgotten place has failed, without a break."""
         self.reached = False
         """Redis has answered, so that there may be something to undo."""
-        self.stands_with: Any = None
-        """The name of the session in whose line it was put last."""
+        self.asked_as: bytes | None = None
+        """The name under which the session has asked for it last: in that one's line it stands, if it waits."""
         self.server: Any = None
         """The grantor that asks one server for it: whom to tell of a turn that overtakes the answer."""
         self.extension: Extension | None = None
@@ -205,13 +205,9 @@ class Request:
         else:
             self.unanswered = ()
 
-    def queued(self, ticket: int, valid_from: float, fence_seen: int, session: Any = None) -> None:
-        """Note an answer that this token waits: any grant comes after that request left.
-
-        *session*: as whom it was asked for, and stands in line.
-        """
+    def queued(self, ticket: int, valid_from: float, fence_seen: int) -> None:
+        """Note an answer that this token waits: any grant comes after that request left."""
         self.ticket = ticket
-        self.stands_with = session or self.stands_with
         self.failing_since = None
         self.left_at(valid_from)
         self.fence_seen = max(self.fence_seen, fence_seen)

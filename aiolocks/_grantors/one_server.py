@@ -170,6 +170,7 @@ class RedisGrantor:
 
     def _terms(self, request: Request, link: Connection) -> Arguments:
         address = self._address(request)
+        request.asked_as = address[0]
         ticket: bytes | int = request.ticket if request.wait else ~request.ticket
         if self._queues and ticket == 0 and self._family.brief and self._knows(address) and not request.tried:
             ticket = _BRIEFLY
@@ -226,7 +227,7 @@ class RedisGrantor:
 
     def _read_grant(self, call: PendingCall, reply: Any, request: Request) -> Answer | None:
         if isinstance(reply, int):  # it waits beside others, whose re-checks tell all else
-            request.queued(-reply, call.sent_at, 0, cast("Arguments", call.args)[4])
+            request.queued(-reply, call.sent_at, 0)
             turned = request.wait_by(call.tell)
             if not request.turn.done():
                 self.line.join_others(request)
@@ -239,7 +240,7 @@ class RedisGrantor:
             return Granted(reply[1], call.sent_at)
         if verdict == b"queued":
             _, ticket, busy_ms, fence, subscribers, grants, *_ = reply
-            request.queued(ticket, call.sent_at, fence, cast("Arguments", call.args)[4])
+            request.queued(ticket, call.sent_at, fence)
             request.busy_for(max(busy_ms, 0) / 1000)
             turned = request.wait_by(call.tell)
             if not request.turn.done():
@@ -341,7 +342,7 @@ class RedisGrantor:
             # A request that went over another connection may still come after this one.
             tombstone_ms = round(1000 * max(request.ttl, LONGEST_RETRY))
         session, channels, life_ms = self._address(request)
-        session = request.stands_with or session  # a session that polls may have another name by now
+        session = request.asked_as or session  # a session that polls may have another name by now
         terms = queue_terms(request.ttl_ms, request.permits)
         return (request.token, terms, tombstone_ms, session, channels, life_ms)
 
@@ -391,26 +392,28 @@ class RedisGrantor:
         """Run a script that has to do with no lease; *as_waiter* adds what handing over needs; *keys* are its own."""
         self.context.undos.go_ahead(self.kind, self.name)
         future: asyncio.Future[Any] = self.context.loop.create_future()
-
-        def receive(call: PendingCall, reply: Any) -> None:
-            if not as_waiter and not isinstance(reply, Exception) and self._overtook(call) and not future.done():
-                self.context.pipeline.submit(bound, args, receive, patience)
-                return
-            if not isinstance(reply, Exception) and as_waiter:
-                self.deliver(reply[1:])  # such scripts answer {what was asked, grants…}
-            resolve(future, reply)
-
         if as_waiter:
             args = (*args, *self.line.identify())
         script = load(f"{self._family.name}/{verb}")
         bound = PreparedScript(script, lambda args: keys or self._keys_of(script, args))
-        call = self.context.pipeline.submit(bound, args, receive, patience)
+        call = self.context.pipeline.submit(bound, args, self._asked_once, patience, as_waiter, future)
         with self.context.keep_open():
             try:
                 return await future
             except asyncio.CancelledError:
                 call.drop()  # if it has not left yet, it never will: others may have decided otherwise by then
                 raise
+
+    def _asked_once(self, call: PendingCall, reply: Any) -> None:
+        as_waiter, future = call.subject, call.tell
+        if not isinstance(reply, Exception):
+            if as_waiter:
+                self.deliver(reply[1:])  # such scripts answer {what was asked, grants…}
+            elif self._overtook(call) and not future.done():
+                pipeline = self.context.pipeline
+                pipeline.submit(call.bound, call.args, self._asked_once, call.patience, as_waiter, future)
+                return
+        resolve(future, reply)
 
     async def statistics(self, *, waiting: bool = True) -> list[Any]:
         """Ask how the name stands, and how many are *waiting*: one script counts those of some sessions.

@@ -126,7 +126,7 @@ def _objects() -> Counter[str]:
     return Counter(
         f"{type(one).__module__}.{type(one).__qualname__}"
         for one in gc.get_objects()
-        if type(one).__module__.startswith("aiolocks")
+        if str(type(one).__module__).startswith("aiolocks")
     )
 
 
