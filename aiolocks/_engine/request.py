@@ -115,9 +115,9 @@ class Request:
     """
 
     __slots__ = (
-        "_given_up", "_turn", "asked_as", "asked_at", "extension", "failing_since", "fence_seen", "parts", "permits",
-        "reached", "retry_after", "server", "silences", "ticket", "token", "trouble", "ttl", "ttl_ms", "unanswered",
-        "valid_for", "valid_from", "wait",
+        "_given_up", "_turn", "asked_as", "asked_at", "extension", "failing_since", "fence_seen", "overtook", "parts",
+        "permits", "reached", "retry_after", "server", "silences", "ticket", "token", "trouble", "ttl", "ttl_ms",
+        "unanswered", "valid_for", "valid_from", "wait",
     )  # fmt: skip
 
     def __init__(self, ttl: float, permits: int, wait: bool, token: bytes | None = None, ticket: int = 0) -> None:
@@ -144,6 +144,8 @@ class Request:
         """The name under which the session has asked for it last: in that one's line it stands, if it waits."""
         self.server: Any = None
         """The grantor that asks one server for it: whom to tell of a turn that overtakes the answer."""
+        self.overtook = False
+        """It was asked once more, as it had overtaken a release."""
         self.extension: Extension | None = None
         """Of a primitive whose script takes or answers more than is usual."""
         self.parts: Sequence[Any] = ()

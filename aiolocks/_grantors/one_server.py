@@ -250,7 +250,9 @@ class RedisGrantor:
         if verdict == b"busy":
             request.busy_for(max(reply[1], 0) / 1000)
             more = self.deliver(reply[2], go_on=call.abandoned or call.tell.done())
-            if (more or self._overtook(call)) and not call.tell.done():
+            if not more and not request.overtook and not call.tell.done() and self._overtook(call):
+                more = request.overtook = True  # once: what holds the release up may last
+            if more:
                 self._ask_on(request, call)
                 return None
             return Busy()
@@ -409,9 +411,9 @@ class RedisGrantor:
         if not isinstance(reply, Exception):
             if as_waiter:
                 self.deliver(reply[1:])  # such scripts answer {what was asked, grants…}
-            elif self._overtook(call) and not future.done():
-                pipeline = self.context.pipeline
-                pipeline.submit(call.bound, call.args, self._asked_once, call.patience, as_waiter, future)
+            elif as_waiter is False and self._overtook(call) and not future.done():
+                pipeline = self.context.pipeline  # once: what holds the release up may last
+                pipeline.submit(call.bound, call.args, self._asked_once, call.patience, None, future)
                 return
         resolve(future, reply)
 
