@@ -46,7 +46,7 @@ then
       numbers = numbers .. ' ' .. each .. ':' .. held[each]
     end
   end
-  redis.call('ZADD', holders, ends, token)
+  redis.call('ZADD', holders, 'GT', ends, token)
   redis.call('HSET', meta, 'fence', text, 'held', numbers .. DOTS, token, mode .. ' ' .. text)
   if life then
     redis.call('PEXPIRE', holders, life)

@@ -44,7 +44,7 @@ then
     life = ttl_ms + math.floor(ttl_ms / 8)
     kept_until = now_ms + life
   end
-  redis.call('ZADD', holders, ends, token)
+  redis.call('ZADD', holders, 'GT', ends, token)
   redis.call(
     'HSET', meta, 'fence', text, 'used',
     used + permits .. ' ' .. members + 1 .. ' ' .. text .. ' ' .. first_end .. ' ' .. kept_until .. SPACES,
