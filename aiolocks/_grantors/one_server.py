@@ -250,7 +250,8 @@ class RedisGrantor:
         if verdict == b"busy":
             request.busy_for(max(reply[1], 0) / 1000)
             more = self.deliver(reply[2], go_on=call.abandoned or call.tell.done())
-            if not more and not request.overtook and not call.tell.done() and self._overtook(call):
+            given_up = call.abandoned or call.tell.done() or request.overtook
+            if not more and not given_up and self._overtook(call):
                 more = request.overtook = True  # once: what holds the release up may last
             if more:
                 self._ask_on(request, call)

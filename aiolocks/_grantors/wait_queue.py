@@ -12,7 +12,6 @@ that has the keys says that it finds the subscription.
 
 import asyncio
 import logging
-import math
 import random
 import weakref
 from collections.abc import Sequence
@@ -62,6 +61,8 @@ class Listening:
         """Names for which the server has been asked to go on handing over."""
         self._addresses: dict[tuple[bytes, float], SessionAddress] = {}
         self._untold = 0
+        self.unheard: dict[bytes, int] = {}
+        """How often in a row a re-check has found that waiters of a name were passed over; where it has."""
         self.subscriber = Subscriber(
             context.pool,
             context.loop,
@@ -96,6 +97,13 @@ class Listening:
     def told(self) -> None:
         """Note that a turn was told."""
         self._untold = 0
+
+    def note_unheard(self, base: bytes, unheard: bool) -> None:
+        """Note whether a re-check found that the waiters of a name had been passed over."""
+        if not unheard:
+            self.unheard.pop(base, None)
+        elif len(self.unheard) < _MOST_ADDRESSES or base in self.unheard:
+            self.unheard[base] = self.unheard.get(base, 0) + 1
 
     def found_untold(self) -> None:
         """Note that a re-check found a turn that was not told: twice in a row, and the wake-ups' link must be dead."""
@@ -249,9 +257,9 @@ class WaitQueue:
         self._once_more = False
         self._failures = 0
         self._failing_since: float | None = None
-        self._unheard = 0
-        self._stood_at = -math.inf
-        """When the newest re-check left that was answered: a waiter it found passed over had been so before."""
+        self._stood_at = context.clock()
+        """When the newest re-check left that was answered, or the line began: a waiter that is found to be passed over
+        has been so since."""
         self._interval = _LONGEST_INTERVAL
         self._told: Arguments | None = None
         """What the server was last told of this session here."""
@@ -467,9 +475,9 @@ class WaitQueue:
             if heard:
                 # Who has subscribed anew since the last re-check may have been passed over before that.
                 passed_over = passed_over and listening.subscriber.listening(self._server.channel(), since)
-                self._unheard = self._unheard + 1 if passed_over or not subscribers else 0
-            if self._unheard >= 2:
-                self._unheard = 0
+                listening.note_unheard(self._base, passed_over or not subscribers)
+            if listening.unheard.get(self._base, 0) >= 2:
+                del listening.unheard[self._base]
                 listening.poll("they are passed over, as if they had not subscribed", rights=bool(subscribers))
             elif heard and not subscribers:
                 listening.subscriber.reconnect()

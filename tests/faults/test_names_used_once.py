@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 from redis.asyncio import Redis
+from redis.exceptions import RedisError
 
 from aiolocks import (
     AcquireTimeoutError,
@@ -77,7 +78,7 @@ async def _in_vain(client: Redis, name: str) -> None:
 
 async def _given_up(client: Redis, name: str) -> None:
     lease = await Lock(client, name).acquire()
-    with contextlib.suppress(AcquireTimeoutError):
+    with contextlib.suppress(AcquireTimeoutError, RedisError):  # the latter where it was too late to ask
         await Lock(client, name).acquire(timeout=0.002)
     await lease.release()
 

@@ -188,10 +188,7 @@ local function take_back(token)
   note()
 end
 
--- Whether the next in line would be told 'later' whatever it asks for, so that it need not be looked at.
-local function full()
-  return held[EXCLUSIVE] + held[UPGRADE] > 0 and in_line
-end
+local full -- only `can_grant` says so, as the next in line may be an upgrade that is to be refused
 
 -- Can this mode be had now? 'yes', 'later' or 'never'; and 0 when nothing else can be had either. *head*: this token is
 -- the first in line.
