@@ -25,8 +25,8 @@ local time = alone and redis.call('TIME')
 if alone and ends * 1000 > time[1] * 1000000 + time[2] and redis.call('ZREM', holders, token) == 1 then
   if count == '1' and not string.find(before, ':.*:') and not string.find(after, ':') then
     redis.call('HDEL', meta, token, 'line', 'held')
-  else
-    redis.call('HDEL', meta, token, 'line')
+  else -- `line` stays: a session that was passed over may have waiters still, and release what it holds beside them
+    redis.call('HDEL', meta, token)
     redis.call('HSET', meta, 'held', witness .. ' ' .. ends .. before .. count - 1 .. after)
   end
   return 1
