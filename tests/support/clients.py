@@ -3,7 +3,9 @@
 Left out, it is redis-py's default client on the unix socket, and the in-memory server's besides.
 """
 
+import atexit
 import os
+import socket
 import ssl
 from collections.abc import Callable
 from functools import cache
@@ -16,7 +18,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff, NoBackoff
 
-from tests.support.servers import RedisServer
+from tests.support.servers import RedisServer, reserved_port
 
 README = Path(__file__).parent.parent.parent / "README.md"
 PASSWORD = "correct horse"
@@ -80,13 +82,15 @@ def _authority() -> trustme.CA:
 
 
 @cache
-def _tls_port() -> int:
-    import socket
+def _tls_socket() -> socket.socket:
+    reserved = reserved_port()
+    atexit.register(reserved.close)
+    return reserved
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
+
+def _tls_port() -> int:
+    port: int = _tls_socket().getsockname()[1]
+    return port
 
 
 def server_options(directory: Path) -> dict[str, str]:

@@ -46,8 +46,9 @@ class RedisServer:
     Nothing here is asynchronous: one server may outlive many event loops. Calls block, most for milliseconds.
 
     Args:
-        port: TCP port; None takes a free one.
-        options: Lines for redis.conf, directive to arguments: `{"appendonly": "yes", "user alice": "on >pw ~*"}`.
+        port: TCP port; None takes a free one, which nobody else is given until `stop`, even while the server is down.
+        options: Lines for redis.conf, directive to arguments: `{"appendonly": "yes", "user alice": "on >pw ~*"}`;
+            `{port}` in them is the port.
         binary: Path of redis-server; None looks for it as `find_binary` does.
         arguments: More of the command line, such as `--sentinel`.
         environment: Variables that only the server gets.
@@ -75,8 +76,13 @@ class RedisServer:
         self.directory = _short_directory()
         self.socket_path = str(self.directory / "redis.sock")
         atexit.register(self.stop)
+        self._reserved: socket.socket | None = None
+        if port is None:
+            self._reserved = reserved_port()
+            port = self._reserved.getsockname()[1]
+        self.port: int = port
         try:
-            self.port = self._start_on_free_port() if port is None else self._start(port)
+            self._start()
         except BaseException:
             self.stop()
             raise
@@ -113,6 +119,8 @@ class RedisServer:
     def stop(self) -> None:
         """End the server for good and remove its directory. May be called again."""
         self._end(signal.SIGTERM)
+        if self._reserved is not None:
+            self._reserved.close()
         shutil.rmtree(self.directory, ignore_errors=True)
         atexit.unregister(self.stop)
 
@@ -136,7 +144,7 @@ class RedisServer:
     def restart(self) -> None:
         """Start again with the same port, socket and files; ends the server first if it runs."""
         self._end(signal.SIGTERM)
-        self._start(self.port)
+        self._start()
 
     def __enter__(self) -> Self:
         return self
@@ -165,25 +173,20 @@ class RedisServer:
         self._process = None
         self._paused = False
 
-    def _start_on_free_port(self) -> int:
-        """Start on a port that seems free; another process may take it before the server does, so try again."""
-        for _ in range(20):
-            port = free_port()
-            try:
-                return self._start(port)
-            except ServerError as error:
-                if "Address already in use" not in str(error):
-                    raise
-        raise ServerError("no free TCP port found in 20 attempts")
-
-    def _start(self, port: int) -> int:
+    def _start(self) -> None:
         configuration = self.directory / "redis.conf"
-        lines = {"port": str(port), "bind": "127.0.0.1", "unixsocket": self.socket_path, "dir": str(self.directory)}
+        lines = {
+            "port": str(self.port),
+            "bind": "127.0.0.1",
+            "unixsocket": self.socket_path,
+            "dir": str(self.directory),
+        }
         lines |= {"save": "", "appendonly": "no", "daemonize": "no"}
         if self.version >= (7,):
             lines["enable-debug-command"] = "yes"  # older ones need no permission for DEBUG
         lines |= self._options
-        configuration.write_text("".join(f"{name} {value or _EMPTY}\n" for name, value in lines.items()))
+        text = "".join(f"{name} {value or _EMPTY}\n" for name, value in lines.items())
+        configuration.write_text(text.replace("{port}", str(self.port)))
         with (self.directory / "output").open("wb") as output:
             self._process = subprocess.Popen(
                 [self._binary, str(configuration), *self._arguments],
@@ -195,7 +198,6 @@ class RedisServer:
                 preexec_fn=dies_with_us(),
             )
         self._wait_until_ready(self._process)
-        return port
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
         give_up_at = time.monotonic() + _READY_WITHIN
@@ -262,17 +264,22 @@ def _answers(socket_path: str) -> bool:
     return bool(reply) and not reply.startswith(b"-LOADING")
 
 
-def free_port() -> int:
-    """Return a TCP port of 127.0.0.1 that nobody listens on now."""
+def reserved_port() -> socket.socket:
+    """Return a socket that is bound to a TCP port of 127.0.0.1, where nobody listened.
+
+    A server may listen at the port, may go, and may come back, and until the socket is closed nobody else is given it:
+    a client of a server that was killed would otherwise find itself at another test's.
+    """
     while True:
-        port = random.choice(_PORTS)
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Redis does: TIME_WAIT is no obstacle
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        return port
+        reserved = socket.socket()
+        try:
+            reserved.bind(("127.0.0.1", random.choice(_PORTS)))
+        except OSError:
+            reserved.close()
+            continue
+        # Only now: a socket that allows company would have been bound beside another reservation too.
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        return reserved
 
 
 def _short_directory() -> Path:

@@ -6,7 +6,7 @@ from typing import Any, final
 import pytest
 import trustme
 
-from .servers import RedisServer, ServerError, free_port
+from .servers import RedisServer, ServerError
 
 
 @final
@@ -19,22 +19,22 @@ class TlsServer:
     def __init__(self, directory: Path) -> None:
         self.authority = trustme.CA()
         self._directory = directory
-        self.port = free_port()
         self.present(self.authority)
         options = {
             "port": "0",
-            "tls-port": str(self.port),
+            "tls-port": "{port}",
             "tls-auth-clients": "no",
             "tls-ca-cert-file": str(directory / "ca.pem"),
             "tls-cert-file": str(directory / "cert.pem"),
             "tls-key-file": str(directory / "key.pem"),
         }
         try:
-            self.server = RedisServer(port=self.port, options=options)
+            self.server = RedisServer(options=options)
         except ServerError as error:
             if "Bad directive" not in str(error):
                 raise
             pytest.skip("this redis-server was built without TLS")
+        self.port = self.server.port
 
     def present(self, authority: trustme.CA, host: str = "localhost", **terms: Any) -> None:
         """Show a certificate of this kind from the next start on."""

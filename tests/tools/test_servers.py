@@ -1,6 +1,7 @@
 """Servers of a test's own: there when asked for, gone without a trace."""
 
 import os
+import socket
 
 import pytest
 import redis as synchronous
@@ -29,6 +30,14 @@ def test_a_restarted_server_is_where_it_was_and_empty(own_server: RedisServer) -
     assert own_server.pid != pid
     with synchronous.Redis.from_url(own_server.tcp_url) as client:
         assert client.get("key") is None
+
+
+def test_the_port_of_a_killed_server_is_given_to_nobody_else(own_server: RedisServer) -> None:
+    own_server.kill()
+    with socket.socket() as another, pytest.raises(OSError, match="in use"):
+        another.bind(("127.0.0.1", own_server.port))
+    with socket.socket() as client, pytest.raises(ConnectionRefusedError):
+        client.connect(("127.0.0.1", own_server.port))
 
 
 def test_a_server_with_an_append_only_file_survives_its_crash() -> None:
