@@ -11,8 +11,16 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar, final
 
 from redis.asyncio.retry import Retry
+from redis.exceptions import (
+    BusyLoadingError,
+    ClusterDownError,
+    MasterDownError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import ReadOnlyError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .timing import retry_delay
@@ -26,13 +34,22 @@ _LONGEST_PAUSE = 0.25
 """Seconds between two attempts while Redis cannot run a request: much longer than an attempt takes the server, and much
 shorter than the time for which this is ridden out."""
 
-_NOT_NOW = ("BUSY ",)
-"""How the answer begins if Redis cannot run a request just now. BUSY: another client's script, or a module's command,
-has been running for long."""
+_Answers = dict[str, type[Exception] | tuple[()]]
+
+_NOT_NOW: _Answers = {"BUSY ": (), "NOREPLICAS ": (), "TRYAGAIN ": TryAgainError, "CLUSTERDOWN ": ClusterDownError}
+"""How the answer begins if Redis cannot run a request just now; redis-py makes classes of some answers, and leaves the
+word out. BUSY: another client's script, or a module's command, has been running for long."""
+
+_NO_PRIMARY: _Answers = {"READONLY ": ReadOnlyError, "LOADING ": BusyLoadingError, "MASTERDOWN ": MasterDownError}
+"""The same of a server that is not the one to ask, or not yet. A script's error on Redis 6.2 has the word inside."""
 
 
 class NotNowError(ResponseError):
     """Redis cannot run this just now, and has not."""
+
+
+class NoPrimaryError(NotNowError, RedisConnectionError):
+    """The server that was asked is no primary, or not yet: another must be looked for."""
 
 
 UNCERTAIN = (RedisConnectionError, RedisTimeoutError, OSError, NotNowError)
@@ -45,9 +62,27 @@ TROUBLE = (*UNCERTAIN, ReadOnlyError)
 def recognized(error: Exception) -> Exception:
     """Return *error* as a `NotNowError` if it says so, else unchanged."""
     for each in (error, error.__cause__):  # redis-py makes a ConnectionError of what its handshake is answered
-        if isinstance(each, ResponseError) and str(each).startswith(_NOT_NOW):
-            return NotNowError(*each.args)
+        if isinstance(each, NotNowError):
+            return each
+        if isinstance(each, (ResponseError, BusyLoadingError)):
+            found = _find(each, _NO_PRIMARY)
+            if found:
+                return NoPrimaryError(found)
+            found = _find(each, _NOT_NOW)
+            if found:
+                return NotNowError(found)
     return error
+
+
+def _find(error: Exception, answers: _Answers) -> str:
+    """Return what *error* says, if it is one of these *answers*, else an empty text."""
+    text = str(error)
+    for word, known_as in answers.items():
+        if isinstance(error, known_as) and not text.startswith(word):
+            return word + text
+        if text.startswith(word) or f": -{word}" in text:
+            return text[text.index(word) :]
+    return ""
 
 
 def came_too_early(error: Exception) -> bool:
@@ -98,24 +133,30 @@ async def ride_out(
     clock: Callable[[], float],
     until: float,
     failed: Callable[[Exception], Awaitable[None]] | None = None,
+    *,
+    outages: bool = False,
 ) -> T:
-    """Ask again while Redis cannot run it just now, and raise other errors at once; see `ask_until`."""
-    return await ask_until(
-        lambda _: ask(), clock, until, again=came_too_early, longest_pause=_LONGEST_PAUSE, failed=failed
-    )
+    """Ask again while Redis cannot run it just now, and in *outages*; raise other errors at once. See `ask_until`."""
+    again = may_be_mended if outages else came_too_early
+    return await ask_until(lambda _: ask(), clock, until, again=again, longest_pause=_LONGEST_PAUSE, failed=failed)
 
 
 @final
 class RidingOut:
-    """The user's retry policy; attempts that are ridden out do not count."""
+    """The user's retry policy; attempts that are ridden out do not count: with *outages*, those that failed too."""
 
-    def __init__(self, policy: Retry, clock: Callable[[], float]) -> None:
+    def __init__(self, policy: Retry, clock: Callable[[], float], *, outages: bool = False) -> None:
         self._policy = policy
         self._clock = clock
+        self._outages = outages
 
     async def call_with_retry(self, do: Callable[[], Awaitable[T]], fail: Callable[[Exception], Awaitable[None]]) -> T:
         """Do as the policy does; the caller bounds the time."""
-        return await self._policy.call_with_retry(lambda: ride_out(do, self._clock, math.inf, fail), fail)
+
+        def ask() -> Awaitable[T]:
+            return ride_out(do, self._clock, math.inf, fail, outages=self._outages)
+
+        return await self._policy.call_with_retry(ask, fail)
 
 
 async def as_the_client_would(policy: Retry | RidingOut, ask: Callable[[], Awaitable[T]]) -> T:

@@ -15,6 +15,7 @@ from itertools import chain
 from typing import Any, NamedTuple, Protocol, final
 
 from .._core.background import background
+from .._redis.endpoints import Pipelines, endpoint_of
 from .._redis.pipeline import Pipeline
 from .holdings import Holdings
 from .release import Release, Undoes, Undos
@@ -36,16 +37,17 @@ class Context:
 
     def __init__(
         self, pool: Any, loop: asyncio.AbstractEventLoop, *, on_link_lost: Callable[[], None],
-        on_idle: Callable[[], None], thread_renewer: Callable[[], Any],
+        on_connected: Callable[[], None], on_idle: Callable[[], None], thread_renewer: Callable[[], Any],
     ) -> None:  # fmt: skip
         self.pool = pool
+        self.endpoint = endpoint_of(pool, loop, self.clock)
         self.loop = loop
         self.id = os.urandom(12).hex().encode()
         self.closed = False
         self.forked = False
         """This process is a fork of the one that the session belongs to."""
         self.undos = Undos(loop, self.clock)
-        self.pipeline = Pipeline(pool, loop, self.clock, on_link_lost, self.undos.go_first)
+        self.pipeline = Pipeline(self.endpoint, loop, self.clock, on_link_lost, on_connected)
         self.holdings: Holdings[Any] = Holdings(loop, self.clock, self.schedule_idle_close)
         self.tokens: dict[bytes, Request] = {}
         """What was asked for, from before its first byte leaves until it is given up, lost, or let go."""
@@ -176,11 +178,11 @@ class Grantor(Protocol):
         """
         ...
 
-    def renew(self, request: Request, ttl: float, tell: ResultCallback, pipeline: Pipeline | None = None) -> None:
+    def renew(self, request: Request, ttl: float, tell: ResultCallback, thread: Pipelines | None = None) -> None:
         """Extend to *ttl* seconds from now at least.
 
         *tell* is called once: with True if that was done, False if the lease is not ours any more, or the exception
-        that leaves it open. *pipeline* is that of the calling thread, if it is not the session's.
+        that leaves it open. *thread* has the pipelines of the calling thread, if that is not the session's.
         """
         ...
 
@@ -214,12 +216,12 @@ class Together(Protocol):
 
     def renew(
         self, leases: Sequence[tuple[Any, Request]], tell: Callable[[Sequence[int] | Exception], None],
-        pipeline: Pipeline | None = None,
+        thread: Pipelines | None = None,
     ) -> None:  # fmt: skip
         """Extend each of *leases*, a grantor and a request, to its TTL from now at least.
 
         *tell* is called once, later: with 1 for each that was extended and 0 for each that its grantor must be asked
-        for, or the exception that leaves all of them open. *pipeline* is as for `Grantor.renew`.
+        for, or the exception that leaves all of them open. *thread* is as for `Grantor.renew`.
         """
         ...
 

@@ -21,11 +21,11 @@ import random
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, final
+from typing import final
 
 from .._core.answers import may_be_mended
 from .._core.timing import RENEWALS_PER_TTL, renewal_delay, retry_delay
-from .._redis.pipeline import Pipeline
+from .._redis.endpoints import Pipelines
 from .context import Together
 from .lease_state import GONE_FROM_SERVER, LeaseState
 
@@ -43,6 +43,10 @@ _EARLY = 0.05 / RENEWALS_PER_TTL
 """Share of a TTL by which a renewal may come early, to go with others."""
 
 
+_ALL_AGAIN = 0.25
+"""Seconds between two renewals of all leases: a link may be cut again and again."""
+
+
 @final
 class Watchdog:
     """The leases to renew, ordered by when.
@@ -57,13 +61,13 @@ class Watchdog:
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float], pipeline: Pipeline | None = None,
+        self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float], thread: Pipelines | None = None,
         stalled: Callable[[float, float], bool] | None = None,
     ) -> None:  # fmt: skip
-        """In a thread of its own: renew over its own *pipeline*, and while the session's loop is not *stalled*."""
+        """In a *thread* of its own: renew over its pipelines, and while the session's loop is not *stalled*."""
         self._loop = loop
         self._clock = clock
-        self._pipeline = pipeline
+        self._thread = thread
         self._stalled = stalled
         self._live: dict[LeaseState, None] = {}  # in the order in which they came, so that a run can be repeated
         self._fresh: dict[LeaseState, None] = {}
@@ -72,6 +76,7 @@ class Watchdog:
         self._sequence = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
+        self._all_again_at = -math.inf
 
     def add(self, state: LeaseState, now: float) -> None:
         """Renew this lease from *now* on."""
@@ -87,14 +92,28 @@ class Watchdog:
             del self._fresh[state]
             return
         self._live.pop(state, None)
+        self._drop_old_entries()
+
+    def _drop_old_entries(self) -> None:
         if len(self._heap) > 64 and len(self._heap) > 2 * len(self._live):
             # Of a lease that lives only the entry that counts: with the others the heap would be as long again at once.
             self._heap = [entry for entry in self._heap if self._counts(entry[0], entry[2])]
             heapq.heapify(self._heap)
 
+    def renew_all(self) -> None:
+        """Renew every lease as soon as may be: the link to a server has gone or come, and with it the data perhaps."""
+        now = self._clock()
+        at = max(now, self._all_again_at)
+        self._all_again_at = at + _ALL_AGAIN
+        self._sort()
+        for state in self._live:
+            if not state.renewing and state.due > at:  # else its answer, or what came instead, is about to come
+                self._push(state, now, at - now)
+        self._drop_old_entries()
+
     def close(self) -> None:
         """Renew nothing any more. What is still held runs out, and is told so by a timer of its own."""
-        if self._pipeline is None and not self._loop.is_closed():
+        if self._thread is None and not self._loop.is_closed():
             for state in self._live | self._fresh:
                 state.watch_deadline()
         self._live.clear()
@@ -207,10 +226,10 @@ class Watchdog:
             if together is None or len(asked) == 1:
                 state = asked[0]
                 tell = partial(self._answered, asked, now)
-                state.grantor.renew(state.request, state.request.ttl, tell, self._pipeline)
+                state.grantor.renew(state.request, state.request.ttl, tell, self._thread)
             else:
                 leases = [(state.grantor, state.request) for state in asked]
-                together.renew(leases, partial(self._answered_together, together, asked, now), self._pipeline)
+                together.renew(leases, partial(self._answered_together, together, asked, now), self._thread)
         except Exception as defect:
             for state in asked:
                 state.renewing = False
@@ -265,7 +284,7 @@ class Watchdog:
 
     def _lose(self, state: LeaseState, reason: str) -> None:
         self._live.pop(state, None)
-        if self._pipeline is None:
+        if self._thread is None:
             state.lose(reason)
         else:
             state.lose_from_thread(reason)
@@ -288,14 +307,13 @@ _LONGEST_END = 0.5
 class ThreadWatchdog:
     """Starts its thread with the first lease; `close` ends it. All methods belong to the session's thread."""
 
-    def __init__(self, pool: Any, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> None:
-        self._pool = pool
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> None:
         self._loop = loop
         self._clock = clock
         self._live: set[LeaseState] = set()
         self._thread: threading.Thread | None = None
         self._inner: asyncio.AbstractEventLoop | None = None
-        self._pipeline: Pipeline | None = None
+        self._pipelines: Pipelines | None = None
         self._watchdog: Watchdog | None = None
         self._beating: asyncio.TimerHandle | None = None
         self._beaten_at = 0.0
@@ -320,8 +338,8 @@ class ThreadWatchdog:
 
     def detach_in_fork(self) -> None:
         """In a forked child, which has no copy of the thread: see `Connection.detach_in_fork`."""
-        if self._pipeline is not None:
-            self._pipeline.detach_in_fork()
+        if self._pipelines is not None:
+            self._pipelines.detach_in_fork()
 
     def close(self) -> None:
         """End the thread, and wait for that: it takes a moment only."""
@@ -331,7 +349,7 @@ class ThreadWatchdog:
             self._beating = None
         thread, self._thread = self._thread, None
         if thread is not None and self._inner is not None:
-            inner, self._inner, self._watchdog, self._pipeline = self._inner, None, None, None
+            inner, self._inner, self._watchdog, self._pipelines = self._inner, None, None, None
             try:
                 inner.call_soon_threadsafe(inner.stop)
             except RuntimeError:  # it has ended by itself
@@ -348,17 +366,17 @@ class ThreadWatchdog:
     def _start(self) -> None:
         self._beaten_at = self._clock()
         inner = asyncio.new_event_loop()
-        pipeline = Pipeline(self._pool, inner, self._clock, lambda: None)
-        watchdog = Watchdog(inner, self._clock, pipeline, self.stalled)
+        pipelines = Pipelines(inner, self._clock, lambda: watchdog.renew_all(), lambda: watchdog.renew_all())
+        watchdog = Watchdog(inner, self._clock, pipelines, self.stalled)
         thread = threading.Thread(
-            target=_run, args=(inner, watchdog, pipeline, self._loop), name="aiolocks-watchdog", daemon=True
+            target=_run, args=(inner, watchdog, pipelines, self._loop), name="aiolocks-watchdog", daemon=True
         )
         try:
             thread.start()
         except BaseException:  # the machine has no thread to spare
             inner.close()
             raise
-        self._inner, self._pipeline, self._watchdog, self._thread = inner, pipeline, watchdog, thread
+        self._inner, self._pipelines, self._watchdog, self._thread = inner, pipelines, watchdog, thread
 
     def _beat(self) -> None:
         """Show life, four times in the shortest stall that any lease allows."""
@@ -370,7 +388,7 @@ class ThreadWatchdog:
 
 
 def _run(
-    inner: asyncio.AbstractEventLoop, watchdog: Watchdog, pipeline: Pipeline, outer: asyncio.AbstractEventLoop
+    inner: asyncio.AbstractEventLoop, watchdog: Watchdog, pipelines: Pipelines, outer: asyncio.AbstractEventLoop
 ) -> None:
     def look() -> None:
         if outer.is_closed():
@@ -383,7 +401,7 @@ def _run(
         inner.run_forever()
     finally:
         watchdog.close()
-        pipeline.close()
+        pipelines.close()
         inner.run_until_complete(_settle())
         inner.close()
 

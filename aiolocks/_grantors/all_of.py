@@ -23,7 +23,7 @@ from .._engine.guard import Guarding
 from .._engine.lease_state import LeaseState
 from .._engine.release import GRACE
 from .._engine.request import Answer, Busy, Granted, Queued, Request, ResultCallback, resolve
-from .._redis.pipeline import Pipeline
+from .._redis.endpoints import Pipelines
 from .composite import Composite, Part, end, release_parts, renew_parts, undo_parts
 
 
@@ -91,8 +91,8 @@ class AllOf(Composite):
                 request.fail(error)
                 return Queued()
 
-    def renew(self, request: Request, ttl: float, tell: ResultCallback, pipeline: Pipeline | None = None) -> None:
-        renew_parts(request.parts, len(request.parts), ttl, tell, pipeline)
+    def renew(self, request: Request, ttl: float, tell: ResultCallback, thread: Pipelines | None = None) -> None:
+        renew_parts(request.parts, len(request.parts), ttl, tell, thread)
 
     def undo(self, request: Request, tell: ResultCallback) -> None:
         if all(part.fence for part in request.parts):

@@ -11,7 +11,7 @@ from typing import final
 from .._engine.context import Context, Grantor
 from .._engine.release import Release
 from .._engine.request import Request, ResultCallback
-from .._redis.pipeline import Pipeline
+from .._redis.endpoints import Pipelines
 from .votes import VoteCount
 
 
@@ -51,14 +51,11 @@ class Composite:
         return {part.grantor.name: part.fence for part in request.parts}
 
 
-def renew_parts(
-    parts: Sequence[Part], needed: int, ttl: float, tell: ResultCallback, pipeline: Pipeline | None
-) -> None:
+def renew_parts(parts: Sequence[Part], needed: int, ttl: float, tell: ResultCallback, thread: Pipelines | None) -> None:
     """Renew all; *tell* gets whether *needed* of them were."""
     tally = VoteCount(len(parts), needed, tell)
     for part in parts:
-        own = pipeline if pipeline is None else pipeline.of(part.grantor.context.pool)
-        part.grantor.renew(part.request, ttl, tally.note, own)
+        part.grantor.renew(part.request, ttl, tally.note, thread)
 
 
 def release_parts(parts: Sequence[Part], needed: int, tell: ResultCallback) -> None:

@@ -8,8 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, cast, final
 
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import ReadOnlyError, RedisError, ResponseError
+from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .._core.answers import LONGEST_WAIT, NotNowError, as_the_client_would, ask_until, ride_out
@@ -29,6 +28,7 @@ from .._engine.request import (
     resolve,
 )
 from .._redis.connection import Connection
+from .._redis.endpoints import Pipelines
 from .._redis.pipeline import CallReceiver, PendingCall, Pipeline
 from .._redis.scripts import Arguments, NamedScript, PreparedScript, Script, TokenScript, load
 from .replication import LONGEST_REPLICATION, AlwaysEval, Replication
@@ -201,7 +201,7 @@ class RedisGrantor:
             elif isinstance(reply, ResponseError):
                 request.answered(call)
             if not future.done():  # not raised on the way: a traceback would keep all callers, and what they hold
-                future.set_exception(RedisConnectionError(str(reply)) if isinstance(reply, ReadOnlyError) else reply)
+                future.set_exception(reply)
             return
         try:
             request.answered(call)
@@ -307,11 +307,15 @@ class RedisGrantor:
         bound = PreparedScript(script, lambda _: keys)
         self.context.pipeline.submit(bound, (*identity, *entries), receive, patience)
 
-    def renew(self, request: Request, ttl: float, tell: ResultCallback, pipeline: Pipeline | None = None) -> None:
-        pipeline = pipeline or self.context.pipeline
+    def renew(self, request: Request, ttl: float, tell: ResultCallback, thread: Pipelines | None = None) -> None:
+        pipeline = self.pipeline(thread)
         args = (request.token, round(ttl * 1000))
         bound = NamedScript(self._family.renew, self._base)
         pipeline.submit(bound, args, _renewed, _patience(pipeline, ttl), tell)
+
+    def pipeline(self, thread: Pipelines | None) -> Pipeline:
+        """Return what sends to the server of the name: the session's, or that of a *thread*."""
+        return self.context.pipeline if thread is None else thread.of(self.context.pool)
 
     @property
     def together(self) -> "Together":
@@ -505,9 +509,9 @@ class Together:
 
     def renew(
         self, leases: Sequence[tuple[RedisGrantor, Request]], tell: Callable[[Sequence[int] | Exception], None],
-        pipeline: Pipeline | None = None,
+        thread: Pipelines | None = None,
     ) -> None:  # fmt: skip
-        pipeline = pipeline or leases[0][0].context.pipeline
+        pipeline = leases[0][0].pipeline(thread)
         keys, args, shortest = list[bytes](), list[bytes | int](), leases[0][1].ttl
         for grantor, request in leases:
             keys += grantor.renewal_keys(self._keys_each)

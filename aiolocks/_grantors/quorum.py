@@ -21,7 +21,8 @@ from .._core.errors import QuorumError
 from .._core.keys import Keys
 from .._engine.release import GRACE
 from .._engine.request import Answer, Busy, Granted, Request, ResultCallback, fresh_token, resolve
-from .._redis.pipeline import PendingCall, Pipeline
+from .._redis.endpoints import Pipelines
+from .._redis.pipeline import PendingCall
 from .._redis.scripts import Arguments, PreparedScript, load
 from .composite import Composite, Part, end, release_parts, renew_parts, undo_parts
 from .one_server import RedisGrantor
@@ -102,8 +103,8 @@ class Quorum(Composite):
             attempts += 1
             await asyncio.sleep(self._pause(attempts))
 
-    def renew(self, request: Request, ttl: float, tell: ResultCallback, pipeline: Pipeline | None = None) -> None:
-        renew_parts(request.parts, self._quorum, ttl, tell, pipeline)
+    def renew(self, request: Request, ttl: float, tell: ResultCallback, thread: Pipelines | None = None) -> None:
+        renew_parts(request.parts, self._quorum, ttl, tell, thread)
 
     def undo(self, request: Request, tell: ResultCallback) -> None:
         if request.parts and request.parts[0].fence:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, final
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from .._engine.request import resolve
+from .._redis.connection import Endpoint
 from .._redis.pipeline import PendingCall, Pipeline
 from .._redis.scripts import Command, PlainCommand
 
@@ -50,8 +51,8 @@ class _Asked(NamedTuple):
 class Replication:
     """What one session waits for; it connects when something first asks for replicas."""
 
-    def __init__(self, pool: Any, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> None:
-        self.pipeline = Pipeline(pool, loop, clock, lambda: None)
+    def __init__(self, endpoint: Endpoint, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> None:
+        self.pipeline = Pipeline(endpoint, loop, clock, lambda: None)
         self._clock = clock
         self._asked: list[_Asked] = []
         self._on_its_way = False

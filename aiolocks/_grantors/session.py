@@ -28,11 +28,16 @@ class Session:
         self.pool = pool
         self.loop = loop
         self.context = context = Context(
-            pool, loop, on_link_lost=self._link_lost, on_idle=self._idle, thread_renewer=self._thread_renewer
+            pool,
+            loop,
+            on_link_lost=self._link_lost,
+            on_connected=self._connected,
+            on_idle=self._idle,
+            thread_renewer=self._thread_renewer,
         )
         self.watchdog = context.renewer = Watchdog(loop, context.clock)
         self._thread_watchdog: ThreadWatchdog | None = None
-        self.replication = Replication(pool, loop, context.clock)
+        self.replication = Replication(context.endpoint, loop, context.clock)
         self.listening = Listening(context)
         self._families: dict[str, Family] = {}
         self._together: dict[str, Together] = {}
@@ -84,6 +89,7 @@ class Session:
             self.context.pipeline,
             self.listening.subscriber,
             self.replication.pipeline,
+            self.context.endpoint,
             self._thread_watchdog,
         ):
             if owner is not None:
@@ -108,7 +114,7 @@ class Session:
 
     def _thread_renewer(self) -> ThreadWatchdog:
         if self._thread_watchdog is None:
-            self._thread_watchdog = ThreadWatchdog(self.pool, self.loop, self.context.clock)
+            self._thread_watchdog = ThreadWatchdog(self.loop, self.context.clock)
         return self._thread_watchdog
 
     def _idle(self) -> None:
@@ -136,6 +142,7 @@ class Session:
         self.listening.subscriber.close()
         self.context.pipeline.close()
         self.replication.pipeline.close()
+        self.context.endpoint.close()
 
     async def _loop_ends(self) -> None:
         """End with the loop, once what can be released is; or go on if only its generators were closed."""
@@ -155,8 +162,13 @@ class Session:
         return bool(self.listening.queues) or self.context.holdings.running()
 
     def _link_lost(self) -> None:
+        self.watchdog.renew_all()
         if self.listening.queues:
             self.loop.call_soon(self.listening.recheck_all)
+
+    def _connected(self) -> None:
+        self.context.undos.go_first()
+        self.watchdog.renew_all()
 
 
 def _loop_here() -> asyncio.AbstractEventLoop:

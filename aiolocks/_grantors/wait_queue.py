@@ -64,7 +64,7 @@ class Listening:
         self.unheard: dict[bytes, int] = {}
         """How often in a row a re-check has found that waiters of a name were passed over; where it has."""
         self.subscriber = Subscriber(
-            context.pool,
+            context.endpoint,
             context.loop,
             context.clock,
             on_grant=self.deliver,

@@ -1,30 +1,70 @@
 """What is needed of the user's client: its pool, and which server it leads to; and making a client from a URL."""
 
 from collections.abc import Hashable
-from typing import Any
+from typing import Any, cast, final
 
 import redis as redis_sync
-from redis.asyncio import Redis
+from redis.asyncio import ConnectionPool, Redis
 from redis.asyncio.client import Pipeline
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import SentinelConnectionPool
+
+from .connection import Connection, connected
+
+
+@final
+class Server:
+    """One server, at an address that the pool knows: an `Endpoint`."""
+
+    fails_over = False
+
+    def __init__(self, pool: Any) -> None:
+        self._pool = pool
+        self._default_retry: Retry | None = None
+
+    async def connect(self) -> Any:
+        connection = self._pool.make_connection()
+        return await connected(connection, connection.connect)
+
+    def opened(self, connection: Any, link: Connection) -> None:
+        pass
+
+    def retry(self) -> Retry:
+        policy: Retry | None = self._pool.connection_kwargs.get("retry") or self._default_retry
+        if policy is None:  # making a connection takes milliseconds
+            policy = self._default_retry = cast("Retry", self._pool.make_connection().retry)
+        return policy
+
+    def close(self) -> None:
+        pass
+
+    def detach_in_fork(self) -> None:
+        pass
 
 
 def server_of(pool: Any) -> Hashable:
     """Return what identifies the server behind *pool*: the same for every pool of that server."""
     options = pool.connection_kwargs
+    if isinstance(pool, SentinelConnectionPool):
+        sentinels = frozenset(place_of(sentinel.connection_pool) for sentinel in pool.sentinel_manager.sentinels)
+        return sentinels, pool.service_name, options.get("db")
     address = tuple(options.get(key) for key in ("host", "port", "path", "db"))
-    return (*address, getattr(pool, "service_name", None), id(options.get("server")))
+    return (*address, id(options.get("server")))
 
 
 def place_of(pool: Any) -> str:
     """Return the address of the server behind *pool*, without credentials."""
     options = pool.connection_kwargs
+    if isinstance(pool, SentinelConnectionPool):
+        sentinels = ",".join(sorted(place_of(sentinel.connection_pool) for sentinel in pool.sentinel_manager.sentinels))
+        return f"{sentinels}/{pool.service_name}"
     place = options.get("path") or f"{options.get('host', 'localhost')}:{options.get('port', 6379)}"
     return f"{place}/{options['db']}" if options.get("db") else str(place)
 
 
 def pool_of(client: Redis) -> Any:
     """Return the connection pool of *client*, or raise the TypeError that says what to pass instead."""
-    if type(client) is Redis:  # as nearly always
+    if type(client) is Redis and type(client.connection_pool) is ConnectionPool:  # as nearly always
         return client.connection_pool
     given: object = client
     if isinstance(given, redis_sync.Redis):
@@ -44,7 +84,10 @@ def pool_of(client: Redis) -> Any:
         )
     if not isinstance(given, Redis) or isinstance(given, Pipeline):
         raise TypeError(f"aiolocks needs a redis.asyncio.Redis client, not {type(given).__name__}")
-    return given.connection_pool
+    pool: Any = given.connection_pool
+    if isinstance(pool, SentinelConnectionPool) and not pool.is_master:
+        raise TypeError("aiolocks needs a client of the primary, which can write: sentinel.master_for, not slave_for")
+    return pool
 
 
 def redis_client(url: str) -> Redis:

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, final
 
 import hiredis
@@ -40,6 +40,31 @@ _NEVER = Retry(NoBackoff(), 0)
 
 class ConnectionCancelled(RedisConnectionError):
     """All tasks of the loop are being cancelled, or this one alone."""
+
+
+class Endpoint(Protocol):
+    """What is asked of where connections lead, as one event loop gets there."""
+
+    @property
+    def fails_over(self) -> bool:
+        """Whether another server takes over when this one is gone: an outage is ridden out then."""
+        ...
+
+    async def connect(self) -> Any:
+        """Return a new connection of redis-py, connected. The caller bounds the time."""
+
+    def opened(self, connection: Any, link: "Connection") -> None:
+        """Note what has become of *connection*: where another server takes over, the link must end."""
+
+    def retry(self) -> Retry:
+        """Return how the user's client would retry."""
+        ...
+
+    def close(self) -> None:
+        """End what is kept to look where to connect; `connect` begins anew."""
+
+    def detach_in_fork(self) -> None:
+        """In a forked child: see `Connection.detach_in_fork`."""
 
 
 class Connection(Protocol):
@@ -263,35 +288,43 @@ class ReplyConnection(_Pending):
             self._lose(reason if isinstance(reason, RedisError) else RedisConnectionError("Connection closed."))
 
 
+async def connected(connection: Any, connect: Callable[[], Awaitable[None]]) -> Any:
+    """Return a *connection* of redis-py once it is connected.
+
+    Its own retries are off: code that retries must know whether a request may have been carried out.
+    """
+    connection.retry = _NEVER
+    connection.health_check_interval = 0
+    try:
+        await connect()
+    except BaseException:
+        await connection.disconnect(nowait=True)
+        raise
+    return connection
+
+
 async def open_connection(
-    pool: Any, on_push: Receiver | None, on_lost: Callable[[Exception], None],
+    endpoint: Endpoint, on_push: Receiver | None, on_lost: Callable[[Exception], None],
     on_flow: Callable[[], None] = lambda: None, on_heard: Heard = lambda receiver: None,
 ) -> Connection:  # fmt: skip
-    """Return a link over a new connection made by *pool*, but not taken from it.
-
-    The caller bounds the time. redis-py's own retries are off: code that retries must know whether a request may have
-    been carried out.
+    """Return a link over a new connection. The caller bounds the time.
 
     Args:
-        pool: What makes the connection.
+        endpoint: What makes the connection.
         on_push: Gets all that comes, on a link that expects no replies.
         on_lost: Gets the reason why no more replies will come.
         on_flow: Called when the link has become full, and when it no longer is.
         on_heard: Gets the receiver of the first of the replies that came together.
     """
-    connection = pool.make_connection()
-    connection.retry = _NEVER
-    connection.health_check_interval = 0
-    try:
-        await connection.connect()
-    except BaseException:
-        await connection.disconnect(nowait=True)
-        raise
+    connection = await endpoint.connect()
     connection.socket_timeout = None  # replies are bounded one by one, see pipeline
     transport = getattr(connection._writer, "transport", None)
+    link: Connection
     if hasattr(transport, "set_protocol"):  # uvloop's share no base class with asyncio's
-        return StreamConnection(connection, on_push, on_lost, on_flow, on_heard)
-    link = ReplyConnection(connection, on_push, on_lost, on_heard)
-    if link.lost is not None:  # an eager task has read the end already
-        raise link.lost
+        link = StreamConnection(connection, on_push, on_lost, on_flow, on_heard)
+    else:
+        link = ReplyConnection(connection, on_push, on_lost, on_heard)
+        if link.lost is not None:  # an eager task has read the end already
+            raise link.lost
+    endpoint.opened(connection, link)
     return link

@@ -9,18 +9,18 @@ import copy
 import math
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, cast, final
+from typing import Any, final
 
 from redis.asyncio.retry import Retry
+from redis.exceptions import BusyLoadingError, NoScriptError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import NoScriptError, ReadOnlyError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from .._core.answers import LONGEST_WAIT, RidingOut, recognized
+from .._core.answers import LONGEST_WAIT, NoPrimaryError, RidingOut, recognized
 from .._core.background import background
 from .._core.overdue_timer import OverdueTimer
 from .busy_poll import BusyPoll
-from .connection import Connection, open_connection
+from .connection import Connection, Endpoint, open_connection
 from .scripts import Arguments, Command
 
 _SHORTEST_PATIENCE = 0.25
@@ -94,16 +94,12 @@ class PendingCall:
                 self.link.resent.add(self)
                 self.send(self.link, self.sent_at)
                 return
-            if isinstance(reply, ResponseError) and ": -READONLY " in str(reply):
-                reply = ReadOnlyError(
-                    "You can't write against a read only replica."
-                )  # Redis 6.2 hides it in a script's error
-            if isinstance(reply, (ReadOnlyError, RedisConnectionError)):
-                # A demoted primary, or one that is still loading: the next call must look for the primary anew. The
-                # calls behind this one were not answered.
-                self.link.close(RedisConnectionError(str(reply)) if isinstance(reply, ReadOnlyError) else reply)
-            elif isinstance(reply, ResponseError):
+            if isinstance(reply, (ResponseError, BusyLoadingError)):
                 reply = recognized(_discreet(reply))
+            if isinstance(reply, RedisConnectionError):
+                # Also from a demoted primary, or one that is still loading: the next call must look for the primary
+                # anew. The calls behind this one were not answered.
+                self.link.close(RedisConnectionError(str(reply)) if isinstance(reply, NoPrimaryError) else reply)
         receiver, self.receiver = self.receiver, None
         if receiver is not None:
             receiver(self, reply)
@@ -127,7 +123,7 @@ class PendingCall:
 CallReceiver = Callable[[PendingCall, object], None]
 
 
-def _discreet(error: ResponseError) -> ResponseError:
+def _discreet(error: RedisError) -> RedisError:
     """Leave out the arguments that Redis quotes when it does not know a command: the token is one of them."""
     text, quoted, _ = str(error).partition(", with args beginning with")
     return ResponseError(text) if quoted else error
@@ -141,11 +137,11 @@ class Pipeline:
     """
 
     def __init__(
-        self, pool: Any, loop: asyncio.AbstractEventLoop, clock: Callable[[], float], on_lost: Callable[[], None],
-        on_connected: Callable[[], None] = lambda: None,
+        self, endpoint: Endpoint, loop: asyncio.AbstractEventLoop, clock: Callable[[], float],
+        on_lost: Callable[[], None], on_connected: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         """*on_connected* may submit what is to be sent over a new link before all that waits for one."""
-        self._pool = pool
+        self._endpoint = endpoint
         self.loop = loop
         self._clock = clock
         self._on_lost = on_lost
@@ -159,8 +155,6 @@ class Pipeline:
         self._waiting: deque[PendingCall] = deque()
         self._overdue = OverdueTimer(loop, clock, self._unanswered, self._silent)
         self._busy_poll = BusyPoll(loop, clock)
-        self._default_retry: Retry | None = None
-        self._others: dict[int, Pipeline] = {}
         self._heard_at = 0.0
         """When the last reply came. Replies come in order, so the awaited ones are then on their way."""
         self.round_trip = 0.0
@@ -215,13 +209,11 @@ class Pipeline:
     def retry_policy(self, *, once: bool = False) -> Retry | RidingOut:
         """Return a copy of the retry policy that the user gave the client.
 
-        Unless the caller asks *once*, a request that Redis cannot run just now is repeated, and that does not count.
+        Unless the caller asks *once*, a request that Redis cannot run just now is repeated, and that does not count;
+        nor does an outage that ends when another server takes over.
         """
-        policy: Retry | None = self._pool.connection_kwargs.get("retry") or self._default_retry
-        if policy is None:  # making a connection takes milliseconds
-            policy = self._default_retry = cast("Retry", self._pool.make_connection().retry)
-        policy = copy.deepcopy(policy)
-        return policy if once else RidingOut(policy, self._clock)
+        policy = copy.deepcopy(self._endpoint.retry())
+        return policy if once else RidingOut(policy, self._clock, outages=self._endpoint.fails_over)
 
     def _heard(self, call: Any) -> None:
         """Note that replies have come, the first of them to *call*, which was under way longest."""
@@ -235,25 +227,13 @@ class Pipeline:
         else:
             self.patience, self.undo_patience = 1.0, _SHORTEST_PATIENCE
 
-    def of(self, pool: Any) -> "Pipeline":
-        """Return the pipeline of the same loop for another pool; it is closed with this one."""
-        if pool is self._pool:
-            return self
-        if id(pool) not in self._others:
-            self._others[id(pool)] = Pipeline(pool, self.loop, self._clock, lambda: None)
-        return self._others[id(pool)]
-
     def detach_in_fork(self) -> None:
         """In a forked child: see `Connection.detach_in_fork`."""
         if self._link is not None:
             self._link.detach_in_fork()
-        for other in self._others.values():
-            other.detach_in_fork()
 
     def close(self) -> None:
         """Close the link at once. A later call would open a new one."""
-        for other in self._others.values():
-            other.close()
         self._overdue.close()
         self._closing = True
         if self._task is not None:
@@ -273,7 +253,7 @@ class Pipeline:
         error: Exception
         try:
             async with asyncio.timeout(self._connect_time):
-                link = await open_connection(self._pool, None, self._lost, self._flow, self._heard)
+                link = await open_connection(self._endpoint, None, self._lost, self._flow, self._heard)
         except TimeoutError as late:
             self._connect_time = min(2 * self._connect_time, _LONGEST_CONNECT)
             error = late if isinstance(late, RedisError) else RedisTimeoutError("Timeout connecting to server")

@@ -13,7 +13,7 @@ from typing import Any, final
 from redis.exceptions import NoPermissionError, ResponseError
 
 from .._core.background import background
-from .connection import Connection, ConnectionCancelled, open_connection
+from .connection import Connection, ConnectionCancelled, Endpoint, open_connection
 from .scripts import pack
 
 _LONGEST_CONNECT = 5.0
@@ -29,11 +29,11 @@ class Subscriber:
     """Subscribes when asked to listen, and goes on until closed."""
 
     def __init__(
-        self, pool: Any, loop: asyncio.AbstractEventLoop, clock: Callable[[], float], *,
+        self, endpoint: Endpoint, loop: asyncio.AbstractEventLoop, clock: Callable[[], float], *,
         on_grant: Callable[[bytes, int, int, bytes], None], on_subscribed: Callable[[], None],
         on_forbidden: Callable[[], None],
     ) -> None:  # fmt: skip
-        self._pool = pool
+        self._endpoint = endpoint
         self._loop = loop
         self._clock = clock
         self._on_grant = on_grant
@@ -103,7 +103,7 @@ class Subscriber:
     async def _open_link(self) -> None:
         try:
             async with asyncio.timeout(_LONGEST_CONNECT):
-                link = await open_connection(self._pool, self._pushed, self._lost)
+                link = await open_connection(self._endpoint, self._pushed, self._lost)
         except Exception:  # whatever it is, re-checks go on, and their errors reach the waiters
             self._connected()
             self._try_later()

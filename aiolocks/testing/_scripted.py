@@ -20,7 +20,8 @@ from .._engine.lease import Hold, Lease
 from .._engine.lease_state import LeaseState
 from .._engine.request import Busy, Granted, Queued, Request, ResultCallback
 from .._grantors.session import Session
-from .._redis.pipeline import PendingCall, Pipeline
+from .._redis.endpoints import Pipelines
+from .._redis.pipeline import PendingCall
 
 Answer = int | Literal["queued", "busy"] | Exception
 """To `grant`: a fencing token, a place in line, a refusal; to `renew` and `withdraw`: True or False.
@@ -190,10 +191,10 @@ class ScriptedGrantor:
         request.left_at(call.sent_at)
         return Granted(answer, call.sent_at)
 
-    def renew(self, request: Request, ttl: float, tell: ResultCallback, pipeline: Pipeline | None = None) -> None:
+    def renew(self, request: Request, ttl: float, tell: ResultCallback, thread: Pipelines | None = None) -> None:
         """Answer from `renewals`."""
         self._note("renew", request, ttl)
-        answer = _answer(self._renewals, True, self.context.loop if pipeline is None else pipeline.loop)
+        answer = _answer(self._renewals, True, self.context.loop if thread is None else thread.loop)
         answer.add_done_callback(lambda answered: tell(_outcome(answered)))
 
     def undo(self, request: Request, tell: ResultCallback) -> None:

@@ -16,6 +16,7 @@ from aiolocks._core.timing import recheck_interval
 from aiolocks._engine.context import lease_clock
 from aiolocks._grantors.session import Session
 from aiolocks._primitives import semaphore as _semaphore
+from aiolocks._redis.clients import Server
 from aiolocks._redis.pipeline import PendingCall, Pipeline
 from aiolocks._redis.scripts import PreparedScript, load
 from aiolocks.testing import FaultProxy
@@ -216,7 +217,9 @@ async def test_a_wake_up_connection_that_is_dead_but_open_is_replaced(redis: Red
 async def test_a_reply_read_after_a_pause_makes_nobody_wait_longer_than_the_contract_says(redis: Redis) -> None:
     """A minute for which the process was stopped looks like a round trip, and tells nothing of the next one."""
     paused, keys = 0.0, Keys("aiolocks:", "lock", "paused")
-    commands = Pipeline(redis.connection_pool, asyncio.get_running_loop(), lambda: lease_clock() + paused, lambda: None)
+    commands = Pipeline(
+        Server(redis.connection_pool), asyncio.get_running_loop(), lambda: lease_clock() + paused, lambda: None
+    )
     statistics = PreparedScript(
         load("lock/statistics"), lambda _: (keys.base, keys.part(b"fence"), keys.part(b"queue"))
     )

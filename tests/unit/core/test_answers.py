@@ -6,11 +6,18 @@ from itertools import pairwise
 import pytest
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import (
+    BusyLoadingError,
+    ClusterDownError,
+    MasterDownError,
+    ReadOnlyError,
+    ResponseError,
+    TryAgainError,
+)
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import ResponseError
 
 from aiolocks import QuorumError
-from aiolocks._core.answers import NotNowError, RidingOut, came_too_early, recognized, ride_out
+from aiolocks._core.answers import NoPrimaryError, NotNowError, RidingOut, came_too_early, recognized, ride_out
 from tests.support.jumping import clock, jumping
 
 BUSY = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
@@ -29,6 +36,45 @@ def test_an_answer_that_a_command_came_at_a_bad_time_is_known(text: str) -> None
     error = recognized(ResponseError(text))
     assert isinstance(error, NotNowError)
     assert str(error) == text
+
+
+DEMOTED = "You can't write against a read only replica."
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (ReadOnlyError(DEMOTED), f"READONLY {DEMOTED}"),
+        (ResponseError(f"Error running script: @user_script: 8: -READONLY {DEMOTED}"), f"READONLY {DEMOTED}"),
+        (BusyLoadingError("Redis is loading the dataset in memory"), "LOADING Redis is loading the dataset in memory"),
+        (MasterDownError("Link with MASTER is down"), "MASTERDOWN Link with MASTER is down"),
+    ],
+)
+def test_a_server_that_is_no_primary_is_known_and_has_run_nothing(error: Exception, says: str) -> None:
+    known = recognized(error)
+    assert isinstance(known, NoPrimaryError)
+    assert isinstance(known, RedisConnectionError), "which users expect of an outage"
+    assert came_too_early(known)
+    assert str(known) == says
+    assert recognized(known) is known
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (
+            ResponseError("NOREPLICAS Not enough good replicas to write."),
+            "NOREPLICAS Not enough good replicas to write.",
+        ),
+        (TryAgainError("Multiple keys request during rehashing of slot"), "TRYAGAIN Multiple keys request"),
+        (ClusterDownError("The cluster is down"), "CLUSTERDOWN The cluster is down"),
+    ],
+)
+def test_a_primary_that_cannot_write_just_now_is_known(error: Exception, says: str) -> None:
+    known = recognized(error)
+    assert isinstance(known, NotNowError)
+    assert not isinstance(known, NoPrimaryError), "its connection stays"
+    assert str(known).startswith(says)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from aiolocks._engine.lease import state_of
 from aiolocks._engine.renewal import Watchdog
 from aiolocks._engine.request import Request, ResultCallback
 from aiolocks._grantors.session import Session
-from aiolocks._redis.pipeline import Pipeline
+from aiolocks._redis.endpoints import Pipelines
 from aiolocks.testing import After, JumpingLoop, ScriptedGrantor
 from tests.support.jumping import block_loop, clock, jumping, timers
 
@@ -281,7 +281,7 @@ class ToldByHand:
         self.together = None
         self.sent: list[tuple[float, ResultCallback]] = []
 
-    def renew(self, request: Request, ttl: float, tell: ResultCallback, pipeline: Pipeline | None = None) -> None:
+    def renew(self, request: Request, ttl: float, tell: ResultCallback, thread: Pipelines | None = None) -> None:
         self.sent.append((clock(), tell))
 
 
@@ -321,7 +321,7 @@ class Raising(ToldByHand):
 
     defects = 3
 
-    def renew(self, request: Request, ttl: float, tell: ResultCallback, pipeline: Pipeline | None = None) -> None:
+    def renew(self, request: Request, ttl: float, tell: ResultCallback, thread: Pipelines | None = None) -> None:
         super().renew(request, ttl, tell)
         if len(self.sent) <= self.defects:
             raise RuntimeError("a defect")
@@ -406,8 +406,8 @@ class Stalling:
 async def beside(stalling: Stalling, grantor: ScriptedGrantor) -> tuple[Lease, Watchdog]:
     """Return a lease that is renewed as from a thread, though all is in one loop here."""
     loop = asyncio.get_running_loop()
-    commands = Pipeline(grantor.context.pool, loop, clock, lambda: None)
-    watchdog = Watchdog(loop, clock, commands, stalling)
+    thread = Pipelines(loop, clock, lambda: None, lambda: None)
+    watchdog = Watchdog(loop, clock, thread, stalling)
     lease = await grantor.acquire(ttl=30, renew=False)
     state = state_of(lease)
     state.renewer = watchdog

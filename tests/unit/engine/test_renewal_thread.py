@@ -42,7 +42,7 @@ async def lease_with(max_stall: float) -> LeaseState:
 
 
 def begun() -> ThreadWatchdog:
-    return ThreadWatchdog(None, the_loop(), clock)
+    return ThreadWatchdog(the_loop(), clock)
 
 
 async def longest_without_life(renewer: ThreadWatchdog) -> float:
@@ -101,7 +101,7 @@ async def test_a_lease_that_allows_a_shorter_stall_than_the_others_counts_at_onc
 
 def test_a_loop_that_is_closed_is_dead_however_short_a_time_ago() -> None:
     loop = JumpingLoop()
-    renewer = ThreadWatchdog(None, loop, lambda: 0.0)
+    renewer = ThreadWatchdog(loop, lambda: 0.0)
     assert not renewer.stalled(1.0, 0.0)
     loop.close()
     assert renewer.stalled(1.0, 0.0)
@@ -129,7 +129,7 @@ def test_of_a_lease_that_has_ended_the_thread_is_told_and_renews_it_no_more() ->
 
     async def main() -> None:
         grantor = ScriptedGrantor()
-        renewer = ThreadWatchdog(grantor.context.pool, asyncio.get_running_loop(), grantor.context.clock)
+        renewer = ThreadWatchdog(asyncio.get_running_loop(), grantor.context.clock)
         renewer.detach_in_fork()  # of a connection, in a forked child; there is none yet
         async with asyncio.timeout(30):
             while not grantor.times("renew"):  # a machine that stands still may lose one

@@ -15,7 +15,7 @@ from aiolocks._core.timing import deadline
 from aiolocks._engine.lease import state_of
 from aiolocks._engine.renewal import Watchdog
 from aiolocks._engine.request import Request
-from aiolocks._redis.pipeline import Pipeline
+from aiolocks._redis.endpoints import Pipelines
 from aiolocks.testing import After, ScriptedGrantor
 from tests.support.jumping import block_loop, clock, jumping
 
@@ -34,12 +34,12 @@ class Batches:
         self.refusal: Exception | None = None
         self.gone: set[str] = set()
         self.sent: list[tuple[float, list[str]]] = []
-        self.pipelines: set[Pipeline | None] = set()
+        self.threads: set[Pipelines | None] = set()
 
-    def renew(self, leases: Sequence[tuple[Any, Request]], tell: Tell, pipeline: Pipeline | None = None) -> None:
+    def renew(self, leases: Sequence[tuple[Any, Request]], tell: Tell, thread: Pipelines | None = None) -> None:
         names = [grantor.name for grantor, _ in leases]
         self.sent.append((clock(), names))
-        self.pipelines.add(pipeline)
+        self.threads.add(thread)
         answers = [0 if name in self.gone else 1 for name in names] if self.refusal is None else self.refusal
         asyncio.get_running_loop().call_later(self.takes, tell, answers)
 
@@ -294,8 +294,8 @@ async def test_a_late_answer_revives_none() -> None:
 class Raising(Batches):
     """A stub whose requests raise, which is a defect."""
 
-    def renew(self, leases: Sequence[tuple[Any, Request]], tell: Tell, pipeline: Pipeline | None = None) -> None:
-        super().renew(leases, lambda _: None, pipeline)
+    def renew(self, leases: Sequence[tuple[Any, Request]], tell: Tell, thread: Pipelines | None = None) -> None:
+        super().renew(leases, lambda _: None, thread)
         if len(self.sent) < 3:
             raise RuntimeError("a defect")
         tell([1] * len(leases))
@@ -332,14 +332,14 @@ async def test_a_thread_s_request_goes_over_its_own_pipeline() -> None:
     all_of_them = grantors(batches, 60)
     leases = await take_all(all_of_them, renew=False)
     loop = asyncio.get_running_loop()
-    pipeline = Pipeline(all_of_them[0].context.pool, loop, clock, lambda: None)
-    watchdog = Watchdog(loop, clock, pipeline, lambda longest, now: False)
+    thread = Pipelines(loop, clock, lambda: None, lambda: None)
+    watchdog = Watchdog(loop, clock, thread, lambda longest, now: False)
     for lease in leases:
         state_of(lease).renewer = watchdog
         watchdog.add(state_of(lease), clock())
     await asyncio.sleep(100)
     assert all(lease.held for lease in leases)
-    assert batches.pipelines == {pipeline}
+    assert batches.threads == {thread}
     watchdog.close()
     await release_all(leases)
 

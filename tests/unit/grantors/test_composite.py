@@ -9,7 +9,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from aiolocks._engine.context import Context
 from aiolocks._engine.request import Request, ResultCallback
 from aiolocks._grantors.composite import Composite, Part, end, release_parts, renew_parts, undo_parts
-from aiolocks._redis.pipeline import Pipeline
+from aiolocks._redis.endpoints import Pipelines
 from aiolocks.testing import After, ScriptedGrantor
 from tests.support.jumping import clock, jumping
 
@@ -148,10 +148,10 @@ class Noting:
         self.forget, self.obstacle = stub.forget, stub.obstacle
         self.fencing_tokens = stub.fencing_tokens
         self.together = None
-        self.by: list[Pipeline | None] = []
+        self.by: list[Pipelines | None] = []
 
-    def renew(self, request: Request, ttl: float, tell: ResultCallback, pipeline: Pipeline | None = None) -> None:
-        self.by.append(pipeline)
+    def renew(self, request: Request, ttl: float, tell: ResultCallback, thread: Pipelines | None = None) -> None:
+        self.by.append(thread)
         tell(True)
 
 
@@ -160,10 +160,9 @@ async def test_another_thread_renews_each_part_by_its_own_commands_for_the_serve
     """Those of the session belong to its loop."""
     stubs = [Noting(ScriptedGrantor()) for _ in range(2)]
     parts = [Part(stub, asked()) for stub in stubs]
-    own = Pipeline(stubs[0].context.pool, asyncio.get_running_loop(), clock, lambda: None)
+    own = Pipelines(asyncio.get_running_loop(), clock, lambda: None, lambda: None)
     renew_parts(parts, 2, 30.0, Told(), own)
-    assert stubs[0].by == [own]
-    assert stubs[1].by == [own.of(stubs[1].context.pool)] != [own]
+    assert [stub.by for stub in stubs] == [[own], [own]]
     renew_parts(parts, 2, 30.0, Told(), None)
     assert [stub.by[1:] for stub in stubs] == [[None], [None]]
 

@@ -16,6 +16,7 @@ from aiolocks._core.keys import Keys
 from aiolocks._engine.request import LONGEST_RETRY, Busy, Granted, Queued, Request
 from aiolocks._grantors.one_server import RedisGrantor
 from aiolocks._grantors.session import Session
+from aiolocks._redis.endpoints import Pipelines
 from aiolocks._redis.scripts import load
 from tests.support.answering import SILENCE, Answering, Asked, Later
 from tests.support.extension import Adding
@@ -55,6 +56,12 @@ class Scene:
         self.server = Answering(says)
         self.session = Session.of(self.server)
         self.grantor: RedisGrantor = self.session.grantor(Keys("aiolocks:", kind, "orders", family))
+        self.pipelines: list[Pipelines] = []
+
+    def thread(self) -> Pipelines:
+        """Return the pipelines of another loop; of this one here."""
+        self.pipelines.append(Pipelines(self.session.loop, clock, lambda: None, lambda: None))
+        return self.pipelines[-1]
 
     def request(self, ttl: float = TTL, permits: int = 1, *, wait: bool = True, ticket: int = 0) -> Request:
         request = Request(ttl, permits, wait)
@@ -95,6 +102,8 @@ async def scene(kind: str = "lock", family: str = "", **says: Any) -> AsyncItera
             yield there
     finally:
         there.session.close()
+        for pipelines in there.pipelines:
+            pipelines.close()
         await asyncio.sleep(0)
 
 
@@ -381,7 +390,7 @@ async def test_after_an_error_it_is_known_whether_the_request_may_have_been_run(
         (BUSY, False, False),
         (ResponseError("OOM command not allowed"), True, False),
         (RedisConnectionError("gone"), False, True),
-        (ReadOnlyError("You can't write against a read only replica."), True, False),
+        (ReadOnlyError("You can't write against a read only replica."), False, False),
         (SILENCE, False, True),
     ]:
         async with scene(lock_grant=said) as there:
@@ -556,14 +565,13 @@ async def test_a_renewal_is_given_up_in_time_for_others_before_the_deadline(
 
 
 @jumping
-async def test_a_renewal_goes_by_the_commands_that_it_is_given() -> None:
-    other = Answering(lambda asked: 0)
-    async with scene() as there:
+async def test_a_renewal_goes_by_the_pipeline_of_the_thread_that_renews() -> None:
+    async with scene(lock_renew=0) as there:
         outcomes: list[object] = []
-        there.grantor.renew(there.request(), TTL, outcomes.append, there.session.context.pipeline.of(other))
+        there.grantor.renew(there.request(), TTL, outcomes.append, there.thread())
         await asyncio.sleep(0.1)
         assert outcomes == [False]
-        assert not there.server.asked
+        assert there.session.context.pipeline.ready is None
 
 
 @pytest.mark.parametrize(
@@ -614,15 +622,14 @@ async def test_a_renewal_of_many_is_given_up_in_time_for_the_shortest_of_them() 
 
 
 @jumping
-async def test_a_renewal_of_many_goes_by_the_commands_that_it_is_given() -> None:
-    other = Answering(lambda asked: [1, 1])
-    async with scene() as there:
+async def test_a_renewal_of_many_goes_by_the_pipeline_of_the_thread_that_renews() -> None:
+    async with scene(lock_renew_many=[1, 1]) as there:
         outcomes: list[object] = []
         leases = [(there.grantor, there.request()) for _ in range(2)]
-        there.grantor.together.renew(leases, outcomes.append, there.session.context.pipeline.of(other))
+        there.grantor.together.renew(leases, outcomes.append, there.thread())
         await asyncio.sleep(0.1)
         assert outcomes == [[1, 1]]
-        assert not there.server.asked
+        assert there.session.context.pipeline.ready is None
 
 
 # Undoing.

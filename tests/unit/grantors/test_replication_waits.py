@@ -11,6 +11,7 @@ from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks._grantors.replication import AlwaysEval, Replication
+from aiolocks._redis.clients import Server
 from aiolocks._redis.pipeline import PendingCall
 from aiolocks._redis.scripts import Arguments, PreparedScript, load, pack
 from tests.support.answering import SILENCE, Answering, Asked, Later
@@ -33,7 +34,7 @@ class Waiting:
 
     def __init__(self, server: Answering) -> None:
         self.server = server
-        self.replication = Replication(server, asyncio.get_running_loop(), clock)
+        self.replication = Replication(Server(server), asyncio.get_running_loop(), clock)
         self.over: dict[str, Any] = {}
         """When each was told, and what."""
         self.asked: dict[str, asyncio.Future[int]] = {}

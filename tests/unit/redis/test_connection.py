@@ -17,6 +17,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from aiolocks import Lock
 from aiolocks._core.background import background
+from aiolocks._redis.clients import Server
 from aiolocks._redis.connection import open_connection
 from aiolocks._redis.scripts import pack
 
@@ -77,7 +78,7 @@ async def test_a_connection_that_the_server_closed_behind_its_handshake_is_no_li
     lost: list[Exception] = []
     async with await asyncio.start_unix_server(greet, path), Redis(unix_socket_path=path, protocol=2) as client:
         try:
-            link = await open_connection(client.connection_pool, None, lost.append)
+            link = await open_connection(Server(client.connection_pool), None, lost.append)
         except RedisConnectionError:
             return
         async with asyncio.timeout(0.5):
@@ -102,7 +103,7 @@ async def test_a_notice_that_answers_no_request_is_not_taken_for_a_reply(redis_u
         return replies
 
     async with Redis.from_url(redis_url, protocol=3) as client:
-        link = await open_connection(client.connection_pool, None, lost.append)
+        link = await open_connection(Server(client.connection_pool), None, lost.append)
         try:
             assert await ask("CLIENT TRACKING ON", "GET k") == [b"OK", None]
             for number in range(3):  # with each change comes a notice of what was read before
@@ -136,7 +137,7 @@ async def test_a_notice_before_a_reply_and_one_behind_it_leave_the_reply_to_who_
     lost: list[Exception] = []
     answers: list[tuple[str, object]] = []
     async with await asyncio.start_unix_server(serve, path), Redis(unix_socket_path=path, protocol=3) as client:
-        link = await open_connection(client.connection_pool, None, lost.append)
+        link = await open_connection(Server(client.connection_pool), None, lost.append)
         link.send(pack(("PING",)), lambda reply: answers.append(("first", reply)))
         link.send(pack(("PING",)), lambda reply: answers.append(("second", reply)))
         async with asyncio.timeout(5):

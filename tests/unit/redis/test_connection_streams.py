@@ -14,6 +14,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
 
 from aiolocks._core.background import _Quiet, background, in_background
+from aiolocks._redis.clients import Server
 from aiolocks._redis.connection import (
     ConnectionCancelled,
     ReplyConnection,
@@ -389,7 +390,7 @@ async def test_without_a_stream_all_who_wait_are_told_of_the_end_once_and_nothin
 async def test_a_connection_is_made_once_and_nothing_but_what_is_asked_goes_over_it() -> None:
     """Retries of redis-py's, its health checks and its bound for any read would all be in the way."""
     server = Answering(lambda asked: b"reply")
-    link = await open_connection(server, None, lambda reason: None)
+    link = await open_connection(Server(server), None, lambda reason: None)
     [connection] = server.connections
     assert connection.retry.get_retries() == 0  # type: ignore[attr-defined]  # as redis-py's
     assert connection.health_check_interval == 0
@@ -412,7 +413,7 @@ async def test_a_connection_that_does_not_come_about_is_dropped_without_waiting(
     server.refuses, server.hangs = how == "refused", how == "cancelled"
     with pytest.raises(RedisConnectionError if server.refuses else TimeoutError):
         async with asyncio.timeout(1):
-            await open_connection(server, None, lambda reason: None)
+            await open_connection(Server(server), None, lambda reason: None)
     assert dropped == [True]
 
 

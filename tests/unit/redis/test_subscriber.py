@@ -11,6 +11,7 @@ from redis.exceptions import NoPermissionError, ResponseError
 
 from aiolocks._engine.request import Request
 from aiolocks._grantors.session import Session
+from aiolocks._redis.clients import Server
 from aiolocks._redis.subscriber import Subscriber
 from tests.support.answering import SILENCE, Answering, Asked, Later
 from tests.support.jumping import clock, jumping
@@ -45,7 +46,7 @@ class Heard:
 async def wakeups_of(server: Answering, heard: Heard | None = None) -> AsyncIterator[Subscriber]:
     heard = heard or Heard()
     wakeups = Subscriber(
-        server,
+        Server(server),
         asyncio.get_running_loop(),
         clock,
         on_grant=heard.on_grant,

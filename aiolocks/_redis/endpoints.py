@@ -1,0 +1,57 @@
+"""Where the connections of one event loop lead: decided by the kind of the user's client."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, final
+
+from redis.asyncio.sentinel import SentinelConnectionPool
+
+from .clients import Server
+from .connection import Endpoint
+from .pipeline import Pipeline
+from .sentinel import SentinelPrimary
+
+
+def endpoint_of(pool: Any, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> Endpoint:
+    """Return where the connections lead that a client with this *pool* would make."""
+    return SentinelPrimary(pool, loop, clock) if isinstance(pool, SentinelConnectionPool) else Server(pool)
+
+
+@final
+class Pipelines:
+    """Of a loop other than the session's: one for each of the user's clients that is asked for."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float], on_lost: Callable[[], None],
+        on_connected: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self.loop = loop
+        self._clock = clock
+        self._on_lost = on_lost
+        self._on_connected = on_connected
+        self._pipelines: dict[int, Pipeline] = {}
+        self._endpoints: list[Endpoint] = []
+
+    def of(self, pool: Any) -> Pipeline:
+        """Return the one of the client with this *pool*."""
+        pipeline = self._pipelines.get(id(pool))
+        if pipeline is None:
+            endpoint = endpoint_of(pool, self.loop, self._clock)
+            self._endpoints.append(endpoint)
+            pipeline = Pipeline(endpoint, self.loop, self._clock, self._on_lost, self._on_connected)
+            self._pipelines[id(pool)] = pipeline
+        return pipeline
+
+    def close(self) -> None:
+        """Close all links at once."""
+        for pipeline in self._pipelines.values():
+            pipeline.close()
+        for endpoint in self._endpoints:
+            endpoint.close()
+
+    def detach_in_fork(self) -> None:
+        """In a forked child: see `Connection.detach_in_fork`."""
+        for pipeline in self._pipelines.values():
+            pipeline.detach_in_fork()
+        for endpoint in self._endpoints:
+            endpoint.detach_in_fork()

@@ -1,0 +1,151 @@
+"""The primary that Sentinels name, and the links to it: they end as soon as the Sentinels name another.
+
+A primary that is replaced on purpose, or cut off, goes on answering for a while, to its old links as well (SENTINEL
+FAILOVER: up to 11 s were seen on Redis 7.0). What is granted and renewed there is lost. So all Sentinels are asked
+every half second for as long as there are links, and what the newest configuration says counts: of a majority, as
+each failover is known to one. The questions go over connections of our own, since the user's clients of Sentinels
+may belong to another loop.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, final
+
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import MasterNotFoundError
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from .clients import Server, place_of
+from .connection import Connection, connected
+from .pipeline import PendingCall, Pipeline
+from .scripts import PlainCommand
+
+_LOOK_EVERY = 0.5
+"""Seconds from one answer of the Sentinels to the next question."""
+
+_PATIENCE = 0.5
+"""Seconds to wait for a Sentinel, and as long to connect to it: the others are asked at the same time."""
+
+_MASTER = PlainCommand("SENTINEL", "MASTER")
+
+Address = tuple[str, int]
+
+
+@final
+class SentinelPrimary:
+    """Of one pool that redis-py's `Sentinel.master_for` made: an `Endpoint`."""
+
+    fails_over = True
+
+    def __init__(self, pool: Any, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> None:
+        self._pool = pool
+        self._loop = loop
+        self._sentinels = {
+            place_of(sentinel.connection_pool): Pipeline(Server(sentinel.connection_pool), loop, clock, lambda: None)
+            for sentinel in pool.sentinel_manager.sentinels
+        }
+        self._links: list[tuple[Connection, Address]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._looking: _Inquiry | None = None
+
+    async def connect(self) -> Any:
+        """Return a connection to the present primary.
+
+        Raises:
+            MasterNotFoundError: No Sentinel names one that it takes to be up.
+        """
+        future: asyncio.Future[_Inquiry] = self._loop.create_future()
+        _Inquiry(self._pool, self._sentinels, lambda found: None if future.done() else future.set_result(found))
+        inquiry = await future
+        address = inquiry.address
+        if address is None:
+            raise MasterNotFoundError(f"no primary of {self._pool.service_name!r}: {inquiry.why()}")
+        connection = self._pool.make_connection()
+        return await connected(connection, lambda: connection.connect_to(address))
+
+    def opened(self, connection: Any, link: Connection) -> None:
+        """End *link* when the Sentinels name another primary than the one that it leads to."""
+        self._links = [(other, address) for other, address in self._links if other.lost is None]
+        self._links.append((link, (connection.host, connection.port)))
+        if self._timer is None and self._looking is None:
+            self._look_later()
+
+    def retry(self) -> Retry:
+        return Server(self._pool).retry()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._looking = None
+        self._links.clear()
+        for pipeline in self._sentinels.values():
+            pipeline.close()
+
+    def detach_in_fork(self) -> None:
+        for pipeline in self._sentinels.values():
+            pipeline.detach_in_fork()
+
+    def _look_later(self) -> None:
+        self._timer = self._loop.call_later(_LOOK_EVERY, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        self._looking = _Inquiry(self._pool, self._sentinels, self._looked)
+
+    def _looked(self, inquiry: "_Inquiry") -> None:
+        if inquiry is not self._looking:  # closed meanwhile
+            return
+        self._looking = None
+        self._look_later()
+        if inquiry.address is not None:
+            where = "{}:{}".format(*inquiry.address)
+            error = RedisConnectionError(f"the Sentinels of {self._pool.service_name!r} name another primary: {where}")
+            for link, address in self._links:
+                if address != inquiry.address:
+                    link.close(error)
+
+
+@final
+class _Inquiry:
+    """Asks all Sentinels at once; *tell* is called, later, when a majority has answered, or nobody else will."""
+
+    def __init__(self, pool: Any, sentinels: dict[str, Pipeline], tell: Callable[["_Inquiry"], None]) -> None:
+        manager = pool.sentinel_manager
+        self._fewest_others: int = manager.min_other_sentinels
+        self._forced_host: str | None = getattr(manager, "_force_master_ip", None)
+        self._missing = len(sentinels)
+        self._majority = len(sentinels) // 2 + 1
+        self._answered = 0
+        self._tell: Callable[[_Inquiry], None] | None = tell
+        self._epoch = -1
+        self.address: Address | None = None
+        """Of the newest configuration; None where that has no primary which is up, or nobody has answered."""
+        self._said: dict[str, str] = {}
+        for place, pipeline in sentinels.items():
+            pipeline.submit(_MASTER, (pool.service_name.encode(),), self._take, _PATIENCE, place, unsent=_PATIENCE)
+
+    def why(self) -> str:
+        """Return what each Sentinel said instead of a primary."""
+        return "; ".join(f"Sentinel {place}: {said}" for place, said in self._said.items()) or "there is no Sentinel"
+
+    def _take(self, call: PendingCall, reply: Any) -> None:
+        self._missing -= 1
+        if isinstance(reply, Exception):
+            self._said[call.subject] = str(reply)
+        else:
+            self._answered += 1
+            self._read(call.subject, reply)
+        if self._tell is not None and (self._answered >= self._majority or not self._missing):
+            tell, self._tell = self._tell, None
+            tell(self)
+
+    def _read(self, place: str, reply: Any) -> None:
+        fields: dict[bytes, Any] = reply if isinstance(reply, dict) else dict(zip(*[iter(reply)] * 2, strict=True))
+        flags, epoch = fields[b"flags"].decode(), int(fields[b"config-epoch"])
+        host, port = fields[b"ip"].decode(), int(fields[b"port"])
+        up = "master" in flags and "_down" not in flags
+        known = int(fields[b"num-other-sentinels"]) >= self._fewest_others
+        self._said[place] = f"{host}:{port} is {flags}" if known else "it knows too few other Sentinels"
+        if known and epoch >= self._epoch and (up or epoch > self._epoch):
+            self._epoch = epoch
+            self.address = (self._forced_host or host, port) if up else None
