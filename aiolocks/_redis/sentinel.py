@@ -23,10 +23,17 @@ from .scripts import PlainCommand
 _LOOK_EVERY = 0.5
 """Seconds from one answer of the Sentinels to the next question."""
 
+_LOOK_SOON = 0.05
+"""The same during a failover: what is granted where it comes from is lost."""
+
 _PATIENCE = 0.5
 """Seconds to wait for a Sentinel, and as long to connect to it: the others are asked at the same time."""
 
-_MASTER = PlainCommand("SENTINEL", "MASTER")
+_STATE = PlainCommand("SENTINEL", "MASTER")
+"""Tells the number of the configuration; but its address is that of before until the failover is over."""
+
+_ADDRESS = PlainCommand("SENTINEL", "GET-MASTER-ADDR-BY-NAME")
+"""From the promotion on, the Sentinel that leads the failover answers with the new address."""
 
 Address = tuple[str, int]
 
@@ -85,8 +92,8 @@ class SentinelPrimary:
         for pipeline in self._sentinels.values():
             pipeline.detach_in_fork()
 
-    def _look_later(self) -> None:
-        self._timer = self._loop.call_later(_LOOK_EVERY, self._look)
+    def _look_later(self, *, soon: bool = False) -> None:
+        self._timer = self._loop.call_later(_LOOK_SOON if soon else _LOOK_EVERY, self._look)
 
     def _look(self) -> None:
         self._timer = None
@@ -96,7 +103,7 @@ class SentinelPrimary:
         if inquiry is not self._looking:  # closed meanwhile
             return
         self._looking = None
-        self._look_later()
+        self._look_later(soon=inquiry.failing_over)
         if inquiry.address is not None:
             where = "{}:{}".format(*inquiry.address)
             error = RedisConnectionError(f"the Sentinels of {self._pool.service_name!r} name another primary: {where}")
@@ -120,32 +127,41 @@ class _Inquiry:
         self._epoch = -1
         self.address: Address | None = None
         """Of the newest configuration; None where that has no primary which is up, or nobody has answered."""
+        self.failing_over = False
         self._said: dict[str, str] = {}
+        self._states: dict[str, Any] = {}
+        service: bytes = pool.service_name.encode()
         for place, pipeline in sentinels.items():
-            pipeline.submit(_MASTER, (pool.service_name.encode(),), self._take, _PATIENCE, place, unsent=_PATIENCE)
+            pipeline.submit(_STATE, (service,), self._note, _PATIENCE, place, unsent=_PATIENCE)
+            pipeline.submit(_ADDRESS, (service,), self._take, _PATIENCE, place, unsent=_PATIENCE)
 
     def why(self) -> str:
         """Return what each Sentinel said instead of a primary."""
         return "; ".join(f"Sentinel {place}: {said}" for place, said in self._said.items()) or "there is no Sentinel"
 
+    def _note(self, call: PendingCall, reply: Any) -> None:
+        self._states[call.subject] = reply
+
     def _take(self, call: PendingCall, reply: Any) -> None:
         self._missing -= 1
-        if isinstance(reply, Exception):
-            self._said[call.subject] = str(reply)
+        state = self._states.get(call.subject)
+        if isinstance(reply, Exception) or isinstance(state, Exception) or not (state and reply):
+            self._said[call.subject] = str(state if isinstance(state, Exception) else reply)
         else:
             self._answered += 1
-            self._read(call.subject, reply)
+            self._read(call.subject, state, (reply[0].decode(), int(reply[1])))
         if self._tell is not None and (self._answered >= self._majority or not self._missing):
             tell, self._tell = self._tell, None
             tell(self)
 
-    def _read(self, place: str, reply: Any) -> None:
-        fields: dict[bytes, Any] = reply if isinstance(reply, dict) else dict(zip(*[iter(reply)] * 2, strict=True))
+    def _read(self, place: str, state: Any, address: Address) -> None:
+        fields: dict[bytes, Any] = state if isinstance(state, dict) else dict(zip(*[iter(state)] * 2, strict=True))
         flags, epoch = fields[b"flags"].decode(), int(fields[b"config-epoch"])
-        host, port = fields[b"ip"].decode(), int(fields[b"port"])
-        up = "master" in flags and "_down" not in flags
+        promoted = address != (fields[b"ip"].decode(), int(fields[b"port"]))
+        up = promoted or ("master" in flags and "_down" not in flags)
         known = int(fields[b"num-other-sentinels"]) >= self._fewest_others
-        self._said[place] = f"{host}:{port} is {flags}" if known else "it knows too few other Sentinels"
+        self.failing_over |= "failover_in_progress" in flags
+        self._said[place] = "{}:{} is ".format(*address) + flags if known else "it knows too few other Sentinels"
         if known and epoch >= self._epoch and (up or epoch > self._epoch):
             self._epoch = epoch
-            self.address = (self._forced_host or host, port) if up else None
+            self.address = (self._forced_host or address[0], address[1]) if up else None
