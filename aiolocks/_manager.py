@@ -14,8 +14,8 @@ from ._primitives.rlock import RLock
 from ._primitives.rwlock import RWLock
 from ._primitives.semaphore import Semaphore
 from ._primitives.versioned import Versioned
-from ._redis.clients import pool_of, redis_client
-from ._redis.in_memory import SCHEME, memory_client
+from ._redis.clients import pool_of
+from ._redis.urls import client_of, close_client
 
 T = TypeVar("T")
 
@@ -55,9 +55,11 @@ class LockManager:
         with ``?retry_on_timeout=no`` it never retries.
 
         Args:
-            url: ``redis://``, ``rediss://`` or ``unix://`` as redis-py understands them; ``memory://`` for a private
-                server in this process and ``memory://NAME`` for one shared in this process; both need
-                ``aiolocks[memory]``.
+            url: ``redis://``, ``rediss://`` or ``unix://`` as redis-py understands them;
+                ``redis+sentinel://HOST:PORT,HOST:PORT/SERVICE/DB`` for the primary that Sentinels name, or
+                ``rediss+sentinel://`` with TLS, where ``?sentinel_username=`` and ``?sentinel_password=`` are for the
+                Sentinels; ``memory://`` for a private server in this process and ``memory://NAME`` for one shared in
+                this process, which both need ``aiolocks[memory]``.
             options: Defaults; see `Lock`.
 
         Raises:
@@ -66,8 +68,7 @@ class LockManager:
         """
         if not isinstance(url, str):
             raise TypeError(f"url must be a str, not {type(url).__name__}")
-        client = memory_client(url) if url.startswith(SCHEME) else redis_client(url)
-        manager = cls(client, **options)
+        manager = cls(client_of(url), **options)
         manager._owns_client = True
         return manager
 
@@ -112,7 +113,7 @@ class LockManager:
     async def aclose(self) -> None:
         """Close the client if `from_url` made it. Leases that are still held go on until they are released."""
         if self._owns_client:
-            await self._client.aclose()
+            await close_client(self._client)
 
     async def __aenter__(self) -> Self:
         return self

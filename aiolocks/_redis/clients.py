@@ -1,4 +1,4 @@
-"""What is needed of the user's client: its pool, and which server it leads to; and making a client from a URL."""
+"""What is needed of the user's client: its pool, and which server it leads to."""
 
 from collections.abc import Hashable
 from typing import Any, cast, final
@@ -88,21 +88,3 @@ def pool_of(client: Redis) -> Any:
     if isinstance(pool, SentinelConnectionPool) and not pool.is_master:
         raise TypeError("aiolocks needs a client of the primary, which can write: sentinel.master_for, not slave_for")
     return pool
-
-
-def redis_client(url: str) -> Redis:
-    """Return redis-py's client for *url*; the scheme is checked here, as redis-py's error would not name ours."""
-    if not url.startswith(("redis://", "rediss://", "unix://")):
-        raise ValueError("url must begin with redis://, rediss://, unix:// or memory://")
-    try:
-        client: Redis = Redis.from_url(url)  # pyright: ignore[reportUnknownMemberType]  # its **kwargs are not annotated
-        usual = Redis().get_retry()  # made from a URL, redis-py's client has none: one lost answer is an error
-        if usual is not None and client.connection_pool.connection_kwargs.get("retry_on_timeout") is not False:
-            client.set_retry(usual)
-        return client
-    except (ValueError, TypeError):
-        pass  # its text quotes the URL, which may hold the password; so it is not even the context of ours
-    raise ValueError(
-        "url cannot be read; it looks like redis://HOST:PORT/DB, rediss://... or unix:///PATH, with special characters "
-        "of a password written as %XX"
-    )

@@ -1,0 +1,127 @@
+"""Clients made from a URL, with redis-py's own reading of what the URL holds."""
+
+from collections.abc import Mapping
+from typing import Any, cast
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+
+from redis.asyncio import Redis
+from redis.asyncio.connection import parse_url
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
+
+from .in_memory import SCHEME, memory_client
+
+_FIRST_SENTINEL = 26379
+"""The port of a Sentinel, unless the URL says another."""
+
+_FOR_SENTINELS = "sentinel_"
+"""How the options begin that concern the Sentinels alone."""
+
+_SHARED = ("ssl_", "socket_")
+"""How those begin that concern Sentinels and servers."""
+
+
+def client_of(url: str) -> Redis:
+    """Return a client for *url*; the scheme is checked here, as redis-py's error would not name ours.
+
+    Raises:
+        ValueError: A URL of another kind, or that cannot be read.
+        ImportError: ``memory://`` without its extra.
+    """
+    if url.startswith(SCHEME):
+        return memory_client(url)
+    scheme, behind, rest = url.partition("://")
+    makers = {
+        "redis": _one_server, "rediss": _one_server, "unix": _one_server,
+        "redis+sentinel": _behind_sentinels, "rediss+sentinel": _behind_sentinels,
+    }  # fmt: skip
+    if not behind or scheme not in makers:
+        *others, last = (f"{known}://" for known in (*makers, "memory"))
+        raise ValueError(f"url must begin with {', '.join(others)} or {last}")
+    missing = _missing(rest) if makers[scheme] is _behind_sentinels else ""
+    if missing:
+        raise ValueError(f"url names no {missing}: it looks like {_LOOKS[scheme]}")
+    try:
+        return makers[scheme](scheme, rest)
+    except (ValueError, TypeError):
+        pass  # its text quotes the URL, which may hold the password; so it is not even the context of ours
+    raise ValueError(
+        f"url cannot be read; it looks like {_LOOKS[scheme]}, with special characters of a password written as %XX"
+    )
+
+
+_ONE, _SENTINELS = (
+    "redis://HOST:PORT/DB, rediss://... or unix:///PATH",
+    "redis+sentinel://HOST:PORT,HOST:PORT/SERVICE/DB",
+)
+
+_LOOKS = {
+    "redis": _ONE, "rediss": _ONE, "unix": _ONE, "redis+sentinel": _SENTINELS, "rediss+sentinel": _SENTINELS,
+}  # fmt: skip
+
+
+async def close_client(client: Redis) -> None:
+    """Close *client*, which `client_of` made, and what was made for it."""
+    await client.aclose()
+    pool = client.connection_pool
+    if isinstance(pool, SentinelConnectionPool):
+        for sentinel in cast("Any", pool).sentinel_manager.sentinels:
+            await sentinel.aclose()
+
+
+def _one_server(scheme: str, rest: str) -> Redis:
+    client: Redis = Redis.from_url(f"{scheme}://{rest}")  # pyright: ignore[reportUnknownMemberType]  # its **kwargs are not annotated
+    usual = _usual_retry()  # made from a URL, redis-py's client has none: one lost answer is an error
+    if usual is not None and client.connection_pool.connection_kwargs.get("retry_on_timeout") is not False:
+        client.set_retry(usual)
+    return client
+
+
+def _missing(rest: str) -> str:
+    hosts, _, path = rest.partition("?")[0].partition("/")
+    if not hosts.rpartition("@")[2]:
+        return "Sentinel"
+    return "" if path.partition("/")[0] else "service"
+
+
+def _behind_sentinels(scheme: str, rest: str) -> Redis:
+    parts = urlsplit(f"redis://{rest}")
+    credentials, at, hosts = parts.netloc.rpartition("@")
+    service, _, database = unquote(parts.path).strip("/").partition("/")
+    ours, theirs = dict[str, str](), dict[str, str]()
+    for name, text in parse_qsl(parts.query):
+        if name.startswith(_FOR_SENTINELS):
+            theirs[name.removeprefix(_FOR_SENTINELS)] = text
+        else:
+            ours[name] = text
+    shared = {name: text for name, text in ours.items() if name.startswith(_SHARED)}
+    terms = _parsed(f"{credentials}{at}localhost", database, ours)
+    of_sentinels = _parsed("localhost", "", {**shared, **theirs})
+    if scheme == "rediss+sentinel":
+        terms["ssl"] = of_sentinels["ssl"] = True
+    addresses = [_address(host) for host in hosts.split(",")]
+    manager = cast("Any", Sentinel)(addresses, sentinel_kwargs=of_sentinels)
+    usual = _usual_retry()
+    if usual is not None and terms.get("retry_on_timeout") is not False:
+        terms["retry"] = usual
+    client: Redis = manager.master_for(service, **terms)
+    return client
+
+
+def _parsed(server: str, database: str, options: Mapping[str, str]) -> dict[str, Any]:
+    """Return redis-py's options for a server, without its address."""
+    terms: dict[str, Any] = dict(parse_url(urlunsplit(("redis", server, f"/{database}", urlencode(options), ""))))
+    for address in ("host", "port"):
+        terms.pop(address, None)
+    return terms
+
+
+def _address(host: str) -> tuple[str, int]:
+    parts = urlsplit(f"redis://{host}")
+    if parts.hostname is None or "@" in host:
+        raise ValueError("no host")
+    return parts.hostname, parts.port or _FIRST_SENTINEL
+
+
+def _usual_retry() -> Retry | None:
+    return Redis().get_retry()
