@@ -87,7 +87,7 @@ def _missing(rest: str) -> str:
 def _behind_sentinels(scheme: str, rest: str) -> Redis:
     parts = urlsplit(f"redis://{rest}")
     credentials, at, hosts = parts.netloc.rpartition("@")
-    service, _, database = unquote(parts.path).strip("/").partition("/")
+    service, _, database = parts.path.strip("/").partition("/")
     ours, theirs = dict[str, str](), dict[str, str]()
     for name, text in parse_qsl(parts.query):
         if name.startswith(_FOR_SENTINELS):
@@ -104,7 +104,7 @@ def _behind_sentinels(scheme: str, rest: str) -> Redis:
     usual = _usual_retry()
     if usual is not None and terms.get("retry_on_timeout") is not False:
         terms["retry"] = usual
-    client: Redis = manager.master_for(service, **terms)
+    client: Redis = manager.master_for(unquote(service), **terms)
     return client
 
 
