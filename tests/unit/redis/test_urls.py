@@ -13,13 +13,13 @@ def pool_of(url: str) -> Any:
 
 
 def test_a_url_of_sentinels_names_them_the_service_and_the_database() -> None:
-    pool = pool_of("redis+sentinel://me:p%40ss@one,two:27000,[::1]:5/lo%2Fcks/3?socket_timeout=4&decode_responses=yes")
+    pool = pool_of("redis+sentinel://me:p%40ss@one,two:27000,[::1]:5/lo%2Fcks/3?socket_timeout=4")
     theirs = [sentinel.connection_pool.connection_kwargs for sentinel in pool.sentinel_manager.sentinels]
     assert [(each["host"], each["port"]) for each in theirs] == [("one", 26379), ("two", 27000), ("::1", 5)]
     assert all(each["socket_timeout"] == 4 and each.get("password") is None for each in theirs)
     ours = pool.connection_kwargs
     assert (pool.service_name, pool.is_master, ours["db"]) == ("lo/cks", True, 3)
-    assert (ours["username"], ours["password"], ours["decode_responses"]) == ("me", "p@ss", True)
+    assert (ours["username"], ours["password"]) == ("me", "p@ss")
 
 
 def test_sentinels_have_credentials_of_their_own_and_the_same_tls() -> None:
