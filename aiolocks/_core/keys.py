@@ -27,7 +27,7 @@ class Keys:
     Attributes:
         family: Whose scripts use these keys, where kinds share scripts; left out: the kind's own.
         base: The key of the holder; every other key of the name begins with it.
-        channels: The start of every wake-up channel; the waiting session's id follows.
+        channels: The start of every wake-up channel; see `channel_of`.
     """
 
     __slots__ = ("base", "channels", "family", "kind", "name")
@@ -53,6 +53,18 @@ class Keys:
 
     def part(self, part: bytes) -> bytes:
         return self.base + b":" + part
+
+
+def channel_of(base: bytes, channels: bytes, session: bytes) -> bytes:
+    """Return the channel on which *session* is told of turns at the name of *base*; `queue.lua` has the same.
+
+    If *channels* ends with an open brace, as no prefix does, these are channels of a Cluster's shards: each is in the
+    slot of its name. Otherwise a session has one for all names.
+    """
+    if not channels.endswith(b"{"):
+        return channels + session
+    tag = base.partition(b"{")[2].partition(b"}")[0]
+    return b"%b%b}:%b" % (channels, tag, session)
 
 
 @lru_cache(maxsize=256)

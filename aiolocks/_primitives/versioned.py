@@ -8,7 +8,6 @@ import asyncio
 import inspect
 import os
 import random
-import re
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeVar, final, overload
@@ -17,8 +16,9 @@ from redis.asyncio import Redis
 
 from .._core.answers import LONGEST_WAIT, as_the_client_would
 from .._core.errors import VersionConflictError
-from .._core.keys import Keys
+from .._core.keys import check_name, check_prefix
 from .._core.options import Duration, check_seconds
+from .._core.slots import beside
 from .._engine.request import LONGEST_RETRY, resolve
 from .._grantors.session import Session
 from .._redis.clients import pool_of
@@ -40,8 +40,6 @@ _SHORTEST_PAUSE = 0.005
 _LONGEST_PAUSE = 0.5
 """Seconds between two attempts of an update: a random part of a pause that starts at twice the shortest, after the
 first conflict, and doubles up to the longest."""
-
-_TAGGED = re.compile(r"[^{]*\{[^}]+\}")
 
 
 @final
@@ -79,17 +77,17 @@ class Versioned:
     def __init__(self, client: Redis, key: str, *, expire: Duration | None = None, prefix: str = "aiolocks:") -> None:
         self._pool = pool_of(client)
         self._key = key
-        keys = Keys(prefix, "versioned", key)
+        check_prefix(prefix)
+        self._value = check_name(key)
         seconds = None if expire is None else check_seconds("expire", expire)
         if seconds is not None and seconds < 0.001:
             raise ValueError(f"expire must be >= 0.001 seconds or None, not {expire!r}")
         self._expire_ms = 0 if seconds is None else round(1000 * seconds)
         # On a Cluster all keys must be in the slot of the value, whose key may have a hash tag of its own.
-        tagged = _TAGGED.match(key) is not None
-        self._value = key.encode()
-        self._mark = f"{prefix}versioned:tagged:{key}".encode() if tagged else keys.base
-        self._slot = key.encode() if tagged else keys.base.removeprefix(f"{prefix}versioned:".encode())
-        self._done = f"{prefix}versioned:".encode()
+        self._beside = beside(self._value)
+        self._start = f"{prefix}versioned:".encode()
+        tagged = self._beside == self._value
+        self._mark = self._start + (b"tagged:" if tagged else b"") + self._beside
 
     @property
     def key(self) -> str:
@@ -123,7 +121,7 @@ class Versioned:
         write = os.urandom(16).hex().encode()
         written, actual = await self._ask(
             "write",
-            (self._value, self._mark, self._done + write + b":" + self._slot),
+            (self._value, self._mark, self._start + write + b":" + self._beside),
             (
                 version.encode(),
                 self._pool.get_encoder().encode(value),

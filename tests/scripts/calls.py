@@ -12,7 +12,7 @@ import pytest
 from redis import Redis
 from redis.exceptions import ResponseError
 
-from aiolocks._core.keys import Keys
+from aiolocks._core.keys import Keys, channel_of
 from aiolocks._core.modes import EXCLUSIVE
 from aiolocks._redis.scripts import load
 
@@ -25,6 +25,21 @@ PADDING = b" " + 30 * b"."
 
 on_server = pytest.mark.parametrize("backend", [pytest.param("server", marks=pytest.mark.redis)], indirect=True)
 """For what fakeredis lacks: counted commands, a memory limit, rights."""
+
+_REAL = pytest.param("server", False, marks=pytest.mark.redis, id="server")
+_SHARDED = pytest.param("server", True, marks=pytest.mark.redis, id="sharded")
+_IN_MEMORY = pytest.param("memory", False, id="memory")
+
+told_either_way = pytest.mark.parametrize(
+    ("backend", "sharded"), [_REAL, _SHARDED, _IN_MEMORY], indirect=["backend", "sharded"]
+)
+"""For what is the same on both sorts of channels; fakeredis knows one."""
+
+told_by_shards = pytest.mark.parametrize(("backend", "sharded"), [_SHARDED], indirect=["backend", "sharded"])
+
+told_either_way_on_server = pytest.mark.parametrize(
+    ("backend", "sharded"), [_REAL, _SHARDED], indirect=["backend", "sharded"]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +147,9 @@ class Scripts:
     """The scripts of one name of one kind of primitive, on one server."""
 
     def __init__(
-        self, redis: Redis, kind: Literal["lock", "semaphore", "rwlock"], *, limit: int = 1, keys: Keys | None = None
-    ) -> None:
+        self, redis: Redis, kind: Literal["lock", "semaphore", "rwlock"], *, limit: int = 1, keys: Keys | None = None,
+        sharded: bool = False,
+    ) -> None:  # fmt: skip
         self.redis: Any = redis
         """Any, since what redis-py returns is typed for asyncio too."""
         self.kind = kind
@@ -142,15 +158,22 @@ class Scripts:
         self.usual = EXCLUSIVE if kind == "rwlock" else 1
         """What is asked for if a test does not say: one permit, or to be alone."""
         self.keys = keys or Keys("aiolocks:", kind, "orders:42", self.family)
+        self.sharded = sharded
+        """Whether sessions are told over the channels of a Cluster's shards."""
+        self.channels = self.keys.channels + (b"{" if sharded else b"")
 
     def over(self, redis: Redis) -> "Scripts":
         """Return the same name, asked for over another client."""
-        return Scripts(redis, self.kind, limit=self.limit, keys=self.keys)
+        return Scripts(redis, self.kind, limit=self.limit, keys=self.keys, sharded=self.sharded)
 
     def named(self, name: str) -> "Scripts":
         """Return another name of the same kind on the same server."""
         keys = Keys("aiolocks:", self.kind, name, self.family)
-        return Scripts(self.redis, self.kind, limit=self.limit, keys=keys)
+        return Scripts(self.redis, self.kind, limit=self.limit, keys=keys, sharded=self.sharded)
+
+    def channel(self, session: str) -> bytes:
+        """Return the channel on which a session is told."""
+        return channel_of(self.keys.base, self.channels, session.encode())
 
     def key(self, field: str, *, session: str = "home", who: str = "") -> bytes:
         """Return the key that headers call *field*."""
@@ -167,7 +190,7 @@ class Scripts:
     def run(self, verb: str, *, session: str = "home", who: str = "", **args: object) -> Any:
         """Run the script of *verb*; a *session* or token that its header does not name is not passed."""
         script = load(f"{self.family}/{verb}")
-        always: dict[str, object] = {"session": session, "channels": self.keys.channels, "life_ms": LIFE}
+        always: dict[str, object] = {"session": session, "channels": self.channels, "life_ms": LIFE}
         if who:
             always["token"] = token(who)
         args = {name: value for name, value in always.items() if name in script.args} | args

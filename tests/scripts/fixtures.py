@@ -19,24 +19,33 @@ def backend(request: pytest.FixtureRequest) -> Redis:
 
 
 @pytest.fixture
-def lock(backend: Redis) -> Scripts:
+def sharded(request: pytest.FixtureRequest) -> bool:
+    """Whether sessions are told over the channels of a Cluster's shards; not, if a test does not say."""
+    wanted: bool = getattr(request, "param", False)
+    if wanted and request.getfixturevalue("server").version < (7,):
+        pytest.skip("older than Redis 7, which brought these channels")
+    return wanted
+
+
+@pytest.fixture
+def lock(backend: Redis, sharded: bool) -> Scripts:
     """A mutex."""
-    return Scripts(backend, "lock")
+    return Scripts(backend, "lock", sharded=sharded)
 
 
 @pytest.fixture
-def semaphore(backend: Redis) -> Scripts:
+def semaphore(backend: Redis, sharded: bool) -> Scripts:
     """A semaphore whose first user declares three permits."""
-    return Scripts(backend, "semaphore", limit=3)
+    return Scripts(backend, "semaphore", limit=3, sharded=sharded)
 
 
 @pytest.fixture
-def rwlock(backend: Redis) -> Scripts:
+def rwlock(backend: Redis, sharded: bool) -> Scripts:
     """A read-write lock; what is asked for without further words is to write."""
-    return Scripts(backend, "rwlock")
+    return Scripts(backend, "rwlock", sharded=sharded)
 
 
 @pytest.fixture(params=["lock", "semaphore", "rwlock"])
-def exclusive(request: pytest.FixtureRequest, backend: Redis) -> Scripts:
+def exclusive(request: pytest.FixtureRequest, backend: Redis, sharded: bool) -> Scripts:
     """A mutex, a semaphore of one permit, and a lock to write: for what all promise."""
-    return Scripts(backend, request.param, limit=1)
+    return Scripts(backend, request.param, limit=1, sharded=sharded)

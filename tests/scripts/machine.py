@@ -34,6 +34,9 @@ class ScriptMachine(RuleBasedStateMachine):
 
     redis: ClassVar[Redis]
 
+    knows_shards: ClassVar[bool]
+    """Whether the server has the channels of a Cluster's shards."""
+
     def __init__(self) -> None:
         super().__init__()
         self.redis.flushall()
@@ -42,7 +45,9 @@ class ScriptMachine(RuleBasedStateMachine):
     def set_up(self, model: Model, data: st.DataObject) -> None:
         """Draw how everything is called; simple names first, so that a failure is told with those."""
         self.model = model
-        self.scripts = Scripts(self.redis, self.kind, keys=Keys(data.draw(PREFIXES), self.kind, data.draw(NAMES)))
+        keys = Keys(data.draw(PREFIXES), self.kind, data.draw(NAMES))
+        sharded = self.knows_shards and len(keys.base) % 2 == 0  # as good as drawn
+        self.scripts = Scripts(self.redis, self.kind, keys=keys, sharded=sharded)
         word, polls_ms = data.draw(WORDS), data.draw(st.sampled_from([20_000, 90_000]))
         self.sessions = [*(Session(f"{word}s{number}") for number in range(3)), Session(f"poll{polls_ms}-s", polls_ms)]
         terms = st.lists(st.tuples(TTLS, self.permits()), min_size=ASKERS, max_size=ASKERS)

@@ -28,14 +28,14 @@ class Message:
 class Inbox:
     """What is published to one session."""
 
-    def __init__(self, redis: Any, channel: bytes, pubsub: Any) -> None:
+    def __init__(self, redis: Any, publish: tuple[str, bytes], pubsub: Any) -> None:
         self._redis = redis
-        self._channel = channel
+        self._publish = publish
         self._pubsub = pubsub
 
     def texts(self) -> list[bytes]:
         """Return all messages since the last call, without waiting: a last one of our own shows that it was all."""
-        self._redis.publish(self._channel, _END)
+        self._redis.execute_command(*self._publish, _END)
         found: list[bytes] = []
         while True:
             message = self._pubsub.get_message(ignore_subscribe_messages=True, timeout=_PATIENCE)
@@ -55,14 +55,15 @@ class Inbox:
 @contextmanager
 def listening(scripts: Scripts, session: str) -> Iterator[Inbox]:
     """Subscribe *session* to its channel, which makes it reachable."""
-    channel = scripts.keys.channels + session.encode()
+    s = "s" if scripts.sharded else ""
+    channel = scripts.channel(session)
     pubsub: Any = scripts.redis.pubsub()
     try:
-        pubsub.subscribe(channel)
-        _await_confirmation(pubsub, "subscribe")
-        yield Inbox(scripts.redis, channel, pubsub)
-        pubsub.unsubscribe()
-        _await_confirmation(pubsub, "unsubscribe")
+        getattr(pubsub, f"{s}subscribe")(channel)
+        _await_confirmation(pubsub, f"{s}subscribe")
+        yield Inbox(scripts.redis, (f"{s}publish", channel), pubsub)
+        getattr(pubsub, f"{s}unsubscribe")()
+        _await_confirmation(pubsub, f"{s}unsubscribe")
     finally:
         pubsub.close()
 

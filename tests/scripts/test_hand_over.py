@@ -6,7 +6,7 @@ import pytest
 from redis import Redis
 
 from aiolocks._core.modes import EXCLUSIVE, SHARED
-from tests.scripts.calls import TTL, Grant, Scripts, poller, token
+from tests.scripts.calls import TTL, Grant, Scripts, poller, token, told_either_way
 from tests.scripts.states import (
     Message,
     fence_of,
@@ -18,6 +18,7 @@ from tests.scripts.states import (
 )
 
 pytest_plugins = ["tests.scripts.fixtures"]
+pytestmark = told_either_way
 
 
 @pytest.fixture
@@ -179,9 +180,11 @@ def test_a_waiter_that_was_served_and_released_leaves_only_residue(held: Scripts
 
 
 @pytest.mark.parametrize("kind", ["semaphore", "rwlock"])
-def test_a_waiter_in_two_lines_keeps_the_longer_lease(backend: Redis, kind: Literal["semaphore", "rwlock"]) -> None:
+def test_a_waiter_in_two_lines_keeps_the_longer_lease(
+    backend: Redis, kind: Literal["semaphore", "rwlock"], sharded: bool
+) -> None:
     """P3: it stands in both while it goes back from polling and what leaves the old line comes late."""
-    several = Scripts(backend, kind, limit=2)
+    several = Scripts(backend, kind, limit=2, sharded=sharded)
     alone, beside = (2, 1) if kind == "semaphore" else (EXCLUSIVE, SHARED)
     several.granted("ann", permits=alone)
     with listening(several, "away"):

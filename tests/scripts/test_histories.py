@@ -164,5 +164,6 @@ def test_any_history_of_the_scripts_is_that_of_the_model(
         faulthandler.cancel_dump_traceback_later()  # pytest's, which would end a run of over three minutes
     with Redis.from_url(server.url) as redis:
         # Hypothesis draws by the name of the class: those of each part are others.
-        drawn = type(f"{machine.__name__}{part}", (machine,), {"redis": redis})
+        shared = {"redis": redis, "knows_shards": server.version >= (7,)}
+        drawn = type(f"{machine.__name__}{part}", (machine,), shared)
         run_state_machine_as_test(drawn, settings=settings(SETTINGS, max_examples=-(-SETTINGS.max_examples // _PARTS)))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.scripts.calls import Busy, Grant, Queued, Refused, Scripts, entry, poller
+from tests.scripts.calls import Busy, Grant, Queued, Refused, Scripts, entry, poller, told_either_way
 from tests.scripts.states import contents, holders, line, listening, pttl, sessions
 
 pytest_plugins = ["tests.scripts.fixtures"]
@@ -163,6 +163,7 @@ def test_a_lower_limit_refuses_in_the_reply_those_in_line_who_want_more(full: Sc
     assert line(full) == ["dan"]
 
 
+@told_either_way
 def test_a_lower_limit_refuses_by_message_those_in_line_who_want_more(full: Scripts) -> None:
     full.queued("ben", permits=3, session="away")
     with listening(full, "away") as inbox:

@@ -7,7 +7,7 @@ import pytest
 
 from aiolocks._grantors.wait_queue import _LONGEST_LIST
 from tests.bench.crowded import Situation, situations
-from tests.scripts.calls import MORE, Busy, Scripts, entry, on_server, token
+from tests.scripts.calls import MORE, Busy, Scripts, entry, on_server, token, told_either_way
 from tests.scripts.states import Message, holders, line, listening, sessions
 from tests.scripts.test_costs import _cost
 
@@ -102,6 +102,7 @@ def test_more_is_said_only_where_somebody_is_left(rwlock: Scripts, count: int) -
     assert len(line(rwlock)) == max(count - 50, 0)
 
 
+@told_either_way
 def test_the_session_of_the_first_in_line_is_told_that_there_is_more(semaphore: Scripts) -> None:
     """So it goes on if whoever released cannot."""
     semaphore.granted("ann", permits=3)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.scripts.calls import LIFE, TTL, Busy, Scripts
+from tests.scripts.calls import LIFE, TTL, Busy, Scripts, told_either_way
 from tests.scripts.states import die, line, listening, now_us, pttl, sessions, tickets
 
 pytest_plugins = ["tests.scripts.fixtures"]
@@ -129,6 +129,7 @@ def test_the_queue_ends_though_the_lock_does_not(lock: Scripts) -> None:
     assert 0 < pttl(lock, lock.key("queue")) <= 2 * LIFE
 
 
+@told_either_way
 def test_the_answer_counts_who_listens_for_this_session(held: Scripts) -> None:
     assert held.queued("ben").subscribers == 0
     with listening(held, "home"):

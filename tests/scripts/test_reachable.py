@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.scripts.calls import MORE, Scripts
+from tests.scripts.calls import MORE, Scripts, told_either_way
 from tests.scripts.states import (
     die,
     holders,
@@ -17,6 +17,7 @@ from tests.scripts.states import (
 )
 
 pytest_plugins = ["tests.scripts.fixtures"]
+pytestmark = told_either_way
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.scripts.calls import LIFE, TTL, Scripts, poller
+from tests.scripts.calls import LIFE, TTL, Scripts, poller, told_either_way
 from tests.scripts.states import (
     contents,
     die,
@@ -180,6 +180,7 @@ def test_the_reply_says_how_long_a_lease_just_handed_over_lasts(awaited: Scripts
     assert TTL - 1_000 < awaited.recheck("ben", "cat").busy_ms <= TTL
 
 
+@told_either_way
 def test_the_reply_counts_who_listens_for_this_session(awaited: Scripts) -> None:
     assert awaited.recheck("ben").subscribers == 0
     with listening(awaited, "home"):

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from tests.scripts.calls import LIFE, Busy, Grant, Refused, Scripts, on_server, poller, token
+from tests.scripts.calls import LIFE, Busy, Grant, Refused, Scripts, poller, token, told_either_way_on_server
 from tests.scripts.states import die, holders, keys, lapse, line, listening, pttl, sessions, tickets
 
 pytest_plugins = ["tests.scripts.fixtures"]
-pytestmark = on_server
+pytestmark = told_either_way_on_server
 
 _USER = "limited"
 _LACKS = {

@@ -146,8 +146,8 @@ DEFECTS: dict[str, Defect] = {
     ),
     "publish-count-instead-of-numsub": Defect(
         shared(
-            "redis.pcall('PUBSUB', 'NUMSUB', channels .. other)\n  return reply.err and 0 or tonumber(reply[2])",
-            "redis.pcall('PUBLISH', channels .. other, '')\n  return type(reply) == 'number' and reply or 0",
+            "redis.pcall('PUBSUB', count, channel)\n  return reply.err and 0 or tonumber(reply[2])",
+            "redis.pcall('PUBLISH', channel, '')\n  return type(reply) == 'number' and reply or 0",
         ),
         ("W1",),
     ),

@@ -140,7 +140,7 @@ def a_user_who_may_not_count_subscribers_waits_and_releases(scripts: Scripts) ->
 
 @clause(
     "W9",
-    shared("redis.pcall('PUBLISH'", "redis.call('PUBLISH'"),
+    shared("redis.pcall(publish", "redis.call(publish"),
     shared(
         "if polls or notify(head, token, text, ttl_ms) then",
         "notify(head, token, text, ttl_ms)\n  if true then",

@@ -14,8 +14,8 @@ from tests.support.replicas import Replicated
 
 _LISTENS = "return reply.err and 0 or tonumber(reply[2])"
 _COUNTED_BY_PUBLISH = shared(
-    f"redis.pcall('PUBSUB', 'NUMSUB', channels .. other)\n  {_LISTENS}",
-    "redis.pcall('PUBLISH', channels .. other, '')\n  return type(reply) == 'number' and reply or 0",
+    f"redis.pcall('PUBSUB', count, channel)\n  {_LISTENS}",
+    "redis.pcall('PUBLISH', channel, '')\n  return type(reply) == 'number' and reply or 0",
 )
 _PASSED_OVER = "redis.call('ZREM', queue, head) -- passed over; its own next re-check puts it back"
 

@@ -1,6 +1,5 @@
 -- Handing over what is free to the first waiter in the queue whose session can be told.
--- Needs the names: queue, waiters, session, channels; of the primitive can_grant, full, grant, take_back, backlog; and
--- `queue`.
+-- Needs the names: queue, waiters, session; of the primitive can_grant, full, grant, take_back, backlog; and `queue`.
 
 local base = KEYS[1] -- with which every key of the name begins
 local MOST_LOOKED_AT = 50 -- entries, the dead and the refused among them: a script keeps all others from the server
@@ -18,7 +17,8 @@ end
 
 local function notify(other, token, number, terms)
   local message = token .. ' ' .. number .. ' ' .. terms .. ' ' .. base
-  local reply = redis.pcall('PUBLISH', channels .. other, message)
+  local channel, publish = channel_of(other)
+  local reply = redis.pcall(publish, channel, message)
   return not (type(reply) == 'table' and reply.err)
 end
 

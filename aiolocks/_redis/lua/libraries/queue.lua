@@ -33,9 +33,20 @@ local function keep_queue(placed)
   return busy_ms
 end
 
+-- The channel on which a session is told, and the commands for it. An open brace at the end of *channels* says that they
+-- are those of a Cluster's shards: what stands in the braces of the name's keys puts each into the slot of its name, as a
+-- script may use no other. `channel_of` in keys.py says the same to the client.
+local function channel_of(other)
+  if string.sub(channels, -1) == '{' then
+    return channels .. string.match(KEYS[1], '{(.-)}') .. '}:' .. other, 'SPUBLISH', 'SHARDNUMSUB'
+  end
+  return channels .. other, 'PUBLISH', 'NUMSUB'
+end
+
 -- PUBLISH's count would say 0 for subscribers on another node of a Cluster, and count monitors with patterns.
 local function subscribers(other)
-  local reply = redis.pcall('PUBSUB', 'NUMSUB', channels .. other)
+  local channel, _, count = channel_of(other)
+  local reply = redis.pcall('PUBSUB', count, channel)
   return reply.err and 0 or tonumber(reply[2])
 end
 
