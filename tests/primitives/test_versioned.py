@@ -192,10 +192,12 @@ async def test_values_are_decoded_as_the_client_does_it(redis_url: str) -> None:
         assert (await stock.read())[0] == "é!!"
 
 
-@pytest.mark.parametrize("key", ["a", "{a}", "{a}b", "x{a}", "tagged:{a}", "{}", "}{", "{", "a}", "%7B"])
+SHAPES = ["a", "{a}", "{a}b", "x{a}", "tagged:{a}", "{}", "}{", "{", "a}", "{21364}:a}", "%7B", "%", "%25"]
+
+
+@pytest.mark.parametrize("key", SHAPES)
 async def test_keys_of_any_shape_stay_apart(client: Redis, key: str) -> None:
-    others = ["a", "{a}", "{a}b", "x{a}", "tagged:{a}", "{}", "}{", "{", "a}", "%7B"]
-    versions = {other: (await Versioned(client, other, expire=5).update(lambda _: "same"))[1] for other in others}
+    versions = {other: (await Versioned(client, other, expire=5).update(lambda _: "same"))[1] for other in SHAPES}
     await Versioned(client, key).write("new", versions.pop(key))
     for other, version in versions.items():
         assert await Versioned(client, other).read() == (b"same", version)

@@ -7,7 +7,8 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from redis.crc import key_slot
 
-from aiolocks._core.keys import Keys
+from aiolocks._core.keys import Keys, channel_of
+from tests.support.odd_names import odd_names
 
 PREFIX = "aiolocks:"
 PARTS = (b"fence", b"meta", b"queue")
@@ -71,6 +72,22 @@ def test_all_names_of_a_prefix_share_its_wake_up_channels(one: str, other: str) 
 
 def test_the_channels_of_two_prefixes_differ() -> None:
     assert Keys("a:", "lock", "x").channels != Keys("b:", "lock", "x").channels
+
+
+def test_a_session_has_one_channel_for_all_names_unless_they_are_those_of_shards() -> None:
+    one, other = (Keys("app:", "lock", name).base for name in ("one", "other"))
+    assert channel_of(one, b"app:wake:", b"home") == channel_of(other, b"app:wake:", b"home") == b"app:wake:home"
+    assert channel_of(one, b"app:wake:{", b"home") == b"app:wake:{one}:home"
+    assert channel_of(other, b"app:wake:{", b"home") == b"app:wake:{other}:home"
+
+
+def test_no_two_names_or_sessions_share_a_channel_of_shards() -> None:
+    """But for the same name of another kind, as one turn is told by its key."""
+    names, sessions = odd_names(5_000), (b"home", b"poll250-home", b"{", b"}")
+    channels = {
+        channel_of(Keys("app:", "lock", name).base, b"app:wake:{", session) for name in names for session in sessions
+    }
+    assert len(channels) == len(names) * len(sessions)
 
 
 @pytest.mark.parametrize("name", ["", "x" * 1025, "\N{EURO SIGN}" * 342, "lone \udc80 surrogate"])

@@ -62,22 +62,6 @@ def slots_of(keys: Keys) -> set[int]:
     return {slot_of(key) for key in (*places, *(channel_of(keys.base, channels, session) for session in SESSIONS))}
 
 
-def test_a_session_has_one_channel_for_all_names_unless_they_are_those_of_shards() -> None:
-    one, other = (Keys("app:", "lock", name).base for name in ("one", "other"))
-    assert channel_of(one, b"app:wake:", b"home") == channel_of(other, b"app:wake:", b"home") == b"app:wake:home"
-    assert channel_of(one, b"app:wake:{", b"home") == b"app:wake:{one}:home"
-    assert channel_of(other, b"app:wake:{", b"home") == b"app:wake:{other}:home"
-
-
-def test_no_two_names_or_sessions_share_a_channel_of_shards() -> None:
-    """But for the same name of another kind, as one turn is told by its key."""
-    names = odd_names(5_000)
-    channels = {
-        channel_of(Keys("app:", "lock", name).base, b"app:wake:{", session) for name in names for session in SESSIONS
-    }
-    assert len(channels) == len(names) * len(SESSIONS)
-
-
 def test_what_stands_beside_a_key_is_in_its_slot() -> None:
     for name in odd_names(20_000):
         key = name.encode()
