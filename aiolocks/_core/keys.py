@@ -55,13 +55,18 @@ class Keys:
         return self.base + b":" + part
 
 
+def of_shard(channel: bytes) -> bool:
+    """Whether *channel*, or what channels begin with, is of a Cluster's shards."""
+    return b"{" in channel
+
+
 def channel_of(base: bytes, channels: bytes, session: bytes) -> bytes:
     """Return the channel on which *session* is told of turns at the name of *base*; `queue.lua` has the same.
 
     If *channels* ends with an open brace, as no prefix does, these are channels of a Cluster's shards: each is in the
     slot of its name. Otherwise a session has one for all names.
     """
-    if not channels.endswith(b"{"):
+    if not of_shard(channels):
         return channels + session
     tag = base.partition(b"{")[2].partition(b"}")[0]
     return b"%b%b}:%b" % (channels, tag, session)

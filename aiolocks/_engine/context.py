@@ -15,8 +15,7 @@ from itertools import chain
 from typing import Any, NamedTuple, Protocol, final
 
 from .._core.background import background
-from .._redis.endpoints import Pipelines, endpoint_of
-from .._redis.pipeline import Pipeline
+from .._redis.endpoints import Pipelines, pipeline_of
 from .holdings import Holdings
 from .release import Release, Undoes, Undos
 from .request import Answer, Granted, Request, ResultCallback
@@ -40,14 +39,13 @@ class Context:
         on_connected: Callable[[], None], on_idle: Callable[[], None], thread_renewer: Callable[[], Any],
     ) -> None:  # fmt: skip
         self.pool = pool
-        self.endpoint = endpoint_of(pool, loop, self.clock)
         self.loop = loop
         self.id = os.urandom(12).hex().encode()
         self.closed = False
         self.forked = False
         """This process is a fork of the one that the session belongs to."""
         self.undos = Undos(loop, self.clock)
-        self.pipeline = Pipeline(self.endpoint, loop, self.clock, on_link_lost, on_connected)
+        self.pipeline = pipeline_of(pool, loop, self.clock, on_link_lost, on_connected)
         self.holdings: Holdings[Any] = Holdings(loop, self.clock, self.schedule_idle_close)
         self.tokens: dict[bytes, Request] = {}
         """What was asked for, from before its first byte leaves until it is given up, lost, or let go."""

@@ -18,6 +18,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .._core.answers import LONGEST_WAIT, ask_until
 from .._core.guard_commands import Batch, Command, Encoder, Reply, batch
+from .._redis.clients import encoder_of
 from .._redis.pipeline import PendingCall
 from .._redis.scripts import Arguments, PreparedScript, load
 from .context import Holding
@@ -42,7 +43,7 @@ async def guard(state: LeaseState, commands: Sequence[Command]) -> list[Reply]:
             f"{state.what}: no one server knows whether its lease is the current one, and so none "
             "can guard by it; let what is written to compare `lease.fencing_token`, or guard by a Lock on that server"
         )
-    encoder: Encoder = context.pool.get_encoder()
+    encoder: Encoder = encoder_of(context.pool)
     asked = batch(commands, encoder)
     runs = state.runs
     with context.keep_open():
@@ -77,7 +78,7 @@ def _across_slots(what: str, held: Holding) -> ClusterCrossSlotError:
 
 async def _run(state: LeaseState, held: Holding, asked: Batch, number: int) -> object:
     """Ask until the server has answered, while the lease lasts."""
-    context, commands = state.context, state.context.pipeline
+    context, commands = state.context, state.context.pipeline.route(held.record)
     begun = context.clock()
     bound = PreparedScript(load(held.script), lambda _: (held.record, *held.holders, *asked.keys))
     keep_ms = round(1000 * max(state.ttl, LONGEST_RETRY))

@@ -5,14 +5,14 @@ uses this, and adds what it needs beyond: the semaphore its limit.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, cast, final
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, Protocol, cast, final
 
 from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .._core.answers import LONGEST_WAIT, NotNowError, as_the_client_would, ask_until, ride_out
-from .._core.keys import Keys
+from .._core.keys import Keys, channel_of
 from .._engine.context import Context, Holding
 from .._engine.release import Release
 from .._engine.request import (
@@ -29,8 +29,10 @@ from .._engine.request import (
 )
 from .._redis.connection import Connection
 from .._redis.endpoints import Pipelines
-from .._redis.pipeline import CallReceiver, PendingCall, Pipeline
-from .._redis.scripts import Arguments, NamedScript, PreparedScript, Script, TokenScript, load
+from .._redis.pipeline import CallReceiver, PendingCall
+from .._redis.router import Route
+from .._redis.scripts import Arguments, NamedScript, PreparedScript, Script, load
+from .families import Family, Together, renewal_patience, waiters_of
 from .replication import LONGEST_REPLICATION, AlwaysEval, Replication
 from .wait_queue import Listening, SessionAddress, WaitQueue
 
@@ -43,39 +45,20 @@ _BRIEFLY = b"+"
 """In place of a ticket: it has none yet, and a short answer will do."""
 
 
-@final
-class Family:
-    """The scripts of one family, for all names that a session asks about."""
+class Servers(Protocol):
+    """What a session has for each server that its names are on: one, or the nodes of a Cluster."""
 
-    def __init__(self, name: str, together: "dict[str, Together]") -> None:
-        """*together* are what renews leases together in this session, by what their holders are kept in."""
-        self.name = name
-        self.holders = holders = "lock" if name == "lock" else "semaphore"  # that one's are a sorted set
-        self.together = together.get(holders) or together.setdefault(holders, Together(holders))
-        self.brief = name in {"lock", "semaphore"}  # whose scripts have a short answer
-        script = load(f"{name}/grant")
-        self.beside = b":" + script.keys[1].encode()
-        """What stands behind the name in the key of what is known beside its holders."""
-        self.grant = TokenScript(script, self._to_grant)
-        self.release = TokenScript(load(f"{name}/release"), self._to_release)
-        self.renew = TokenScript(load(f"{name}/renew"), lambda base, _: self.common(base)[: len(renewed.keys)])
-        renewed = self.renew.script
+    alone: bool
+    """Whether all names are on one server."""
+    queues: dict[bytes, WaitQueue]
 
-    def common(self, base: bytes) -> tuple[bytes, ...]:
-        """Return the keys that every script begins with."""
-        return base, base + self.beside, base + b":queue"
+    def listening(self, route: Route) -> Listening:
+        """Return by what waiters are told whose names are where *route* leads."""
+        ...
 
-    def _to_grant(self, base: bytes, args: Arguments) -> tuple[bytes, ...]:
-        return (*self.common(base), waiters_of(base, args[4]), base + b":t:" + cast("bytes", args[0]))
-
-    def _to_release(self, base: bytes, args: Arguments) -> tuple[bytes, ...]:
-        keys = (*self.common(base), waiters_of(base, args[3]))
-        return (*keys, base + b":t:" + cast("bytes", args[0])) if args[2] else keys
-
-
-def waiters_of(base: bytes, session: bytes | int) -> bytes:
-    """Return the key of the line of *session*: the one that the arguments name, also when they are sent again."""
-    return base + b":q:" + cast("bytes", session)
+    def replication(self, route: Route) -> Replication:
+        """Return by what replicas are waited for where *route* leads."""
+        ...
 
 
 @final
@@ -86,19 +69,16 @@ class RedisGrantor:
     """
 
     __slots__ = (
-        "__weakref__", "_base", "_family", "_grant", "_keys", "_listening", "_queues", "_release", "_replication",
-        "context",
+        "__weakref__", "_base", "_family", "_grant", "_keys", "_queues", "_release", "_route", "_servers", "context",
     )  # fmt: skip
 
-    def __init__(
-        self, context: Context, keys: Keys, family: Family, listening: Listening, replication: Replication
-    ) -> None:
+    def __init__(self, context: Context, keys: Keys, family: Family, servers: "Servers") -> None:
         self.context = context
-        self._listening = listening
-        self._queues = listening.queues
-        self._replication = replication
+        self._servers = servers
+        self._queues = servers.queues
         self._keys = keys
         self._base = base = keys.base
+        self._route = context.pipeline.route(base)
         self._family = family
         self._grant = NamedScript(family.grant, base)
         self._release = NamedScript(family.release, base)
@@ -106,7 +86,7 @@ class RedisGrantor:
     @property
     def line(self) -> WaitQueue:
         """Who waits for the name in this session."""
-        return self._queues.get(self._base) or WaitQueue(self.context, self._listening, self, self._keys)
+        return self._queues.get(self._base) or WaitQueue(self.context, self.listening(), self, self._keys)
 
     @property
     def name(self) -> str:
@@ -117,14 +97,22 @@ class RedisGrantor:
         return self._keys.kind
 
     def channel(self) -> bytes:
-        return self._keys.channels + self.context.id
+        queue = self._queues.get(self._base)
+        listening = self.listening() if queue is None else queue.listening
+        return channel_of(self._base, listening.form(self._keys.channels), self.context.id)
+
+    def route(self) -> Route:
+        return self._route
+
+    def listening(self) -> Listening:
+        return self._servers.listening(self._route)
 
     def grant(self, request: Request) -> "asyncio.Future[Answer]":
         context = self.context
         request.server = self
         if context.undos.pausing:
             context.undos.go_ahead(self.kind, self.name)
-        pipeline, queues = context.pipeline, self._queues
+        pipeline, queues = self._route, self._queues
         line = queues.get(self._base) if queues else None
         if line is not None and request.ttl != line.expected_ttl:  # most ask for the same
             line.expect(request)
@@ -138,11 +126,9 @@ class RedisGrantor:
 
     def _ask_on(self, request: Request, call: PendingCall) -> None:
         """Ask the same once more: the script stopped at the dead, behind whom something may be free."""
-        patience = self.context.pipeline.patience
+        route = self._route
         request.sent(
-            self.context.pipeline.submit(
-                self._grant, self._terms, self._answered, patience, request, call.tell, LONGEST_WAIT
-            )
+            route.submit(self._grant, self._terms, self._answered, route.patience, request, call.tell, LONGEST_WAIT)
         )
 
     def _overtook(self, call: PendingCall) -> bool:
@@ -165,7 +151,7 @@ class RedisGrantor:
         queues = self._queues
         line = queues.get(self._base) if queues else None
         if line is None:
-            return self._listening.address(self._keys.channels, request.ttl)
+            return self.listening().address(self._keys.channels, request.ttl)
         return line.identity or line.identify()
 
     def _terms(self, request: Request, link: Connection) -> Arguments:
@@ -273,11 +259,12 @@ class RedisGrantor:
         return await ride_out(lambda: self._replicate(request, replicas), clock, until)
 
     async def _replicate(self, request: Request, replicas: int) -> Granted:
-        replication = self._replication
+        replication = self._servers.replication(self._route)
         pipeline, bound = replication.pipeline, min(LONGEST_REPLICATION, request.ttl / 4)
         future: asyncio.Future[Answer] = self.context.loop.create_future()
         patience = replication.patience(bound)
         call = pipeline.submit(AlwaysEval(self._grant), self._once_more, self._answered, patience, request, future)
+        self._route.report_only(call)
         request.sent(call)
         acknowledged = replication.acknowledged(call, replicas, bound)
         try:
@@ -305,21 +292,21 @@ class RedisGrantor:
         script = load(f"{self._family.name}/recheck")
         keys = (*self._family.common(self._base), waiters_of(self._base, identity[0]))[: len(script.keys)]
         bound = PreparedScript(script, lambda _: keys)
-        self.context.pipeline.submit(bound, (*identity, *entries), receive, patience)
+        self._route.submit(bound, (*identity, *entries), receive, patience)
 
     def renew(self, request: Request, ttl: float, tell: ResultCallback, thread: Pipelines | None = None) -> None:
         pipeline = self.pipeline(thread)
         args = (request.token, round(ttl * 1000))
         bound = NamedScript(self._family.renew, self._base)
-        pipeline.submit(bound, args, _renewed, _patience(pipeline, ttl), tell)
+        pipeline.submit(bound, args, _renewed, renewal_patience(pipeline, ttl), tell)
 
-    def pipeline(self, thread: Pipelines | None) -> Pipeline:
+    def pipeline(self, thread: Pipelines | None) -> Route:
         """Return what sends to the server of the name: the session's, or that of a *thread*."""
-        return self.context.pipeline if thread is None else thread.of(self.context.pool)
+        return self._route if thread is None else thread.of(self.context.pool).route(self._base)
 
     @property
-    def together(self) -> "Together":
-        return self._family.together
+    def together(self) -> "Together | None":
+        return self._family.together if self._servers.alone else None  # in a Cluster, a script has one slot
 
     def renewal_keys(self, count: int) -> tuple[bytes, ...]:
         """Return the *count* keys in which a lease is."""
@@ -336,7 +323,7 @@ class RedisGrantor:
         if not request.reached and not request.unanswered:
             tell(False)  # nothing ever left
             return
-        pipeline = self.context.pipeline
+        pipeline = self._route
         patience = pipeline.undo_patience_after(request.silences) if request.silences else pipeline.undo_patience
         link = pipeline.ready
         args = self._undoing if link is None else self._undoing(request, link)
@@ -387,7 +374,7 @@ class RedisGrantor:
         """Do as `ask_once` does, until local time *until*; each attempt is more patient than the one before."""
 
         def ask(failures: int) -> Awaitable[Any]:
-            patience = self.context.pipeline.patience_after(failures)
+            patience = self._route.patience_after(failures)
             return self.ask_once(verb, args, as_waiter=as_waiter, keys=keys, patience=patience)
 
         return await ask_until(ask, self.context.clock, until)
@@ -403,7 +390,7 @@ class RedisGrantor:
             args = (*args, *self.line.identify())
         script = load(f"{self._family.name}/{verb}")
         bound = PreparedScript(script, lambda args: keys or self._keys_of(script, args))
-        call = self.context.pipeline.submit(bound, args, self._asked_once, patience, as_waiter, future)
+        call = self._route.submit(bound, args, self._asked_once, patience, as_waiter, future)
         with self.context.keep_open():
             try:
                 return await future
@@ -417,8 +404,8 @@ class RedisGrantor:
             if as_waiter:
                 self.deliver(reply[1:])  # such scripts answer {what was asked, grants…}
             elif as_waiter is False and self._overtook(call) and not future.done():
-                pipeline = self.context.pipeline  # once: what holds the release up may last
-                pipeline.submit(call.bound, call.args, self._asked_once, call.patience, None, future)
+                # Once: what holds the release up may last.
+                self._route.submit(call.bound, call.args, self._asked_once, call.patience, None, future)
                 return
         resolve(future, reply)
 
@@ -449,7 +436,7 @@ class RedisGrantor:
             self._leave_line(request)
             request.fail(request.refused(self.kind, self.name, amount))
         elif request.grant(fence):
-            self._listening.told()
+            self.listening().told()
             self._leave_line(request)
 
     def _return_stray_grant(self, token: bytes, ttl: float) -> None:
@@ -496,41 +483,6 @@ class RedisGrantor:
         return common[: len(script.keys)] if len(script.keys) <= len(common) else (
             *common, waiters_of(self._base, args[-3])
         )  # fmt: skip
-
-
-@final
-class Together:
-    """Renews leases on one Redis together: of one session, and of one kind of holder."""
-
-    def __init__(self, holder: str) -> None:
-        self._script = load(f"{holder}/renew_many")
-        self._keys_each = len(load(f"{holder}/renew").keys)
-        self.most = 100 // self._keys_each  # which takes the server a third of a millisecond
-
-    def renew(
-        self, leases: Sequence[tuple[RedisGrantor, Request]], tell: Callable[[Sequence[int] | Exception], None],
-        thread: Pipelines | None = None,
-    ) -> None:  # fmt: skip
-        pipeline = leases[0][0].pipeline(thread)
-        keys, args, shortest = list[bytes](), list[bytes | int](), leases[0][1].ttl
-        for grantor, request in leases:
-            keys += grantor.renewal_keys(self._keys_each)
-            args += (request.token, request.ttl_ms)
-            shortest = min(shortest, request.ttl)
-        bound = PreparedScript(self._script, lambda _: tuple(keys))
-        pipeline.submit(bound, tuple(args), _renewed_together, _patience(pipeline, shortest), tell)
-
-
-def _patience(pipeline: Pipeline, ttl: float) -> float:
-    """Return how long the answer to a renewal may take.
-
-    Bounded, as a measurement includes what the loop was late: a dead link must be given up before the deadline.
-    """
-    return max(0.25, min(1.0, ttl / 4), min(4 * pipeline.round_trip, ttl / 3))
-
-
-def _renewed_together(call: PendingCall, reply: Any) -> None:
-    call.subject(reply)
 
 
 def _renewed(call: PendingCall, reply: Any) -> None:

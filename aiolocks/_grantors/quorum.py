@@ -49,6 +49,7 @@ class Quorum(Composite):
     def __init__(self, grantors: Sequence[RedisGrantor], keys: Keys, places: Sequence[str]) -> None:
         self._grantors = grantors
         self._contexts = [grantor.context for grantor in grantors]
+        self._routes = [context.pipeline.route(keys.base) for context in self._contexts]
         self._home = self.context = self._contexts[0]
         self._keys = keys
         self._places = places
@@ -134,7 +135,7 @@ class Quorum(Composite):
 
     def _pause(self, attempts: int) -> float:
         """Return a random delay, in which a rival whose attempt met with this one may win."""
-        round_trip = max(context.pipeline.round_trip for context in self._contexts)
+        round_trip = max(route.round_trip for route in self._routes)
         shortest = max(0.005, min(2 * round_trip, LONGEST_PAUSE / 4))
         return random.uniform(0.5, 1.5) * min(shortest * 2.0 ** min(attempts, 8), LONGEST_PAUSE)
 
@@ -227,8 +228,8 @@ class Quorum(Composite):
                 ballot.busy[at] = reply
             self._decide(ballot, decided)
 
-        for at, context in enumerate(self._contexts):
-            context.pipeline.submit(bound, args, partial(answered, at), vote_time(ttl))
+        for at, route in enumerate(self._routes):
+            route.submit(bound, args, partial(answered, at), vote_time(ttl))
         await self._within(decided, ttl)
         return ballot
 
@@ -272,8 +273,8 @@ class Quorum(Composite):
                 fences.append(reply[1])
                 held.note(reply[0] == 1)
 
-        for at, context in enumerate(self._contexts):
-            context.pipeline.submit(self._statistics, (), partial(answered, at), vote_time(ttl))
+        for at, route in enumerate(self._routes):
+            route.submit(self._statistics, (), partial(answered, at), vote_time(ttl))
         try:
             verdict = await self._within(decided, ttl)
         except RedisError:

@@ -15,9 +15,10 @@ from .._core.background import LAST_GRACE, at_loop_end, finish, last_releases
 from .._core.keys import Keys
 from .._engine.context import Context
 from .._engine.renewal import ThreadWatchdog, Watchdog
-from .one_server import Family, RedisGrantor, Together
-from .replication import Replication
-from .wait_queue import Listening
+from .._redis.router import Router
+from .families import Family, Together
+from .one_server import RedisGrantor
+from .servers import ClusterNodes, OneServer
 
 
 @final
@@ -37,8 +38,12 @@ class Session:
         )
         self.watchdog = context.renewer = Watchdog(loop, context.clock)
         self._thread_watchdog: ThreadWatchdog | None = None
-        self.replication = Replication(context.endpoint, loop, context.clock)
-        self.listening = Listening(context)
+        pipeline = context.pipeline
+        self.servers = (
+            ClusterNodes(context, pipeline, self.watchdog.renew_all)
+            if isinstance(pipeline, Router)
+            else OneServer(context, pipeline)
+        )
         self._families: dict[str, Family] = {}
         self._together: dict[str, Together] = {}
         self._at_exit = at_loop_end(self._loop_ends)
@@ -80,20 +85,18 @@ class Session:
         family = self._families.get(keys.family)
         if family is None:
             family = self._families[keys.family] = Family(keys.family, self._together)
-        return RedisGrantor(self.context, keys, family, self.listening, self.replication)
+        return RedisGrantor(self.context, keys, family, self.servers)
 
     def after_fork(self) -> None:
         """In a forked child: its copies of the leases are the parent's alone."""
         self.context.after_fork()
-        for owner in (
-            self.context.pipeline,
-            self.listening.subscriber,
-            self.replication.pipeline,
-            self.context.endpoint,
-            self._thread_watchdog,
-        ):
-            if owner is not None:
-                owner.detach_in_fork()
+        self.context.pipeline.detach_in_fork()
+        for listening in self.servers.listenings:
+            listening.subscriber.detach_in_fork()
+        for replication in self.servers.replications:
+            replication.pipeline.detach_in_fork()
+        if self._thread_watchdog is not None:
+            self._thread_watchdog.detach_in_fork()
 
     def close(self) -> None:
         """End everything at once. Leases that are still held run out."""
@@ -106,7 +109,8 @@ class Session:
         self.context.end()
         self.watchdog.close()
         self._end_thread()
-        self.listening.close(error)
+        for queue in list(self.servers.queues.values()):
+            queue.stop(error)
         self.context.undos.close(error)
         self.context.cancel_tasks()
         self._disconnect()
@@ -139,10 +143,11 @@ class Session:
             self._thread_watchdog.close()
 
     def _disconnect(self) -> None:
-        self.listening.subscriber.close()
+        for listening in self.servers.listenings:
+            listening.subscriber.close()
+        for replication in self.servers.replications:
+            replication.pipeline.close()
         self.context.pipeline.close()
-        self.replication.pipeline.close()
-        self.context.endpoint.close()
 
     async def _loop_ends(self) -> None:
         """End with the loop, once what can be released is; or go on if only its generators were closed."""
@@ -159,12 +164,11 @@ class Session:
             self.close()
 
     def _in_use(self) -> bool:
-        return bool(self.listening.queues) or self.context.holdings.running()
+        return bool(self.servers.queues) or self.context.holdings.running()
 
     def _link_lost(self) -> None:
         self.watchdog.renew_all()
-        if self.listening.queues:
-            self.loop.call_soon(self.listening.recheck_all)
+        self.servers.link_lost()
 
     def _connected(self) -> None:
         self.context.undos.go_first()

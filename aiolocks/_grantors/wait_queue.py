@@ -14,17 +14,19 @@ import asyncio
 import logging
 import random
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast, final
 
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
 from .._core.errors import LockError
-from .._core.keys import Keys
+from .._core.keys import Keys, of_shard
 from .._core.timing import SHORTEST_RECHECK, patience, recheck_delay, recheck_interval, retry_delay
 from .._engine.context import Context
 from .._engine.request import Answer, Granted, Request
+from .._redis.connection import Endpoint
 from .._redis.pipeline import CallReceiver, PendingCall
+from .._redis.router import Route
 from .._redis.scripts import Arguments, PlainCommand
 from .._redis.subscriber import Subscriber
 
@@ -41,35 +43,48 @@ _LONGEST_WITHOUT_RIGHTS = 60.0
 
 
 _COUNT = PlainCommand("PUBSUB", "NUMSUB")
+_COUNT_OF_SHARD = PlainCommand("PUBSUB", "SHARDNUMSUB")
 
 
 @final
-class Listening:
-    """Of one session. No timer: what polls looks when a re-check was answered."""
+class Lines:
+    """Where callers of a session wait, at all of its servers; by the key that all keys of the name begin with."""
 
-    def __init__(
-        self,
-        context: Context,
-    ) -> None:
-        self._context = context
-        self.polling = False
+    def __init__(self) -> None:
         self.queues: dict[bytes, WaitQueue] = {}
-        """Where waiters are, by the key that all keys of the name begin with."""
         self.servers: weakref.WeakValueDictionary[bytes, Asked] = weakref.WeakValueDictionary()
         """Who asks for them, and may be told of a turn of which no caller here knows."""
         self.handing_over: set[bytes] = set()
         """Names for which the server has been asked to go on handing over."""
+
+
+@final
+class Listening:
+    """Of one session, at one server. No timer: what polls looks when a re-check was answered."""
+
+    def __init__(
+        self, context: Context, endpoint: Endpoint, lines: Lines,
+        form: Callable[[bytes], bytes] = lambda channels: channels,
+    ) -> None:  # fmt: skip
+        """*form* returns what channels begin with at this server, by what they begin with at one that is alone."""
+        self._context = context
+        self.polling = False
+        self.form = form
+        self.queues, self.servers, self.handing_over = lines.queues, lines.servers, lines.handing_over
+        self._of_shards: dict[bytes, WaitQueue] = {}
+        """Who waits at channels of a Cluster's shards."""
         self._addresses: dict[tuple[bytes, float], SessionAddress] = {}
         self._untold = 0
         self.unheard: dict[bytes, int] = {}
         """How often in a row a re-check has found that waiters of a name were passed over; where it has."""
         self.subscriber = Subscriber(
-            context.endpoint,
+            endpoint,
             context.loop,
             context.clock,
             on_grant=self.deliver,
             on_subscribed=self._subscribed,
             on_forbidden=self._forbidden,
+            on_moved=self._moved,
         )
         self._pause = _FIRST_PAUSE
         self._longest = _LONGEST_PAUSE
@@ -83,7 +98,8 @@ class Listening:
         if address is None:
             if len(self._addresses) >= _MOST_ADDRESSES:
                 self._addresses.clear()
-            address = address_of(self._context.id, channels, recheck_interval(ttl), polling=self.polling)
+            form = self.form(channels)
+            address = address_of(self._context.id, form, recheck_interval(ttl), polling=self.polling)
             self._addresses[channels, ttl] = address
         return address
 
@@ -112,9 +128,32 @@ class Listening:
             self._untold = 0
             self.subscriber.reconnect()
 
-    def _polling_changed(self) -> None:
+    def own(self) -> "list[WaitQueue]":
+        """Return the queues whose names this server has."""
+        return [queue for queue in self.queues.values() if queue.listening is self]
+
+    def listen(self, channel: bytes, queue: "WaitQueue") -> None:
+        """Subscribe to *channel*, at which *queue* waits."""
+        if of_shard(channel):
+            self._of_shards[channel] = queue
+        self.subscriber.listen(channel)
+
+    def subscribe_anew(self, channel: bytes) -> None:
+        """Take the subscription to *channel* for lost, as the server that has the name finds none."""
+        if of_shard(channel):
+            self.subscriber.forget(channel)
+        else:
+            self.subscriber.reconnect()
+
+    def leave(self, channel: bytes) -> None:
+        """Note that nobody waits at *channel* any more."""
+        if self._of_shards.pop(channel, None) is not None:
+            self.subscriber.leave(channel)
+
+    def forget_addresses(self) -> None:
+        """Work out anew as whom the session asks."""
         self._addresses.clear()
-        for queue in self.queues.values():
+        for queue in self.own():
             queue.identity = None
 
     def poll(self, why: str, *, rights: bool) -> None:
@@ -122,7 +161,7 @@ class Listening:
         if self.polling:
             return
         self.polling = True
-        self._polling_changed()
+        self.forget_addresses()
         now = self._context.clock()
         self._longest = _LONGEST_WITHOUT_RIGHTS if rights else _LONGEST_PAUSE
         if now - self._healed_at > self._longest:  # what is soon broken again after each try is tried less often
@@ -148,13 +187,8 @@ class Listening:
 
     def recheck_all(self) -> None:
         """Ask how all waiters stand."""
-        for queue in list(self.queues.values()):
+        for queue in self.own():
             queue.recheck()
-
-    def close(self, error: Exception) -> None:
-        """Tell all waiters that the session has ended."""
-        for queue in list(self.queues.values()):
-            queue.stop(error)
 
     def _put_off(self, now: float) -> float:
         pause = min(self._pause, self._longest)
@@ -162,13 +196,21 @@ class Listening:
         self._pause = 2 * pause
         return pause
 
-    def _subscribed(self) -> None:
+    def _subscribed(self, channel: bytes) -> None:
         """Where it polls: ask the server that has the keys whether it finds what some server has confirmed."""
         if self.polling:
-            pipeline = self._context.pipeline
-            pipeline.submit(_COUNT, (self._channel,), self._counted, pipeline.patience)
-        else:
+            route = self._context.pipeline.route(self._channel)
+            count = _COUNT_OF_SHARD if of_shard(channel) else _COUNT
+            route.submit(count, (self._channel,), self._counted, route.patience)
+        elif not of_shard(channel):
             self.recheck_all()
+        elif channel in self._of_shards:
+            self._of_shards[channel].recheck()
+
+    def _moved(self, channel: bytes) -> None:
+        queue = self._of_shards.pop(channel, None)
+        if queue is not None:
+            queue.recheck()
 
     def _counted(self, call: PendingCall, reply: Any) -> None:
         if not self.polling or self._context.closed:
@@ -180,7 +222,7 @@ class Listening:
         else:
             self._healed_at = self._context.clock()
             self.polling = False
-            self._polling_changed()
+            self.forget_addresses()
             log.info("waiters of this client are woken again when it is their turn")
             self.recheck_all()
 
@@ -230,6 +272,14 @@ class Asked(Protocol):
         """Return where this session is told of its turns."""
         ...
 
+    def route(self) -> Route:
+        """Return the way to the server."""
+        ...
+
+    def listening(self) -> Listening:
+        """Return by what waiters at that server are told."""
+        ...
+
 
 @final
 class WaitQueue:
@@ -238,7 +288,7 @@ class WaitQueue:
 
     def __init__(self, context: Context, listening: Listening, server: Asked, keys: Keys) -> None:
         self._context = context
-        self._listening = listening
+        self.listening = listening
         self._server = server
         self._base = keys.base
         self._channels = keys.channels
@@ -268,14 +318,15 @@ class WaitQueue:
 
     def interval(self) -> float:
         """Return the longest this line goes without a re-check: by the shortest TTL since it was last empty."""
-        return interval_of(self._interval, polling=self._listening.polling)
+        return interval_of(self._interval, polling=self.listening.polling)
 
     def identify(self) -> "SessionAddress":
         """Return the `identity`. A session that cannot be told says in its name how often it looks."""
         context = self._context
         if self.identity is None:
-            listening = self._listening
-            self.identity = address_of(context.id, self._channels, self._interval, polling=listening.polling)
+            listening = self.listening
+            form = listening.form(self._channels)
+            self.identity = address_of(context.id, form, self._interval, polling=listening.polling)
             formers, self._names = self._names - {self.identity[0]}, {self.identity[0]}
             for former in sorted(formers):
                 context.loop.call_soon(self._move, former, context.clock() + 3 * _LONGEST_INTERVAL)
@@ -305,8 +356,8 @@ class WaitQueue:
                 self._context.loop.call_later(SHORTEST_RECHECK, self._abandon, former, until)
 
         if not self._context.closed and self._context.clock() < until:
-            patience = self._context.pipeline.patience
-            self._server.submit_recheck((former, self._channels, 0), (), receive, patience)
+            patience = self._server.route().patience
+            self._server.submit_recheck((former, self.listening.form(self._channels), 0), (), receive, patience)
 
     def expect(self, request: Request) -> None:
         """Note the TTL of a request about to be made, which bounds how long the session may keep silent."""
@@ -328,12 +379,12 @@ class WaitQueue:
 
     def join(self, request: Request, busy_ms: int, subscribers: int, told: Arguments | None = None) -> None:
         """Let a request wait; *told*: who the server was told that it is."""
-        current = self._listening.queues.setdefault(self._base, self)
+        current = self.listening.queues.setdefault(self._base, self)
         if current is not self:  # all had left this one, and others wait since
             current.join(request, busy_ms, subscribers, told)
             return
         if not self.waiting:
-            self._listening.servers[self._base] = self._server
+            self.listening.servers[self._base] = self._server
         if told is not None:
             self._told, self._busy_ms = told, busy_ms
             self._names.add(cast("bytes", told[0]))
@@ -356,8 +407,9 @@ class WaitQueue:
 
     def leave(self, request: Request) -> None:
         if self.waiting.pop(request.token, None) is not None and not self.waiting:
-            if self._listening.queues.get(self._base) is self:
-                del self._listening.queues[self._base]
+            if self.listening.queues.get(self._base) is self:
+                del self.listening.queues[self._base]
+                self.listening.leave(self._server.channel())
             self.expected_ttl = None
             self._stop_timer()
 
@@ -366,6 +418,17 @@ class WaitQueue:
         for request in list(self.waiting.values()):
             self.leave(request)
             request.fail(error)
+
+    def follow(self) -> None:
+        """Wait at another server, if that has the name now. What was known of the former's channel counts no more."""
+        listening = self._server.listening()
+        if listening is self.listening:
+            return
+        self.listening.unheard.pop(self._base, None)
+        self.listening.leave(self._server.channel())
+        self.listening = listening
+        self.identity = self._told = None
+        self.recheck()
 
     def recheck(self) -> None:
         """Ask how all waiters stand, now; after the re-check on its way, if there is one."""
@@ -388,11 +451,11 @@ class WaitQueue:
             if not isinstance(reply, Exception):
                 self._server.deliver(reply[5])
 
-        listening = self._listening
+        listening = self.listening
         if self._base not in listening.handing_over and not self._context.closed:
             listening.handing_over.add(self._base)
             self._context.schedule_idle_close()
-            self._server.submit_recheck(self.identify(), (), receive, self._context.pipeline.patience)
+            self._server.submit_recheck(self.identify(), (), receive, self._server.route().patience)
 
     def _ask(self, requests: Sequence[Request]) -> None:
         def receive(call: PendingCall, reply: object) -> None:
@@ -411,7 +474,7 @@ class WaitQueue:
             identity,
             [request.entry() for request in requests],
             receive,
-            patience(self.interval(), self._context.pipeline.round_trip),
+            patience(self.interval(), self._server.route().round_trip),
         )
 
     def _read(self, call: PendingCall, reply: Any, requests: Sequence[Request]) -> None:
@@ -428,7 +491,7 @@ class WaitQueue:
                     self.leave(request)
                     request.fail(objection)
             elif answer < 0:
-                self._listening.found_untold()
+                self.listening.found_untold()
                 self.leave(request)
                 request.grant(-answer, call.sent_at)
             else:
@@ -468,7 +531,7 @@ class WaitQueue:
                 self.leave(request)
 
     def _answered(self, call: PendingCall, busy_ms: int, subscribers: int, passed_over: bool) -> None:
-        listening = self._listening
+        listening = self.listening
         since, self._stood_at = self._stood_at, call.sent_at
         if not listening.polling:
             heard = listening.subscriber.listening(self._server.channel(), call.sent_at)
@@ -480,7 +543,8 @@ class WaitQueue:
                 del listening.unheard[self._base]
                 listening.poll("they are passed over, as if they had not subscribed", rights=bool(subscribers))
             elif heard and not subscribers:
-                listening.subscriber.reconnect()
+                listening.subscribe_anew(self._server.channel())
+                self._listen(0)
             else:
                 self._listen(subscribers)
         else:
@@ -506,8 +570,8 @@ class WaitQueue:
             self._schedule(delay)
 
     def _listen(self, subscribers: int) -> None:
-        if not subscribers and not self._listening.polling:
-            self._listening.subscriber.listen(self._server.channel())
+        if not self.listening.polling and (not subscribers or of_shard(self.identify()[1])):
+            self.listening.listen(self._server.channel(), self)
 
     def _delay(self, busy_ms: int) -> float:
         expected = busy_ms / 1000 if busy_ms >= 0 else (0.0 if busy_ms == -2 else None)

@@ -21,7 +21,7 @@ from .._core.options import Duration, check_seconds
 from .._core.slots import beside
 from .._engine.request import LONGEST_RETRY, resolve
 from .._grantors.session import Session
-from .._redis.clients import pool_of
+from .._redis.clients import encoder_of, pool_of
 from .._redis.pipeline import PendingCall
 from .._redis.scripts import Arguments, PreparedScript, load
 
@@ -103,7 +103,7 @@ class Versioned:
             RedisError: Redis could not be asked, or the key holds no string. Cancelling is harmless.
         """
         value, version = await self._ask("read", (self._value, self._mark), ())
-        encoder = self._pool.get_encoder()
+        encoder = encoder_of(self._pool)
         return encoder.decode(value) if value is not None else None, version.decode()
 
     async def write(self, value: Writable, version: str) -> str:
@@ -124,7 +124,7 @@ class Versioned:
             (self._value, self._mark, self._start + write + b":" + self._beside),
             (
                 version.encode(),
-                self._pool.get_encoder().encode(value),
+                encoder_of(self._pool).encode(value),
                 write,
                 self._expire_ms,
                 round(1000 * MARK),
@@ -183,7 +183,7 @@ class Versioned:
     async def _ask(self, verb: str, keys: tuple[bytes, ...], args: Arguments) -> Any:
         """Run a script that may run twice, as often and as patiently as the client would retry."""
         context = Session.of(self._pool).context
-        commands = context.pipeline
+        commands = context.pipeline.route(keys[0])
         bound = PreparedScript(load(f"versioned/{verb}"), lambda _: keys)
         patience = commands.patience
 
@@ -199,7 +199,7 @@ class Versioned:
                 raise
 
         with context.keep_open():
-            return await as_the_client_would(commands.retry_policy(), ask)
+            return await as_the_client_would(context.pipeline.retry_policy(), ask)
 
 
 def _answered(answer: "asyncio.Future[Any]", _: PendingCall, reply: object) -> None:

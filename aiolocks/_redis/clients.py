@@ -4,8 +4,10 @@ from collections.abc import Hashable
 from typing import Any, cast, final
 
 import redis as redis_sync
+from redis._parsers import Encoder
 from redis.asyncio import ConnectionPool, Redis
 from redis.asyncio.client import Pipeline
+from redis.asyncio.cluster import NodesManager, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import SentinelConnectionPool
 
@@ -44,6 +46,8 @@ class Server:
 
 def server_of(pool: Any) -> Hashable:
     """Return what identifies the server behind *pool*: the same for every pool of that server."""
+    if isinstance(pool, NodesManager):
+        return frozenset(pool.startup_nodes)
     options = pool.connection_kwargs
     if isinstance(pool, SentinelConnectionPool):
         sentinels = frozenset(place_of(sentinel.connection_pool) for sentinel in pool.sentinel_manager.sentinels)
@@ -54,6 +58,8 @@ def server_of(pool: Any) -> Hashable:
 
 def place_of(pool: Any) -> str:
     """Return the address of the server behind *pool*, without credentials."""
+    if isinstance(pool, NodesManager):
+        return ",".join(sorted(pool.startup_nodes))
     options = pool.connection_kwargs
     if isinstance(pool, SentinelConnectionPool):
         sentinels = ",".join(sorted(place_of(sentinel.connection_pool) for sentinel in pool.sentinel_manager.sentinels))
@@ -62,11 +68,25 @@ def place_of(pool: Any) -> str:
     return f"{place}/{options['db']}" if options.get("db") else str(place)
 
 
-def pool_of(client: Redis) -> Any:
-    """Return the connection pool of *client*, or raise the TypeError that says what to pass instead."""
+def encoder_of(pool: Any) -> Any:
+    """Return what turns the values of the client's user into bytes and back."""
+    if isinstance(pool, NodesManager):
+        terms = pool.connection_kwargs
+        return cast("Any", Encoder)(*(terms[term] for term in ("encoding", "encoding_errors", "decode_responses")))
+    return pool.get_encoder()
+
+
+def pool_of(client: Redis | RedisCluster) -> Any:
+    """Return what knows how the user's *client* connects: its connection pool, or what it knows its Cluster's nodes by.
+
+    Raises:
+        TypeError: It says what to pass instead.
+    """
     if type(client) is Redis and type(client.connection_pool) is ConnectionPool:  # as nearly always
         return client.connection_pool
     given: object = client
+    if isinstance(given, RedisCluster):
+        return given.nodes_manager
     if isinstance(given, redis_sync.Redis):
         raise TypeError("aiolocks needs an asynchronous client: from redis.asyncio import Redis, not from redis")
     if isinstance(given, type) and issubclass(given, (Redis, redis_sync.Redis)):

@@ -4,17 +4,29 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, final
 
+from redis.asyncio.cluster import NodesManager
 from redis.asyncio.sentinel import SentinelConnectionPool
 
 from .clients import Server
 from .connection import Endpoint
 from .pipeline import Pipeline
+from .router import Router
 from .sentinel import SentinelPrimary
 
 
 def endpoint_of(pool: Any, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> Endpoint:
     """Return where the connections lead that a client with this *pool* would make."""
     return SentinelPrimary(pool, loop, clock) if isinstance(pool, SentinelConnectionPool) else Server(pool)
+
+
+def pipeline_of(
+    pool: Any, loop: asyncio.AbstractEventLoop, clock: Callable[[], float], on_lost: Callable[[], None],
+    on_connected: Callable[[], None],
+) -> Pipeline | Router:  # fmt: skip
+    """Return what sends to the server of a client with this *pool*, or to the nodes of its Cluster."""
+    if isinstance(pool, NodesManager):
+        return Router(pool, loop, clock, on_lost, on_connected)
+    return Pipeline(endpoint_of(pool, loop, clock), loop, clock, on_lost, on_connected)
 
 
 @final
@@ -29,16 +41,13 @@ class Pipelines:
         self._clock = clock
         self._on_lost = on_lost
         self._on_connected = on_connected
-        self._pipelines: dict[int, Pipeline] = {}
-        self._endpoints: list[Endpoint] = []
+        self._pipelines: dict[int, Pipeline | Router] = {}
 
-    def of(self, pool: Any) -> Pipeline:
+    def of(self, pool: Any) -> Pipeline | Router:
         """Return the one of the client with this *pool*."""
         pipeline = self._pipelines.get(id(pool))
         if pipeline is None:
-            endpoint = endpoint_of(pool, self.loop, self._clock)
-            self._endpoints.append(endpoint)
-            pipeline = Pipeline(endpoint, self.loop, self._clock, self._on_lost, self._on_connected)
+            pipeline = pipeline_of(pool, self.loop, self._clock, self._on_lost, self._on_connected)
             self._pipelines[id(pool)] = pipeline
         return pipeline
 
@@ -46,12 +55,8 @@ class Pipelines:
         """Close all links at once."""
         for pipeline in self._pipelines.values():
             pipeline.close()
-        for endpoint in self._endpoints:
-            endpoint.close()
 
     def detach_in_fork(self) -> None:
         """In a forked child: see `Connection.detach_in_fork`."""
         for pipeline in self._pipelines.values():
             pipeline.detach_in_fork()
-        for endpoint in self._endpoints:
-            endpoint.detach_in_fork()

@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterator
 from typing import Any, final
 
 from redis.asyncio.retry import Retry
-from redis.exceptions import BusyLoadingError, NoScriptError, RedisError, ResponseError
+from redis.exceptions import AskError, BusyLoadingError, NoScriptError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from .._core.answers import LONGEST_WAIT, NoPrimaryError, RidingOut, recognized
+from .._core.answers import LONGEST_WAIT, NoPrimaryError, NotNowError, RidingOut, recognized
 from .._core.background import background
 from .._core.overdue_timer import OverdueTimer
 from .busy_poll import BusyPoll
 from .connection import Connection, Endpoint, open_connection
-from .scripts import Arguments, Command
+from .scripts import Arguments, Command, pack
 
 _SHORTEST_PATIENCE = 0.25
 """The least time in seconds to wait for a reply whose loss holds up other callers."""
@@ -39,8 +39,8 @@ class PendingCall:
     """One run of a script: waiting for a link, or on its way over `link` since `sent_at`, or answered."""
 
     __slots__ = (
-        "abandoned", "args", "bound", "due", "gives_way", "link", "patience", "receiver", "sent_at", "subject", "tell",
-        "whole",
+        "abandoned", "args", "asking", "bound", "due", "gives_way", "link", "patience", "receiver", "redirect",
+        "redirects", "sent_at", "subject", "tell", "via", "whole",
     )  # fmt: skip
 
     sent_at: float
@@ -49,6 +49,11 @@ class PendingCall:
     subject: Any
     tell: Any
     """For the caller's *args* and *receiver*, which can so serve many calls."""
+    redirect: "Callable[[PendingCall, AskError], bool]"
+    """In a Cluster: sends it where a refusal points, if it may go there. The next three are for this alone."""
+    redirects: int
+    asking: bool
+    via: "Pipeline"
 
     def __init__(
         self, bound: Command, args: "Arguments | Callable[[Any, Connection], Arguments]", receiver: "CallReceiver",
@@ -73,6 +78,8 @@ class PendingCall:
             if bound.name in link.loaded and not self.whole:
                 packed = bound.evalsha(args)
             else:
+                if self.whole and getattr(self, "asking", False):
+                    link.send(_ASKING, _ignore)
                 packed = bound.eval(args)
                 link.loaded.add(bound.name)
         except Exception as error:  # nothing has left; told in the next turn, when `submit` has returned
@@ -94,6 +101,11 @@ class PendingCall:
                 self.link.resent.add(self)
                 self.send(self.link, self.sent_at)
                 return
+            if isinstance(reply, AskError):  # also of one that was moved
+                redirect = getattr(self, "redirect", None)
+                if redirect is not None and redirect(self, reply):
+                    return
+                reply = NotNowError(f"MOVED {reply}") if redirect is not None else ResponseError(_IN_CLUSTER)
             if isinstance(reply, (ResponseError, BusyLoadingError)):
                 reply = recognized(_discreet(reply))
             if isinstance(reply, RedisConnectionError):
@@ -122,6 +134,17 @@ class PendingCall:
 
 CallReceiver = Callable[[PendingCall, object], None]
 
+_ASKING = pack(("ASKING",))
+
+_IN_CLUSTER = (
+    "this server is a node of a Redis Cluster, and the name belongs to another node: pass a client of the Cluster, "
+    "redis.asyncio.cluster.RedisCluster, or a redis+cluster:// URL"
+)
+
+
+def _ignore(reply: object) -> None:
+    pass
+
 
 def _discreet(error: RedisError) -> RedisError:
     """Leave out the arguments that Redis quotes when it does not know a command: the token is one of them."""
@@ -141,7 +164,7 @@ class Pipeline:
         on_lost: Callable[[], None], on_connected: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         """*on_connected* may submit what is to be sent over a new link before all that waits for one."""
-        self._endpoint = endpoint
+        self.endpoint = endpoint
         self.loop = loop
         self._clock = clock
         self._on_lost = on_lost
@@ -194,6 +217,32 @@ class Pipeline:
             self._busy_poll.expect(call)
         return call
 
+    def resend(self, call: PendingCall) -> None:
+        """Run what another server was asked, and has not run."""
+        now, link = self._clock(), self.ready
+        call.via = self
+        if link is not None:
+            call.send(link, now)
+        else:
+            call.link = None
+            call.due = now + call.patience
+            self._waiting.append(call)
+            if self._link is None:
+                self._connect()
+        self._overdue.expect(call.due, now)
+
+    def route(self, base: bytes) -> "Pipeline":
+        """Return itself: the server has all names. A `Router` has more to choose from."""
+        return self
+
+    @property
+    def pipeline(self) -> "Pipeline":
+        """Itself, as of any `Route`."""
+        return self
+
+    def report_only(self, call: PendingCall) -> None:
+        """See `SlotRoute.report_only`: nothing here sends a call elsewhere."""
+
     def undo_patience_after(self, silences: int) -> float:
         """Return the seconds to wait for the answer to an undo, after so many that got no answer."""
         return min(self.undo_patience * (1 << min(silences, 6)), LONGEST_WAIT)
@@ -212,8 +261,8 @@ class Pipeline:
         Unless the caller asks *once*, a request that Redis cannot run just now is repeated, and that does not count;
         nor does an outage that ends when another server takes over.
         """
-        policy = copy.deepcopy(self._endpoint.retry())
-        return policy if once else RidingOut(policy, self._clock, outages=self._endpoint.fails_over)
+        policy = copy.deepcopy(self.endpoint.retry())
+        return policy if once else RidingOut(policy, self._clock, outages=self.endpoint.fails_over)
 
     def _heard(self, call: Any) -> None:
         """Note that replies have come, the first of them to *call*, which was under way longest."""
@@ -231,9 +280,11 @@ class Pipeline:
         """In a forked child: see `Connection.detach_in_fork`."""
         if self._link is not None:
             self._link.detach_in_fork()
+        self.endpoint.detach_in_fork()
 
     def close(self) -> None:
-        """Close the link at once. A later call would open a new one."""
+        """Close the link at once, and what is kept to look where to connect. A later call would open a new one."""
+        self.endpoint.close()
         self._overdue.close()
         self._closing = True
         if self._task is not None:
@@ -253,7 +304,7 @@ class Pipeline:
         error: Exception
         try:
             async with asyncio.timeout(self._connect_time):
-                link = await open_connection(self._endpoint, None, self._lost, self._flow, self._heard)
+                link = await open_connection(self.endpoint, None, self._lost, self._flow, self._heard)
         except TimeoutError as late:
             self._connect_time = min(2 * self._connect_time, _LONGEST_CONNECT)
             error = late if isinstance(late, RedisError) else RedisTimeoutError("Timeout connecting to server")

@@ -10,15 +10,20 @@ import re
 from collections.abc import Callable
 from typing import Any, final
 
-from redis.exceptions import NoPermissionError, ResponseError
+from redis.exceptions import AskError, NoPermissionError, ResponseError
 
 from .._core.background import background
+from .._core.keys import of_shard
+from .._core.slots import slot_of
 from .connection import Connection, ConnectionCancelled, Endpoint, open_connection
 from .scripts import pack
 
 _LONGEST_CONNECT = 5.0
 _NOTICE = re.compile(rb"(\S+) (-?\d+) (\d+) (.+)", re.DOTALL)
 """Token, fencing token, ms of the lease (or the limit, when the fencing token is -1), key of the holder."""
+
+_MOST_UNUSED = 64
+"""Channels that nobody waits at and that are still listened to: at a busy name there is soon somebody again."""
 
 _LONGEST_PAUSE = 1.0
 """Seconds between attempts to connect; meanwhile re-checks go on over the other connection."""
@@ -30,15 +35,19 @@ class Subscriber:
 
     def __init__(
         self, endpoint: Endpoint, loop: asyncio.AbstractEventLoop, clock: Callable[[], float], *,
-        on_grant: Callable[[bytes, int, int, bytes], None], on_subscribed: Callable[[], None],
-        on_forbidden: Callable[[], None],
+        on_grant: Callable[[bytes, int, int, bytes], None], on_subscribed: Callable[[bytes], None],
+        on_forbidden: Callable[[], None], on_moved: Callable[[bytes], None] = lambda channel: None,
     ) -> None:  # fmt: skip
+        """*on_moved* is told of a channel of a Cluster's shards that has gone to another node."""
         self._endpoint = endpoint
         self._loop = loop
         self._clock = clock
         self._on_grant = on_grant
         self._on_subscribed = on_subscribed
         self._on_forbidden = on_forbidden
+        self._on_moved = on_moved
+        self._unused: dict[bytes, None] = {}
+        """Channels of shards that nobody waits at now, the longest unused first."""
         self._wanted: set[bytes] = set()
         self._confirmed: dict[bytes, float] = {}
         """Since when the subscription to each channel has been confirmed on this link."""
@@ -52,6 +61,7 @@ class Subscriber:
 
     def listen(self, channel: bytes) -> None:
         """Subscribe to *channel*, unless that is done or on its way."""
+        self._unused.pop(channel, None)
         if channel in self._wanted:
             if channel not in self._confirmed and self._clock() - self._asked_at > _LONGEST_CONNECT:
                 self.reconnect()
@@ -59,9 +69,19 @@ class Subscriber:
         self._wanted.add(channel)
         self._asked_at = self._clock()
         if self._link is not None:
-            self._link.send(pack(("SUBSCRIBE", channel)), None)
+            self._subscribe(self._link, (channel,))
         elif self._retry is None:
             self._connect()
+
+    def leave(self, channel: bytes) -> None:
+        """Note that nobody waits at *channel* for now; it is given up some time, as there may be one for each name."""
+        if channel in self._wanted:
+            self._unused[channel] = None
+            if len(self._unused) > _MOST_UNUSED:
+                unused = next(iter(self._unused))
+                self.forget(unused)
+                if self._link is not None:
+                    self._link.send(pack(("SUNSUBSCRIBE", unused)), None)
 
     def listening(self, channel: bytes, at: float) -> bool:
         """Whether the subscription had been confirmed at local time *at*, and not been lost since."""
@@ -119,9 +139,23 @@ class Subscriber:
             if self._wanted:
                 self._link = link
                 self._asked_at = self._clock()
-                link.send(pack(("SUBSCRIBE", *self._wanted)), None)
+                self._subscribe(link, tuple(self._wanted))
             else:  # closed meanwhile
                 link.close()
+
+    def _subscribe(self, link: Connection, channels: tuple[bytes, ...]) -> None:
+        usual = tuple(channel for channel in channels if not of_shard(channel))
+        if usual:
+            link.send(pack(("SUBSCRIBE", *usual)), None)
+        for channel in channels:
+            if of_shard(channel):  # each by itself: they may be in different slots
+                link.send(pack(("SSUBSCRIBE", channel)), None)
+
+    def forget(self, channel: bytes) -> None:
+        """Take *channel* for one that was not subscribed to."""
+        self._wanted.discard(channel)
+        self._confirmed.pop(channel, None)
+        self._unused.pop(channel, None)
 
     def _connected(self) -> None:
         self._connecting = False
@@ -144,6 +178,11 @@ class Subscriber:
             self._try_later()
 
     def _pushed(self, message: Any) -> None:
+        if isinstance(message, AskError):  # or MovedError
+            for channel in [each for each in self._wanted if of_shard(each) and slot_of(each) == message.slot_id]:
+                self.forget(channel)
+                self._on_moved(channel)
+            return
         if isinstance(message, ResponseError):
             link, self._link = self._link, None
             self._wanted.clear()
@@ -153,11 +192,16 @@ class Subscriber:
                 self._on_forbidden()
             return
         match message:
-            case [b"subscribe", bytes(channel), _]:
+            case [b"subscribe" | b"ssubscribe", bytes(channel), _]:
                 self._failures = 0
-                self._confirmed[channel] = self._clock()
-                self._on_subscribed()
-            case [b"message", _, bytes(notice)]:
+                if channel in self._wanted:
+                    self._confirmed[channel] = self._clock()
+                    self._on_subscribed(channel)
+            case [b"sunsubscribe", bytes(channel), _]:
+                if channel in self._wanted:  # the server has ended it, as the slot has gone to another
+                    self.forget(channel)
+                    self._on_moved(channel)
+            case [b"message" | b"smessage", _, bytes(notice)]:
                 fields = _NOTICE.fullmatch(notice)
                 if fields is not None:  # any client may publish anything
                     token, fence, amount, base = fields.groups()

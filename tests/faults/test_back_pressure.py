@@ -7,6 +7,7 @@ from redis.asyncio import Redis
 
 from aiolocks import Lock, Semaphore
 from aiolocks._grantors.session import Session
+from tests.support.pipelines import pipeline_in
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
@@ -28,7 +29,7 @@ async def test_requests_are_held_back_while_the_server_does_not_read_and_all_go_
         async with Lock(redis, "first", ttl=30):
             session = Session.find(redis.connection_pool)
             assert session is not None
-            link = session.context.pipeline._link
+            link = pipeline_in(session.context)._link
             assert link is not None
             server.pause()
             try:
@@ -36,7 +37,7 @@ async def test_requests_are_held_back_while_the_server_does_not_read_and_all_go_
                 await asyncio.sleep(0)
                 await asyncio.sleep(0)
                 assert link.full
-                held_back, written = len(session.context.pipeline._waiting), len(link.receivers)
+                held_back, written = len(pipeline_in(session.context)._waiting), len(link.receivers)
                 assert held_back + written >= TASKS
                 buffered = link._transport.get_write_buffer_size()  # type: ignore[attr-defined]
                 assert buffered <= 256 * 1024
@@ -63,7 +64,7 @@ async def test_what_is_given_up_while_it_is_held_back_is_never_sent(server: Redi
                 await asyncio.sleep(0.1)
                 session = Session.find(redis.connection_pool)
                 assert session is not None
-                assert session.context.pipeline._waiting
+                assert pipeline_in(session.context)._waiting
                 with pytest.raises(TimeoutError):
                     async with asyncio.timeout(0.05):
                         await semaphore.resize(9)

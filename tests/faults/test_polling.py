@@ -35,7 +35,7 @@ RIGHTS = (
 
 def polls(client: Redis) -> bool:
     session = Session.find(client.connection_pool)
-    return session is not None and session.listening.polling
+    return session is not None and session.servers.listenings[0].polling
 
 
 async def contend(client: Redis, taken: list[float], make: Any) -> None:

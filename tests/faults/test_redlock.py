@@ -18,6 +18,7 @@ from aiolocks._engine.request import Request
 from aiolocks._grantors.session import Session
 from aiolocks.testing import FaultProxy
 from tests.support.leftovers import is_residue
+from tests.support.pipelines import pipeline_in
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.redis, pytest.mark.faults, pytest.mark.asyncio]
@@ -70,7 +71,7 @@ async def connected(clients: list[Redis]) -> None:
     """Wait until each server has answered something, so that none is asked for the first time."""
     sessions = [Session.of(client.connection_pool) for client in clients]
     async with asyncio.timeout(10):
-        while not all(session.context.pipeline.round_trip for session in sessions):
+        while not all(pipeline_in(session.context).round_trip for session in sessions):
             await (await Redlock(clients, "connecting", ttl=TTL).acquire()).release()
 
 
@@ -190,7 +191,7 @@ async def test_what_a_hung_server_is_asked_in_vain_is_not_kept(five: list[RedisS
     lock = Redlock(clients, "orders", ttl=TTL)
     await time_to_acquire(lock)
     five[0].pause()
-    commands = Session.of(clients[0].connection_pool).context.pipeline
+    commands = pipeline_in(Session.of(clients[0].connection_pool).context)
     async with asyncio.timeout(10):
         while commands._link is not None:
             await (await lock.acquire()).release()

@@ -211,11 +211,11 @@ def test_a_lease_is_kept_while_its_session_begins_to_poll_and_stops(
             session = Session.of(deaf.connection_pool)
             async with Lock(deaf, "kept", ttl=TTL, watchdog="thread") as lease, Lock(admin, "awaited", ttl=20):
                 waiting = asyncio.create_task(Lock(deaf, "awaited", ttl=20).acquire())
-                await until(lambda: session.listening.polling)
+                await until(lambda: session.servers.listenings[0].polling)
                 await asyncio.sleep(1.5 * TTL)
                 lease.check()
                 await acl("ACL", "SETUSER", "deaf", "+subscribe")
-                await until(lambda: not session.listening.polling)
+                await until(lambda: not session.servers.listenings[0].polling)
                 await asyncio.sleep(TTL)
                 lease.check()
             await (await waiting).release()

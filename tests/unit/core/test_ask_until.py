@@ -13,6 +13,7 @@ from aiolocks._core.timing import retry_delay
 from aiolocks._grantors.session import Session
 from tests.support.answering import SILENCE, Answering, insist
 from tests.support.jumping import clock, jumping
+from tests.support.pipelines import pipeline_in
 
 GONE = RedisConnectionError("gone")
 
@@ -76,7 +77,7 @@ async def test_it_is_asked_as_often_as_the_client_would_try_for_ten_seconds_at_m
     grantor = server.grantor()
     with grantor.context.keep_open(), pytest.raises(told):
         await as_the_client_would(
-            grantor.context.pipeline.retry_policy(), lambda: grantor.ask_once("statistics", (0,), patience=1)
+            pipeline_in(grantor.context).retry_policy(), lambda: grantor.ask_once("statistics", (0,), patience=1)
         )
     assert clock() == seconds
     assert len(server.asked) == 4 or told is NotNowError
@@ -90,6 +91,6 @@ async def test_what_is_not_answered_by_then_says_so() -> None:
 
     session = Session.of(Answering(lambda asked: 1))
     with pytest.raises(RedisTimeoutError, match="did not answer within 10 s"):
-        await as_the_client_would(session.context.pipeline.retry_policy(), never)
+        await as_the_client_would(pipeline_in(session.context).retry_policy(), never)
     assert clock() == LONGEST_WAIT
     session.close()

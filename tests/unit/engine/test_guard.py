@@ -22,6 +22,7 @@ from aiolocks._grantors.session import Session
 from aiolocks._redis.pipeline import PendingCall
 from tests.support.answering import SILENCE, Answering, Asked, Later
 from tests.support.jumping import clock, jumping
+from tests.support.pipelines import pipeline_in
 
 HOLDER = b"aiolocks:lock:{orders}"
 
@@ -168,7 +169,7 @@ async def test_a_cluster_that_refuses_is_told_in_words_that_help() -> None:
 async def test_what_a_full_link_holds_back_is_given_up_after_ten_seconds_and_never_sent() -> None:
     """However long the link goes on to answer others."""
     async with holding(OK, 60) as (server, lease):
-        commands = Session.of(server).context.pipeline
+        commands = pipeline_in(Session.of(server).context)
         link = commands._link
         assert link is not None
 

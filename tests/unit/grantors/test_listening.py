@@ -114,7 +114,7 @@ async def test_it_is_told_again_once_the_server_finds_its_subscription(caplog: p
         await asyncio.sleep(6)
         assert not hub.polled()
         assert "woken again" in caplog.text
-        assert session.listening.subscriber.listening(hub.grantor().channel(), clock())
+        assert session.servers.listenings[0].subscriber.listening(hub.grantor().channel(), clock())
         assert len(caplog.messages) == 2
 
 
@@ -134,7 +134,7 @@ async def test_an_answer_that_says_nothing_of_its_subscription_is_as_if_it_were_
         hub.finds = 1
         await asyncio.sleep(10)
         assert not hub.polled()
-        assert not session.listening.polling
+        assert not session.servers.listenings[0].polling
 
 
 @jumping

@@ -14,6 +14,7 @@ from aiolocks import LimitMismatchError
 from aiolocks._core.answers import NotNowError
 from aiolocks._core.keys import Keys
 from aiolocks._engine.request import LONGEST_RETRY, Busy, Granted, Queued, Request
+from aiolocks._grantors.families import Together
 from aiolocks._grantors.one_server import RedisGrantor
 from aiolocks._grantors.session import Session
 from aiolocks._redis.endpoints import Pipelines
@@ -21,6 +22,7 @@ from aiolocks._redis.scripts import load
 from tests.support.answering import SILENCE, Answering, Asked, Later
 from tests.support.extension import Adding
 from tests.support.jumping import clock, jumping
+from tests.support.pipelines import pipeline_in
 
 BASE = b"aiolocks:lock:{orders}"
 TTL = 30.0
@@ -57,6 +59,12 @@ class Scene:
         self.session = Session.of(self.server)
         self.grantor: RedisGrantor = self.session.grantor(Keys("aiolocks:", kind, "orders", family))
         self.pipelines: list[Pipelines] = []
+
+    @property
+    def together(self) -> Together:
+        together = self.grantor.together
+        assert together is not None
+        return together
 
     def thread(self) -> Pipelines:
         """Return the pipelines of another loop; of this one here."""
@@ -140,8 +148,8 @@ async def test_who_does_not_wait_only_asks_whatever_place_it_had(wait: bool, tic
 async def test_a_session_that_polls_waits_under_a_name_of_its_own() -> None:
     async with scene() as there:
         await there.wait_in_line()
-        there.session.listening.polling = True
-        there.session.listening._polling_changed()
+        there.session.servers.listenings[0].polling = True
+        there.session.servers.listenings[0].forget_addresses()
         there.says["lock_grant"] = [b"queued", 1, 20_000, 5, 1, 0]
         there.ask()
         await asyncio.sleep(0.01)
@@ -220,8 +228,8 @@ async def test_what_is_sent_once_more_names_one_session_though_it_polls_meanwhil
         there.says["lock_grant"] = Later(0.5, NoScriptError("NOSCRIPT No matching script."))
         there.ask()
         await asyncio.sleep(0.2)
-        there.session.listening.polling = True
-        there.session.listening._polling_changed()
+        there.session.servers.listenings[0].polling = True
+        there.session.servers.listenings[0].forget_addresses()
         there.says["lock_grant"] = 1
         await asyncio.sleep(1)
         again = there.asked("lock_grant")[-1]
@@ -419,7 +427,7 @@ async def test_a_request_for_which_there_was_no_connection_leaves_nothing_to_und
 @jumping
 async def test_a_request_waits_for_a_connection_for_ten_seconds_and_no_less() -> None:
     async with scene() as there:
-        there.session.context.pipeline._connect_time = 50  # else that is over sooner
+        pipeline_in(there.session.context)._connect_time = 50  # else that is over sooner
         there.server.hangs = True
         with pytest.raises(RedisTimeoutError):
             await there.ask()[1]
@@ -516,15 +524,15 @@ async def test_what_an_undo_had_no_time_for_is_gone_on_with_by_the_session() -> 
 @jumping
 async def test_turns_that_are_told_are_no_sign_that_wake_ups_are_lost() -> None:
     async with scene() as there:
-        there.session.listening.subscriber.listen(there.grantor.channel())
+        there.session.servers.listenings[0].subscriber.listen(there.grantor.channel())
         await asyncio.sleep(0.1)
         request, turn = await there.wait_in_line()
-        there.session.listening.found_untold()
+        there.session.servers.listenings[0].found_untold()
         there.grantor.told(request.token, 41, 30_000)
-        there.session.listening.found_untold()
+        there.session.servers.listenings[0].found_untold()
         await asyncio.sleep(5)
         assert len(there.asked("SUBSCRIBE")) == 1
-        there.session.listening.found_untold()
+        there.session.servers.listenings[0].found_untold()
         await asyncio.sleep(5)
         assert len(there.asked("SUBSCRIBE")) == 2
         assert turn.done()
@@ -555,7 +563,7 @@ async def test_a_renewal_is_given_up_in_time_for_others_before_the_deadline(
 ) -> None:
     async with scene(lock_renew=SILENCE) as there:
         await there.ask()[1]
-        there.session.context.pipeline.round_trip = round_trip
+        pipeline_in(there.session.context).round_trip = round_trip
         outcomes: list[Any] = []
         there.grantor.renew(there.request(), ttl, lambda told: outcomes.append((clock(), told)))
         await asyncio.sleep(20)
@@ -571,7 +579,7 @@ async def test_a_renewal_goes_by_the_pipeline_of_the_thread_that_renews() -> Non
         there.grantor.renew(there.request(), TTL, outcomes.append, there.thread())
         await asyncio.sleep(0.1)
         assert outcomes == [False]
-        assert there.session.context.pipeline.ready is None
+        assert pipeline_in(there.session.context).ready is None
 
 
 @pytest.mark.parametrize(
@@ -586,9 +594,9 @@ async def test_a_renewal_of_many_names_the_keys_the_token_and_the_ttl_of_each(
     async with scene(kind=kind, family=family, **{f"{script}_renew_many": [1, 0]}) as there:
         other: RedisGrantor = there.session.grantor(Keys("aiolocks:", kind, "pages", family))
         assert other.together is there.grantor.together
-        assert other.together.most == most
+        assert there.together.most == most
         first, second, outcomes = there.request(ttl=2.5), there.request(ttl=30), list[object]()
-        other.together.renew([(there.grantor, first), (other, second)], outcomes.append)
+        there.together.renew([(there.grantor, first), (other, second)], outcomes.append)
         assert not outcomes
         await asyncio.sleep(0.1)
         assert outcomes == [[1, 0]]
@@ -611,10 +619,10 @@ async def test_each_kind_and_each_session_renews_its_own_together() -> None:
 async def test_a_renewal_of_many_is_given_up_in_time_for_the_shortest_of_them() -> None:
     async with scene(lock_renew_many=SILENCE) as there:
         await there.ask()[1]
-        there.session.context.pipeline.round_trip = 0.5
+        pipeline_in(there.session.context).round_trip = 0.5
         outcomes: list[Any] = []
         leases = [(there.grantor, there.request(ttl=ttl)) for ttl in (30, 3, 30)]
-        there.grantor.together.renew(leases, lambda told: outcomes.append((clock(), told)))
+        there.together.renew(leases, lambda told: outcomes.append((clock(), told)))
         await asyncio.sleep(20)
         [(at, told)] = outcomes
         assert at == pytest.approx(1.0)
@@ -626,10 +634,10 @@ async def test_a_renewal_of_many_goes_by_the_pipeline_of_the_thread_that_renews(
     async with scene(lock_renew_many=[1, 1]) as there:
         outcomes: list[object] = []
         leases = [(there.grantor, there.request()) for _ in range(2)]
-        there.grantor.together.renew(leases, outcomes.append, there.thread())
+        there.together.renew(leases, outcomes.append, there.thread())
         await asyncio.sleep(0.1)
         assert outcomes == [[1, 1]]
-        assert there.session.context.pipeline.ready is None
+        assert pipeline_in(there.session.context).ready is None
 
 
 # Undoing.
@@ -846,7 +854,7 @@ async def test_a_question_goes_with_its_arguments_and_its_own_keys_if_it_has_any
         assert args_of(first) == [b"0"]
         assert keys_of(first)[0] == BASE
         assert (keys_of(second), args_of(second)) == ([b"a", b"b"], [b"7"])
-        assert there.session.context.pipeline.patience == 1.0
+        assert pipeline_in(there.session.context).patience == 1.0
 
 
 @jumping

@@ -225,7 +225,7 @@ async def test_a_block_whose_lease_was_lost_needs_no_connection() -> None:
     server = granting(lock_renew=0)
     session, channel = Session.of(server), server.grantor().channel()
     async with hold(server, on_lost="flag", replicas=1) as lease:
-        session.listening.subscriber.listen(channel)
+        session.servers.listenings[0].subscriber.listen(channel)
         assert await connected()
         await lease.wait_lost()
         await asyncio.sleep(2)
@@ -262,7 +262,7 @@ async def test_what_has_ended_leaves_no_timer_no_task_and_no_connection() -> Non
     assert not await connected()
     assert isinstance(request.turn.exception(), RedisConnectionError)
     assert ended(session)
-    assert not session.listening.queues
+    assert not session.servers.listenings[0].queues
     assert not session.context.undos.under_way
     assert not session.context.holdings.in_use(), "a task is not kept by what remembers its session"
     tried = len(server.tried)
@@ -366,10 +366,10 @@ async def test_a_lease_that_nobody_here_wants_is_given_back_once_and_for_as_long
     session = Session.of(server)
     session.context.schedule_idle_close()
     grantor = server.grantor()
-    session.listening.servers[grantor._base] = grantor  # a caller waited once
+    session.servers.listenings[0].servers[grantor._base] = grantor  # a caller waited once
     for _ in range(2):
-        session.listening.deliver(b"stray", 41, 5_000, grantor._base)
-    session.listening.deliver(b"stray", 41, 5_000, b"another name")
+        session.servers.listenings[0].deliver(b"stray", 41, 5_000, grantor._base)
+    session.servers.listenings[0].deliver(b"stray", 41, 5_000, b"another name")
     await asyncio.sleep(JUST)
     [words] = told(server, "lock_release")
     assert words[:3] == [b"stray", b"5000 1", b"0"]
@@ -446,8 +446,8 @@ async def test_that_waiters_poll_is_said_once_for_each_client(caplog: pytest.Log
         waiting(each)
         each.answer = answer
         await asyncio.sleep(0.5)
-        assert session.listening.polling
-        session.listening.poll("said again", rights=True)
+        assert session.servers.listenings[0].polling
+        session.servers.listenings[0].poll("said again", rights=True)
         session.close()
         await asyncio.sleep(0)
         each.answer = each_answer
@@ -462,10 +462,10 @@ async def test_who_can_be_woken_again_looks_at_once_under_its_own_name(caplog: p
     session = Session.of(server)
     waiting(server)
     await asyncio.sleep(0.5)
-    session.listening.poll("they are deaf", rights=False)
+    session.servers.listenings[0].poll("they are deaf", rights=False)
     assert told(server, "lock_recheck")[-1][0].startswith(b"poll250-"), "at once as well"
     await asyncio.sleep(0.3)
-    session.listening._counted(PendingCall.__new__(PendingCall), [b"channel", 1])
+    session.servers.listenings[0]._counted(PendingCall.__new__(PendingCall), [b"channel", 1])
     assert told(server, "lock_recheck")[-1][0] == session.context.id
     assert "woken again" in caplog.text
     session.close()
@@ -566,7 +566,7 @@ async def test_a_forked_child_keeps_neither_the_leases_nor_the_connections_of_it
     lease, session = await lock.acquire(), Session.of(redis.connection_pool)
     waiter = asyncio.get_running_loop().create_task(lock.acquire(), context=Context())
     channel = session.grantor(Keys("aiolocks:", "lock", "orders")).channel()
-    await until(lambda: session.listening.subscriber.listening(channel, session.context.clock()))
+    await until(lambda: session.servers.listenings[0].subscriber.listening(channel, session.context.clock()))
     said, saying = os.pipe()
     over, ending = os.pipe()
     child = os.fork()

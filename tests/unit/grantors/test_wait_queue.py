@@ -118,12 +118,12 @@ def leave(hall: Hall, request: Request) -> None:
 
 
 def polls(hall: Hall) -> bool:
-    return Session.of(hall).listening.polling
+    return Session.of(hall).servers.listenings[0].polling
 
 
 def tell(hall: Hall, request: Request, fence: int) -> None:
     """Tell the session of a turn."""
-    Session.of(hall).listening.deliver(request.token, fence, request.ttl_ms, hall.grantor()._base)
+    Session.of(hall).servers.listenings[0].deliver(request.token, fence, request.ttl_ms, hall.grantor()._base)
 
 
 # When it asks.
@@ -216,10 +216,10 @@ async def test_once_all_have_left_it_does_not_ask_and_the_next_one_begins_anew()
         leave(hall, both[0])
         await asyncio.sleep(1)
         assert clock() - hall.rechecks()[-1] < 0.11, "one is still there"
-        assert session.listening.queues
+        assert session.servers.listenings[0].queues
         leave(hall, both[1])
         leave(hall, both[1])
-        assert not session.listening.queues
+        assert not session.servers.listenings[0].queues
         left = clock()
         await asyncio.sleep(5)
         assert not hall.rechecks(since=left)
@@ -491,7 +491,7 @@ async def test_who_subscribed_since_it_was_passed_over_is_heard() -> None:
         hall.passed_over = 1
         for _ in range(6):
             await asyncio.sleep(0.8)
-            session.listening.subscriber.reconnect()
+            session.servers.listenings[0].subscriber.reconnect()
         assert not polls(hall)
 
 
@@ -520,7 +520,7 @@ async def turn_to_polling(hall: Hall) -> Request:
     request = await waiting(hall)
     hall.allows = False
     await asyncio.sleep(0.5)
-    Session.of(hall).listening.subscriber.listen(hall.grantor().channel())
+    Session.of(hall).servers.listenings[0].subscriber.listen(hall.grantor().channel())
     await asyncio.sleep(0.001)
     return request
 
@@ -550,7 +550,7 @@ async def test_a_turn_that_comes_while_it_takes_leave_is_had() -> None:
         request = await waiting(hall)
         hall.farewell = [1, HELD, 0, 0, [], [request.token, 41, 30_000]]
         hall.allows = False
-        Session.of(hall).listening.subscriber.listen(hall.grantor().channel())
+        Session.of(hall).servers.listenings[0].subscriber.listen(hall.grantor().channel())
         await asyncio.sleep(0.1)
         assert request.turn.result().fence == 41
 
@@ -627,7 +627,7 @@ async def test_it_is_asked_for_once_at_a_time() -> None:
         hall.grant = Later(0.9, [b"queued", 7, HELD, 0, 1, 0])
         await asyncio.sleep(1.1)
         assert len(hall.of("lock_grant")) == 2
-        session.listening.subscriber._on_subscribed()  # has all lines ask
+        session.servers.listenings[0].subscriber._on_subscribed(b"")  # has all lines ask
         await asyncio.sleep(0.2)
         assert len(hall.of("lock_grant")) == 2
 
@@ -895,17 +895,19 @@ async def test_what_the_server_had_no_time_to_hand_over_is_handed_over_at_once()
         hall.delay = 0.1
         hall.grants = [request.token, 41, 30_000]
         grantor = hall.grantor()
-        session.listening.servers[base := grantor._base] = grantor  # which holds the lease that is granted here
+        session.servers.listenings[0].servers[base := grantor._base] = (
+            grantor  # which holds the lease that is granted here
+        )
         for _ in range(2):
-            session.listening.deliver(b"-", MORE, 0, base)
+            session.servers.listenings[0].deliver(b"-", MORE, 0, base)
         await asyncio.sleep(0.15)
         [asked] = hall.of("lock_recheck")
         assert words(asked) == [session.context.id, b"aiolocks:wake:", b"3000"]
         assert request.turn.result().fence == 41
         hall.recheck = ResponseError("OOM")
-        session.listening.deliver(b"-", MORE, 0, base)
+        session.servers.listenings[0].deliver(b"-", MORE, 0, base)
         await asyncio.sleep(0.15)
-        session.listening.deliver(b"-", MORE, 0, base)
+        session.servers.listenings[0].deliver(b"-", MORE, 0, base)
         await asyncio.sleep(0.15)
         assert len(hall.rechecks()) == 3, "trouble with one is no reason against the next"
 

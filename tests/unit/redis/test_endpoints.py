@@ -31,7 +31,7 @@ async def test_there_is_one_for_each_pool_and_they_end_together() -> None:
     here, told = pipelines(), list[object]()
     assert here.of(server) is here.of(server) is not here.of(other)
     for each in (server, other):
-        here.of(each).submit(ASKED, (), lambda _, reply: told.append(str(reply)), 5)
+        here.of(each).route(b"").submit(ASKED, (), lambda _, reply: told.append(str(reply)), 5)
     await asyncio.sleep(1)
     assert [len(each.asked) for each in (server, other)] == [1, 1]
     here.close()
@@ -52,7 +52,7 @@ async def test_in_a_forked_child_the_links_of_all_are_let_go() -> None:
     here.detach_in_fork()
     here.of(idle)
     for each, name in ((server, "one"), (other, "other")):
-        here.of(each).submit(ASKED, arguments, ignore, 5, name)
+        here.of(each).route(b"").submit(ASKED, arguments, ignore, 5, name)
     await asyncio.sleep(1)
     here.detach_in_fork()
     assert let_go == ["one", "other"]

@@ -21,6 +21,7 @@ from aiolocks._engine.lease_state import LeaseState
 from aiolocks._engine.request import Granted, Request
 from tests.support.answering import SILENCE, Answering, Later, insist, session_of
 from tests.support.jumping import clock, jumping
+from tests.support.pipelines import pipeline_in
 
 TTL = 30.0
 
@@ -46,9 +47,9 @@ def patience(times: list[float], *, paused: bool) -> list[float]:
 @jumping
 async def test_patience_doubles_with_each_silence_up_to_the_longest_wait() -> None:
     async with session_of(Answering(lambda asked: 1)) as session:
-        after = session.context.pipeline.patience_after
+        after = pipeline_in(session.context).patience_after
         assert [after(silences) for silences in range(6)] == [1, 2, 4, 8, LONGEST_WAIT, LONGEST_WAIT]
-        after = session.context.pipeline.undo_patience_after
+        after = pipeline_in(session.context).undo_patience_after
         assert [after(silences) for silences in range(8)] == [0.25, 0.5, 1, 2, 4, 8, LONGEST_WAIT, LONGEST_WAIT]
 
 
@@ -145,7 +146,7 @@ async def test_patience_follows_the_time_that_answers_take_up_and_down() -> None
     slow = 0.0
     server = Answering(lambda asked: Later(slow, 1))
     async with session_of(server) as session:
-        commands, ask = session.context.pipeline, server.grantor().ask_once
+        commands, ask = pipeline_in(session.context), server.grantor().ask_once
         await ask("statistics", (0,))
         assert (commands.patience, commands.undo_patience) == (1.0, 0.25)
         slow = 0.1

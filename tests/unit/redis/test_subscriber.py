@@ -35,7 +35,7 @@ class Heard:
     def on_grant(self, *notice: Any) -> None:
         self.grants.append(notice)
 
-    def on_subscribed(self) -> None:
+    def on_subscribed(self, channel: bytes) -> None:
         self.subscribed += 1
 
     def on_forbidden(self) -> None:
@@ -114,8 +114,8 @@ async def test_a_session_whose_subscription_is_on_its_way_does_not_turn_to_polli
             return [CHANNEL, 0]
         return Later(4.5, confirmed(asked)) if asked.what == "SUBSCRIBE" else 1
 
-    def polls() -> bool:
-        return session.listening.polling
+    def polls() -> Any:
+        return session.servers.listenings[0].polling
 
     server = Answering(answer)
     session, grantor = Session.of(server), server.grantor()

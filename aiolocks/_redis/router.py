@@ -1,0 +1,297 @@
+"""The nodes of a Redis Cluster: a pipeline to each that is needed, and which one a name's slot belongs to.
+
+What is known of the slots is a guess that is good nearly always: a node that does not have a slot any more says who
+has, and has not run what it was asked. So the same call goes there, as it does after NOSCRIPT; but one that was given
+up never does, as its undo may be ahead of it by then. What is known is asked anew whenever it was wrong, and when a
+link is lost or refused. Nobody waits for that: with nothing known yet, any node will do.
+
+A slot that is being moved is answered for by its old node as long as the key is there, then by ASK: the new node is
+asked that once, with the script, as it may not know it. Where some keys of a name have gone and others not, both say
+TRYAGAIN, which is ridden out like CLUSTERDOWN.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, final
+
+from redis.asyncio.cluster import NodesManager
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import AskError, MovedError
+
+from .._core.answers import RidingOut
+from .._core.slots import SLOTS, slot_of
+from .connection import Connection, connected
+from .pipeline import CallReceiver, PendingCall, Pipeline
+from .scripts import Arguments, Command, PlainCommand
+
+Address = tuple[str, int]
+
+_REFRESH_EVERY = 0.2
+"""Seconds from one question for the slots to the next at least."""
+
+_PATIENCE = 1.0
+"""Seconds to wait for the answer; then another node is asked."""
+
+_MOST_REDIRECTS = 5
+"""Of one call; then its caller asks again, after a while. Two nodes may send it to each other during a failover."""
+
+_SLOTS = PlainCommand("CLUSTER", "SLOTS")
+_SHARDED = PlainCommand("PUBSUB", "SHARDNUMSUB")
+"""Known from Redis 7.0 on, as sharded channels are."""
+
+
+@final
+class Node:
+    """One node of a Cluster, reached as the user's client would: an `Endpoint`."""
+
+    fails_over = True
+
+    def __init__(self, manager: NodesManager, address: Address, on_unreachable: Callable[[Address], None]) -> None:
+        self._manager = manager
+        self.address = address
+        self._on_unreachable = on_unreachable
+
+    async def connect(self) -> Any:
+        terms: dict[str, Any] = dict(self._manager.connection_kwargs)
+        make = terms.pop("connection_class")
+        for other in _NOT_OURS:
+            terms.pop(other, None)
+        host, port = self.address
+        connection = make(**terms, host=host, port=port)
+        try:
+            return await connected(connection, connection.connect)
+        except BaseException:
+            self._on_unreachable(self.address)
+            raise
+
+    def opened(self, connection: Any, link: Connection) -> None:
+        pass
+
+    def retry(self) -> Retry:
+        return Retry(NoBackoff(), 0)  # the outages that a client would ride out are ridden out in any case
+
+    def close(self) -> None:
+        pass
+
+    def detach_in_fork(self) -> None:
+        pass
+
+
+_NOT_OURS = (
+    "max_connections", "response_callbacks", "redis_connect_func", "oss_cluster_maint_notifications_handler",
+    "maint_notifications_config",
+)  # fmt: skip
+"""What redis-py passes to its nodes, and not to a connection; or what makes it one that reads from replicas, or that
+tells the user's client of what is going on."""
+
+
+@final
+class Router:
+    """Of one client and one event loop; stands where one server has its `Pipeline`."""
+
+    def __init__(
+        self, manager: NodesManager, loop: asyncio.AbstractEventLoop, clock: Callable[[], float],
+        on_lost: Callable[[], None], on_connected: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self._manager = manager
+        self.loop = loop
+        self._clock = clock
+        self._on_lost = on_lost
+        self._on_connected = on_connected
+        self.on_changed: Callable[[], None] = lambda: None
+        """Called when slots have changed hands."""
+        self.sharded = True
+        """Whether the nodes have channels of their own, so that a message need not go to all of them."""
+        self._pipelines: dict[Address, Pipeline] = {}
+        self._owners: list[Address | None] = [None] * SLOTS
+        self._ids: dict[Address, bytes] = {}
+        """What the nodes call themselves."""
+        self._known: list[Address] = [(node.host, int(node.port)) for node in manager.startup_nodes.values()]
+        """Whom to ask for the slots: the first, unless it was just in vain."""
+        self._routes: dict[int, SlotRoute] = {}
+        self._refreshing = False
+        self._refreshed_at = -_REFRESH_EVERY
+        self._timer: asyncio.TimerHandle | None = None
+        self._open = False
+
+    def route(self, base: bytes) -> "SlotRoute":
+        """Return the way to whoever has the keys that begin with *base*."""
+        slot = slot_of(base)
+        route = self._routes.get(slot)
+        if route is None:
+            route = self._routes[slot] = SlotRoute(self, slot)
+        return route
+
+    def at(self, slot: int) -> Pipeline:
+        """Return the pipeline to the node that has *slot*, as far as that is known."""
+        owner = self._owners[slot]
+        self._open = True
+        if owner is None:
+            self.refresh()
+            owner = self._known[0]
+        return self._pipelines.get(owner) or self.node(owner)
+
+    def node(self, address: Address) -> Pipeline:
+        """Return the pipeline to the node at *address*."""
+        pipeline = self._pipelines.get(address)
+        if pipeline is None:
+            node = Node(self._manager, address, self._unreachable)
+            pipeline = Pipeline(node, self.loop, self._clock, self._lost, self._on_connected)
+            self._pipelines[address] = pipeline
+        return pipeline
+
+    def retry_policy(self, *, once: bool = False) -> Retry | RidingOut:
+        """Return what an outage is ridden out by; see `Pipeline.retry_policy`."""
+        policy = Retry(NoBackoff(), 0)
+        return policy if once else RidingOut(policy, self._clock, outages=True)
+
+    def address_of(self, host: str, port: int, teller: Pipeline | None = None) -> Address:
+        """Return where the node is that another one, the *teller*, calls so; without a host, it is the teller's."""
+        if not host and teller is not None:
+            host = next(address[0] for address, pipeline in self._pipelines.items() if pipeline is teller)
+        return self._manager.remap_host_port(host, port)
+
+    def id_of(self, pipeline: Pipeline) -> bytes:
+        """Return what the node calls itself that *pipeline* leads to; empty as long as that is not known."""
+        return next((self._ids.get(address, b"") for address, one in self._pipelines.items() if one is pipeline), b"")
+
+    def moved(self, slot: int, address: Address) -> None:
+        """Note that *slot* is at *address*: so said the node that was taken to have it."""
+        if self._owners[slot] != address:
+            self._owners[slot] = address
+            if address not in self._known:
+                self._known.insert(0, address)
+            self.refresh()
+            self.on_changed()
+
+    def refresh(self) -> None:
+        """Ask for all slots anew: soon, if that was done just now."""
+        if self._refreshing or self._timer is not None or not self._open:
+            return
+        wait = self._refreshed_at + _REFRESH_EVERY - self._clock()
+        if wait > 0:
+            self._timer = self.loop.call_later(wait, self._ask)
+        else:
+            self._ask()
+
+    def close(self) -> None:
+        """Close all links at once. A later call would open new ones."""
+        self._open = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for pipeline in self._pipelines.values():
+            pipeline.close()
+
+    def detach_in_fork(self) -> None:
+        """In a forked child: see `Connection.detach_in_fork`."""
+        for pipeline in self._pipelines.values():
+            pipeline.detach_in_fork()
+
+    def _ask(self) -> None:
+        self._timer = None
+        self._refreshing = True
+        self._refreshed_at = self._clock()
+        pipeline = self.node(self._known[0])
+        pipeline.submit(_SHARDED, (), self._hear_of_channels, _PATIENCE, unsent=_PATIENCE)
+        pipeline.submit(_SLOTS, (), self._learn, _PATIENCE, pipeline, unsent=_PATIENCE)
+
+    def _hear_of_channels(self, call: PendingCall, reply: Any) -> None:
+        if call.link is not None and call.link.lost is None:
+            self.sharded = not isinstance(reply, Exception)
+
+    def _learn(self, call: PendingCall, reply: Any) -> None:
+        self._refreshing = False
+        if isinstance(reply, Exception):
+            self._known.append(self._known.pop(0))
+            return
+        owners: list[Address | None] = [None] * SLOTS
+        for first, last, (host, port, *more), *_replicas in reply:
+            address = self.address_of((host or b"").decode(), int(port), call.subject)
+            self._ids[address] = more[0] if more else b""
+            owners[first : last + 1] = [address] * (last + 1 - first)
+        named = {address for address in owners if address is not None}
+        if named:
+            self._known = [*named.difference(self._known), *(address for address in self._known if address in named)]
+        if owners != self._owners:
+            self._owners = owners
+            self.on_changed()
+
+    def _lost(self) -> None:
+        self.refresh()
+        self._on_lost()
+
+    def _unreachable(self, address: Address) -> None:
+        if self._known[0] == address:
+            self._known.append(self._known.pop(0))
+        self.refresh()
+
+
+@final
+class SlotRoute:
+    """The way to whichever node has one slot; stands where one server has its `Pipeline`."""
+
+    __slots__ = ("_router", "slot")
+
+    def __init__(self, router: Router, slot: int) -> None:
+        self._router = router
+        self.slot = slot
+
+    @property
+    def ready(self) -> Connection | None:
+        return self._router.at(self.slot).ready
+
+    @property
+    def round_trip(self) -> float:
+        return self._router.at(self.slot).round_trip
+
+    @property
+    def patience(self) -> float:
+        return self._router.at(self.slot).patience
+
+    @property
+    def undo_patience(self) -> float:
+        return self._router.at(self.slot).undo_patience
+
+    def patience_after(self, silences: int) -> float:
+        return self._router.at(self.slot).patience_after(silences)
+
+    def undo_patience_after(self, silences: int) -> float:
+        return self._router.at(self.slot).undo_patience_after(silences)
+
+    def submit(
+        self, bound: Command, args: Arguments | Callable[[Any, Connection], Arguments], receiver: CallReceiver,
+        patience: float, subject: Any = None, tell: Any = None, unsent: float | None = None, soon: bool = False,
+    ) -> PendingCall:  # fmt: skip
+        pipeline = self._router.at(self.slot)
+        call = pipeline.submit(bound, args, receiver, patience, subject, tell, unsent, soon)
+        call.redirect, call.redirects, call.asking, call.via = self._redirect, 0, False, pipeline
+        return call
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The one to the node that has the slot, as far as that is known."""
+        return self._router.at(self.slot)
+
+    def report_only(self, call: PendingCall) -> None:
+        """Have *call*, which left by another pipeline to the same node, told that it was not run."""
+        call.redirect, call.redirects, call.asking, call.via = self._redirect, _MOST_REDIRECTS, False, self.pipeline
+
+    def _redirect(self, call: PendingCall, error: AskError) -> bool:
+        """Send *call* to where its answer points; False if it is to be told instead."""
+        router = self._router
+        address = router.address_of(error.host, error.port, call.via)
+        moved = isinstance(error, MovedError)
+        if moved:
+            router.moved(self.slot, address)
+        if call.abandoned or call.redirects >= _MOST_REDIRECTS:
+            return False
+        call.redirects += 1
+        call.asking = call.whole = not moved
+        router.node(address).resend(call)
+        return True
+
+
+Route = Pipeline | SlotRoute
+"""The way to the server that has a name."""

@@ -1,0 +1,10 @@
+"""The one pipeline of a session whose client is of one server."""
+
+from aiolocks._engine.context import Context
+from aiolocks._redis.pipeline import Pipeline
+
+
+def pipeline_in(context: Context) -> Pipeline:
+    """Return what the session sends by."""
+    assert isinstance(context.pipeline, Pipeline)
+    return context.pipeline
