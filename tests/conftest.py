@@ -16,6 +16,7 @@ from redis.asyncio import Redis
 from aiolocks._primitives import semaphore as _semaphore
 from aiolocks.testing import FaultProxy
 from tests.support import bytecode, clients, parts, stalls
+from tests.support.clusters import ClusterSet
 from tests.support.leftovers import Leftovers, empty, tasks_beyond, wait_until_none
 from tests.support.servers import RedisServer
 
@@ -55,9 +56,9 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """The one server of the session. A test that breaks its server uses `own_server`."""
-    with RedisServer(options=clients.server_options(tmp_path_factory.mktemp("server"))) as running:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer | ClusterSet]:
+    """The one server of the session, or what `clients` says. A test that breaks its server uses `own_server`."""
+    with clients.session_server(tmp_path_factory.mktemp("server")) as running:
         yield running
 
 
@@ -74,9 +75,9 @@ def tcp_url(server: RedisServer) -> str:
 
 
 @pytest_asyncio.fixture
-async def redis(redis_url: str) -> AsyncIterator[Redis]:
+async def redis(server: RedisServer) -> AsyncIterator[Redis]:
     """A fresh client of an empty database."""
-    async with Redis.from_url(redis_url) as client:
+    async with clients.plain_client(server) as client:
         yield client
 
 

@@ -1,13 +1,22 @@
 """The makes of client for which the conformance table is run: AIOLOCKS_CLIENT names one.
 
 Left out, it is redis-py's default client on the unix socket, and the in-memory server's besides.
+
+By `sentinel` the session's server is the primary that three Sentinels name, and all else is as ever.
+
+By `cluster` the session's `server` is a `ClusterSet` of three primaries without replicas, which are emptied, and looked
+through for leftovers, together. A test that needs more of `server` than `flush`, `url` and `servers` cannot be run
+there: it has no socket and no `operator`, as no one node sees all keys, connections or channels. Its URLs begin with
+`redis+cluster://`, which `LockManager.from_url` may understand and `Redis.from_url` does not: clients are made by the
+fixtures `client`, `stranger` and `redis`, or by `plain_client`.
 """
 
 import atexit
 import os
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,12 +27,20 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff, NoBackoff
 
+from tests.support.clusters import ClusterSet
+from tests.support.sentinels import SentinelSet
 from tests.support.servers import RedisServer, reserved_port
 
 README = Path(__file__).parent.parent.parent / "README.md"
 PASSWORD = "correct horse"
 
 CHOSEN = os.environ.get("AIOLOCKS_CLIENT", "")
+
+_QUIET = 60.0
+"""Seconds: nothing is replaced because a busy machine made it stand still."""
+
+_sentinel_sets: dict[RedisServer, SentinelSet] = {}
+"""By their primary."""
 
 
 def _of(url: str, **options: Any) -> Redis:
@@ -55,7 +72,7 @@ def _over_tls(server: RedisServer) -> Redis:
     )
 
 
-CLIENTS: dict[str, Callable[[RedisServer], Redis]] = {
+CLIENTS: dict[str, Callable[[RedisServer], AbstractAsyncContextManager[Redis]]] = {
     "acl": lambda server: _with_rights(server, "restricted", *rights_in_readme()),
     "decoded": lambda server: _of(server.url, decode_responses=True),
     "no-retries": lambda server: _of(server.url, retry=Retry(NoBackoff(), 0)),
@@ -66,14 +83,35 @@ CLIENTS: dict[str, Callable[[RedisServer], Redis]] = {
     "resp2": lambda server: _of(server.tcp_url, protocol=2),
     "resp3": lambda server: _of(server.tcp_url, protocol=3),
     "retries": lambda server: _of(server.tcp_url, retry=Retry(ConstantBackoff(0.01), 20)),
+    "sentinel": lambda server: _sentinel_sets[server].client(),
     "single": lambda server: _of(server.tcp_url, single_connection_client=True),
     "tls": _over_tls,
 }
 
 
-def chosen_client(server: RedisServer) -> Redis:
+def chosen_client(server: RedisServer | ClusterSet) -> AbstractAsyncContextManager[Redis]:
     """Return a client of the make that AIOLOCKS_CLIENT names."""
-    return CLIENTS[CHOSEN](server)
+    return plain_client(server) if isinstance(server, ClusterSet) else CLIENTS[CHOSEN](server)
+
+
+def plain_client(server: RedisServer | ClusterSet) -> AbstractAsyncContextManager[Any]:
+    """Return redis-py's default client of what the session's server is."""
+    return server.client() if isinstance(server, ClusterSet) else _of(server.url)
+
+
+@contextmanager
+def session_server(directory: Path) -> Iterator[RedisServer | ClusterSet]:
+    """Run what the chosen make of client needs; certificates go into *directory*."""
+    if CHOSEN == "sentinel":
+        with SentinelSet(replicas=1, down_after=_QUIET) as group:
+            _sentinel_sets[primary := group.primary()] = group
+            yield primary
+    elif CHOSEN == "cluster":
+        with ClusterSet(replicas=0, node_timeout=_QUIET) as cluster:
+            yield cluster
+    else:
+        with RedisServer(options=_server_options(directory)) as running:
+            yield running
 
 
 @cache
@@ -93,8 +131,7 @@ def _tls_port() -> int:
     return port
 
 
-def server_options(directory: Path) -> dict[str, str]:
-    """Return the lines of redis.conf that this make of client needs; certificates go into *directory*."""
+def _server_options(directory: Path) -> dict[str, str]:
     if CHOSEN != "tls":
         return {}
     authority, certificate = _authority(), _authority().issue_cert("localhost", "127.0.0.1")

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any, final
 
+from .clusters import ClusterSet
 from .servers import RedisServer
 
 _PATIENCE = 1.5
@@ -27,40 +28,49 @@ class Leftovers:
     Made before the test's own clients connect, on an empty database, and asked after they are closed.
     """
 
-    def __init__(self, server: RedisServer) -> None:
-        self._admin = server.operator
+    def __init__(self, server: RedisServer | ClusterSet) -> None:
+        self._admins = [node.operator for node in _nodes(server)]
         self._known = self._connections().keys()
 
     def new_connections(self) -> list[str]:
         """Return what the server says about each connection that came during the test and still exists."""
         return [
-            f"connection {number}: {line}" for number, line in self._connections().items() if number not in self._known
+            f"connection {number}: {line}"
+            for (at, number), line in self._connections().items()
+            if (at, number) not in self._known
         ]
 
     def lasting_keys(self) -> list[str]:
         """Return each key that must not stay: holders and queues, and residue that would stay for ever."""
         found = []
-        for key in self._admin.scan_iter(count=1000):
+        for admin, key in ((each, key) for each in self._admins for key in each.scan_iter(count=1000)):
             if not key.startswith(_OWN_PREFIX):
-                ttl_ms = self._admin.pttl(key)
+                ttl_ms = admin.pttl(key)
                 if ttl_ms != _GONE and not (is_residue(key) and ttl_ms > 0):
                     kind = "residue without a TTL" if is_residue(key) else "live key"
                     found.append(f"{kind}: {key!r} (PTTL {ttl_ms})")
         return found
 
-    def _connections(self) -> dict[str, str]:
-        own = str(self._admin.client_id())
+    def _connections(self) -> dict[tuple[int, str], str]:
+        """Return what is said of each, by its server and number there; a Sentinel may renew its own at any time."""
         return {
-            client["id"]: f"{client.get('addr')} name={client.get('name')!r} last command {client.get('cmd')}"
-            for client in self._admin.client_list()
-            if client["id"] != own
+            (at, client["id"]): f"{client.get('addr')} name={client.get('name')!r} last command {client.get('cmd')}"
+            for at, admin in enumerate(self._admins)
+            for own in [str(admin.client_id())]
+            for client in admin.client_list()
+            if client["id"] != own and not client.get("name", "").startswith("sentinel-")
         }
 
 
-def empty(server: RedisServer) -> None:
+def empty(server: RedisServer | ClusterSet) -> None:
     """Remove all keys and all cached scripts."""
-    server.operator.flushall()
-    server.operator.script_flush()
+    for node in _nodes(server):
+        node.flush()
+        node.operator.script_flush()
+
+
+def _nodes(server: RedisServer | ClusterSet) -> list[RedisServer]:
+    return server.primaries() if isinstance(server, ClusterSet) else [server]
 
 
 def is_residue(key: bytes) -> bool:

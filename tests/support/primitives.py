@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar, final
 
 import pytest
 from redis.asyncio import Redis
+from redis.asyncio.sentinel import SentinelConnectionPool
 
 from aiolocks import HierarchicalLock, Lease, Lock, MultiLock, Redlock, RLock, RWLock, Semaphore, Statistics
 from aiolocks._core.keys import check_name
@@ -99,8 +100,8 @@ def several_names(name: Any) -> list[str]:
     return [f"{name[:200]}, third", name, f"{name[:200]}, second"] if isinstance(name, str) else [name]
 
 
-MAY_NOT_SELECT = CHOSEN == "acl"
-"""The README's rights are for one database."""
+MAY_NOT_SELECT = CHOSEN in ("acl", "cluster")
+"""The README's rights are for one database, and a Cluster has one."""
 
 SERVERS = 1 if MAY_NOT_SELECT else 3
 """How many a quorum is of."""
@@ -119,6 +120,8 @@ def of_three_servers(client: Redis, name: str, **options: Any) -> Redlock:
 
 
 def another_database(pool: Any, db: int) -> Any:
+    if isinstance(pool, SentinelConnectionPool):
+        return pool.sentinel_manager.master_for(pool.service_name, db=db).connection_pool
     settings = {**pool.connection_kwargs, "db": db}
     return type(pool)(connection_class=pool.connection_class, **settings)
 
@@ -196,7 +199,8 @@ class Make:
 
     def beside(self, **options: Any) -> Acquirable:
         """Return another object of the same name, on another client of the same pool."""
-        return self(client=Redis(connection_pool=self.client.connection_pool), **options)
+        pool = getattr(self.client, "connection_pool", None)  # a Cluster's client has one for each node
+        return self(client=self.client if pool is None else Redis(connection_pool=pool), **options)
 
     async def fill(self) -> list[Lease]:
         """Take all places, by hand; in a task that has nothing to do with this one, whose holds are its own."""

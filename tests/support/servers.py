@@ -11,7 +11,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Self, final
@@ -112,6 +112,11 @@ class RedisServer:
         return self._process is not None and self._process.poll() is None
 
     @property
+    def answering(self) -> bool:
+        """Whether the process lives and is not paused."""
+        return self.running and not self._paused
+
+    @property
     def pid(self) -> int:
         """Process id of the running server."""
         return self._running().pid
@@ -142,7 +147,10 @@ class RedisServer:
         self._paused = False
 
     def restart(self) -> None:
-        """Start again with the same port, socket and files; ends the server first if it runs."""
+        """Start again with the same port, socket and files; ends the server first if it runs.
+
+        One of the files is its configuration, which Redis may have rewritten; a Sentinel notes there what it knows.
+        """
         self._end(signal.SIGTERM)
         self._start()
 
@@ -175,18 +183,8 @@ class RedisServer:
 
     def _start(self) -> None:
         configuration = self.directory / "redis.conf"
-        lines = {
-            "port": str(self.port),
-            "bind": "127.0.0.1",
-            "unixsocket": self.socket_path,
-            "dir": str(self.directory),
-        }
-        lines |= {"save": "", "appendonly": "no", "daemonize": "no"}
-        if self.version >= (7,):
-            lines["enable-debug-command"] = "yes"  # older ones need no permission for DEBUG
-        lines |= self._options
-        text = "".join(f"{name} {value or _EMPTY}\n" for name, value in lines.items())
-        configuration.write_text(text.replace("{port}", str(self.port)))
+        if not configuration.exists():
+            configuration.write_text(self._configuration())
         with (self.directory / "output").open("wb") as output:
             self._process = subprocess.Popen(
                 [self._binary, str(configuration), *self._arguments],
@@ -198,6 +196,20 @@ class RedisServer:
                 preexec_fn=dies_with_us(),
             )
         self._wait_until_ready(self._process)
+
+    def _configuration(self) -> str:
+        lines = {
+            "port": str(self.port),
+            "bind": "127.0.0.1",
+            "unixsocket": self.socket_path,
+            "dir": str(self.directory),
+        }
+        lines |= {"save": "", "appendonly": "no", "daemonize": "no"}
+        if self.version >= (7,):
+            lines["enable-debug-command"] = "yes"  # older ones need no permission for DEBUG
+        lines |= self._options
+        text = "".join(f"{name} {value or _EMPTY}\n" for name, value in lines.items())
+        return text.replace("{port}", str(self.port))
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
         give_up_at = time.monotonic() + _READY_WITHIN
@@ -262,6 +274,19 @@ def _answers(socket_path: str) -> bool:
             return False
     # An error such as NOAUTH is an answer too; only while it loads its files it cannot serve anybody.
     return bool(reply) and not reply.startswith(b"-LOADING")
+
+
+def wait_while(problem: Callable[[], str], within: float) -> None:
+    """Ask until there is no *problem* any more: an empty text.
+
+    Raises:
+        ServerError: There still was one after *within* seconds; says which.
+    """
+    give_up_at = time.monotonic() + within
+    while said := problem():
+        if time.monotonic() > give_up_at:
+            raise ServerError(f"after {within:g} s: {said}")
+        time.sleep(0.01)
 
 
 def reserved_port() -> socket.socket:

@@ -58,6 +58,10 @@ async def client(url: str, server: RedisServer) -> AsyncIterator[Redis]:
 @pytest_asyncio.fixture
 async def stranger(url: str, server: RedisServer) -> AsyncIterator[Redis]:
     """A client with a pool of its own and another address of the server: both sides take it for another process."""
+    if clients.CHOSEN == "cluster":
+        async with clients.plain_client(server) as another:
+            yield another
+        return
     async with LockManager.from_url(server.tcp_url if url == server.url else url) as locks:
         yield locks.client
 

@@ -80,6 +80,13 @@ async def test_a_connection_that_is_still_open_is_left_over(
 
 
 @pytest.mark.asyncio
+async def test_a_sentinel_may_connect_when_it_likes(check: Leftovers, server: RedisServer) -> None:
+    with synchronous.Redis(unix_socket_path=server.socket_path, client_name="sentinel-0af3-cmd") as other:
+        other.ping()
+        assert check.new_connections() == []
+
+
+@pytest.mark.asyncio
 async def test_a_task_that_is_still_pending_is_left_over() -> None:
     known = asyncio.all_tasks()
     task = asyncio.create_task(asyncio.sleep(60), name="forgotten")

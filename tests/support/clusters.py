@@ -1,0 +1,375 @@
+"""A Redis Cluster of real processes, made by Redis's own commands, whose slots can be moved one step at a time.
+
+What waits here blocks, for seconds: a test whose event loop must go on meanwhile calls it by `asyncio.to_thread`.
+"""
+
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self, final
+
+from redis import ResponseError
+from redis.asyncio.cluster import ClusterNode, RedisCluster
+from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
+
+from tests.support.sentinels import QUICK_REPLICATION
+from tests.support.servers import RedisServer, ServerError, reserved_port, wait_while
+
+_OK_WITHIN = 60.0
+_PROMOTED_WITHIN = 6.0
+"""Redis gives a failover that it was told to do 5 s; a request whose time is over has to be made again."""
+
+_PROMOTION_ATTEMPTS = 5
+_KEYS_AT_ONCE = 100
+
+_BUS = 10_000
+"""How far above its port a node talks to the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A line of CLUSTER NODES: what one node knows of another, or of itself."""
+
+    id: str
+    flags: frozenset[str]
+    primary: str
+    """Of which it is a replica; "-" if of none."""
+    epoch: int
+    connected: bool
+    slots: tuple[tuple[int, int], ...]
+    """The first and the last of each range."""
+
+    def has(self, slot: int) -> bool:
+        return any(first <= slot <= last for first, last in self.slots)
+
+    @property
+    def role(self) -> tuple[object, ...]:
+        return "master" in self.flags, self.primary, self.slots
+
+
+@final
+class ClusterSet:
+    """Run a Redis Cluster: *primaries* that share the slots evenly, and *replicas*, one after the other for each.
+
+    Args:
+        primaries: How many; Redis needs three to replace one that is dead.
+        replicas: How many in all.
+        node_timeout: Seconds without an answer after which a node is suspected to be dead.
+        options: More lines for each redis.conf, as for `RedisServer`.
+        binary: Path of redis-server, as for `RedisServer`.
+    """
+
+    def __init__(
+        self,
+        *,
+        primaries: int = 3,
+        replicas: int = 3,
+        node_timeout: float = 2.0,
+        options: Mapping[str, str] | None = None,
+        binary: str | None = None,
+    ) -> None:
+        self.servers: list[RedisServer] = []
+        """All nodes that were not removed, running or not."""
+        self._ids: dict[RedisServer, str] = {}
+        self._reserved: dict[RedisServer, tuple[socket.socket, socket.socket]] = {}
+        self._moves: dict[int, tuple[RedisServer, RedisServer]] = {}
+        """From where to where each slot is being moved."""
+        self._binary = binary
+        self._options = {
+            "cluster-enabled": "yes",
+            "cluster-node-timeout": f"{node_timeout * 1000:.0f}",
+            "cluster-migration-barrier": "100",  # replicas stay with their primary, as tests count on it
+            **QUICK_REPLICATION,
+            **(options or {}),
+        }
+        try:
+            nodes = [self._start() for _ in range(primaries + replicas)]
+            for number, node in enumerate(nodes):
+                _ask(node, "SET-CONFIG-EPOCH", number + 1)
+                if number < primaries:
+                    first, end = (REDIS_CLUSTER_HASH_SLOTS * part // primaries for part in (number, number + 1))
+                    _ask(node, "ADDSLOTS", *range(first, end))
+            for number, node in enumerate(nodes):
+                self._introduce(node, nodes[number + 1 :])
+            for number, node in enumerate(nodes[primaries:]):
+                self._replicate(node, nodes[number % primaries])
+            self.wait_until_ok()
+        except BaseException:
+            self.stop()
+            raise
+
+    @property
+    def url(self) -> str:
+        """URL of all nodes."""
+        return "redis+cluster://" + ",".join(f"127.0.0.1:{server.port}" for server in self.servers)
+
+    @property
+    def tcp_url(self) -> str:
+        """The same: there is no other way in."""
+        return self.url
+
+    def client(self, **options: Any) -> RedisCluster:
+        """Return redis-py's client of the Cluster."""
+        nodes = [ClusterNode("127.0.0.1", server.port) for server in self.servers if server.answering]
+        client: RedisCluster = RedisCluster(startup_nodes=nodes, **options)
+        return client
+
+    def flush(self) -> None:
+        """Empty all primaries, in the name of their operator."""
+        for server in self.primaries():
+            server.flush()
+
+    def primaries(self) -> list[RedisServer]:
+        """Return those that run and say that they are primaries."""
+        return [server for server in self._answering() if self._is_primary(server)]
+
+    def node_of(self, key: str | bytes) -> RedisServer:
+        """Return the primary of *key*'s slot."""
+        return self.primary_of(slot_of(key))
+
+    def primary_of(self, slot: int) -> RedisServer:
+        """Return the primary of *slot*, by the latest that a node knows; it may be down."""
+        claims = {
+            (node.epoch, node.id) for server in self._answering() for node in _view(server).values() if node.has(slot)
+        }
+        if not claims:
+            raise ServerError(f"slot {slot} is nobody's")
+        _, latest = max(claims)
+        return next(server for server, name in self._ids.items() if name == latest)
+
+    def wait_for_primary(self, slot: int, *, other_than: RedisServer) -> RedisServer:
+        """Return the primary of *slot* once it is not *other_than*, which is down; that takes a replica."""
+        found = other_than
+
+        def problem() -> str:
+            nonlocal found
+            found = self.primary_of(slot)
+            return f"the primary of slot {slot} is still at {found.port}" if found is other_than else ""
+
+        wait_while(problem, _OK_WITHIN)
+        return found
+
+    def replica_of(self, server: RedisServer) -> RedisServer:
+        """Return a replica that runs and says that it is one of *server*'s, which may be down."""
+        for other in self._answering():
+            if self._own(other).primary == self._ids[server]:
+                return other
+        raise ServerError(f"the one at {server.port} has no replica")
+
+    def failover(self, server: RedisServer, mode: str = "") -> RedisServer:
+        """Make a replica of the primary *server* the primary, or *server* itself if it is a replica.
+
+        Args:
+            server: Which.
+            mode: FORCE does not ask the primary, TAKEOVER nobody.
+
+        Returns:
+            The one that is the primary now. That others know it, `wait_until_ok` tells.
+        """
+        replica = server if server.answering and not self._is_primary(server) else self.replica_of(server)
+        for _ in range(_PROMOTION_ATTEMPTS):
+            _ask(replica, "FAILOVER", *filter(None, [mode]))
+            try:
+                wait_while(lambda: "" if self._is_primary(replica) else "still a replica", _PROMOTED_WITHIN)
+            except ServerError:
+                continue
+            return replica
+        raise ServerError(f"the one at {replica.port} did not become a primary")
+
+    def move_slot(self, slot: int, to: RedisServer) -> None:
+        """Move *slot* with its keys; returns when both nodes know. The others are told by these, a little later."""
+        self.begin_move(slot, to)
+        self.end_move(slot)
+
+    def begin_move(self, slot: int, to: RedisServer) -> None:
+        """Open *slot* at both ends: from now on a key that is not at the old node is asked for at the new one."""
+        source = self.primary_of(slot)
+        _ask(to, "SETSLOT", slot, "IMPORTING", self._ids[source])
+        _ask(source, "SETSLOT", slot, "MIGRATING", self._ids[to])
+        self._moves[slot] = source, to
+
+    def keys_to_move(self, slot: int) -> list[bytes]:
+        """Return keys of a slot that is open, at most 100, which are still at the old node."""
+        source, _ = self._moves[slot]
+        return list(_ask(source, "GETKEYSINSLOT", slot, _KEYS_AT_ONCE))
+
+    def migrate(self, keys: Iterable[str | bytes]) -> None:
+        """Move these keys, all of one slot that is open; those that are not at the old node are passed over."""
+        wanted = list(keys)
+        for at in range(0, len(wanted), _KEYS_AT_ONCE):
+            some = wanted[at : at + _KEYS_AT_ONCE]
+            source, to = self._moves[slot_of(some[0])]
+            operator: Any = source.operator
+            operator.execute_command("MIGRATE", "127.0.0.1", to.port, "", 0, 5000, "KEYS", *some)
+
+    def end_move(self, slot: int) -> None:
+        """Move the keys that are left, and give the slot to the new node.
+
+        A node whose last slot this was becomes a replica of the new one, as Redis has it.
+        """
+        while keys := self.keys_to_move(slot):
+            self.migrate(keys)
+        source, to = self._moves.pop(slot)
+        _ask(to, "SETSLOT", slot, "NODE", self._ids[to])  # first, so that at no moment the slot is nobody's
+        try:
+            _ask(source, "SETSLOT", slot, "NODE", self._ids[to])
+        except ResponseError:
+            if self._is_primary(source):
+                raise  # else it has heard of it already
+
+    def add_primary(self) -> RedisServer:
+        """Start one more node, without slots, and return it once all nodes know it."""
+        others = self._answering()
+        epoch = max(node.epoch for server in others for node in _view(server).values())
+        server = self._start()
+        _ask(server, "SET-CONFIG-EPOCH", epoch + 1)
+        self._introduce(server, others)
+        self.wait_until_ok()
+        return server
+
+    def remove(self, server: RedisServer) -> None:
+        """End a node for good, and have all others forget it.
+
+        Raises:
+            ServerError: It has slots.
+        """
+        others = [other for other in self._answering() if other is not server]
+        if any(self.primary_of(first) is server for first in self._first_slots()):
+            raise ServerError(f"the one at {server.port} still has slots; move them first")
+        self._end(server)
+        name = self._ids.pop(server)
+        self.servers.remove(server)
+        for other in others:
+            _ask(other, "FORGET", name)
+
+    def wait_until_ok(self) -> None:
+        """Return when every node that runs says that the Cluster is well and is known to all others for what it is,
+        and every replica is in sync.
+        """
+        wait_while(self._defect, _OK_WITHIN)
+
+    def stop(self) -> None:
+        """End all nodes, and remove their directories. May be called again."""
+        for server in self.servers:
+            self._end(server)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _start(self) -> RedisServer:
+        reserved = _reserved_ports()
+        try:
+            port = reserved[0].getsockname()[1]
+            server = RedisServer(port=port, options=self._options, binary=self._binary)
+        except BaseException:
+            for one in reserved:
+                one.close()
+            raise
+        self.servers.append(server)
+        self._reserved[server] = reserved
+        self._ids[server] = _text(_ask(server, "MYID"))
+        return server
+
+    def _end(self, server: RedisServer) -> None:
+        server.kill()  # told to end, a primary would wait for replicas that lag
+        server.stop()
+        for one in self._reserved[server]:
+            one.close()
+
+    def _introduce(self, server: RedisServer, others: Iterable[RedisServer]) -> None:
+        """Have *server* meet *others*: each one, as the rumour of a node takes seconds."""
+        for other in others:
+            _ask(server, "MEET", "127.0.0.1", other.port)
+
+    def _replicate(self, replica: RedisServer, primary: RedisServer) -> None:
+        name = self._ids[primary]
+        wait_while(lambda: "" if name in _view(replica) else "its primary is not known yet", _OK_WITHIN)
+        _ask(replica, "REPLICATE", name)
+
+    def _answering(self) -> list[RedisServer]:
+        return [server for server in self.servers if server.answering]
+
+    def _own(self, server: RedisServer) -> _Node:
+        return _view(server)[self._ids[server]]
+
+    def _is_primary(self, server: RedisServer) -> bool:
+        return "master" in self._own(server).flags
+
+    def _first_slots(self) -> set[int]:
+        """Return the first slot of each range of each node."""
+        views = (_view(server) for server in self._answering())
+        return {first for view in views for node in view.values() for first, _ in node.slots}
+
+    def _defect(self) -> str:
+        answering = self._answering()
+        for server in answering:
+            if "cluster_state:ok" not in _text(_ask(server, "INFO")):
+                return f"the state is not ok at {server.port}"
+        views = {server: _view(server) for server in answering}
+        for server, view in views.items():
+            if view.keys() != set(self._ids.values()):
+                return f"the one at {server.port} knows of {len(view)} nodes of {len(self._ids)}"
+            for other in answering:
+                node, itself = view[self._ids[other]], views[other][self._ids[other]]
+                if not node.connected or node.flags & {"fail", "fail?", "handshake", "noaddr"}:
+                    return f"for the one at {server.port}, {other.port} is {set(node.flags)}"
+                if node.role != itself.role:
+                    return f"the one at {server.port} does not know what became of {other.port}"
+        return "".join(map(_replication_defect, answering))
+
+
+def slot_of(key: str | bytes) -> int:
+    """Return the slot of *key*, by its hash tag if it has one."""
+    return key_slot(key.encode() if isinstance(key, str) else key)
+
+
+def _ask(server: RedisServer, *words: object) -> Any:
+    operator: Any = server.operator
+    return operator.execute_command("CLUSTER", *words)
+
+
+def _text(reply: Any) -> str:
+    return reply.decode() if isinstance(reply, bytes) else str(reply)
+
+
+def _view(server: RedisServer) -> dict[str, _Node]:
+    """Return what *server* knows of each node, by its id."""
+    nodes = [_node(line.split()) for line in _text(_ask(server, "NODES")).splitlines()]
+    return {node.id: node for node in nodes}
+
+
+def _node(words: list[str]) -> _Node:
+    name, _, flags, primary, _, _, epoch, link, *slots = words
+    ranges = [one.partition("-") for one in slots if not one.startswith("[")]  # in brackets: those that are open
+    return _Node(
+        name,
+        frozenset(flags.split(",")),
+        primary,
+        int(epoch),
+        link == "connected",
+        tuple((int(first), int(last or first)) for first, _, last in ranges),
+    )
+
+
+def _replication_defect(server: RedisServer) -> str:
+    operator: Any = server.operator
+    role = list(operator.execute_command("ROLE"))
+    in_sync = role[0] == b"master" or role[3] == b"connected"
+    return "" if in_sync else f"the replica at {server.port} is not in sync: {role}. "
+
+
+def _reserved_ports() -> tuple[socket.socket, socket.socket]:
+    """Return two sockets that are bound to a node's two ports: as `reserved_port`, for the bus as well."""
+    while True:
+        port, bus = reserved_port(), socket.socket()
+        try:
+            bus.bind(("127.0.0.1", port.getsockname()[1] + _BUS))
+        except OSError:
+            port.close()
+            bus.close()
+            continue
+        bus.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        return port, bus

@@ -1,0 +1,251 @@
+"""Sentinels that watch a primary and its replicas under a service name, all of them real processes.
+
+What waits here blocks, for seconds: a test whose event loop must go on meanwhile calls it by `asyncio.to_thread`.
+"""
+
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, Self, final
+
+from redis import ResponseError
+from redis.asyncio import Redis
+from redis.asyncio.sentinel import Sentinel
+
+from tests.support.servers import RedisServer, ServerError, reserved_port, wait_while
+
+SERVICE = "locks"
+
+_NAMED_WITHIN = 30.0
+_WHOLE_WITHIN = 60.0
+"""An old primary is made a replica some 10 s after a new one was named; a failover that came to nothing is tried again
+after twice `_FAILOVER_TIMEOUT`."""
+
+_FAILOVER_TIMEOUT = 3.0
+"""Seconds. Sentinels ask a replica once a second whether it is promoted by now."""
+
+QUICK_REPLICATION = {"repl-diskless-sync": "no", "repl-diskless-sync-delay": "0", "repl-ping-replica-period": "1"}
+"""Replicas that come one after the other are all given the same file; without one, the second waits for the first."""
+
+
+@final
+class SentinelSet:
+    """Run a primary, its replicas and the Sentinels that watch them under the name `SERVICE`.
+
+    Args:
+        replicas: How many.
+        sentinels: How many; the majority of them decides.
+        groups: How many such sets, of the same service name and without anything in common. This object is the first,
+            and its `groups` are all of them.
+        down_after: Seconds without an answer after which a Sentinel takes a server for dead.
+        options: More lines for the redis.conf of the primary and the replicas, as for `RedisServer`.
+    """
+
+    def __init__(
+        self,
+        *,
+        replicas: int = 2,
+        sentinels: int = 3,
+        groups: int = 1,
+        down_after: float = 1.0,
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        self.servers: list[RedisServer] = []
+        """The primary that was the first, and its replicas."""
+        self.sentinels: list[RedisServer] = []
+        self.groups: tuple[SentinelSet, ...] = (self,)
+        # All are reserved before the first starts: a Sentinel is told where the others will be.
+        self._reserved = [reserved_port() for _ in range(1 + replicas + sentinels)]
+        ports = [one.getsockname()[1] for one in self._reserved]
+        try:
+            self._start_servers(ports[: 1 + replicas], {**QUICK_REPLICATION, **(options or {})})
+            self._start_sentinels(ports[1 + replicas :], ports[0], down_after)
+            if groups > 1:  # before this one is waited for: Sentinels that find no one at first try again after 1 s
+                others = SentinelSet(
+                    replicas=replicas, sentinels=sentinels, groups=groups - 1, down_after=down_after, options=options
+                )
+                self.groups += others.groups
+            self.wait_until_whole()
+        except BaseException:
+            self.stop()
+            raise
+
+    @property
+    def sentinel_addresses(self) -> list[tuple[str, int]]:
+        """Where the Sentinels are, also those that do not run now."""
+        return [("127.0.0.1", one.port) for one in self.sentinels]
+
+    @asynccontextmanager
+    async def client(self, sentinel_kwargs: dict[str, Any] | None = None, **options: Any) -> AsyncIterator[Redis]:
+        """Give redis-py's client of the primary, whichever it is; *options* are those of `master_for`.
+
+        It closes its clients of the Sentinels too, which its own `aclose` does not.
+        """
+        make: Any = Sentinel  # it has no annotations
+        manager = make(self.sentinel_addresses, sentinel_kwargs=sentinel_kwargs)
+        try:
+            client: Redis
+            async with manager.master_for(SERVICE, **options) as client:
+                yield client
+        finally:
+            for one in manager.sentinels:  # older ones of redis-py cannot close all by one call
+                await one.aclose()
+
+    def primary(self) -> RedisServer:
+        """Return the server which all Sentinels name that run, and which says itself that it is the primary.
+
+        Raises:
+            ServerError: There is none just now.
+        """
+        named = {int(_fields(_ask(one, "MASTER", SERVICE))["port"]) for one in self._answering_sentinels()}
+        found = [server for server in self.servers if server.port in named]
+        if len(named) != 1 or len(found) != 1:
+            raise ServerError(f"the Sentinels name {sorted(named) or 'no primary'}")
+        role = _role(found[0])
+        if role[0] != b"master":
+            raise ServerError(f"the Sentinels name {named}, which is {role[0]!r}")
+        return found[0]
+
+    def replicas(self) -> list[RedisServer]:
+        """Return the servers that are not the primary."""
+        primary = self.primary()
+        return [server for server in self.servers if server is not primary]
+
+    def failover(self) -> RedisServer:
+        """Have the Sentinels make a replica the primary, and return it once all of them name it.
+
+        The old primary goes on as if nothing had happened, for up to 11 s (redis/redis#6062): see `wait_until_whole`.
+        """
+        old = self.primary()
+        wait_while(partial(_refusal, self._answering_sentinels()[0], "FAILOVER", SERVICE), _NAMED_WITHIN)
+        return self.wait_for_primary(other_than=old)
+
+    def wait_for_primary(self, *, other_than: RedisServer | None = None) -> RedisServer:
+        """Return the primary once all Sentinels that run name the same, and not *other_than*."""
+        found = other_than
+
+        def problem() -> str:
+            nonlocal found
+            try:
+                found = self.primary()
+            except ServerError as error:
+                return str(error)
+            return f"the primary is still at {found.port}" if found is other_than else ""
+
+        wait_while(problem, _NAMED_WITHIN)
+        assert found is not None
+        return found
+
+    def wait_until_whole(self) -> None:
+        """Return when all servers and Sentinels run, every replica is one of the primary's and in sync, and every
+        Sentinel knows that.
+        """
+        wait_while(self._defect, _WHOLE_WITHIN)
+
+    def stop(self) -> None:
+        """End all processes, and remove their directories. May be called again."""
+        for group in self.groups[1:]:
+            group.stop()
+        for one in (*self.sentinels, *self.servers):
+            one.kill()  # told to end, a primary would wait for replicas that lag
+            one.stop()
+        for reserved in self._reserved:
+            reserved.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _start_servers(self, ports: list[int], options: dict[str, str]) -> None:
+        for port in ports:
+            self.servers.append(RedisServer(port=port, options=options))
+            options = {**options, "replicaof": f"127.0.0.1 {ports[0]}"}
+        # Only then the Sentinels: they would ask again after 10 s how a replica does that is not in sync.
+        wait_while(partial(self._replication_defect, self.servers[0]), _WHOLE_WITHIN)
+
+    def _start_sentinels(self, ports: list[int], primary: int, down_after: float) -> None:
+        ids = {port: secrets.token_hex(20) for port in ports}
+        common = {
+            "sentinel monitor": f"{SERVICE} 127.0.0.1 {primary} {len(ports) // 2 + 1}",
+            "sentinel down-after-milliseconds": f"{SERVICE} {down_after * 1000:.0f}",
+            "sentinel failover-timeout": f"{SERVICE} {_FAILOVER_TIMEOUT * 1000:.0f}",
+            "sentinel parallel-syncs": f"{SERVICE} {len(self.servers)}",
+        }
+        for port in ports:
+            # They would find each other by themselves, with the messages that they publish every 2 s.
+            others = {
+                f"sentinel known-sentinel {SERVICE} 127.0.0.1 {other}": ids[other] for other in ports if other != port
+            }
+            options = {"sentinel myid": ids[port], **common, **others}
+            self.sentinels.append(RedisServer(port=port, options=options, arguments=("--sentinel",)))
+
+    def _answering_sentinels(self) -> list[RedisServer]:
+        found = [one for one in self.sentinels if one.answering]
+        if not found:
+            raise ServerError("no Sentinel runs")
+        return found
+
+    def _defect(self) -> str:
+        for one in (*self.servers, *self.sentinels):
+            if not one.answering:
+                return f"the one at {one.port} does not run"
+        try:
+            primary = self.primary()
+        except ServerError as error:
+            return str(error)
+        return self._replication_defect(primary) or "".join(map(self._ignorance, self.sentinels))
+
+    def _replication_defect(self, primary: RedisServer) -> str:
+        for server in self.servers:
+            role = _role(server)
+            wanted = [b"slave", primary.port, b"connected"]
+            if server is not primary and [role[0], *role[2:4]] != wanted:
+                return f"the one at {server.port} says that it is {role}, and {primary.port} is the primary"
+        role = _role(primary)
+        return "" if len(role) == 3 and len(role[2]) == len(self.servers) - 1 else f"the primary says that it is {role}"
+
+    def _ignorance(self, sentinel: RedisServer) -> str:
+        """Return what *sentinel* does not know yet, or takes to be down."""
+        known = {
+            "master": [_fields(_ask(sentinel, "MASTER", SERVICE))],
+            "slave": [_fields(one) for one in _ask(sentinel, "REPLICAS", SERVICE)],
+            "sentinel": [_fields(one) for one in _ask(sentinel, "SENTINELS", SERVICE)],
+        }
+        wanted = {"master": 1, "slave": len(self.servers) - 1, "sentinel": len(self.sentinels) - 1}
+        for kind, found in known.items():
+            flags = [one["flags"] for one in found]
+            if flags != [kind] * wanted[kind]:
+                return f"the Sentinel at {sentinel.port} knows of {kind}s: {flags}. "
+        return ""
+
+
+def _ask(sentinel: RedisServer, *words: str) -> Any:
+    operator: Any = sentinel.operator
+    return operator.execute_command("SENTINEL", *words)
+
+
+def _refusal(sentinel: RedisServer, *words: str) -> str:
+    """Return why it was not done, if that may pass: a failover is under way, or no replica is fit for one yet."""
+    try:
+        _ask(sentinel, *words)
+    except ResponseError as error:
+        if not str(error).startswith(("INPROG", "NOGOODSLAVE")):
+            raise
+        return str(error)
+    return ""
+
+
+def _fields(reply: Any) -> dict[str, str]:
+    """Return a map, which by RESP 2 is a list of names and values."""
+    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
+    return {name.decode(): str(value, "utf-8", "replace") for name, value in pairs}
+
+
+def _role(server: RedisServer) -> list[Any]:
+    if not server.answering:
+        return [b"down"]
+    operator: Any = server.operator
+    return list(operator.execute_command("ROLE"))

@@ -1,0 +1,266 @@
+"""Sentinels' and Clusters' servers: ready when they are given, failed over, moved and healed on demand, then gone."""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+import redis as synchronous
+from redis.exceptions import AskError, TryAgainError
+
+from tests.support.clusters import ClusterSet, slot_of
+from tests.support.leftovers import Leftovers, empty
+from tests.support.sentinels import SentinelSet
+from tests.support.servers import RedisServer, ServerError
+
+pytestmark = pytest.mark.redis
+
+Build = Callable[[], SentinelSet | ClusterSet]
+
+_LONGEST_START = 20.0
+"""Seconds, on a machine that does much else. Alone there, Sentinels took 1.3, three groups 1.6 and a Cluster 2.1."""
+
+SLOT = slot_of("{orders}")
+
+
+@pytest.fixture(scope="module")
+def sentinels() -> Iterator[SentinelSet]:
+    """One for all tests, each of which leaves it whole."""
+    with SentinelSet() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[ClusterSet]:
+    """One for all tests, each of which leaves it well."""
+    with ClusterSet() as running:
+        yield running
+
+
+@pytest.fixture
+def orders(cluster: ClusterSet) -> list[str]:
+    """150 keys of one slot, in a Cluster without others."""
+    cluster.flush()
+    keys = [f"{{orders}}:{number}" for number in range(150)]
+    for key in keys:
+        cluster.node_of(key).operator.set(key, 1)
+    return keys
+
+
+def another(cluster: ClusterSet) -> RedisServer:
+    """Return a primary that does not have `SLOT`."""
+    return next(server for server in cluster.primaries() if server is not cluster.primary_of(SLOT))
+
+
+def processes(one: SentinelSet | ClusterSet) -> list[RedisServer]:
+    if isinstance(one, ClusterSet):
+        return list(one.servers)
+    return [server for group in one.groups for server in (*group.servers, *group.sentinels)]
+
+
+@pytest.mark.parametrize(
+    "build",
+    [SentinelSet, pytest.param(lambda: SentinelSet(groups=3, replicas=1), marks=pytest.mark.slow), ClusterSet],
+    ids=["sentinels", "three groups", "cluster"],
+)
+def test_a_set_starts_within_seconds_and_nothing_of_it_stays(build: Build) -> None:
+    began = time.monotonic()
+    one = build()
+    print(f"started in {time.monotonic() - began:.2f} s")
+    assert time.monotonic() - began < _LONGEST_START
+    servers = processes(one)
+    pids = [server.pid for server in servers]
+    servers[0].pause()
+    one.stop()
+    one.stop()
+    assert not any(server.directory.exists() for server in servers)
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_a_set_that_does_not_come_up_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = list[RedisServer]()
+    begin = RedisServer.__init__
+
+    def noted(self: RedisServer, **arguments: object) -> None:
+        started.append(self)
+        begin(self, **arguments)  # type: ignore[arg-type]  # as they came
+
+    monkeypatch.setattr(RedisServer, "__init__", noted)
+    for build in (SentinelSet, ClusterSet):
+        with pytest.raises(ServerError, match="nonsense"):
+            build(options={"nonsense": "1"})
+    assert started
+    assert not any(server.directory.exists() for server in started)
+
+
+def test_the_client_of_sentinels_writes_to_the_primary_which_replicas_have_too(sentinels: SentinelSet) -> None:
+    async def write() -> None:
+        async with sentinels.client(decode_responses=True) as client:
+            await client.set("written", "yes")
+            assert await client.get("written") == "yes"
+            assert await client.wait(2, 5000) == 2
+
+    asyncio.run(write())
+    assert sentinels.primary().operator.get("written") == b"yes"
+    assert len(sentinels.replicas()) == 2
+
+
+def test_groups_have_nothing_in_common() -> None:
+    with SentinelSet(groups=2, replicas=0, sentinels=1) as sentinels:
+        first, second = sentinels.groups
+        assert first is sentinels
+        assert not set(first.sentinel_addresses) & set(second.sentinel_addresses)
+        first.primary().operator.set("whose", "first")
+        assert second.primary().operator.get("whose") is None
+
+
+@pytest.mark.faults
+@pytest.mark.slow
+def test_a_failover_names_another_primary_and_the_old_one_comes_back_as_its_replica(sentinels: SentinelSet) -> None:
+    old = sentinels.primary()
+    new = sentinels.failover()
+    assert new is not old
+    assert sentinels.primary() is new
+    sentinels.wait_until_whole()
+    assert old in sentinels.replicas()
+
+
+@pytest.mark.faults
+@pytest.mark.slow
+def test_a_killed_primary_is_replaced_and_comes_back_as_a_replica(sentinels: SentinelSet) -> None:
+    old = sentinels.primary()
+    old.kill()
+    with pytest.raises(ServerError):
+        sentinels.primary()
+    new = sentinels.wait_for_primary(other_than=old)
+    old.restart()
+    sentinels.wait_until_whole()
+    assert sentinels.primary() is new
+
+
+@pytest.mark.faults
+@pytest.mark.slow
+def test_a_sentinel_that_was_away_during_a_failover_names_the_new_primary(sentinels: SentinelSet) -> None:
+    away = sentinels.sentinels[0]
+    away.kill()
+    new = sentinels.failover()
+    away.restart()
+    sentinels.wait_until_whole()
+    assert sentinels.primary() is new
+
+
+def test_the_client_of_a_cluster_writes_to_the_node_of_each_key(cluster: ClusterSet) -> None:
+    cluster.flush()
+    keys = ["a", "b", "c", "d"]
+
+    async def write() -> None:
+        async with cluster.client(decode_responses=True) as client:
+            for key in keys:
+                await client.set(key, key)
+
+    asyncio.run(write())
+    assert {cluster.node_of(key) for key in keys} <= set(cluster.primaries())
+    for key in keys:
+        assert cluster.node_of(key).operator.get(key) == key.encode()
+    cluster.flush()
+    assert [server.operator.dbsize() for server in cluster.primaries()] == [0, 0, 0]
+
+
+def test_a_slot_is_told_by_the_hash_tag() -> None:
+    assert slot_of("{orders}:42") == slot_of(b"orders") == slot_of("x{orders}{y}")
+    assert slot_of("123456789") == 0x31C3
+
+
+def test_leftovers_are_found_on_every_node(cluster: ClusterSet) -> None:
+    empty(cluster)
+    leftovers = Leftovers(cluster)
+    for server in cluster.primaries():
+        with synchronous.Redis.from_url(server.url, client_name="forgotten") as client:
+            client.ping()
+            assert ["forgotten" in line for line in leftovers.new_connections()] == [True]
+    for key in ("aiolocks:lock:{a}", "aiolocks:lock:{b}", "aiolocks:lock:{c}"):
+        cluster.node_of(key).operator.set(key, "token 1")
+    assert len({cluster.node_of(key) for key in "abc"}) == 3
+    assert len(leftovers.lasting_keys()) == 3
+    empty(cluster)
+    assert leftovers.lasting_keys() == []
+
+
+def test_a_slot_moves_with_its_keys(cluster: ClusterSet, orders: list[str]) -> None:
+    old, new = cluster.primary_of(SLOT), another(cluster)
+    cluster.move_slot(SLOT, new)
+    assert cluster.primary_of(SLOT) is new
+    assert new.operator.dbsize() == len(orders)
+    assert old.operator.dbsize() == 0
+    cluster.wait_until_ok()
+
+
+def test_a_slot_can_be_held_open_and_single_keys_moved(cluster: ClusterSet, orders: list[str]) -> None:
+    old, new = cluster.primary_of(SLOT), another(cluster)
+    cluster.begin_move(SLOT, new)
+    cluster.migrate(orders[:3])
+    assert cluster.primary_of(SLOT) is old
+    assert old.operator.get(orders[3]) == b"1"
+    with pytest.raises(AskError):
+        old.operator.get(orders[0])
+    with pytest.raises((AskError, TryAgainError)):  # Redis 6.2 leaves it to the other end to say the latter
+        old.operator.mget(orders[0], orders[3])
+    cluster.end_move(SLOT)
+    assert cluster.primary_of(SLOT) is new
+    assert new.operator.dbsize() == len(orders)
+    cluster.wait_until_ok()
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("mode", ["", "FORCE", "TAKEOVER"])
+def test_a_replica_becomes_the_primary_on_demand(cluster: ClusterSet, mode: str) -> None:
+    old = cluster.primary_of(SLOT)
+    replica = cluster.replica_of(old)
+    assert cluster.failover(old, mode) is replica
+    assert cluster.primary_of(SLOT) is replica
+    cluster.wait_until_ok()
+    assert cluster.replica_of(replica) is old
+
+
+@pytest.mark.faults
+@pytest.mark.slow
+def test_a_killed_node_is_replaced_and_comes_back_as_a_replica(cluster: ClusterSet) -> None:
+    old = cluster.primary_of(SLOT)
+    replica = cluster.replica_of(old)
+    old.kill()
+    assert cluster.primary_of(SLOT) is old
+    assert cluster.wait_for_primary(SLOT, other_than=old) is replica
+    cluster.wait_until_ok()
+    old.restart()
+    cluster.wait_until_ok()
+    assert cluster.replica_of(replica) is old
+
+
+@pytest.mark.faults
+@pytest.mark.slow
+def test_a_dead_primary_is_replaced_by_force(cluster: ClusterSet) -> None:
+    old = cluster.primary_of(SLOT)
+    old.pause()
+    assert cluster.failover(old, "TAKEOVER") is cluster.primary_of(SLOT)
+    old.resume()
+    cluster.wait_until_ok()
+    assert cluster.replica_of(cluster.primary_of(SLOT)) is old
+
+
+@pytest.mark.slow
+def test_a_node_comes_and_goes(cluster: ClusterSet) -> None:
+    before, old = list(cluster.servers), cluster.primary_of(SLOT)
+    new = cluster.add_primary()
+    assert new in cluster.primaries()
+    cluster.move_slot(SLOT, new)
+    with pytest.raises(ServerError, match="has slots"):
+        cluster.remove(new)
+    cluster.move_slot(SLOT, old)
+    cluster.wait_until_ok()
+    cluster.remove(new)
+    cluster.wait_until_ok()
+    assert cluster.servers == before
+    assert not new.directory.exists()
