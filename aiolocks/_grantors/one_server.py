@@ -33,8 +33,9 @@ from .._redis.pipeline import CallReceiver, PendingCall
 from .._redis.router import Route
 from .._redis.scripts import Arguments, NamedScript, PreparedScript, Script, load
 from .families import Family, Together, renewal_patience, waiters_of
+from .listening import Listening, SessionAddress
 from .replication import LONGEST_REPLICATION, AlwaysEval, Replication
-from .wait_queue import Listening, SessionAddress, WaitQueue
+from .wait_queue import WaitQueue
 
 _REFUSED = -1
 

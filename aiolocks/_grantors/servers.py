@@ -6,13 +6,14 @@ somebody waits, and the lines go along with their slots.
 
 from collections.abc import Callable
 from functools import partial
-from typing import final
+from typing import cast, final
 
 from .._engine.context import Context
 from .._redis.pipeline import Pipeline
 from .._redis.router import Route, Router
+from .listening import Lines, Listening
 from .replication import Replication
-from .wait_queue import Lines, Listening
+from .wait_queue import WaitQueue
 
 
 @final
@@ -25,7 +26,7 @@ class OneServer:
         self._context = context
         self._listening = Listening(context, pipeline.endpoint, Lines())
         self._replication = Replication(pipeline.endpoint, context.loop, context.clock)
-        self.queues = self._listening.queues
+        self.queues = cast("dict[bytes, WaitQueue]", self._listening.queues)
         self.listenings, self.replications = (self._listening,), (self._replication,)
 
     def listening(self, route: Route) -> Listening:
@@ -52,7 +53,7 @@ class ClusterNodes:
         self._router = router
         self._on_moved = on_moved
         self._lines = Lines()
-        self.queues = self._lines.queues
+        self.queues = cast("dict[bytes, WaitQueue]", self._lines.queues)
         self._listenings: dict[Pipeline, Listening] = {}
         self._replications: dict[Pipeline, Replication] = {}
         router.on_changed = self._changed

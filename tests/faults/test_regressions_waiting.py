@@ -122,7 +122,7 @@ async def test_a_session_shows_life_as_often_as_its_shortest_ttl_asks_though_lon
         await until_waiting(Lock(redis, "mixed"), len(waiters))
         session = Session.find(client.connection_pool)
         assert session is not None
-        (line,) = session.servers.listenings[0].queues.values()
+        (line,) = session.servers.queues.values()
         assert line.interval() == recheck_interval(short)
         await cancel(*waiters)
     await holding.release()
@@ -139,7 +139,7 @@ async def test_a_session_whose_waiters_begin_to_ask_for_more_life_signs_stays_in
         await until_waiting(Lock(redis, "mixed"), 1)
         session = Session.find(client.connection_pool)
         assert session is not None
-        (line,) = session.servers.listenings[0].queues.values()
+        (line,) = session.servers.queues.values()
         await until(
             lambda: (
                 bool(session.servers.listenings[0].subscriber._confirmed) and line._due - session.context.clock() > 0.8

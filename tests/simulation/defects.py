@@ -13,6 +13,7 @@ from aiolocks._engine import acquire as _acquire
 from aiolocks._engine import lease_state as _lease_state
 from aiolocks._engine import renewal as _renewal
 from aiolocks._engine import request as _request
+from aiolocks._grantors import listening as _listening
 from aiolocks._grantors import wait_queue as _wait_queue
 from tests.support.garden import Garden
 
@@ -141,7 +142,7 @@ DEFECTS: dict[str, Defect] = {
     "no-tombstone": Defect(_no_tombstone, ("P7",)),
     "client-clock-semaphore": Defect(_client_clock, ("P1", "P9", "C1", "P3")),
     "no-recheck-after-subscribing": Defect(
-        python(_wait_queue.Listening, "__init__", "on_subscribed=self._subscribed", "on_subscribed=lambda: None"),
+        python(_listening.Listening, "__init__", "on_subscribed=self._subscribed", "on_subscribed=lambda _: None"),
         ("P7",),
     ),
     "publish-count-instead-of-numsub": Defect(

@@ -1,7 +1,7 @@
 """W3 and W6: how long a silent session is taken for alive, and how soon a waiter asks again."""
 
 from aiolocks._core import timing as _timing
-from aiolocks._grantors import session as _session
+from aiolocks._grantors import servers as _servers
 from aiolocks._grantors import wait_queue as _wait_queue
 from aiolocks._redis import pipeline as _pipeline
 from tests.scripts.calls import Scripts
@@ -117,7 +117,7 @@ def a_recheck_sooner_than_50_ms_comes_only_after_a_predicted_end() -> None:
     assert _timing.recheck_delay(0.025, 0.1, 0.0) == 0.025
 
 
-@clause("W6", python(_session.Session, "_link_lost", "if self.listening.queues:", "if False:"))
+@clause("W6", python(_servers.OneServer, "link_lost", "if self.queues:", "if False:"))
 def a_connection_that_breaks_has_all_tokens_rechecked_over_a_new_one(scene: Scene) -> None:
     """W6: at once, and not when the re-check is due: a grant may have been in what was lost."""
     owner, waiter = scene.program(), scene.program()

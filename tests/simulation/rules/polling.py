@@ -1,5 +1,6 @@
 """W11 and W15: a session that cannot be told looks for its turns itself, until it can be told."""
 
+from aiolocks._grantors import listening as _listening
 from aiolocks._grantors import wait_queue as _wait_queue
 from tests.scripts.calls import TTL, Scripts, poller
 from tests.scripts.states import holders
@@ -38,7 +39,7 @@ def its_next_recheck_makes_that_a_full_lease(scripts: Scripts) -> None:
     assert holders(scripts)["ben"] > TTL - 1_000
 
 
-@clause("W11", python(_wait_queue.Listening, "_forbidden", "if self.polling:", "if True:"), _POLLS)
+@clause("W11", python(_listening.Listening, "_forbidden", "if self.polling:", "if True:"), _POLLS)
 def a_session_without_rights_has_its_turn_in_its_order(scene: Scene) -> None:
     """W11: under contention it would never be granted anything."""
     owner, deaf, other = scene.program(), scene.program(channels=False), scene.program()
@@ -97,7 +98,7 @@ def a_subscription_that_was_lost_is_no_reason_to_poll(scene: Scene) -> None:
 @clause(
     "W15",
     python(_wait_queue.WaitQueue, "_answered", "listening.try_again(self._server.channel())", "pass"),
-    python(_wait_queue.Listening, "_counted", "self.polling = False", "pass"),
+    python(_listening.Listening, "_counted", "self.polling = False", "pass"),
 )
 def a_session_that_polls_is_told_again_when_it_can_be(scene: Scene) -> None:
     """W15: what kept its subscription from being found has passed."""
@@ -114,7 +115,7 @@ def a_session_that_polls_is_told_again_when_it_can_be(scene: Scene) -> None:
     assert visit.began < 12.1
 
 
-@clause("W15", python(_wait_queue.Listening, "_put_off", "2 * pause", "pause"))
+@clause("W15", python(_listening.Listening, "_put_off", "2 * pause", "pause"))
 def a_session_without_rights_tries_ever_less_often(scene: Scene) -> None:
     """W15: each try costs a connection."""
     owner, deaf = scene.program(), scene.program(channels=False)

@@ -5,6 +5,7 @@ from typing import Any
 
 from redis import Redis
 
+from aiolocks._grantors import listening as _listening
 from aiolocks._grantors import wait_queue as _wait_queue
 from tests.scripts.calls import Scripts
 from tests.scripts.states import die, holders, line, listening, sessions, tickets
@@ -101,7 +102,10 @@ def a_session_that_nobody_finds_listening_subscribes_anew(scene: Scene) -> None:
     assert not [request for request in scene.seen("recheck") if request.args["session"].startswith(b"poll")]
 
 
-@clause("W1", python(_wait_queue.Listening, "__init__", "on_subscribed=self._subscribed", "on_subscribed=lambda: None"))
+@clause(
+    "W1",
+    python(_listening.Listening, "__init__", "on_subscribed=self._subscribed", "on_subscribed=lambda _: None"),
+)
 def a_turn_that_came_before_the_subscription_is_found_as_soon_as_that_is_confirmed(scene: Scene) -> None:
     """W1: the first waiter stands in line before its session listens; it must not cost it a re-check interval."""
     owner, waiter = scene.program(), scene.program()

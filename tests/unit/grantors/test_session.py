@@ -262,7 +262,7 @@ async def test_what_has_ended_leaves_no_timer_no_task_and_no_connection() -> Non
     assert not await connected()
     assert isinstance(request.turn.exception(), RedisConnectionError)
     assert ended(session)
-    assert not session.servers.listenings[0].queues
+    assert not session.servers.queues
     assert not session.context.undos.under_way
     assert not session.context.holdings.in_use(), "a task is not kept by what remembers its session"
     tried = len(server.tried)
