@@ -44,12 +44,17 @@ class Server:
         pass
 
 
+def behind_sentinels(pool: Any) -> bool:
+    """Whether *pool* is of a client that asks Sentinels for its server."""
+    return isinstance(pool, SentinelConnectionPool)
+
+
 def server_of(pool: Any) -> Hashable:
     """Return what identifies the server behind *pool*: the same for every pool of that server."""
     if isinstance(pool, NodesManager):
         return frozenset(pool.startup_nodes)
     options = pool.connection_kwargs
-    if isinstance(pool, SentinelConnectionPool):
+    if behind_sentinels(pool):
         sentinels = frozenset(place_of(sentinel.connection_pool) for sentinel in pool.sentinel_manager.sentinels)
         return sentinels, pool.service_name, options.get("db")
     address = tuple(options.get(key) for key in ("host", "port", "path", "db"))
@@ -61,7 +66,7 @@ def place_of(pool: Any) -> str:
     if isinstance(pool, NodesManager):
         return ",".join(sorted(pool.startup_nodes))
     options = pool.connection_kwargs
-    if isinstance(pool, SentinelConnectionPool):
+    if behind_sentinels(pool):
         sentinels = ",".join(sorted(place_of(sentinel.connection_pool) for sentinel in pool.sentinel_manager.sentinels))
         return f"{sentinels}/{pool.service_name}"
     place = options.get("path") or f"{options.get('host', 'localhost')}:{options.get('port', 6379)}"
@@ -105,6 +110,6 @@ def pool_of(client: Redis | RedisCluster) -> Any:
     if not isinstance(given, Redis) or isinstance(given, Pipeline):
         raise TypeError(f"aiolocks needs a redis.asyncio.Redis client, not {type(given).__name__}")
     pool: Any = given.connection_pool
-    if isinstance(pool, SentinelConnectionPool) and not pool.is_master:
+    if behind_sentinels(pool) and not pool.is_master:
         raise TypeError("aiolocks needs a client of the primary, which can write: sentinel.master_for, not slave_for")
     return pool

@@ -12,7 +12,7 @@ TRYAGAIN, which is ridden out like CLUSTERDOWN.
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any, cast, final
 
 from redis.asyncio.cluster import NodesManager
 from redis.asyncio.retry import Retry
@@ -281,7 +281,8 @@ class SlotRoute:
     def _redirect(self, call: PendingCall, error: AskError) -> bool:
         """Send *call* to where its answer points; False if it is to be told instead."""
         router = self._router
-        address = router.address_of(error.host, error.port, call.via)
+        where = cast("Any", error)
+        address = router.address_of(where.host, where.port, call.via)
         moved = isinstance(error, MovedError)
         if moved:
             router.moved(self.slot, address)

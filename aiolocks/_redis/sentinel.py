@@ -9,7 +9,7 @@ may belong to another loop.
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any, cast, final
 
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import MasterNotFoundError
@@ -155,7 +155,9 @@ class _Inquiry:
             tell(self)
 
     def _read(self, place: str, state: Any, address: Address) -> None:
-        fields: dict[bytes, Any] = state if isinstance(state, dict) else dict(zip(*[iter(state)] * 2, strict=True))
+        if not isinstance(state, dict):  # by RESP2
+            state = dict(zip(state[::2], state[1::2], strict=True))
+        fields = cast("dict[bytes, Any]", state)
         flags, epoch = fields[b"flags"].decode(), int(fields[b"config-epoch"])
         promoted = address != (fields[b"ip"].decode(), int(fields[b"port"]))
         up = promoted or ("master" in flags and "_down" not in flags)
