@@ -9,7 +9,7 @@ import copy
 import math
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, final
+from typing import Any, Protocol, final
 
 from redis.asyncio.retry import Retry
 from redis.exceptions import AskError, BusyLoadingError, NoScriptError, RedisError, ResponseError
@@ -39,8 +39,8 @@ class PendingCall:
     """One run of a script: waiting for a link, or on its way over `link` since `sent_at`, or answered."""
 
     __slots__ = (
-        "abandoned", "args", "asking", "bound", "due", "gives_way", "link", "patience", "receiver", "redirect",
-        "redirects", "sent_at", "subject", "tell", "via", "whole",
+        "abandoned", "args", "asking", "bound", "due", "gives_way", "link", "patience", "receiver", "redirects",
+        "route", "sent_at", "subject", "tell", "via", "whole",
     )  # fmt: skip
 
     sent_at: float
@@ -49,8 +49,8 @@ class PendingCall:
     subject: Any
     tell: Any
     """For the caller's *args* and *receiver*, which can so serve many calls."""
-    redirect: "Callable[[PendingCall, AskError], bool]"
-    """In a Cluster: sends it where a refusal points, if it may go there. The next three are for this alone."""
+    route: "Redirecting"
+    """In a Cluster: what sends it where a refusal points. The next three are for this alone."""
     redirects: int
     asking: bool
     via: "Pipeline"
@@ -79,7 +79,7 @@ class PendingCall:
                 packed = bound.evalsha(args)
             else:
                 if self.whole and getattr(self, "asking", False):
-                    link.send(_ASKING, _ignore)
+                    link.send(_ASKING, _Asking(now))
                 packed = bound.eval(args)
                 link.loaded.add(bound.name)
         except Exception as error:  # nothing has left; told in the next turn, when `submit` has returned
@@ -102,16 +102,18 @@ class PendingCall:
                 self.send(self.link, self.sent_at)
                 return
             if isinstance(reply, AskError):  # also of one that was moved
-                redirect = getattr(self, "redirect", None)
-                if redirect is not None and redirect(self, reply):
+                route: Redirecting | None = getattr(self, "route", None)
+                if route is not None and route.redirect(self, reply):
                     return
-                reply = NotNowError(f"MOVED {reply}") if redirect is not None else ResponseError(_IN_CLUSTER)
+                reply = ResponseError(_IN_CLUSTER) if route is None else NotNowError(f"MOVED {reply}")
             if isinstance(reply, (ResponseError, BusyLoadingError)):
                 reply = recognized(_discreet(reply))
             if isinstance(reply, RedisConnectionError):
                 # Also from a demoted primary, or one that is still loading: the next call must look for the primary
                 # anew. The calls behind this one were not answered.
                 self.link.close(RedisConnectionError(str(reply)) if isinstance(reply, NoPrimaryError) else reply)
+            elif _NOT_LOCAL in str(reply):  # and nobody knows what it had done by then
+                reply = RedisConnectionError("The script broke off, as the slot is being moved to another node")
         receiver, self.receiver = self.receiver, None
         if receiver is not None:
             receiver(self, reply)
@@ -134,7 +136,21 @@ class PendingCall:
 
 CallReceiver = Callable[[PendingCall, object], None]
 
+
+class Redirecting(Protocol):
+    """What knows where else a call may go."""
+
+    slot: int
+
+    def redirect(self, call: PendingCall, error: AskError) -> bool:
+        """Send *call* to where its answer points; False if it is to be told instead."""
+        ...
+
+
 _ASKING = pack(("ASKING",))
+
+_NOT_LOCAL = "attempted to access a non local key"
+"""How a script ends that needs a key of the first waiter's line, which it was not given, as that has gone already."""
 
 _IN_CLUSTER = (
     "this server is a node of a Redis Cluster, and the name belongs to another node: pass a client of the Cluster, "
@@ -142,8 +158,17 @@ _IN_CLUSTER = (
 )
 
 
-def _ignore(reply: object) -> None:
-    pass
+@final
+class _Asking:
+    """What stands before a call that goes to where a slot is being moved to; its answer tells nothing."""
+
+    receiver = None
+
+    def __init__(self, sent_at: float) -> None:
+        self.sent_at = sent_at
+
+    def __call__(self, reply: object) -> None:
+        pass
 
 
 def _discreet(error: RedisError) -> RedisError:
@@ -230,6 +255,17 @@ class Pipeline:
             if self._link is None:
                 self._connect()
         self._overdue.expect(call.due, now)
+
+    @property
+    def stuck(self) -> bool:
+        """Whether calls wait, and there is no link."""
+        return self._link is None and bool(self._waiting)
+
+    def take_waiting(self) -> list[PendingCall]:
+        """Return the calls that wait and may be sent elsewhere; they wait here no more."""
+        movable = [call for call in self._waiting if call.receiver is not None and hasattr(call, "route")]
+        self._waiting = deque(call for call in self._waiting if call not in movable)
+        return movable
 
     def route(self, base: bytes) -> "Pipeline":
         """Return itself: the server has all names. A `Router` has more to choose from."""

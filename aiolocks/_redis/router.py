@@ -193,7 +193,7 @@ class Router:
         self._timer = None
         self._refreshing = True
         self._refreshed_at = self._clock()
-        pipeline = self.node(self._known[0])
+        pipeline = self.node(next(filter(self._answers, self._known), self._known[0]))
         pipeline.submit(_SHARDED, (), self._hear_of_channels, _PATIENCE, unsent=_PATIENCE)
         pipeline.submit(_SLOTS, (), self._learn, _PATIENCE, pipeline, unsent=_PATIENCE)
 
@@ -214,9 +214,20 @@ class Router:
         named = {address for address in owners if address is not None}
         if named:
             self._known = [*named.difference(self._known), *(address for address in self._known if address in named)]
+        stuck = [pipeline for pipeline in self._pipelines.values() if pipeline.stuck]
         if owners != self._owners:
             self._owners = owners
+            for pipeline in stuck:
+                for waiting in pipeline.take_waiting():
+                    self.at(waiting.route.slot).resend(waiting)
             self.on_changed()
+        elif stuck:  # until another node has its slots, or it is back
+            self.refresh()
+
+    def _answers(self, address: Address) -> bool:
+        """Whether there is a link to the node at *address*, as far as is known."""
+        pipeline = self._pipelines.get(address)
+        return pipeline is not None and pipeline.ready is not None
 
     def _lost(self) -> None:
         self.refresh()
@@ -266,7 +277,7 @@ class SlotRoute:
     ) -> PendingCall:  # fmt: skip
         pipeline = self._router.at(self.slot)
         call = pipeline.submit(bound, args, receiver, patience, subject, tell, unsent, soon)
-        call.redirect, call.redirects, call.asking, call.via = self._redirect, 0, False, pipeline
+        call.route, call.redirects, call.asking, call.via = self, 0, False, pipeline
         return call
 
     @property
@@ -276,9 +287,9 @@ class SlotRoute:
 
     def report_only(self, call: PendingCall) -> None:
         """Have *call*, which left by another pipeline to the same node, told that it was not run."""
-        call.redirect, call.redirects, call.asking, call.via = self._redirect, _MOST_REDIRECTS, False, self.pipeline
+        call.route, call.redirects, call.asking, call.via = self, _MOST_REDIRECTS, False, self.pipeline
 
-    def _redirect(self, call: PendingCall, error: AskError) -> bool:
+    def redirect(self, call: PendingCall, error: AskError) -> bool:
         """Send *call* to where its answer points; False if it is to be told instead."""
         router = self._router
         where = cast("Any", error)
