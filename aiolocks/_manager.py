@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack, final
+from typing import Any, Self, TypeVar, Unpack, cast, final
 
 from redis.asyncio import Redis
 
@@ -14,7 +14,7 @@ from ._primitives.rlock import RLock
 from ._primitives.rwlock import RWLock
 from ._primitives.semaphore import Semaphore
 from ._primitives.versioned import Versioned
-from ._redis.clients import pool_of
+from ._redis.clients import Client, pool_of
 from ._redis.urls import client_of, close_client
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ class LockManager:
         TypeError, ValueError: As `Lock` does, at once.
     """
 
-    def __init__(self, client: Redis, **options: Unpack[LeaseOptions]) -> None:
+    def __init__(self, client: Client, **options: Unpack[LeaseOptions]) -> None:
         pool_of(client)
         self._client = client
         self._owns_client = False
@@ -58,8 +58,9 @@ class LockManager:
             url: ``redis://``, ``rediss://`` or ``unix://`` as redis-py understands them;
                 ``redis+sentinel://HOST:PORT,HOST:PORT/SERVICE/DB`` for the primary that Sentinels name, or
                 ``rediss+sentinel://`` with TLS, where ``?sentinel_username=`` and ``?sentinel_password=`` are for the
-                Sentinels; ``memory://`` for a private server in this process and ``memory://NAME`` for one shared in
-                this process, which both need ``aiolocks[memory]``.
+                Sentinels; ``redis+cluster://HOST:PORT,HOST:PORT`` for the Cluster of these nodes, or
+                ``rediss+cluster://``; ``memory://`` for a private server in this process and ``memory://NAME`` for one
+                shared in this process, which both need ``aiolocks[memory]``.
             options: Defaults; see `Lock`.
 
         Raises:
@@ -74,8 +75,8 @@ class LockManager:
 
     @property
     def client(self) -> Redis:
-        """The client that all its primitives use."""
-        return self._client
+        """The client that all its primitives use; of a Cluster, it is a `RedisCluster`, which has the same commands."""
+        return cast("Redis", self._client)
 
     def hierarchical(self, path: str, **options: Unpack[LeaseOptions]) -> HierarchicalLock:
         """Return a `HierarchicalLock`; *options* override the defaults."""

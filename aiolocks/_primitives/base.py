@@ -10,8 +10,6 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
-from redis.asyncio import Redis
-
 from .._core.keys import Keys
 from .._core.options import UNSET, Duration, Options, Unset, check_timeout
 from .._core.teaching import teaching
@@ -24,7 +22,7 @@ from .._engine.lease_state import GONE_FROM_SERVER, Entry, LeaseState
 from .._engine.request import Request
 from .._grantors.one_server import RedisGrantor
 from .._grantors.session import Session
-from .._redis.clients import pool_of
+from .._redis.clients import Client, pool_of
 from .._redis.scripts import Arguments
 
 _TURNS = 3
@@ -61,7 +59,7 @@ class Acquirable(Enterable[Lease]):
     _share = 1
     """What a block asks for by default: one permit, or a mode."""
 
-    def __init__(self, client: Redis, name: str, prefix: str, options: Options) -> None:
+    def __init__(self, client: Client, name: str, prefix: str, options: Options) -> None:
         self._pool = pool_of(client)
         self._keys = Keys(prefix, self.kind, name, self.family)
         self._base: Base = self._keys.base

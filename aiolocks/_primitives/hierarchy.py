@@ -4,8 +4,6 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
-from redis.asyncio import Redis
-
 from .._core.keys import Keys
 from .._core.modes import EXCLUSIVE, FRONT, INTENT_EXCLUSIVE, INTENT_SHARED, SHARED
 from .._core.options import Duration, Options, options_of
@@ -15,6 +13,7 @@ from .._engine.lease_state import LeaseState
 from .._engine.request import Request
 from .._grantors.all_of import AllOf
 from .._grantors.session import Session
+from .._redis.clients import Client
 from .base import Acquirable
 
 _ABOVE = {SHARED: INTENT_SHARED, EXCLUSIVE: INTENT_EXCLUSIVE}
@@ -72,7 +71,7 @@ class HierarchicalLock:
     @teaching
     def __init__(
         self,
-        client: Redis,
+        client: Client,
         path: str,
         *,
         ttl: Duration = 30.0,
@@ -117,7 +116,7 @@ class HierarchicalMode(Acquirable):
     kind: ClassVar[str] = "hierarchy"
     family: ClassVar[str] = "modes"
 
-    def __init__(self, client: Redis, path: str, prefix: str, options: Options, word: str, mode: int) -> None:
+    def __init__(self, client: Client, path: str, prefix: str, options: Options, word: str, mode: int) -> None:
         super().__init__(client, path, prefix, options)
         self._levels = levels(prefix, self.kind, path, self.family)
         self._modes = [_ABOVE[mode]] * (len(self._levels) - 1) + [mode]

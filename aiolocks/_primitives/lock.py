@@ -2,10 +2,9 @@
 
 from typing import ClassVar, Literal, final
 
-from redis.asyncio import Redis
-
 from .._core.options import Duration, options_of
 from .._core.teaching import teaching
+from .._redis.clients import Client
 from .base import Acquirable
 
 
@@ -51,7 +50,7 @@ class Lock(Acquirable):
     @teaching
     def __init__(
         self,
-        client: Redis,
+        client: Client,
         name: str,
         *,
         ttl: Duration = 30.0,

@@ -3,15 +3,13 @@
 from collections.abc import Iterable
 from typing import ClassVar, Literal, final
 
-from redis.asyncio import Redis
-
 from .._core.keys import Keys
 from .._core.options import Duration, options_of
 from .._core.teaching import teaching
 from .._engine.context import Grantor
 from .._grantors.all_of import AllOf
 from .._grantors.session import Session
-from .._redis.clients import pool_of
+from .._redis.clients import Client, pool_of
 from .base import Acquirable, Statistics
 
 MOST_NAMES = 1000
@@ -55,7 +53,7 @@ class MultiLock(Acquirable):
     @teaching
     def __init__(
         self,
-        client: Redis,
+        client: Client,
         names: Iterable[str],
         *,
         ttl: Duration = 30.0,

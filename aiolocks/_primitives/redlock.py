@@ -9,7 +9,7 @@ from .._core.options import Duration, options_of
 from .._core.teaching import teaching
 from .._grantors.quorum import Quorum
 from .._grantors.session import Session
-from .._redis.clients import place_of, pool_of, server_of
+from .._redis.clients import Client, place_of, pool_of, server_of
 from .base import Acquirable, Statistics
 
 
@@ -52,7 +52,7 @@ class Redlock(Acquirable):
     @teaching
     def __init__(
         self,
-        clients: Iterable[Redis],
+        clients: Iterable[Client],
         name: str,
         *,
         ttl: Duration = 30.0,

@@ -3,14 +3,13 @@
 import asyncio
 from typing import ClassVar, Literal, final
 
-from redis.asyncio import Redis
-
 from .._core.options import Duration, Unset, options_of
 from .._core.teaching import teaching
 from .._engine.acquire import take
 from .._engine.lease import Hold, Lease, state_of
 from .._engine.lease_state import Entry
 from .._grantors.session import Session
+from .._redis.clients import Client
 from .base import Acquirable
 from .reentry import SharedLease, held_by_parent, nest_of
 
@@ -55,7 +54,7 @@ class RLock(Acquirable):
     @teaching
     def __init__(
         self,
-        client: Redis,
+        client: Client,
         name: str,
         *,
         ttl: Duration = 30.0,

@@ -2,12 +2,11 @@
 
 from typing import TYPE_CHECKING, ClassVar, Literal, final
 
-from redis.asyncio import Redis
-
 from .._core.modes import EXCLUSIVE, SHARED, UPGRADEABLE
 from .._core.options import Duration, Options, options_of
 from .._core.teaching import teaching
 from .._engine.lease_state import LeaseState
+from .._redis.clients import Client
 from . import mode_changes as mode_changes
 from .base import Acquirable
 
@@ -52,7 +51,7 @@ class RWLock:
     @teaching
     def __init__(
         self,
-        client: Redis,
+        client: Client,
         name: str,
         *,
         ttl: Duration = 30.0,
@@ -99,7 +98,7 @@ class RWLockMode(Acquirable):
     kind: ClassVar[str] = "rwlock"
     family: ClassVar[str] = "modes"
 
-    def __init__(self, client: Redis, name: str, prefix: str, options: Options, word: str, mode: int) -> None:
+    def __init__(self, client: Client, name: str, prefix: str, options: Options, word: str, mode: int) -> None:
         super().__init__(client, name, prefix, options)
         self._word = word
         self._share = mode

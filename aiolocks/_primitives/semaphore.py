@@ -6,8 +6,6 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, final
 
-from redis.asyncio import Redis
-
 from .._core.options import (
     QUORUM_OF_PERMITS,
     UNSET,
@@ -21,7 +19,7 @@ from .._engine.context import Context
 from .._engine.lease import Acquiring, Hold, Lease
 from .._engine.lease_state import LeaseState
 from .._engine.request import Extension
-from .._redis.clients import server_of
+from .._redis.clients import Client, server_of
 from .base import Acquirable, Statistics, waits_for_itself
 
 log = logging.getLogger("aiolocks")
@@ -116,7 +114,7 @@ class Semaphore(Acquirable):
     @teaching
     def __init__(
         self,
-        client: Redis,
+        client: Client,
         name: str,
         limit: int,
         *,

@@ -12,8 +12,6 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeVar, final, overload
 
-from redis.asyncio import Redis
-
 from .._core.answers import LONGEST_WAIT, as_the_client_would
 from .._core.errors import VersionConflictError
 from .._core.keys import check_name, check_prefix
@@ -21,7 +19,7 @@ from .._core.options import Duration, check_seconds
 from .._core.slots import beside
 from .._engine.request import LONGEST_RETRY, resolve
 from .._grantors.session import Session
-from .._redis.clients import encoder_of, pool_of
+from .._redis.clients import Client, encoder_of, pool_of
 from .._redis.pipeline import PendingCall
 from .._redis.scripts import Arguments, PreparedScript, load
 
@@ -74,7 +72,7 @@ class Versioned:
         ValueError: A value out of range. Both before any I/O.
     """
 
-    def __init__(self, client: Redis, key: str, *, expire: Duration | None = None, prefix: str = "aiolocks:") -> None:
+    def __init__(self, client: Client, key: str, *, expire: Duration | None = None, prefix: str = "aiolocks:") -> None:
         self._pool = pool_of(client)
         self._key = key
         check_prefix(prefix)

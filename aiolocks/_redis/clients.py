@@ -44,6 +44,10 @@ class Server:
         pass
 
 
+Client = Redis | RedisCluster
+"""What users make and configure."""
+
+
 def behind_sentinels(pool: Any) -> bool:
     """Whether *pool* is of a client that asks Sentinels for its server."""
     return isinstance(pool, SentinelConnectionPool)
@@ -81,7 +85,7 @@ def encoder_of(pool: Any) -> Any:
     return pool.get_encoder()
 
 
-def pool_of(client: Redis | RedisCluster) -> Any:
+def pool_of(client: Client) -> Any:
     """Return what knows how the user's *client* connects: its connection pool, or what it knows its Cluster's nodes by.
 
     Raises:

@@ -1,18 +1,23 @@
 """Clients made from a URL, with redis-py's own reading of what the URL holds."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from redis.asyncio import Redis
+from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
+from redis.asyncio.sentinel import Sentinel
 
+from .clients import Client, behind_sentinels, pool_of
 from .in_memory import SCHEME, memory_client
 
 _FIRST_SENTINEL = 26379
 """The port of a Sentinel, unless the URL says another."""
+
+_FIRST_NODE = 6379
+"""The same of a node of a Cluster."""
 
 _FOR_SENTINELS = "sentinel_"
 """How the options begin that concern the Sentinels alone."""
@@ -21,7 +26,7 @@ _SHARED = ("ssl_", "socket_")
 """How those begin that concern Sentinels and servers."""
 
 
-def client_of(url: str) -> Redis:
+def client_of(url: str) -> Any:
     """Return a client for *url*; the scheme is checked here, as redis-py's error would not name ours.
 
     Raises:
@@ -31,9 +36,10 @@ def client_of(url: str) -> Redis:
     if url.startswith(SCHEME):
         return memory_client(url)
     scheme, behind, rest = url.partition("://")
-    makers = {
+    makers: dict[str, Callable[[str, str], Client]] = {
         "redis": _one_server, "rediss": _one_server, "unix": _one_server,
         "redis+sentinel": _behind_sentinels, "rediss+sentinel": _behind_sentinels,
+        "redis+cluster": _of_cluster, "rediss+cluster": _of_cluster,
     }  # fmt: skip
     if not behind or scheme not in makers:
         *others, last = (f"{known}://" for known in (*makers, "memory"))
@@ -50,22 +56,25 @@ def client_of(url: str) -> Redis:
     )
 
 
-_ONE, _SENTINELS = (
-    "redis://HOST:PORT/DB, rediss://... or unix:///PATH",
-    "redis+sentinel://HOST:PORT,HOST:PORT/SERVICE/DB",
-)
+_ONE = "redis://HOST:PORT/DB, rediss://... or unix:///PATH"
 
 _LOOKS = {
-    "redis": _ONE, "rediss": _ONE, "unix": _ONE, "redis+sentinel": _SENTINELS, "rediss+sentinel": _SENTINELS,
-}  # fmt: skip
+    "redis": _ONE,
+    "rediss": _ONE,
+    "unix": _ONE,
+    "redis+sentinel": "redis+sentinel://HOST:PORT,HOST:PORT/SERVICE/DB",
+    "rediss+sentinel": "rediss+sentinel://HOST:PORT,HOST:PORT/SERVICE/DB",
+    "redis+cluster": "redis+cluster://HOST:PORT,HOST:PORT",
+    "rediss+cluster": "rediss+cluster://HOST:PORT,HOST:PORT",
+}
 
 
-async def close_client(client: Redis) -> None:
+async def close_client(client: Client) -> None:
     """Close *client*, which `client_of` made, and what was made for it."""
     await client.aclose()
-    pool = client.connection_pool
-    if isinstance(pool, SentinelConnectionPool):
-        for sentinel in cast("Any", pool).sentinel_manager.sentinels:
+    pool = pool_of(client)
+    if behind_sentinels(pool):
+        for sentinel in pool.sentinel_manager.sentinels:
             await sentinel.aclose()
 
 
@@ -99,12 +108,25 @@ def _behind_sentinels(scheme: str, rest: str) -> Redis:
     of_sentinels = _parsed("localhost", "", {**shared, **theirs})
     if scheme == "rediss+sentinel":
         terms["ssl"] = of_sentinels["ssl"] = True
-    addresses = [_address(host) for host in hosts.split(",")]
+    addresses = [_address(host, _FIRST_SENTINEL) for host in hosts.split(",")]
     manager = cast("Any", Sentinel)(addresses, sentinel_kwargs=of_sentinels)
     usual = _usual_retry()
     if usual is not None and terms.get("retry_on_timeout") is not False:
         terms["retry"] = usual
     client: Redis = manager.master_for(unquote(service), **terms)
+    return client
+
+
+def _of_cluster(scheme: str, rest: str) -> RedisCluster:
+    parts = urlsplit(f"redis://{rest}")
+    credentials, at, hosts = parts.netloc.rpartition("@")
+    if parts.path.strip("/"):
+        raise ValueError("a Cluster has one database")
+    terms = _parsed(f"{credentials}{at}localhost", "", dict(parse_qsl(parts.query)))
+    if scheme == "rediss+cluster":
+        terms["ssl"] = True
+    nodes = [cast("Any", ClusterNode)(*_address(host, _FIRST_NODE)) for host in hosts.split(",")]
+    client: RedisCluster = cast("Any", RedisCluster)(startup_nodes=nodes, **terms)
     return client
 
 
@@ -116,11 +138,11 @@ def _parsed(server: str, database: str, options: Mapping[str, str]) -> dict[str,
     return terms
 
 
-def _address(host: str) -> tuple[str, int]:
+def _address(host: str, usual_port: int) -> tuple[str, int]:
     parts = urlsplit(f"redis://{host}")
     if parts.hostname is None or "@" in host:
         raise ValueError("no host")
-    return parts.hostname, parts.port or _FIRST_SENTINEL
+    return parts.hostname, parts.port or usual_port
 
 
 def _usual_retry() -> Retry | None:

@@ -40,6 +40,14 @@ def test_a_primary_behind_sentinels_is_asked_as_often_as_any_server() -> None:
     )
 
 
+def test_a_url_of_a_cluster_names_some_of_its_nodes() -> None:
+    client = client_of("rediss+cluster://me:p%40ss@one,two:7001?ssl_ca_certs=/ca.pem")
+    assert sorted(client.nodes_manager.startup_nodes) == ["one:6379", "two:7001"]
+    terms = client.nodes_manager.connection_kwargs
+    assert (terms["username"], terms["password"], terms["ssl_ca_certs"]) == ("me", "p@ss", "/ca.pem")
+    assert "SSL" in terms["connection_class"].__name__
+
+
 @pytest.mark.parametrize(
     ("url", "says"),
     [
@@ -51,6 +59,8 @@ def test_a_primary_behind_sentinels_is_asked_as_often_as_any_server() -> None:
         ("redis+sentinel://user:secret@one:x/locks", "cannot be read; it looks like"),
         ("redis+sentinel://user:secret@one:99999/locks", "cannot be read"),
         ("redis://user:secret@one:x", "cannot be read"),
+        ("redis+cluster://user:secret@one/3", r"cannot be read; it looks like redis\+cluster://HOST:PORT,HOST:PORT"),
+        ("redis+cluster://user:secret@one,", "cannot be read"),
     ],
 )
 def test_what_is_wrong_with_a_url_is_said_without_its_password(url: str, says: str) -> None:
