@@ -20,6 +20,9 @@ TTL = 30_000
 LIFE = 3_000
 """Milliseconds: what a lease and a silent session last, unless a test says otherwise."""
 
+_LEFT_OUT = {"needed_s"}
+"""What need not be passed. It comes last."""
+
 PADDING = b" " + 30 * b"."
 """What the scripts put behind each entry; see `libraries/queue`."""
 
@@ -81,6 +84,15 @@ class QueuedBeside:
 
 @dataclass(frozen=True, slots=True)
 class Busy:
+    busy_ms: int
+    mine: list[Grant] = field(default_factory=list)
+    limit_before: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Young:
+    """The server is, for so long."""
+
     busy_ms: int
     mine: list[Grant] = field(default_factory=list)
     limit_before: int = 0
@@ -196,11 +208,11 @@ class Scripts:
         args = {name: value for name, value in always.items() if name in script.args} | args
         if "mode" in script.args and "permits" in args:
             args["mode"] = args.pop("permits")
-        if set(args) != set(script.args):
+        if set(args) != set(script.args) - (_LEFT_OUT - set(args)):
             raise TypeError(f"{script.name} takes {script.args}, not {tuple(args)}")
         keys = [self.key(field, session=session, who=who) for field in script.keys]
         values: list[Any] = []
-        for name in script.args:
+        for name in filter(args.__contains__, script.args):
             value: Any = args[name]
             values.extend(value if isinstance(value, list) else [value])
         return self.redis.execute_command("EVAL", script.source, len(keys), *keys, *values)
@@ -218,13 +230,16 @@ class Scripts:
         limit: int | None = None,
         declare: bool = False,
         brief: bool = False,
-    ) -> Granted | Queued | QueuedBeside | Busy | Refused | Withdrawn:
+        needed_s: int = 0,
+    ) -> Granted | Queued | QueuedBeside | Busy | Young | Refused | Withdrawn:
         args: dict[str, object] = {
             "ttl_ms": ttl_ms, "permits": permits or self.usual, "life_ms": life_ms,
             "ticket": "+" if brief else ticket if wait else ~ticket,
         }  # fmt: skip
         if self.kind == "semaphore":
             args |= {"limit": limit or self.limit, "declare": int(declare)}
+        if needed_s:
+            args["needed_s"] = needed_s
         answer = self.run("grant", session=session, who=who, **args)
         assert not (isinstance(answer, int) and declare), "who declares a limit is told the one before"
         if isinstance(answer, int):  # nobody was in the way, or others of the same session are told the rest
@@ -237,8 +252,8 @@ class Scripts:
             *reply, before, in_force = reply
             assert in_force == self.limit_in_force()
         mine = _grants(reply.pop())
-        kinds: dict[bytes, Callable[..., Granted | Queued | Busy | Refused]] = {
-            b"granted": Granted, b"queued": Queued, b"busy": Busy, b"refused": Refused
+        kinds: dict[bytes, Callable[..., Granted | Queued | Busy | Young | Refused]] = {
+            b"granted": Granted, b"queued": Queued, b"busy": Busy, b"young": Young, b"refused": Refused
         }  # fmt: skip
         return kinds[verdict](*reply, mine, before)
 

@@ -154,8 +154,8 @@ DEFECTS: dict[str, Defect] = {
     ),
     "releasers-ttl": Defect(
         shared(
-            "local token, ttl_ms, permits = string.match(entry, '^(%S+) (%d+) (%d+)')",
-            "local token, its, permits = string.match(entry, '^(%S+) (%d+) (%d+)')\n"
+            "local token, ttl_ms, permits, needed_s = string.match(entry, '^(%S+) (%d+) (%d+) ?(%d*)')",
+            "local token, its, permits, needed_s = string.match(entry, '^(%S+) (%d+) (%d+) ?(%d*)')\n"
             "local ttl_ms = string.match(ARGV[2], '^%d+') or its",
         ),
         ("P1", "C1"),

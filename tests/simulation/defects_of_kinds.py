@@ -123,7 +123,7 @@ OF_MANY: dict[str, Defect] = {
         shared("grants[#grants + 1], grants[#grants + 2], grants[#grants + 3] = 'more', -2, 0", ""), (), ()
     ),
     "granted-past-a-queue-that-is-left": Defect(
-        lua("lock/grant", "if not owner and not more then", "if not owner then"), ("FIFO",), ("lock",)
+        lua("lock/grant", "if not owner and not more and", "if not owner and"), ("FIFO",), ("lock",)
     ),
 }  # fmt: skip
 """Of what is done in parts, and of the number of permits in use beside an older version of the scripts."""

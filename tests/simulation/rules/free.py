@@ -35,9 +35,7 @@ def who_asks_once_hands_it_over(scripts: Scripts) -> None:
 @clause(
     "W7",
     each(
-        lock=verb(
-            "grant", "if not owner and not more then -- no session that could be told was in the queue", "if false then"
-        ),
+        lock=verb("grant", "if not owner and not more and not held_back and not young then", "if false then"),
         semaphore=verb("grant", "verdict = redis.call('EXISTS', queue) == 0 and", "verdict = false and"),
     ),
 )

@@ -100,7 +100,7 @@ def what_many_renewals_leave_open_is_asked_for_at_once(scene: Scene) -> None:
 @clause(
     "W21",
     each(
-        lock=verb("grant", "if not owner and not more then", "if not owner then"),
+        lock=verb("grant", "if not owner and not more and", "if not owner and"),
         semaphore=verb("grant", "verdict = redis.call('EXISTS', queue) == 0 and", "verdict ="),
     ),
 )

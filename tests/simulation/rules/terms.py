@@ -10,7 +10,7 @@ from tests.simulation.rules.scene import Scene
 from tests.simulation.rules.table import LOCK, SEMAPHORE, both, clause, each, python, shared, verb
 from tests.simulation.server import encoded
 
-_ENTRY = "local token, ttl_ms, permits = string.match(entry, '^(%S+) (%d+) (%d+)')"
+_ENTRY = "local token, ttl_ms, permits, needed_s = string.match(entry, '^(%S+) (%d+) (%d+) ?(%d*)')"
 
 
 @clause(
@@ -62,8 +62,8 @@ def who_is_told_to_wait_learns_the_last_fencing_token(scripts: Scripts) -> None:
 @clause(
     "W5",
     each(
-        lock=verb("recheck", "busy_for(), before,", "busy_for(), last_fence(),"),
-        semaphore=verb("recheck", "busy_for(), before,", "busy_for(), newest,"),
+        lock=verb("recheck", "not_before(), before,", "not_before(), last_fence(),"),
+        semaphore=verb("recheck", "not_before(), before,", "not_before(), newest,"),
     ),
 )
 def what_a_recheck_tells_is_older_than_the_grants_in_it(scripts: Scripts) -> None:

@@ -1,10 +1,12 @@
 -- Handing over what is free to the first waiter in the queue whose session can be told.
--- Needs the names: queue, waiters, session; of the primitive can_grant, full, grant, take_back, backlog; and `queue`.
+-- Needs the names: queue, waiters, session; of the primitive can_grant, full, grant, take_back, backlog; and `queue` and
+-- `uptime`.
 
 local base = KEYS[1] -- with which every key of the name begins
 local MOST_LOOKED_AT = 50 -- entries, the dead and the refused among them: a script keeps all others from the server
 local looked_at = 0
 local more = false -- something may still be free
+local held_back = false -- the first in line waits, and so do all behind it
 
 -- The session whose first waiter was taken out of its line moves to the place of the next.
 local function move_on(head, line, next_entry)
@@ -66,12 +68,15 @@ local function hand_over(grants, rank)
     if not entry then
       redis.call('ZREM', queue, head) -- a dead session
     else
-      local token, ttl_ms, permits = string.match(entry, '^(%S+) (%d+) (%d+)')
+      local token, ttl_ms, permits, needed_s = string.match(entry, '^(%S+) (%d+) (%d+) ?(%d*)')
       -- A session without a channel names itself `poll<ms>-…`: it finds its grant at its next re-check.
       local polls = not here and tonumber(string.match(head, '^poll(%d+)%-'))
       local verdict, amount = 'yes', 1
       if can_grant then
         verdict, amount = can_grant(tonumber(permits), token, true)
+      end
+      if needed_s ~= '' and verdict == 'yes' and not is_up_for(needed_s) then
+        verdict = 'later'
       end
       if verdict == 'never' then
         redis.call('ZREM', line, entry)
@@ -85,7 +90,7 @@ local function hand_over(grants, rank)
       elseif verdict == 'later' then
         -- An unreachable head that waits for more than is free would keep the rest from what is.
         if amount == 0 or here or polls or subscribers(head) > 0 then
-          all_free_given = true
+          all_free_given, held_back = true, true
           break
         end
         redis.call('ZREM', queue, head)

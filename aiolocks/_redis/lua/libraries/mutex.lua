@@ -21,7 +21,7 @@ local function grant(token, ttl_ms)
 end
 
 -- Gives a mutex that is being released to the next waiter of this session, which is the first in the queue, and returns
--- what to answer; or nothing, where there is no waiter behind that one, or there is more to do. `hand_over` would do the
+-- what to answer; or nothing, where there is no waiter behind that one, or there is more to do or to ask. `hand_over` would do the
 -- same in twice the time: here the holder is overwritten, and the fencing token that it had, *last*, is the last of all.
 -- The first write takes a waiter out: it is allowed at the memory limit, and then so are all others.
 local function hand_on(last)
@@ -31,7 +31,10 @@ local function hand_on(last)
   if not next_entry or not last or last >= number then
     return
   end
-  local next_token, ttl_ms = string.match(entry, '^(%S+) (%d+)')
+  local next_token, ttl_ms, needed_s = string.match(entry, '^(%S+) (%d+) %d+ ?(%d*)')
+  if needed_s ~= '' then
+    return
+  end
   redis.call('ZREM', waiters, entry)
   -- Its expiry is set once a minute.
   if math.floor(number / 60000000) ~= math.floor(last / 60000000) or not redis.call('SET', fence, text, 'XX', 'KEEPTTL') then

@@ -1,6 +1,8 @@
 -- The FIFO queue that all primitives share. `queue` orders sessions by the ticket of their first waiter;
 -- `…:q:<session>` orders one session's waiters, as entries `token ttl_ms permits …`, and lives only as long as the
 -- session keeps asking. So a thousand waiters of a dead process are skipped in one step.
+-- An entry may have a fourth word: the uptime in seconds that the server must have for it. Older versions of the scripts
+-- know none, and hand over to it whatever the uptime; that ends with the last process that has them.
 -- Needs the names: queue, waiters, session, channels, life_ms; entries for `recheck`; first for `count_waiting`; of the
 -- primitive busy_for, extend, instant.
 

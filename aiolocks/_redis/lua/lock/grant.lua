@@ -13,14 +13,27 @@
 -- ARGV[5]  session    bytes   whom to tell
 -- ARGV[6]  channels   bytes   start of every session's channel
 -- ARGV[7]  life_ms    int     how long the session is taken for alive without a re-check
+-- ARGV[8]  needed_s   int     the uptime in seconds that the server must have; left out: any will do, and so it is if
+--                             the ticket is +
 -- returns  fencing token, when nothing was in the way; or minus the ticket, the short answer that it waits; else
 --          {'granted', fencing token, grants for this session: of each its token, fencing token, ttl_ms}
 --          {'queued', ticket, ms until the holder's lease can end, last fencing token, subscribers, grants…}
 --          {'busy', ms until the holder's lease can end, grants…} or {'withdrawn'};
+--          {'young', ms until the server has that uptime, grants…}, when that alone is in the way;
+--          where it is free, and the server too young for the first in line, its ms stand in place of the lease's;
 --          where there are no grants, 0 may stand for the list
--- uses     numbers, mutex, queue, hand_over
+-- uses     numbers, mutex, queue, uptime, hand_over
+local missing_s = 0 -- seconds of uptime
+if needed_s then
+  -- slow path
+  local up = seconds_up()
+  if not up then
+    return uptime_unknown() -- before anything is written
+  end
+  missing_s = needed_s - up
+end
 local existing = redis.call('EXISTS', holder, queue, waiters, tombstone, tombstone, tombstone, tombstone) -- 4 times
-if existing == 0 then
+if existing == 0 and missing_s <= 0 then
   return (grant(token, ttl_ms))
 end
 
@@ -39,6 +52,11 @@ end
 -- slow path: there is more to do, or to say
 if redis.call('EXISTS', tombstone) == 1 then
   return { 'withdrawn' } -- this request was overtaken by its own undo
+end
+local young = missing_s > 0
+if needed_s then
+  entry = token .. ' ' .. ttl_ms .. ' ' .. permits .. ' ' .. needed_s .. PADDING
+  young_ms = young and 1000 * missing_s or young_ms
 end
 local owner, number = held_by()
 if owner == token then
@@ -66,13 +84,13 @@ end
 local grants = {}
 hand_over(grants)
 owner, number = held_by()
-if not owner and not more then -- no session that could be told was in the queue
+if not owner and not more and not held_back and not young then -- no session that could be told was in the queue
   number = grant(token, ttl_ms)
   owner = token
 end
 if owner == token then
   return { 'granted', number, grants }
 elseif place_in_line then
-  return { 'queued', place_in_line, busy_for(), last_fence(number), subscribers(session), grants }
+  return { 'queued', place_in_line, not_before(), last_fence(number), subscribers(session), grants }
 end
-return { 'busy', busy_for(), grants }
+return { young and not owner and 'young' or 'busy', not_before(), grants }

@@ -11,7 +11,8 @@
 -- returns  {subscribers, ms until the holder's lease can end, last fencing token, 1 if the session had been passed
 --          over, answers, grants for this session}; an answer is a ticket, or minus the fencing token of a grant,
 --          or 0 for a waiter that is not known here
--- uses     numbers, mutex, queue, hand_over
+-- Where something is free, and the server too young for the first in line, its ms stand in place of the lease's.
+-- uses     numbers, mutex, queue, uptime, hand_over
 redis.call('PEXPIRE', waiters, life_ms) -- first a write that is allowed at the memory limit: then so are all others
 local owner, number = held_by()
 local function granted(token)
@@ -23,4 +24,4 @@ local grants = {}
 if not owner then
   hand_over(grants)
 end
-return { subscribers(session), busy_for(), before, passed_over, answers, grants }
+return { subscribers(session), not_before(), before, passed_over, answers, grants }

@@ -13,7 +13,7 @@
 -- ARGV[6]  life_ms       int     how long the session is taken for alive without a re-check
 -- returns  1 when this ended a live lease, else 0; or that and, in one text, the grants for this session: of each its
 --          token, fencing token, ttl_ms
--- uses     numbers, mutex, queue, hand_over
+-- uses     numbers, mutex, queue, uptime, hand_over
 local value = redis.call('GET', holder)
 local mine = value and (value == token or string.sub(value, 1, #token + 1) == token .. ' ')
 local ended = 0

@@ -13,17 +13,28 @@
 -- ARGV[5]  session    bytes   whom to tell
 -- ARGV[6]  channels   bytes   start of every session's channel
 -- ARGV[7]  life_ms    int     how long the session is taken for alive without a re-check
+-- ARGV[8]  needed_s   int     the uptime in seconds that the server must have; left out: any will do
 -- returns  fencing token, when nothing was in the way; else
 --          {'granted', fencing token, grants for this session…: of each its token, fencing token, ttl_ms}
 --          {'queued', ticket, ms until a lease can end, last fencing token, subscribers, grants…}
 --          {'busy', ms until a lease can end, grants…}
+--          {'young', ms until the server has that uptime, grants…}, when that alone is in the way
 --          {'refused', 0, grants…} when there is nothing to upgrade, or {'withdrawn'}
 local asking = token
--- uses     numbers, leases, modes, queue, hand_over
+-- uses     numbers, leases, modes, queue, uptime, hand_over
+local missing_s = 0 -- seconds of uptime
+if needed_s then
+  -- slow path
+  local up = seconds_up()
+  if not up then
+    return uptime_unknown() -- before anything is written
+  end
+  missing_s = needed_s - up
+end
 local existing = redis.call('EXISTS', queue, waiters, tombstone, holders, holders, holders, holders) -- each time counts
 if
   (existing == 4 and sure and not own or existing == 0 and members == 0 and (counted or not known[3]))
-  and mode ~= '7' and (members == 0 or fits(tonumber(mode)))
+  and mode ~= '7' and missing_s <= 0 and (members == 0 or fits(tonumber(mode)))
 then
   if ttl_ms - longest ~= 0 or now_us <= newest or members == 0 and counted then
     -- slow path: more is to be written down than usual
@@ -57,13 +68,19 @@ then
   return now_us
 end
 
--- slow path: others are in the way, or it was asked for before, or the numbers are not known for sure
+-- slow path: others are in the way, or it was asked for before, or the numbers are not known for sure, or the server is
+-- too young
+local entry = token .. ' ' .. ttl_ms .. ' ' .. mode .. PADDING
+local young = missing_s > 0
+if needed_s then
+  entry = token .. ' ' .. ttl_ms .. ' ' .. mode .. ' ' .. needed_s .. PADDING
+  young_ms = young and 1000 * missing_s or young_ms
+end
 settle()
 if redis.call('EXISTS', tombstone) == 1 then
   return { 'withdrawn' } -- this request was overtaken by its own undo
 end
 local wait = string.sub(ticket, 1, 1) ~= '-'
-local entry = token .. ' ' .. ttl_ms .. ' ' .. mode .. PADDING
 local number = fence_of(token)
 if number then
   extend(token, ttl_ms) -- asked again, because the first answer was lost or is old: the same grant
@@ -94,7 +111,7 @@ if verdict == 'later' or (ticket ~= '1' and ticket ~= '-2') then
   number = fence_of(token)
   verdict = redis.call('EXISTS', queue) == 0 and can_grant(tonumber(mode), token) or 'later'
 end
-if not number and verdict == 'yes' then
+if not number and verdict == 'yes' and not young then
   number = grant(token, ttl_ms, mode)
   leave(entry)
 end
@@ -104,6 +121,6 @@ end
 if number then
   return { 'granted', number, grants }
 elseif wait then
-  return { 'queued', place_in_line, busy_for(), newest, subscribers(session), grants }
+  return { 'queued', place_in_line, not_before(), newest, subscribers(session), grants }
 end
-return { 'busy', busy_for(), grants }
+return { verdict == 'yes' and 'young' or 'busy', not_before(), grants }

@@ -11,12 +11,13 @@
 -- returns  {subscribers, ms until a lease can end, last fencing token, 1 if the session had been passed over, answers,
 --          grants for this session}; an answer is a ticket, or minus the fencing token of a grant, or 0 for a waiter
 --          that is not known here
+-- Where something is free, and the server too young for the first in line, its ms stand in place of the lease's.
 local asking = ''
--- uses     numbers, leases, modes, queue, hand_over
+-- uses     numbers, leases, modes, queue, uptime, hand_over
 redis.call('PEXPIRE', waiters, life_ms) -- first a write that is allowed at the memory limit: then so are all others
 settle()
 local answers, passed_over = recheck(fence_of)
 local before = newest
 local grants = {}
 hand_over(grants)
-return { subscribers(session), busy_for(), before, passed_over, answers, grants }
+return { subscribers(session), not_before(), before, passed_over, answers, grants }

@@ -7,7 +7,17 @@
 -- KEYS[2]  fence    string  last fencing token of this server's own grants, which goes on from what was accepted
 -- ARGV[1]  token    bytes   who asks
 -- ARGV[2]  number   int     the fencing token
--- returns  0 when it is accepted, else the larger or equal one that stands in the way
+-- ARGV[3]  needed_s int     the uptime in seconds that the server must have; left out: any will do
+-- returns  0 when it is accepted, else the larger or equal one that stands in the way; or minus the ms until the server
+--          has that uptime
+-- uses     uptime
+if needed_s then
+  -- slow path
+  local up = seconds_up()
+  if not up or needed_s - up > 0 then
+    return up and -1000 * (needed_s - up) or uptime_unknown()
+  end
+end
 local DAY = 86400
 local known, owner = string.match(redis.call('GET', agreed) or '', '^(%d+) (%S+)$')
 if known and (tonumber(known) > tonumber(number) or (known == number and owner ~= token)) then

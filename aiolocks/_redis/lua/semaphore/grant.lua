@@ -15,19 +15,31 @@
 -- ARGV[7]  life_ms    int     how long the session is taken for alive without a re-check
 -- ARGV[8]  limit      int     this process's limit
 -- ARGV[9]  declare    int     1: put that limit in force for everyone
+-- ARGV[10] needed_s   int     the uptime in seconds that the server must have; left out: any will do, and so it is if
+--                             the ticket is +
 -- returns  fencing token, when nothing was in the way and no limit is declared; or minus the ticket, the short answer
 --          that it waits, and that the limit in force is this process's; else
 --          {'granted', fencing token, grants for this session…: of each its token, fencing token, ttl_ms, limits}
 --          {'queued', ticket, ms until a lease can end, last fencing token, subscribers, grants…, limits}
 --          {'busy', ms until a lease can end, grants…, limits}
+--          {'young', ms until the server has that uptime, grants…, limits}, when that alone is in the way
 --          {'refused', limit in force, grants…, limits} or {'withdrawn'};
 --          limits are two fields: the limit before, if this has changed it, else 0; and the limit in force
 local asking = token
--- uses     numbers, leases, semaphore, queue, hand_over
+-- uses     numbers, leases, semaphore, queue, uptime, hand_over
+local missing_s = 0 -- seconds of uptime
+if needed_s then
+  -- slow path
+  local up = seconds_up()
+  if not up then
+    return uptime_unknown() -- before anything is written
+  end
+  missing_s = needed_s - up
+end
 local existing = redis.call('EXISTS', queue, waiters, tombstone, holders, holders, holders, holders) -- each time counts
 if
   used + permits <= limit_in_force and (declare == '0' or tonumber(limit) == limit_in_force)
-  and (existing == 0 and members == 0 or existing == 4 and sure and not own)
+  and (existing == 0 and members == 0 or existing == 4 and sure and not own) and missing_s <= 0
 then
   if ttl_ms - longest ~= 0 or permits - heaviest > 0 or now_us <= newest or members == 0 and counted then
     -- slow path: more is to be written down than usual
@@ -72,7 +84,12 @@ if ticket == '+' then
   ticket = '0'
 end
 
--- slow path: too few are free, or others wait, or the number is not known for sure
+-- slow path: too few are free, or others wait, or the number is not known for sure, or the server is too young
+local young = missing_s > 0
+if needed_s then
+  entry = token .. ' ' .. ttl_ms .. ' ' .. permits .. ' ' .. needed_s .. PADDING
+  young_ms = young and 1000 * missing_s or young_ms
+end
 settle()
 if redis.call('EXISTS', tombstone) == 1 then
   return { 'withdrawn' } -- this request was overtaken by its own undo
@@ -92,9 +109,9 @@ if not declared and used >= limit_in_force and not is_live(token) and can_grant(
   end
   if not backlog then
     if wait then
-      return { 'queued', place_in_line, busy_ms, newest, subscribers(session), {}, 0, limit_in_force }
+      return { 'queued', place_in_line, math.max(busy_ms, young_ms), newest, subscribers(session), {}, 0, limit_in_force }
     end
-    return { 'busy', busy_for(), {}, 0, limit_in_force }
+    return { 'busy', not_before(), {}, 0, limit_in_force }
   end
 end
 
@@ -139,7 +156,7 @@ if existing > 0 then
   end
   verdict = redis.call('EXISTS', queue) == 0 and can_grant(tonumber(permits)) or 'later'
 end
-if verdict == 'yes' then
+if verdict == 'yes' and not young then
   number = grant(token, ttl_ms, permits)
   return { 'granted', number, grants, differed, limit_in_force }
 end
@@ -151,6 +168,6 @@ if backlog then
   hand_over(grants) -- which says that there is more to come
 end
 if wait then
-  return { 'queued', place_in_line, busy_for(), newest, subscribers(session), grants, differed, limit_in_force }
+  return { 'queued', place_in_line, not_before(), newest, subscribers(session), grants, differed, limit_in_force }
 end
-return { 'busy', busy_for(), grants, differed, limit_in_force }
+return { verdict == 'yes' and 'young' or 'busy', not_before(), grants, differed, limit_in_force }

@@ -11,8 +11,9 @@
 -- returns  {subscribers, ms until a lease can end, last fencing token, 1 if the session had been passed over, answers,
 --          grants for this session, limit in force}; an answer is a ticket, or minus the fencing token of a grant, or 0
 --          for a waiter that must ask anew: it is not known here, or can never be granted, or nothing is known of a limit
+-- Where something is free, and the server too young for the first in line, its ms stand in place of the lease's.
 local asking = ''
--- uses     numbers, leases, semaphore, queue, hand_over
+-- uses     numbers, leases, semaphore, queue, uptime, hand_over
 redis.call('PEXPIRE', waiters, life_ms) -- first a write that is allowed at the memory limit: then so are all others
 settle()
 
@@ -28,4 +29,4 @@ local answers, passed_over = recheck(fence_of, standing)
 local before = newest
 local grants = {}
 hand_over(grants)
-return { subscribers(session), busy_for(), before, passed_over, answers, grants, limit_in_force }
+return { subscribers(session), not_before(), before, passed_over, answers, grants, limit_in_force }

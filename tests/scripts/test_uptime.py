@@ -1,0 +1,353 @@
+"""W22: of a server that has not been up for as long as is asked, nothing is had; and it is asked only where that is."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from redis import Redis
+from redis.exceptions import ResponseError
+
+from aiolocks._core.modes import FRONT, SHARED, UPGRADE, UPGRADEABLE
+from aiolocks._redis.scripts import load
+from tests.scripts.calls import LIFE, PADDING, TTL, Busy, Grant, Granted, Queued, Scripts, Young, on_server, token
+from tests.scripts.states import contents, die, fence_of, holders, lapse, line, listening, sessions
+
+pytest_plugins = ["tests.scripts.fixtures"]
+pytestmark = on_server
+
+MUCH = 1_000_000
+"""Seconds of uptime that no server of a test has."""
+
+_LONGEST_MS = 1000 * MUCH
+
+
+def uptime(redis: Redis) -> int:
+    """Return the server's uptime, as soon as it has one of a second."""
+    asked: Any = redis
+    give_up_at = time.monotonic() + 10
+    while not (seconds := int(asked.info("server")["uptime_in_seconds"])):
+        assert time.monotonic() < give_up_at
+        time.sleep(0.02)
+    return seconds
+
+
+@pytest.fixture
+def up(exclusive: Scripts) -> int:
+    """Seconds that the server has been up."""
+    return uptime(exclusive.redis)
+
+
+def in_line(scripts: Scripts, who: str, needed_s: int = MUCH) -> bytes:
+    """Return how a waiter that asks for an uptime stands in line."""
+    return scripts.entry(who).removesuffix(PADDING) + b" %d" % needed_s + PADDING
+
+
+def left_ms(redis: Redis) -> range:
+    """Return what may be said of how long the server is too young for what none has."""
+    return range(_LONGEST_MS - 1000 * (uptime(redis) + 1), _LONGEST_MS + 1)
+
+
+def info_calls(scripts: Scripts) -> int:
+    """Return how often INFO was asked, but for this very time."""
+    told = scripts.redis.info("commandstats").get("cmdstat_info", {"calls": 0})
+    return int(told["calls"])
+
+
+# A server that has been up for long enough.
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_what_is_free_is_granted(exclusive: Scripts, up: int, wait: bool) -> None:
+    granted = exclusive.granted("ann", wait=wait, needed_s=up)
+    assert granted.fence == fence_of(exclusive, "ann")
+    assert sessions(exclusive) == line(exclusive) == []
+
+
+def test_the_same_request_is_granted_once(exclusive: Scripts, up: int) -> None:
+    fence = exclusive.granted("ann", needed_s=up).fence
+    assert exclusive.granted("ann", needed_s=up).fence == fence
+
+
+def test_a_request_that_was_undone_before_it_came_is_not_granted(exclusive: Scripts, up: int) -> None:
+    exclusive.release("ann", tombstone_ms=60_000)
+    assert not isinstance(exclusive.grant("ann", needed_s=up), Granted)
+    assert holders(exclusive) == {}
+
+
+@pytest.mark.parametrize("session", ["home", "away"])
+def test_who_waits_is_handed_it_in_turn(exclusive: Scripts, up: int, session: str) -> None:
+    exclusive.granted("ann")
+    exclusive.queued("ben", session=session, needed_s=up)
+    exclusive.queued("cat", session=session)
+    with listening(exclusive, "away") as inbox:
+        mine = exclusive.release("ann").mine
+        told = [message.who for message in inbox.messages()]
+    assert told + [grant.who for grant in mine] == list(holders(exclusive)) == ["ben"]
+    assert line(exclusive, session) == ["cat"]
+
+
+def test_the_uptime_is_asked_once_for_all_who_are_granted_together(semaphore: Scripts) -> None:
+    up = uptime(semaphore.redis)
+    semaphore.granted("ann", permits=3)
+    for who in ("ben", "cat", "dan"):
+        semaphore.queued(who, needed_s=up)
+    semaphore.redis.config_resetstat()
+    assert [grant.who for grant in semaphore.release("ann", permits=3).mine] == ["ben", "cat", "dan"]
+    assert info_calls(semaphore) == 1
+
+
+def test_where_no_request_asks_for_an_uptime_none_is_looked_up(exclusive: Scripts) -> None:
+    exclusive.redis.config_resetstat()
+    exclusive.granted("ann", needed_s=0)
+    exclusive.queued("ben")
+    exclusive.recheck("ben")
+    exclusive.renew("ann")
+    exclusive.release("ann")
+    exclusive.release("ben")
+    exclusive.grant("cat", wait=False)
+    assert info_calls(exclusive) == 0
+
+
+@pytest.mark.parametrize("verb", ["renew", "release"])
+def test_what_is_held_is_kept_and_given_back_whatever_the_uptime(exclusive: Scripts, up: int, verb: str) -> None:
+    exclusive.granted("ann", needed_s=up)
+    exclusive.redis.config_resetstat()
+    assert exclusive.renew("ann") if verb == "renew" else exclusive.release("ann").ended
+    assert info_calls(exclusive) == 0
+
+
+# One that has not.
+
+
+def test_who_waits_is_put_in_line_and_told_for_how_long(exclusive: Scripts) -> None:
+    answer = exclusive.queued("ann", needed_s=MUCH)
+    assert answer.busy_ms in left_ms(exclusive.redis)
+    assert holders(exclusive) == {}
+    assert exclusive.redis.zrange(exclusive.key("waiters"), 0, -1) == [in_line(exclusive, "ann")]
+
+
+def test_who_does_not_wait_is_told_for_how_long_and_leaves_nothing(exclusive: Scripts) -> None:
+    answer = exclusive.grant("ann", wait=False, needed_s=MUCH)
+    assert isinstance(answer, Young)
+    assert answer.busy_ms in left_ms(exclusive.redis)
+    assert holders(exclusive) == {}
+    assert sessions(exclusive) == line(exclusive) == []
+
+
+def test_what_is_held_is_said_to_be_held(exclusive: Scripts) -> None:
+    exclusive.granted("ann")
+    assert isinstance(exclusive.grant("ben", wait=False, needed_s=MUCH), Busy)
+    assert isinstance(exclusive.grant("ben", needed_s=MUCH), Queued)
+
+
+def test_whoever_holds_it_and_asks_once_more_has_the_same_lease(exclusive: Scripts) -> None:
+    """It was granted before: nothing is given to it."""
+    fence = exclusive.granted("ann").fence
+    assert exclusive.granted("ann", needed_s=MUCH).fence == fence
+    assert exclusive.granted("ann", wait=False, needed_s=MUCH, ttl_ms=TTL + 1).fence == fence
+
+
+def test_none_passes_the_first_in_line_though_the_next_asks_for_no_uptime(exclusive: Scripts) -> None:
+    """First come, first served: else whoever asks for it would wait for as long as others come."""
+    exclusive.queued("ann", needed_s=MUCH)
+    tried = exclusive.grant("ben", wait=False)
+    assert isinstance(tried, Busy)
+    assert tried.busy_ms in left_ms(exclusive.redis)
+    with listening(exclusive, "home"):
+        waits = exclusive.queued("ben", session="away")
+        assert waits.busy_ms in left_ms(exclusive.redis)
+        again = exclusive.recheck("ben", session="away")
+    assert (again.mine, again.answers) == ([], [waits.ticket])
+    assert again.busy_ms in left_ms(exclusive.redis)
+    assert holders(exclusive) == {}
+
+
+def test_a_release_leaves_it_free_for_the_first_in_line(exclusive: Scripts) -> None:
+    exclusive.granted("ann")
+    exclusive.queued("ben", needed_s=MUCH)
+    exclusive.queued("cat")
+    assert exclusive.release("ann").mine == []
+    assert (holders(exclusive), line(exclusive)) == ({}, ["ben", "cat"])
+
+
+def test_whoever_leaves_the_line_lets_the_next_have_it(exclusive: Scripts) -> None:
+    """What it asked for is part of how it stands there."""
+    exclusive.queued("ann", needed_s=MUCH)
+    exclusive.queued("ben")
+    terms = f"{TTL} {exclusive.usual} {MUCH}"
+    exclusive.run("release", who="ann", terms=terms, tombstone_ms=0)
+    assert line(exclusive) == []
+    assert list(holders(exclusive)) == ["ben"]
+
+
+def test_the_first_in_line_is_passed_over_if_it_cannot_be_told(exclusive: Scripts) -> None:
+    exclusive.queued("ann", session="away", needed_s=MUCH)
+    exclusive.granted("ben")
+    assert list(holders(exclusive)) == ["ben"]
+    assert line(exclusive, "away") == ["ann"], "its own next re-check puts it back"
+
+
+def test_the_dead_keep_none_waiting(exclusive: Scripts) -> None:
+    exclusive.queued("ann", session="away", needed_s=MUCH)
+    die(exclusive, "away")
+    exclusive.granted("ben", wait=False)
+
+
+@pytest.mark.parametrize("session", ["home", "away"])
+def test_a_recheck_says_where_its_waiter_stands(exclusive: Scripts, session: str) -> None:
+    ticket = exclusive.queued("ann", session=session, needed_s=MUCH).ticket
+    again = exclusive.recheck(in_line(exclusive, "ann"), session=session)
+    assert (again.answers, again.mine) == ([ticket], [])
+    assert again.busy_ms in left_ms(exclusive.redis)
+
+
+@pytest.mark.parametrize("verb", ["recheck", "release", "newcomer"])
+def test_once_it_has_been_up_for_long_enough_the_first_in_line_has_it(exclusive: Scripts, up: int, verb: str) -> None:
+    queued = exclusive.queued("ann", needed_s=up + 2)
+    assert 0 < queued.busy_ms <= 2000
+    give_up_at = time.monotonic() + 10
+    while uptime(exclusive.redis) < up + 2:
+        assert time.monotonic() < give_up_at
+        time.sleep(0.02)
+    if verb == "recheck":
+        mine = exclusive.recheck(in_line(exclusive, "ann", up + 2)).mine
+    elif verb == "release":
+        mine = exclusive.release("zoe").mine
+    else:
+        mine = exclusive.queued("ben").mine
+    assert mine == [Grant("ann", fence_of(exclusive, "ann"), TTL)]
+
+
+def test_a_place_that_was_forgotten_is_asked_for_anew(exclusive: Scripts) -> None:
+    old = exclusive.queued("ann", needed_s=MUCH).ticket
+    exclusive.queued("zoe", needed_s=MUCH)
+    die(exclusive, "home")
+    assert exclusive.recheck(in_line(exclusive, "ann")).answers == [0]
+    assert exclusive.queued("ann", ticket=old, needed_s=MUCH).ticket == old
+
+
+def test_an_upgrade_waits_before_all_others(rwlock: Scripts) -> None:
+    rwlock.granted("ann", permits=UPGRADEABLE)
+    rwlock.queued("ben", session="away")
+    upgraded = token("ann").decode() + "+"
+    assert isinstance(rwlock.grant(f"{upgraded}1", permits=UPGRADE, ticket=FRONT, wait=False, needed_s=MUCH), Young)
+    assert isinstance(rwlock.grant(f"{upgraded}2", permits=UPGRADE, ticket=FRONT, needed_s=MUCH), Queued)
+    assert list(holders(rwlock)) == ["ann"]
+    assert sessions(rwlock) == ["home", "away"]
+
+
+def test_readers_wait_for_it_too(rwlock: Scripts) -> None:
+    rwlock.granted("ann", permits=SHARED)
+    assert isinstance(rwlock.grant("ben", permits=SHARED, needed_s=MUCH), Queued)
+    assert isinstance(rwlock.grant("cat", permits=SHARED), Queued)
+
+
+def test_a_limit_is_declared_though_nothing_is_granted(semaphore: Scripts) -> None:
+    answer = semaphore.grant("ann", wait=False, declare=True, needed_s=MUCH)
+    assert isinstance(answer, Young)
+    assert semaphore.limit_in_force() == 3
+
+
+def test_what_others_free_is_kept_for_the_first_in_line(semaphore: Scripts) -> None:
+    for who in ("ann", "ben"):
+        semaphore.granted(who)
+    semaphore.queued("cat", needed_s=MUCH)
+    semaphore.queued("dan")
+    assert semaphore.release("ann").mine == []
+    assert semaphore.resize(9)[1] == []
+    assert line(semaphore) == ["cat", "dan"]
+
+
+# Rights.
+
+
+@pytest.fixture
+def limited(backend: Redis) -> Iterator[Redis]:
+    """A client of a user that may not ask INFO."""
+    admin: Any = backend
+    admin.execute_command("ACL", "SETUSER", "limited", "reset", "on", "nopass", "~*", "allchannels", "+@all", "-info")
+    path = backend.connection_pool.connection_kwargs["path"]
+    with Redis(unix_socket_path=path, username="limited", password="any") as client:
+        yield client
+    admin.execute_command("ACL", "DELUSER", "limited")
+
+
+@pytest.mark.parametrize("wait", [True, False])
+@pytest.mark.parametrize("state", ["free", "held", "awaited"])
+def test_without_the_right_it_is_an_error_that_names_it_before_anything_is_written(
+    exclusive: Scripts, limited: Redis, state: str, wait: bool
+) -> None:
+    if state != "free":
+        exclusive.granted("ann")
+    if state == "awaited":
+        exclusive.queued("ben")
+        lapse(exclusive, "ann")
+    before = contents(exclusive)
+    with pytest.raises(ResponseError, match=r"\+info"):
+        exclusive.over(limited).grant("cat", wait=wait, needed_s=1)
+    assert contents(exclusive) == before
+
+
+def test_without_the_right_a_release_is_done_and_the_first_in_line_finds_its_turn(
+    exclusive: Scripts, up: int, limited: Redis
+) -> None:
+    exclusive.granted("ann")
+    exclusive.queued("ben", needed_s=up)
+    mine = exclusive.over(limited)
+    assert mine.release("ann").ended
+    assert holders(exclusive) == {}
+    again = mine.recheck(session="away")
+    assert again.mine == []
+    assert again.busy_ms == 1000, "it looks again in due time, and not at once"
+    exclusive.recheck(in_line(exclusive, "ben", up))
+    assert list(holders(exclusive)) == ["ben"]
+
+
+def test_without_the_right_all_goes_on_for_those_who_ask_for_no_uptime(exclusive: Scripts, limited: Redis) -> None:
+    mine = exclusive.over(limited)
+    mine.granted("ann")
+    mine.queued("ben")
+    assert [grant.who for grant in mine.release("ann").mine] == ["ben"]
+
+
+# An older version of the scripts, beside this one.
+
+
+def test_an_older_version_finds_in_the_line_what_it_looks_for(exclusive: Scripts) -> None:
+    """It reads an entry's first three words, and hands over whatever the uptime."""
+    exclusive.granted("ann")
+    exclusive.queued("ben", needed_s=MUCH)
+    source = load(f"{exclusive.family}/release").source
+    for here, before in ((b" ?(%d*)')", b"')"), (b"needed_s ~= ''", b"needed_s")):
+        assert here in source
+        source = source.replace(here, before)
+    names = ("holder", "fence") if exclusive.kind == "lock" else ("holders", "meta")
+    key_names = [exclusive.key(name) for name in (*names, "queue", "waiters")]
+    args = (token("ann"), f"{TTL} {exclusive.usual}", 0, "home", exclusive.keys.channels, LIFE)
+    exclusive.redis.eval(source, len(key_names), *key_names, *args)
+    assert list(holders(exclusive)) == ["ben"]
+
+
+# A vote on a fencing token.
+
+
+def vote(redis: Redis, number: int, *needed_s: int) -> int:
+    answer: int = redis.eval(load("redlock/raise").source, 2, "agreed", "fence", "one", number, *needed_s)  # type: ignore[arg-type]  # redis-py knows no bytes here
+    return answer
+
+
+def test_a_server_that_is_old_enough_accepts_a_fencing_token(backend: Redis) -> None:
+    assert vote(backend, 7, uptime(backend)) == 0
+    assert vote(backend, 6, 1) == 7
+
+
+def test_a_server_that_is_too_young_has_no_vote(backend: Redis) -> None:
+    assert -vote(backend, 7, MUCH) in left_ms(backend)
+    assert backend.dbsize() == 0
+
+
+def test_a_vote_without_the_right_is_an_error_that_names_it(backend: Redis, limited: Redis) -> None:
+    with pytest.raises(ResponseError, match=r"\+info"):
+        vote(limited, 7, 1)
+    assert backend.dbsize() == 0
