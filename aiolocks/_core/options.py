@@ -26,6 +26,7 @@ class RedlockOptions(TypedDict, total=False):
     watchdog: Literal["task", "thread"]
     max_stall: Duration
     wait_release: bool
+    min_uptime: Duration
     prefix: str
 
 
@@ -60,14 +61,17 @@ class Options:
     max_stall: float
     replicas: int
     wait_release: bool
+    min_uptime: float
 
     renewed_in_loop: bool = field(init=False)
+    needed_uptime: int = field(init=False)
+    """What the server must say of its uptime, in seconds; 0: it is not asked."""
 
     def __init__(
         self, ttl: Duration = 30.0, acquire_timeout: Duration | None = None,
         on_lost: Literal["cancel", "flag"] = "cancel", renew: bool = True, max_hold: Duration | None = None,
         watchdog: Literal["task", "thread"] = "task", max_stall: Duration = 60.0, replicas: int = 0,
-        wait_release: bool = True,
+        wait_release: bool = True, min_uptime: Duration = 0.0,
     ) -> None:  # fmt: skip
         """Check and convert what the caller gave.
 
@@ -96,7 +100,11 @@ class Options:
         write(self, "max_stall", 60.0 if max_stall == 60.0 else _above_zero("max_stall", max_stall))  # most often 60
         write(self, "replicas", replicas)
         write(self, "wait_release", wait_release)
+        uptime = check_min_uptime(min_uptime)
+        write(self, "min_uptime", uptime)
         write(self, "renewed_in_loop", renew and watchdog == "task")
+        # Redis takes the difference of two times, each cut to a second: up to one second less is true of it.
+        write(self, "needed_uptime", math.ceil(uptime) + 1 if uptime else 0)
 
 
 if TYPE_CHECKING:
@@ -131,6 +139,14 @@ def check_timeout(what: str, timeout: Duration | None) -> float | None:
     seconds = check_seconds(what, timeout)
     if seconds < 0:
         raise ValueError(f"{what} must be >= 0 seconds, or None to wait for ever, not {timeout!r}")
+    return seconds
+
+
+def check_min_uptime(min_uptime: Duration) -> float:
+    """Return *min_uptime* in seconds, or raise TypeError or ValueError."""
+    seconds = check_seconds("min_uptime", min_uptime)
+    if not 0 <= seconds <= 10**9:
+        raise ValueError(f"min_uptime must be between 0 and 1e9 seconds, not {min_uptime!r}")
     return seconds
 
 

@@ -102,6 +102,8 @@ def _bound(state: LeaseState) -> float:
 
 def timed_out(grantor: Grantor, request: Request, timeout: float) -> AcquireTimeoutError:
     state = "too few permits are free" if grantor.kind == "semaphore" else "held by another holder"
+    if request.needed_uptime:
+        state += ", or its server restarted too short a time ago"
     when = f"still {state} after {timeout:g} s" if timeout else state
     return AcquireTimeoutError(
         f"{grantor.kind} {grantor.name!r}: {when}",

@@ -57,7 +57,9 @@ class Queued:
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """Not granted and not queued."""
+    """Not granted and not queued. *young*: as the server has not been up for long enough, and that alone."""
+
+    young: bool = False
 
 
 Answer = Granted | Queued | Busy
@@ -71,9 +73,9 @@ def _terms(ttl: float) -> tuple[int, float, float]:
 
 
 @lru_cache(maxsize=64)
-def queue_terms(ttl_ms: int, permits: int) -> bytes:
+def queue_terms(ttl_ms: int, permits: int, needed_uptime: int = 0) -> bytes:
     """Return what stands behind a token in the queue."""
-    return b"%d %d" % (ttl_ms, permits)
+    return b"%d %d %d" % (ttl_ms, permits, needed_uptime) if needed_uptime else b"%d %d" % (ttl_ms, permits)
 
 
 def fresh_token() -> bytes:
@@ -115,12 +117,14 @@ class Request:
     """
 
     __slots__ = (
-        "_given_up", "_turn", "asked_as", "asked_at", "extension", "failing_since", "fence_seen", "overtook", "parts",
-        "permits", "reached", "retry_after", "server", "silences", "ticket", "token", "trouble", "ttl", "ttl_ms",
-        "unanswered", "valid_for", "valid_from", "wait",
+        "_given_up", "_turn", "asked_as", "asked_at", "extension", "failing_since", "fence_seen", "needed_uptime",
+        "overtook", "parts", "permits", "reached", "retry_after", "server", "silences", "ticket", "token", "trouble",
+        "ttl", "ttl_ms", "unanswered", "valid_for", "valid_from", "wait",
     )  # fmt: skip
 
-    def __init__(self, ttl: float, permits: int, wait: bool, token: bytes | None = None, ticket: int = 0) -> None:
+    def __init__(
+        self, ttl: float, permits: int, wait: bool, token: bytes | None = None, ticket: int = 0, needed_uptime: int = 0
+    ) -> None:
         self.token = token or fresh_token()
         self.ttl_ms, self.ttl, self.valid_for = _terms(ttl)
         self.permits = permits
@@ -128,6 +132,8 @@ class Request:
         self._turn: asyncio.Future[Granted] | None = None
         self._given_up = False
         self.ticket = ticket
+        self.needed_uptime = needed_uptime
+        """What the server must say of its uptime, in seconds; 0: it is not asked."""
         self.asked_at: float | None = None
         self.valid_from: float | None = None
         self.fence_seen = 0
@@ -181,7 +187,7 @@ class Request:
 
     def entry(self) -> bytes:
         """Return how it stands in the queue."""
-        return b"%b %b" % (self.token, queue_terms(self.ttl_ms, self.permits))
+        return b"%b %b" % (self.token, queue_terms(self.ttl_ms, self.permits, self.needed_uptime))
 
     def sent(self, call: Attempt) -> None:
         if self.asked_at is None:
@@ -239,7 +245,9 @@ class Request:
     def again(self) -> "Request":
         """Return the same request under a new token, at the old place in line."""
         stem, plus, _ = self.token.rpartition(b"+")  # an upgrade's token begins with that of the lease it grew from
-        request = Request(self.ttl, self.permits, self.wait, stem + plus + fresh_token(), self.ticket)
+        request = Request(
+            self.ttl, self.permits, self.wait, stem + plus + fresh_token(), self.ticket, self.needed_uptime
+        )
         request.extension = self.extension
         return request
 

@@ -107,7 +107,8 @@ class AllOf(Composite):
         return Holding(each[0].script, each[0].record, holders, tuple(token for held in each for token in held.tokens))
 
     def _part(self, grantor: Grantor, request: Request, permits: int, ticket: int) -> Part:
-        return Part(grantor, Request(request.ttl, permits, wait=False, ticket=ticket))
+        uptime = request.needed_uptime
+        return Part(grantor, Request(request.ttl, permits, wait=False, ticket=ticket, needed_uptime=uptime))
 
     def _begin_anew(self, request: Request) -> None:
         for part in request.parts:
@@ -195,7 +196,11 @@ class OrderedAttempt:
 
     def _give_back(self, parts: Sequence[Part], answers: Sequence[Answer | Exception]) -> None:
         """Undo what was granted out of turn, or may have been; it will be asked for under another token."""
-        instead = {id(part): fresh_part(part) for part, answer in zip(parts, answers, strict=True) if answer != Busy()}
+        instead = {
+            id(part): fresh_part(part)
+            for part, answer in zip(parts, answers, strict=True)
+            if not isinstance(answer, Busy)
+        }
         for part in parts:
             if id(part) in instead:
                 end(part)

@@ -160,9 +160,11 @@ class RedisGrantor:
         request.asked_as = address[0]
         ticket: bytes | int = request.ticket if request.wait else ~request.ticket
         if self._queues and ticket == 0 and self._family.brief and self._knows(address) and not request.tried:
-            ticket = _BRIEFLY
+            ticket = ticket if request.needed_uptime else _BRIEFLY
         args: Arguments = (request.token, request.ttl_ms, request.permits, ticket, *address)
-        return args if request.extension is None else args + request.extension.arguments()
+        if request.extension is not None:
+            args += request.extension.arguments()
+        return (*args, request.needed_uptime) if request.needed_uptime else args
 
     def _knows(self, address: SessionAddress) -> bool:
         """Whether others of this session wait, and the server has been told that it is *address* who asks."""
@@ -234,7 +236,7 @@ class RedisGrantor:
                 self.line.join(request, busy_ms, subscribers, cast("Arguments", call.args)[4:7])
             self.deliver(grants)
             return None if turned else Queued()
-        if verdict == b"busy":
+        if verdict in (b"busy", b"young"):
             request.busy_for(max(reply[1], 0) / 1000)
             more = self.deliver(reply[2], go_on=call.abandoned or call.tell.done())
             given_up = call.abandoned or call.tell.done() or request.overtook
@@ -243,7 +245,7 @@ class RedisGrantor:
             if more:
                 self._ask_on(request, call)
                 return None
-            return Busy()
+            return Busy(young=verdict == b"young")
         if verdict == b"refused":
             self.deliver(reply[2])
             raise request.refused(self.kind, self.name, reply[1])
@@ -282,6 +284,7 @@ class RedisGrantor:
 
     def _once_more(self, request: Request, link: Connection) -> Arguments:
         more = () if request.extension is None else request.extension.arguments(again=True)
+        more += (request.needed_uptime,) if request.needed_uptime else ()
         # A millisecond longer, as the script writes nothing if it has nothing to extend; and never to queue again.
         return (
             request.token, request.ttl_ms + 1, request.permits, ~0, *self._address(request), *more
@@ -338,7 +341,7 @@ class RedisGrantor:
             tombstone_ms = round(1000 * max(request.ttl, LONGEST_RETRY))
         session, channels, life_ms = self._address(request)
         session = request.asked_as or session  # a session that polls may have another name by now
-        terms = queue_terms(request.ttl_ms, request.permits)
+        terms = queue_terms(request.ttl_ms, request.permits, request.needed_uptime)
         return (request.token, terms, tombstone_ms, session, channels, life_ms)
 
     def _undone(self, call: PendingCall, reply: Any) -> None:

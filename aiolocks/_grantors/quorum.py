@@ -181,11 +181,17 @@ class Quorum(Composite):
                 ballot.granted[at] = answer.fence
             elif isinstance(answer, Exception):
                 ballot.failed[at] = answer
+            elif isinstance(answer, Busy) and answer.young:
+                ballot.failed[at] = _too_young(part.request.retry_after or 0.0)
             else:
                 ballot.busy[at] = part.request.retry_after or 0.0
             self._decide(ballot, decided)
 
-        request.parts = [Part(grantor, Request(request.ttl, 1, wait=False, token=token)) for grantor in self._grantors]
+        uptime = request.needed_uptime
+        request.parts = [
+            Part(grantor, Request(request.ttl, 1, wait=False, token=token, needed_uptime=uptime))
+            for grantor in self._grantors
+        ]
         for at, part in enumerate(request.parts):
             part.grantor.context.tokens[token] = part.request
             asked = asyncio.ensure_future(part.grantor.grant(part.request))
@@ -206,7 +212,9 @@ class Quorum(Composite):
     async def _agree(self, request: Request, fence: int) -> tuple[int | None, Vote]:
         """Have a majority accept a fencing token, *fence* if that will do; None if too few answered."""
         while True:
-            args = (request.parts[0].request.token, fence)
+            args: Arguments = (request.parts[0].request.token, fence)
+            if request.needed_uptime:
+                args = (*args, request.needed_uptime)
             ballot = await self._ask_all(self._raise, args, request.ttl)
             if ballot.won:
                 return fence, ballot
@@ -215,13 +223,16 @@ class Quorum(Composite):
             fence = next_fence(ballot.busy.values())
 
     async def _ask_all(self, bound: PreparedScript, args: Arguments, ttl: float) -> Vote:
-        """Run a script everywhere that answers 0 for yes; what else it answers counts as busy."""
+        """Run a script everywhere that answers 0 for yes; below 0 that the server is too young, in ms; what else it
+        answers counts as busy."""
         ballot = Vote(len(self._contexts))
         decided: asyncio.Future[None] = self._home.loop.create_future()
 
         def answered(at: int, call: PendingCall, reply: Any) -> None:
             if isinstance(reply, Exception):
                 ballot.failed[at] = reply
+            elif reply < 0:
+                ballot.failed[at] = _too_young(-reply / 1000)
             elif reply == 0:
                 ballot.granted[at] = 0
             else:
@@ -312,6 +323,11 @@ class Quorum(Composite):
         if too_early and count + len(too_early) >= ballot.quorum:
             error.__cause__ = too_early[0]
         return error
+
+
+def _too_young(seconds: float) -> RedisError:
+    """Return what became of a server that has not been up for long enough: it has no vote, as if it were away."""
+    return RedisError(f"restarted too short a time ago, and has no vote for another {seconds:g} s")
 
 
 def _patience(request: Request, error: QuorumError) -> float:

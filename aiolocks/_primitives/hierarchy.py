@@ -59,11 +59,12 @@ class HierarchicalLock:
         path: Names of the levels, from the root down, with "/" between; up to 1,024 bytes of UTF-8 in all.
         ttl: Seconds a lease lasts unless renewed: how long others wait when the holder's process dies. At least 0.1.
         acquire_timeout: Seconds to wait for all levels; None waits for ever, 0 asks once.
-        on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, prefix: As of a `Lock`.
+        on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, min_uptime, prefix: As of a `Lock`.
 
     Raises:
         TypeError: A wrong type, a synchronous client, or a keyword of redis-py's Lock that has another name here.
-        ValueError: A level without a name, or a value out of range. Both before any I/O.
+        ValueError: A level without a name, a value out of range, or `min_uptime` as of a `Lock`.
+            Both before any I/O.
     """
 
     __slots__ = ("read", "write")
@@ -83,10 +84,11 @@ class HierarchicalLock:
         max_stall: Duration = 60.0,
         replicas: int = 0,
         wait_release: bool = True,
+        min_uptime: Duration = 0.0,
         prefix: str = "aiolocks:",
     ) -> None:
         options = options_of(
-            ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release
+            ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, min_uptime
         )
         self.read = HierarchicalMode(client, path, prefix, options, "read", SHARED)
         """Beside other readers of the path and of anything below it."""

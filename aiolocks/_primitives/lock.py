@@ -38,11 +38,16 @@ class Lock(Acquirable):
             time that a block takes. What you lose: that the lease had been taken away from the server before its block
             ended is then a line in the log, and no LeaseLostError. A release that is not confirmed is repeated in the
             background. What this client asks of the name next is asked behind it.
+        min_uptime: Seconds that the server must have been up before it grants, so that one which restarts with nothing
+            grants no lease while another still counts on its own. Until then a caller waits in line, and `try_acquire`
+            returns None. At least the longest `ttl` of all clients, and all of them must ask for it. It says nothing of
+            a promoted replica, of FLUSHALL, or of a server behind a proxy. The Redis user needs the right ``+info``.
         prefix: What every key begins with; no braces.
 
     Raises:
         TypeError: A wrong type, a synchronous client, or a keyword of redis-py's Lock that has another name here.
-        ValueError: A value out of range. Both before any I/O.
+        ValueError: A value out of range, or `min_uptime` with Sentinel, a Cluster or ``memory://``. Both before
+            any I/O.
     """
 
     kind: ClassVar[str] = "lock"
@@ -62,9 +67,10 @@ class Lock(Acquirable):
         max_stall: Duration = 60.0,
         replicas: int = 0,
         wait_release: bool = True,
+        min_uptime: Duration = 0.0,
         prefix: str = "aiolocks:",
     ) -> None:
         options = options_of(
-            ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release
+            ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, min_uptime
         )
         super().__init__(client, name, prefix, options)

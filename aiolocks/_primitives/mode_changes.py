@@ -61,6 +61,7 @@ def _asking(state: LeaseState, timeout: float | None) -> LeaseState:
         wait=timeout is None or timeout > 0,
         token=state.request.token + b"+" + fresh_token(),
         ticket=FRONT,
+        needed_uptime=state.request.needed_uptime,
     )
     request.extension = _Upgrade(state)
     options = state.options

@@ -39,12 +39,13 @@ class MultiLock(Acquirable):
         names: What to lock, in any order, duplicates allowed, 1,000 at most; each 1 to 1,024 bytes of UTF-8, any text.
         ttl: Seconds a lease lasts unless renewed: how long others wait when the holder's process dies. At least 0.1.
         acquire_timeout: Seconds to wait for all of them; None waits for ever, 0 asks once.
-        on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, prefix: As of a `Lock`.
+        on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, min_uptime, prefix: As of a `Lock`.
 
     Raises:
         TypeError: A wrong type, such as one str for *names*, a synchronous client, or a keyword of redis-py's Lock that
             has another name here.
-        ValueError: No name at all or more than 1,000, or a value out of range. Both before any I/O.
+        ValueError: No name at all or more than 1,000, a value out of range, or `min_uptime` as of a `Lock`.
+            Both before any I/O.
     """
 
     kind: ClassVar[str] = "multilock"
@@ -65,6 +66,7 @@ class MultiLock(Acquirable):
         max_stall: Duration = 60.0,
         replicas: int = 0,
         wait_release: bool = True,
+        min_uptime: Duration = 0.0,
         prefix: str = "aiolocks:",
     ) -> None:
         given: object = names
@@ -81,7 +83,7 @@ class MultiLock(Acquirable):
                 f"a MultiLock takes at most {MOST_NAMES:,} names, not {len(each):,}; let one stand for many of them"
             )
         options = options_of(
-            ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release
+            ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, min_uptime
         )
         super().__init__(client, min(each), prefix, options)
         self._each = tuple(each[name] for name in sorted(each))

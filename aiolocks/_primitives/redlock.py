@@ -9,7 +9,7 @@ from .._core.options import Duration, options_of
 from .._core.teaching import teaching
 from .._grantors.quorum import Quorum
 from .._grantors.session import Session
-from .._redis.clients import Client, place_of, pool_of, server_of
+from .._redis.clients import Client, check_uptime_of, place_of, pool_of, server_of
 from .base import Acquirable, Statistics
 
 
@@ -26,9 +26,9 @@ class Redlock(Acquirable):
     majority decides, however long the others take. There is no queue: an attempt that fails is repeated after a random
     delay. So callers are not served in the order in which they came, and `statistics()` counts no waiters.
 
-    The limits of any lease remain, and there are two more: a server that restarts empty must stay away for a TTL, and
-    clocks may drift only so much. Where stale writes must be kept out, pass `fencing_token` to the resource.
-    `lease.guard` raises `TypeError`, as no single server knows whether a majority still has the lease.
+    The limits of any lease remain, and there are two more: a server that restarts empty must stay away for a TTL, which
+    `min_uptime` sees to, and clocks may drift only so much. Where stale writes must be kept out, pass `fencing_token`
+    to the resource. `lease.guard` raises `TypeError`, as no single server knows whether a majority still has the lease.
 
     Every duration is a number of seconds or a `timedelta`.
 
@@ -38,12 +38,15 @@ class Redlock(Acquirable):
         name: What to lock: 1 to 1,024 bytes of UTF-8, any text.
         ttl: Seconds a lease lasts unless renewed: how long others wait when the holder's process dies. At least 0.1.
         acquire_timeout: Seconds to wait for the lock; None waits for ever, 0 asks once.
+        min_uptime: Seconds that a server must have been up before it has a vote: until then it counts as not answered.
+            Otherwise as of a `Lock`.
         on_lost, renew, max_hold, watchdog, max_stall, wait_release, prefix: As of a `Lock`.
 
     Raises:
         TypeError: A wrong type, such as one client alone, a synchronous client, or a keyword of redis-py's Lock that
             has another name here.
-        ValueError: No clients, two of the same address, or a value out of range. Both before any I/O.
+        ValueError: No clients, two of the same address, a value out of range, or `min_uptime` with Sentinel, a
+            Cluster or ``memory://``. Both before any I/O.
     """
 
     kind: ClassVar[str] = "redlock"
@@ -63,6 +66,7 @@ class Redlock(Acquirable):
         watchdog: Literal["task", "thread"] = "task",
         max_stall: Duration = 60.0,
         wait_release: bool = True,
+        min_uptime: Duration = 0.0,
         prefix: str = "aiolocks:",
     ) -> None:
         given: object = clients
@@ -75,10 +79,15 @@ class Redlock(Acquirable):
         several = list(clients)
         if not several:
             raise ValueError("clients must not be empty")
-        options = options_of(ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, 0, wait_release)
+        options = options_of(
+            ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, 0, wait_release, min_uptime
+        )
         super().__init__(several[0], name, prefix, options)
         self._pools = [pool_of(client) for client in several]
         self._places = [place_of(pool) for pool in self._pools]
+        if options.min_uptime:
+            for pool in self._pools:
+                check_uptime_of(pool)
         if len({server_of(pool) for pool in self._pools}) < len(self._pools):
             raise ValueError("clients must be of different servers: one that is asked twice has two votes")
 

@@ -41,11 +41,11 @@ class RLock(Acquirable):
         name: What to lock: 1 to 1,024 bytes of UTF-8, any text. A `Lock` of the same name is another lock.
         ttl: Seconds a lease lasts unless renewed: how long others wait when the holder's process dies. At least 0.1.
         acquire_timeout: Seconds to wait for the lock; None waits for ever, 0 asks once.
-        on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, prefix: As of a `Lock`.
+        on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, min_uptime, prefix: As of a `Lock`.
 
     Raises:
         TypeError: A wrong type, a synchronous client, or a keyword of redis-py's Lock that has another name here.
-        ValueError: A value out of range. Both before any I/O.
+        ValueError: A value out of range, or `min_uptime` as of a `Lock`. Both before any I/O.
     """
 
     kind: ClassVar[str] = "rlock"
@@ -66,10 +66,11 @@ class RLock(Acquirable):
         max_stall: Duration = 60.0,
         replicas: int = 0,
         wait_release: bool = True,
+        min_uptime: Duration = 0.0,
         prefix: str = "aiolocks:",
     ) -> None:
         options = options_of(
-            ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release
+            ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, min_uptime
         )
         super().__init__(client, name, prefix, options)
 

@@ -39,11 +39,11 @@ class RWLock:
         name: What is read and written: 1 to 1,024 bytes of UTF-8, any text.
         ttl: Seconds a lease lasts unless renewed: how long others wait when the holder's process dies. At least 0.1.
         acquire_timeout: Seconds to wait; None waits for ever, 0 asks once.
-        on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, prefix: As of a `Lock`.
+        on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, min_uptime, prefix: As of a `Lock`.
 
     Raises:
         TypeError: A wrong type, a synchronous client, or a keyword of redis-py's Lock that has another name here.
-        ValueError: A value out of range. Both before any I/O.
+        ValueError: A value out of range, or `min_uptime` as of a `Lock`. Both before any I/O.
     """
 
     __slots__ = ("read", "upgradeable", "write")
@@ -63,10 +63,11 @@ class RWLock:
         max_stall: Duration = 60.0,
         replicas: int = 0,
         wait_release: bool = True,
+        min_uptime: Duration = 0.0,
         prefix: str = "aiolocks:",
     ) -> None:
         options = options_of(
-            ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release
+            ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, min_uptime
         )
         self.read = RWLockMode(client, name, prefix, options, "read", SHARED)
         """Beside other readers, and one upgradeable."""

@@ -26,6 +26,9 @@ log = logging.getLogger("aiolocks")
 
 _MOST_DECLARED = 10_000
 
+_DECLARE = 8
+"""Which argument of `semaphore/grant` says whether a limit is declared."""
+
 _declared: dict[Hashable, dict[tuple[bytes, int], None]] = {}
 """Per server, the limits that this process has declared, last used last: each only once, so that a later `resize` is
 not undone; but one that is not among the last thousands is declared again, or names used once would pile up."""
@@ -55,7 +58,7 @@ class _Declaration(Extension):
         return (self._limit, 1)
 
     def not_run(self, args: Sequence[Any]) -> None:
-        self._declares = args[-1] == 1
+        self._declares = args[_DECLARE] == 1
 
     def on_reply(self, args: Sequence[Any], reply: Sequence[Any] | int) -> None:
         if isinstance(reply, int):  # it waits, and so the limit in force is its own: else the answer is not short
@@ -65,7 +68,7 @@ class _Declaration(Extension):
         objection = self.objection(limit) if verdict == b"queued" else None
         if objection is not None:
             raise objection
-        if args[-1] == 1 and self._declaration not in self._declared:  # an earlier request may not have arrived
+        if args[_DECLARE] == 1 and self._declaration not in self._declared:  # an earlier request may not have arrived
             _note(self._declared, self._declaration)
             if before:
                 log.warning(
@@ -102,11 +105,11 @@ class Semaphore(Acquirable):
         limit: How many permits there are, at least 1.
         ttl: Seconds a lease lasts unless renewed: how long permits are missing when their holder dies. At least 0.1.
         acquire_timeout: Seconds to wait for permits; None waits for ever, 0 asks once.
-        on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, prefix: As of a `Lock`.
+        on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, min_uptime, prefix: As of a `Lock`.
 
     Raises:
         TypeError: A wrong type, a synchronous client, or a keyword of redis-py's Lock that has another name here.
-        ValueError: A value out of range. Both before any I/O.
+        ValueError: A value out of range, or `min_uptime` as of a `Lock`. Both before any I/O.
     """
 
     kind: ClassVar[str] = "semaphore"
@@ -127,6 +130,7 @@ class Semaphore(Acquirable):
         max_stall: Duration = 60.0,
         replicas: int = 0,
         wait_release: bool = True,
+        min_uptime: Duration = 0.0,
         prefix: str = "aiolocks:",
     ) -> None:
         check_limit(limit)
@@ -134,7 +138,7 @@ class Semaphore(Acquirable):
         if isinstance(given, (list, tuple)):
             raise TypeError(f"a semaphore needs one client: {QUORUM_OF_PERMITS}")
         options = options_of(
-            ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release
+            ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, min_uptime
         )
         super().__init__(client, name, prefix, options)
         self._limit = limit

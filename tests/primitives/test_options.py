@@ -13,6 +13,8 @@ from unittest.mock import create_autospec
 import pytest
 import redis as redis_sync
 from redis.asyncio import Redis
+from redis.asyncio.cluster import RedisCluster
+from redis.asyncio.sentinel import Sentinel
 
 from aiolocks import (
     AcquireTimeoutError,
@@ -27,9 +29,19 @@ from aiolocks import (
     Semaphore,
     Versioned,
 )
-from aiolocks._core.options import LeaseOptions, Options, RedlockOptions
+from aiolocks._core.options import Duration, LeaseOptions, Options, RedlockOptions
 from tests.support.cases import one_by_one
-from tests.support.primitives import ROWS, Acquirable, Make, Row, as_a_stranger, each_with_a_queue, every_row, queued
+from tests.support.primitives import (
+    EVERY_ROW,
+    ROWS,
+    Acquirable,
+    Make,
+    Row,
+    as_a_stranger,
+    each_with_a_queue,
+    every_row,
+    queued,
+)
 
 pytest_plugins = ["tests.support.table"]
 
@@ -79,6 +91,8 @@ BAD_OPTIONS: list[tuple[str, object, type[Exception]]] = [
     *[("on_lost", value, ValueError) for value in ["raise", "", None, True]],
     *[("renew", value, TypeError) for value in [None, 1, 0, "yes"]],
     *[("wait_release", value, TypeError) for value in [None, 1, 0, "no"]],
+    *[("min_uptime", value, TypeError) for value in [None, *NOT_SECONDS]],
+    *[("min_uptime", value, ValueError) for value in [10**9 + 1, timedelta.max, *OUT_OF_RANGE]],
     *[("watchdog", value, ValueError) for value in ["process", "", None, True]],
     *[("prefix", value, TypeError) for value in [None, b"app:", 1]],
     *[("prefix", value, ValueError) for value in ["{app}:", "app}", "app{", "\ud800"]],
@@ -134,19 +148,26 @@ def test_an_unknown_keyword_is_an_error_that_names_it(construct: Constructor) ->
 @every_constructor
 def test_the_widest_values_are_fine(construct: Constructor) -> None:
     construct(ttl=0.1, acquire_timeout=0, max_hold=0.001, prefix="", on_lost="flag", renew=False)
-    construct(ttl=10**9, acquire_timeout=None, max_hold=None, prefix="app:", on_lost="cancel", renew=True)
+    construct(min_uptime=0)
+    construct(
+        ttl=10**9, min_uptime=10**9, acquire_timeout=None, max_hold=None, prefix="app:", on_lost="cancel", renew=True
+    )
 
 
 @every_constructor
 def test_a_duration_may_be_a_timedelta(construct: Constructor) -> None:
     construct(
-        ttl=timedelta(seconds=30), acquire_timeout=timedelta(0), max_hold=timedelta(hours=1), max_stall=timedelta.max
+        ttl=timedelta(seconds=30),
+        acquire_timeout=timedelta(0),
+        max_hold=timedelta(hours=1),
+        max_stall=timedelta.max,
+        min_uptime=timedelta(minutes=1),
     )
     construct(ttl=timedelta(milliseconds=100), acquire_timeout=timedelta.max, max_hold=timedelta.max)
 
 
 def test_a_number_that_no_float_can_hold_is_an_error() -> None:
-    for option in ("ttl", "acquire_timeout", "max_hold", "max_stall"):
+    for option in ("ttl", "acquire_timeout", "max_hold", "max_stall", "min_uptime"):
         for huge in (10**400, 10**10_000):
             with pytest.raises(ValueError, match=option):
                 Lock(NOBODY, "orders", **{option: huge})  # type: ignore[arg-type]
@@ -166,14 +187,14 @@ def test_options_are_in_seconds_however_they_were_given() -> None:
 
 DEFAULTS = {
     "ttl": 30.0, "acquire_timeout": None, "on_lost": "cancel", "renew": True, "max_hold": None, "watchdog": "task",
-    "max_stall": 60.0, "replicas": 0, "wait_release": True,
+    "max_stall": 60.0, "replicas": 0, "wait_release": True, "min_uptime": 0.0,
 }  # fmt: skip
 
 
 def test_what_is_given_is_what_counts_and_what_is_left_out_is_as_documented() -> None:
     given = {
         "ttl": 60.0, "acquire_timeout": 0.5, "on_lost": "flag", "renew": False, "max_hold": 0.5, "watchdog": "thread",
-        "max_stall": 120.0, "replicas": 2, "wait_release": False,
+        "max_stall": 120.0, "replicas": 2, "wait_release": False, "min_uptime": 9.5,
     }  # fmt: skip
     for options in ({}, given, *({name: value} for name, value in given.items())):
         made = Options(**cast("Any", options))
@@ -495,6 +516,42 @@ def test_max_stall_is_a_number_of_seconds_above_zero() -> None:
     for wrong, error in ((0, ValueError), (-1, ValueError), (None, TypeError), (float("inf"), ValueError)):
         with pytest.raises(error, match="max_stall"):
             Lock(NOBODY, "orders", watchdog="thread", max_stall=cast("float", wrong))
+
+
+def test_an_uptime_is_asked_for_in_whole_seconds_of_which_the_server_may_tell_one_too_many() -> None:
+    asked: dict[Duration, int] = {0: 0, 0.001: 2, 1: 2, 1.5: 3, 2.0: 3, timedelta(seconds=30): 31, 10**9: 10**9 + 1}
+    assert {given: Options(min_uptime=given).needed_uptime for given in asked} == asked
+
+
+_sentinel: Any = Sentinel
+BEHIND_SENTINEL: Redis = _sentinel([("localhost", 1)]).master_for("primary")
+
+
+@pytest.mark.parametrize("row", EVERY_ROW, ids=str)
+def test_of_a_server_in_this_process_no_uptime_is_asked_for(row: Row) -> None:
+    """It begins and ends with it."""
+    client = LockManager.from_url("memory://").client
+    with pytest.raises(ValueError, match=r"min_uptime.* memory://"):
+        row.make(client, "orders", min_uptime=1)
+    row.make(client, "orders", min_uptime=0)
+
+
+@pytest.mark.parametrize("row", [row for row in EVERY_ROW if row.id != "redlock"], ids=str)
+def test_behind_sentinel_no_uptime_is_asked_for(row: Row) -> None:
+    """A replica takes over, which may have been up for long."""
+    with pytest.raises(ValueError, match=r"min_uptime.* Sentinel"):
+        row.make(BEHIND_SENTINEL, "orders", min_uptime=1)
+    row.make(BEHIND_SENTINEL, "orders", min_uptime=0)
+
+
+def test_nor_in_a_cluster() -> None:
+    with pytest.raises(ValueError, match=r"min_uptime.* Cluster"):
+        Lock(cast("Redis", RedisCluster(host="localhost", port=1)), "orders", min_uptime=1)
+
+
+def test_nor_of_a_quorum_if_one_of_its_servers_is_behind_sentinel() -> None:
+    with pytest.raises(ValueError, match=r"min_uptime.* Sentinel"):
+        Redlock([NOBODY, BEHIND_SENTINEL], "orders", min_uptime=1)
 
 
 def test_replicas_is_a_whole_number() -> None:

@@ -59,6 +59,11 @@ def test_it_stands_in_the_queue_with_its_ttl_and_permits() -> None:
     assert request(1.5, permits=3, token=b"mine").entry() == b"mine 1500 3"
 
 
+def test_it_stands_in_the_queue_with_the_uptime_that_it_asks_for_too() -> None:
+    """Behind what older versions of the scripts look for."""
+    assert Request(1.5, 3, wait=True, token=b"mine", needed_uptime=31).entry() == b"mine 1500 3 31"
+
+
 # What was asked.
 
 
@@ -263,13 +268,13 @@ async def test_an_answer_is_passed_on_unless_who_asked_has_left() -> None:
 
 def test_who_asks_again_asks_the_same_under_a_new_token_at_the_old_place() -> None:
     one = request(1.5, permits=3)
-    one.ticket = 41
+    one.ticket, one.needed_uptime = 41, 31
     one.extension = Adding()
     again = one.again()
     assert again.token != one.token
     assert len(again.token) == len(one.token)
     assert again.entry() == again.token + one.entry()[len(one.token) :]
-    for what in ("ticket", "wait", "extension"):
+    for what in ("ticket", "wait", "extension", "needed_uptime"):
         assert getattr(again, what) == getattr(one, what), what
 
 

@@ -1,0 +1,218 @@
+"""`min_uptime`: a server that was started a moment ago grants nothing to those who ask for more, and says how long."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from redis.asyncio import Redis
+from redis.exceptions import NoPermissionError
+
+from aiolocks import AcquireTimeoutError, HierarchicalLock, Lease, QuorumError, Redlock, RWLock, Semaphore
+from tests.support.primitives import EVERY_ROW, Row, as_a_stranger, queued, until
+from tests.support.servers import RedisServer
+
+pytest_plugins = ["tests.support.table"]
+pytestmark = [pytest.mark.redis, pytest.mark.asyncio]
+
+EVER = 10**6
+"""Seconds of uptime that no server of a test has."""
+
+SLACK = 5.0
+"""Seconds that a busy machine may take for what is not awaited but done."""
+
+with_a_queue = pytest.mark.parametrize("row", [row for row in EVERY_ROW if row.queue], ids=str)
+
+
+@pytest.fixture
+def row(request: pytest.FixtureRequest) -> Row:
+    assert isinstance(request.param, Row)
+    return request.param
+
+
+@pytest_asyncio.fixture
+async def client(server: RedisServer, quick_sessions: None) -> AsyncIterator[Redis]:
+    """A client of the session's server."""
+    async with Redis.from_url(server.url) as made:
+        yield made
+
+
+@pytest_asyncio.fixture
+async def other(server: RedisServer, quick_sessions: None) -> AsyncIterator[Redis]:
+    """Another process, for all that the server knows."""
+    async with Redis.from_url(server.url) as made:
+        yield made
+
+
+async def uptime(client: Redis) -> int:
+    return int((await client.info("server"))["uptime_in_seconds"])
+
+
+@pytest.mark.parametrize("row", EVERY_ROW, ids=str)
+async def test_what_is_asked_for_is_had_once_the_server_has_been_up_for_that_long(
+    servers: Callable[..., RedisServer], row: Row
+) -> None:
+    started = time.monotonic()
+    young = servers()
+    async with Redis.from_url(young.url) as client:
+        lock = row.make(client, "orders", min_uptime=1)
+        if row.queue:
+            lease = await lock.acquire(timeout=20)
+        else:
+            lease = await insistently(lock)
+        assert time.monotonic() - started > 1
+        assert await uptime(client) >= 2
+        assert await lease.release()
+        again = await lock.try_acquire()
+        assert again is not None
+        assert await again.renew()
+        assert await again.release()
+        async with lock as held:
+            assert held.held
+
+
+async def insistently(lock: Any) -> Lease:
+    """Acquire a lock of several servers, where too few have a vote at first."""
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                lease: Lease = await lock.acquire()
+            except QuorumError:
+                continue
+            return lease
+
+
+@with_a_queue
+async def test_who_asks_once_gets_nothing_and_who_waits_is_told_when_to_come_back(client: Redis, row: Row) -> None:
+    lock = row.make(client, "orders", min_uptime=EVER)
+    before = await uptime(client)
+    assert await lock.try_acquire() is None
+    for timeout in (0, 0.3):
+        with pytest.raises(AcquireTimeoutError, match="or its server restarted too short a time ago") as caught:
+            await lock.acquire(timeout=timeout)
+        assert before - SLACK < EVER + 1 - caught.value.retry_after <= before + SLACK
+    now = await row.make(client, "orders").statistics()
+    assert (now.holders, now.waiting) == (0, 0)
+
+
+@pytest.mark.parametrize("row", [row for row in EVERY_ROW if row.queue and row.id != "row of a table"], ids=str)
+async def test_first_come_first_served_though_the_next_asks_for_no_uptime(
+    client: Redis, other: Redis, row: Row
+) -> None:
+    patient = as_a_stranger(acquire(row.make(client, "orders", min_uptime=EVER)))
+    plain = row.make(other, "orders")
+    await queued(plain, 1)
+
+    async def reachable() -> bool:
+        return bool(await client.pubsub_channels())
+
+    await until(reachable)
+    assert await plain.try_acquire() is None
+    behind = as_a_stranger(acquire(plain))
+    await queued(plain, 2)
+    patient.cancel()
+    lease = await behind
+    assert await lease.release()
+
+
+async def acquire(lock: Any) -> Lease:
+    lease: Lease = await lock.acquire()
+    return lease
+
+
+@with_a_queue
+async def test_who_needs_no_uptime_is_asked_for_none(client: Redis, row: Row) -> None:
+    told = (await client.info("commandstats")).get("cmdstat_info", {"calls": 0})["calls"]
+    async with row.make(client, "orders"):
+        await row.make(client, "orders", min_uptime=0).locked()
+    after = (await client.info("commandstats"))["cmdstat_info"]["calls"]
+    assert after - told == 1, "the one before"
+
+
+async def test_an_upgrade_asks_for_the_uptime_of_its_lease(client: Redis) -> None:
+    up = await uptime(client)
+    rw = RWLock(client, "catalogue", min_uptime=max(up - 2, 0.001))
+    async with rw.upgradeable as lease, lease.upgrade(timeout=5) as alone:
+        assert alone.held
+
+
+async def test_a_path_is_had_as_a_whole_or_not(client: Redis) -> None:
+    """Each of its levels asks."""
+    path = HierarchicalLock(client, "shop/orders/42", min_uptime=EVER)
+    with pytest.raises(AcquireTimeoutError):
+        await path.write.acquire(timeout=0.2)
+    for level in ("shop", "shop/orders", "shop/orders/42"):
+        assert not await HierarchicalLock(client, level).write.locked()
+
+
+async def test_a_semaphore_keeps_its_limit_meanwhile(client: Redis) -> None:
+    assert await Semaphore(client, "scraper", 3, min_uptime=EVER).try_acquire() is None
+    now = await Semaphore(client, "scraper", 5).statistics()
+    assert (now.permits, now.limit) == (0, 3)
+
+
+# A quorum.
+
+
+@pytest.fixture
+def three(servers: Callable[..., RedisServer]) -> list[RedisServer]:
+    return [servers() for _ in range(3)]
+
+
+@pytest_asyncio.fixture
+async def clients(three: list[RedisServer], quick_sessions: None) -> AsyncIterator[list[Redis]]:
+    async with AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(Redis.from_url(server.tcp_url)) for server in three]
+
+
+@pytest.mark.parametrize("timeout", [0, 0.4, None])
+async def test_servers_that_are_too_young_count_as_not_answered(clients: list[Redis], timeout: float | None) -> None:
+    lock = Redlock(clients, "orders", min_uptime=EVER)
+    with pytest.raises(QuorumError, match="0 of 3 servers answered in time") as caught:
+        await lock.acquire(timeout=timeout)
+    assert all("restarted too short a time ago" in outcome for outcome in caught.value.outcomes.values())
+    assert not await lock.locked()
+
+
+async def test_a_majority_that_is_old_enough_decides(three: list[RedisServer], clients: list[Redis]) -> None:
+    lock = Redlock(clients, "orders", ttl=5, min_uptime=1)
+    await (await insistently(lock)).release()
+    three[0].restart()
+    async with lock as lease:
+        assert lease.held
+    three[1].restart()
+    with pytest.raises(QuorumError, match="1 of 3 servers answered in time"):
+        await lock.acquire(timeout=0.4)
+
+
+# Rights.
+
+
+@pytest.fixture
+def without_the_right(server: RedisServer) -> Iterator[str]:
+    """The URL of a user that may do all but ask INFO."""
+    server.operator.execute_command(
+        "ACL", "SETUSER", "uninformed", "reset", "on", ">secret", "~*", "allchannels", "+@all", "-info"
+    )  # type: ignore[no-untyped-call]  # redis-py's
+    yield server.url.replace("unix://", "unix://uninformed:secret@")
+    server.operator.execute_command("ACL", "DELUSER", "uninformed")  # type: ignore[no-untyped-call]  # redis-py's
+
+
+@with_a_queue
+async def test_without_the_right_to_ask_it_is_an_error_that_names_it(without_the_right: str, row: Row) -> None:
+    async with Redis.from_url(without_the_right) as client:
+        lock = row.make(client, "orders", min_uptime=1)
+        for asked in (lock.try_acquire(), acquire(lock)):
+            with pytest.raises(NoPermissionError, match=r"min_uptime .* \+info"):
+                await asked
+        async with row.make(client, "orders") as lease:
+            assert lease.held
+
+
+async def test_of_a_quorum_the_error_names_it_too(without_the_right: str) -> None:
+    async with Redis.from_url(without_the_right) as client:
+        with pytest.raises(QuorumError, match=r"min_uptime .* \+info"):
+            await Redlock([client], "orders", min_uptime=1).try_acquire()
