@@ -240,5 +240,6 @@ EQUIVALENT: dict[str, str] = {
     "aiolocks/_redis/subscriber.py: self._asked_at = 0.0  ->  self._asked_at = 1.0": "Read only of a channel that is wanted, and set when it became so",
     "aiolocks/_redis/subscriber.py: self._closing = False  ->  pass": "Set by each `_connect` before the task that reads it begins",
     "aiolocks/_redis/subscriber.py: self._closing = False  ->  self._closing = True": "Set by each `_connect` before the task that reads it begins",
+    "aiolocks/_redis/lua/libraries/uptime.lua: local young_ms = -2 -- for how long the server is too young, for one who asks at this moment  ->  local young_ms = -3 -- for how long the server is too young, for one who asks at this moment": "`busy_for` answers -2 at least, and the larger of both counts",
 }
 """By what `Mutant.described` says of them."""
