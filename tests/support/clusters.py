@@ -4,6 +4,7 @@ What waits here blocks, for seconds: a test whose event loop must go on meanwhil
 """
 
 import socket
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self, final
@@ -15,7 +16,7 @@ from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 from tests.support.sentinels import QUICK_REPLICATION
 from tests.support.servers import RedisServer, ServerError, reserved_port, wait_while
 
-_OK_WITHIN = 60.0
+_OK_WITHIN = 30.0
 _PROMOTED_WITHIN = 6.0
 """Redis gives a failover that it was told to do 5 s; a request whose time is over has to be made again."""
 
@@ -74,6 +75,9 @@ class ClusterSet:
         self._reserved: dict[RedisServer, tuple[socket.socket, socket.socket]] = {}
         self._moves: dict[int, tuple[RedisServer, RedisServer]] = {}
         """From where to where each slot is being moved."""
+        self._elected: dict[RedisServer, float] = {}
+        """When each was last seen to be a primary that was elected."""
+        self._votes_last = max(4 * node_timeout, 4.0)
         self._binary = binary
         self._options = {
             "cluster-enabled": "yes",
@@ -147,7 +151,16 @@ class ClusterSet:
             return f"the primary of slot {slot} is still at {found.port}" if found is other_than else ""
 
         wait_while(problem, _OK_WITHIN)
+        self._elected[found] = time.monotonic()
         return found
+
+    def wait_until_electable(self, server: RedisServer) -> None:
+        """Return when *server* can be elected again: four node timeouts after the last time, or 4 s.
+
+        Before, Redis counts the votes that it got then once more, and does not ask for others: it becomes a primary
+        that the others do not accept, and if the real one is dead, that stays so.
+        """
+        time.sleep(max(0.0, self._elected.get(server, 0.0) + self._votes_last - time.monotonic()))
 
     def replica_of(self, server: RedisServer) -> RedisServer:
         """Return a replica that runs and says that it is one of *server*'s, which may be down."""
@@ -159,6 +172,8 @@ class ClusterSet:
     def failover(self, server: RedisServer, mode: str = "") -> RedisServer:
         """Make a replica of the primary *server* the primary, or *server* itself if it is a replica.
 
+        One that was elected a short time ago is waited for: see `wait_until_electable`.
+
         Args:
             server: Which.
             mode: FORCE does not ask the primary, TAKEOVER nobody.
@@ -167,12 +182,17 @@ class ClusterSet:
             The one that is the primary now. That others know it, `wait_until_ok` tells.
         """
         replica = server if server.answering and not self._is_primary(server) else self.replica_of(server)
+        elected = mode != "TAKEOVER"
+        if elected:
+            self.wait_until_electable(replica)
         for _ in range(_PROMOTION_ATTEMPTS):
             _ask(replica, "FAILOVER", *filter(None, [mode]))
             try:
-                wait_while(lambda: "" if self._is_primary(replica) else "still a replica", _PROMOTED_WITHIN)
+                wait_while(lambda: "" if self._prevails(replica) else "it does not prevail", _PROMOTED_WITHIN)
             except ServerError:
                 continue
+            if elected:
+                self._elected[replica] = time.monotonic()
             return replica
         raise ServerError(f"the one at {replica.port} did not become a primary")
 
@@ -297,6 +317,11 @@ class ClusterSet:
 
     def _is_primary(self, server: RedisServer) -> bool:
         return "master" in self._own(server).flags
+
+    def _prevails(self, server: RedisServer) -> bool:
+        """Return whether *server* is a primary, and its slots are nobody else's by a later epoch."""
+        own = self._own(server)
+        return "master" in own.flags and all(self.primary_of(first) is server for first, _ in own.slots)
 
     def _first_slots(self) -> set[int]:
         """Return the first slot of each range of each node."""
