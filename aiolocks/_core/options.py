@@ -15,6 +15,10 @@ Duration = float | timedelta
 """A length of time as callers give it: a number of seconds, or a timedelta. Here, and only here, it becomes a float."""
 
 
+Replicas = int | Literal["majority", "all"]
+"""How many must have a lease: a majority of the R that are connected and their primary is that one and (1 + R) // 2."""
+
+
 class RedlockOptions(TypedDict, total=False):
     """The options of a `Redlock`, for type checkers: ``**options: Unpack[RedlockOptions]``. See `Redlock`."""
 
@@ -33,7 +37,7 @@ class RedlockOptions(TypedDict, total=False):
 class LeaseOptions(RedlockOptions, total=False):
     """The options of every other primitive that has leases, for type checkers. See `Lock`."""
 
-    replicas: int
+    replicas: Replicas
 
 
 class Unset(Enum):
@@ -59,7 +63,7 @@ class Options:
     max_hold: float | None
     watchdog: Literal["task", "thread"]
     max_stall: float
-    replicas: int
+    replicas: Replicas
     wait_release: bool
     min_uptime: float
 
@@ -70,7 +74,7 @@ class Options:
     def __init__(
         self, ttl: Duration = 30.0, acquire_timeout: Duration | None = None,
         on_lost: Literal["cancel", "flag"] = "cancel", renew: bool = True, max_hold: Duration | None = None,
-        watchdog: Literal["task", "thread"] = "task", max_stall: Duration = 60.0, replicas: int = 0,
+        watchdog: Literal["task", "thread"] = "task", max_stall: Duration = 60.0, replicas: Replicas = 0,
         wait_release: bool = True, min_uptime: Duration = 0.0,
     ) -> None:  # fmt: skip
         """Check and convert what the caller gave.
@@ -84,9 +88,12 @@ class Options:
             raise TypeError(f"renew must be True or False, not {renew!r}")
         if watchdog not in ("task", "thread"):
             raise ValueError(f'watchdog must be "task" or "thread", not {watchdog!r}')
-        if isinstance(replicas, bool) or not isinstance(replicas, int):
-            raise TypeError(f"replicas must be an int, not {replicas!r}")
-        if replicas < 0:
+        if isinstance(replicas, str):
+            if replicas not in ("majority", "all"):
+                raise ValueError(f"replicas must be an int, 'majority' or 'all', not {replicas!r}")
+        elif isinstance(replicas, bool) or not isinstance(replicas, int):
+            raise TypeError(f"replicas must be an int, 'majority' or 'all', not {replicas!r}")
+        elif replicas < 0:
             raise ValueError(f"replicas must be >= 0, not {replicas!r}")
         if not isinstance(wait_release, bool):
             raise TypeError(f"wait_release must be True or False, not {wait_release!r}")

@@ -83,6 +83,9 @@ async def take(
     return lease
 
 
+_MANY: dict[object, str] = {"majority": "most", "all": "all"}
+
+
 def _too_late(state: LeaseState) -> Exception:
     """Return what to raise when the caller's time is over: what is known of why."""
     request, grantor = state.request, state.grantor
@@ -160,7 +163,8 @@ async def wait_replicated(state: LeaseState) -> Granted | None:
     grantor, request, replicas = state.grantor, state.request, state.options.replicas
     request.busy_for(None)  # from now on no other holder is in the way
     state.trouble = RedisTimeoutError(
-        f"{grantor.kind} {grantor.name!r}: not known to be on {replicas} replicas after {state.timeout or 0:g} s"
+        f"{grantor.kind} {grantor.name!r}: not known to be on {_MANY.get(replicas, replicas)} replicas after "
+        f"{state.timeout or 0:g} s"
     )
     return await cast("Replicating", grantor).replicate(request, replicas)
 

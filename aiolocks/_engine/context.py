@@ -15,6 +15,7 @@ from itertools import chain
 from typing import Any, NamedTuple, Protocol, final
 
 from .._core.background import background
+from .._core.options import Replicas
 from .._redis.endpoints import Pipelines, pipeline_of
 from .holdings import Holdings
 from .release import Release, Undoes, Undos
@@ -237,7 +238,7 @@ class Holding(NamedTuple):
 class Replicating(Grantor, Protocol):
     """One Redis that may have replicas."""
 
-    def replicate(self, request: Request, replicas: int) -> Awaitable[Granted]:
+    def replicate(self, request: Request, replicas: Replicas) -> Awaitable[Granted]:
         """See that so many replicas have what was granted.
 
         Raises:

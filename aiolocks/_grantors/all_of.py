@@ -16,7 +16,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .._core.answers import UNCERTAIN
 from .._core.errors import LeaseLostError
-from .._core.options import Options
+from .._core.options import Options, Replicas
 from .._engine.acquire import wait_granted
 from .._engine.context import Context, Grantor, Holding, Replicating
 from .._engine.guard import Guarding
@@ -115,7 +115,7 @@ class AllOf(Composite):
             end(part)
         request.parts = [fresh_part(part) for part in request.parts]
 
-    async def replicate(self, request: Request, replicas: int) -> Granted:
+    async def replicate(self, request: Request, replicas: Replicas) -> Granted:
         """See that so many replicas have what was granted of each part."""
         asked = [
             asyncio.ensure_future(cast("Replicating", part.grantor).replicate(part.request, replicas))

@@ -13,6 +13,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .._core.answers import LONGEST_WAIT, NotNowError, as_the_client_would, ask_until, ride_out
 from .._core.keys import Keys, channel_of
+from .._core.options import Replicas
 from .._engine.context import Context, Holding
 from .._engine.release import Release
 from .._engine.request import (
@@ -251,7 +252,7 @@ class RedisGrantor:
             raise request.refused(self.kind, self.name, reply[1])
         raise RedisError("this request was withdrawn before it came")
 
-    async def replicate(self, request: Request, replicas: int) -> Granted:
+    async def replicate(self, request: Request, replicas: Replicas) -> Granted:
         """Write the lease once more, for WAIT to count; see `replication`.
 
         Raises:
@@ -261,8 +262,9 @@ class RedisGrantor:
         until = clock() + min(LONGEST_WAIT, request.valid_for)
         return await ride_out(lambda: self._replicate(request, replicas), clock, until)
 
-    async def _replicate(self, request: Request, replicas: int) -> Granted:
+    async def _replicate(self, request: Request, wanted: Replicas) -> Granted:
         replication = self._servers.replication(self._route)
+        replicas = wanted if isinstance(wanted, int) else await replication.count(wanted)
         pipeline, bound = replication.pipeline, min(LONGEST_REPLICATION, request.ttl / 4)
         future: asyncio.Future[Answer] = self.context.loop.create_future()
         patience = replication.patience(bound)

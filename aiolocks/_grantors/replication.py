@@ -6,10 +6,11 @@ grant is written once more there; and one WAIT, a short one, serves all that cam
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, NamedTuple, final
+from typing import Any, Literal, NamedTuple, final
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from .._core.answers import NoPrimaryError
 from .._engine.request import resolve
 from .._redis.connection import Endpoint
 from .._redis.pipeline import PendingCall, Pipeline
@@ -31,6 +32,9 @@ class AlwaysEval:
 
 
 _WAIT = PlainCommand("WAIT")
+
+_ROLE = PlainCommand("ROLE")
+"""Its answer lists the replicas that are connected."""
 
 _SLICE = 0.05
 """Seconds for which one WAIT blocks its connection at most: what comes meanwhile stands behind it."""
@@ -56,6 +60,19 @@ class Replication:
         self._clock = clock
         self._asked: list[_Asked] = []
         self._on_its_way = False
+
+    async def count(self, wanted: Literal["majority", "all"]) -> int:
+        """Return how many replicas that is at this moment.
+
+        Raises:
+            RedisError: Redis could not be asked.
+        """
+        answer: asyncio.Future[Any] = self.pipeline.loop.create_future()
+        self.pipeline.submit(_ROLE, (), lambda _, reply: resolve(answer, reply), self.pipeline.patience)
+        role, _, replicas, *_ = await answer
+        if role != b"master":
+            raise NoPrimaryError(f"it takes {wanted} of a primary's replicas, and the server is none")
+        return len(replicas) if wanted == "all" else (1 + len(replicas)) // 2
 
     def patience(self, bound: float) -> float:
         """Return the seconds to wait for any reply, where *bound* is for how long replicas are waited for."""

@@ -22,7 +22,7 @@ from .._engine.lease_state import GONE_FROM_SERVER, Entry, LeaseState
 from .._engine.request import Request
 from .._grantors.one_server import RedisGrantor
 from .._grantors.session import Session
-from .._redis.clients import Client, check_uptime_of, pool_of
+from .._redis.clients import Client, check_replicas_of, check_uptime_of, pool_of
 from .._redis.scripts import Arguments
 
 _TURNS = 3
@@ -61,6 +61,8 @@ class Acquirable(Enterable[Lease]):
 
     def __init__(self, client: Client, name: str, prefix: str, options: Options) -> None:
         self._pool = pool_of(client)
+        if options.replicas:
+            check_replicas_of(self._pool)
         if options.min_uptime:
             check_uptime_of(self._pool)
         self._keys = Keys(prefix, self.kind, name, self.family)

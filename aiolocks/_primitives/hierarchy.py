@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
 from .._core.keys import Keys
 from .._core.modes import EXCLUSIVE, FRONT, INTENT_EXCLUSIVE, INTENT_SHARED, SHARED
-from .._core.options import Duration, Options, options_of
+from .._core.options import Duration, Options, Replicas, options_of
 from .._core.teaching import teaching
 from .._engine.context import Context
 from .._engine.lease_state import LeaseState
@@ -82,7 +82,7 @@ class HierarchicalLock:
         max_hold: Duration | None = None,
         watchdog: Literal["task", "thread"] = "task",
         max_stall: Duration = 60.0,
-        replicas: int = 0,
+        replicas: Replicas = 0,
         wait_release: bool = True,
         min_uptime: Duration = 0.0,
         prefix: str = "aiolocks:",

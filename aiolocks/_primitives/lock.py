@@ -2,7 +2,7 @@
 
 from typing import ClassVar, Literal, final
 
-from .._core.options import Duration, options_of
+from .._core.options import Duration, Replicas, options_of
 from .._core.teaching import teaching
 from .._redis.clients import Client
 from .base import Acquirable
@@ -33,7 +33,8 @@ class Lock(Acquirable):
         watchdog: "task" renews from the event loop; "thread" from a thread, so even while the loop is blocked.
         max_stall: Seconds without a sign of life from the event loop after which that thread stops renewing.
         replicas: How many replicas must have a lease before it is returned; this costs a round trip or two. A failover
-            then loses less, but can still lose leases.
+            then loses less, but can still lose leases. "majority" of R replicas that are connected is (1 + R) // 2,
+            which with the primary is a majority of all; "all" is all that are connected. Both cost another round trip.
         wait_release: False: leaving a block sends the release and does not wait for its answer, which saves half of the
             time that a block takes. What you lose: that the lease had been taken away from the server before its block
             ended is then a line in the log, and no LeaseLostError. A release that is not confirmed is repeated in the
@@ -65,7 +66,7 @@ class Lock(Acquirable):
         max_hold: Duration | None = None,
         watchdog: Literal["task", "thread"] = "task",
         max_stall: Duration = 60.0,
-        replicas: int = 0,
+        replicas: Replicas = 0,
         wait_release: bool = True,
         min_uptime: Duration = 0.0,
         prefix: str = "aiolocks:",

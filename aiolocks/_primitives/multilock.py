@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import ClassVar, Literal, final
 
 from .._core.keys import Keys
-from .._core.options import Duration, options_of
+from .._core.options import Duration, Replicas, options_of
 from .._core.teaching import teaching
 from .._engine.context import Grantor
 from .._grantors.all_of import AllOf
@@ -64,7 +64,7 @@ class MultiLock(Acquirable):
         max_hold: Duration | None = None,
         watchdog: Literal["task", "thread"] = "task",
         max_stall: Duration = 60.0,
-        replicas: int = 0,
+        replicas: Replicas = 0,
         wait_release: bool = True,
         min_uptime: Duration = 0.0,
         prefix: str = "aiolocks:",

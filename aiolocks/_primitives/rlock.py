@@ -3,7 +3,7 @@
 import asyncio
 from typing import ClassVar, Literal, final
 
-from .._core.options import Duration, Unset, options_of
+from .._core.options import Duration, Replicas, Unset, options_of
 from .._core.teaching import teaching
 from .._engine.acquire import take
 from .._engine.lease import Hold, Lease, state_of
@@ -64,7 +64,7 @@ class RLock(Acquirable):
         max_hold: Duration | None = None,
         watchdog: Literal["task", "thread"] = "task",
         max_stall: Duration = 60.0,
-        replicas: int = 0,
+        replicas: Replicas = 0,
         wait_release: bool = True,
         min_uptime: Duration = 0.0,
         prefix: str = "aiolocks:",

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, ClassVar, Literal, final
 
 from .._core.modes import EXCLUSIVE, SHARED, UPGRADEABLE
-from .._core.options import Duration, Options, options_of
+from .._core.options import Duration, Options, Replicas, options_of
 from .._core.teaching import teaching
 from .._engine.lease_state import LeaseState
 from .._redis.clients import Client
@@ -61,7 +61,7 @@ class RWLock:
         max_hold: Duration | None = None,
         watchdog: Literal["task", "thread"] = "task",
         max_stall: Duration = 60.0,
-        replicas: int = 0,
+        replicas: Replicas = 0,
         wait_release: bool = True,
         min_uptime: Duration = 0.0,
         prefix: str = "aiolocks:",

@@ -119,6 +119,12 @@ def pool_of(client: Client) -> Any:
     return pool
 
 
+def check_replicas_of(pool: Any) -> None:
+    """Raise ValueError unless the server behind *pool* may have replicas."""
+    if pool.connection_class.__module__.startswith("fakeredis"):
+        raise ValueError("replicas are a server's: memory:// has none")
+
+
 def check_uptime_of(pool: Any) -> None:
     """Raise ValueError unless the uptime of the server behind *pool* tells how long it has had its data."""
     if isinstance(pool, (SentinelConnectionPool, NodesManager)):

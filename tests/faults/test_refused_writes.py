@@ -144,10 +144,10 @@ async def test_without_enough_replicas_whoever_asks_is_told_so_and_holders_end_i
                 begun = time.monotonic()
                 async with configured(other, "min-replicas-to-write", 1, otherwise=0):
                     askings: tuple[Callable[[], Awaitable[object]], ...] = (
-                        make(kind, other, "replicated", ttl=TTL).acquire,
-                        make(kind, other, "new", ttl=TTL).acquire,
+                        lambda: make(kind, other, "replicated", ttl=TTL).acquire(timeout=GRACE / 2),
+                        lambda: make(kind, other, "new", ttl=TTL).acquire(timeout=GRACE / 2),
                         make(kind, other, "new", ttl=TTL).try_acquire,
-                        lambda: make(kind, client, "new", ttl=TTL).acquire(timeout=1),
+                        lambda: make(kind, client, "new", ttl=TTL).acquire(timeout=0),
                     )
                     for result, took in await asyncio.gather(*map(outcome_of, askings)):
                         print(f"{result!r} after {took:.3f} s")

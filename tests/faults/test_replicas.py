@@ -3,10 +3,11 @@
 import asyncio
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks import HierarchicalLock, Lock, MultiLock, RWLock
@@ -15,6 +16,7 @@ from tests.faults.support.lag import measured_lag
 from tests.support.leftovers import Leftovers, tasks_beyond, wait_until_none
 from tests.support.primitives import EVERY_ROW, Row
 from tests.support.replicas import Replicated, replicated
+from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.redis, pytest.mark.faults]
 
@@ -83,6 +85,35 @@ async def test_a_lease_is_not_had_before_the_replica_has_it(pair: Replicated, ro
         lease = await taking
         assert await contents(replica) == await contents(client)
         await lease.release()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("share", ["majority", "all"])
+async def test_a_share_of_the_replicas_is_of_those_that_are_connected(
+    pair: Replicated, share: Literal["majority", "all"]
+) -> None:
+    async with Redis.from_url(pair.primary.url) as client, Redis.from_url(pair.replica.url) as replica:
+        lock = Lock(client, "shared", replicas=share, ttl=1)
+        async with lock:
+            assert await contents(replica) == await contents(client)
+        with pair.standing_still():
+            with pytest.raises(RedisTimeoutError, match=r"0 of 1 replicas had it within 0\.25 s"):
+                await lock.acquire()
+            assert await Lock(client, "shared").locked() is False
+            with pytest.raises(RedisTimeoutError, match=f"on {'most' if share == 'majority' else 'all'} replicas"):
+                await lock.acquire(timeout=BOUND)
+    async with Redis.from_url(pair.replica.url) as alone:  # which is asked as if it were the primary
+        with pytest.raises(RedisConnectionError, match="READONLY"):
+            await Lock(alone, "shared", replicas=share).acquire(timeout=BOUND)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("share", ["majority", "all"])
+async def test_where_no_replica_is_connected_none_is_waited_for(
+    server: RedisServer, redis: Redis, share: Literal["majority", "all"]
+) -> None:
+    async with Lock(redis, "alone", replicas=share) as lease:
+        assert lease.held
 
 
 @pytest.mark.asyncio

@@ -554,7 +554,15 @@ def test_nor_of_a_quorum_if_one_of_its_servers_is_behind_sentinel() -> None:
         Redlock([NOBODY, BEHIND_SENTINEL], "orders", min_uptime=1)
 
 
-def test_replicas_is_a_whole_number() -> None:
-    for wrong, error in ((-1, ValueError), (None, TypeError), (1.0, TypeError), (True, TypeError)):
+def test_replicas_is_a_whole_number_or_a_word_for_one() -> None:
+    for right in (0, 3, "majority", "all"):
+        Lock(NOBODY, "orders", replicas=cast("int", right))
+    for wrong, error in (
+        (-1, ValueError),
+        ("most", ValueError),
+        (None, TypeError),
+        (1.0, TypeError),
+        (True, TypeError),
+    ):
         with pytest.raises(error, match="replicas"):
             Lock(NOBODY, "orders", replicas=cast("int", wrong))
