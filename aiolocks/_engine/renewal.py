@@ -76,7 +76,8 @@ class Watchdog:
         self._sequence = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
-        self._all_again_at = -math.inf
+        self._all_at = -math.inf
+        """When all were, or will be, renewed at once."""
 
     def add(self, state: LeaseState, now: float) -> None:
         """Renew this lease from *now* on."""
@@ -103,8 +104,9 @@ class Watchdog:
     def renew_all(self) -> None:
         """Renew every lease as soon as may be: the link to a server has gone or come, and with it the data perhaps."""
         now = self._clock()
-        at = max(now, self._all_again_at)
-        self._all_again_at = at + _ALL_AGAIN
+        if self._all_at <= now:  # else they are about to be: those that were on their way then go along
+            self._all_at = max(now, self._all_at + _ALL_AGAIN)
+        at = self._all_at
         self._sort()
         for state in self._live:
             if not state.renewing and state.due > at:  # else its answer, or what came instead, is about to come
@@ -331,6 +333,11 @@ class ThreadWatchdog:
         if state in self._live:
             self._live.discard(state)
             self._tell(Watchdog.forget, state)
+
+    def renew_all(self) -> None:
+        """Renew every lease as soon as may be; the thread itself hears of its own links only."""
+        if self._live:
+            self._tell(Watchdog.renew_all)
 
     def stalled(self, longest: float, now: float) -> bool:
         """Whether the session's loop has not come round for *longest* seconds. Asked by the thread."""

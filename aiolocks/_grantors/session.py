@@ -40,7 +40,7 @@ class Session:
         self._thread_watchdog: ThreadWatchdog | None = None
         pipeline = context.pipeline
         self.servers = (
-            ClusterNodes(context, pipeline, self.watchdog.renew_all)
+            ClusterNodes(context, pipeline, self._renew_all)
             if isinstance(pipeline, Router)
             else OneServer(context, pipeline)
         )
@@ -166,13 +166,18 @@ class Session:
     def _in_use(self) -> bool:
         return bool(self.servers.queues) or self.context.holdings.running()
 
-    def _link_lost(self) -> None:
+    def _renew_all(self) -> None:
         self.watchdog.renew_all()
+        if self._thread_watchdog is not None:
+            self._thread_watchdog.renew_all()
+
+    def _link_lost(self) -> None:
+        self._renew_all()
         self.servers.link_lost()
 
     def _connected(self) -> None:
         self.context.undos.go_first()
-        self.watchdog.renew_all()
+        self._renew_all()
 
 
 def _loop_here() -> asyncio.AbstractEventLoop:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from typing import Literal
 
 import pytest
 from redis.asyncio import Redis
@@ -48,6 +49,28 @@ async def test_a_holder_learns_of_an_empty_restart_at_its_next_renewal_and_fence
     print(f"{kind.__name__}: stopped {stopped_at - restarted_at:.3f} s after the restart, with a ttl of {TTL} s")
     assert stopped_at - restarted_at < 1.1 * TTL / 3 + SLACK * RETRY + lag.worst
     assert next_lease.fencing_token > lease.fencing_token
+
+
+@pytest.mark.parametrize("watchdog", ["task", "thread"])
+async def test_a_holder_of_a_long_lease_learns_of_an_empty_restart_as_soon_as_it_is_connected_again(
+    own_server: RedisServer, kind: Kind, watchdog: Literal["task", "thread"]
+) -> None:
+    """Not at a third of its TTL: another may be granted the lock at once, and over a new link all are renewed."""
+    ttl, longest_pause = 10.0, 0.5
+    stopped_at = 0.0
+    async with Redis.from_url(own_server.url) as client, measured_lag() as lag:
+        with pytest.raises(LeaseLostError, match="somebody else"):
+            async with make(kind, client, "killed", ttl=ttl, watchdog=watchdog):
+                own_server.kill()
+                await asyncio.sleep(0.5)
+                own_server.restart()
+                restarted_at = time.monotonic()
+                try:
+                    await asyncio.sleep(2 * ttl)
+                finally:
+                    stopped_at = time.monotonic()
+    print(f"{kind.__name__}: stopped {stopped_at - restarted_at:.3f} s after the restart, with a ttl of {ttl} s")
+    assert stopped_at - restarted_at < longest_pause + SLACK * 0.2 + lag.worst
 
 
 async def test_a_lease_and_its_queue_survive_a_restart_of_a_server_that_writes_everything_down(

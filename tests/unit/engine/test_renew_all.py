@@ -1,0 +1,56 @@
+"""All leases renewed at once, after the link to their server has gone or come."""
+
+import asyncio
+
+import pytest
+
+from aiolocks.testing._scripted import After, ScriptedGrantor
+from tests.support.jumping import jumping
+
+
+@jumping
+async def test_what_is_renewed_at_once_counts_from_then_on() -> None:
+    grantor = ScriptedGrantor()
+    async with grantor.hold(ttl=30):
+        await asyncio.sleep(1)
+        asked = grantor.context.clock()
+        grantor.context.renewer.renew_all()
+        await asyncio.sleep(20)
+        first, second, *_ = grantor.times("renew")
+        assert first == pytest.approx(asked)
+        assert 9 <= second - first <= 11, "a third of the TTL later, as ever"
+
+
+@jumping
+async def test_a_loss_is_known_as_soon_as_the_server_is_asked_again() -> None:
+    grantor = ScriptedGrantor(renewals=[False])
+    lease = await grantor.acquire(ttl=30)
+    await asyncio.sleep(1)
+    assert lease.held
+    grantor.context.renewer.renew_all()
+    await asyncio.sleep(0.001)
+    assert lease.lost
+
+
+@jumping
+async def test_a_link_that_is_cut_again_and_again_has_all_renewed_four_times_a_second_at_most() -> None:
+    grantor = ScriptedGrantor()
+    async with grantor.hold(ttl=30):
+        begun = grantor.context.clock()
+        for _ in range(100):
+            grantor.context.renewer.renew_all()
+            await asyncio.sleep(0.02)
+        assert 8 <= len([at for at in grantor.times("renew") if at <= begun + 2]) <= 9
+
+
+@jumping
+async def test_one_that_is_on_its_way_or_may_not_be_renewed_any_more_is_left_as_it_is() -> None:
+    on_its_way = ScriptedGrantor(renewals=[After(5, True)])
+    async with on_its_way.hold(ttl=30), on_its_way.hold(ttl=30, max_hold=1) as bounded:
+        await asyncio.sleep(12)
+        sent = len(on_its_way.times("renew"))
+        assert sent == 1
+        on_its_way.context.renewer.renew_all()
+        await asyncio.sleep(0.1)
+        assert len(on_its_way.times("renew")) == sent
+        assert bounded.held
