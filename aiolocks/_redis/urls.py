@@ -26,8 +26,10 @@ _SHARED = ("ssl_", "socket_")
 """How those begin that concern Sentinels and servers."""
 
 
-def client_of(url: str) -> Any:
-    """Return a client for *url*; the scheme is checked here, as redis-py's error would not name ours.
+def client_of(url: str, **terms: Any) -> Any:
+    """Return a client for *url*, made with *terms* of redis-py's besides.
+
+    The scheme is checked here, as redis-py's error would not name ours.
 
     Raises:
         ValueError: A URL of another kind, or that cannot be read.
@@ -36,7 +38,7 @@ def client_of(url: str) -> Any:
     if url.startswith(SCHEME):
         return memory_client(url)
     scheme, behind, rest = url.partition("://")
-    makers: dict[str, Callable[[str, str], Client]] = {
+    makers: dict[str, Callable[[str, str, dict[str, Any]], Client]] = {
         "redis": _one_server, "rediss": _one_server, "unix": _one_server,
         "redis+sentinel": _behind_sentinels, "rediss+sentinel": _behind_sentinels,
         "redis+cluster": _of_cluster, "rediss+cluster": _of_cluster,
@@ -48,7 +50,7 @@ def client_of(url: str) -> Any:
     if missing:
         raise ValueError(f"url names no {missing}: it looks like {_LOOKS[scheme]}")
     try:
-        return makers[scheme](scheme, rest)
+        return makers[scheme](scheme, rest, terms)
     except (ValueError, TypeError):
         pass  # its text quotes the URL, which may hold the password; so it is not even the context of ours
     raise ValueError(
@@ -78,10 +80,11 @@ async def close_client(client: Client) -> None:
             await sentinel.aclose()
 
 
-def _one_server(scheme: str, rest: str) -> Redis:
-    client: Redis = Redis.from_url(f"{scheme}://{rest}")  # pyright: ignore[reportUnknownMemberType]  # its **kwargs are not annotated
+def _one_server(scheme: str, rest: str, terms: dict[str, Any]) -> Redis:
+    client: Redis = cast("Any", Redis).from_url(f"{scheme}://{rest}", **terms)
     usual = _usual_retry()  # made from a URL, redis-py's client has none: one lost answer is an error
-    if usual is not None and client.connection_pool.connection_kwargs.get("retry_on_timeout") is not False:
+    never = client.connection_pool.connection_kwargs.get("retry_on_timeout") is False
+    if usual is not None and not never and "retry" not in terms:
         client.set_retry(usual)
     return client
 
@@ -93,7 +96,7 @@ def _missing(rest: str) -> str:
     return "" if path.partition("/")[0] else "service"
 
 
-def _behind_sentinels(scheme: str, rest: str) -> Redis:
+def _behind_sentinels(scheme: str, rest: str, more: dict[str, Any]) -> Redis:
     parts = urlsplit(f"redis://{rest}")
     credentials, at, hosts = parts.netloc.rpartition("@")
     service, _, database = parts.path.strip("/").partition("/")
@@ -104,25 +107,25 @@ def _behind_sentinels(scheme: str, rest: str) -> Redis:
         else:
             ours[name] = text
     shared = {name: text for name, text in ours.items() if name.startswith(_SHARED)}
-    terms = _parsed(f"{credentials}{at}localhost", database, ours)
-    of_sentinels = _parsed("localhost", "", {**shared, **theirs})
+    terms = _parsed(f"{credentials}{at}localhost", database, ours) | more
+    of_sentinels = _parsed("localhost", "", {**shared, **theirs}) | more
     if scheme == "rediss+sentinel":
         terms["ssl"] = of_sentinels["ssl"] = True
     addresses = [_address(host, _FIRST_SENTINEL) for host in hosts.split(",")]
     manager = cast("Any", Sentinel)(addresses, sentinel_kwargs=of_sentinels)
     usual = _usual_retry()
     if usual is not None and terms.get("retry_on_timeout") is not False:
-        terms["retry"] = usual
+        terms.setdefault("retry", usual)
     client: Redis = manager.master_for(unquote(service), **terms)
     return client
 
 
-def _of_cluster(scheme: str, rest: str) -> RedisCluster:
+def _of_cluster(scheme: str, rest: str, more: dict[str, Any]) -> RedisCluster:
     parts = urlsplit(f"redis://{rest}")
     credentials, at, hosts = parts.netloc.rpartition("@")
     if parts.path.strip("/"):
         raise ValueError("a Cluster has one database")
-    terms = _parsed(f"{credentials}{at}localhost", "", dict(parse_qsl(parts.query)))
+    terms = _parsed(f"{credentials}{at}localhost", "", dict(parse_qsl(parts.query))) | more
     if scheme == "rediss+cluster":
         terms["ssl"] = True
     nodes = [cast("Any", ClusterNode)(*_address(host, _FIRST_NODE)) for host in hosts.split(",")]

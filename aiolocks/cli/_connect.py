@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
@@ -13,6 +14,7 @@ from redis.exceptions import AuthenticationError, RedisError, ResponseError
 
 from .._core.keys import Keys
 from .._manager import LockManager
+from .._redis import clients, urls
 from .._redis.in_memory import SCHEME
 from ._errors import Unusable
 
@@ -82,21 +84,27 @@ def manager_of(url: str) -> LockManager:
 
 
 def place_of(url: str) -> str:
-    parts = client_of(url).connection_pool.connection_kwargs
-    return str(parts.get("path") or f"{parts.get('host', 'localhost')}:{parts.get('port', 6379)}")
+    return clients.place_of(clients.pool_of(client_of(url)))
 
 
-def client_of(url: str) -> Redis:
+def client_of(url: str) -> Any:
     try:
-        client: Redis = Redis.from_url(  # pyright: ignore[reportUnknownMemberType]  # its **kwargs are not annotated
-            url, retry=Retry(NoBackoff(), 0), socket_connect_timeout=PATIENCE
-        )
-        return client
-    except (ValueError, TypeError):
+        return urls.client_of(url, retry=Retry(NoBackoff(), 0), socket_connect_timeout=PATIENCE)
+    except ValueError:
         raise Unusable(
-            "this --url cannot be read; it looks like redis://HOST:PORT/DB, rediss://…, unix:///PATH or memory://, "
+            "this --url cannot be read; it looks like redis://HOST:PORT/DB, rediss://…, unix:///PATH, "
+            "redis+sentinel://HOST:PORT,HOST:PORT/SERVICE, redis+cluster://HOST:PORT,HOST:PORT or memory://, "
             "with special characters of a password written as %XX"
         ) from None
+
+
+def node_of(url: str, host: str, port: int) -> Redis:
+    """Return a client of one node of the Cluster at *url*, by the same credentials."""
+    parts = urlsplit(url.replace("+cluster://", "://", 1))
+    credentials, at, _ = parts.netloc.rpartition("@")
+    where = f"[{host}]" if ":" in host else host
+    client: Redis = client_of(urlunsplit(parts._replace(netloc=f"{credentials}{at}{where}:{port}")))
+    return client
 
 
 @asynccontextmanager
@@ -107,8 +115,11 @@ async def answering(url: str, place: str, otherwise: str) -> AsyncGenerator[Redi
         Unusable: The server cannot be reached, now or later, or does not let us in.
     """
     try:
-        async with client_of(url) as client:
+        client = client_of(url)
+        try:
             yield client
+        finally:
+            await urls.close_client(client)
         return
     except TimeoutError:
         why = f"no answer within {PATIENCE:g} s"
@@ -143,7 +154,7 @@ def reason(error: Exception, url: str) -> str:
     text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
     if isinstance(error, AuthenticationError) or "authenticated" in text:
         return "it asks for another user or password"
-    password = None if url.startswith(SCHEME) else client_of(url).connection_pool.connection_kwargs.get("password")
+    password = None if url.startswith(SCHEME) else clients.pool_of(client_of(url)).connection_kwargs.get("password")
     if password:
         text = text.replace(password, "…")
     return text if len(text) <= 120 else text[:119] + "…"

@@ -7,12 +7,13 @@ import os
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
 
 from ..._core.keys import check_prefix
 from ..._core.options import check_ttl
 from ..._redis.in_memory import SCHEME
-from .._connect import answering, client_of, connect, place_of
+from .._connect import answering, client_of, connect, node_of, place_of
 from .._screen import WIDTH, Line, Screen
 from . import _settings, _timing
 from ._finding import Finding, Verdict, exit_status
@@ -41,7 +42,8 @@ def register(commands: "Commands") -> None:
     parser.add_argument(
         "--url",
         default="redis://localhost",
-        help="redis://HOST:PORT, rediss:// or unix://, as your program's user; the default is %(default)s",
+        help="redis://HOST:PORT, rediss://, unix://, redis+sentinel:// or redis+cluster://, as your program's user; "
+        "the default is %(default)s",
     )
     parser.add_argument("--ttl", type=_ttl, default=30.0, help="seconds of your leases, 30 if left out")
     parser.add_argument("--prefix", type=_prefix, default="aiolocks:", help="what your keys begin with")
@@ -82,6 +84,8 @@ async def _examine(url: str, place: str, ttl: float, prefix: str) -> list[Findin
     name = f"doctor-{os.urandom(6).hex()}"
     if url.startswith(SCHEME):
         return await _examine_memory(url, prefix, name)
+    if "+cluster://" in url:
+        return await _examine_cluster(url, place, ttl, prefix, name)
     async with answering(url, place, ", or correct --url") as client:
         facts = await _settings.facts_of(client)
         server = _settings.server(facts)
@@ -91,11 +95,8 @@ async def _examine(url: str, place: str, ttl: float, prefix: str) -> list[Findin
         samples = await _timing.sample(client)
         findings = [
             server,
-            _settings.replication(facts),
-            _settings.eviction(facts),
-            _settings.persistence(facts),
-            _timing.clock(samples, ttl),
-            _timing.latency(samples, ttl),
+            _settings.replication(facts, behind_sentinels="+sentinel://" in url),
+            *_of_server(facts, samples, ttl),
             rights(missing, prefix),
             wake_ups(missing, prefix),
         ]
@@ -103,6 +104,34 @@ async def _examine(url: str, place: str, ttl: float, prefix: str) -> list[Findin
             return [*findings, refused(refusal)]
         if missing:
             return [*findings, not_tried("rights are missing")]
+        async with client_of(url) as other:
+            return [*findings, await hand_over(client, other, prefix, name, url)]
+
+
+def _of_server(facts: _settings.Facts, samples: list[_timing.Sample], ttl: float) -> list[Finding]:
+    return [
+        _settings.eviction(facts),
+        _settings.persistence(facts),
+        _timing.clock(samples, ttl),
+        _timing.latency(samples, ttl),
+    ]
+
+
+async def _examine_cluster(url: str, place: str, ttl: float, prefix: str, name: str) -> list[Finding]:
+    """Examine each primary, and try a name that is on one of them."""
+    findings: list[Finding] = []
+    async with answering(url, place, ", or correct --url") as client:
+        cluster = cast("Any", client)
+        await cluster.initialize()
+        for primary in sorted(cluster.get_primaries(), key=lambda node: str(node.name)):
+            async with node_of(url, primary.host, primary.port) as node:
+                facts = await _settings.facts_of(node)
+                samples = await _timing.sample(node)
+            each = [_settings.node(facts), _settings.coverage(facts), _settings.replication(facts)]
+            findings += [
+                replace(finding, found=f"{primary.name}: {finding.found}")
+                for finding in (*each, *_of_server(facts, samples, ttl))
+            ]
         async with client_of(url) as other:
             return [*findings, await hand_over(client, other, prefix, name, url)]
 

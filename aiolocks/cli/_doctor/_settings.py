@@ -1,7 +1,7 @@
 """How the server is set up, as far as locks care. Pure: what INFO and CONFIG GET answered comes in as facts."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from redis.exceptions import ResponseError
@@ -9,7 +9,7 @@ from redis.exceptions import ResponseError
 from .._connect import OLDEST
 from ._finding import Finding, Verdict, unknown
 
-_ASKED = ("appendfsync", "min-replicas-to-write", "save")
+_ASKED = ("appendfsync", "cluster-require-full-coverage", "min-replicas-to-write", "save")
 """Settings that only CONFIG GET tells."""
 
 _NAMES = {"redis": "Redis", "valkey": "Valkey"}
@@ -62,8 +62,9 @@ def server(facts: Facts) -> Finding:
         advice = "ask it for the primary (SENTINEL GET-MASTER-ADDR-BY-NAME) and examine that one"
         return Finding("server", Verdict.DANGER, "a Sentinel, which keeps no data and so no locks", advice, figures)
     if mode == "cluster":
-        found = f"{name}, a node of a Cluster, which this version does not support"
-        return Finding("server", Verdict.DANGER, found, "use a server that is not part of a Cluster", figures)
+        found = f"{name}, a node of a Cluster: a client of this node alone has only some of the names"
+        advice = "give the Cluster: --url redis+cluster://HOST:PORT,HOST:PORT"
+        return Finding("server", Verdict.DANGER, found, advice, figures)
     if kind not in _NAMES:
         found = f"{kind}, which speaks the protocol of Redis {info.get('redis_version', '?')}"
         return Finding("server", Verdict.WARNING, found, "aiolocks is tested on Redis and Valkey only", figures)
@@ -74,7 +75,25 @@ def server(facts: Facts) -> Finding:
     return Finding("server", Verdict.OK, f"{name}, {mode}", figures=figures)
 
 
-def replication(facts: Facts) -> Finding:
+def node(facts: Facts) -> Finding:
+    """The same of a node of a Cluster that is examined as a whole."""
+    finding = server(Facts({**facts.info, "redis_mode": "standalone"} if facts.info else {}, facts.config))
+    return replace(finding, found=finding.found.replace(", standalone", ", a node of a Cluster"))
+
+
+def coverage(facts: Facts) -> Finding:
+    """Does one primary that is gone keep the names of all others from being locked?"""
+    setting = facts.config.get("cluster-require-full-coverage")
+    if setting is None:
+        return unknown("coverage", _TELLS)
+    if setting == "yes":
+        found = "cluster-require-full-coverage is yes: while one primary is gone, nothing can be locked on any"
+        advice = "CONFIG SET cluster-require-full-coverage no, if your program can do without some of the names"
+        return Finding("coverage", Verdict.WARNING, found, advice)
+    return Finding("coverage", Verdict.OK, "a primary that is gone leaves the names of the others alone")
+
+
+def replication(facts: Facts, *, behind_sentinels: bool = False) -> Finding:
     """May a lock be forgotten when another server takes over?"""
     info = facts.info
     if not info:
@@ -99,7 +118,9 @@ def replication(facts: Facts) -> Finding:
             "CONFIG SET min-replicas-to-write 1 and min-replicas-max-lag 10; "
             "let the resource check fencing tokens, as a failover can forget locks"
         )
-        return Finding("replication", Verdict.WARNING, found, advice, figures)
+        # Sentinels promote another meanwhile, and two hold the same lock for as long as the partition lasts.
+        verdict = Verdict.DANGER if behind_sentinels else Verdict.WARNING
+        return Finding("replication", verdict, found, advice, figures)
     return Finding("replication", Verdict.OK, "no replicas, so no failover that could forget locks", figures=figures)
 
 
