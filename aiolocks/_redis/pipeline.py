@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol, final
 
 from redis.asyncio.retry import Retry
-from redis.exceptions import AskError, BusyLoadingError, NoScriptError, RedisError, ResponseError
+from redis.exceptions import AskError, BusyLoadingError, ClusterDownError, NoScriptError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
@@ -101,8 +101,10 @@ class PendingCall:
                 self.link.resent.add(self)
                 self.send(self.link, self.sent_at)
                 return
+            route: Redirecting | None = getattr(self, "route", None)
+            if isinstance(reply, ClusterDownError) and route is not None:
+                route.doubt(self)
             if isinstance(reply, AskError):  # also of one that was moved
-                route: Redirecting | None = getattr(self, "route", None)
                 if route is not None and route.redirect(self, reply):
                     return
                 reply = ResponseError(_IN_CLUSTER) if route is None else NotNowError(f"MOVED {reply}")
@@ -145,6 +147,9 @@ class Redirecting(Protocol):
     def redirect(self, call: PendingCall, error: AskError) -> bool:
         """Send *call* to where its answer points; False if it is to be told instead."""
         ...
+
+    def doubt(self, call: PendingCall) -> None:
+        """Note that the node which *call* went to says that it cannot serve its slots."""
 
 
 _ASKING = pack(("ASKING",))
@@ -263,8 +268,11 @@ class Pipeline:
 
     def take_waiting(self) -> list[PendingCall]:
         """Return the calls that wait and may be sent elsewhere; they wait here no more."""
-        movable = [call for call in self._waiting if call.receiver is not None and hasattr(call, "route")]
-        self._waiting = deque(call for call in self._waiting if call not in movable)
+        movable, others = list[PendingCall](), deque[PendingCall]()
+        for call in self._waiting:
+            if call.receiver is not None:
+                (movable if hasattr(call, "route") else others).append(call)
+        self._waiting = others
         return movable
 
     def route(self, base: bytes) -> "Pipeline":

@@ -12,6 +12,7 @@ TRYAGAIN, which is ridden out like CLUSTERDOWN.
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast, final
 
 from redis.asyncio.cluster import NodesManager
@@ -19,7 +20,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import AskError, MovedError
 
-from .._core.answers import RidingOut
+from .._core.answers import NotNowError, RidingOut
 from .._core.slots import SLOTS, slot_of
 from .connection import Connection, connected
 from .pipeline import CallReceiver, PendingCall, Pipeline
@@ -100,19 +101,27 @@ class Router:
         self._on_lost = on_lost
         self._on_connected = on_connected
         self.on_changed: Callable[[], None] = lambda: None
-        """Called when slots have changed hands."""
+        """Called when slots have changed hands: once for all that are found out in one turn of the loop."""
         self.sharded = True
         """Whether the nodes have channels of their own, so that a message need not go to all of them."""
         self._pipelines: dict[Address, Pipeline] = {}
         self._owners: list[Address | None] = [None] * SLOTS
         self._ids: dict[Address, bytes] = {}
         """What the nodes call themselves."""
-        self._known: list[Address] = [(node.host, int(node.port)) for node in manager.startup_nodes.values()]
+        self._startup: list[Address] = [(node.host, int(node.port)) for node in manager.startup_nodes.values()]
+        self._known = list(self._startup)
         """Whom to ask for the slots: the first, unless it was just in vain."""
         self._routes: dict[int, SlotRoute] = {}
         self._refreshing = False
         self._refreshed_at = -_REFRESH_EVERY
+        self._gone: set[Address] = set()
+        """To whom the link was lost, and there has been none since."""
+        self._in_vain = 0
+        """How often in a row the slots have been asked for in vain: when each node was, only what is new leads on."""
+        self._doubted: Address | None = None
+        """Who has said last that it cannot serve its slots: others may know who can."""
         self._timer: asyncio.TimerHandle | None = None
+        self._telling: asyncio.Handle | None = None
         self._open = False
 
     def route(self, base: bytes) -> "SlotRoute":
@@ -137,7 +146,8 @@ class Router:
         pipeline = self._pipelines.get(address)
         if pipeline is None:
             node = Node(self._manager, address, self._unreachable)
-            pipeline = Pipeline(node, self.loop, self._clock, self._lost, self._on_connected)
+            lost, connected = partial(self._lost, address), partial(self._connected, address)
+            pipeline = Pipeline(node, self.loop, self._clock, lost, connected)
             self._pipelines[address] = pipeline
         return pipeline
 
@@ -149,12 +159,12 @@ class Router:
     def address_of(self, host: str, port: int, teller: Pipeline | None = None) -> Address:
         """Return where the node is that another one, the *teller*, calls so; without a host, it is the teller's."""
         if not host and teller is not None:
-            host = next(address[0] for address, pipeline in self._pipelines.items() if pipeline is teller)
+            host = _address(teller)[0]
         return self._manager.remap_host_port(host, port)
 
     def id_of(self, pipeline: Pipeline) -> bytes:
         """Return what the node calls itself that *pipeline* leads to; empty as long as that is not known."""
-        return next((self._ids.get(address, b"") for address, one in self._pipelines.items() if one is pipeline), b"")
+        return self._ids.get(_address(pipeline), b"")
 
     def moved(self, slot: int, address: Address) -> None:
         """Note that *slot* is at *address*: so said the node that was taken to have it."""
@@ -163,7 +173,21 @@ class Router:
             if address not in self._known:
                 self._known.insert(0, address)
             self.refresh()
-            self.on_changed()
+            if self._telling is None:
+                self._telling = self.loop.call_soon(self._tell)
+
+    def doubt(self, pipeline: Pipeline) -> None:
+        """Ask another node for the slots: the one that *pipeline* leads to says that it cannot serve.
+
+        Cut off from the others, it goes on naming itself.
+        """
+        self._doubted = _address(pipeline)
+        self.refresh()
+
+    def waited_for(self, pipeline: Pipeline) -> None:
+        """Note that a call waits until *pipeline* has a link again: another may take the node's slots meanwhile."""
+        if _address(pipeline) in self._gone:
+            self.refresh()
 
     def refresh(self) -> None:
         """Ask for all slots anew: soon, if that was done just now."""
@@ -181,7 +205,10 @@ class Router:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for pipeline in self._pipelines.values():
+        if self._telling is not None:
+            self._telling.cancel()
+            self._telling = None
+        for pipeline in list(self._pipelines.values()):
             pipeline.close()
 
     def detach_in_fork(self) -> None:
@@ -193,27 +220,40 @@ class Router:
         self._timer = None
         self._refreshing = True
         self._refreshed_at = self._clock()
-        pipeline = self.node(next(filter(self._answers, self._known), self._known[0]))
+        others = [address for address in self._known if address != self._doubted] or self._known
+        pipeline = self.node(next(filter(self._answers, others), others[0]))
         pipeline.submit(_SHARDED, (), self._hear_of_channels, _PATIENCE, unsent=_PATIENCE)
         pipeline.submit(_SLOTS, (), self._learn, _PATIENCE, pipeline, unsent=_PATIENCE)
 
     def _hear_of_channels(self, call: PendingCall, reply: Any) -> None:
-        if call.link is not None and call.link.lost is None:
-            self.sharded = not isinstance(reply, Exception)
+        if call.link is not None and call.link.lost is None and not isinstance(reply, NotNowError):
+            sharded, self.sharded = self.sharded, not isinstance(reply, Exception)
+            if sharded != self.sharded:
+                self._tell()
 
     def _learn(self, call: PendingCall, reply: Any) -> None:
         self._refreshing = False
         if isinstance(reply, Exception):
-            self._known.append(self._known.pop(0))
+            self._put_last(_address(call.subject))
+            self._in_vain += 1
+            if self._in_vain < len(self._known):
+                self.refresh()
             return
+        self._in_vain = 0
         owners: list[Address | None] = [None] * SLOTS
-        for first, last, (host, port, *more), *_replicas in reply:
-            address = self.address_of((host or b"").decode(), int(port), call.subject)
-            self._ids[address] = more[0] if more else b""
+        others = list(self._startup)
+        for first, last, *nodes in reply:
+            address, *replicas = (
+                self.address_of((host or b"").decode(), int(port), call.subject) for host, port, *_ in nodes
+            )
+            self._ids[address] = nodes[0][2] if len(nodes[0]) > 2 else b""
             owners[first : last + 1] = [address] * (last + 1 - first)
-        named = {address for address in owners if address is not None}
-        if named:
-            self._known = [*named.difference(self._known), *(address for address in self._known if address in named)]
+            others += replicas
+        primaries = dict.fromkeys(address for address in owners if address is not None)
+        named = dict.fromkeys((*primaries, *others))
+        before, self._known = self._known, [address for address in self._known if address in named]
+        self._known[:0] = [address for address in primaries if address not in before]
+        self._known += [address for address in named if address not in self._known]
         stuck = [pipeline for pipeline in self._pipelines.values() if pipeline.stuck]
         if owners != self._owners:
             self._owners = owners
@@ -229,14 +269,42 @@ class Router:
         pipeline = self._pipelines.get(address)
         return pipeline is not None and pipeline.ready is not None
 
-    def _lost(self) -> None:
+    def _lost(self, address: Address) -> None:
+        self._gone.add(address)
+        self._put_last(address)
         self.refresh()
         self._on_lost()
 
+    def _connected(self, address: Address) -> None:
+        self._gone.discard(address)
+        self._on_connected()
+
     def _unreachable(self, address: Address) -> None:
-        if self._known[0] == address:
-            self._known.append(self._known.pop(0))
+        self._put_last(address)
         self.refresh()
+        if self._open and address in self._pipelines:
+            # What is for any node, as nothing is known yet, goes to the next one; to each once.
+            most = min(len(self._known) - 1, _MOST_REDIRECTS)
+            for call in self._pipelines[address].take_waiting():
+                if self._owners[call.route.slot] is None and call.redirects < most:
+                    call.redirects += 1
+                    self.at(call.route.slot).resend(call)
+                else:
+                    self._pipelines[address].resend(call)  # which tells it why in a moment
+
+    def _put_last(self, address: Address) -> None:
+        """Ask all others first."""
+        if address in self._known:
+            self._known.remove(address)
+            self._known.append(address)
+
+    def _tell(self) -> None:
+        self._telling = None
+        self.on_changed()
+
+
+def _address(pipeline: Pipeline) -> Address:
+    return cast("Node", pipeline.endpoint).address
 
 
 @final
@@ -278,12 +346,18 @@ class SlotRoute:
         pipeline = self._router.at(self.slot)
         call = pipeline.submit(bound, args, receiver, patience, subject, tell, unsent, soon)
         call.route, call.redirects, call.asking, call.via = self, 0, False, pipeline
+        if call.link is None:
+            self._router.waited_for(pipeline)
         return call
 
     @property
     def pipeline(self) -> Pipeline:
         """The one to the node that has the slot, as far as that is known."""
         return self._router.at(self.slot)
+
+    def doubt(self, call: PendingCall) -> None:
+        """Note that the node which *call* went to says that it cannot serve its slots."""
+        self._router.doubt(call.via)
 
     def report_only(self, call: PendingCall) -> None:
         """Have *call*, which left by another pipeline to the same node, told that it was not run."""
