@@ -16,6 +16,7 @@ from .._core.timing import recheck_interval
 from .._engine.context import Context
 from .._redis.connection import Endpoint
 from .._redis.pipeline import PendingCall
+from .._redis.router import Route
 from .._redis.scripts import PlainCommand
 from .._redis.subscriber import Subscriber
 
@@ -84,14 +85,17 @@ class Listening:
     def __init__(
         self, context: Context, endpoint: Endpoint, lines: Lines,
         form: Callable[[bytes], bytes] = lambda channels: channels,
+        counted_by: Callable[[bytes], Route] | None = None,
     ) -> None:  # fmt: skip
-        """*form* returns what channels begin with at this server, by what they begin with at one that is alone."""
+        """In a Cluster, *form* returns what channels begin with at this server, by what they begin with at one that is
+        alone; and *counted_by* the way to whoever has to find who has subscribed to a channel."""
         self._context = context
         self.polling = False
         self.form = form
         self.queues, self.servers, self.handing_over = lines.queues, lines.servers, lines.handing_over
-        self._of_shards: dict[bytes, Line] = {}
-        """Who waits at channels of a Cluster's shards."""
+        self._counted_by = counted_by or context.pipeline.route
+        self._of_shards: dict[bytes, dict[Line, None]] = {}
+        """Who waits at channels of a Cluster's shards: names of several kinds share one, and all paths with one root."""
         self._addresses: dict[tuple[bytes, float], SessionAddress] = {}
         self._untold = 0
         self.unheard: dict[bytes, int] = {}
@@ -154,7 +158,7 @@ class Listening:
     def listen(self, channel: bytes, queue: Line) -> None:
         """Subscribe to *channel*, at which *queue* waits."""
         if of_shard(channel):
-            self._of_shards[channel] = queue
+            self._of_shards.setdefault(channel, {})[queue] = None
         self.subscriber.listen(channel)
 
     def subscribe_anew(self, channel: bytes) -> None:
@@ -164,9 +168,11 @@ class Listening:
         else:
             self.subscriber.reconnect()
 
-    def leave(self, channel: bytes) -> None:
-        """Note that nobody waits at *channel* any more."""
-        if self._of_shards.pop(channel, None) is not None:
+    def leave(self, channel: bytes, queue: Line) -> None:
+        """Note that *queue* waits at *channel* no more."""
+        queues = self._of_shards.get(channel, {})
+        if queues.pop(queue, self) is None and not queues:
+            del self._of_shards[channel]
             self.subscriber.leave(channel)
 
     def forget_addresses(self) -> None:
@@ -186,8 +192,9 @@ class Listening:
         if now - self._healed_at > self._longest:  # what is soon broken again after each try is tried less often
             self._pause = _FIRST_PAUSE
         pause = self._put_off(now)
-        if self._context.pool not in _warned:
-            _warned.add(self._context.pool)
+        warned = getattr(self._context.pool, "read_load_balancer", self._context.pool)
+        if warned not in _warned:
+            _warned.add(warned)
             log.warning(
                 "waiters of this client poll for their turn, as they cannot be woken: %s; subscribing is tried again "
                 "in %g s, and less often if that fails",
@@ -218,17 +225,17 @@ class Listening:
     def _subscribed(self, channel: bytes) -> None:
         """Where it polls: ask the server that has the keys whether it finds what some server has confirmed."""
         if self.polling:
-            route = self._context.pipeline.route(self._channel)
+            route = self._counted_by(self._channel)
             count = _COUNT_OF_SHARD if of_shard(channel) else _COUNT
             route.submit(count, (self._channel,), self._counted, route.patience)
         elif not of_shard(channel):
             self.recheck_all()
-        elif channel in self._of_shards:
-            self._of_shards[channel].recheck()
+        else:
+            for queue in tuple(self._of_shards.get(channel, ())):
+                queue.recheck()
 
     def _moved(self, channel: bytes) -> None:
-        queue = self._of_shards.pop(channel, None)
-        if queue is not None:
+        for queue in self._of_shards.pop(channel, ()):
             queue.recheck()
 
     def _counted(self, call: PendingCall, reply: Any) -> None:
@@ -254,7 +261,8 @@ class Listening:
 
 
 _warned: "weakref.WeakSet[Any]" = weakref.WeakSet()
-"""Pools whose sessions poll; a session is short-lived, and the warning is worth reading once."""
+"""Pools whose sessions poll; a session is short-lived, and the warning is worth reading once. What redis-py knows a
+Cluster's nodes by takes no weak reference, so it is a part of that which does."""
 
 
 def interval_of(interval: float, *, polling: bool) -> float:

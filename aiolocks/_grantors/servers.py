@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import cast, final
 
+from .._core.keys import of_shard
 from .._engine.context import Context
 from .._redis.pipeline import Pipeline
 from .._redis.router import Route, Router
@@ -70,8 +71,8 @@ class ClusterNodes:
         pipeline = route.pipeline
         listening = self._listenings.get(pipeline)
         if listening is None:
-            form = partial(self._form, pipeline)
-            listening = Listening(self._context, pipeline.endpoint, self._lines, form)
+            form, counted_by = partial(self._form, pipeline), partial(self._counted_by, pipeline)
+            listening = Listening(self._context, pipeline.endpoint, self._lines, form, counted_by)
             self._listenings[pipeline] = listening
         return listening
 
@@ -96,6 +97,9 @@ class ClusterNodes:
         to be found there.
         """
         return channels + b"{" if self._router.sharded else b"%b%b:" % (channels, self._router.id_of(pipeline))
+
+    def _counted_by(self, pipeline: Pipeline, channel: bytes) -> Route:
+        return self._router.route(channel) if of_shard(channel) else pipeline
 
     def _changed(self) -> None:
         for listening in self._listenings.values():

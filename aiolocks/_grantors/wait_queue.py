@@ -188,7 +188,7 @@ class WaitQueue:
         if self.waiting.pop(request.token, None) is not None and not self.waiting:
             if self.listening.queues.get(self._base) is self:
                 del self.listening.queues[self._base]
-                self.listening.leave(self._server.channel())
+                self.listening.leave(self._server.channel(), self)
             self.expected_ttl = None
             self._stop_timer()
 
@@ -204,7 +204,7 @@ class WaitQueue:
         if listening is self.listening:
             return
         self.listening.unheard.pop(self._base, None)
-        self.listening.leave(self._server.channel())
+        self.listening.leave(self._server.channel(), self)
         self.listening = listening
         self.identity = self._told = None
         self.recheck()

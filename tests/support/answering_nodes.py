@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, final
+from typing import Any
 
 from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.exceptions import MovedError
@@ -28,7 +28,6 @@ class Node(Answering):
         return [asked for asked in self.asked if asked.what not in {"CLUSTER", "PUBSUB"}]
 
 
-@final
 class Nodes:
     """Nodes at the given *ports*; the first has all slots.
 
@@ -59,14 +58,12 @@ class Nodes:
         self.owners[slot_of(base)] = port
 
     def answer(self, node: Node, asked: Asked) -> object:
+        if asked.what not in {"CLUSTER", "PUBSUB"} or len(asked.words) > 2:
+            return self.does(node, asked)
         known = self.knows.get((node.port, asked.what))
-        if known is not None:
-            return known
-        if asked.what == "PUBSUB":
-            return []
-        if asked.what == "CLUSTER":
-            return self.slots()
-        return self.does(node, asked)
+        if known is None:
+            known = self.slots() if asked.what == "CLUSTER" else []
+        return known
 
     def slots(self) -> list[Any]:
         """Return the answer to CLUSTER SLOTS."""

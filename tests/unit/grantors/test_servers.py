@@ -1,0 +1,118 @@
+"""How the waiters of a Cluster's names are told of their turns, in virtual time: by the node that has the name."""
+
+import asyncio
+import logging
+
+import pytest
+from redis.exceptions import ResponseError
+
+from aiolocks._core.keys import Keys
+from aiolocks._core.slots import SLOTS
+from aiolocks._engine.request import Request
+from aiolocks._grantors.session import Session
+from tests.support.answering import Asked
+from tests.support.answering_nodes import Node, Nodes
+from tests.support.jumping import clock, jumping
+
+
+class Busy(Nodes):
+    """All names are at the second of three nodes, where others hold them for hours.
+
+    Attributes:
+        finds: How many subscriptions that node finds.
+    """
+
+    def __init__(self, *, sharded: bool = True) -> None:
+        super().__init__(1, 2, 3, does=self._does)
+        self.owners = [2] * SLOTS
+        self.finds = 1
+        if not sharded:
+            for port in (1, 2, 3):
+                self.knows[port, "PUBSUB"] = ResponseError("unknown subcommand")
+
+    def session(self) -> Session:
+        return Session.of(self.client.nodes_manager)
+
+    def rechecks(self, base: bytes, since: float) -> int:
+        """Return how often it was asked how those stand who wait for a name."""
+        asked = [*self[2].runs("lock_recheck"), *self[2].runs("semaphore_recheck")]
+        return sum(each.keys[0] == base and each.at >= since for each in asked)
+
+    def _does(self, node: Node, asked: Asked) -> object:
+        found = self.finds if node.port == 2 else 0
+        match asked.what:
+            case "lock_grant" | "semaphore_grant":
+                return [b"queued", 1, 3_600_000, 0, found, 0] if node.port == 2 else self.moved(asked.keys[0])
+            case "lock_recheck" | "semaphore_recheck":
+                waiting = [1] * (len(asked.words) - 10)
+                return [found, 3_600_000, 0, 0 if found else 1, waiting, 0, 5]
+            case "SUBSCRIBE" | "SSUBSCRIBE":
+                return [asked.what.lower().encode(), asked.words[1], 1]
+            case "PUBSUB":
+                return [asked.words[2], found]
+            case _:
+                return 1
+
+
+@pytest.mark.parametrize("sharded", [True, False])
+def test_who_polls_on_a_cluster_is_told_again_once_the_node_of_the_name_finds_it(
+    sharded: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without channels of shards, a channel has a slot by chance: its node was asked, and never found it."""
+
+    @jumping
+    async def run() -> None:
+        nodes = Busy(sharded=sharded)
+        session = nodes.session()
+        grantors = [session.grantor(Keys("aiolocks:", "lock", f"{number}")) for number in range(4)]
+        nodes.finds = 0
+        asked = [grantor.grant(Request(30.0, 1, wait=True)) for grantor in grantors]
+        await asyncio.sleep(5)
+        [polling] = [listening for listening in session.servers.listenings if listening.polling]
+        assert caplog.text.count("tried again in 1 s") == 1
+        nodes.finds = 1
+        await asyncio.sleep(6)
+        assert not polling.polling
+        assert all(polling.subscriber.listening(grantor.channel(), clock()) for grantor in grantors)
+        assert not any(future.done() for future in asked)
+        session.close()
+        await asyncio.sleep(0)
+
+    caplog.set_level(logging.INFO, "aiolocks")
+    run()
+
+
+@jumping
+async def test_names_with_one_channel_are_all_looked_after_and_it_is_left_with_the_last() -> None:
+    """A lock and a semaphore of one name, or the paths below one root."""
+    nodes = Busy()
+    session = nodes.session()
+    grantors = [session.grantor(Keys("aiolocks:", kind, "orders")) for kind in ("lock", "semaphore")]
+    requests = [Request(30.0, 1, wait=True) for _ in grantors]
+    bases = [b"aiolocks:lock:{orders}", b"aiolocks:semaphore:{orders}"]
+    for grantor, request in zip(grantors, requests, strict=True):
+        session.context.tokens[request.token] = request
+        await asyncio.wait([grantor.grant(request)], timeout=0.3)
+    [listening] = [one for one in session.servers.listenings if one.own()]
+    channel = grantors[0].channel()
+    assert channel == grantors[1].channel()
+    assert listening.subscriber.listening(channel, clock())
+
+    since = clock()
+    listening.subscriber.reconnect()
+    await asyncio.sleep(0.06)
+    assert [nodes.rechecks(base, since) for base in bases] == [1, 1], "both may have been passed over"
+
+    session.servers.queues[bases[1]].leave(requests[1])
+    listening.subscriber.leave(b"other")
+    for number in range(100):  # of names that nobody waits for any more
+        listening.subscriber.listen(b"{%d}" % number)
+        listening.subscriber.leave(b"{%d}" % number)
+    assert listening.subscriber.listening(channel, clock())
+    session.servers.queues[bases[0]].leave(requests[0])
+    for number in range(100):
+        listening.subscriber.listen(b"{%d}" % number)
+        listening.subscriber.leave(b"{%d}" % number)
+    assert not listening.subscriber.listening(channel, clock())
+    session.close()
+    await asyncio.sleep(0)
