@@ -95,7 +95,7 @@ class Listening:
         self.queues, self.servers, self.handing_over = lines.queues, lines.servers, lines.handing_over
         self._counted_by = counted_by or context.pipeline.route
         self._of_shards: dict[bytes, dict[Line, None]] = {}
-        """Who waits at channels of a Cluster's shards: names of several kinds share one, and all paths with one root."""
+        """Who waits at channels of a Cluster's shards, which paths with one root share, and several kinds of a name."""
         self._addresses: dict[tuple[bytes, float], SessionAddress] = {}
         self._untold = 0
         self.unheard: dict[bytes, int] = {}

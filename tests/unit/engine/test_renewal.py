@@ -388,6 +388,22 @@ def test_a_loop_that_was_closed_under_its_leases_is_no_trouble_to_the_next() -> 
     del lease
 
 
+@jumping
+async def test_however_often_all_are_to_be_renewed_at_once_they_are_when_it_matters_next() -> None:
+    """A thousand slots of a Cluster that had moved put off for minutes what a lost link asked for."""
+    grantor = ScriptedGrantor()
+    lease = await grantor.acquire(ttl=30)
+    renewer = grantor.session.context.renewer
+    for _ in range(1000):
+        renewer.renew_all()
+    await asyncio.sleep(1)
+    assert grantor.times("renew") == [0]
+    renewer.renew_all()
+    await asyncio.sleep(0.01)
+    assert grantor.times("renew") == [0, 1]
+    await lease.release()
+
+
 # In a thread of its own: over other commands, and while the session's loop shows life.
 
 
