@@ -14,6 +14,7 @@ from redis.exceptions import NoPermissionError
 from .._core.keys import of_shard
 from .._core.timing import recheck_interval
 from .._engine.context import Context
+from .._redis.clients import lifetime_of
 from .._redis.connection import Endpoint
 from .._redis.pipeline import PendingCall
 from .._redis.router import Route
@@ -192,9 +193,9 @@ class Listening:
         if now - self._healed_at > self._longest:  # what is soon broken again after each try is tried less often
             self._pause = _FIRST_PAUSE
         pause = self._put_off(now)
-        warned = getattr(self._context.pool, "read_load_balancer", self._context.pool)
-        if warned not in _warned:
-            _warned.add(warned)
+        lifetime = lifetime_of(self._context.pool)
+        if lifetime not in _warned:
+            _warned.add(lifetime)
             log.warning(
                 "waiters of this client poll for their turn, as they cannot be woken: %s; subscribing is tried again "
                 "in %g s, and less often if that fails",
@@ -257,12 +258,12 @@ class Listening:
             self._longest = _LONGEST_WITHOUT_RIGHTS
             self.subscriber.close()
         else:
-            self.poll("this Redis user lacks the rights +subscribe and &<prefix>*", rights=True)
+            subscribe = "+ssubscribe" if of_shard(self.form(b"")) else "+subscribe"
+            self.poll(f"this Redis user lacks the rights {subscribe} and &<prefix>*", rights=True)
 
 
 _warned: "weakref.WeakSet[Any]" = weakref.WeakSet()
-"""Pools whose sessions poll; a session is short-lived, and the warning is worth reading once. What redis-py knows a
-Cluster's nodes by takes no weak reference, so it is a part of that which does."""
+"""Of pools whose sessions poll; a session is short-lived, and the warning is worth reading once."""
 
 
 def interval_of(interval: float, *, polling: bool) -> float:

@@ -77,6 +77,11 @@ def place_of(pool: Any) -> str:
     return f"{place}/{options['db']}" if options.get("db") else str(place)
 
 
+def lifetime_of(pool: Any) -> Any:
+    """Return what lives as long as *pool* and can be referred to weakly, as what knows a Cluster's nodes cannot."""
+    return pool.read_load_balancer if isinstance(pool, NodesManager) else pool
+
+
 def encoder_of(pool: Any) -> Any:
     """Return what turns the values of the client's user into bytes and back."""
     if isinstance(pool, NodesManager):
