@@ -20,6 +20,8 @@ import pytest
 import aiolocks
 from tests.support.cases import the_rest_slow
 from tests.support.children import family
+from tests.support.clusters import ClusterSet
+from tests.support.sentinels import SERVICE, SentinelSet
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(40)]
 
@@ -118,7 +120,7 @@ def requests(example: str, url: str) -> list[str]:
 
 
 def test_every_example_is_tested() -> None:
-    assert {*SERVERS, *PRINTING, "leader", "worker"} == set(EXAMPLES)
+    assert {*SERVERS, *PRINTING, "cluster", "leader", "sentinel", "worker"} == set(EXAMPLES)
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
@@ -129,6 +131,19 @@ def test_an_example_has_less_than_60_lines(example: str) -> None:
 @pytest.mark.parametrize("example", the_rest_slow(PRINTING, quick=5))
 def test_an_example_prints_what_its_docstring_says(example: str, tcp_url: str) -> None:
     assert output(example, tcp_url) == blocks(example)[1]
+
+
+@pytest.mark.slow
+def test_behind_sentinels_the_example_goes_on_at_the_new_primary() -> None:
+    with SentinelSet(replicas=1) as sentinels:
+        addresses = ",".join(f"{host}:{port}" for host, port in sentinels.sentinel_addresses)
+        assert output("sentinel", f"redis+sentinel://{addresses}/{SERVICE}") == blocks("sentinel")[1]
+
+
+@pytest.mark.slow
+def test_the_example_moves_money_between_nodes_of_a_cluster() -> None:
+    with ClusterSet(replicas=0) as cluster:
+        assert output("cluster", cluster.servers[0].tcp_url) == blocks("cluster")[1]
 
 
 def test_the_killed_workers_job_is_taken_over_as_the_docstring_says(tcp_url: str) -> None:
