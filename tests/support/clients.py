@@ -54,10 +54,12 @@ def _with_rights(server: RedisServer, name: str, *rights: str) -> Redis:
     return _of(server.url, username=name, password=PASSWORD)
 
 
-def rights_in_readme() -> list[str]:
-    """Return what the README says that a user needs."""
-    block = README.read_text(encoding="utf-8").split("<!-- acl -->")[1].split("```")[1]
-    return block.split()[block.split().index(">secret") + 1 :]
+def rights_in_readme(*, cluster: bool = False) -> list[str]:
+    """Return what the README says that a user needs, of a *cluster* too."""
+    readme = README.read_text(encoding="utf-8")
+    block = readme.split("<!-- acl -->")[1].split("```")[1]
+    more = readme.split("<!-- acl-cluster -->")[1].split("```")[1].removeprefix("text").split() if cluster else []
+    return [*block.split()[block.split().index(">secret") + 1 :], *more]
 
 
 def _over_tls(server: RedisServer) -> Redis:
