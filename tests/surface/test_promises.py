@@ -24,6 +24,9 @@ FAULTS = {
     "F10": "DEBUG SLEEP, CLIENT PAUSE WRITE, late answers",
     "F11": "CLIENT KILL every 50 ms",
     "F12": "SCRIPT FLUSH in a loop",
+    "F13": "failover without replicas that have what was granted",
+    "F14": "the primary behind Sentinels is killed, stopped or replaced",
+    "F15": "nodes of a Cluster are killed, stopped or replaced; slots are moved",
     "F16": "the server's wall clock is stepped by a minute",
     "F17": "out of memory; eviction",
     "F18": "too few replicas to write",
@@ -31,7 +34,7 @@ FAULTS = {
     "F20": "a simulation under a virtual clock",
     "F21": "fork while holding",
 }
-"""What the tests break on purpose. F13 to F15 are failovers, of which nothing is claimed yet."""
+"""What the tests break on purpose."""
 
 
 def proofs() -> dict[str, str]:
