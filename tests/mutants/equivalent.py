@@ -114,7 +114,7 @@ EQUIVALENT: dict[str, str] = {
     "aiolocks/_grantors/listening.py: self._healed_at = 0.0  ->  self._healed_at = 1.0": "It only decides whether the pause begins anew, and the first pause is the first anyway",
     "aiolocks/_grantors/listening.py: self._longest = _LONGEST_PAUSE  ->  pass": "`begin` sets it before anything reads it",
     "aiolocks/_grantors/wait_queue.py: self.join(request, -1, 1)  ->  self.join(request, -1, 2)": "It only matters whether any subscriber was found",
-    'aiolocks/_grantors/listening.py: self.poll("this Redis user lacks the rights +subscribe and &<prefix>*", rights=True)  ->  self.poll("this Redis user lacks the rights +subscribe and &<prefix>*", rights=False)': "The first pause is the same, and each try finds out anew that a right is missing",
+    'aiolocks/_grantors/listening.py: self.poll(f"this Redis user lacks the rights {subscribe} and &<prefix>*", rights=True)  ->  self.poll(f"this Redis user lacks the rights {subscribe} and &<prefix>*", rights=False)': "The first pause is the same, and each try finds out anew that a right is missing",
     "aiolocks/_manager.py: pool_of(client)  ->  pass": "The lock that checks the defaults checks the client as well",
     "aiolocks/_primitives/base.py: _TURNS = 3  ->  _TURNS = 4": "one more look at what has been dropped serves as well",
     "aiolocks/_primitives/hierarchy.py: asked = [session.grantor(keys).statistics(waiting=False) for keys in self._levels]  ->  asked = [session.grantor(keys).statistics(waiting=True) for keys in self._levels]": "It only counts waiters too, which nobody reads here",
