@@ -12,6 +12,7 @@ from typing import TypeVar, final
 
 from redis.asyncio.retry import Retry
 from redis.exceptions import (
+    AuthenticationError,
     BusyLoadingError,
     ClusterDownError,
     MasterDownError,
@@ -95,6 +96,11 @@ def may_be_mended(error: Exception) -> bool:
     return isinstance(error, TROUBLE)
 
 
+def may_pass(error: Exception) -> bool:
+    """Say whether *error* may be of an outage, which ends when another server has taken over; not: a wrong password."""
+    return may_be_mended(error) and not isinstance(error, AuthenticationError)
+
+
 async def ask_until(
     ask: Callable[[int], Awaitable[T]], clock: Callable[[], float], until: float, *,
     again: Callable[[Exception], bool] = may_be_mended, span: float | None = None, longest_pause: float = math.inf,
@@ -137,7 +143,7 @@ async def ride_out(
     outages: bool = False,
 ) -> T:
     """Ask again while Redis cannot run it just now, and in *outages*; raise other errors at once. See `ask_until`."""
-    again = may_be_mended if outages else came_too_early
+    again = may_pass if outages else came_too_early
     return await ask_until(lambda _: ask(), clock, until, again=again, longest_pause=_LONGEST_PAUSE, failed=failed)
 
 

@@ -7,6 +7,7 @@ import pytest
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import (
+    AuthenticationError,
     BusyLoadingError,
     ClusterDownError,
     MasterDownError,
@@ -162,3 +163,21 @@ async def test_a_policy_of_the_user_s_counts_only_its_own_kind_of_trouble() -> N
     troubles += [RedisConnectionError("gone")] * 2
     with pytest.raises(RedisConnectionError):
         await policy.call_with_retry(ask, failed)
+
+
+@jumping
+async def test_a_wrong_password_is_no_outage() -> None:
+    """Whoever made a mistake in a Cluster's URL heard of it after ten seconds."""
+    tried = 0
+
+    async def ask() -> None:
+        nonlocal tried
+        tried += 1
+        raise RedisConnectionError("gone") if tried < 3 else AuthenticationError("invalid username-password pair")
+
+    async def failed(error: Exception) -> None:
+        pass
+
+    with pytest.raises(AuthenticationError):
+        await RidingOut(Retry(NoBackoff(), 0), clock, outages=True).call_with_retry(ask, failed)
+    assert tried == 3
