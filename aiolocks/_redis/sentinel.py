@@ -62,8 +62,9 @@ class SentinelPrimary:
             MasterNotFoundError: No Sentinel names one that it takes to be up.
         """
         future: asyncio.Future[_Inquiry] = self._loop.create_future()
-        _Inquiry(self._pool, self._sentinels, lambda found: None if future.done() else future.set_result(found))
-        inquiry = await future
+        inquiry = _Inquiry(self._pool, lambda found: None if future.done() else future.set_result(found))
+        inquiry.begin(self._sentinels)
+        await future
         address = inquiry.address
         if address is None:
             raise MasterNotFoundError(f"no primary of {self._pool.service_name!r}: {inquiry.why()}")
@@ -97,7 +98,8 @@ class SentinelPrimary:
 
     def _look(self) -> None:
         self._timer = None
-        self._looking = _Inquiry(self._pool, self._sentinels, self._looked)
+        self._looking = _Inquiry(self._pool, self._looked)
+        self._looking.begin(self._sentinels)  # which may end at once, as eager tasks that connect are refused at once
 
     def _looked(self, inquiry: "_Inquiry") -> None:
         if inquiry is not self._looking:  # closed meanwhile
@@ -116,13 +118,12 @@ class SentinelPrimary:
 class _Inquiry:
     """Asks all Sentinels at once; *tell* is called, later, when a majority has answered, or nobody else will."""
 
-    def __init__(self, pool: Any, sentinels: dict[str, Pipeline], tell: Callable[["_Inquiry"], None]) -> None:
+    def __init__(self, pool: Any, tell: Callable[["_Inquiry"], None]) -> None:
         manager = pool.sentinel_manager
         self._fewest_others: int = manager.min_other_sentinels
         self._forced_host: str | None = getattr(manager, "_force_master_ip", None)
-        self._missing = len(sentinels)
-        self._majority = len(sentinels) // 2 + 1
-        self._answered = 0
+        self._service: bytes = pool.service_name.encode()
+        self._missing = self._majority = self._answered = 0
         self._tell: Callable[[_Inquiry], None] | None = tell
         self._epoch = -1
         self.address: Address | None = None
@@ -130,10 +131,13 @@ class _Inquiry:
         self.failing_over = False
         self._said: dict[str, str] = {}
         self._states: dict[str, Any] = {}
-        service: bytes = pool.service_name.encode()
+
+    def begin(self, sentinels: dict[str, Pipeline]) -> None:
+        """Ask."""
+        self._missing, self._majority = len(sentinels), len(sentinels) // 2 + 1
         for place, pipeline in sentinels.items():
-            pipeline.submit(_STATE, (service,), self._note, _PATIENCE, place, unsent=_PATIENCE)
-            pipeline.submit(_ADDRESS, (service,), self._take, _PATIENCE, place, unsent=_PATIENCE)
+            pipeline.submit(_STATE, (self._service,), self._note, _PATIENCE, place, unsent=_PATIENCE)
+            pipeline.submit(_ADDRESS, (self._service,), self._take, _PATIENCE, place, unsent=_PATIENCE)
 
     def why(self) -> str:
         """Return what each Sentinel said instead of a primary."""
