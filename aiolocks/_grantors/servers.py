@@ -106,4 +106,8 @@ class ClusterNodes:
             listening.forget_addresses()
         for queue in list(self.queues.values()):
             queue.follow()
+        if not self._router.sharded:  # else each channel is left by itself
+            for listening in self._listenings.values():
+                if not listening.own():
+                    listening.subscriber.close()
         self._on_moved()

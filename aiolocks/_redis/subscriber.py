@@ -75,13 +75,14 @@ class Subscriber:
 
     def leave(self, channel: bytes) -> None:
         """Note that nobody waits at *channel* for now; it is given up some time, as there may be one for each name."""
-        if channel in self._wanted:
+        if self._link is None:
+            self.forget(channel)
+        elif channel in self._wanted:
             self._unused[channel] = None
             if len(self._unused) > _MOST_UNUSED:
                 unused = next(iter(self._unused))
                 self.forget(unused)
-                if self._link is not None:
-                    self._link.send(pack(("SUNSUBSCRIBE", unused)), None)
+                self._link.send(pack(("SUNSUBSCRIBE", unused)), None)
 
     def listening(self, channel: bytes, at: float) -> bool:
         """Whether the subscription had been confirmed at local time *at*, and not been lost since."""
@@ -170,6 +171,8 @@ class Subscriber:
     def _lost(self, reason: Exception) -> None:
         self._link = None
         self._confirmed.clear()
+        for channel in tuple(self._unused):  # for these alone none is tried again: the node may be gone for good
+            self.forget(channel)
         if isinstance(
             reason, ConnectionCancelled
         ):  # the loop is about to end; if not, the next re-check asks to listen

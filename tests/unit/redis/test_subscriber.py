@@ -381,3 +381,25 @@ async def test_a_loop_that_cancels_all_tasks_is_not_asked_for_a_new_connection(h
         wakeups.listen(CHANNEL)
         await asyncio.sleep(1)
         assert wakeups.listening(CHANNEL, clock())
+
+
+@jumping
+async def test_a_node_that_is_gone_is_not_tried_for_channels_that_nobody_waits_at() -> None:
+    """Of a Cluster: what waited there does so elsewhere now. It was tried every second for as long as the session."""
+    for left_before in (True, False):
+        server = Answering(lambda asked: [b"ssubscribe", asked.words[1], 1])
+        async with wakeups_of(server) as wakeups:
+            for channel in (b"wake:{a}:1", b"wake:{b}:1"):
+                wakeups.listen(channel)
+            await asyncio.sleep(1)
+            server.refuses = True
+            if left_before:
+                wakeups.leave(b"wake:{a}:1")
+            server.cut()
+            await asyncio.sleep(10)
+            tried = len(server.tried)
+            assert tried > 10, "one is still waited at"
+            wakeups.leave(b"wake:{a}:1")
+            wakeups.leave(b"wake:{b}:1")
+            await asyncio.sleep(60)
+            assert len(server.tried) <= tried + 1
