@@ -31,6 +31,9 @@ class Server:
     def opened(self, connection: Any, link: Connection) -> None:
         pass
 
+    def unreachable(self) -> None:
+        pass
+
     def retry(self) -> Retry:
         policy: Retry | None = self._pool.connection_kwargs.get("retry") or self._default_retry
         if policy is None:  # making a connection takes milliseconds

@@ -56,6 +56,9 @@ class Endpoint(Protocol):
     def opened(self, connection: Any, link: "Connection") -> None:
         """Note what has become of *connection*: where another server takes over, the link must end."""
 
+    def unreachable(self) -> None:
+        """Note that no connection came about; not because whoever wanted it was cancelled."""
+
     def retry(self) -> Retry:
         """Return how the user's client would retry."""
         ...

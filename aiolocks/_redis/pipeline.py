@@ -20,7 +20,7 @@ from .._core.answers import LONGEST_WAIT, NoPrimaryError, NotNowError, RidingOut
 from .._core.background import background
 from .._core.overdue_timer import OverdueTimer
 from .busy_poll import BusyPoll
-from .connection import Connection, Endpoint, open_connection
+from .connection import Connection, ConnectionCancelled, Endpoint, open_connection
 from .scripts import Arguments, Command, pack
 
 _SHORTEST_PATIENCE = 0.25
@@ -352,11 +352,13 @@ class Pipeline:
         except TimeoutError as late:
             self._connect_time = min(2 * self._connect_time, _LONGEST_CONNECT)
             error = late if isinstance(late, RedisError) else RedisTimeoutError("Timeout connecting to server")
+            self.endpoint.unreachable()
         except Exception as failure:
             error = recognized(failure)
+            self.endpoint.unreachable()
         except asyncio.CancelledError:
             self._connected()
-            self._fail_waiting(RedisConnectionError("Connecting was cancelled."))
+            self._fail_waiting(ConnectionCancelled("Connecting was cancelled."))
             raise
         else:
             self._connected()

@@ -22,7 +22,7 @@ from redis.exceptions import AskError, MovedError
 
 from .._core.answers import NotNowError, RidingOut
 from .._core.slots import SLOTS, slot_of
-from .connection import Connection, connected
+from .connection import Connection, ConnectionCancelled, connected
 from .pipeline import CallReceiver, PendingCall, Pipeline
 from .scripts import Arguments, Command, PlainCommand
 
@@ -60,14 +60,13 @@ class Node:
             terms.pop(other, None)
         host, port = self.address
         connection = make(**terms, host=host, port=port)
-        try:
-            return await connected(connection, connection.connect)
-        except BaseException:
-            self._on_unreachable(self.address)
-            raise
+        return await connected(connection, connection.connect)
 
     def opened(self, connection: Any, link: Connection) -> None:
         pass
+
+    def unreachable(self) -> None:
+        self._on_unreachable(self.address)
 
     def retry(self) -> Retry:
         return Retry(NoBackoff(), 0)  # the outages that a client would ride out are ridden out in any case
@@ -236,7 +235,7 @@ class Router:
         if isinstance(reply, Exception):
             self._put_last(_address(call.subject))
             self._in_vain += 1
-            if self._in_vain < len(self._known):
+            if self._in_vain < len(self._known) and not isinstance(reply, ConnectionCancelled):
                 self.refresh()
             return
         self._in_vain = 0

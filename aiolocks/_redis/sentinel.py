@@ -78,6 +78,9 @@ class SentinelPrimary:
         if self._timer is None and self._looking is None:
             self._look_later()
 
+    def unreachable(self) -> None:
+        pass
+
     def retry(self) -> Retry:
         return Server(self._pool).retry()
 

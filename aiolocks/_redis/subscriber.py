@@ -127,6 +127,7 @@ class Subscriber:
                 link = await open_connection(self._endpoint, self._pushed, self._lost)
         except Exception:  # whatever it is, re-checks go on, and their errors reach the waiters
             self._connected()
+            self._endpoint.unreachable()
             self._try_later()
         except asyncio.CancelledError:
             self._connected()

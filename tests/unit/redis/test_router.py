@@ -12,6 +12,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from aiolocks import Lock
 from aiolocks._core.answers import NotNowError
 from aiolocks._core.slots import SLOTS, slot_of
+from aiolocks._redis.connection import ConnectionCancelled
 from aiolocks._redis.pipeline import PendingCall
 from aiolocks._redis.router import Router
 from aiolocks._redis.scripts import PlainCommand, PreparedScript, load
@@ -268,6 +269,23 @@ async def test_when_all_nodes_are_down_a_call_is_told_at_once() -> None:
     async with router_of(nodes) as router:
         for _ in range(3):
             assert isinstance(await ask(router, LOW, wait=0.001), RedisConnectionError)
+
+
+@jumping
+async def test_a_connection_that_is_cancelled_is_no_reason_to_open_another() -> None:
+    """So ends `asyncio.run`: what is begun then is destroyed in the midst of it, with warnings."""
+    nodes = Nodes(1, 2)
+    nodes[1].hangs = True
+    async with router_of(nodes) as router:
+        answers = Answers()
+        router.route(LOW).submit(RUN, (), answers, 5)
+        await asyncio.sleep(0.5)
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await asyncio.sleep(0.01)
+        assert nodes[2].tried == []
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        assert [type(answer) for answer in answers.all] == [ConnectionCancelled]
 
 
 @jumping
