@@ -63,6 +63,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer | C
 
 
 @pytest.fixture
+def one_server(server: RedisServer | ClusterSet) -> RedisServer:
+    """The session's server, for a test that needs all keys, connections and channels at one."""
+    if isinstance(server, ClusterSet):
+        pytest.skip("it asks one server for what a Cluster has in several")
+    return server
+
+
+@pytest.fixture
 def redis_url(server: RedisServer) -> str:
     """URL of the session's server by its unix socket."""
     return server.url
@@ -82,9 +90,12 @@ async def redis(server: RedisServer) -> AsyncIterator[Redis]:
 
 
 @pytest_asyncio.fixture
-async def proxy(server: RedisServer) -> AsyncIterator[FaultProxy]:
-    """A proxy in front of the session's server; `proxy.url` is for the client under test."""
-    async with FaultProxy(path=server.socket_path) as running:
+async def proxy(one_server: RedisServer) -> AsyncIterator[FaultProxy]:
+    """A proxy in front of the session's server; `proxy.url` is for the client under test.
+
+    The nodes of a Cluster tell its clients where the others are, past any proxy.
+    """
+    async with FaultProxy(path=one_server.socket_path) as running:
         yield running
 
 

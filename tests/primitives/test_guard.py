@@ -19,6 +19,7 @@ from aiolocks._core.guard_commands import MOST_WORDS
 from aiolocks._engine.request import LONGEST_RETRY
 from aiolocks.testing import FaultProxy
 from tests.support.cases import the_rest_slow
+from tests.support.clients import CHOSEN, client_at
 from tests.support.primitives import (
     BRIEF,
     SHORT,
@@ -41,6 +42,9 @@ def _can_guard(request: pytest.FixtureRequest) -> None:
     row = request.getfixturevalue("row") if "row" in request.fixturenames else None
     if isinstance(row, Row) and not row.guards:
         pytest.skip("no one server knows of its lease")
+    kind = request.getfixturevalue("kind") if "kind" in request.fixturenames else None
+    if CHOSEN == "cluster" and (kind is several or (isinstance(row, Row) and row.slots > 1)):
+        pytest.skip("its names are in several slots, so that no node of a Cluster can guard by it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,10 @@ class Name:
     lock: Callable[..., Acquirable]
     part: Callable[..., Acquirable]
     """Given a client and which part."""
+
+    def key(self, key: str) -> str:
+        """Return a key that its lease guards on a Cluster too, if any."""
+        return f"{self.holders[0][self.holders[0].index('{') :]}:{key}"
 
 
 def one(name: str) -> Name:
@@ -86,24 +94,23 @@ def levels(name: str) -> Name:
 
 
 async def test_the_commands_of_a_holder_are_run_in_order_and_their_answers_returned(make: Make) -> None:
+    k, none = make.key("k"), make.key("none")
     async with make() as lease:
-        answers = await lease.guard(
-            ("SET", "k", 41), ("INCR", "k"), ("get", "k"), ("GET", "none"), ("MGET", "k", "none")
-        )
+        answers = await lease.guard(("SET", k, 41), ("INCR", k), ("get", k), ("GET", none), ("MGET", k, none))
     assert answers == [b"OK", 42, b"42", None, [b"42", None]]
-    assert await make.client.get("k") == b"42"
+    assert await make.client.get(k) == b"42"
 
 
 @every_row
 async def test_each_holder_guards_by_its_own_lease(make: Make) -> None:
     leases = await make.fill()
     for lease in leases:
-        assert await lease.guard(("INCR", "n")) != []
+        assert await lease.guard(("INCR", make.key("n"))) != []
     for lease in leases:
         await lease.release()
         with pytest.raises(LeaseLostError):
-            await lease.guard(("INCR", "n"))
-    assert await make.client.get("n") == str(make.places).encode()
+            await lease.guard(("INCR", make.key("n")))
+    assert await make.client.get(make.key("n")) == str(make.places).encode()
 
 
 async def test_a_holder_that_had_to_wait_guards_by_what_it_was_handed(make: Make) -> None:
@@ -112,27 +119,29 @@ async def test_a_holder_that_had_to_wait_guards_by_what_it_was_handed(make: Make
     await queued(make(), 1)
     await before.release()
     async with await waiting as lease:
-        assert await lease.guard(("INCR", "n")) == [1]
+        assert await lease.guard(("INCR", make.key("n"))) == [1]
 
 
 async def test_answers_are_decoded_as_the_client_does_it(redis_url: str, quick_sessions: None) -> None:
-    async with Redis.from_url(redis_url, decode_responses=True) as client, Lock(client, "orders") as lease:
-        answers = await lease.guard(("SET", "k", "é"), ("GET", "k"), ("LRANGE", "l", 0, -1), ("INCR", "n"))
+    async with client_at(f"{redis_url}?decode_responses=true") as client, Lock(client, "orders") as lease:
+        answers = await lease.guard(
+            ("SET", "{orders}:k", "é"), ("GET", "{orders}:k"), ("LRANGE", "{orders}:l", 0, -1), ("INCR", "{orders}:n")
+        )
     assert answers == ["OK", "é", [], 1]
 
 
 async def test_bytes_of_any_kind_come_back_as_they_were(make: Make) -> None:
-    value = bytes(range(256)) + b"\r\n$-1\r\n"
+    key, value = make.key("k").encode() + b"\xff", bytes(range(256)) + b"\r\n$-1\r\n"
     async with make() as lease:
-        assert await lease.guard(("SET", b"\xff k", value), ("GET", b"\xff k")) == [b"OK", value]
+        assert await lease.guard(("SET", key, value), ("GET", key)) == [b"OK", value]
 
 
 async def test_a_lease_that_the_server_has_taken_back_writes_nothing_and_is_lost(make: Make) -> None:
     lease = await make(renew=False).acquire()
     await make.take_away()
     with pytest.raises(LeaseLostError):
-        await lease.guard(("SET", "k", 1), ("INCR", "n"))
-    assert await make.client.exists("k", "n") == 0
+        await lease.guard(("SET", make.key("k"), 1), ("INCR", make.key("n")))
+    assert await make.client.exists(make.key("k"), make.key("n")) == 0
     assert lease.lost
 
 
@@ -141,7 +150,7 @@ async def test_a_guard_that_finds_the_loss_stops_its_block(make: Make) -> None:
         async with make(renew=False) as lease:
             await make.take_away()
             try:
-                await lease.guard(("SET", "k", 1))
+                await lease.guard(("SET", make.key("k"), 1))
             except LeaseLostError:
                 await asyncio.sleep(10)
             pytest.fail("the body went on")
@@ -155,16 +164,16 @@ async def test_a_lease_whose_deadline_has_passed_writes_nothing(make: Make) -> N
     lease = await make(ttl=BRIEF, renew=False).acquire()
     await lease.wait_lost()
     with pytest.raises(LeaseLostError):
-        await lease.guard(("SET", "k", 1))
-    assert await make.client.exists("k") == 0
+        await lease.guard(("SET", make.key("k"), 1))
+    assert await make.client.exists(make.key("k")) == 0
 
 
 async def test_a_released_lease_writes_nothing(make: Make) -> None:
     lease = await make().acquire()
     await lease.release()
     with pytest.raises(LeaseLostError, match="released"):
-        await lease.guard(("SET", "k", 1))
-    assert await make.client.exists("k") == 0
+        await lease.guard(("SET", make.key("k"), 1))
+    assert await make.client.exists(make.key("k")) == 0
 
 
 async def test_a_former_holder_writes_nothing_though_it_believes_in_its_lease(make: Make) -> None:
@@ -173,25 +182,25 @@ async def test_a_former_holder_writes_nothing_though_it_believes_in_its_lease(ma
     async with make(), asyncio.timeout(5):
         assert believer.held
         with pytest.raises(LeaseLostError):
-            await believer.guard(("SET", "k", "from the past"))
-    assert await make.client.get("k") is None
+            await believer.guard(("SET", make.key("k"), "from the past"))
+    assert await make.client.get(make.key("k")) is None
 
 
 async def test_of_commands_one_of_which_fails_the_earlier_ones_stay_and_the_later_are_not_run(make: Make) -> None:
     async with make() as lease:
         with pytest.raises(ResponseError, match=r"command 2 of 3 \(LPUSH\): .*stays"):
-            await lease.guard(("SET", "k", 1), ("LPUSH", "k", 2), ("SET", "k", 3))
-        assert await make.client.get("k") == b"1"
+            await lease.guard(("SET", make.key("k"), 1), ("LPUSH", make.key("k"), 2), ("SET", make.key("k"), 3))
+        assert await make.client.get(make.key("k")) == b"1"
         with pytest.raises(ResponseError, match=r"command 1 of 1 \(NOSUCHCOMMAND\)"):
-            await lease.guard(("NOSUCHCOMMAND", "k"))
+            await lease.guard(("NOSUCHCOMMAND", make.key("k")))
         assert lease.held
 
 
 async def test_guards_of_one_lease_may_be_called_at_once(make: Make) -> None:
     async with make() as lease:
-        answers = await asyncio.gather(*(lease.guard(("RPUSH", "l", number)) for number in range(50)))
+        answers = await asyncio.gather(*(lease.guard(("RPUSH", make.key("l"), number)) for number in range(50)))
     assert answers == [[number + 1] for number in range(50)]
-    assert await make.client.lrange("l", 0, -1) == [str(number).encode() for number in range(50)]
+    assert await make.client.lrange(make.key("l"), 0, -1) == [str(number).encode() for number in range(50)]
 
 
 @pytest.mark.parametrize("commands", [[], ["SET k 1"], [("SET", "k", 1), ("BLPOP", "l", 0)], [("SET", "k", None)]])
@@ -205,24 +214,24 @@ async def test_what_cannot_be_guarded_is_refused_before_anything_is_sent(make: M
 async def test_as_many_words_as_are_allowed_are_run(make: Make) -> None:
     numbers = range(MOST_WORDS - 3)
     async with make() as lease:
-        assert await lease.guard(("RPUSH", "l", *numbers)) == [len(numbers)]
-        assert await lease.guard(("LRANGE", "l", 0, -1)) == [[str(number).encode() for number in numbers]]
+        assert await lease.guard(("RPUSH", make.key("l"), *numbers)) == [len(numbers)]
+        assert await lease.guard(("LRANGE", make.key("l"), 0, -1)) == [[str(number).encode() for number in numbers]]
 
 
 async def test_all_shares_of_a_reentrant_lock_guard_by_the_one_lease(client: Redis, quick_sessions: None) -> None:
     lock = RLock(client, "orders")
     async with lock as outer, lock as inner:
-        assert await inner.guard(("INCR", "n")) == [1]
-        assert await outer.guard(("INCR", "n")) == [2]
+        assert await inner.guard(("INCR", "{orders}:n")) == [1]
+        assert await outer.guard(("INCR", "{orders}:n")) == [2]
     with pytest.raises(LeaseLostError):
-        await inner.guard(("INCR", "n"))
+        await inner.guard(("INCR", "{orders}:n"))
 
 
 @pytest.mark.parametrize("ttl", [SHORT, 600.0])
 async def test_what_was_answered_is_kept_for_as_long_as_its_request_may_come_again(make: Make, ttl: float) -> None:
     """However short the lease: after the record's end a request sent twice would be carried out twice."""
     async with make(ttl=ttl) as lease:
-        await lease.guard(("INCR", "n"))
+        await lease.guard(("INCR", make.key("n")))
         (record,) = await make.client.keys("*:g:*")
         kept_ms = await make.client.pttl(record)
     assert 1000 * (max(ttl, LONGEST_RETRY) - 5) < kept_ms <= 1000 * max(ttl, LONGEST_RETRY)
@@ -231,11 +240,11 @@ async def test_what_was_answered_is_kept_for_as_long_as_its_request_may_come_aga
 async def test_a_guard_that_was_cancelled_does_no_harm_to_the_next(make: Make) -> None:
     async with make() as lease:
         for _ in range(20):
-            task = asyncio.create_task(lease.guard(("INCR", "n")))
+            task = asyncio.create_task(lease.guard(("INCR", make.key("n"))))
             await asyncio.sleep(0)
             task.cancel()
             await asyncio.wait([task])
-        (count,) = await lease.guard(("INCR", "n"))
+        (count,) = await lease.guard(("INCR", make.key("n")))
     assert isinstance(count, int)
     assert 1 <= count <= 21
 
@@ -246,16 +255,17 @@ async def test_a_lease_of_several_names_one_of_which_was_given_to_another_writes
     client: Redis, stranger: Redis, quick_sessions: None, kind: Callable[[str], Name], which: int
 ) -> None:
     name = kind("orders")
+    k, n = name.key("k"), name.key("n")
     believer = await name.lock(client, renew=False).acquire()
-    assert await believer.guard(("INCR", "n")) == [1]
+    assert await believer.guard(("INCR", n)) == [1]
     await stranger.delete(name.holders[which])
     async with name.part(stranger, which) as other:
         assert believer.held
         with pytest.raises(LeaseLostError):
-            await believer.guard(("SET", "k", "from the past"))
+            await believer.guard(("SET", k, "from the past"))
         assert believer.lost
-        assert await other.guard(("INCR", "n")) == [2]
-    assert await client.get("k") is None
+        assert await other.guard(("INCR", n)) == [2]
+    assert await client.get(k) is None
 
 
 async def test_a_quorum_s_lease_refuses_to_guard_and_says_what_to_do_instead(client: Redis) -> None:
@@ -285,11 +295,11 @@ async def test_in_many_races_with_the_loss_nothing_is_written_after_it(
     the way.
     """
 
-    stranger: Redis = Redis.from_url(tcp_url)
+    stranger: Redis = client_at(tcp_url)
 
     async def race(number: int) -> bool:
-        key = f"race {number}"
-        name = kind(key)
+        name = kind(f"race {number}")
+        writer, old_writes = name.key("writer"), name.key("old writes")
         which = number % len(name.holders)
         old = await name.lock(redis, renew=False, on_lost="flag").acquire()
 
@@ -297,7 +307,7 @@ async def test_in_many_races_with_the_loss_nothing_is_written_after_it(
             for _ in range(number % 7):
                 await asyncio.sleep(0)
             try:
-                await old.guard(("SET", f"{key} writer", "old"), ("INCR", f"{key} old writes"))
+                await old.guard(("SET", writer, "old"), ("INCR", old_writes))
             except LeaseLostError:
                 return False
             return True
@@ -305,14 +315,14 @@ async def test_in_many_races_with_the_loss_nothing_is_written_after_it(
         async def take_over() -> Lease:
             await stranger.delete(name.holders[which])
             new = await name.part(stranger, which, renew=False).acquire()
-            await new.guard(("SET", f"{key} writer", "new"))
+            await new.guard(("SET", writer, "new"))
             return new
 
         wrote, new = await asyncio.gather(write(), take_over())
         with pytest.raises(LeaseLostError):
-            await old.guard(("SET", f"{key} writer", "old"))
-        assert await redis.get(f"{key} writer") == b"new"
-        assert await redis.get(f"{key} old writes") == (b"1" if wrote else None)
+            await old.guard(("SET", writer, "old"))
+        assert await redis.get(writer) == b"new"
+        assert await redis.get(old_writes) == (b"1" if wrote else None)
         await new.release()
         return wrote
 

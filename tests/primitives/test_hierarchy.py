@@ -23,11 +23,10 @@ ELSEWHERE = "shop/customers/1"
 
 WORKER = """
 import asyncio, sys
-from redis.asyncio import Redis
-from aiolocks import HierarchicalLock
+from aiolocks import HierarchicalLock, LockManager
 
 async def main(url, path):
-    redis = Redis.from_url(url)
+    redis = LockManager.from_url(url).client
     async with HierarchicalLock(redis, path, ttl=0.4).write:
         print("holds", flush=True)
         await asyncio.sleep(60)

@@ -36,8 +36,8 @@ async def test_a_url_names_the_server(server: RedisServer, redis: Redis, quick_s
 
 
 @pytest.mark.asyncio
-async def test_a_url_may_hold_what_redis_py_understands(server: RedisServer, quick_sessions: None) -> None:
-    async with LockManager.from_url(f"{server.tcp_url}/1?client_name=mine&decode_responses=true") as locks:
+async def test_a_url_may_hold_what_redis_py_understands(one_server: RedisServer, quick_sessions: None) -> None:
+    async with LockManager.from_url(f"{one_server.tcp_url}/1?client_name=mine&decode_responses=true") as locks:
         async with locks.lock("orders"):
             assert await locks.client.client_getname() == "mine"
 
@@ -67,8 +67,8 @@ def test_a_url_may_say_that_its_client_does_not_retry() -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("command", [b"EVALSHA", b"GET"])
-async def test_one_lost_answer_is_no_error(server: RedisServer, quick_sessions: None, command: bytes) -> None:
-    async with FaultProxy(path=server.socket_path) as proxy, LockManager.from_url(proxy.url, ttl=5) as locks:
+async def test_one_lost_answer_is_no_error(proxy: FaultProxy, quick_sessions: None, command: bytes) -> None:
+    async with LockManager.from_url(proxy.url, ttl=5) as locks:
         async with locks.lock("orders"):  # both are connected, and the scripts loaded
             await locks.client.get("orders")
         proxy.drop_next_reply(command)

@@ -51,6 +51,7 @@ class TestOnEveryServer:
                 assert lease.held
 
     @pytest.mark.redis
+    @pytest.mark.usefixtures("one_server")  # a guard by several names needs them all in one place
     @pytest.mark.parametrize("watchdog", ["task", "thread"])
     async def test_as_many_names_as_are_allowed_are_held_renewed_and_guarded_by(
         self, redis: Redis, watchdog: Literal["task", "thread"]
@@ -73,6 +74,7 @@ class TestOnEveryServer:
 
     @pytest.mark.redis
     @pytest.mark.leaves_residue
+    @pytest.mark.usefixtures("one_server")
     async def test_of_many_names_the_loss_of_the_last_guards_nothing(self, redis: Redis) -> None:
         names = [f"account:{number:04}" for number in range(MOST_NAMES)]
         lease = await MultiLock(redis, names).acquire()

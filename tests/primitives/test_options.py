@@ -31,6 +31,7 @@ from aiolocks import (
 )
 from aiolocks._core.options import Duration, LeaseOptions, Options, RedlockOptions
 from tests.support.cases import one_by_one
+from tests.support.clients import client_at
 from tests.support.primitives import (
     EVERY_ROW,
     ROWS,
@@ -379,7 +380,7 @@ def test_without_an_asyncio_loop_every_verb_is_an_error_that_names_asyncio(row: 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_one_object_serves_one_event_loop_after_another(row: Row, redis_url: str) -> None:
-    lock = row.make(Redis.from_url(redis_url), "orders")
+    lock = row.make(client_at(redis_url), "orders")
 
     async def use() -> int:
         async with lock as lease:

@@ -20,11 +20,10 @@ MODES = ["read", "upgradeable", "write"]
 
 WORKER = """
 import asyncio, sys
-from redis.asyncio import Redis
-from aiolocks import RWLock
+from aiolocks import LockManager, RWLock
 
 async def main(url, mode, upgrade):
-    redis = Redis.from_url(url)
+    redis = LockManager.from_url(url).client
     async with getattr(RWLock(redis, "catalogue", ttl=0.4), mode) as lease:
         print("holds", flush=True)
         if upgrade:

@@ -16,11 +16,10 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quick_sessions")]
 
 WORKER = """
 import asyncio, sys
-from redis.asyncio import Redis
-from aiolocks import Semaphore
+from aiolocks import LockManager, Semaphore
 
 async def main(url):
-    redis = Redis.from_url(url)
+    redis = LockManager.from_url(url).client
     semaphore = Semaphore(redis, "scraper", 2, ttl=0.4)
     async with semaphore.hold(permits=2):
         print("holds", flush=True)

@@ -20,11 +20,10 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quick_sessions")]
 
 WORKER = """
 import asyncio, sys
-from redis.asyncio import Redis
-from aiolocks import Semaphore
+from aiolocks import LockManager, Semaphore
 
 async def main(url, limit):
-    redis = Redis.from_url(url)
+    redis = LockManager.from_url(url).client
     semaphore = Semaphore(redis, "scraper", int(limit), ttl=0.4)
     async with semaphore:
         print("holds", flush=True)

@@ -34,16 +34,16 @@ def row(request: pytest.FixtureRequest) -> Row:
 
 
 @pytest_asyncio.fixture
-async def client(server: RedisServer, quick_sessions: None) -> AsyncIterator[Redis]:
-    """A client of the session's server."""
-    async with Redis.from_url(server.url) as made:
+async def client(one_server: RedisServer, quick_sessions: None) -> AsyncIterator[Redis]:
+    """A client of the session's server. (With a Cluster, asking for an uptime is an error.)"""
+    async with Redis.from_url(one_server.url) as made:
         yield made
 
 
 @pytest_asyncio.fixture
-async def other(server: RedisServer, quick_sessions: None) -> AsyncIterator[Redis]:
+async def other(one_server: RedisServer, quick_sessions: None) -> AsyncIterator[Redis]:
     """Another process, for all that the server knows."""
-    async with Redis.from_url(server.url) as made:
+    async with Redis.from_url(one_server.url) as made:
         yield made
 
 
@@ -192,13 +192,13 @@ async def test_a_majority_that_is_old_enough_decides(three: list[RedisServer], c
 
 
 @pytest.fixture
-def without_the_right(server: RedisServer) -> Iterator[str]:
+def without_the_right(one_server: RedisServer) -> Iterator[str]:
     """The URL of a user that may do all but ask INFO."""
-    server.operator.execute_command(
+    one_server.operator.execute_command(
         "ACL", "SETUSER", "uninformed", "reset", "on", ">secret", "~*", "allchannels", "+@all", "-info"
     )  # type: ignore[no-untyped-call]  # redis-py's
-    yield server.url.replace("unix://", "unix://uninformed:secret@")
-    server.operator.execute_command("ACL", "DELUSER", "uninformed")  # type: ignore[no-untyped-call]  # redis-py's
+    yield one_server.url.replace("unix://", "unix://uninformed:secret@")
+    one_server.operator.execute_command("ACL", "DELUSER", "uninformed")  # type: ignore[no-untyped-call]  # redis-py's
 
 
 @with_a_queue

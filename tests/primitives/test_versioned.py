@@ -9,6 +9,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError, WatchError
 
 from aiolocks import LockError, LockManager, VersionConflictError, Versioned
+from tests.support.clients import client_at
 
 pytest_plugins = ["tests.support.table"]
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quick_sessions")]
@@ -181,7 +182,7 @@ async def test_an_exception_of_the_function_leaves_as_it_is_and_nothing_is_writt
 
 
 async def test_values_are_decoded_as_the_client_does_it(redis_url: str) -> None:
-    async with Redis.from_url(redis_url, decode_responses=True) as client:
+    async with client_at(f"{redis_url}?decode_responses=true") as client:
         stock = Versioned(client, KEY)
 
         def louder(value: str | None) -> str:

@@ -11,12 +11,13 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-import redis as redis_sync
 from redis.asyncio import Redis
 
 from aiolocks import LeaseLostError, Lock, Semaphore
 from aiolocks._grantors.session import Session
 from tests.support.cases import the_rest_slow
+from tests.support.clients import chosen_client
+from tests.support.clusters import node_of, nodes
 from tests.support.network import until
 from tests.support.servers import RedisServer
 
@@ -38,7 +39,7 @@ def run(request: pytest.FixtureRequest, server: RedisServer) -> Callable[[Main],
     """Runs a program on a loop of its own, and sees that no thread stays behind."""
 
     async def with_client(main: Main) -> None:
-        async with Redis.from_url(server.url) as client:
+        async with chosen_client(server) as client:
             await main(client)
 
     def run(main: Main) -> None:
@@ -99,12 +100,11 @@ def test_a_loop_that_comes_round_in_time_keeps_its_lease(run: Callable[[Main], N
     run(main)
 
 
-def test_a_loss_shows_while_the_loop_is_still_blocked(run: Callable[[Main], None], server: RedisServer) -> None:
+def test_a_loss_shows_while_the_loop_is_still_blocked(run: Callable[[Main], None]) -> None:
     async def main(client: Redis) -> None:
         with pytest.raises(LeaseLostError, match="somebody else"):
             async with Lock(client, "blocked", ttl=TTL, watchdog="thread") as lease:
-                with redis_sync.Redis.from_url(server.url) as operator:
-                    operator.delete(BASE)
+                await client.delete(BASE)
                 time.sleep(0.7 * TTL)
                 assert lease.lost
                 assert not lease.held
@@ -116,17 +116,16 @@ def test_a_loss_shows_while_the_loop_is_still_blocked(run: Callable[[Main], None
 CLOSED = f"""
 import asyncio, sys, threading, time
 import redis
-from redis.asyncio import Redis
-from aiolocks import Lock
+from aiolocks import LockManager
 
 async def take(url):
-    await Lock(Redis.from_url(url), "blocked", ttl={TTL}, watchdog="thread").acquire()
+    await LockManager.from_url(url).lock("blocked", ttl={TTL}, watchdog="thread").acquire()
     await asyncio.sleep({2 * TTL})
     await asyncio.to_thread(time.sleep, {TTL})
 
 loop = asyncio.new_event_loop()
 loop.run_until_complete(take(sys.argv[1]))
-operator = redis.Redis.from_url(sys.argv[1])
+operator = redis.Redis.from_url(sys.argv[2])
 print("held", operator.exists("{BASE}"))
 loop.close()
 time.sleep({1.2 * TTL})
@@ -135,8 +134,9 @@ print("held", operator.exists("{BASE}"), "threads", threading.active_count())
 
 
 def test_a_closed_loop_loses_its_lease(server: RedisServer) -> None:
+    urls = (server.url, node_of(server, BASE).url)
     done = subprocess.run(
-        [sys.executable, "-c", CLOSED, server.url], capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, "-c", CLOSED, *urls], capture_output=True, text=True, timeout=30, check=False
     )
     held, after = done.stdout.splitlines()
     assert (held, after.split(" threads")[0], done.stderr) == ("held 1", "held 0", "")
@@ -155,8 +155,8 @@ def test_releases_race_with_renewals_and_nothing_stays(run: Callable[[Main], Non
         await asyncio.gather(*(work(number) for number in range(10)))
 
     run(main)
-    with redis_sync.Redis.from_url(server.url) as operator:
-        assert [key for key in operator.keys("aiolocks:lock:*") if not key.endswith(b":fence")] == []
+    keys: list[Any] = [key for node in nodes(server) for key in node.operator.keys("aiolocks:lock:*")]
+    assert [key for key in keys if not key.endswith(b":fence")] == []
 
 
 def test_a_fork_leaves_the_lease_to_the_parent(run: Callable[[Main], None]) -> None:
@@ -196,15 +196,15 @@ async def test_the_thread_ends_with_the_last_lease(redis: Redis) -> None:
 
 
 def test_a_lease_is_kept_while_its_session_begins_to_poll_and_stops(
-    server: RedisServer, caplog: pytest.LogCaptureFixture
+    one_server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The thread must not touch what belongs to the loop, which debug mode does not forgive."""
 
     async def main() -> None:
         rights = ("reset", "on", ">secret", "~*", "+@all", "-subscribe", "&*")
         async with (
-            Redis.from_url(server.url) as admin,
-            Redis.from_url(server.url, username="deaf", password="secret") as deaf,
+            Redis.from_url(one_server.url) as admin,
+            Redis.from_url(one_server.url, username="deaf", password="secret") as deaf,
         ):
             acl: Any = admin.execute_command
             await acl("ACL", "SETUSER", "deaf", *rights)

@@ -7,8 +7,9 @@ By `sentinel` the session's server is the primary that three Sentinels name, and
 By `cluster` the session's `server` is a `ClusterSet` of three primaries without replicas, which are emptied, and looked
 through for leftovers, together. A test that needs more of `server` than `flush`, `url` and `servers` cannot be run
 there: it has no socket and no `operator`, as no one node sees all keys, connections or channels. Its URLs begin with
-`redis+cluster://`, which `LockManager.from_url` may understand and `Redis.from_url` does not: clients are made by the
-fixtures `client`, `stranger` and `redis`, or by `plain_client`.
+`redis+cluster://`, which `LockManager.from_url` understands and `Redis.from_url` does not: clients are made by the
+fixtures `client`, `stranger` and `redis`, by `plain_client`, or of a URL by `client_at`. A test that cannot do without
+one server that sees all takes the fixture `one_server`, and is skipped there.
 """
 
 import atexit
@@ -27,6 +28,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff, NoBackoff
 
+from aiolocks import LockManager
 from tests.support.clusters import ClusterSet
 from tests.support.sentinels import SentinelSet
 from tests.support.servers import RedisServer, reserved_port
@@ -93,12 +95,23 @@ CLIENTS: dict[str, Callable[[RedisServer], AbstractAsyncContextManager[Redis]]] 
 
 def chosen_client(server: RedisServer | ClusterSet) -> AbstractAsyncContextManager[Redis]:
     """Return a client of the make that AIOLOCKS_CLIENT names."""
-    return plain_client(server) if isinstance(server, ClusterSet) else CLIENTS[CHOSEN](server)
+    return CLIENTS[CHOSEN](server) if CHOSEN and isinstance(server, RedisServer) else plain_client(server)
 
 
 def plain_client(server: RedisServer | ClusterSet) -> AbstractAsyncContextManager[Any]:
     """Return redis-py's default client of what the session's server is."""
     return server.client() if isinstance(server, ClusterSet) else _of(server.url)
+
+
+def client_at(url: str) -> Any:
+    """Return redis-py's client of *url*, also of one that `Redis.from_url` does not understand."""
+    return LockManager.from_url(url).client if "+" in url.partition("://")[0] else _of(url)
+
+
+def sentinels_of(server: RedisServer | ClusterSet) -> list[RedisServer]:
+    """Return the Sentinels that name *server*, if any do."""
+    group = _sentinel_sets.get(server) if isinstance(server, RedisServer) else None
+    return group.sentinels if group else []
 
 
 @contextmanager

@@ -346,6 +346,16 @@ class ClusterSet:
         return "".join(map(_replication_defect, answering))
 
 
+def nodes(server: RedisServer | ClusterSet) -> list[RedisServer]:
+    """Return each server that has keys of its own."""
+    return server.primaries() if isinstance(server, ClusterSet) else [server]
+
+
+def node_of(server: RedisServer | ClusterSet, key: str) -> RedisServer:
+    """Return the one that has *key*."""
+    return server.node_of(key) if isinstance(server, ClusterSet) else server
+
+
 def slot_of(key: str | bytes) -> int:
     """Return the slot of *key*, by its hash tag if it has one."""
     return key_slot(key.encode() if isinstance(key, str) else key)

@@ -1,14 +1,16 @@
-"""What a test must not leave behind: tasks of its own, connections to the server, holders and waiters.
+"""What a test must not leave behind: tasks of its own, connections to servers and Sentinels, holders and waiters.
 
 Background work may take a second to end, so everything is asked again until it is gone or patience ends.
 """
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, final
 
-from .clusters import ClusterSet
+from .clients import sentinels_of
+from .clusters import ClusterSet, nodes
 from .servers import RedisServer
 
 _PATIENCE = 1.5
@@ -29,7 +31,8 @@ class Leftovers:
     """
 
     def __init__(self, server: RedisServer | ClusterSet) -> None:
-        self._admins = [node.operator for node in _nodes(server)]
+        self._admins = [node.operator for node in nodes(server)]
+        self._sentinels = [sentinel.operator for sentinel in sentinels_of(server)]
         self._known = self._connections().keys()
 
     def new_connections(self) -> list[str]:
@@ -39,6 +42,10 @@ class Leftovers:
             for (at, number), line in self._connections().items()
             if (at, number) not in self._known
         ]
+
+    def most_connections(self) -> int:
+        """Return how many such connections there are to the server that has most of them."""
+        return max(Counter(at for at, _ in self._connections().keys() - self._known).values(), default=0)
 
     def lasting_keys(self) -> list[str]:
         """Return each key that must not stay: holders and queues, and residue that would stay for ever."""
@@ -55,7 +62,7 @@ class Leftovers:
         """Return what is said of each, by its server and number there; a Sentinel may renew its own at any time."""
         return {
             (at, client["id"]): f"{client.get('addr')} name={client.get('name')!r} last command {client.get('cmd')}"
-            for at, admin in enumerate(self._admins)
+            for at, admin in enumerate([*self._admins, *self._sentinels])
             for own in [str(admin.client_id())]
             for client in admin.client_list()
             if client["id"] != own and not client.get("name", "").startswith("sentinel-")
@@ -64,13 +71,9 @@ class Leftovers:
 
 def empty(server: RedisServer | ClusterSet) -> None:
     """Remove all keys and all cached scripts."""
-    for node in _nodes(server):
+    for node in nodes(server):
         node.flush()
         node.operator.script_flush()
-
-
-def _nodes(server: RedisServer | ClusterSet) -> list[RedisServer]:
-    return server.primaries() if isinstance(server, ClusterSet) else [server]
 
 
 def is_residue(key: bytes) -> bool:

@@ -65,9 +65,13 @@ class Row:
     """Whether waiters wait in line, first come, first served. At several servers they cannot: lines could wait for
     each other."""
     connections: int = 2
-    """Connections to the server while somebody waits."""
+    """Connections to the server while somebody waits; on a Cluster to that node which has most of them."""
     guards: bool = True
     """Whether its leases guard commands: not where no one server knows of them."""
+    tag: str = "{orders}"
+    """With what a key begins that its leases of "orders" guard on a Cluster too."""
+    slots: int = 1
+    """In how many slots of a Cluster its names are; if in several, no node can guard by all of them."""
     composed: bool = False
     """Whether its leases are made of those of others here."""
     round_trips: int = 1
@@ -142,11 +146,11 @@ def row_path(name: str) -> str:
 ROWS = (
     Row("lock", Lock),
     Row("redlock", of_three_servers, queue=False, guards=False, composed=True, connections=SERVERS, round_trips=2),
-    Row("multilock", several, composed=True, called=lambda name: ", ".join(sorted(several_names(name)))),
+    Row("multilock", several, slots=3, composed=True, called=lambda name: ", ".join(sorted(several_names(name)))),
     Row("rlock", RLock, reentrant=True),
     Row("semaphore", partial(Semaphore, limit=1)),
     Row("write lock", writing, limited=False),
-    Row("row of a table", row_of_a_table, limited=False, composed=True, round_trips=2, called=row_path),
+    Row("row of a table", row_of_a_table, limited=False, composed=True, round_trips=2, called=row_path, tag="{shop}"),
     Row("semaphore of 3", partial(Semaphore, limit=3), places=3),
 )
 
@@ -196,6 +200,10 @@ class Make:
 
     def __call__(self, name: str = "orders", *, client: Redis | None = None, **options: Any) -> Acquirable:
         return self._row.make(client or self.client, name, **options)
+
+    def key(self, key: str) -> str:
+        """Return a key that the leases of "orders" may guard: on a Cluster those in the slot of its name."""
+        return f"{self._row.tag}:{key}"
 
     def beside(self, **options: Any) -> Acquirable:
         """Return another object of the same name, on another client of the same pool."""

@@ -6,14 +6,12 @@ A module of its own, since a process pool imports by name what it runs.
 import asyncio
 from collections.abc import Mapping
 
-from redis.asyncio import Redis
-
 from aiolocks import (
     AcquireTimeoutError,
     LeaseLostError,
     LimitMismatchError,
-    Lock,
     LockError,
+    LockManager,
     QuorumError,
     VersionConflictError,
 )
@@ -62,8 +60,8 @@ def take(url: str, name: str) -> None:
     """Ask once for a lock."""
 
     async def ask() -> None:
-        async with Redis.from_url(url) as redis:
-            async with Lock(redis, name).hold(timeout=0):
+        async with LockManager.from_url(url) as locks:
+            async with locks.lock(name).hold(timeout=0):
                 pass
 
     asyncio.run(ask())
