@@ -467,7 +467,7 @@ async def test_who_asks_while_what_was_closed_still_connects_is_told_and_may_ask
         server.hangs = False
         ask(commands, outcomes, "b")
         await asyncio.sleep(1)
-        assert outcomes["b"] == (1.0, "ConnectionError: Connecting was cancelled.")
+        assert outcomes["b"] == (1.0, "ConnectionCancelled: Connecting was cancelled.")
         ask(commands, outcomes, "c")
         await asyncio.sleep(1)
         assert outcomes["c"][1] == "c"
