@@ -76,6 +76,7 @@ def _client_clock(garden: Garden) -> None:
         request(self, wire, fields)
 
     garden.put(Network, "request", request_with_time)
+    garden.lua("semaphore/grant", "local missing_s = 0 ", "local missing_s = 0; needed_s = nil ")  # it is the time
     garden.shared(
         "local now_ms = math.floor(now_us / 1000)",
         "local now_ms = tonumber(ARGV[#ARGV])\nif entries then table.remove(entries) end",
