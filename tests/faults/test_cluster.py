@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -15,11 +15,11 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from aiolocks import Lock, MultiLock
 from aiolocks._grantors.session import Session
 from tests.faults.support.lag import SLACK, measured_lag
-from tests.faults.support.traffic import NAMES, TTL, WAITERS, key_of, promoted, renewed, traffic
+from tests.faults.support.traffic import NAMES, NEWCOMERS, TTL, WAITERS, key_of, promoted, renewed, traffic
 from tests.support.clients import rights_in_readme
 from tests.support.clusters import ClusterSet, slot_of
 from tests.support.leftovers import Leftovers, tasks_beyond, wait_until_none
-from tests.support.servers import RedisServer
+from tests.support.servers import RedisServer, find_binary, version_of
 
 pytestmark = [pytest.mark.redis, pytest.mark.faults, pytest.mark.asyncio]
 
@@ -96,14 +96,16 @@ async def replaced(cluster: ClusterSet, outage: Outage) -> tuple[RedisServer, fl
     return new, since, time.monotonic()
 
 
-def at(cluster: ClusterSet, server: RedisServer, names: Any) -> list[str]:
-    """Return those of the names whose slots *server* has."""
-    return [name for name in names if cluster.node_of(key_of(name)) is server]
+def at(cluster: ClusterSet, server: RedisServer, keys: Iterable[str]) -> list[str]:
+    """Return those of the keys whose slots *server* has."""
+    return [key for key in keys if cluster.node_of(key) is server]
 
 
 def polling(*clients: Any) -> list[bool]:
-    sessions = [Session.find(client.nodes_manager) for client in clients]
-    return [listening.polling for one in sessions if one is not None for listening in one.servers.listenings]
+    """Return which sessions poll where they have waiters; elsewhere nothing would end it, and nothing comes of it."""
+    sessions = [session for client in clients if (session := Session.find(client.nodes_manager)) is not None]
+    listenings = [listening for session in sessions for listening in session.servers.listenings]
+    return [listening.polling for listening in listenings if listening.own()]
 
 
 @pytest.mark.slow
@@ -114,13 +116,16 @@ async def test_when_a_primary_is_replaced_leases_are_kept_and_all_who_wait_or_co
     async with measured_lag() as lag:
         async with traffic(client) as crowd:
             new, since, known = await replaced(cluster, outage)
-            names = await asyncio.to_thread(at, cluster, new, crowd.leases)
-            took = await renewed(new, names, since) - known
+            keys = await asyncio.to_thread(at, cluster, new, map(key_of, crowd.leases))
+            took = await renewed(new, keys, since) - known
         print(f"renewed after {took:.2f} s; the longest that a newcomer waited: {crowd.longest:.2f} s")
-        assert names
+        assert keys
         assert crowd.problems == []
         assert took < SLACK * 1.0 + lag.worst
-        assert crowd.served == NAMES * WAITERS
+        # What a primary grants in the moment before it knows that another took over, unasked, is lost (L3).
+        assert crowd.told <= (NAMES if outage is take_over else 0)
+        assert crowd.newcomers_told <= (NEWCOMERS if outage is take_over else 0)
+        assert crowd.served + crowd.told == NAMES * WAITERS
         assert await crowd.all_released()
 
 
@@ -294,6 +299,7 @@ async def test_a_node_comes_with_the_slot_of_a_busy_lock_and_goes_again(
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["the README's rights", "none to channels of shards"])
+@pytest.mark.skipif(version_of(find_binary()) < (7,), reason="channels of shards came with Redis 7")
 async def test_waiters_with_the_rights_of_the_readme_are_told_and_without_those_to_channels_they_poll_after_one_warning(
     cluster: ClusterSet, caplog: pytest.LogCaptureFixture, told: bool
 ) -> None:

@@ -39,6 +39,7 @@ class Traffic:
         self.served = 0
         self.told = 0
         """Waiters that had a lease, lost it, and were told."""
+        self.newcomers_told = 0
         self.newcomers = 0
         self.longest = 0.0
         """Seconds that a newcomer waited."""
@@ -75,6 +76,8 @@ class Traffic:
             try:
                 async with Lock(self._client, f"new:{number}", ttl=TTL).hold(timeout=10):
                     self.newcomers += 1
+            except LeaseLostError:
+                self.newcomers_told += 1
             except Exception as error:
                 self.problems.append(f"newcomer: {error!r}")
             self.longest = max(self.longest, time.monotonic() - begun)
@@ -111,14 +114,14 @@ def key_of(name: str) -> str:
     return f"aiolocks:lock:{{{name}}}"
 
 
-async def renewed(server: RedisServer, names: Sequence[str], since: float) -> float:
-    """Return when *server* has all these leases as renewed after *since*: they may last longer than they could else."""
+async def renewed(server: RedisServer, keys: Sequence[str], since: float) -> float:
+    """Return when *server* has the leases of all these keys as renewed after *since*, by what is left of them."""
     client: Any
     async with asyncio.timeout(_RENEWED_WITHIN), Redis.from_url(server.url) as client:
         while True:
             pipeline = client.pipeline(transaction=False)
-            for name in names:
-                pipeline.pttl(key_of(name))
+            for key in keys:
+                pipeline.pttl(key)
             left = await pipeline.execute(raise_on_error=False)
             now = time.monotonic()
             if all(isinstance(ms, int) and ms > 1000 * (TTL - (now - since)) - 2 for ms in left):
