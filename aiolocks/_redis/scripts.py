@@ -24,14 +24,15 @@ from typing import Any, Protocol, cast, final
 import hiredis
 
 _FOLDER = Path(__file__).with_name("lua")
-_FIELD = re.compile(r"^-- (KEYS|ARGV)\[(\d+)(…?)\]\s+(\w+)", re.MULTILINE)
-_USES = re.compile(r"^-- uses\s+(.+)$", re.MULTILINE)
-_PLACE = re.compile(r"^ *-- (?:uses|slow path)\b", re.MULTILINE)
-_DECLARED = re.compile(r"^local (?:function )?([\w, ]+)", re.MULTILINE)
-_SET = re.compile(r"^(?!local\b)([\w, ]+) =", re.MULTILINE)
-_ACTS = re.compile(r"^(?:(?:if|for|while) |[\w.]+\()", re.MULTILINE)
-_STRING = re.compile(r"'[^'\n]*'")
-_NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
+# Compiled when the first script is loaded, not when the library is imported.
+_FIELD = r"(?m)^-- (KEYS|ARGV)\[(\d+)(…?)\]\s+(\w+)"
+_USES = r"(?m)^-- uses\s+(.+)$"
+_PLACE = r"(?m)^ *-- (?:uses|slow path)\b"
+_DECLARED = r"(?m)^local (?:function )?([\w, ]+)"
+_SET = r"(?m)^(?!local\b)([\w, ]+) ="
+_ACTS = r"(?m)^(?:(?:if|for|while) |[\w.]+\()"
+_STRING = r"'[^'\n]*'"
+_NAME = r"(?<![\w.])[A-Za-z_]\w*"
 
 _FLAG = "--!df flags=allow-undeclared-keys\n"
 """With it, Dragonfly lets a script reach keys it was not given, such as that of the line of a session that waits."""
@@ -54,7 +55,7 @@ def load(name: str) -> Script:
     text = _read(name)
     fields: dict[str, list[str]] = {"KEYS": [], "ARGV": []}
     prelude = rest = ""
-    for kind, position, more, field in _FIELD.findall(text):
+    for kind, position, more, field in re.findall(_FIELD, text):
         fields[kind].append(field)
         if int(position) != len(fields[kind]):
             raise ValueError(f"{name}.lua: {kind}[{position}] is out of order in the header")
@@ -93,11 +94,11 @@ def _parts(library: str) -> list[Part]:
     found: list[Part] = []
     for text in re.split(r"\n\n(?=\S)", library):
         outside = "\n".join(line for line in text.splitlines() if not line.startswith(" "))
-        declared = _names(", ".join(_DECLARED.findall(outside)))
+        declared = _names(", ".join(re.findall(_DECLARED, outside)))
         if _strip(text):
-            given = frozenset(declared + _names(", ".join(_SET.findall(outside))))
+            given = frozenset(declared + _names(", ".join(re.findall(_SET, outside))))
             needed = frozenset(_Places(text).needed(-1).difference(declared))
-            found.append(Part(text, given, needed, _ACTS.search(outside) is not None))
+            found.append(Part(text, given, needed, re.search(_ACTS, outside) is not None))
     return found
 
 
@@ -108,7 +109,7 @@ class _Places:
     def __init__(self, text: str) -> None:
         self.lines = text.splitlines()
         self._depths = [len(line) - len(line.lstrip()) if line else 1000 for line in self.lines]
-        self.ends = {at: self._end(at) for at, line in enumerate(self.lines) if _PLACE.match(line)}
+        self.ends = {at: self._end(at) for at, line in enumerate(self.lines) if re.match(_PLACE, line)}
 
     def needed(self, place: int) -> set[str]:
         """Return the names used from there on to the end of its branch, but for what is below a later place."""
@@ -123,14 +124,14 @@ class _Places:
 
 def _with_libraries(text: str) -> str:
     """Put what a script needs of its libraries in each of its places."""
-    uses = _USES.search(text)
+    uses = re.search(_USES, text)
     known = [part for library in uses[1].split(",") for part in parts(library.strip())] if uses else []
     return _put(text, known, [], [part for part in known if part.acts])
 
 
 def _put(text: str, known: list[Part], there: list[Part], acting: list[Part]) -> str:
     """Put into each of the places of *text* what it needs of the *known* and is not *there*, and the *acting* first."""
-    if not _PLACE.search(text):
+    if not re.search(_PLACE, text):
         return text
     places = _Places(text)
     taken: dict[int, list[Part]] = {}
@@ -150,7 +151,7 @@ def _put(text: str, known: list[Part], there: list[Part], acting: list[Part]) ->
 
 
 def _names(code: str) -> list[str]:
-    return _NAME.findall(_STRING.sub("", code))
+    return re.findall(_NAME, re.sub(_STRING, "", code))
 
 
 def _read(name: str) -> str:
