@@ -30,9 +30,9 @@ _LONGEST_DIRECTORY = 60
 
 _EMPTY = '""'
 
-_PORTS = range(20_000, 30_000)
-"""Below the ports that the kernel gives to outgoing connections, so that nobody takes ours while we restart; and low
-enough for a Cluster's bus, 10,000 above."""
+_PORTS = range(10_000, 20_000)
+"""Below the ports that the kernel gives to outgoing connections, so that nobody takes ours while we restart; and so is a
+Cluster's bus, 10,000 above, which no server has for its own."""
 
 
 class ServerError(RuntimeError):
