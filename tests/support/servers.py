@@ -31,8 +31,8 @@ _LONGEST_DIRECTORY = 60
 _EMPTY = '""'
 
 _PORTS = range(10_000, 20_000)
-"""Below the ports that the kernel gives to outgoing connections, so that nobody takes ours while we restart; and so is a
-Cluster's bus, 10,000 above, which no server has for its own."""
+"""Below the ports that the kernel gives to outgoing connections, so that nobody takes ours while we restart; so is the
+bus of a Cluster, 10,000 above, which no server has for its own."""
 
 
 class ServerError(RuntimeError):
