@@ -89,25 +89,43 @@ def _one_server(scheme: str, rest: str, terms: dict[str, Any]) -> Redis:
     return client
 
 
+def of_node(url: str, host: str, port: int) -> str:
+    """Return the URL of one node of the Cluster at *url*, with the same credentials and options."""
+    scheme, _, rest = url.partition("://")
+    credentials, _, _, options = _split(rest)
+    where = f"[{host}]" if ":" in host else host
+    return f"{scheme.removesuffix('+cluster')}://{credentials}{where}:{port}{options and '?'}{options}"
+
+
+def _split(rest: str) -> tuple[str, str, str, str]:
+    """Return the credentials with their ``@``, the hosts, the path and the options.
+
+    urllib knows one host; several, one of them in brackets, some versions of Python take for a broken one.
+    """
+    place, _, options = rest.partition("#")[0].partition("?")
+    netloc, _, path = place.partition("/")
+    credentials, at, hosts = netloc.rpartition("@")
+    return credentials + at, hosts, path.strip("/"), options
+
+
 def _missing(rest: str) -> str:
-    hosts, _, path = rest.partition("?")[0].partition("/")
-    if not hosts.rpartition("@")[2]:
+    _, hosts, path, _ = _split(rest)
+    if not hosts:
         return "Sentinel"
     return "" if path.partition("/")[0] else "service"
 
 
 def _behind_sentinels(scheme: str, rest: str, more: dict[str, Any]) -> Redis:
-    parts = urlsplit(f"redis://{rest}")
-    credentials, at, hosts = parts.netloc.rpartition("@")
-    service, _, database = parts.path.strip("/").partition("/")
+    credentials, hosts, path, options = _split(rest)
+    service, _, database = path.partition("/")
     ours, theirs = dict[str, str](), dict[str, str]()
-    for name, text in parse_qsl(parts.query):
+    for name, text in parse_qsl(options):
         if name.startswith(_FOR_SENTINELS):
             theirs[name.removeprefix(_FOR_SENTINELS)] = text
         else:
             ours[name] = text
     shared = {name: text for name, text in ours.items() if name.startswith(_SHARED)}
-    terms = _parsed(f"{credentials}{at}localhost", database, ours) | more
+    terms = _parsed(f"{credentials}localhost", database, ours) | more
     of_sentinels = _parsed("localhost", "", {**shared, **theirs}) | more
     if scheme == "rediss+sentinel":
         terms["ssl"] = of_sentinels["ssl"] = True
@@ -121,11 +139,10 @@ def _behind_sentinels(scheme: str, rest: str, more: dict[str, Any]) -> Redis:
 
 
 def _of_cluster(scheme: str, rest: str, more: dict[str, Any]) -> RedisCluster:
-    parts = urlsplit(f"redis://{rest}")
-    credentials, at, hosts = parts.netloc.rpartition("@")
-    if parts.path.strip("/"):
+    credentials, hosts, path, options = _split(rest)
+    if path:
         raise ValueError("a Cluster has one database")
-    terms = _parsed(f"{credentials}{at}localhost", "", dict(parse_qsl(parts.query))) | more
+    terms = _parsed(f"{credentials}localhost", "", dict(parse_qsl(options))) | more
     if scheme == "rediss+cluster":
         terms["ssl"] = True
     nodes = [cast("Any", ClusterNode)(*_address(host, _FIRST_NODE)) for host in hosts.split(",")]

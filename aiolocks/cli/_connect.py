@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
@@ -100,10 +99,7 @@ def client_of(url: str) -> Any:
 
 def node_of(url: str, host: str, port: int) -> Redis:
     """Return a client of one node of the Cluster at *url*, by the same credentials."""
-    parts = urlsplit(url.replace("+cluster://", "://", 1))
-    credentials, at, _ = parts.netloc.rpartition("@")
-    where = f"[{host}]" if ":" in host else host
-    client: Redis = client_of(urlunsplit(parts._replace(netloc=f"{credentials}{at}{where}:{port}")))
+    client: Redis = client_of(urls.of_node(url, host, port))
     return client
 
 

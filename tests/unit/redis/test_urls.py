@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from aiolocks import LockManager
-from aiolocks._redis.urls import client_of
+from aiolocks._redis.urls import client_of, of_node
 
 
 def pool_of(url: str) -> Any:
@@ -41,11 +41,27 @@ def test_a_primary_behind_sentinels_is_asked_as_often_as_any_server() -> None:
 
 
 def test_a_url_of_a_cluster_names_some_of_its_nodes() -> None:
-    client = client_of("rediss+cluster://me:p%40ss@one,two:7001?ssl_ca_certs=/ca.pem")
-    assert sorted(client.nodes_manager.startup_nodes) == ["one:6379", "two:7001"]
+    client = client_of("rediss+cluster://me:p%40ss@one,[::2],two:7001?ssl_ca_certs=/ca.pem")
+    assert sorted(client.nodes_manager.startup_nodes) == ["::2:6379", "one:6379", "two:7001"]
     terms = client.nodes_manager.connection_kwargs
     assert (terms["username"], terms["password"], terms["ssl_ca_certs"]) == ("me", "p@ss", "/ca.pem")
     assert "SSL" in terms["connection_class"].__name__
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "node"),
+    [
+        ("redis+cluster://one,two:7001", "10.0.0.1", "redis://10.0.0.1:7"),
+        (
+            "rediss+cluster://me:p%40ss@[::1]:7000,one/?socket_timeout=4",
+            "::1",
+            "rediss://me:p%40ss@[::1]:7?socket_timeout=4",
+        ),
+    ],
+)
+def test_a_node_of_a_cluster_is_reached_by_what_the_url_of_the_cluster_says(url: str, host: str, node: str) -> None:
+    assert of_node(url, host, 7) == node
+    client_of(node)
 
 
 @pytest.mark.parametrize(
