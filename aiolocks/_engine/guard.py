@@ -12,12 +12,12 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 import hiredis
 from redis._parsers.base import BaseParser  # names no other place for it
-from redis.crc import key_slot
 from redis.exceptions import ClusterCrossSlotError, RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .._core.answers import LONGEST_WAIT, ask_until
 from .._core.guard_commands import Batch, Command, Encoder, Reply, batch
+from .._core.slots import slot_of, tag_of
 from .._redis.clients import encoder_of
 from .._redis.pipeline import PendingCall
 from .._redis.scripts import Arguments, PreparedScript, load
@@ -63,13 +63,12 @@ async def guard(state: LeaseState, commands: Sequence[Command]) -> list[Reply]:
 
 def _across_slots(what: str, held: Holding) -> ClusterCrossSlotError:
     """Return what to raise when a Cluster refuses: it runs nothing over keys of several slots."""
-    if len({key_slot(key) for key in held.holders}) > 1:
+    if len({slot_of(key) for key in held.holders}) > 1:
         return ClusterCrossSlotError(
             f"{what}: on a Cluster its names are in different slots, so that no server can guard by all of them; "
             "guard by a lock of one name. Nothing was written"
         )
-    holder = held.holders[0].decode()
-    tag = holder[holder.index("{") : holder.index("}") + 1]
+    tag = f"{{{tag_of(held.holders[0]).decode()}}}"
     return ClusterCrossSlotError(
         f"{what}: on a Cluster its lease guards keys in its own slot alone; let each key begin with {tag}. "
         "Nothing was written"

@@ -151,9 +151,8 @@ class Router:
         return pipeline
 
     def retry_policy(self, *, once: bool = False) -> Retry | RidingOut:
-        """Return what an outage is ridden out by; see `Pipeline.retry_policy`."""
-        policy = Retry(NoBackoff(), 0)
-        return policy if once else RidingOut(policy, self._clock, outages=True)
+        """Return what an outage is ridden out by, the same at all nodes; see `Pipeline.retry_policy`."""
+        return self.node(self._known[0]).retry_policy(once=once)
 
     def address_of(self, host: str, port: int, teller: Pipeline | None = None) -> Address:
         """Return where the node is that another one, the *teller*, calls so; without a host, it is the teller's."""
