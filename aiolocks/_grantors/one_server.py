@@ -5,7 +5,7 @@ uses this, and adds what it needs beyond: the semaphore its limit.
 """
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, cast, final
 
 from redis.exceptions import RedisError, ResponseError
@@ -133,20 +133,44 @@ class RedisGrantor:
             route.submit(self._grant, self._terms, self._answered, route.patience, request, call.tell, LONGEST_WAIT)
         )
 
-    def _overtook(self, call: PendingCall) -> bool:
-        """Whether a release of this name, which had left before *call*, is on its way once more.
+    def _go_behind(self, request: Request, call: PendingCall) -> bool:
+        """Ask the same once more, behind the release that *call* has overtaken; False if there is none."""
 
-        The server did not know its script any more, or could not run it just then: what it has answered meanwhile is of
-        a lease that the session had let go.
+        def ask_on() -> None:
+            request.not_run(call)
+            if not call.abandoned:
+                self._ask_on(request, call)
+            elif not call.tell.done():
+                call.tell.set_result(Busy())
+
+        request.sent(call)  # so that an undo finds it until then
+        request.overtook = self._overtook(call, ask_on)  # once: what holds the release up may last
+        if not request.overtook:
+            request.not_run(call)
+        return request.overtook
+
+    def _overtook(self, call: PendingCall, ask_on: Callable[[], object]) -> bool:
+        """Whether a release of this name, which had left before *call*, is on its way still; *ask_on* goes behind it.
+
+        The server did not know its script any more, or could not run it just then, or the name has gone to another:
+        what *call* was answered meanwhile is of a lease that the session had let go.
         """
-        undos, link = self.context.undos, call.link
-        if (self.kind, self.name) in undos.pausing:
-            undos.go_ahead(self.kind, self.name)
+
+        def go_on() -> None:
+            undos.go_ahead(*name)
+            ask_on()
+
+        undos, link, name = self.context.undos, call.link, (self.kind, self.name)
+        if name in undos.pausing or (link is not None and any(map(self._is_release, link.resent))):
+            go_on()
             return True
-        if link is None or not link.resent:
-            return False
-        released = (one.bound for one in link.resent if one.gives_way)
-        return any(isinstance(bound, NamedScript) and bound.base == self._base for bound in released)
+        late = self._route.late(self._is_release)
+        if late is not None:
+            late.then(go_on)
+        return late is not None
+
+    def _is_release(self, call: PendingCall) -> bool:
+        return call.gives_way and isinstance(call.bound, NamedScript) and call.bound.base == self._base
 
     def _address(self, request: Request) -> SessionAddress:
         """Return as whom the session asks about *request*."""
@@ -241,10 +265,10 @@ class RedisGrantor:
             request.busy_for(max(reply[1], 0) / 1000)
             more = self.deliver(reply[2], go_on=call.abandoned or call.tell.done())
             given_up = call.abandoned or call.tell.done() or request.overtook
-            if not more and not given_up and self._overtook(call):
-                more = request.overtook = True  # once: what holds the release up may last
             if more:
                 self._ask_on(request, call)
+                return None
+            if not given_up and self._go_behind(request, call):
                 return None
             return Busy(young=verdict == b"young")
         if verdict == b"refused":
@@ -409,11 +433,13 @@ class RedisGrantor:
         if not isinstance(reply, Exception):
             if as_waiter:
                 self.deliver(reply[1:])  # such scripts answer {what was asked, grants…}
-            elif as_waiter is False and self._overtook(call) and not future.done():
-                # Once: what holds the release up may last.
-                self._route.submit(call.bound, call.args, self._asked_once, call.patience, None, future)
-                return
+            elif as_waiter is False and not future.done() and self._overtook(call, lambda: self._ask_anew(call)):
+                return  # once: what holds the release up may last
         resolve(future, reply)
+
+    def _ask_anew(self, call: PendingCall) -> None:
+        if not call.tell.done():
+            self._route.submit(call.bound, call.args, self._asked_once, call.patience, None, call.tell)
 
     async def statistics(self, *, waiting: bool = True) -> list[Any]:
         """Ask how the name stands, and how many are *waiting*: one script counts those of some sessions.

@@ -78,8 +78,10 @@ class PendingCall:
             if bound.name in link.loaded and not self.whole:
                 packed = bound.evalsha(args)
             else:
-                if self.whole and getattr(self, "asking", False):
-                    link.send(_ASKING, _Asking(now))
+                if self.whole:
+                    link.resent.add(self)
+                    if getattr(self, "asking", False):
+                        link.send(_ASKING, _Asking(now))
                 packed = bound.eval(args)
                 link.loaded.add(bound.name)
         except Exception as error:  # nothing has left; told in the next turn, when `submit` has returned
@@ -98,7 +100,6 @@ class PendingCall:
                 # SCRIPT FLUSH, or another server took over. It was not run, so `sent_at` may stay: it is earlier than
                 # necessary, which is safe.
                 self.whole = True
-                self.link.resent.add(self)
                 self.send(self.link, self.sent_at)
                 return
             route: Redirecting | None = getattr(self, "route", None)
@@ -124,6 +125,17 @@ class PendingCall:
         receiver, self.receiver = self.receiver, None
         if receiver is not None:
             receiver(self, reply)
+
+    def then(self, go_on: Callable[[], None]) -> None:
+        """Call *go_on* as well when this is answered, behind its receiver."""
+        receiver = self.receiver
+
+        def both(call: PendingCall, reply: object) -> None:
+            if receiver is not None:
+                receiver(call, reply)
+            go_on()
+
+        self.receiver = both
 
     def drop(self) -> None:
         """Give the call up: never send it, or not again.
@@ -206,7 +218,7 @@ class Pipeline:
         self._task: asyncio.Task[None] | None = None
         self._connect_time = _FIRST_CONNECT
         self._waiting: deque[PendingCall] = deque()
-        self._overdue = OverdueTimer(loop, clock, self._unanswered, self._silent)
+        self._overdue = OverdueTimer(loop, clock, self.unanswered, self._silent)
         self._busy_poll = BusyPoll(loop, clock)
         self._heard_at = 0.0
         """When the last reply came. Replies come in order, so the awaited ones are then on their way."""
@@ -250,7 +262,7 @@ class Pipeline:
     def resend(self, call: PendingCall) -> None:
         """Run what another server was asked, and has not run."""
         now, link = self._clock(), self.ready
-        call.via = self
+        call.via, call.whole = self, True
         if link is not None:
             call.send(link, now)
         else:
@@ -284,6 +296,10 @@ class Pipeline:
         """Itself, as of any `Route`."""
         return self
 
+    def late(self, wanted: Callable[[PendingCall], bool]) -> PendingCall | None:
+        """See `SlotRoute.late`: all go the same way here."""
+        return None
+
     def report_only(self, call: PendingCall) -> None:
         """See `SlotRoute.report_only`: nothing here sends a call elsewhere."""
 
@@ -295,7 +311,8 @@ class Pipeline:
         """Return the seconds to wait after so many silences: longer each time, as the wait may have been too short."""
         return min(self.patience * (1 << min(silences, 4)), LONGEST_WAIT)  # 16 times a second or more exceeds it
 
-    def _unanswered(self) -> Iterator[PendingCall]:
+    def unanswered(self) -> Iterator[PendingCall]:
+        """Yield the calls that are on their way, or wait for a link."""
         sent: deque[Any] = self._link.receivers if self._link is not None else deque()
         return (call for calls in (sent, self._waiting) for call in calls if call.receiver is not None)
 
@@ -413,7 +430,7 @@ class Pipeline:
             call.finish(error)
             return
         if call.gives_way:
-            others = [other.due for other in self._unanswered() if other.link is call.link and not other.gives_way]
+            others = [other.due for other in self.unanswered() if other.link is call.link and not other.gives_way]
             due = min(*others, quiet_since + _LONGEST_GIVEN_WAY) if others else -math.inf
             if due > self._clock():
                 call.due = due

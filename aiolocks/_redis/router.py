@@ -167,6 +167,7 @@ class Router:
     def moved(self, slot: int, address: Address) -> None:
         """Note that *slot* is at *address*: so said the node that was taken to have it."""
         if self._owners[slot] != address:
+            self._leave(slot)
             self._owners[slot] = address
             if address not in self._known:
                 self._known.insert(0, address)
@@ -254,6 +255,9 @@ class Router:
         self._known += [address for address in named if address not in self._known]
         stuck = [pipeline for pipeline in self._pipelines.values() if pipeline.stuck]
         if owners != self._owners:
+            for slot in self._routes:
+                if owners[slot] != self._owners[slot]:
+                    self._leave(slot)
             self._owners = owners
             for pipeline in stuck:
                 for waiting in pipeline.take_waiting():
@@ -261,6 +265,13 @@ class Router:
             self.on_changed()
         elif stuck:  # until another node has its slots, or it is back
             self.refresh()
+
+    def _leave(self, slot: int) -> None:
+        """Note that what is on its way to the node of *slot* will be sent once more, to another."""
+        owner = self._owners[slot]
+        former = None if owner is None else self._pipelines.get(owner)
+        if former is not None and slot in self._routes:
+            self._routes[slot].formers.add(former)
 
     def _answers(self, address: Address) -> bool:
         """Whether there is a link to the node at *address*, as far as is known."""
@@ -309,11 +320,13 @@ def _address(pipeline: Pipeline) -> Address:
 class SlotRoute:
     """The way to whichever node has one slot; stands where one server has its `Pipeline`."""
 
-    __slots__ = ("_router", "slot")
+    __slots__ = ("_router", "formers", "slot")
 
     def __init__(self, router: Router, slot: int) -> None:
         self._router = router
         self.slot = slot
+        self.formers: set[Pipeline] = set()
+        """To the nodes that had the slot before, where something about it may be on its way still."""
 
     @property
     def ready(self) -> Connection | None:
@@ -353,6 +366,16 @@ class SlotRoute:
         """The one to the node that has the slot, as far as that is known."""
         return self._router.at(self.slot)
 
+    def late(self, wanted: Callable[[PendingCall], bool]) -> PendingCall | None:
+        """Return a call that is *wanted*, and on its way to a node that had the slot before: others overtake it."""
+        for former in tuple(self.formers):
+            calls = [call for call in former.unanswered() if getattr(call, "route", None) is self]
+            if not calls:
+                self.formers.discard(former)
+            for call in filter(wanted, calls):
+                return call
+        return None
+
     def doubt(self, call: PendingCall) -> None:
         """Note that the node which *call* went to says that it cannot serve its slots."""
         self._router.doubt(call.via)
@@ -372,7 +395,7 @@ class SlotRoute:
         if call.abandoned or call.redirects >= _MOST_REDIRECTS:
             return False
         call.redirects += 1
-        call.asking = call.whole = not moved
+        call.asking = not moved
         router.node(address).resend(call)
         return True
 

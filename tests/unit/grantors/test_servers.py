@@ -2,17 +2,24 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
-from redis.exceptions import ResponseError
+from redis.exceptions import ClusterDownError, ResponseError
+from redis.exceptions import ConnectionError as RedisConnectionError
 
+from aiolocks import Lock
 from aiolocks._core.keys import Keys
-from aiolocks._core.slots import SLOTS
+from aiolocks._core.slots import SLOTS, slot_of
 from aiolocks._engine.request import Request
 from aiolocks._grantors.session import Session
-from tests.support.answering import Asked
-from tests.support.answering_nodes import Node, Nodes
+from aiolocks._redis.router import Router
+from tests.support.answering import SILENCE, Asked, Later
+from tests.support.answering_nodes import HOST, Node, Nodes
 from tests.support.jumping import clock, jumping
+
+BASE = b"aiolocks:lock:{orders}"
 
 
 class Busy(Nodes):
@@ -116,3 +123,84 @@ async def test_names_with_one_channel_are_all_looked_after_and_it_is_left_with_t
     assert not listening.subscriber.listening(channel, clock())
     session.close()
     await asyncio.sleep(0)
+
+
+class Moving(Nodes):
+    """A lock whose slot goes from the first node to the second while its release is on its way to the first.
+
+    Attributes:
+        first: How long the first node takes to say so, or it says something else.
+        second: How long the second takes to answer who asks for the lock.
+    """
+
+    def __init__(self, first: object, second: float) -> None:
+        super().__init__(1, 2, does=self._does)
+        self.first, self.second = first, second
+        self.held = False
+
+    def _does(self, node: Node, asked: Asked) -> object:
+        if node.port == 1 and self.owners[slot_of(BASE)] != 1:
+            return Later(self.first, self.moved(BASE)) if isinstance(self.first, float) else self.first
+        match asked.what:
+            case "lock_release":
+                was, self.held = self.held, False
+                return int(was)
+            case "lock_statistics":
+                return Later(self.second, [int(self.held), int(self.held), 0, 0, 1, 0])
+            case "lock_grant":
+                was, self.held = self.held, True
+                return Later(self.second, [b"busy", 30_000, 0] if was else 7)
+            case _:
+                return 1
+
+
+@pytest.mark.parametrize("ask", [Lock.try_acquire, Lock.locked])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        pytest.param(0.1, 0.01, id="on its way to the first node when the second has answered"),
+        pytest.param(0.1, 0.2, id="sent to the second behind what it should be ahead of"),
+        pytest.param(SILENCE, 0.01, id="not answered"),
+        pytest.param(RedisConnectionError("gone"), 0.01, id="refused"),
+        pytest.param(ClusterDownError("down"), 0.01, id="put off"),
+    ],
+)
+def test_a_release_that_is_sent_to_another_node_is_not_overtaken(
+    ask: Callable[[Lock], Awaitable[Any]], first: object, second: float
+) -> None:
+    """W24: the session would find its own lease in the way, of which it had let go."""
+
+    @jumping
+    async def run() -> None:
+        nodes = Moving(first, second)
+        lock = Lock(nodes.client, "orders", wait_release=False)
+        async with lock:
+            nodes.give(BASE, 2)
+        router = Session.of(nodes.client.nodes_manager).context.pipeline
+        assert isinstance(router, Router)
+        router.moved(slot_of(BASE), (HOST, 2))
+        lease = await ask(lock)
+        assert clock() < 1.1
+        if ask is Lock.locked:
+            assert lease is False
+        else:
+            assert await lease.release()
+        await asyncio.sleep(1)
+
+    run()
+
+
+@jumping
+async def test_who_gives_up_while_a_release_is_waited_for_asks_no_more() -> None:
+    nodes = Moving(0.2, 0.01)
+    lock = Lock(nodes.client, "orders", wait_release=False)
+    async with lock:
+        nodes.give(BASE, 2)
+    router = Session.of(nodes.client.nodes_manager).context.pipeline
+    assert isinstance(router, Router)
+    router.moved(slot_of(BASE), (HOST, 2))
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(lock.try_acquire(), 0.1)
+    await asyncio.sleep(1)
+    assert len(nodes[2].runs("lock_grant")) == 1
+    assert not nodes.held
