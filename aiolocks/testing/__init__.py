@@ -12,15 +12,15 @@ from ._checkers import (
     keys_left,
     stale_writes,
 )
-from ._history import Event, Recorder, read_history
+from ._history import HistoryEvent, Recorder, read_history
 from ._loop import JumpingLoop
 from ._proxy import FaultProxy
 from ._scripted import After, ScriptedGrantor
 
 __all__ = [
     "After",
-    "Event",
     "FaultProxy",
+    "HistoryEvent",
     "JumpingLoop",
     "Recorder",
     "ScriptedGrantor",

@@ -9,13 +9,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ._history import ACCEPTED, ACQUIRED, LIMIT, REFUSED, Event, Held, holds, in_order
+from ._history import ACCEPTED, ACQUIRED, LIMIT, REFUSED, Held, HistoryEvent, holds, in_order
 
 Limits = int | Mapping[str, int]
 """Permits that may be in use: of every name, or by name. Names that are not listed are mutexes."""
 
 
-def check_exclusion(history: Iterable[Event], limits: Limits = 1) -> list[str]:
+def check_exclusion(history: Iterable[HistoryEvent], limits: Limits = 1) -> list[str]:
     """C1: no two holds of a mutex overlap, and never more permits of a semaphore are held than its limit.
 
     A limit that shrinks revokes nothing, so each acquisition is judged: with it, no more permits were held than a limit
@@ -39,11 +39,11 @@ def check_exclusion(history: Iterable[Event], limits: Limits = 1) -> list[str]:
     return wrong
 
 
-def check_fencing(history: Iterable[Event]) -> list[str]:
+def check_fencing(history: Iterable[HistoryEvent]) -> list[str]:
     """C2: a resource never took a write with a smaller fencing token than before, and no two leases shared one."""
     wrong: list[str] = []
-    newest: dict[str, Event] = {}
-    owners: dict[tuple[str, int], Event] = {}
+    newest: dict[str, HistoryEvent] = {}
+    owners: dict[tuple[str, int], HistoryEvent] = {}
     for event in in_order(history):
         if event.event not in (ACQUIRED, ACCEPTED):
             continue
@@ -58,7 +58,7 @@ def check_fencing(history: Iterable[Event]) -> list[str]:
     return wrong
 
 
-def stale_writes(history: Iterable[Event]) -> int:
+def stale_writes(history: Iterable[HistoryEvent]) -> int:
     """Count the writes of former holders that a resource without fencing tokens would have taken.
 
     If faults are injected and there are none, the faults had no effect.
@@ -66,7 +66,7 @@ def stale_writes(history: Iterable[Event]) -> int:
     return sum(event.event == REFUSED for event in history)
 
 
-def check_linearizable(history: Iterable[Event], limits: Limits = 1, *, exclusive: bool = True) -> list[str]:
+def check_linearizable(history: Iterable[HistoryEvent], limits: Limits = 1, *, exclusive: bool = True) -> list[str]:
     """C3: the history could be that of one fenced mutex or pool of permits, on which each call acted at one instant.
 
     In general that question is hard, as every order of the calls must be tried. Here the server has numbered the
@@ -106,7 +106,7 @@ def check_linearizable(history: Iterable[Event], limits: Limits = 1, *, exclusiv
     return wrong
 
 
-def check_ended(history: Iterable[Event]) -> list[str]:
+def check_ended(history: Iterable[HistoryEvent]) -> list[str]:
     """C4, of the holders: each lease was released or lost, or died with its process."""
     return [f"C4: still held at the end: {held}" for held in holds(history) if held.end is None]
 
@@ -160,18 +160,18 @@ def _literally(prefix: str) -> str:
     return "".join(f"\\{character}" if character in "*?[]\\" else character for character in prefix)
 
 
-def _by_name(history: Iterable[Event]) -> dict[str, list[Held]]:
+def _by_name(history: Iterable[HistoryEvent]) -> dict[str, list[Held]]:
     found: dict[str, list[Held]] = defaultdict(list)
     for held in holds(history):
         found[held.start.name].append(held)
     return found
 
 
-def _limit_changes(history: list[Event], name: str) -> list[Event]:
+def _limit_changes(history: list[HistoryEvent], name: str) -> list[HistoryEvent]:
     return in_order(event for event in history if event.event == LIMIT and event.name == name)
 
 
-def _limit(changes: list[Event], limits: Limits, new: Held) -> int:
+def _limit(changes: list[HistoryEvent], limits: Limits, new: Held) -> int:
     """Return the largest limit in force at any time from the request for *new* until its holder knew of it."""
     best = limits if isinstance(limits, int) else limits.get(new.start.name, 1)
     asked = new.start_ns if new.asked_ns is None else new.asked_ns

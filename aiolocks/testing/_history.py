@@ -23,7 +23,7 @@ Log: TypeAlias = "str | os.PathLike[str]"
 
 @final
 @dataclass(frozen=True, slots=True)
-class Event:
+class HistoryEvent:
     """One thing that happened. Kinds of event that are not listed here may be recorded too, and mean nothing.
 
     Attributes:
@@ -60,8 +60,8 @@ class Event:
 class Held:
     """One lease as its holder saw it, from its grant to its end; `end` is None if there was none."""
 
-    start: Event
-    end: Event | None
+    start: HistoryEvent
+    end: HistoryEvent | None
 
     @property
     def start_ns(self) -> int:
@@ -118,7 +118,7 @@ class Recorder:
         pid: int | None = None,
     ) -> None:
         """Record that *event* happened to *lease*: now if not *at_ns*, and in this process if not in *pid*."""
-        entry = Event(
+        entry = HistoryEvent(
             time.monotonic_ns() if at_ns is None else at_ns,
             os.getpid() if pid is None else pid,
             event,
@@ -135,25 +135,25 @@ class Recorder:
         os.close(self._fd)
 
 
-def read_history(path: Log) -> list[Event]:
+def read_history(path: Log) -> list[HistoryEvent]:
     """Return all events in order of time."""
     with open(path, encoding="utf-8") as lines:
-        return in_order(Event(**json.loads(line)) for line in lines)
+        return in_order(HistoryEvent(**json.loads(line)) for line in lines)
 
 
-def in_order(events: Iterable[Event]) -> list[Event]:
+def in_order(events: Iterable[HistoryEvent]) -> list[HistoryEvent]:
     """Return *events* in order of time; of one instant, in the order in which they were recorded."""
     return sorted(events, key=lambda event: event.monotonic_ns)
 
 
-def holds(events: Iterable[Event]) -> list[Held]:
+def holds(events: Iterable[HistoryEvent]) -> list[Held]:
     """Return each hold in order of its start.
 
     Raises:
         ValueError: One process acquired twice with one token, without an end between.
     """
     finished: list[Held] = []
-    begun: dict[tuple[int, str, str], Event] = {}
+    begun: dict[tuple[int, str, str], HistoryEvent] = {}
     for event in in_order(events):
         key = (event.pid, event.name, event.token)
         if event.event == ACQUIRED:

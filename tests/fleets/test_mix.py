@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from aiolocks.testing import Event
+from aiolocks.testing import HistoryEvent
 from tests.faults.support.lag import SLACK
 from tests.fleets.mix.__main__ import one
 from tests.fleets.mix.faults import Loss
@@ -61,8 +61,8 @@ def test_a_seed_always_draws_the_same_plan_and_all_kinds_are_drawn() -> None:
 
 
 def test_leases_that_a_server_forgot_are_told_from_later_ones_by_their_fencing_tokens() -> None:
-    def event(at: int, what: str, token: str, fence: int, pid: int = 1) -> Event:
-        return Event(at, pid, what, token, fence, "lock 0")
+    def event(at: int, what: str, token: str, fence: int, pid: int = 1) -> HistoryEvent:
+        return HistoryEvent(at, pid, what, token, fence, "lock 0")
 
     history = [
         event(10, "acquired", "old", 100),
@@ -82,11 +82,11 @@ def test_leases_that_a_server_forgot_are_told_from_later_ones_by_their_fencing_t
 
 def test_a_killed_process_believed_in_its_lease_no_longer_than_it_had_noted() -> None:
     history = [
-        Event(10, 1, "acquired", "a", 100, "lock 0"),
-        Event(30, 1, "until", "a", 100, "lock 0"),
-        Event(20, 2, "acquired", "b", 101, "lock 0"),
-        Event(45, 2, "until", "b", 101, "lock 0"),
-        Event(90, 1, "killed"),
+        HistoryEvent(10, 1, "acquired", "a", 100, "lock 0"),
+        HistoryEvent(30, 1, "until", "a", 100, "lock 0"),
+        HistoryEvent(20, 2, "acquired", "b", 101, "lock 0"),
+        HistoryEvent(45, 2, "until", "b", 101, "lock 0"),
+        HistoryEvent(90, 1, "killed"),
     ]
     judged = as_promised(sorted(history, key=lambda event: event.monotonic_ns), [])
     assert [(seen.monotonic_ns, seen.event, seen.token) for seen in judged if seen.event == "lost"] == [

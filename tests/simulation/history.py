@@ -11,7 +11,7 @@ from aiolocks._engine.lease import state_of
 from aiolocks._engine.request import Request
 from aiolocks._grantors.one_server import RedisGrantor
 from aiolocks._grantors.quorum import Quorum
-from aiolocks.testing import Event
+from aiolocks.testing import HistoryEvent
 
 from .modes import in_modes
 from .process import Process
@@ -74,7 +74,7 @@ class History:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self.events: list[Event] = []
+        self.events: list[HistoryEvent] = []
         self.taken: set[str] = set()
         self.look: Callable[[str], None] = lambda base: None
         self.sane: Callable[[], bool] = lambda: False
@@ -124,7 +124,7 @@ class History:
             del self._open[token]
 
     def limit(self, base: str, limit: int) -> None:
-        self.events.append(Event(self.now_ns(), 0, "limit", name=base, permits=limit))
+        self.events.append(HistoryEvent(self.now_ns(), 0, "limit", name=base, permits=limit))
 
     def write(self, process: Process, lease: Lease, part: Part, resource: str) -> None:
         """Write to a resource that checks fencing tokens; whether the lease is held is not asked."""
@@ -172,7 +172,7 @@ class History:
     def _add(self, event: str, process: Process, part: Part, asked_ns: int | None = None) -> None:
         permits = part.permits if event not in ("accepted", "refused") else 1
         self.events.append(
-            Event(self.now_ns(), process.pid, event, part.token, part.fence, part.base, permits, asked_ns)
+            HistoryEvent(self.now_ns(), process.pid, event, part.token, part.fence, part.base, permits, asked_ns)
         )
         if self._world.tracing:
             self._world.note(process.name, f"{event} {part.base} {part.token[:8]} {part.fence or ''}")

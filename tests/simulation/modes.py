@@ -13,7 +13,7 @@ from aiolocks._core.modes import (
     UPGRADE,
     UPGRADEABLE,
 )
-from aiolocks.testing import Event
+from aiolocks.testing import HistoryEvent
 from aiolocks.testing._history import Held, holds
 
 _TOGETHER = {
@@ -55,7 +55,7 @@ def suffices(server: int, believed: int) -> bool:
     return server in _AS_GOOD_AS.get(believed, {believed})
 
 
-def check_modes(history: Iterable[Event], *, sane: bool) -> list[str]:
+def check_modes(history: Iterable[HistoryEvent], *, sane: bool) -> list[str]:
     """C1 and C3, of the events whose permits are modes; *sane*: leases are not lost on the server itself.
 
     As in `check_linearizable`, the server has numbered the grants, and each is put as early as it can have been.

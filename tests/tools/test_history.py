@@ -8,7 +8,7 @@ import pytest
 
 from aiolocks import LockManager
 from aiolocks.testing import (
-    Event,
+    HistoryEvent,
     Recorder,
     check_ended,
     check_exclusion,
@@ -21,16 +21,18 @@ from aiolocks.testing import (
 )
 
 
-def acquired(at: int, pid: int, fence: int, *, asked: int | None = None, permits: int = 1, name: str = "n") -> Event:
-    return Event(at, pid, "acquired", f"t{fence}", fence, name, permits, asked)
+def acquired(
+    at: int, pid: int, fence: int, *, asked: int | None = None, permits: int = 1, name: str = "n"
+) -> HistoryEvent:
+    return HistoryEvent(at, pid, "acquired", f"t{fence}", fence, name, permits, asked)
 
 
-def ended(at: int, pid: int, fence: int, event: str = "released", *, name: str = "n") -> Event:
-    return Event(at, pid, event, f"t{fence}", fence, name)
+def ended(at: int, pid: int, fence: int, event: str = "released", *, name: str = "n") -> HistoryEvent:
+    return HistoryEvent(at, pid, event, f"t{fence}", fence, name)
 
 
-def wrote(at: int, fence: int, event: str = "accepted") -> Event:
-    return Event(at, fence, event, f"t{fence}", fence, "n")
+def wrote(at: int, fence: int, event: str = "accepted") -> HistoryEvent:
+    return HistoryEvent(at, fence, event, f"t{fence}", fence, "n")
 
 
 ONE_AFTER_THE_OTHER = [acquired(1, 1, 10, asked=0), ended(3, 1, 10), acquired(3, 2, 11, asked=2), ended(5, 2, 11)]
@@ -60,7 +62,7 @@ def test_c1_lets_one_begin_when_another_ends() -> None:
 
 
 def test_c1_ends_all_holds_of_a_killed_process() -> None:
-    assert check_exclusion([acquired(1, 1, 10), Event(2, 1, "killed"), acquired(3, 2, 11)]) == []
+    assert check_exclusion([acquired(1, 1, 10), HistoryEvent(2, 1, "killed"), acquired(3, 2, 11)]) == []
 
 
 def test_c1_takes_names_apart() -> None:
@@ -76,9 +78,9 @@ def test_c1_counts_permits() -> None:
 
 
 def test_c1_measures_by_the_limit_that_was_in_force() -> None:
-    grown = [acquired(1, 1, 10), Event(2, 0, "limit", name="n", permits=2), acquired(3, 2, 11)]
+    grown = [acquired(1, 1, 10), HistoryEvent(2, 0, "limit", name="n", permits=2), acquired(3, 2, 11)]
     assert check_exclusion(grown) == []
-    shrunk = [acquired(1, 1, 10), acquired(2, 2, 11), Event(3, 0, "limit", name="n", permits=1)]
+    shrunk = [acquired(1, 1, 10), acquired(2, 2, 11), HistoryEvent(3, 0, "limit", name="n", permits=1)]
     assert check_exclusion(shrunk, 2) == []
     assert len(check_exclusion([*shrunk, ended(4, 1, 10), acquired(5, 3, 12)], 2)) == 1
     granted_before = [*shrunk[:1], shrunk[2], acquired(4, 2, 11, asked=2)]
@@ -92,7 +94,7 @@ def test_c2_sees_an_older_token_after_a_newer_one() -> None:
 
 
 def test_c2_sees_two_leases_that_share_a_token() -> None:
-    other = Event(2, 2, "acquired", "another", 10, "n")
+    other = HistoryEvent(2, 2, "acquired", "another", 10, "n")
     assert len(check_fencing([acquired(1, 1, 10), other])) == 1
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from aiolocks.testing import Event
+from aiolocks.testing import HistoryEvent
 
 _WRITE = """
 redis.call('RPUSH', KEYS[1], ARGV[1] .. ' ' .. ARGV[2])
@@ -26,10 +26,10 @@ async def write(client: Redis, name: str, fence: int, token: str) -> None:
     await run(_WRITE, 2, f"unchecked:{name}", f"accepted:{name}", fence, token)
 
 
-async def accepted(client: Redis, name: str) -> list[Event]:
+async def accepted(client: Redis, name: str) -> list[HistoryEvent]:
     """Return the writes that the checking part took, in the order in which it did."""
     return [
-        Event(position, 0, "accepted", token, int(fence), name)
+        HistoryEvent(position, 0, "accepted", token, int(fence), name)
         for position, (fence, token) in enumerate(await _entries(client, f"accepted:{name}"))
     ]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from redis.asyncio import Redis
 
 from aiolocks.testing import (
-    Event,
+    HistoryEvent,
     check_ended,
     check_exclusion,
     check_fencing,
@@ -75,14 +75,14 @@ async def judge(evidence: Evidence, store: Redis) -> Verdict:
     )
 
 
-def as_promised(history: list[Event], losses: list[Loss]) -> list[Event]:
+def as_promised(history: list[HistoryEvent], losses: list[Loss]) -> list[HistoryEvent]:
     """Return what the checkers are to judge: *history* with each hold ended where no more is promised.
 
     A process that was killed believed in its leases no longer than it had noted. And a server that loses its data
     ends all leases that it had granted, which are told from later ones by their fencing tokens; of one that its
     holder learned of only afterwards, nothing is promised but its fencing token.
     """
-    ends: list[Event] = []
+    ends: list[HistoryEvent] = []
     until: dict[str, int] = {}
     killed = {event.pid for event in history if event.event == "killed"}
     for event in history:
@@ -101,14 +101,14 @@ def as_promised(history: list[Event], losses: list[Loss]) -> list[Event]:
     return sorted([*known, *ends], key=lambda event: event.monotonic_ns)
 
 
-def _lost(acquired: Event, at_ns: int) -> Event:
-    return Event(
+def _lost(acquired: HistoryEvent, at_ns: int) -> HistoryEvent:
+    return HistoryEvent(
         max(at_ns, acquired.monotonic_ns), acquired.pid, "lost", acquired.token, acquired.fence, acquired.name,
         acquired.permits,
     )  # fmt: skip
 
 
-def _after(acquired: list[Event], name: str) -> list[Event]:
+def _after(acquired: list[HistoryEvent], name: str) -> list[HistoryEvent]:
     """Return the grants of *name*, of which no two may share a fencing token, nor one a write's with another token."""
     return [event for event in acquired if event.name == name]
 
