@@ -42,14 +42,13 @@ class Keys:
         self.kind = kind
         self.name = name
         self.family = family or kind
-        encoded = check_name(name)
+        if type(name) is not str or not name.isascii() or not 0 < len(name) <= LONGEST_NAME:  # else it is a good one
+            check_name(name)
         if path or "{" in name or "}" in name or "%" in name:
             root, slash, rest = name.partition("/") if path else (name, "", "")
-            self.base = b"%b%b}%b" % (
-                head, root.translate(_ESCAPES).encode(), f"{slash}{rest.translate(_PART_ESCAPES)}".encode()
-            )  # fmt: skip
+            self.base = f"{head}{root.translate(_ESCAPES)}}}{slash}{rest.translate(_PART_ESCAPES)}".encode()
         else:
-            self.base = b"%b%b}" % (head, encoded)
+            self.base = f"{head}{name}}}".encode()
 
     def part(self, part: bytes) -> bytes:
         return self.base + b":" + part
@@ -73,10 +72,10 @@ def channel_of(base: bytes, channels: bytes, session: bytes) -> bytes:
 
 
 @lru_cache(maxsize=256)
-def _of_prefix(prefix: str, kind: str) -> tuple[bytes, bytes]:
+def _of_prefix(prefix: str, kind: str) -> tuple[str, bytes]:
     """Check a prefix, and return with what the keys of a kind begin, and the start of the channels."""
     check_prefix(prefix)
-    return f"{prefix}{_WORDS.get(kind, kind)}:{{".encode(), f"{prefix}wake:".encode()
+    return f"{prefix}{_WORDS.get(kind, kind)}:{{", f"{prefix}wake:".encode()
 
 
 def check_name(name: str) -> bytes:

@@ -252,14 +252,16 @@ class TokenScript:
         self._last: tuple[int, Arguments, list[bytes]] = (0, (), [])
         """In one piece, as a thread that renews leases uses the same."""
 
-    def around_token(self, base: bytes, terms: Arguments) -> list[bytes]:
-        """Return what stands around the token in the command for a name. A name may be used but once, so what is packed
-        stands for all names of that length."""
+    def with_stand_in(self, base: bytes, terms: Arguments) -> bytes:
+        """Return the command for a name, with the stand-in where the token goes.
+
+        A name may be used but once, so what is packed stands for all names of that length.
+        """
         length, known, template = self._last
         if len(base) != length or terms != known:  # most are as the last one: cheaper than looking it up
             template = self._template(len(base), terms)
             self._last = len(base), terms, template
-        return base.join(template).split(_STAND_IN)
+        return base.join(template)
 
     def _template(self, length: int, terms: Arguments) -> list[bytes]:
         template = self._templates.get((length, terms))
@@ -290,8 +292,11 @@ class NamedScript:
         """Return the command for a server that has the script."""
         token, terms = args[0], args[1:]
         if isinstance(token, bytes) and len(token) == _LENGTH:  # a message may name any token
-            if terms != self._terms:
-                self._template, self._terms = self._of.around_token(self.base, terms), terms
+            if terms != self._terms:  # of a name that is used but once there is no second time
+                self._terms, self._template = terms, []
+                return self._of.with_stand_in(self.base, terms).replace(_STAND_IN, token)
+            if not self._template:
+                self._template = self._of.with_stand_in(self.base, terms).split(_STAND_IN)
             return token.join(self._template)
         return _packed("EVALSHA", self._of.script.sha, self._of.keys(self.base, args), args)
 
