@@ -416,11 +416,13 @@ class RedisGrantor:
         """Run a script that has to do with no lease; *as_waiter* adds what handing over needs; *keys* are its own."""
         self.context.undos.go_ahead(self.kind, self.name)
         future: asyncio.Future[Any] = self.context.loop.create_future()
-        if as_waiter:
-            args = (*args, *self.line.identify())
         script = load(f"{self._family.name}/{verb}")
         bound = PreparedScript(script, lambda args: keys or self._keys_of(script, args))
-        call = self._route.submit(bound, args, self._asked_once, patience, as_waiter, future)
+
+        def as_who(subject: bool, link: Connection) -> Arguments:
+            return (*args, *self.line.identify()) if as_waiter else args
+
+        call = self._route.submit(bound, as_who, self._asked_once, patience, as_waiter, future)
         with self.context.keep_open():
             try:
                 return await future

@@ -11,16 +11,16 @@ TRYAGAIN, which is ridden out like CLUSTERDOWN.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, cast, final
 
 from redis.asyncio.cluster import NodesManager
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import AskError, MovedError
+from redis.exceptions import AskError, MovedError, ResponseError
 
-from .._core.answers import NotNowError, RidingOut
+from .._core.answers import NotNowError, RidingOut, recognized
 from .._core.slots import SLOTS, slot_of
 from .connection import Connection, ConnectionCancelled, connected
 from .pipeline import CallReceiver, PendingCall, Pipeline
@@ -48,10 +48,15 @@ class Node:
 
     fails_over = True
 
-    def __init__(self, manager: NodesManager, address: Address, on_unreachable: Callable[[Address], None]) -> None:
+    def __init__(
+        self, manager: NodesManager, address: Address, on_unreachable: Callable[[Address], None],
+        greet: Callable[[Any, Address], Awaitable[None]],
+    ) -> None:  # fmt: skip
+        """*greet* is called with each new connection, ahead of whatever is sent over it."""
         self._manager = manager
         self.address = address
         self._on_unreachable = on_unreachable
+        self._greet = greet
 
     async def connect(self) -> Any:
         terms: dict[str, Any] = dict(self._manager.connection_kwargs)
@@ -60,7 +65,12 @@ class Node:
             terms.pop(other, None)
         host, port = self.address
         connection = make(**terms, host=host, port=port)
-        return await connected(connection, connection.connect)
+
+        async def connect() -> None:
+            await connection.connect()
+            await self._greet(connection, self.address)
+
+        return await connected(connection, connect)
 
     def opened(self, connection: Any, link: Connection) -> None:
         pass
@@ -103,6 +113,7 @@ class Router:
         """Called when slots have changed hands: once for all that are found out in one turn of the loop."""
         self.sharded = True
         """Whether the nodes have channels of their own, so that a message need not go to all of them."""
+        self._heard_of_channels = False
         self._pipelines: dict[Address, Pipeline] = {}
         self._owners: list[Address | None] = [None] * SLOTS
         self._ids: dict[Address, bytes] = {}
@@ -144,7 +155,7 @@ class Router:
         """Return the pipeline to the node at *address*."""
         pipeline = self._pipelines.get(address)
         if pipeline is None:
-            node = Node(self._manager, address, self._unreachable)
+            node = Node(self._manager, address, self._unreachable, self._greet)
             lost, connected = partial(self._lost, address), partial(self._connected, address)
             pipeline = Pipeline(node, self.loop, self._clock, lost, connected)
             self._pipelines[address] = pipeline
@@ -224,8 +235,25 @@ class Router:
         pipeline.submit(_SHARDED, (), self._hear_of_channels, _PATIENCE, unsent=_PATIENCE)
         pipeline.submit(_SLOTS, (), self._learn, _PATIENCE, pipeline, unsent=_PATIENCE)
 
+    async def _greet(self, connection: Any, address: Address) -> None:
+        """Learn what even the first request has to name: the channels, and whose they are where these go to all nodes.
+
+        With another name, those who wait elsewhere would not be found.
+        """
+        if not self._heard_of_channels:
+            self._note_channels(await _ask_alone(connection, _SHARDED))
+        if not self.sharded and address not in self._ids:
+            slots = await _ask_alone(connection, _SLOTS)
+            if not isinstance(slots, Exception):
+                self._note_slots(slots, self.node(address))
+
     def _hear_of_channels(self, call: PendingCall, reply: Any) -> None:
-        if call.link is not None and call.link.lost is None and not isinstance(reply, NotNowError):
+        if call.link is not None and call.link.lost is None:
+            self._note_channels(reply)
+
+    def _note_channels(self, reply: Any) -> None:
+        if not isinstance(reply, NotNowError):
+            self._heard_of_channels = True
             sharded, self.sharded = self.sharded, not isinstance(reply, Exception)
             if sharded != self.sharded:
                 self._tell()
@@ -239,11 +267,14 @@ class Router:
                 self.refresh()
             return
         self._in_vain = 0
+        self._note_slots(reply, call.subject)
+
+    def _note_slots(self, reply: Any, teller: Pipeline) -> None:
         owners: list[Address | None] = [None] * SLOTS
         others = list(self._startup)
         for first, last, *nodes in reply:
             address, *replicas = (
-                self.address_of((host or b"").decode(), int(port), call.subject) for host, port, *_ in nodes
+                self.address_of((host or b"").decode(), int(port), teller) for host, port, *_ in nodes
             )
             self._ids[address] = nodes[0][2] if len(nodes[0]) > 2 else b""
             owners[first : last + 1] = [address] * (last + 1 - first)
@@ -310,6 +341,15 @@ class Router:
     def _tell(self) -> None:
         self._telling = None
         self.on_changed()
+
+
+async def _ask_alone(connection: Any, command: PlainCommand) -> Any:
+    """Return what is answered over a *connection* of redis-py that is used for nothing else yet."""
+    try:
+        await connection.send_packed_command(command.eval(()))
+        return await connection.read_response(disable_decoding=True)
+    except ResponseError as error:
+        return recognized(error)
 
 
 def _address(pipeline: Pipeline) -> Address:

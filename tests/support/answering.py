@@ -171,6 +171,9 @@ class _Connection:
                 self._coming.append(reply.reply)  # timers of one instant fire in any order
                 asyncio.get_running_loop().call_at(self._busy_until, self._come)
 
+    async def send_packed_command(self, packed: bytes) -> None:
+        self.writelines([packed])
+
     def _come(self) -> None:
         self.replies.put_nowait(self._coming.popleft())
 

@@ -9,7 +9,7 @@ import pytest
 from redis.exceptions import ClusterDownError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from aiolocks import Lock
+from aiolocks import Lock, Semaphore
 from aiolocks._core.keys import Keys
 from aiolocks._core.slots import SLOTS, slot_of
 from aiolocks._engine.request import Request
@@ -53,12 +53,29 @@ class Busy(Nodes):
             case "lock_recheck" | "semaphore_recheck":
                 waiting = [1] * (len(asked.words) - 10)
                 return [found, 3_600_000, 0, 0 if found else 1, waiting, 0, 5]
+            case "semaphore_resize":
+                return [1] if node.port == 2 else self.moved(asked.keys[0])
             case "SUBSCRIBE" | "SSUBSCRIBE":
                 return [asked.what.lower().encode(), asked.words[1], 1]
             case "PUBSUB":
                 return [asked.words[2], found]
             case _:
                 return 1
+
+
+@pytest.mark.parametrize("sharded", [True, False])
+def test_even_the_first_request_names_the_channels_of_the_node_that_runs_it(sharded: bool) -> None:
+    """With others, a first `resize` found none of those who wait: each looked for itself, a second later."""
+
+    @jumping
+    async def run() -> None:
+        nodes = Busy(sharded=sharded)
+        await Semaphore(nodes.client, "orders", 1).resize(2)
+        [asked] = nodes[2].runs("semaphore_resize")
+        assert asked.arguments[-2] == (b"aiolocks:wake:{" if sharded else b"aiolocks:wake:id of 2:")
+        await asyncio.sleep(1)
+
+    run()
 
 
 @pytest.mark.parametrize("sharded", [True, False])
