@@ -9,6 +9,7 @@ from ._core.errors import (
     QuorumError,
     VersionConflictError,
 )
+from ._core.who import Holder, Waiter
 from ._decorator import with_lock
 from ._engine.lease import Lease
 from ._manager import LockManager
@@ -27,6 +28,7 @@ __version__ = VERSION
 __all__ = [
     "AcquireTimeoutError",
     "HierarchicalLock",
+    "Holder",
     "Lease",
     "LeaseLostError",
     "LimitMismatchError",
@@ -42,5 +44,6 @@ __all__ = [
     "Statistics",
     "VersionConflictError",
     "Versioned",
+    "Waiter",
     "with_lock",
 ]
