@@ -16,7 +16,7 @@ from .._core.errors import AcquireTimeoutError
 from .context import Grantor, Replicating
 from .lease_state import Entry, LeaseState
 from .release import GRACE
-from .request import Answer, Busy, Granted, Queued, Request
+from .request import Answer, Busy, Granted, Queued, Request, WithdrawnError
 
 L = TypeVar("L")
 
@@ -52,10 +52,11 @@ async def take(
             granted = await wait_replicated(state)
         else:  # begun here, since most are granted at once, and then one coroutine less is on its way
             context.tokens[request.token] = request
+            answer: Answer | None
             try:
                 answer = await state.grantor.grant(request)
             except UNCERTAIN as error:
-                answer = await _ask_again(state, error)
+                answer = await _ask_again_or_anew(state, error)
             granted = (
                 answer if isinstance(answer, Granted) and _fresh(answer, state) else await wait_granted(state, answer)
             )
@@ -118,6 +119,22 @@ def timed_out(grantor: Grantor, request: Request, timeout: float) -> AcquireTime
 
 async def wait_granted(state: LeaseState, answer: Answer | None = None) -> Granted | None:
     """Ask, unless there is an *answer*; wait for the turn, and see that enough of the lease is left to begin with."""
+    while True:
+        try:
+            return await _wait_granted(state, answer)
+        except WithdrawnError:
+            answer = None
+            _take_fresh_token(state)
+
+
+def _take_fresh_token(state: LeaseState) -> None:
+    """Undo the request, and have it asked under another token, at its old place in line."""
+    request = state.request
+    state.context.undo(state.grantor, request, state.context.clock() + request.undo_for)
+    state.request = request.again()
+
+
+async def _wait_granted(state: LeaseState, answer: Answer | None) -> Granted | None:
     context, grantor = state.context, state.grantor
     while True:
         request = state.request
@@ -139,6 +156,8 @@ async def wait_granted(state: LeaseState, answer: Answer | None = None) -> Grant
         request.new_turn()
         try:
             answer = await grantor.grant(request)
+        except WithdrawnError:
+            raise
         except (RedisError, OSError):
             answer = granted
         if isinstance(answer, Busy):
@@ -146,8 +165,7 @@ async def wait_granted(state: LeaseState, answer: Answer | None = None) -> Grant
         granted = answer if isinstance(answer, Granted) else await request.turn
         if granted.valid_from + request.valid_for > context.clock():
             return granted
-        context.undo(grantor, request, context.clock() + request.undo_for)
-        state.request = request.again()
+        _take_fresh_token(state)
         answer = None
 
 
@@ -158,15 +176,29 @@ def _fresh(granted: Granted, state: LeaseState) -> bool:
 
 async def wait_replicated(state: LeaseState) -> Granted | None:
     """Do as `wait_granted` does, and see that enough replicas have what was granted."""
-    if await wait_granted(state) is None:
+    grantor, replicas = state.grantor, state.options.replicas
+    while True:
+        if await wait_granted(state) is None:
+            return None
+        request = state.request
+        request.busy_for(None)  # from now on no other holder is in the way
+        state.trouble = RedisTimeoutError(
+            f"{grantor.kind} {grantor.name!r}: not known to be on {_MANY.get(replicas, replicas)} replicas after "
+            f"{state.timeout or 0:g} s"
+        )
+        try:
+            return await cast("Replicating", grantor).replicate(request, replicas)
+        except WithdrawnError:
+            _take_fresh_token(state)
+
+
+async def _ask_again_or_anew(state: LeaseState, error: Exception) -> Answer | None:
+    """Do as `_ask_again` does; None: what an attempt was granted is revoked, and another token is to ask."""
+    try:
+        return await _ask_again(state, error)
+    except WithdrawnError:
+        _take_fresh_token(state)
         return None
-    grantor, request, replicas = state.grantor, state.request, state.options.replicas
-    request.busy_for(None)  # from now on no other holder is in the way
-    state.trouble = RedisTimeoutError(
-        f"{grantor.kind} {grantor.name!r}: not known to be on {_MANY.get(replicas, replicas)} replicas after "
-        f"{state.timeout or 0:g} s"
-    )
-    return await cast("Replicating", grantor).replicate(request, replicas)
 
 
 async def _ask_again(state: LeaseState, error: Exception) -> Answer:

@@ -180,8 +180,9 @@ class Grantor(Protocol):
     def renew(self, request: Request, ttl: float, tell: ResultCallback, thread: Pipelines | None = None) -> None:
         """Extend to *ttl* seconds from now at least.
 
-        *tell* is called once: with True if that was done, False if the lease is not ours any more, or the exception
-        that leaves it open. *thread* has the pipelines of the calling thread, if that is not the session's.
+        *tell* is called once: with True if that was done; False if the lease is not ours any more or was revoked, which
+        *request* says then; or the exception that leaves it open. *thread* has the pipelines of the calling thread, if
+        that is not the session's.
         """
         ...
 
@@ -232,6 +233,7 @@ class Holding(NamedTuple):
     record: bytes
     """Key of what is kept of the last run."""
     holders: tuple[bytes, ...]
+    """The keys in which the lease is."""
     tokens: tuple[bytes, ...]
 
 

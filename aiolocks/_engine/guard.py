@@ -22,8 +22,11 @@ from .._redis.clients import encoder_of
 from .._redis.pipeline import PendingCall
 from .._redis.scripts import Arguments, PreparedScript, load
 from .context import Holding
-from .lease_state import GONE_FROM_SERVER, LeaseState
+from .lease_state import LeaseState
 from .request import LONGEST_RETRY, Request, resolve
+
+_REVOKED = -2
+"""In place of the answers."""
 
 
 @runtime_checkable
@@ -56,8 +59,10 @@ async def guard(state: LeaseState, commands: Sequence[Command]) -> list[Reply]:
             except ClusterCrossSlotError:
                 raise _across_slots(state.what, held) from None
     if not isinstance(reply, bytes):
-        state.lose(GONE_FROM_SERVER)
-        raise state.error(GONE_FROM_SERVER if state.lost else "it was released before")
+        if reply == _REVOKED:
+            state.request.was_revoked()
+        state.lose(state.refused_as)
+        raise state.error(state.refused_as if state.lost else "it was released before")
     return _read(reply, encoder, asked)
 
 

@@ -17,7 +17,7 @@ from .._core.timing import deadline
 from .acquire import take
 from .block import Block, as_coroutine, calling_frame, current_task
 from .guard import guard
-from .lease_state import GONE_FROM_SERVER, LeaseState
+from .lease_state import LeaseState
 from .release import LONGEST_RELEASE
 from .request import resolve
 
@@ -107,7 +107,7 @@ class Lease:
         clock = state.context.clock
         sent_at = await ride_out(partial(_renewal, state, ttl), clock, min(state.deadline, clock() + LONGEST_WAIT))
         if sent_at is None:
-            state.lose(GONE_FROM_SERVER)
+            state.lose(state.refused_as)
             return False
         state.extend(deadline(sent_at, ttl))
         return state.held

@@ -13,6 +13,7 @@ from typing import Any, Protocol, final
 
 from .._core.errors import LeaseLostError
 from .._core.options import Duration, Options, Unset
+from .._core.timing import margin
 from .cancellation import BodyTask
 from .context import Context, Grantor
 from .holdings import Base
@@ -43,6 +44,8 @@ class Runs:
 
 GONE_FROM_SERVER = "it is gone from the server: expired, deleted, or given to somebody else"
 
+REVOKED = "revoked"
+
 
 class ModeChanges(Protocol):
     """What RWLock hands to its leases; it knows how they are taken, and a lease does not."""
@@ -63,9 +66,9 @@ class LeaseState:
     """What is known of one acquisition: it begins with the grant."""
 
     __slots__ = (
-        "_ended", "_hidden_reason", "_over", "_reason", "_runs", "_timer", "base", "changes", "context", "deadline",
-        "dropped", "due", "entered", "failures", "fence", "grantor", "inside", "on_loss", "options", "renew_until",
-        "renewer", "renewing", "request", "task", "timeout", "trouble",
+        "_deadline_before", "_ended", "_hidden_reason", "_over", "_reason", "_runs", "_timer", "base", "changes",
+        "context", "deadline", "dropped", "due", "entered", "failures", "fence", "grantor", "inside", "on_loss",
+        "options", "renew_until", "renewer", "renewing", "request", "task", "timeout", "trouble",
     )  # fmt: skip
 
     def __init__(
@@ -100,6 +103,8 @@ class LeaseState:
         """The task in that block, until it leaves."""
         self.renewing = self.dropped = self._ended = False
         self.on_loss: Callable[[], None] | None = None
+        self._deadline_before = -math.inf
+        """What a thread has overwritten."""
         self._reason: str | None = None
         self._hidden_reason: str | None = None
         self._over: asyncio.Event | None = None
@@ -139,6 +144,11 @@ class LeaseState:
         if self._runs is None:
             self._runs = Runs()
         return self._runs
+
+    @property
+    def refused_as(self) -> str:
+        """Why the server has just said that this lease cannot go on."""
+        return REVOKED if self.request.revoked else GONE_FROM_SERVER
 
     def unlist(self) -> None:
         """Let the task that took the lease no longer find it by `release()` of its primitive."""
@@ -184,7 +194,7 @@ class LeaseState:
 
     def lose_from_thread(self, reason: str) -> None:
         """Note the loss from another thread: the clock shows it at once, the loop when it comes round."""
-        self.deadline = float("-inf")
+        self._deadline_before, self.deadline = self.deadline, -math.inf
         self._hidden_reason = reason
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self.context.loop.call_soon_threadsafe(self.lose, reason)
@@ -213,6 +223,8 @@ class LeaseState:
             return None
         self.dropped = True
         until = self.deadline
+        if self.request.revoked:  # it keeps others waiting until it is released, or ends
+            until = max(until, self._deadline_before) + margin(self.request.ttl)
         return self.context.undo(self.grantor, self.request, until if until > now else now, then, wait)
 
     def watch_deadline(self) -> None:

@@ -27,7 +27,7 @@ from .._core.answers import may_be_mended
 from .._core.timing import RENEWALS_PER_TTL, renewal_delay, retry_delay
 from .._redis.endpoints import Pipelines
 from .context import Together
-from .lease_state import GONE_FROM_SERVER, LeaseState
+from .lease_state import LeaseState
 
 log = logging.getLogger("aiolocks")
 
@@ -282,7 +282,7 @@ class Watchdog:
             taken = now - sent_at  # the lease counts from then, and so does its next renewal
             self._push(state, now, max(renewal_delay(state.request.ttl, random.random()) - taken, 0.0))
         else:
-            self._lose(state, GONE_FROM_SERVER)
+            self._lose(state, state.refused_as)
 
     def _lose(self, state: LeaseState, reason: str) -> None:
         self._live.pop(state, None)

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol, final
 
+from redis.exceptions import RedisError
+
 from .._core.errors import LimitMismatchError, LockError
 from .._core.timing import deadline
 
@@ -65,6 +67,10 @@ class Busy:
 Answer = Granted | Queued | Busy
 
 
+class WithdrawnError(RedisError):
+    """Nothing is granted to this token any more: its lease was revoked before its holder heard of it."""
+
+
 @lru_cache(maxsize=64)
 def _terms(ttl: float) -> tuple[int, float, float]:
     """Return a TTL in ms as the server is told it, the same in seconds, and for how much of it a holder may act."""
@@ -104,8 +110,8 @@ class Extension:
         """Return why waiting would never end under that limit, if so."""
         return None
 
-    def refusal(self) -> LockError | None:
-        """Return what it means that this can never be granted; None: more permits than there are."""
+    def refusal(self, amount: int) -> LockError | None:
+        """Return what it means that this can never be granted; None: more permits than there are, which is *amount*."""
         return None
 
 
@@ -118,8 +124,8 @@ class Request:
 
     __slots__ = (
         "_given_up", "_turn", "asked_as", "asked_at", "extension", "failing_since", "fence_seen", "needed_uptime",
-        "overtook", "parts", "permits", "reached", "retry_after", "server", "silences", "ticket", "token", "trouble",
-        "ttl", "ttl_ms", "unanswered", "valid_for", "valid_from", "wait",
+        "overtook", "parts", "permits", "reached", "retry_after", "revoked", "server", "silences", "ticket", "token",
+        "trouble", "ttl", "ttl_ms", "unanswered", "valid_for", "valid_from", "wait",
     )  # fmt: skip
 
     def __init__(
@@ -152,6 +158,8 @@ class Request:
         """The grantor that asks one server for it: whom to tell of a turn that overtakes the answer."""
         self.overtook = False
         """It was asked once more, as it had overtaken a release."""
+        self.revoked = False
+        """The server, or one of its parts', has said that its lease is; known in any thread."""
         self.extension: Extension | None = None
         """Of a primitive whose script takes or answers more than is usual."""
         self.parts: Sequence[Any] = ()
@@ -228,6 +236,10 @@ class Request:
         """Note that Redis has answered, to a part of it perhaps."""
         self.reached = True
 
+    def was_revoked(self) -> None:
+        """Note that the server refuses to renew it."""
+        self.revoked = True
+
     def in_trouble(self, trouble: Exception | None) -> None:
         """Note why its parts could not be had, or that they can be."""
         self.trouble = trouble
@@ -280,7 +292,7 @@ class Request:
 
     def refused(self, kind: str, name: str, limit: int) -> LockError:
         """Return what to raise when this can never be granted: by what the primitive says, or as there is a limit."""
-        refusal = None if self.extension is None else self.extension.refusal()
+        refusal = None if self.extension is None else self.extension.refusal(limit)
         return refusal or LimitMismatchError(
             f"{kind} {name!r}: {self.permits} permits asked for, but its limit is {limit}; ask for fewer, or resize it",
             name=name,

@@ -92,7 +92,7 @@ class AllOf(Composite):
                 return Queued()
 
     def renew(self, request: Request, ttl: float, tell: ResultCallback, thread: Pipelines | None = None) -> None:
-        renew_parts(request.parts, len(request.parts), ttl, tell, thread)
+        renew_parts(request, len(request.parts), ttl, tell, thread)
 
     def undo(self, request: Request, tell: ResultCallback) -> None:
         if all(part.fence for part in request.parts):

@@ -51,9 +51,16 @@ class Composite:
         return {part.grantor.name: part.fence for part in request.parts}
 
 
-def renew_parts(parts: Sequence[Part], needed: int, ttl: float, tell: ResultCallback, thread: Pipelines | None) -> None:
+def renew_parts(whole: Request, needed: int, ttl: float, tell: ResultCallback, thread: Pipelines | None) -> None:
     """Renew all; *tell* gets whether *needed* of them were."""
-    tally = VoteCount(len(parts), needed, tell)
+    parts: Sequence[Part] = whole.parts
+
+    def decided(renewed: bool | Exception) -> None:
+        if renewed is False and any(part.request.revoked for part in parts):
+            whole.was_revoked()
+        tell(renewed)
+
+    tally = VoteCount(len(parts), needed, decided)
     for part in parts:
         part.grantor.renew(part.request, ttl, tally.note, thread)
 

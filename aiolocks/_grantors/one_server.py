@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, cast, final
 
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .._core.answers import LONGEST_WAIT, NotNowError, as_the_client_would, ask_until, ride_out
@@ -25,6 +25,7 @@ from .._engine.request import (
     Queued,
     Request,
     ResultCallback,
+    WithdrawnError,
     queue_terms,
     resolve,
 )
@@ -274,7 +275,7 @@ class RedisGrantor:
         if verdict == b"refused":
             self.deliver(reply[2])
             raise request.refused(self.kind, self.name, reply[1])
-        raise RedisError("this request was withdrawn before it came")
+        raise WithdrawnError("this request was withdrawn before it came")
 
     async def replicate(self, request: Request, replicas: Replicas) -> Granted:
         """Write the lease once more, for WAIT to count; see `replication`.
@@ -328,7 +329,7 @@ class RedisGrantor:
         pipeline = self.pipeline(thread)
         args = (request.token, round(ttl * 1000))
         bound = NamedScript(self._family.renew, self._base)
-        pipeline.submit(bound, args, _renewed, renewal_patience(pipeline, ttl), tell)
+        pipeline.submit(bound, args, _renewed, renewal_patience(pipeline, ttl), request, tell)
 
     def pipeline(self, thread: Pipelines | None) -> Route:
         """Return what sends to the server of the name: the session's, or that of a *thread*."""
@@ -387,9 +388,9 @@ class RedisGrantor:
             self.context.loop.call_soon(tell, ended == b"1")
 
     def guarding(self, request: Request) -> Holding:
-        return Holding(
-            f"{self._family.holders}/guard", self._keys.part(b"g:" + request.token), (self._base,), (request.token,)
-        )
+        family = self._family
+        held = self.renewal_keys(len(family.renew.script.keys))
+        return Holding(f"{family.holders}/guard", self._keys.part(b"g:" + request.token), held, (request.token,))
 
     async def ask(self, verb: str, args: Arguments = (), *, as_waiter: bool = False) -> Any:
         """Do as `ask_once` does, as often as the client would try; it must do no harm when it runs twice."""
@@ -519,6 +520,14 @@ class RedisGrantor:
         )  # fmt: skip
 
 
+_REVOKED = -1
+"""In place of 1 for a lease that was renewed."""
+
+
 def _renewed(call: PendingCall, reply: Any) -> None:
-    tell: ResultCallback = call.subject
+    request: Request
+    tell: ResultCallback
+    request, tell = call.subject, call.tell
+    if reply == _REVOKED:
+        request.was_revoked()
     tell(reply if isinstance(reply, Exception) else reply == 1)

@@ -105,7 +105,7 @@ class Quorum(Composite):
             await asyncio.sleep(self._pause(attempts))
 
     def renew(self, request: Request, ttl: float, tell: ResultCallback, thread: Pipelines | None = None) -> None:
-        renew_parts(request.parts, self._quorum, ttl, tell, thread)
+        renew_parts(request, self._quorum, ttl, tell, thread)
 
     def undo(self, request: Request, tell: ResultCallback) -> None:
         if request.parts and request.parts[0].fence:

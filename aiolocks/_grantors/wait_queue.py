@@ -18,7 +18,7 @@ from .._core.errors import LockError
 from .._core.keys import Keys, of_shard
 from .._core.timing import SHORTEST_RECHECK, patience, recheck_delay, recheck_interval, retry_delay
 from .._engine.context import Context
-from .._engine.request import Answer, Granted, Request
+from .._engine.request import Answer, Granted, Request, WithdrawnError
 from .._redis.pipeline import CallReceiver, PendingCall
 from .._redis.router import Route
 from .._redis.scripts import Arguments
@@ -287,7 +287,7 @@ class WaitQueue:
     async def _asked_anew(self, request: Request, asked: "asyncio.Future[Answer]") -> None:
         try:
             answer = await asked
-        except LockError as error:  # a refusal; redis-py's LockError, and so a RedisError
+        except (LockError, WithdrawnError) as error:  # a refusal; redis-py's LockError, and so a RedisError
             request.fail(error)
         except RedisError as error:
             now = self._context.clock()

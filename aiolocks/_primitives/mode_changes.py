@@ -14,7 +14,7 @@ from .._core.answers import LONGEST_WAIT
 from .._core.errors import LeaseLostError
 from .._core.modes import FRONT, SHARED, UPGRADE, UPGRADEABLE
 from .._core.options import Duration, Unset, check_timeout
-from .._engine.lease_state import GONE_FROM_SERVER, LeaseState
+from .._engine.lease_state import LeaseState
 from .._engine.request import Extension, Request, fresh_token
 from .._grantors.one_server import RedisGrantor
 
@@ -36,6 +36,10 @@ def upgrade(state: LeaseState, timeout: Duration | Unset | None) -> Callable[[],
     return partial(_asking, state, seconds)
 
 
+_REVOKED = -1
+"""What comes with the refusal of an upgrade, or in place of 1 when a lease was downgraded."""
+
+
 @final
 class _Upgrade(Extension):
     """Says that an upgrade that can never be granted has lost the lease that it is beside."""
@@ -43,8 +47,12 @@ class _Upgrade(Extension):
     def __init__(self, state: LeaseState) -> None:
         self._state = state
 
-    def refusal(self) -> LeaseLostError:
-        return self._state.error(None if self._state.lost else "it is not an upgradeable one any more")
+    def refusal(self, amount: int) -> LeaseLostError:
+        state = self._state
+        if amount == _REVOKED:
+            state.request.was_revoked()
+            state.lose(state.refused_as)
+        return state.error(None if state.lost else "it is not an upgradeable one any more")
 
 
 def _asking(state: LeaseState, timeout: float | None) -> LeaseState:
@@ -91,6 +99,8 @@ async def downgrade(state: LeaseState) -> None:
     request.permits = SHARED  # whatever is answered, the holder has given up the right to write
     until = min(state.deadline, state.context.clock() + LONGEST_WAIT)
     answer, *_ = await grantor.ask_until(until, "downgrade", (request.token, SHARED), as_waiter=True)
-    if not answer:
-        state.lose(GONE_FROM_SERVER)
+    if answer != 1:
+        if answer == _REVOKED:
+            request.was_revoked()
+        state.lose(state.refused_as)
         raise state.error()

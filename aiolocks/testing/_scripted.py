@@ -23,8 +23,9 @@ from .._grantors.session import Session
 from .._redis.endpoints import Pipelines
 from .._redis.pipeline import PendingCall
 
-Answer = int | Literal["queued", "busy"] | Exception
-"""To `grant`: a fencing token, a place in line, a refusal; to `renew` and `withdraw`: True or False.
+Answer = int | Literal["queued", "busy", "revoked"] | Exception
+"""To `grant`: a fencing token, a place in line, a refusal; to `renew` and `withdraw`: True or False, and "revoked" to
+the former.
 
 An exception leaves open whether the request arrived.
 """
@@ -195,7 +196,14 @@ class ScriptedGrantor:
         """Answer from `renewals`."""
         self._note("renew", request, ttl)
         answer = _answer(self._renewals, True, self.context.loop if thread is None else thread.loop)
-        answer.add_done_callback(lambda answered: tell(_outcome(answered)))
+
+        def told(answered: "asyncio.Future[Any]") -> None:
+            outcome: Any = _outcome(answered)
+            if outcome == "revoked":
+                request.was_revoked()
+            tell(outcome if isinstance(outcome, Exception) else outcome is True)
+
+        answer.add_done_callback(told)
 
     def undo(self, request: Request, tell: ResultCallback) -> None:
         """Answer from `withdrawals`."""

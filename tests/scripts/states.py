@@ -115,10 +115,21 @@ def holders(scripts: Scripts) -> dict[str, int]:
 def fence_of(scripts: Scripts, holder: str) -> int:
     """Return the fencing token that lies beside a holder's token."""
     if scripts.kind == "lock":
-        held_by, fence = _ask(scripts, "GET", scripts.keys.base).split()
+        held_by, fence, *_ = _ask(scripts, "GET", scripts.keys.base).split()
         assert who(held_by) == holder
         return int(fence)
     return int(_ask(scripts, "HGET", scripts.key("meta"), token(holder)).split()[1])
+
+
+def mark(scripts: Scripts, holder: str, letter: str = "R") -> None:
+    """Put a third word beside a holder's token and fencing token."""
+    if scripts.kind == "lock":
+        value = _ask(scripts, "GET", scripts.keys.base)
+        assert who(value.split()[0]) == holder
+        _ask(scripts, "SET", scripts.keys.base, b"%b %b" % (value, letter.encode()), "KEEPTTL")
+    else:
+        terms = _ask(scripts, "HGET", scripts.key("meta"), token(holder))
+        _ask(scripts, "HSET", scripts.key("meta"), token(holder), b"%b %b" % (terms, letter.encode()))
 
 
 def last_fence(scripts: Scripts) -> bytes:

@@ -91,7 +91,8 @@ def test_each_script_uses_one_slot_however_odd_the_name(strict: RedisServer, kin
         record = scripts.keys.part(b"g:" + token("cat"))
         guard = _scripts.load("lock/guard" if kind == "lock" else "semaphore/guard")
         words = (1, 1_000, 1, token("cat"), 1, "PING")
-        answer: Any = scripts.redis.execute_command("EVAL", guard.source, 2, record, scripts.keys.base, *words)
+        keys = [record, *(scripts.key(field) for field in _scripts.load(f"{scripts.family}/renew").keys)]
+        answer: Any = scripts.redis.execute_command("EVAL", guard.source, len(keys), *keys, *words)
         assert answer == b"*1\r\n+PONG\r\n"
 
 

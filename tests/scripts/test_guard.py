@@ -12,7 +12,7 @@ from tests.scripts.calls import TTL, token
 
 pytest_plugins = ["tests.scripts.fixtures"]
 
-GONE_FROM_SERVER, OVERTAKEN = 0, -1
+GONE_FROM_SERVER, OVERTAKEN, REVOKED = 0, -1, -2
 
 
 class Guarded:
@@ -37,9 +37,18 @@ class Guarded:
             seconds, _ = self.redis.time()
             self.redis.zadd(holder, {token(who): 1000 * seconds + TTL})
 
+    def mark(self, at: int, mark: str) -> None:
+        """Mark ann's lease of one of the names."""
+        if self._kind == "lock":
+            self.redis.set(self.holders[at], token("ann") + f" 1 {mark}".encode(), px=TTL)
+        else:
+            self.redis.hset(self._names[at].part(b"meta"), token("ann"), f"1 1 {mark}")
+
     def run(self, *commands: tuple[object, ...], number: int = 1, who: str = "ann") -> Any:
         words = [word for command in commands for word in (len(command), *command)]
-        keys = [self._record_of(who), *self.holders]
+        beside = [keys.part(b"meta") for keys in self._names] if self._kind == "semaphore" else []
+        held = [key for pair in zip(self.holders, beside, strict=True) for key in pair] if beside else self.holders
+        keys = [self._record_of(who), *held]
         tokens = [token(who)] * len(self.holders)
         return self.redis.eval(self._script.source, len(keys), *keys, number, 60_000, len(tokens), *tokens, *words)
 
@@ -73,6 +82,15 @@ def test_the_holders_commands_are_run_and_answered_in_redis_own_protocol(guarded
 def test_nobody_elses_are(guarded: Guarded, stranger: str) -> None:
     assert guarded.run(("SET", "k", "v"), who=stranger) == GONE_FROM_SERVER
     assert sorted(guarded.redis.keys()) == guarded.holders
+
+
+@pytest.mark.parametrize("which", range(3))
+def test_nor_are_those_of_a_holder_of_whom_a_name_is_revoked(several: Guarded, which: int) -> None:
+    several.mark(which, "R")
+    before = sorted(several.redis.keys())
+    assert several.run(("SET", "k", "v")) == REVOKED
+    assert several.run(("SET", "k", "v"), who="ben") == GONE_FROM_SERVER
+    assert sorted(several.redis.keys()) == before
 
 
 def test_nor_are_a_former_holders(guarded: Guarded) -> None:

@@ -114,7 +114,8 @@ def test_every_verb_ends_a_lease_at_the_same_millisecond(scored: Scripts, clock:
 def test_what_is_guarded_is_run_until_that_millisecond(scored: Scripts, clock: Clock) -> None:
     def ran(number: int) -> bool:
         words = [number, 60_000, 1, token("ann"), 1, "PING"]
-        answer = scored.redis.eval(load("semaphore/guard").source, 2, "record", scored.keys.base, *words)
+        keys = ["record", scored.keys.base, scored.key("meta")]
+        answer = scored.redis.eval(load("semaphore/guard").source, len(keys), *keys, *words)
         return isinstance(answer, bytes)
 
     scored.granted("ann")

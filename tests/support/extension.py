@@ -16,7 +16,7 @@ class Adding(Extension):
         *declared: bytes | int,
         on_reply: Callable[[Sequence[Any], Any], None] = lambda args, reply: None,
         objection: Callable[[int], RuntimeError | None] = lambda limit: None,
-        refusal: Callable[[], LockError | None] = lambda: None,
+        refusal: Callable[[int], LockError | None] = lambda amount: None,
     ) -> None:
         self._declared = declared
         self._declares = bool(declared)
@@ -37,5 +37,5 @@ class Adding(Extension):
     def objection(self, limit: int) -> RuntimeError | None:
         return self._objection(limit)
 
-    def refusal(self) -> LockError | None:
-        return self._refusal()
+    def refusal(self, amount: int) -> LockError | None:
+        return self._refusal(amount)

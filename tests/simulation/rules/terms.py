@@ -126,7 +126,7 @@ def a_grant_that_nobody_here_awaits_is_passed_on_at_once(scene: Scene) -> None:
     both(
         *(
             python(_acquire, name, "context.tokens[request.token] = request", "pass")
-            for name in ("take", "wait_granted")
+            for name in ("take", "_wait_granted")
         )
     ),
 )

@@ -292,6 +292,6 @@ def test_a_refusal_says_what_the_primitive_says_or_how_many_permits_there_are() 
     assert "'orders': 3 permits asked for, but its limit is 2" in str(refused)
     one.extension = Adding()
     assert isinstance(one.refused("semaphore", "orders", 2), LimitMismatchError)
-    one.extension = Adding(refusal=lambda: LockError("never", name="orders"))
+    one.extension = Adding(refusal=lambda amount: LockError("never", name="orders"))
     with pytest.raises(LockError, match="never"):
         raise one.refused("lock", "orders", 1)

@@ -73,6 +73,12 @@ async def test_a_quorum_s_undo_waits_for_who_has_granted_and_not_for_who_does_no
     assert len(told) == 1
 
 
+def made_of(parts: list[Part]) -> Request:
+    request = asked()
+    request.parts = parts
+    return request
+
+
 class Whole(Composite):
     """Of parts that are one lease together."""
 
@@ -133,10 +139,22 @@ async def test_a_renewal_of_all_is_known_as_soon_as_so_many_have_said_yes_or_can
         Part(ScriptedGrantor(renewals=[After(delay, answer)]), asked())
         for delay, answer in zip((0.1, 0.2, 0.3), renewals, strict=True)
     ]
-    renew_parts(parts, needed, 12.5, heard, None)
+    renew_parts(made_of(parts), needed, 12.5, heard, None)
     await asyncio.sleep(1)
     assert heard.all == [(pytest.approx(told[0]), told[1])]
     assert all(stub_of(part).asked[0].ttl == 12.5 for part in parts)
+
+
+@pytest.mark.parametrize("revoked", [True, False])
+@jumping
+async def test_what_cannot_be_renewed_says_whether_a_part_of_it_was_revoked(revoked: bool) -> None:
+    parts = [Part(ScriptedGrantor(renewals=[answer]), asked()) for answer in (True, False)]
+    whole = made_of(parts)
+    if revoked:
+        parts[1].request.was_revoked()
+    renew_parts(whole, 2, 30.0, Told(), None)
+    await asyncio.sleep(1)
+    assert whole.revoked is revoked
 
 
 class Noting:
@@ -161,9 +179,9 @@ async def test_another_thread_renews_each_part_by_its_own_commands_for_the_serve
     stubs = [Noting(ScriptedGrantor()) for _ in range(2)]
     parts = [Part(stub, asked()) for stub in stubs]
     own = Pipelines(asyncio.get_running_loop(), clock, lambda: None, lambda: None)
-    renew_parts(parts, 2, 30.0, Told(), own)
+    renew_parts(made_of(parts), 2, 30.0, Told(), own)
     assert [stub.by for stub in stubs] == [[own], [own]]
-    renew_parts(parts, 2, 30.0, Told(), None)
+    renew_parts(made_of(parts), 2, 30.0, Told(), None)
     assert [stub.by[1:] for stub in stubs] == [[None], [None]]
 
 

@@ -922,13 +922,19 @@ async def test_statistics_are_asked_for_again_while_leases_have_run_out_that_mus
         assert [args_of(asked) for asked in there.server.asked] == [[b"0"]] * 3
 
 
-@pytest.mark.parametrize(("kind", "script"), [("lock", "lock/guard"), ("semaphore", "semaphore/guard")])
+@pytest.mark.parametrize(
+    ("kind", "script", "beside"), [("lock", "lock/guard", []), ("semaphore", "semaphore/guard", [b":meta"])]
+)
 @jumping
-async def test_who_holds_guards_by_its_own_token(kind: str, script: str) -> None:
+async def test_who_holds_guards_by_its_own_token(kind: str, script: str, beside: list[bytes]) -> None:
     async with scene(kind) as there:
         request = there.request()
         held, base = there.grantor.guarding(request), f"aiolocks:{kind}:{{orders}}".encode()
-        assert (held.script, held.holders, held.tokens) == (script, (base,), (request.token,))
+        assert (held.script, held.holders, held.tokens) == (
+            script,
+            (base, *(base + part for part in beside)),
+            (request.token,),
+        )
         assert held.record == base + b":g:" + request.token
 
 

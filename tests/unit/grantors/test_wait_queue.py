@@ -721,7 +721,7 @@ async def test_whatever_else_goes_wrong_with_an_old_place_is_raised() -> None:
         request = await waiting(hall)
         forgetful(hall)
         hall.grant = [b"refused", 3, 0]
-        request.extension = Adding(refusal=lambda: 1 / 0)  # type: ignore[arg-type,return-value]
+        request.extension = Adding(refusal=lambda amount: 1 / 0)  # type: ignore[arg-type,return-value]
         await asyncio.sleep(1.1)
         assert isinstance(request.turn.exception(), ZeroDivisionError)
         assert not hall.grantor().line.waiting

@@ -1,6 +1,11 @@
 -- The leases of several holders at once: a sorted set of holders' tokens, scored with the server's own time (ms) at
 -- which each lease ends. Beside it is a hash with the last fencing token, the largest TTL ever granted, and what is
 -- known of each holder. `semaphore` and `modes` say what stands in the hash, and read it.
+-- Of each holder that is its terms (permits, or a mode), its fencing token, and perhaps a third word, a mark:
+--   R  revoked: it goes on until its holder releases it or it ends, and nothing extends it
+-- An older version of these scripts knows no third word. It extends such a lease and lets its guard write, so that it goes
+-- on until it is released, or its process has the new ones; and if an acquire of its token was sent twice, has it wait in
+-- line, or grants it without the mark. It releases it as any other, does not downgrade it, and grants nothing beside it.
 -- Needs the names: holders, meta; and `numbers`.
 
 local MOST = 500 -- holders that are asked about, or whose leases that ran out are dropped, at once
@@ -74,10 +79,16 @@ local function is_live(token)
   return tonumber(redis.call('ZSCORE', holders, token) or 0) > now_ms
 end
 
--- The fencing token of a holder's lease, or nothing; 0 if the hash was deleted.
+-- What the hash says of a holder: its fencing token, and its mark, or an empty text; 0 if the hash was deleted.
+local function parts_of(terms)
+  local number, mark = string.match(terms or '', '^%d+ (%d+) ?(%u?)$')
+  return tonumber(number) or 0, mark or ''
+end
+
+-- Returns the same of the lease that a holder has, or nothing.
 local function fence_of(token)
   if is_live(token) then
-    return tonumber(string.match(redis.call('HMGET', meta, token)[1] or '0', '%d+$'))
+    return parts_of(redis.call('HMGET', meta, token)[1])
   end
 end
 
@@ -106,10 +117,11 @@ local function extend(token, ttl_ms)
   end
 end
 
--- Extends a lease that is live and lasts no longer than others have, and says whether that was done.
+-- Extends a lease that is live, without a mark, and lasts no longer than others have; says whether that was done.
 local function extend_as_usual(token, ttl_ms)
-  longest = tonumber(redis.call('HMGET', meta, 'ttl')[1] or 0)
-  if tonumber(ttl_ms) <= longest and is_live(token) then
+  local known = redis.call('HMGET', meta, 'ttl', token)
+  longest = tonumber(known[1] or 0)
+  if tonumber(ttl_ms) <= longest and not string.find(known[2] or '', ' %u') and is_live(token) then
     extend(token, ttl_ms)
     return true
   end

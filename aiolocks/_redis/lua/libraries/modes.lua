@@ -190,14 +190,15 @@ end
 
 local full -- only `can_grant` says so, as the next in line may be an upgrade that is to be refused
 
--- Can this mode be had now? 'yes', 'later' or 'never'; and 0 when nothing else can be had either. *head*: this token is
--- the first in line.
+-- Can this mode be had now? 'yes', 'later' or 'never'; and 0 when nothing else can be had either, or with 'never' -1 when
+-- what is to be upgraded was revoked. *head*: this token is the first in line.
 local function can_grant(mode, token, head)
   if mode == UPGRADE then
     -- slow path
     local upgradeable = string.match(token, '^(.-)%+') or ''
-    if not is_live(upgradeable) or mode_of(upgradeable) ~= 5 then
-      return 'never', 0
+    local _, mark = fence_of(upgradeable)
+    if mark ~= '' or mode_of(upgradeable) ~= 5 then -- nil: it is not live
+      return 'never', mark == 'R' and -1 or 0
     end
   end
   if fits(mode) then

@@ -1,4 +1,8 @@
--- A mutex: one key with `token fence` in it for as long as the lease lasts.
+-- A mutex: one key with `token fence` in it for as long as the lease lasts; a third word is a mark:
+--   R  revoked: it goes on until its holder releases it or it ends, and nothing extends it
+-- An older version of these scripts knows no third word. It tells a holder who renews that it holds nothing, so that it
+-- stops; lets its guard write, as it is the only holder still; has its token wait in line, if an acquire of it was sent
+-- twice; releases it as any other, and grants nothing beside it.
 -- Needs the names: holder, fence; queue, waiters, session for `hand_on`; and `numbers`.
 
 local function instant()
@@ -45,12 +49,17 @@ local function hand_on(last)
   return '1 ' .. next_token .. ' ' .. text .. ' ' .. ttl_ms
 end
 
--- Returns the holder's token and fencing token, or nothing.
+-- What a value says: the holder's token, its fencing token, and its mark, or an empty text.
+local function parts_of(value)
+  local token, number, mark = string.match(value, '^(%S+) (%d+) ?(%u?)$')
+  return token or value, tonumber(number) or 0, mark or '' -- other libraries put any text of their own there
+end
+
+-- Returns the same of the current holder, or nothing.
 local function held_by()
   local value = redis.call('GET', holder)
   if value then
-    local token, number = string.match(value, '^(%S+) (%d+)$')
-    return token or value, tonumber(number) or 0 -- other libraries put any text of their own there
+    return parts_of(value)
   end
 end
 

@@ -101,8 +101,8 @@ local function enqueue_behind_own(entry)
 end
 
 -- Answers each waiter that the session believes to have: with its ticket, with minus the fencing token of the grant
--- that *fence_of* finds for its token, or with 0, if it is not known here and must ask anew. A re-check never puts a
--- waiter in line. *standing*, if there is one, gives the answer for a waiter in line, or nothing if it is to leave.
+-- that *fence_of* finds for its token, or with 0, if it must ask anew: it is not known here, or its grant has a mark,
+-- which *fence_of* returns too. A re-check never puts a waiter in line. *standing*, if there is one, gives the answer for a waiter in line, or nothing if it is to leave.
 -- Returns the answers, and 1 if the session had been passed over.
 local function recheck(fence_of, standing)
   local in_queue = redis.call('ZRANK', queue, session)
@@ -111,9 +111,12 @@ local function recheck(fence_of, standing)
     local entry = waiter .. PADDING
     local token, ttl_ms, permits = string.match(entry, '^(%S+) (%d+) (%d+)')
     local ticket = redis.call('ZSCORE', waiters, entry)
-    local number = fence_of(token)
+    local number, mark = fence_of(token)
     local answer = 0
-    if number then
+    if number and mark ~= '' then
+      -- slow path
+      leave(entry)
+    elseif number then
       -- slow path: the notice of this grant was lost
       extend(token, ttl_ms)
       leave(entry)

@@ -1,6 +1,6 @@
 -- Grant the lock to one holder, or put it in the queue, or say that it is busy.
 --
--- KEYS[1]  holder     string  `token fence` of the current holder; its TTL is the lease
+-- KEYS[1]  holder     string  `token fence [mark]` of the current holder; its TTL is the lease
 -- KEYS[2]  fence      string  last fencing token; outlives the last grant by a day
 -- KEYS[3]  queue      zset    session -> ticket of its first waiter
 -- KEYS[4]  waiters    zset    entry of this session's waiters -> ticket
@@ -18,7 +18,8 @@
 -- returns  fencing token, when nothing was in the way; or minus the ticket, the short answer that it waits; else
 --          {'granted', fencing token, grants for this session: of each its token, fencing token, ttl_ms}
 --          {'queued', ticket, ms until the holder's lease can end, last fencing token, subscribers, grants…}
---          {'busy', ms until the holder's lease can end, grants…} or {'withdrawn'};
+--          {'busy', ms until the holder's lease can end, grants…};
+--          {'withdrawn'}, when this token is granted nothing any more: it was undone, or its lease is revoked;
 --          {'young', ms until the server has that uptime, grants…}, when that alone is in the way;
 --          where it is free, and the server too young for the first in line, its ms stand in place of the lease's;
 --          where there are no grants, 0 may stand for the list
@@ -58,8 +59,10 @@ if needed_s then
   entry = token .. ' ' .. ttl_ms .. ' ' .. permits .. ' ' .. needed_s .. PADDING
   young_ms = young and 1000 * missing_s or young_ms
 end
-local owner, number = held_by()
-if owner == token then
+local owner, number, mark = held_by()
+if owner == token and mark ~= '' then
+  return { 'withdrawn' } -- else it would wait in line behind itself
+elseif owner == token then
   -- slow path: asked again, because the first answer was lost or is old: the same grant
   extend(token, ttl_ms)
   leave(entry)

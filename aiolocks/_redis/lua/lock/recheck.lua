@@ -1,6 +1,6 @@
 -- Say how a session's waiters stand, keep them in the queue, and mend what has got stuck. Never creates a waiter.
 --
--- KEYS[1]  holder    string  `token fence` of the current holder
+-- KEYS[1]  holder    string  `token fence [mark]` of the current holder
 -- KEYS[2]  fence     string  last fencing token
 -- KEYS[3]  queue     zset    session -> ticket of its first waiter
 -- KEYS[4]  waiters   zset    entry of this session's waiters -> ticket
@@ -10,13 +10,13 @@
 -- ARGV[4…] entries   bytes   the waiters it believes to have
 -- returns  {subscribers, ms until the holder's lease can end, last fencing token, 1 if the session had been passed
 --          over, answers, grants for this session}; an answer is a ticket, or minus the fencing token of a grant,
---          or 0 for a waiter that is not known here
+--          or 0 for a waiter that is not known here, or was granted what is revoked: it must ask
 -- Where something is free, and the server too young for the first in line, its ms stand in place of the lease's.
 -- uses     numbers, mutex, queue, uptime, hand_over
 redis.call('PEXPIRE', waiters, life_ms) -- first a write that is allowed at the memory limit: then so are all others
-local owner, number = held_by()
+local owner, number, mark = held_by()
 local function granted(token)
-  return token == owner and number
+  return token == owner and number, mark
 end
 local answers, passed_over = recheck(granted)
 local before = last_fence(number)

@@ -1,6 +1,6 @@
 -- Undo whatever the token has: its lease, its place in the queue, or a request still on its way. Then hand over.
 --
--- KEYS[1]  holder        string  `token fence` of the current holder
+-- KEYS[1]  holder        string  `token fence [mark]` of the current holder
 -- KEYS[2]  fence         string  last fencing token
 -- KEYS[3]  queue         zset    session -> ticket of its first waiter
 -- KEYS[4]  waiters       zset    entry of this session's waiters -> ticket

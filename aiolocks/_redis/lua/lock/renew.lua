@@ -1,12 +1,17 @@
 -- Extend the lease of the holder, and of no other. Never creates a lease and never shortens one.
 --
--- KEYS[1]  holder  string  `token fence` of the current holder
+-- KEYS[1]  holder  string  `token fence [mark]` of the current holder
 -- ARGV[1]  token   bytes   who asks
 -- ARGV[2]  ttl_ms  int     how long the lease lasts from now on, at least
--- returns  1, or 0 when another holds it, or none
+-- returns  1, or 0 when another holds it, or none; -1 when it is revoked
+-- uses     mutex
 local value = redis.call('GET', holder)
-if not value or (string.match(value, '^(%S+) %d+$') or value) ~= token then
+if not value then
   return 0
+elseif (string.match(value, '^(%S+) %d+$') or value) ~= token then
+  -- slow path
+  local owner, _, mark = parts_of(value)
+  return owner == token and mark == 'R' and -1 or 0
 end
 if redis.call('PTTL', holder) < tonumber(ttl_ms) then
   redis.call('PEXPIRE', holder, ttl_ms)

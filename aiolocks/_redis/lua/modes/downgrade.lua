@@ -1,7 +1,7 @@
 -- Go on holding, in a weaker mode, and hand over what may be held beside it. There is no instant between.
 --
 -- KEYS[1]  holders   zset   token -> server time (ms) at which its lease ends
--- KEYS[2]  meta      hash   fence, ttl, held, line; and token -> `mode fence`
+-- KEYS[2]  meta      hash   fence, ttl, held, line; and token -> `mode fence [mark]`
 -- KEYS[3]  queue     zset   session -> ticket of its first waiter
 -- KEYS[4]  waiters   zset   entry of this session's waiters -> ticket
 -- ARGV[1]  token     bytes  who holds
@@ -9,13 +9,13 @@
 -- ARGV[3]  session   bytes  who asks
 -- ARGV[4]  channels  bytes  start of every session's channel
 -- ARGV[5]  life_ms   int    how long the session is taken for alive without a re-check
--- returns  {1, or 0 when the token holds nothing, grants for this session…}
+-- returns  {1, or 0 when the token holds nothing, or -1 when it is revoked, grants for this session…}
 local asking = ''
 -- uses     numbers, leases, modes, queue, uptime, hand_over
 settle()
-local number = fence_of(token)
-if not number then
-  return { 0 }
+local number, mark = fence_of(token)
+if not number or mark ~= '' then
+  return { mark == 'R' and -1 or 0 }
 end
 redis.call('ZCARD', queue)
 redis.call('ZCARD', waiters) -- a key of another type is an error before anything is changed

@@ -1,8 +1,8 @@
 -- Give all levels of a path one fencing token, larger than any that was given at one of them.
 --
--- KEYS[1…] metas   hash   fence, ttl, held, line; and token -> `mode fence`; one for each level
+-- KEYS[1…] metas   hash   fence, ttl, held, line; and token -> `mode fence [mark]`; one for each level
 -- ARGV[1…] tokens  bytes  who holds it, at each level
--- returns  int  the fencing token; or 0 when one of the leases is not there any more
+-- returns  int  the fencing token; or 0 when one of the leases is not there any more, or has a mark
 -- uses     numbers
 local given, newest, modes, alike, known = {}, 0, {}, true, {}
 for level, meta in ipairs(metas) do

@@ -1,7 +1,7 @@
 -- Grant a mode to one holder, or put it in the queue, or say that others are in the way.
 --
 -- KEYS[1]  holders    zset    token -> server time (ms) at which its lease ends
--- KEYS[2]  meta       hash    fence, ttl, held, line; and token -> `mode fence`
+-- KEYS[2]  meta       hash    fence, ttl, held, line; and token -> `mode fence [mark]`
 -- KEYS[3]  queue      zset    session -> ticket of its first waiter
 -- KEYS[4]  waiters    zset    entry of this session's waiters -> ticket
 -- KEYS[5]  tombstone  string  there when this token was withdrawn
@@ -19,7 +19,8 @@
 --          {'queued', ticket, ms until a lease can end, last fencing token, subscribers, grants…}
 --          {'busy', ms until a lease can end, grants…}
 --          {'young', ms until the server has that uptime, grants…}, when that alone is in the way
---          {'refused', 0, grants…} when there is nothing to upgrade, or {'withdrawn'}
+--          {'refused', 0, grants…} when there is nothing to upgrade, or -1 in place of 0 when that is revoked;
+--          {'withdrawn'}, when this token is granted nothing any more: it was undone, or its lease is revoked
 local asking = token
 -- uses     numbers, leases, modes, queue, uptime, hand_over
 local missing_s = 0 -- seconds of uptime
@@ -79,6 +80,10 @@ end
 settle()
 if redis.call('EXISTS', tombstone) == 1 then
   return { 'withdrawn' } -- this request was overtaken by its own undo
+end
+local _, mark = parts_of(own)
+if mark ~= '' then
+  return { 'withdrawn' } -- else it would wait in line behind itself, or be granted anew
 end
 local wait = string.sub(ticket, 1, 1) ~= '-'
 local number = fence_of(token)

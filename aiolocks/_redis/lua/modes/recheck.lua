@@ -1,7 +1,7 @@
 -- Say how a session's waiters stand, keep them in the queue, and mend what has got stuck. Never creates a waiter.
 --
 -- KEYS[1]  holders   zset   token -> server time (ms) at which its lease ends
--- KEYS[2]  meta      hash   fence, ttl, held, line; and token -> `mode fence`
+-- KEYS[2]  meta      hash   fence, ttl, held, line; and token -> `mode fence [mark]`
 -- KEYS[3]  queue     zset   session -> ticket of its first waiter
 -- KEYS[4]  waiters   zset   entry of this session's waiters -> ticket
 -- ARGV[1]  session   bytes  who asks

@@ -1,7 +1,7 @@
 -- Count holders and waiters, and say what could be had.
 --
 -- KEYS[1]  holders  zset  token -> server time (ms) at which its lease ends
--- KEYS[2]  meta     hash  fence, ttl, held, line; and token -> `mode fence`
+-- KEYS[2]  meta     hash  fence, ttl, held, line; and token -> `mode fence [mark]`
 -- KEYS[3]  queue    zset  session -> ticket of its first waiter
 -- ARGV[1]  first    int   place of the first session whose waiters are counted, from 0
 -- returns  {leases held, the same, waiters of those sessions, last fencing token, 0 as there is no limit, place to go on

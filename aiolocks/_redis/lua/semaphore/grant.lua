@@ -1,7 +1,7 @@
 -- Grant permits to one holder, or put it in the queue, or say that too few are free.
 --
 -- KEYS[1]  holders    zset    token -> server time (ms) at which its lease ends
--- KEYS[2]  meta       hash    limit, fence, weight, ttl, used, line; and token -> `permits fence`
+-- KEYS[2]  meta       hash    limit, fence, weight, ttl, used, line; and token -> `permits fence [mark]`
 -- KEYS[3]  queue      zset    session -> ticket of its first waiter
 -- KEYS[4]  waiters    zset    entry of this session's waiters -> ticket
 -- KEYS[5]  tombstone  string  there when this token was withdrawn
@@ -23,7 +23,8 @@
 --          {'queued', ticket, ms until a lease can end, last fencing token, subscribers, grants…, limits}
 --          {'busy', ms until a lease can end, grants…, limits}
 --          {'young', ms until the server has that uptime, grants…, limits}, when that alone is in the way
---          {'refused', limit in force, grants…, limits} or {'withdrawn'};
+--          {'refused', limit in force, grants…, limits};
+--          {'withdrawn'}, when this token is granted nothing any more: it was undone, or its lease is revoked;
 --          limits are two fields: the limit before, if this has changed it, else 0; and the limit in force
 local asking = token
 -- uses     numbers, leases, semaphore, queue, uptime, hand_over
@@ -93,6 +94,10 @@ end
 settle()
 if redis.call('EXISTS', tombstone) == 1 then
   return { 'withdrawn' } -- this request was overtaken by its own undo
+end
+local _, mark = parts_of(own)
+if mark ~= '' then
+  return { 'withdrawn' } -- else it would wait in line behind itself, or be granted anew
 end
 local wait = string.sub(ticket, 1, 1) ~= '-'
 local differed = 0

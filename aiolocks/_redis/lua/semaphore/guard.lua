@@ -1,22 +1,24 @@
 -- Run commands of the holder's own if its lease is the current one under each name, and never twice.
 --
 -- KEYS[1]  record   string  number of the last run for this lease, and what it answered
--- KEYS[2…] holders  zset    token -> server time (ms) at which its lease ends, per name; then the keys of the commands
+-- KEYS[2…] held     keys    per name the `holders` and the `meta`, as in `renew`; then the keys of the commands
 -- ARGV[1]  number   int     which run for this lease this is, from 1
 -- ARGV[2]  keep_ms  int     how long a request that was sent before may still come
 -- ARGV[3]  names    int     how many names are held by the lease
 -- ARGV[4…] words    bytes   the token of each, then of each command the number of its words, then the words
 -- returns  the answers, up to the first error, as an array in Redis's protocol; 0 when one of the tokens does not hold
---          its name, and nothing was run; -1 when a later run has overtaken this one
--- uses     numbers, guard
+--          its name, or -2 when that is revoked, and nothing was run; -1 when a later run has overtaken this one
+local holders, meta
+-- uses     numbers, leases, guard
 local before = answered()
 if before then
   return before
 end
-local now_us = micros()
 for at = 1, tonumber(names) do
-  if tonumber(redis.call('ZSCORE', holders[at], words[at]) or 0) * 1000 <= now_us then
-    return 0
+  holders, meta = held[2 * at - 1], held[2 * at]
+  local number, mark = fence_of(words[at])
+  if not number or mark ~= '' then
+    return mark == 'R' and -2 or 0
   end
 end
 return run()

@@ -1,7 +1,7 @@
 -- Undo whatever the token has: its permits, its place in the queue, or a request still on its way. Then hand over.
 --
 -- KEYS[1]  holders       zset    token -> server time (ms) at which its lease ends
--- KEYS[2]  meta          hash    limit, fence, weight, ttl, used, line; and token -> `permits fence`
+-- KEYS[2]  meta          hash    limit, fence, weight, ttl, used, line; and token -> `permits fence [mark]`
 -- KEYS[3]  queue         zset    session -> ticket of its first waiter
 -- KEYS[4]  waiters       zset    entry of this session's waiters -> ticket
 -- KEYS[5]  tombstone     string  keeps a late request of this token from being granted; left out if tombstone_ms is 0

@@ -2,8 +2,8 @@
 --
 -- KEYS[1…]  keys   zset, hash  of each lease the `holders` and the `meta`, as in `renew`; of a lock in modes too
 -- ARGV[1…]  terms  bytes       of each its token, and how long it lasts from now on (ms), at least
--- returns  for each 1; or 0 when `renew` must be asked, which says why: the token holds nothing, or Redis refused it, or
---          there is more to write than when the lease ends
+-- returns  for each 1; or 0 when `renew` must be asked, which says why: the token holds nothing, it is marked, or
+--          Redis refused it, or there is more to write than when the lease ends
 local holders, meta
 -- uses     numbers, leases
 local answers = {}

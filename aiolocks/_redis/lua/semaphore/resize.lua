@@ -1,7 +1,7 @@
 -- Put a limit in force for everyone, and hand over what a higher one frees. A lower one revokes nothing.
 --
 -- KEYS[1]  holders   zset   token -> server time (ms) at which its lease ends
--- KEYS[2]  meta      hash   limit, fence, weight, ttl, used, line; and token -> `permits fence`
+-- KEYS[2]  meta      hash   limit, fence, weight, ttl, used, line; and token -> `permits fence [mark]`
 -- KEYS[3]  queue     zset   session -> ticket of its first waiter
 -- KEYS[4]  waiters   zset   entry of this session's waiters -> ticket
 -- ARGV[1]  limit     int    the new limit

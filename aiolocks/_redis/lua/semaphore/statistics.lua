@@ -1,7 +1,7 @@
 -- Count permits, holders and waiters.
 --
 -- KEYS[1]  holders  zset  token -> server time (ms) at which its lease ends
--- KEYS[2]  meta     hash  limit, fence, weight, ttl, used, line; and token -> `permits fence`
+-- KEYS[2]  meta     hash  limit, fence, weight, ttl, used, line; and token -> `permits fence [mark]`
 -- KEYS[3]  queue    zset  session -> ticket of its first waiter
 -- ARGV[1]  first    int   place of the first session whose waiters are counted, from 0
 -- returns  {permits in use, holders, waiters of those sessions, last fencing token, limit or 0 when none is in force,

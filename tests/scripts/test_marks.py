@@ -1,0 +1,228 @@
+"""W16: what each verb makes of a lease with a mark, which is a third word beside its token and fencing token."""
+
+import pytest
+from redis import Redis
+
+from aiolocks._core.modes import EXCLUSIVE, INTENT_EXCLUSIVE, SHARED, UPGRADE, UPGRADEABLE
+from aiolocks._redis.scripts import load
+from tests.scripts.calls import LIFE, TTL, Busy, Grant, Granted, Queued, Refused, Scripts, Withdrawn, token
+from tests.scripts.states import contents, fence_of, holders, line, listening, mark, pttl, zset
+
+pytest_plugins = ["tests.scripts.fixtures"]
+
+REVOKED = -1
+
+
+@pytest.fixture
+def revoked(exclusive: Scripts) -> Scripts:
+    """Held by ann, whose lease is revoked."""
+    exclusive.granted("ann", ttl_ms=5_000)
+    mark(exclusive, "ann")
+    return exclusive
+
+
+def _renew(scripts: Scripts, who: str, ttl_ms: int = TTL) -> int:
+    answer: int = scripts.run("renew", who=who, ttl_ms=ttl_ms)
+    return answer
+
+
+def test_a_renewal_is_told_and_changes_nothing(revoked: Scripts) -> None:
+    before = contents(revoked)
+    assert _renew(revoked, "ann") == REVOKED
+    assert holders(revoked)["ann"] <= 5_000
+    assert contents(revoked) == before
+
+
+def test_a_renewal_by_another_is_told_that_it_holds_nothing(revoked: Scripts) -> None:
+    assert _renew(revoked, "ben") == 0
+
+
+@pytest.mark.parametrize("letter", ["R", "C"])
+def test_of_many_it_is_left_to_be_renewed_alone(exclusive: Scripts, letter: str) -> None:
+    other = exclusive.named("orders:43")
+    for scripts in (exclusive, other):
+        scripts.granted("ann", ttl_ms=5_000)
+    mark(exclusive, "ann", letter)
+    for scripts in (exclusive, other):  # a longer TTL is known, so that nothing else stands in the way
+        if scripts.kind != "lock":
+            scripts.redis.hset(scripts.key("meta"), "ttl", TTL)
+    assert exclusive.renew_many((exclusive, "ann", TTL), (other, "ann", TTL)) == [False, True]
+    assert holders(exclusive)["ann"] <= 5_000 < holders(other)["ann"]
+
+
+def test_another_mark_is_renewed_by_no_one(exclusive: Scripts) -> None:
+    exclusive.granted("ann", ttl_ms=5_000)
+    mark(exclusive, "ann", "C")
+    assert _renew(exclusive, "ann") == 0
+    assert holders(exclusive)["ann"] <= 5_000
+
+
+@pytest.mark.parametrize("wait", [True, False])
+@pytest.mark.parametrize("ticket", [0, 7])
+def test_an_acquire_of_its_token_that_comes_late_is_withdrawn_and_changes_nothing(
+    revoked: Scripts, wait: bool, ticket: int
+) -> None:
+    """It would wait in line behind itself, and its own release would grant it once more."""
+    before = contents(revoked)
+    assert revoked.grant("ann", ttl_ms=5_000, wait=wait, ticket=ticket) == Withdrawn()
+    assert contents(revoked) == before
+
+
+@pytest.mark.parametrize("kind", ["lock", "semaphore"])
+def test_so_is_one_that_would_be_content_with_a_short_answer(backend: Redis, kind: str) -> None:
+    scripts = Scripts(backend, kind)  # type: ignore[arg-type]
+    scripts.granted("ann")
+    scripts.queued("ben")
+    mark(scripts, "ann")
+    before = contents(scripts)
+    assert scripts.grant("ann", brief=True) == Withdrawn()
+    assert contents(scripts) == before
+
+
+def test_so_is_one_though_permits_are_free(semaphore: Scripts) -> None:
+    """It was granted beside its own revoked lease, which so was not revoked any more."""
+    semaphore.granted("ann")
+    mark(semaphore, "ann")
+    before = contents(semaphore)
+    assert semaphore.grant("ann") == Withdrawn()
+    assert contents(semaphore) == before
+
+
+def test_so_is_one_of_a_reader_beside_others(rwlock: Scripts) -> None:
+    for who in ("ann", "ben"):
+        rwlock.granted(who, permits=SHARED)
+    mark(rwlock, "ann")
+    before = contents(rwlock)
+    assert rwlock.grant("ann", permits=SHARED) == Withdrawn()
+    assert contents(rwlock) == before
+    assert _renew(rwlock, "ben") == 1
+
+
+def test_a_recheck_of_its_token_has_it_ask_anew_and_extends_nothing(revoked: Scripts) -> None:
+    before = holders(revoked)["ann"]
+    assert revoked.recheck("ann").answers == [0]
+    assert holders(revoked)["ann"] <= before
+    assert line(revoked) == []
+
+
+def test_a_recheck_takes_it_out_of_the_line_where_an_older_script_has_put_it(revoked: Scripts) -> None:
+    revoked.redis.zadd(revoked.key("waiters"), {revoked.entry("ann"): 5})
+    revoked.queued("ben")
+    assert revoked.recheck("ann", "ben").answers[0] == 0
+    assert line(revoked) == ["ben"]
+
+
+def test_others_wait_for_it_as_for_any(revoked: Scripts) -> None:
+    answer = revoked.queued("ben")
+    assert 0 < answer.busy_ms <= 5_000
+    assert isinstance(revoked.grant("cat", wait=False), Busy)
+    assert list(holders(revoked)) == ["ann"]
+    assert revoked.recheck("ben").answers == [answer.ticket]
+
+
+def test_its_release_ends_a_live_lease(revoked: Scripts) -> None:
+    assert revoked.release("ann").ended
+    assert holders(revoked) == {}
+    assert isinstance(revoked.grant("ben"), Granted)
+
+
+@pytest.mark.parametrize("waiters", [["ben"], ["ben", "cat"]])
+def test_its_release_hands_over_to_its_own_session(revoked: Scripts, waiters: list[str]) -> None:
+    for who in waiters:
+        revoked.queued(who)
+    before = fence_of(revoked, "ann")
+    released = revoked.release("ann")
+    fence = fence_of(revoked, "ben")
+    assert released.ended
+    assert released.mine == [Grant("ben", fence, TTL)]
+    assert fence > before
+    assert _renew(revoked, "ben") == 1
+    assert line(revoked) == waiters[1:]
+
+
+def test_its_release_hands_over_to_another_session(revoked: Scripts) -> None:
+    with listening(revoked, "away") as inbox:
+        revoked.queued("ben", session="away")
+        assert revoked.release("ann").ended
+        assert [message.who for message in inbox.messages()] == ["ben"]
+    assert _renew(revoked, "ben") == 1
+
+
+def test_the_permits_of_its_release_are_free(semaphore: Scripts) -> None:
+    semaphore.granted("ann", permits=2)
+    semaphore.granted("ben")
+    mark(semaphore, "ann")
+    assert semaphore.statistics().permits == 3
+    assert semaphore.release("ann", permits=2).ended
+    assert semaphore.statistics().permits == 1
+
+
+def test_what_is_revoked_is_not_downgraded(rwlock: Scripts) -> None:
+    rwlock.granted("ann")
+    rwlock.queued("ben", permits=SHARED)
+    mark(rwlock, "ann")
+    before = contents(rwlock)
+    answer = rwlock.run("downgrade", who="ann", mode=SHARED, life_ms=LIFE)
+    assert answer == [REVOKED]
+    assert contents(rwlock) == before
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_no_upgrade_grows_from_what_is_revoked(rwlock: Scripts, wait: bool) -> None:
+    rwlock.granted("ann", permits=UPGRADEABLE)
+    mark(rwlock, "ann")
+    upgrade = token("ann") + b"+" + token("more")
+    answer = _upgrade(rwlock, upgrade, wait=wait)
+    assert answer == [b"refused", REVOKED, []]
+    assert list(holders(rwlock)) == ["ann"]
+
+
+def test_an_upgrade_that_waits_for_readers_is_refused_once_it_is_looked_at(rwlock: Scripts) -> None:
+    rwlock.granted("ann", permits=UPGRADEABLE)
+    rwlock.granted("ben", permits=SHARED)
+    upgrade = token("ann") + b"+" + token("more")
+    verdict, *_ = _upgrade(rwlock, upgrade, wait=True)
+    assert verdict == b"queued"
+    mark(rwlock, "ann")
+    released = rwlock.release("ben", permits=SHARED)
+    assert [(grant.fence, grant.amount) for grant in released.mine] == [(-1, REVOKED)]
+    assert line(rwlock) == []
+
+
+def _upgrade(scripts: Scripts, upgrade: bytes, *, wait: bool) -> list[object]:
+    script = load("modes/grant")
+    tombstone = scripts.keys.part(b"t:" + upgrade)
+    keys = [scripts.key(field) for field in script.keys[:-1]] + [tombstone]
+    values = [upgrade, TTL, UPGRADE, 1 if wait else ~1, "home", scripts.channels, LIFE]
+    answer: list[object] = scripts.redis.execute_command("EVAL", script.source, len(keys), *keys, *values)
+    return answer
+
+
+def test_a_path_of_which_one_level_is_revoked_gets_no_fencing_token(backend: Redis) -> None:
+    levels = [Scripts(backend, "rwlock").named(name) for name in ("shop", "shop/orders")]
+    for scripts, mode in zip(levels, (INTENT_EXCLUSIVE, EXCLUSIVE), strict=True):
+        scripts.granted("ann", permits=mode)
+    mark(levels[1], "ann")
+    before = contents(levels[0])
+    script = load("modes/fence")
+    keys = [scripts.key("meta") for scripts in levels]
+    answer = levels[0].redis.execute_command("EVAL", script.source, len(keys), *keys, token("ann"), token("ann"))
+    assert answer == 0
+    assert contents(levels[0]) == before
+
+
+def test_one_that_has_run_out_is_dropped_as_any(semaphore: Scripts) -> None:
+    semaphore.granted("ann", permits=3)
+    mark(semaphore, "ann")
+    semaphore.redis.zadd(semaphore.keys.base, {token("ann"): 1})
+    semaphore.redis.hset(semaphore.key("meta"), "used", "0")
+    assert isinstance(semaphore.grant("ben", permits=3), Granted)
+    assert list(zset(semaphore, semaphore.keys.base)) == [token("ben")]
+
+
+def test_a_refused_request_beside_it_is_refused_as_before(semaphore: Scripts) -> None:
+    semaphore.granted("ann")
+    mark(semaphore, "ann")
+    assert isinstance(semaphore.grant("ben", permits=4), Refused)
+    assert isinstance(semaphore.grant("ben", permits=3), Queued)
+    assert pttl(semaphore, semaphore.keys.base) > 0

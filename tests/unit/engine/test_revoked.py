@@ -1,0 +1,114 @@
+"""W16, the holder's side, in virtual time: a lease whose renewal is refused, and a grant that was taken back."""
+
+import asyncio
+
+import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from aiolocks import Lease, LeaseLostError
+from aiolocks._core.timing import deadline
+from aiolocks._engine.acquire import take
+from aiolocks._engine.lease import state_of
+from aiolocks._engine.request import WithdrawnError
+from aiolocks.testing import ScriptedGrantor
+from tests.support.jumping import clock, jumping
+
+END = deadline(sent_at=0, ttl=30)
+
+
+@jumping
+async def test_a_lease_whose_renewal_is_refused_as_revoked_says_so() -> None:
+    grantor = ScriptedGrantor(renewals=["revoked"])
+    with pytest.raises(LeaseLostError) as caught:
+        async with grantor.hold(ttl=30):
+            await asyncio.sleep(3600)
+    assert 9 <= clock() <= 11
+    assert caught.value.reason == "revoked"
+    assert grantor.tokens("withdraw") == [grantor.requests[0].token]
+
+
+@jumping
+async def test_so_does_one_that_is_renewed_by_hand() -> None:
+    grantor = ScriptedGrantor(renewals=["revoked"])
+    lease = await grantor.acquire(renew=False)
+    assert not await lease.renew()
+    with pytest.raises(LeaseLostError, match="revoked; stop acting on it"):
+        lease.check()
+    assert not await lease.release()
+    assert len(grantor.times("withdraw")) == 1
+
+
+@jumping
+async def test_the_release_of_a_revoked_lease_is_tried_until_it_ends_on_the_server() -> None:
+    """Else those who wait would have to, though the holder has stopped."""
+    grantor = ScriptedGrantor(renewals=["revoked"], withdrawals=[RedisConnectionError()])
+    with pytest.raises(LeaseLostError):
+        async with grantor.hold(ttl=30):
+            await asyncio.sleep(3600)
+    await asyncio.sleep(60)
+    assert 29 <= max(grantor.times("withdraw")) <= 30
+    assert len(grantor.times("withdraw")) > 10
+
+
+@jumping
+async def test_so_is_that_of_one_whose_renewal_a_thread_has_asked_for() -> None:
+    grantor = ScriptedGrantor(withdrawals=[RedisConnectionError()])
+    lease = await grantor.acquire(ttl=30, renew=False)
+    state = state_of(lease)
+    state.request.was_revoked()
+    state.lose_from_thread(state.refused_as)
+    assert (lease.held, lease.lost) == (False, True)
+    assert not await lease.release()
+    await asyncio.sleep(60)
+    assert 29 <= max(grantor.times("withdraw")) <= 30
+
+
+@jumping
+async def test_a_lost_lease_that_was_not_revoked_is_not_released_for_long() -> None:
+    grantor = ScriptedGrantor(renewals=[False], withdrawals=[RedisConnectionError()])
+    lease = await grantor.acquire(ttl=30)
+    await lease.wait_lost()
+    state_of(lease).lose_from_thread("lost")
+    assert not await lease.release()
+    await asyncio.sleep(60)
+    assert max(grantor.times("withdraw")) <= END
+
+
+@jumping
+async def test_what_was_revoked_before_its_holder_heard_of_it_is_asked_for_under_another_token() -> None:
+    grantor = ScriptedGrantor(grants=["queued", WithdrawnError(), 8])
+    asyncio.get_running_loop().call_later(20, grantor.hand_over, 7)
+    async with grantor.hold(ttl=30) as lease:
+        first, again, new = grantor.tokens("grant")
+        assert first == again != new
+        assert (lease.token.encode(), lease.fencing_token) == (new, 8)
+        assert grantor.tokens("withdraw") == [first]
+
+
+@jumping
+async def test_so_is_what_was_revoked_while_it_was_asked_for_again() -> None:
+    """The reply to the first attempt was lost."""
+    grantor = ScriptedGrantor(grants=[RedisConnectionError(), WithdrawnError(), 8])
+    lease = await grantor.acquire()
+    assert len(set(grantor.tokens("grant"))) == 2
+    assert lease.fencing_token == 8
+    await lease.release()
+
+
+@jumping
+async def test_so_is_that_of_one_that_asks_once() -> None:
+    grantor = ScriptedGrantor(grants=[RedisConnectionError(), WithdrawnError(), "busy"])
+    assert await take(grantor.asking(timeout=0), Lease, must=False) is None
+    assert len(set(grantor.tokens("grant"))) == 2
+
+
+@jumping
+async def test_a_turn_that_fails_so_is_asked_for_anew_and_ends_with_the_time_of_the_caller() -> None:
+    grantor = ScriptedGrantor(grants=["queued"])
+    asyncio.get_running_loop().call_later(2, lambda: grantor.requests[-1].fail(WithdrawnError()))
+    with pytest.raises(TimeoutError):
+        async with grantor.hold(timeout=5):
+            pytest.fail("not granted")
+    assert clock() == 5
+    assert len(set(grantor.tokens("grant"))) == 2
+    assert set(grantor.tokens("withdraw")) == set(grantor.tokens("grant"))
