@@ -107,7 +107,7 @@ ON_SERVERS: dict[str, Defect] = {
     ),
     "versioned-write-without-its-answer": Defect(lua("versioned/write", "if before then", "if false then"), (), ()),
     "guard-without-compare": Defect(
-        lua("lock/guard", "string.match(redis.call('GET', holders[at]) or '', '^%S+') ~= words[at]", "false"), (), ()
+        lua("lock/guard", "if owner ~= words[at] or mark ~= '' then", "if false then"), (), ()
     ),
 }  # fmt: skip
 """Of Versioned and `Lease.guard`, which the simulated programs do not use, and what these seldom bring about."""

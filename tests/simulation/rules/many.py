@@ -48,7 +48,7 @@ def who_hears_more_goes_on_at_once(scene: Scene) -> None:
     "W21",
     each(
         lock=verb("renew_many", "(string.match(value, '^(%S+) %d+$') or value) == token", "value ~= ''"),
-        semaphore=shared("ttl_ms) <= longest and is_live(token) then", "ttl_ms) <= longest then"),
+        semaphore=shared("not string.find(known[2] or '', ' %u') and is_live(token) then", "true then"),
     ),
     each(
         lock=verb("renew_many", "type(value) == 'string' and", "value and"),
