@@ -8,7 +8,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 
 from redis.asyncio import Redis
 
-from ._core.options import LeaseOptions, RedlockOptions
+from ._core.options import LeaseOptions, RedlockOptions, TrackedOptions
 from ._engine.lease import Lease
 from ._manager import LockManager
 from ._primitives.hierarchy import HierarchicalLock
@@ -45,7 +45,7 @@ class Decorator(Protocol):
 
 @overload
 def with_lock(
-    client: One | Callable[[], One], name: str, *, kind: Kind = Lock, **options: Unpack[LeaseOptions]
+    client: One | Callable[[], One], name: str, *, kind: Kind = Lock, **options: Unpack[TrackedOptions]
 ) -> Decorator: ...
 @overload
 def with_lock(
@@ -58,7 +58,7 @@ def with_lock(
 ) -> Decorator: ...
 @overload
 def with_lock(
-    client: One | Callable[[], One], name: Sequence[str], *, kind: KindOfMany, **options: Unpack[LeaseOptions]
+    client: One | Callable[[], One], name: Sequence[str], *, kind: KindOfMany, **options: Unpack[TrackedOptions]
 ) -> Decorator: ...
 @overload
 def with_lock(

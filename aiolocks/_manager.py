@@ -6,7 +6,7 @@ from typing import Any, Self, TypeVar, Unpack, cast, final
 
 from redis.asyncio import Redis
 
-from ._core.options import Duration, LeaseOptions
+from ._core.options import Duration, LeaseOptions, TrackedOptions
 from ._primitives.hierarchy import HierarchicalLock
 from ._primitives.lock import Lock
 from ._primitives.multilock import MultiLock
@@ -18,6 +18,9 @@ from ._redis.clients import Client, pool_of
 from ._redis.urls import client_of, close_client
 
 T = TypeVar("T")
+
+_UNTRACKED = (HierarchicalLock, Semaphore)
+"""What the default for `track` does not apply to."""
 
 
 @final
@@ -40,7 +43,7 @@ class LockManager:
         TypeError, ValueError: As `Lock` does, at once.
     """
 
-    def __init__(self, client: Client, **options: Unpack[LeaseOptions]) -> None:
+    def __init__(self, client: Client, **options: Unpack[TrackedOptions]) -> None:
         pool_of(client)
         self._client = client
         self._owns_client = False
@@ -48,7 +51,7 @@ class LockManager:
         self.lock("checks the defaults")
 
     @classmethod
-    def from_url(cls, url: str, **options: Unpack[LeaseOptions]) -> Self:
+    def from_url(cls, url: str, **options: Unpack[TrackedOptions]) -> Self:
         """Return a manager with a client of its own, which `aclose()` or `async with` closes.
 
         That client retries after a lost answer, as `redis.asyncio.Redis()` does and redis-py's own `from_url` does not;
@@ -80,27 +83,27 @@ class LockManager:
 
     def hierarchical(self, path: str, **options: Unpack[LeaseOptions]) -> HierarchicalLock:
         """Return a `HierarchicalLock`; *options* override the defaults."""
-        return HierarchicalLock(self._client, path, **self._with(options))
+        return HierarchicalLock(self._client, path, **self._with(options, HierarchicalLock))
 
-    def lock(self, name: str, **options: Unpack[LeaseOptions]) -> Lock:
+    def lock(self, name: str, **options: Unpack[TrackedOptions]) -> Lock:
         """Return a `Lock`; *options* override the defaults."""
         return Lock(self._client, name, **self._with(options))
 
-    def multilock(self, names: Iterable[str], **options: Unpack[LeaseOptions]) -> MultiLock:
+    def multilock(self, names: Iterable[str], **options: Unpack[TrackedOptions]) -> MultiLock:
         """Return a `MultiLock`; *options* override the defaults."""
         return MultiLock(self._client, names, **self._with(options))
 
-    def rlock(self, name: str, **options: Unpack[LeaseOptions]) -> RLock:
+    def rlock(self, name: str, **options: Unpack[TrackedOptions]) -> RLock:
         """Return an `RLock`; *options* override the defaults."""
         return RLock(self._client, name, **self._with(options))
 
-    def rwlock(self, name: str, **options: Unpack[LeaseOptions]) -> RWLock:
+    def rwlock(self, name: str, **options: Unpack[TrackedOptions]) -> RWLock:
         """Return an `RWLock`; *options* override the defaults."""
         return RWLock(self._client, name, **self._with(options))
 
     def semaphore(self, name: str, limit: int, **options: Unpack[LeaseOptions]) -> Semaphore:
         """Return a `Semaphore`; *options* override the defaults."""
-        return Semaphore(self._client, name, limit, **self._with(options))
+        return Semaphore(self._client, name, limit, **self._with(options, Semaphore))
 
     def versioned(self, key: str, *, expire: Duration | None = None, prefix: str | None = None) -> Versioned:
         """Return a `Versioned`; of the defaults, only `prefix` applies."""
@@ -109,7 +112,7 @@ class LockManager:
 
     def _make(self, kind: Callable[..., T], name: object, options: Mapping[str, object]) -> T:
         """Return what *kind* makes of the client, *name* and *options*, which override the defaults."""
-        return kind(self._client, name, **{**self._defaults, **options})
+        return kind(self._client, name, **self._with(options, kind))
 
     async def aclose(self) -> None:
         """Close the client if `from_url` made it. Leases that are still held go on until they are released."""
@@ -127,8 +130,11 @@ class LockManager:
     def __repr__(self) -> str:
         return f"<LockManager {self._defaults!r}>"
 
-    def _with(self, options: LeaseOptions) -> Any:
-        return {**self._defaults, **options}
+    def _with(self, options: Mapping[str, object], kind: object = None) -> Any:
+        defaults: Mapping[str, object] = self._defaults
+        if kind in _UNTRACKED:
+            defaults = {name: value for name, value in defaults.items() if name != "track"}
+        return {**defaults, **options}
 
 
 def check_manager(found: object, place: str) -> None:

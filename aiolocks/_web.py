@@ -10,14 +10,14 @@ import re
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from string import Formatter
-from typing import Literal, Protocol, final
+from typing import Any, Literal, Protocol, final
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from ._core.errors import AcquireTimeoutError, LeaseLostError
 from ._core.keys import check_name
-from ._core.options import Duration, LeaseOptions, check_seconds, check_timeout
+from ._core.options import Duration, TrackedOptions, check_seconds, check_timeout
 from ._engine.lease import Lease
 from ._manager import LockManager, check_manager
 from ._primitives.lock import Lock
@@ -69,7 +69,7 @@ class Plan:
         status: Status,
         retry_after: Duration | None,
         detail: str | None,
-        options: LeaseOptions,
+        options: TrackedOptions,
     ) -> None:
         check_timeout("timeout", timeout)
         if retry_after is not None and check_seconds("retry_after", retry_after) < 0:
@@ -89,13 +89,14 @@ class Plan:
         self._status = int(status)  # an HTTPStatus is an int, too
         self._retry_after = None if retry_after is None else check_seconds("retry_after", retry_after)
         self._detail = detail
-        self._options: LeaseOptions = {**options, "wait_release": True}  # whatever the manager's default
+        self._options: TrackedOptions = {**options, "wait_release": True}  # whatever the manager's default
         self._lock(LockManager(Redis()), "checks limit and options")  # no I/O
 
     def _lock(self, manager: LockManager, name: str) -> Lock | Semaphore:
         if self._limit is None:
             return manager.lock(name, **self._options)
-        return manager.semaphore(name, self._limit, **self._options)
+        options: Any = self._options  # it has no `track`, and says so
+        return manager.semaphore(name, self._limit, **options)
 
     @asynccontextmanager
     async def hold(self, manager: LockManager, name: str, answers: Answers) -> AsyncGenerator[Lease]:

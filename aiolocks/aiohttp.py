@@ -9,7 +9,7 @@ from functools import wraps
 from typing import Any, TypeVar, TypeVarTuple, Unpack, final
 
 from . import Lease, LockManager
-from ._core.options import Duration, LeaseOptions
+from ._core.options import Duration, TrackedOptions
 from ._web import LOST, RESTART, Answers, Plan, Status, check_callables, check_known, fields_of
 
 try:
@@ -57,7 +57,7 @@ def locked(
     retry_after: Duration | None = 1.0,
     detail: str | None = None,
     locks: Callable[[web.Request], LockManager] = _app_locks,
-    **options: Unpack[LeaseOptions],
+    **options: Unpack[TrackedOptions],
 ) -> Callable[[Callable[[*Target, Lease], Awaitable[Response]]], Callable[[*Target], Coroutine[Any, Any, Response]]]:
     """Return a decorator that holds a lock while the handler runs, and passes the lease as its last argument.
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Unpack, final
 
 from . import Lease, LockManager
 from ._core.keys import LONGEST_NAME
-from ._core.options import Duration, LeaseOptions
+from ._core.options import Duration, TrackedOptions
 from ._web import LOST, RESTART, TRY_LATER, Answers, Plan, Status, check_callables, check_known, fields_of
 
 try:
@@ -49,7 +49,7 @@ def locked(
     detail: str | None = None,
     locks: Callable[..., LockManager | Awaitable[LockManager]] = app_locks,
     scope: Literal["function", "request"] = "function",
-    **options: Unpack[LeaseOptions],
+    **options: Unpack[TrackedOptions],
 ) -> params.Depends:
     """Return a dependency that holds a lock while the endpoint runs; its value is the lease::
 

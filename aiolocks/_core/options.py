@@ -40,6 +40,12 @@ class LeaseOptions(RedlockOptions, total=False):
     replicas: Replicas
 
 
+class TrackedOptions(LeaseOptions, total=False):
+    """The options of the primitives whose leases can be tracked, for type checkers. See `Lock`."""
+
+    track: bool
+
+
 class Unset(Enum):
     """The type of `UNSET`, which tells "not given" from None."""
 
@@ -66,8 +72,11 @@ class Options:
     replicas: Replicas
     wait_release: bool
     min_uptime: float
+    track: bool
 
     renewed_in_loop: bool = field(init=False)
+    only_renewed_in_loop: bool = field(init=False)
+    """Nothing else is to be done for it meanwhile."""
     needed_uptime: int = field(init=False)
     """What the server must say of its uptime, in seconds; 0: it is not asked."""
 
@@ -75,7 +84,7 @@ class Options:
         self, ttl: Duration = 30.0, acquire_timeout: Duration | None = None,
         on_lost: Literal["cancel", "flag"] = "cancel", renew: bool = True, max_hold: Duration | None = None,
         watchdog: Literal["task", "thread"] = "task", max_stall: Duration = 60.0, replicas: Replicas = 0,
-        wait_release: bool = True, min_uptime: Duration = 0.0,
+        wait_release: bool = True, min_uptime: Duration = 0.0, track: bool = False,
     ) -> None:  # fmt: skip
         """Check and convert what the caller gave.
 
@@ -97,6 +106,8 @@ class Options:
             raise ValueError(f"replicas must be >= 0, not {replicas!r}")
         if not isinstance(wait_release, bool):
             raise TypeError(f"wait_release must be True or False, not {wait_release!r}")
+        if not isinstance(track, bool):
+            raise TypeError(f"track must be True or False, not {track!r}")
         write = object.__setattr__  # being frozen forbids the usual way
         write(self, "ttl", check_ttl(ttl))
         write(self, "acquire_timeout", check_timeout("acquire_timeout", acquire_timeout))
@@ -109,7 +120,9 @@ class Options:
         write(self, "wait_release", wait_release)
         uptime = check_min_uptime(min_uptime)
         write(self, "min_uptime", uptime)
-        write(self, "renewed_in_loop", renew and watchdog == "task")
+        write(self, "track", track)
+        write(self, "renewed_in_loop", renewed_in_loop := renew and watchdog == "task")
+        write(self, "only_renewed_in_loop", renewed_in_loop and not track)
         # Redis takes the difference of two times, each cut to a second: up to one second less is true of it.
         write(self, "needed_uptime", math.ceil(uptime) + 1 if uptime else 0)
 

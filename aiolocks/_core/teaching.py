@@ -25,6 +25,11 @@ _ELSEWHERE = {
     "permits": "a Semaphore, with permits= in acquire() or hold()",
 }
 _IMPOSSIBLE = {"limit": QUORUM_OF_PERMITS, "permits": QUORUM_OF_PERMITS, "replicas": "its servers are independent"}
+_UNTRACKED = {
+    "Redlock": "no single server knows whether a majority still has the lease",
+    "Semaphore": "its key changes with each grant and release of others",
+    "HierarchicalLock": "its keys change with each grant and release of others",
+}
 _NEEDLESS = {
     "sleep": "waiters are woken, they do not poll",
     "thread_local": "an acquisition's state is in its Lease",
@@ -90,6 +95,8 @@ def _explained(function: Callable[..., Any], args: tuple[Any, ...], name: str) -
 
 
 def _of_constructor(where: str, name: str) -> str:
+    if name == "track" and where in _UNTRACKED:
+        return f"{where} has no {name!r}: {_UNTRACKED[where]}"
     if where == "Redlock" and name in _IMPOSSIBLE:
         return f"{where} has no {name!r}: {_IMPOSSIBLE[name]}"
     if name in _ELSEWHERE:

@@ -37,7 +37,7 @@ class Context:
 
     def __init__(
         self, pool: Any, loop: asyncio.AbstractEventLoop, *, on_link_lost: Callable[[], None],
-        on_connected: Callable[[], None], on_idle: Callable[[], None], thread_renewer: Callable[[], Any],
+        on_connected: Callable[[], None], on_idle: Callable[[], None], renewer_of: Callable[[Any], Any],
     ) -> None:  # fmt: skip
         self.pool = pool
         self.loop = loop
@@ -54,8 +54,8 @@ class Context:
         """Returns 128 random bits, in hex."""
         self.renewer: Any = None
         """Renews leases from the loop; the session's, which sets it."""
-        self.thread_renewer = thread_renewer
-        """Returns what renews leases from a thread."""
+        self.renewer_of = renewer_of
+        """Returns what looks after a lease that is not just renewed from the loop; None where nothing does."""
         self._on_idle = on_idle
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle_timer: asyncio.TimerHandle | None = None

@@ -117,9 +117,9 @@ class LeaseState:
         self.deadline = valid_from + self.request.valid_for
         if options.max_hold is not None:
             self.renew_until = now + options.max_hold
-        if options.renew:
-            context = self.context
-            renewer: Renewer = context.renewer if options.renewed_in_loop else context.thread_renewer()
+        context = self.context
+        renewer: Renewer | None = context.renewer if options.only_renewed_in_loop else context.renewer_of(self)
+        if renewer is not None:
             renewer.add(self, now)
             self.renewer = renewer
 

@@ -3,11 +3,14 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast, final
 
+from .._core.modes import EXCLUSIVE
 from .._engine.request import Request
 from .._redis.endpoints import Pipelines
 from .._redis.pipeline import PendingCall
 from .._redis.router import Route
-from .._redis.scripts import Arguments, PreparedScript, TokenScript, load
+from .._redis.scripts import Arguments, Command, PlainCommand, PreparedScript, TokenScript, load
+
+_GET, _ZSCORE = PlainCommand("GET"), PlainCommand("ZSCORE")
 
 
 @final
@@ -31,6 +34,12 @@ class Family:
     def common(self, base: bytes) -> tuple[bytes, ...]:
         """Return the keys that every script begins with."""
         return base, base + self.beside, base + b":queue"
+
+    def reading(self, base: bytes, request: Request) -> "tuple[Command, Arguments] | None":
+        """Return what reads the holder; None of a lease beside which others come and go."""
+        if self.holders == "lock":
+            return _GET, (base,)
+        return (_ZSCORE, (base, request.token)) if request.permits == EXCLUSIVE else None
 
     def _to_grant(self, base: bytes, args: Arguments) -> tuple[bytes, ...]:
         return (*self.common(base), waiters_of(base, args[4]), base + b":t:" + cast("bytes", args[0]))

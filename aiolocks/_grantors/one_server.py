@@ -33,7 +33,7 @@ from .._redis.connection import Connection
 from .._redis.endpoints import Pipelines
 from .._redis.pipeline import CallReceiver, PendingCall
 from .._redis.router import Route
-from .._redis.scripts import Arguments, NamedScript, PreparedScript, Script, load
+from .._redis.scripts import Arguments, Command, NamedScript, PreparedScript, Script, load
 from .families import Family, Together, renewal_patience, waiters_of
 from .listening import Listening, SessionAddress
 from .replication import LONGEST_REPLICATION, AlwaysEval, Replication
@@ -342,6 +342,9 @@ class RedisGrantor:
     def renewal_keys(self, count: int) -> tuple[bytes, ...]:
         """Return the *count* keys in which a lease is."""
         return self._family.common(self._base)[:count]
+
+    def reading(self, request: Request) -> "tuple[Command, Arguments] | None":
+        return self._family.reading(self._base, request)
 
     def undo(self, request: Request, tell: ResultCallback) -> None:
         line = self._queues.get(self._base) if self._queues else None

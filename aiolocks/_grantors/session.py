@@ -14,11 +14,13 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from .._core.background import LAST_GRACE, at_loop_end, finish, last_releases
 from .._core.keys import Keys
 from .._engine.context import Context
+from .._engine.lease_state import LeaseState, Renewer
 from .._engine.renewal import ThreadWatchdog, Watchdog
 from .._redis.router import Router
 from .families import Family, Together
 from .one_server import RedisGrantor
 from .servers import ClusterNodes, OneServer
+from .tracking import Tracking
 
 
 @final
@@ -34,13 +36,14 @@ class Session:
             on_link_lost=self._link_lost,
             on_connected=self._connected,
             on_idle=self._idle,
-            thread_renewer=self._thread_renewer,
+            renewer_of=self._renewer_of,
         )
         self.watchdog = context.renewer = Watchdog(loop, context.clock)
         self._thread_watchdog: ThreadWatchdog | None = None
+        self._tracking: Tracking | None = None
         pipeline = context.pipeline
         self.servers = (
-            ClusterNodes(context, pipeline, self._renew_all)
+            ClusterNodes(context, pipeline, self._moved)
             if isinstance(pipeline, Router)
             else OneServer(context, pipeline)
         )
@@ -95,6 +98,8 @@ class Session:
             listening.subscriber.detach_in_fork()
         for replication in self.servers.replications:
             replication.pipeline.detach_in_fork()
+        if self._tracking is not None:
+            self._tracking.detach_in_fork()
         if self._thread_watchdog is not None:
             self._thread_watchdog.detach_in_fork()
 
@@ -115,6 +120,18 @@ class Session:
         self.context.cancel_tasks()
         self._disconnect()
         finish(self._at_exit)
+
+    def _renewer_of(self, state: LeaseState) -> Renewer | None:
+        if not state.options.track:
+            return self._watchdog_of(state)
+        if self._tracking is None:
+            self._tracking = Tracking(self.context, self._watchdog_of)
+        return self._tracking
+
+    def _watchdog_of(self, state: LeaseState) -> Renewer | None:
+        if not state.options.renew:
+            return None
+        return self.watchdog if state.options.renewed_in_loop else self._thread_renewer()
 
     def _thread_renewer(self) -> ThreadWatchdog:
         if self._thread_watchdog is None:
@@ -147,6 +164,8 @@ class Session:
             listening.subscriber.close()
         for replication in self.servers.replications:
             replication.pipeline.close()
+        if self._tracking is not None:
+            self._tracking.close()
         self.context.pipeline.close()
 
     async def _loop_ends(self) -> None:
@@ -170,6 +189,11 @@ class Session:
         self.watchdog.renew_all()
         if self._thread_watchdog is not None:
             self._thread_watchdog.renew_all()
+
+    def _moved(self) -> None:
+        self._renew_all()
+        if self._tracking is not None:
+            self._tracking.follow()
 
     def _link_lost(self) -> None:
         self._renew_all()

@@ -43,6 +43,11 @@ class Lock(Acquirable):
             grants no lease while another still counts on its own. Until then a caller waits in line, and `try_acquire`
             returns None. At least the longest `ttl` of all clients, and all of them must ask for it. It says nothing of
             a promoted replica, of FLUSHALL, or of a server behind a proxy. The Redis user needs the right ``+info``.
+        track: True: where the key of a lease is deleted, evicted or overwritten, the holder knows at once, and not only
+            at its next renewal: Redis sends a hint over one more connection, which sets off one renewal, whose answer
+            decides. The Redis user needs the right ``+client|tracking``; without it, or on ``memory://``, it is one
+            warning, and all else is as without. A lease is tracked 20 ms after it was granted, so short ones pay next
+            to nothing.
         prefix: What every key begins with; no braces.
 
     Raises:
@@ -69,9 +74,20 @@ class Lock(Acquirable):
         replicas: Replicas = 0,
         wait_release: bool = True,
         min_uptime: Duration = 0.0,
+        track: bool = False,
         prefix: str = "aiolocks:",
     ) -> None:
         options = options_of(
-            ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, min_uptime
+            ttl,
+            acquire_timeout,
+            on_lost,
+            renew,
+            max_hold,
+            watchdog,
+            max_stall,
+            replicas,
+            wait_release,
+            min_uptime,
+            track,
         )
         super().__init__(client, name, prefix, options)

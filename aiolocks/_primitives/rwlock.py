@@ -1,5 +1,6 @@
 """`RWLock`: many readers or one writer, in one queue."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Literal, final
 
 from .._core.modes import EXCLUSIVE, SHARED, UPGRADEABLE
@@ -39,6 +40,7 @@ class RWLock:
         name: What is read and written: 1 to 1,024 bytes of UTF-8, any text.
         ttl: Seconds a lease lasts unless renewed: how long others wait when the holder's process dies. At least 0.1.
         acquire_timeout: Seconds to wait; None waits for ever, 0 asks once.
+        track: As of a `Lock`, for leases of `write` until they are downgraded; the others are not tracked.
         on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, min_uptime, prefix: As of a `Lock`.
 
     Raises:
@@ -64,14 +66,26 @@ class RWLock:
         replicas: Replicas = 0,
         wait_release: bool = True,
         min_uptime: Duration = 0.0,
+        track: bool = False,
         prefix: str = "aiolocks:",
     ) -> None:
         options = options_of(
-            ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, min_uptime
+            ttl,
+            acquire_timeout,
+            on_lost,
+            renew,
+            max_hold,
+            watchdog,
+            max_stall,
+            replicas,
+            wait_release,
+            min_uptime,
+            track,
         )
-        self.read = RWLockMode(client, name, prefix, options, "read", SHARED)
+        untracked = replace(options, track=False) if track else options
+        self.read = RWLockMode(client, name, prefix, untracked, "read", SHARED)
         """Beside other readers, and one upgradeable."""
-        self.upgradeable = RWLockMode(client, name, prefix, options, "upgradeable", UPGRADEABLE)
+        self.upgradeable = RWLockMode(client, name, prefix, untracked, "upgradeable", UPGRADEABLE)
         """Beside readers; its lease can become exclusive by `lease.upgrade()`. One at a time."""
         self.write = RWLockMode(client, name, prefix, options, "write", EXCLUSIVE)
         """Alone."""

@@ -56,6 +56,11 @@ def behind_sentinels(pool: Any) -> bool:
     return isinstance(pool, SentinelConnectionPool)
 
 
+def in_memory(pool: Any) -> bool:
+    """Whether the server behind *pool* is ``memory://``."""
+    return not isinstance(pool, NodesManager) and pool.connection_class.__module__.startswith("fakeredis")
+
+
 def server_of(pool: Any) -> Hashable:
     """Return what identifies the server behind *pool*: the same for every pool of that server."""
     if isinstance(pool, NodesManager):
@@ -129,7 +134,7 @@ def pool_of(client: Client) -> Any:
 
 def check_replicas_of(pool: Any) -> None:
     """Raise ValueError unless the server behind *pool* may have replicas."""
-    if not isinstance(pool, NodesManager) and pool.connection_class.__module__.startswith("fakeredis"):
+    if in_memory(pool):
         raise ValueError("replicas are a server's: memory:// has none")
 
 
@@ -140,5 +145,5 @@ def check_uptime_of(pool: Any) -> None:
             "min_uptime is for a single server: behind Sentinel, as in a Cluster, a replica takes over, which may have "
             "been up for long"
         )
-    if pool.connection_class.__module__.startswith("fakeredis"):
+    if in_memory(pool):
         raise ValueError("min_uptime is for a server: memory:// begins and ends with its process")

@@ -20,7 +20,7 @@ from .._core.answers import LONGEST_WAIT, NoPrimaryError, NotNowError, RidingOut
 from .._core.background import background
 from .._core.overdue_timer import OverdueTimer
 from .busy_poll import BusyPoll
-from .connection import Connection, ConnectionCancelled, Endpoint, open_connection
+from .connection import Connection, ConnectionCancelled, Endpoint, Receiver, open_connection
 from .scripts import Arguments, Command, pack
 
 _SHORTEST_PATIENCE = 0.25
@@ -203,14 +203,16 @@ class Pipeline:
 
     def __init__(
         self, endpoint: Endpoint, loop: asyncio.AbstractEventLoop, clock: Callable[[], float],
-        on_lost: Callable[[], None], on_connected: Callable[[], None] = lambda: None,
+        on_lost: Callable[[], None], on_connected: Callable[[], None] = lambda: None, on_push: Receiver | None = None,
     ) -> None:  # fmt: skip
-        """*on_connected* may submit what is to be sent over a new link before all that waits for one."""
+        """*on_connected* may submit what is to be sent over a new link before all that waits for one; *on_push* gets
+        what answers no request."""
         self.endpoint = endpoint
         self.loop = loop
         self._clock = clock
         self._on_lost = on_lost
         self._on_connected = on_connected
+        self._on_push = on_push
         self._link: Connection | None = None
         self.ready: Connection | None = None
         """The link, while a command can leave at once: it has room, and no call waits."""
@@ -346,6 +348,10 @@ class Pipeline:
     def close(self) -> None:
         """Close the link at once, and what is kept to look where to connect. A later call would open a new one."""
         self.endpoint.close()
+        self.disconnect()
+
+    def disconnect(self) -> None:
+        """Close the link at once; what is kept to look where to connect is others' too."""
         self._overdue.close()
         self._closing = True
         if self._task is not None:
@@ -365,7 +371,7 @@ class Pipeline:
         error: Exception
         try:
             async with asyncio.timeout(self._connect_time):
-                link = await open_connection(self.endpoint, None, self._lost, self._flow, self._heard)
+                link = await open_connection(self.endpoint, self._on_push, self._lost, self._flow, self._heard)
         except TimeoutError as late:
             self._connect_time = min(2 * self._connect_time, _LONGEST_CONNECT)
             error = late if isinstance(late, RedisError) else RedisTimeoutError("Timeout connecting to server")

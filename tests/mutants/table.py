@@ -92,6 +92,7 @@ _OF_PYTHON = {
     "_grantors/quorum": _primitive("redlock", rows=("redlock",)),
     "_grantors/replication": Answering((*_units("grantors/one_server"), "tests/faults/test_replicas.py"), ()),
     "_grantors/session": Answering((*_SESSION, "tests/primitives/test_conformance_session.py"), ()),
+    "_grantors/tracking": Answering(("tests/primitives/test_track.py",), ()),
     "_grantors/votes": _primitive("redlock", rows=("redlock",)),
     "_grantors/wait_queue": Answering((*_units("grantors/listening"), *_RULES), ()),
     "_primitives/base": _primitive("options", rows=("lock",)),

@@ -29,7 +29,7 @@ from aiolocks import (
     Semaphore,
     Versioned,
 )
-from aiolocks._core.options import Duration, LeaseOptions, Options, RedlockOptions
+from aiolocks._core.options import Duration, LeaseOptions, Options, RedlockOptions, TrackedOptions
 from tests.support.cases import one_by_one
 from tests.support.clients import client_at
 from tests.support.primitives import (
@@ -92,6 +92,7 @@ BAD_OPTIONS: list[tuple[str, object, type[Exception]]] = [
     *[("on_lost", value, ValueError) for value in ["raise", "", None, True]],
     *[("renew", value, TypeError) for value in [None, 1, 0, "yes"]],
     *[("wait_release", value, TypeError) for value in [None, 1, 0, "no"]],
+    *[("track", value, TypeError) for value in [None, 1, 0, "yes"]],
     *[("min_uptime", value, TypeError) for value in [None, *NOT_SECONDS]],
     *[("min_uptime", value, ValueError) for value in [10**9 + 1, timedelta.max, *OUT_OF_RANGE]],
     *[("watchdog", value, ValueError) for value in ["process", "", None, True]],
@@ -188,14 +189,14 @@ def test_options_are_in_seconds_however_they_were_given() -> None:
 
 DEFAULTS = {
     "ttl": 30.0, "acquire_timeout": None, "on_lost": "cancel", "renew": True, "max_hold": None, "watchdog": "task",
-    "max_stall": 60.0, "replicas": 0, "wait_release": True, "min_uptime": 0.0,
+    "max_stall": 60.0, "replicas": 0, "wait_release": True, "min_uptime": 0.0, "track": False,
 }  # fmt: skip
 
 
 def test_what_is_given_is_what_counts_and_what_is_left_out_is_as_documented() -> None:
     given = {
         "ttl": 60.0, "acquire_timeout": 0.5, "on_lost": "flag", "renew": False, "max_hold": 0.5, "watchdog": "thread",
-        "max_stall": 120.0, "replicas": 2, "wait_release": False, "min_uptime": 9.5,
+        "max_stall": 120.0, "replicas": 2, "wait_release": False, "min_uptime": 9.5, "track": True,
     }  # fmt: skip
     for options in ({}, given, *({name: value} for name, value in given.items())):
         made = Options(**cast("Any", options))
@@ -209,10 +210,17 @@ def test_the_loop_itself_renews_what_is_renewed_and_not_from_a_thread() -> None:
     assert not Options(renew=False).renewed_in_loop
     assert not Options(watchdog="thread").renewed_in_loop
     assert not Options(renew=False, watchdog="thread").renewed_in_loop
+    assert Options(track=True).renewed_in_loop
+
+
+def test_only_what_is_not_tracked_is_just_renewed() -> None:
+    assert Options().only_renewed_in_loop
+    assert not Options(track=True).only_renewed_in_loop
+    assert not Options(renew=False).only_renewed_in_loop
 
 
 def test_for_type_checkers_too_every_option_may_be_left_out() -> None:
-    for options in (RedlockOptions, LeaseOptions):
+    for options in (RedlockOptions, LeaseOptions, TrackedOptions):
         assert options.__required_keys__ == frozenset()
 
 
@@ -476,11 +484,13 @@ def test_a_constructor_shows_its_own_keywords_and_no_others(primitive: type) -> 
     shown = inspect.signature(primitive).parameters
     keywords = {name for name, one in shown.items() if one.kind is inspect.Parameter.KEYWORD_ONLY}
     expected = {option.name for option in fields(Options) if option.init} | {"prefix"}
-    assert keywords == expected - ({"replicas"} if primitive is Redlock else set())
+    without = {Redlock: {"replicas", "track"}, Semaphore: {"track"}, HierarchicalLock: {"track"}}
+    assert keywords == expected - without.get(primitive, set())
     for name in keywords - {"prefix"}:
         assert shown[name].default == DEFAULTS[name], name
     assert not any(one.kind is inspect.Parameter.VAR_KEYWORD for one in shown.values())
-    assert keywords == (LeaseOptions if primitive is not Redlock else RedlockOptions).__annotations__.keys()
+    typed: dict[type, Any] = {Redlock: RedlockOptions, Semaphore: LeaseOptions, HierarchicalLock: LeaseOptions}
+    assert keywords == typed.get(primitive, TrackedOptions).__annotations__.keys()
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)

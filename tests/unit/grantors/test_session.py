@@ -8,6 +8,7 @@ import os
 import threading
 import weakref
 from contextvars import Context
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -348,9 +349,13 @@ def test_a_lease_is_renewed_by_the_watchdog_that_it_was_made_with() -> None:
     async def main() -> None:
         session = Session.of(granting())
         assert session.context.renewer is session.watchdog
-        in_a_thread = session.context.thread_renewer()
+        state: Any = SimpleNamespace(options=Options(watchdog="thread"))
+        in_a_thread = session.context.renewer_of(state)
         assert in_a_thread is not session.watchdog
-        assert session.context.thread_renewer() is in_a_thread
+        assert session.context.renewer_of(state) is in_a_thread
+        tracked: Any = SimpleNamespace(options=Options(track=True))
+        assert session.context.renewer_of(tracked) is session.context.renewer_of(tracked) is not session.watchdog
+        assert session.context.renewer_of(SimpleNamespace(options=Options(renew=False))) is None
         session.close()
 
     asyncio.run(main())

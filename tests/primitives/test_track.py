@@ -1,0 +1,371 @@
+"""`track=True`: a holder whose key is taken away is stopped at once, not only at its next renewal."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from redis.asyncio import Redis
+
+from aiolocks import HierarchicalLock, Lease, LeaseLostError, Lock, LockManager, MultiLock, Redlock, RWLock, Semaphore
+from aiolocks._grantors.session import Session
+from aiolocks._redis.clients import pool_of
+from tests.faults.support.lag import SLACK, measured_lag
+from tests.support.clients import CHOSEN, PASSWORD, chosen_client, rights_in_readme
+from tests.support.primitives import ROWS, Row, as_a_stranger, until
+from tests.support.servers import RedisServer
+
+pytest_plugins = ["tests.support.table"]
+pytestmark = [pytest.mark.redis, pytest.mark.asyncio]
+
+PROMISED = 0.05
+"""Seconds, net of what the event loop is late."""
+
+KEYS = {
+    "lock": "aiolocks:lock:{orders}",
+    "rlock": "aiolocks:reentrant:{orders}",
+    "multilock": "aiolocks:multi:{orders, second}",
+    "write lock": "aiolocks:readwrite:{orders}",
+}
+
+TRACKED = [row for row in ROWS if row.id in KEYS]
+
+each = pytest.mark.parametrize("row", TRACKED, ids=str)
+
+
+@pytest_asyncio.fixture
+async def client(server: RedisServer, quick_sessions: None) -> AsyncIterator[Redis]:
+    if CHOSEN == "acl":
+        pytest.skip("the README's rights alone do not allow it")
+    async with chosen_client(server) as made:
+        yield made
+
+
+async def delete(redis: Redis, key: str) -> None:
+    assert await redis.delete(key)
+
+
+async def flush(redis: Redis, key: str) -> None:
+    await redis.flushall()
+
+
+async def take_over(redis: Redis, key: str) -> None:
+    if await redis.type(key) in (b"string", "string"):
+        await redis.set(key, "another", xx=True)
+    else:
+        together: Any
+        async with redis.pipeline(transaction=True) as together:
+            together.delete(key)
+            together.zadd(key, {"another": 9e12})
+            together.expire(key, 60)
+            await together.execute()
+
+
+async def tracked(client: Any) -> None:
+    """Wait until Redis tracks all that is to be tracked."""
+    session = Session.find(pool_of(client))
+    assert session is not None
+
+    async def read() -> bool:
+        tracking = session._tracking
+        return tracking is not None and not tracking._new and all(
+            watch.read_at and not watch.reading and watch not in tracking._failed for watch in tracking._all()
+        )  # fmt: skip
+
+    await until(read)
+
+
+async def stopped_after(lock: Any, take_away: Callable[[], Awaitable[object]]) -> float:
+    """Return how soon the body of a block is stopped, in seconds net of what the loop is late."""
+    stopped_at = 0.0
+    async with measured_lag() as lag:
+        with pytest.raises(LeaseLostError):
+            async with asyncio.timeout(8), lock:
+                taken_at = time.monotonic()
+                await take_away()
+                try:
+                    await asyncio.sleep(60)
+                finally:
+                    stopped_at = time.monotonic()
+    return stopped_at - taken_at - lag.worst
+
+
+@each
+@pytest.mark.parametrize("take_away", [delete, flush, take_over])
+async def test_the_body_is_stopped_at_once(client: Redis, redis: Redis, row: Row, take_away: Any) -> None:
+    async def when_tracked() -> None:
+        await tracked(client)
+        await take_away(redis, KEYS[row.id])
+
+    assert await stopped_after(row.make(client, "orders", track=True), when_tracked) < 1
+    await redis.delete(KEYS[row.id])
+    async with row.make(client, "others", track=True, on_lost="flag"):  # the link is there
+        await tracked(client)
+        took = await stopped_after(row.make(client, "orders", track=True), lambda: take_away(redis, KEYS[row.id]))
+        assert took < PROMISED * SLACK
+    await redis.delete(KEYS[row.id])
+
+
+@each
+async def test_the_thread_watchdog_is_told_too(client: Redis, redis: Redis, row: Row) -> None:
+    async def when_tracked() -> None:
+        await tracked(client)
+        await delete(redis, KEYS[row.id])
+
+    assert await stopped_after(row.make(client, "orders", track=True, watchdog="thread"), when_tracked) < 1
+
+
+async def test_a_lease_that_is_not_renewed_is_tracked_and_not_extended(client: Redis, redis: Redis) -> None:
+    key = KEYS["lock"]
+
+    async def when_tracked() -> None:
+        await tracked(client)
+        assert await redis.pexpire(key, 5000)
+        await tracked(client)
+        assert await redis.pttl(key) <= 5000
+        await delete(redis, key)
+
+    assert await stopped_after(Lock(client, "orders", track=True, renew=False), when_tracked) < 1
+
+
+async def test_each_share_of_a_reentrant_lease_is_told(client: Redis, redis: Redis) -> None:
+    lock = TRACKED[[row.id for row in TRACKED].index("rlock")].make(client, "orders", track=True)
+    with pytest.raises(LeaseLostError):
+        async with asyncio.timeout(8), lock as outer:
+            with pytest.raises(LeaseLostError):
+                async with lock as inner:
+                    await tracked(client)
+                    await delete(redis, KEYS["rlock"])
+                    await asyncio.sleep(60)
+            assert (inner.lost, outer.lost) == (True, True)
+
+
+async def test_by_hand_and_flagged_the_loss_is_told_to_those_who_wait_for_it(client: Redis, redis: Redis) -> None:
+    lease = await Lock(client, "orders", track=True, on_lost="flag").acquire()
+    await tracked(client)
+    await delete(redis, KEYS["lock"])
+    assert await asyncio.wait_for(lease.wait_lost(), 5)
+
+
+async def test_an_evicted_lock_is_lost_at_once(servers: Callable[..., RedisServer], quick_sessions: None) -> None:
+    server = servers(options={"maxmemory-policy": "allkeys-random"})
+    async with Redis.from_url(server.url) as client, Redis.from_url(server.tcp_url) as operator:
+
+        async def evict() -> None:
+            await tracked(client)
+            await operator.config_set("maxmemory", 1)
+            await until(lambda: gone(operator))
+            await operator.config_set("maxmemory", 0)
+
+        assert await stopped_after(Lock(client, "orders", track=True), evict) < 1
+
+
+async def gone(redis: Redis) -> bool:
+    with contextlib.suppress(Exception):  # each write makes room first, and is refused if there is none
+        await redis.set("another", 1)
+    return not await redis.exists(KEYS["lock"])
+
+
+async def test_renewals_and_what_changes_nothing_are_hints_that_stop_nobody_and_are_bounded(
+    one_server: RedisServer, client: Redis, redis: Redis
+) -> None:
+    def asked() -> int:
+        calls: int = one_server.operator.info("commandstats").get("cmdstat_get", {"calls": 0})["calls"]
+        return calls
+
+    async with Lock(client, "orders", track=True, ttl=0.6) as lease:
+        await tracked(client)
+        before, began = asked(), time.monotonic()
+        while time.monotonic() < began + 1.2:
+            await redis.persist(KEYS["lock"])
+            await redis.pexpire(KEYS["lock"], 600)
+        took = time.monotonic() - began
+        assert lease.held
+        renewals = 2 * took / 0.2 + 4
+        assert asked() - before <= took / 0.02 + renewals + 2
+
+
+async def test_after_a_cut_it_is_tracked_anew_and_what_happened_meanwhile_is_found(
+    one_server: RedisServer, client: Redis, redis: Redis
+) -> None:
+    async def cut() -> None:
+        await tracked(client)
+        await kill_trackers(redis)
+
+    async def between() -> None:
+        await tracked(client)
+        await kill_trackers(redis)
+        await delete(redis, KEYS["lock"])
+
+    async def after() -> None:
+        await cut()
+
+        async def connected() -> bool:
+            return bool(await trackers(redis))
+
+        await until(connected)
+        await tracked(client)
+        await delete(redis, KEYS["lock"])
+
+    for take_away in (between, after):
+        assert await stopped_after(Lock(client, "orders", track=True), take_away) < 2
+
+
+async def trackers(redis: Redis) -> list[Any]:
+    """Return the connections that track."""
+    return [each for each in await redis.client_list() if "t" in each["flags"]]
+
+
+async def kill_trackers(redis: Redis) -> None:
+    for each in await trackers(redis):
+        await redis.client_kill_filter(_id=each["id"])
+
+
+async def test_the_connection_is_there_while_it_is_needed_and_for_a_second_more(
+    one_server: RedisServer, client: Redis, redis: Redis
+) -> None:
+    async with Lock(client, "another"):
+        async with Lock(client, "short", track=True):
+            pass
+        async with Lock(client, "orders", track=True):
+            await tracked(client)
+            assert len(await trackers(redis)) == 1
+        ended = time.monotonic()
+
+        async def none() -> bool:
+            return not await trackers(redis)
+
+        async with measured_lag() as lag:
+            await until(none)
+        assert time.monotonic() - ended < 1 + lag.worst
+        async with Lock(client, "orders", track=True):
+            await tracked(client)
+            assert len(await trackers(redis)) == 1
+
+
+async def test_without_it_nothing_is_tracked(one_server: RedisServer, client: Redis, redis: Redis) -> None:
+    async with Lock(client, "orders"), RWLock(client, "orders", track=True).read:
+        session = Session.find(pool_of(client))
+        assert session is not None
+        assert session._tracking is None
+        assert not await trackers(redis)
+
+
+async def test_a_writer_that_goes_on_as_a_reader_is_not_tracked_any_more(client: Redis) -> None:
+    rw = RWLock(client, "orders", track=True)
+    async with rw.write as lease:
+        await tracked(client)
+        session = Session.find(pool_of(client))
+        assert session is not None
+        assert session._tracking is not None
+        (watch,) = session._tracking._all()
+        await lease.downgrade()
+        for _ in range(3):
+            await as_a_stranger(enter(rw.read))
+        await until(lambda: dropped(watch))
+        assert lease.held
+
+
+async def enter(lock: Any) -> None:
+    async with lock:
+        pass
+
+
+async def dropped(watch: Any) -> bool:
+    return watch.state is None
+
+
+async def test_while_it_waits_for_one_of_several_names_the_others_are_tracked(client: Redis, redis: Redis) -> None:
+    """One that is taken away meanwhile is asked for again."""
+    blocking = await MultiLock(client, ["b"]).acquire()
+
+    async def take() -> Lease:
+        return await MultiLock(client, ["a", "b"], track=True).acquire()
+
+    waiting = asyncio.create_task(take())
+    first = "aiolocks:multi:{a}"
+
+    async def there() -> bool:
+        return bool(await redis.exists(first))
+
+    await until(there)
+    before = await redis.get(first)
+    await tracked(client)
+    await delete(redis, first)
+    await until(there)
+    assert await redis.get(first) != before
+    await blocking.release()
+    await (await waiting).release()
+
+
+# Where it cannot be.
+
+
+async def test_without_the_right_it_is_one_warning_and_works_as_without(
+    one_server: RedisServer, quick_sessions: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with a_user(one_server) as client:
+        for name in ("orders", "stock"):
+            async with Lock(client, name, track=True) as lease:
+                await until(lambda: warned(caplog))
+                assert await lease.renew()
+    assert len(caplog.records) == 1
+    assert "+client|tracking" in caplog.text
+
+
+async def warned(caplog: pytest.LogCaptureFixture) -> bool:
+    return bool(caplog.records)
+
+
+@each
+async def test_with_that_one_right_besides_those_of_the_readme_it_works(
+    one_server: RedisServer, redis: Redis, quick_sessions: None, row: Row, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with a_user(one_server, "+client|tracking") as client:
+
+        async def when_tracked() -> None:
+            await tracked(client)
+            await delete(redis, KEYS[row.id])
+
+        assert await stopped_after(row.make(client, "orders", track=True), when_tracked) < 1
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+@contextlib.asynccontextmanager
+async def a_user(server: RedisServer, *more: str) -> AsyncIterator[Redis]:
+    """A client of a user with the README's rights and *more*."""
+    server.operator.execute_command(
+        "ACL", "SETUSER", "tracker", "reset", "on", f">{PASSWORD}", *rights_in_readme(), *more
+    )  # type: ignore[no-untyped-call]  # redis-py's
+    try:
+        async with Redis.from_url(server.tcp_url, username="tracker", password=PASSWORD) as client:
+            yield client
+    finally:
+        server.operator.execute_command("ACL", "DELUSER", "tracker")  # type: ignore[no-untyped-call]  # redis-py's
+
+
+async def test_in_memory_it_is_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    async with LockManager.from_url("memory://", track=True) as locks:
+        for name in ("orders", "stock"):
+            async with locks.lock(name, ttl=1) as lease:
+                await until(lambda: warned(caplog))
+                assert lease.held
+    assert len(caplog.records) == 1
+    assert "memory://" in caplog.text
+
+
+async def test_kinds_that_cannot_be_tracked_say_why(client: Redis) -> None:
+    kinds: list[tuple[Any, tuple[Any, ...]]] = [
+        (Semaphore, (client, "a", 1)), (HierarchicalLock, (client, "a")), (Redlock, ([client], "a")),
+    ]  # fmt: skip
+    for kind, args in kinds:
+        with pytest.raises(TypeError, match=f"{kind.__name__} has no 'track': "):
+            kind(*args, track=True)
+    locks = LockManager(client, track=True)
+    assert locks.lock("a")._options.track
+    assert not locks.semaphore("a", 1)._options.track
+    assert not locks.hierarchical("a").read._options.track
