@@ -16,7 +16,7 @@ from aiolocks import Lock, MultiLock
 from aiolocks._grantors.session import Session
 from tests.faults.support.lag import SLACK, measured_lag
 from tests.faults.support.traffic import NAMES, NEWCOMERS, TTL, WAITERS, key_of, promoted, renewed, traffic
-from tests.support.clients import rights_in_readme
+from tests.support.clients import documented_rights
 from tests.support.clusters import ClusterSet, slot_of
 from tests.support.leftovers import Leftovers, tasks_beyond, wait_until_none
 from tests.support.servers import RedisServer, find_binary, version_of
@@ -298,12 +298,12 @@ async def test_a_node_comes_with_the_slot_of_a_busy_lock_and_goes_again(
     assert busy.problems == []
 
 
-@pytest.mark.parametrize("told", [True, False], ids=["the README's rights", "none to channels of shards"])
+@pytest.mark.parametrize("told", [True, False], ids=["the documented rights", "none to channels of shards"])
 @pytest.mark.skipif(version_of(find_binary()) < (7,), reason="channels of shards came with Redis 7")
 async def test_waiters_with_the_rights_of_the_readme_are_told_and_without_those_to_channels_they_poll_after_one_warning(
     cluster: ClusterSet, caplog: pytest.LogCaptureFixture, told: bool
 ) -> None:
-    rights = ["on", ">secret", *rights_in_readme(cluster=True), *([] if told else ["-ssubscribe"])]
+    rights = ["on", ">secret", *documented_rights(cluster=True), *([] if told else ["-ssubscribe"])]
     for server in cluster.servers:
         operator: Any = server.operator
         operator.execute_command("ACL", "SETUSER", "restricted", "reset", *rights)

@@ -1,6 +1,6 @@
-"""A Redis user with exactly the rights that the README lists can do everything; with one less, it is told which.
+"""A Redis user with exactly the documented rights can do everything; with one less, it is told which.
 
-The rule is read out of the README, so that the two cannot drift apart.
+The rule is read out of `examples/OPERATING.md`, so that the two cannot drift apart.
 """
 
 import asyncio
@@ -21,21 +21,21 @@ from aiolocks import AcquireTimeoutError, Lease, Lock, Semaphore
 from aiolocks.cli._doctor import _examine
 from aiolocks.cli._doctor._rights import WAKE_UPS, missing_rights
 from tests.faults.support.lag import SLACK, measured_lag
-from tests.support.clients import README, rights_in_readme
+from tests.support.clients import OPERATING, documented_rights
 from tests.support.primitives import ROWS, SOON, Row, as_a_stranger, queued
 from tests.support.servers import RedisServer
 
 pytest_plugins = ["tests.support.table"]
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis]
 
-RULE = README.read_text(encoding="utf-8").split("<!-- acl -->")[1].split("```")[1].removeprefix("text").split()
-RIGHTS = [right for right in rights_in_readme() if right[0] == "+"]
+RULE = OPERATING.read_text(encoding="utf-8").split("<!-- acl -->")[1].split("```")[1].removeprefix("text").split()
+RIGHTS = [right for right in documented_rights() if right[0] == "+"]
 NEEDLESS = {"+ping", "+unsubscribe"}
 """Sent by redis-py for the user, and at the end of a wait: a refusal is not noticed."""
 
 
 async def give(server: RedisServer, *rights: str, name: str = RULE[2]) -> str:
-    """Make a user as the README does; return its URL."""
+    """Make a user as is documented; return its URL."""
     admin: Any
     async with Redis.from_url(server.url) as admin:
         await admin.execute_command("ACL", "DELUSER", name)
@@ -52,7 +52,7 @@ async def two_clients(url: str) -> AsyncIterator[tuple[Redis, Redis]]:
 async def test_the_rule_makes_a_user_with_a_password_keys_and_channels_of_the_prefix_and_commands() -> None:
     assert RULE[:2] == ["ACL", "SETUSER"]
     assert RULE[3:5] == ["on", ">secret"]
-    assert RULE[5:] == rights_in_readme()
+    assert RULE[5:] == documented_rights()
     assert RULE[5:8] == ["resetchannels", "~aiolocks:*", "&aiolocks:*"]
     assert len(RIGHTS) == len(RULE[8:])
 

@@ -33,7 +33,7 @@ from tests.support.clusters import ClusterSet
 from tests.support.sentinels import SentinelSet
 from tests.support.servers import RedisServer, reserved_port
 
-README = Path(__file__).parent.parent.parent / "README.md"
+OPERATING = Path(__file__).parent.parent.parent / "examples" / "OPERATING.md"
 PASSWORD = "correct horse"
 
 CHOSEN = os.environ.get("AIOLOCKS_CLIENT", "")
@@ -56,11 +56,11 @@ def _with_rights(server: RedisServer, name: str, *rights: str) -> Redis:
     return _of(server.url, username=name, password=PASSWORD)
 
 
-def rights_in_readme(*, cluster: bool = False) -> list[str]:
-    """Return what the README says that a user needs, of a *cluster* too."""
-    readme = README.read_text(encoding="utf-8")
-    block = readme.split("<!-- acl -->")[1].split("```")[1]
-    more = readme.split("<!-- acl-cluster -->")[1].split("```")[1].removeprefix("text").split() if cluster else []
+def documented_rights(*, cluster: bool = False) -> list[str]:
+    """Return what a user needs, as is documented, of a *cluster* too."""
+    text = OPERATING.read_text(encoding="utf-8")
+    block = text.split("<!-- acl -->")[1].split("```")[1]
+    more = text.split("<!-- acl-cluster -->")[1].split("```")[1].removeprefix("text").split() if cluster else []
     return [*block.split()[block.split().index(">secret") + 1 :], *more]
 
 
@@ -77,7 +77,7 @@ def _over_tls(server: RedisServer) -> Redis:
 
 
 CLIENTS: dict[str, Callable[[RedisServer], AbstractAsyncContextManager[Redis]]] = {
-    "acl": lambda server: _with_rights(server, "restricted", *rights_in_readme()),
+    "acl": lambda server: _with_rights(server, "restricted", *documented_rights()),
     "decoded": lambda server: _of(server.url, decode_responses=True),
     "no-retries": lambda server: _of(server.url, retry=Retry(NoBackoff(), 0)),
     "password": lambda server: _with_rights(server, "anybody", "~*", "&*", "+@all"),

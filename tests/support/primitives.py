@@ -105,7 +105,7 @@ def several_names(name: Any) -> list[str]:
 
 
 MAY_NOT_SELECT = CHOSEN in ("acl", "cluster")
-"""The README's rights are for one database, and a Cluster has one."""
+"""The documented rights are for one database, and a Cluster has one."""
 
 SERVERS = 1 if MAY_NOT_SELECT else 3
 """How many a quorum is of."""

@@ -15,7 +15,7 @@ import pytest
 from redis import Redis
 
 from aiolocks.cli import main
-from tests.support.clients import README
+from tests.support.clients import OPERATING
 from tests.support.servers import RedisServer
 
 pytestmark = pytest.mark.redis
@@ -259,8 +259,8 @@ def test_wrong_usage_ends_with_2(arguments: list[str], capsys: pytest.CaptureFix
     assert "usage: aiolocks doctor" in capsys.readouterr().err
 
 
-def test_the_readme_s_command_is_plain_text_of_80_columns_without_warnings(server: RedisServer) -> None:
-    block = README.read_text(encoding="utf-8").split("<!-- doctor-command -->\n```sh\n")[1].split("```")[0]
+def test_the_documented_command_is_plain_text_of_80_columns_without_warnings(server: RedisServer) -> None:
+    block = OPERATING.read_text(encoding="utf-8").split("<!-- doctor-command -->\n```sh\n")[1].split("```")[0]
     command = block.strip().replace("redis://localhost", server.url).split()
     assert command[0] == ".venv/bin/aiolocks"
     done = subprocess.run(

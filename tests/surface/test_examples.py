@@ -120,7 +120,7 @@ def requests(example: str, url: str) -> list[str]:
 
 
 def test_every_example_is_tested() -> None:
-    assert {*SERVERS, *PRINTING, "cluster", "leader", "sentinel", "worker"} == set(EXAMPLES)
+    assert {*SERVERS, *PRINTING, "cluster", "graceful", "leader", "sentinel", "worker"} == set(EXAMPLES)
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
@@ -149,6 +149,18 @@ def test_the_example_moves_money_between_nodes_of_a_cluster() -> None:
 def test_the_killed_workers_job_is_taken_over_as_the_docstring_says(tcp_url: str) -> None:
     printed = output("worker", tcp_url).splitlines()
     assert [*sorted(printed[:2]), *printed[2:]] == blocks("worker")[1].splitlines()
+
+
+@pytest.mark.asyncio
+async def test_a_worker_that_is_told_to_end_frees_its_lock_at_once(tcp_url: str) -> None:
+    with running("graceful", tcp_url) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        rest, _ = process.communicate(timeout=WITHIN)
+    assert (process.returncode, first + rest) == (0, blocks("graceful")[1])
+    async with aiolocks.LockManager.from_url(tcp_url) as locks:
+        assert not await locks.lock("example:graceful").locked()
 
 
 def test_the_leaders_take_turns_in_any_order(tcp_url: str) -> None:

@@ -1,4 +1,4 @@
-"""Every promise of the README names the tests that prove it, and every fault has tests that name it."""
+"""Each promise of the README has its row of tests in `tests/README.md`, and each fault has tests that name it."""
 
 import ast
 import re
@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.support.cases import one_by_one
 
 REPOSITORY = Path(__file__).parents[2]
-README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+PROOFS = (REPOSITORY / "tests" / "README.md").read_text(encoding="utf-8")
 PROMISES = [f"P{number}" for number in range(1, 15)]
 
 FAULTS = {
@@ -38,11 +38,9 @@ FAULTS = {
 
 
 def proofs() -> dict[str, str]:
-    """Return the row of each promise in the README's table of tests."""
-    table = README.split("<!-- proofs -->")[1].split("<!-- /proofs -->")[0]
-    rows = [
-        [cell.strip() for cell in line.strip("|").split(" | ")] for line in table.splitlines() if "](tests/" in line
-    ]
+    """Return the row of each promise in the table of tests."""
+    table = PROOFS.split("<!-- proofs -->")[1].split("<!-- /proofs -->")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table.splitlines() if "](" in line]
     return {row[0].strip("| "): row[1] for row in rows}
 
 
@@ -59,9 +57,9 @@ def docstrings() -> list[str]:
 
 @one_by_one("promise", PROMISES)
 def test_the_tests_that_prove_a_promise_exist(promise: str) -> None:
-    named = re.findall(r"\]\((tests/[^)]+)\)", proofs()[promise])
+    named = re.findall(r"\]\(([^)]+)\)", proofs()[promise])
     assert named
-    assert [path for path in named if not (REPOSITORY / path).is_file()] == []
+    assert [path for path in named if not (REPOSITORY / "tests" / path).is_file()] == []
 
 
 def test_every_promise_has_its_row() -> None:
@@ -73,7 +71,7 @@ def test_every_fault_is_named_by_a_test(fault: str) -> None:
     assert any(re.search(rf"\b{fault}\b", text) for text in docstrings()), FAULTS[fault]
 
 
-def test_the_nightly_command_of_the_readme_is_the_one_there_is() -> None:
-    block = README.split("<!-- nightly-command -->")[1].split("<!-- /nightly-command -->")[0]
+def test_the_nightly_command_is_the_one_there_is() -> None:
+    block = PROOFS.split("<!-- nightly-command -->")[1].split("<!-- /nightly-command -->")[0]
     assert block.split("```")[1].removeprefix("sh\n").strip() == ".venv/bin/python -m tests.nightly"
     assert (REPOSITORY / "tests" / "nightly.py").is_file()

@@ -1,4 +1,7 @@
-"""Every Python block of the README is a program that runs, without a warning, on a real server."""
+"""Every Python block of the README and the cookbook is a program that runs, without a warning, on a real server.
+
+And their links lead somewhere.
+"""
 
 import re
 import subprocess
@@ -9,15 +12,18 @@ import pytest
 
 from tests.support.servers import RedisServer
 
-README = Path(__file__).parents[2] / "README.md"
+REPOSITORY = Path(__file__).parents[2]
+DOCUMENTS = ["README.md", "examples/README.md", "examples/OPERATING.md"]
+FOR_CONTRIBUTORS = ["tests/README.md", "tests/bench/README.md", "aiolocks/ARCHITECTURE.md"]
 BLOCK = re.compile(r"^(<!-- run: fragment -->\n)?```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SLOW = re.compile(r"^Executing <.*> took [\d.]+ seconds\n", re.MULTILINE)
 """What asyncio's debug mode says of a step that took 0.1 s: a busy machine is nobody's fault."""
 
 FRAME = """
 import asyncio
+import signal
 from redis.asyncio import Redis
-from aiolocks import Lock
+from aiolocks import AcquireTimeoutError, Lock, LockManager, MultiLock, RWLock, Semaphore, with_lock
 
 async def main():
     async with Redis() as redis:
@@ -28,24 +34,48 @@ asyncio.run(main())
 """
 
 
-def blocks() -> list[tuple[int, str]]:
-    """Return each block as a program, with the line it begins at."""
-    text = README.read_text(encoding="utf-8")
-    found: list[tuple[int, str]] = []
-    for block in BLOCK.finditer(text):
-        program = block[2]
-        if block[1]:
-            indented = "".join(f"        {line}" for line in program.splitlines(keepends=True))
-            program = FRAME.format(body=indented)
-        found.append((text.count("\n", 0, block.start(2)), program))
+LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)")
+
+
+def blocks() -> list[tuple[str, str]]:
+    """Return each block as a program, with the document and the line it begins at."""
+    found: list[tuple[str, str]] = []
+    for document in DOCUMENTS:
+        text = (REPOSITORY / document).read_text(encoding="utf-8")
+        for block in BLOCK.finditer(text):
+            program = block[2]
+            if block[1]:
+                indented = "".join(f"        {line}" for line in program.splitlines(keepends=True))
+                program = FRAME.format(body=indented)
+            found.append((f"{document}:{text.count(chr(10), 0, block.start(2))}", program))
     return found
 
 
-@pytest.mark.parametrize(("line", "program"), blocks(), ids=lambda value: str(value) if isinstance(value, int) else "")
-def test_a_block_of_the_readme_runs_as_it_stands(line: int, program: str, server: RedisServer) -> None:
+@pytest.mark.parametrize(("place", "program"), [pytest.param(*block, id=block[0]) for block in blocks()])
+def test_a_block_runs_as_it_stands(place: str, program: str, server: RedisServer) -> None:
     program = program.replace("Redis()", f"Redis.from_url({server.url!r})").replace("redis://localhost", server.url)
     done = subprocess.run(
         [sys.executable, "-X", "dev", "-W", "error", "-c", program], capture_output=True, text=True, timeout=30
     )
     said = SLOW.sub("", done.stderr)
-    assert (done.returncode, said) == (0, ""), f"README.md, line {line}"
+    assert (done.returncode, said) == (0, ""), place
+
+
+def anchors(text: str) -> set[str]:
+    """Return the anchors of a document's headings."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", [*DOCUMENTS, *FOR_CONTRIBUTORS])
+def test_a_link_leads_somewhere(document: str) -> None:
+    path = REPOSITORY / document
+    for target, anchor in LINK.findall(path.read_text(encoding="utf-8")):
+        there = (path.parent / target).resolve() if target else path
+        assert there.exists(), target
+        if anchor:
+            assert anchor in anchors(there.read_text(encoding="utf-8")), f"{target}#{anchor}"
+
+
+def test_the_readme_is_read_in_one_go() -> None:
+    assert len((REPOSITORY / "README.md").read_text(encoding="utf-8").splitlines()) <= 350
