@@ -15,7 +15,7 @@ from aiolocks import HierarchicalLock, Lease, LeaseLostError, Lock, LockManager,
 from aiolocks._grantors.session import Session
 from aiolocks._redis.clients import pool_of
 from tests.faults.support.lag import SLACK, measured_lag
-from tests.support.clients import CHOSEN, PASSWORD, chosen_client, rights_in_readme
+from tests.support.clients import CHOSEN, PASSWORD, chosen_client, documented_rights
 from tests.support.primitives import ROWS, Row, as_a_stranger, until
 from tests.support.servers import RedisServer
 
@@ -339,7 +339,7 @@ async def test_with_that_one_right_besides_those_of_the_readme_it_works(
 async def a_user(server: RedisServer, *more: str) -> AsyncIterator[Redis]:
     """A client of a user with the README's rights and *more*."""
     server.operator.execute_command(
-        "ACL", "SETUSER", "tracker", "reset", "on", f">{PASSWORD}", *rights_in_readme(), *more
+        "ACL", "SETUSER", "tracker", "reset", "on", f">{PASSWORD}", *documented_rights(), *more
     )  # type: ignore[no-untyped-call]  # redis-py's
     try:
         async with Redis.from_url(server.tcp_url, username="tracker", password=PASSWORD) as client:

@@ -14,7 +14,7 @@ from aiolocks.cli._doctor._finding import Finding, Verdict, exit_status
 from aiolocks.cli._doctor._rights import WAKE_UPS, attempts
 from aiolocks.cli._doctor._settings import Facts
 from aiolocks.cli._doctor._timing import Sample, clock, latency, offset
-from tests.support.clients import rights_in_readme
+from tests.support.clients import documented_rights
 
 MEMORY = {"maxmemory": 1_000_000, "used_memory": 950_000, "maxmemory_policy": "noeviction"}
 
@@ -141,4 +141,4 @@ def test_the_doctor_tries_each_command_that_a_script_calls_and_each_right_that_t
     called = {name.lower() for name in re.findall(r"redis\.p?call\(\s*'(\w+)'", scripts)}
     called -= {"pubsub", "info"}  # the latter only for `min_uptime`, and else without need
     assert {f"+{name}" for name in called} <= tried
-    assert tried == {right for right in rights_in_readme() if right.startswith("+")}
+    assert tried == {right for right in documented_rights() if right.startswith("+")}
