@@ -17,7 +17,7 @@ from redis.exceptions import NoPermissionError, ResponseError
 
 from .._core.answers import NotNowError
 from .._engine.context import IDLE, Context
-from .._engine.lease_state import GONE_FROM_SERVER, LeaseState, Renewer
+from .._engine.lease_state import LeaseState, Renewer
 from .._engine.request import Request, ResultCallback
 from .._redis.clients import in_memory, lifetime_of
 from .._redis.pipeline import PendingCall, Pipeline
@@ -291,7 +291,9 @@ class Tracking:
         if isinstance(renewed, Exception):
             self._try_later(watch)
         elif not renewed:
-            state.lose(GONE_FROM_SERVER)
+            if watch.request.revoked:
+                state.request.was_revoked()
+            state.lose(state.refused_as)
 
 
 def _found(token: bytes, reply: bytes | float | None) -> bool:

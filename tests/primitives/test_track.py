@@ -110,6 +110,21 @@ async def test_the_body_is_stopped_at_once(client: Redis, redis: Redis, row: Row
     await redis.delete(KEYS[row.id])
 
 
+@pytest.mark.parametrize("row", [row for row in TRACKED if row.id != "write lock"], ids=str)
+async def test_a_lease_that_is_marked_as_revoked_is_told_so_at_once(client: Redis, redis: Redis, row: Row) -> None:
+    async def revoke() -> None:
+        await tracked(client)
+        value: Any = await redis.get(KEYS[row.id])
+        await redis.set(KEYS[row.id], value + (" R" if isinstance(value, str) else b" R"), keepttl=True)
+
+    lock: Any = row.make(client, "orders", track=True)
+    with pytest.raises(LeaseLostError) as caught:
+        async with asyncio.timeout(8), lock:
+            await revoke()
+            await asyncio.sleep(60)
+    assert caught.value.reason == "revoked"
+
+
 @each
 async def test_the_thread_watchdog_is_told_too(client: Redis, redis: Redis, row: Row) -> None:
     async def when_tracked() -> None:
