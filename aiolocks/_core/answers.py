@@ -7,6 +7,7 @@ change.
 
 import asyncio
 import math
+import re
 from collections.abc import Awaitable, Callable
 from typing import TypeVar, final
 
@@ -16,6 +17,7 @@ from redis.exceptions import (
     BusyLoadingError,
     ClusterDownError,
     MasterDownError,
+    NoPermissionError,
     ReadOnlyError,
     RedisError,
     ResponseError,
@@ -35,6 +37,11 @@ _LONGEST_PAUSE = 0.25
 """Seconds between two attempts while Redis cannot run a request: much longer than an attempt takes the server, and much
 shorter than the time for which this is ridden out."""
 
+_COMMAND = re.compile(r"permissions to run the '([^']+)' command")
+_KEYS = re.compile(r"(permissions to|can't) access .*\bkeys?\b")
+_IN_SCRIPT = re.compile(r"can't run this command .*?@user_script: ?(\d+)|@user_script: ?(\d+).*can't run this command")
+_CALLED = re.compile(rb"redis\.p?call\('(\w+)'")
+
 _Answers = dict[str, type[Exception] | tuple[()]]
 
 _NOT_NOW: _Answers = {"BUSY ": (), "NOREPLICAS ": (), "TRYAGAIN ": TryAgainError, "CLUSTERDOWN ": ClusterDownError}
@@ -51,6 +58,10 @@ class NotNowError(ResponseError):
 
 class NoPrimaryError(NotNowError, RedisConnectionError):
     """The server that was asked is no primary, or not yet: another must be looked for."""
+
+
+class WrongServerError(ResponseError):
+    """The server that was asked has not run this, and never will: the client leads to the wrong one."""
 
 
 UNCERTAIN = (RedisConnectionError, RedisTimeoutError, OSError, NotNowError)
@@ -73,6 +84,36 @@ def recognized(error: Exception) -> Exception:
             if found:
                 return NotNowError(found)
     return error
+
+
+def explained(error: ResponseError, script: Callable[[], bytes]) -> ResponseError:
+    """Return *error* in words that say which right is missing, if one is; *script* returns what was run, or nothing."""
+    right = _missing(str(error), script)
+    return type(error)(f"this Redis user lacks the right {right}: {error}") if right else error
+
+
+def _missing(text: str, script: Callable[[], bytes]) -> str:
+    command = _COMMAND.search(text)
+    if command:
+        return f"+{command[1].lower()}"
+    if _KEYS.search(text):
+        return "~<prefix>*"
+    place = _IN_SCRIPT.search(text)
+    if place:  # before Redis 7.2 a script's error says in which line, and not what was called there
+        line = int(place[1] or place[2])
+        called = _CALLED.findall(b"".join(script().splitlines()[line - 1 : line]))
+        return " or ".join(dict.fromkeys(f"+{each.decode().lower()}" for each in called))
+    return ""
+
+
+def was_not_run(error: Exception) -> bool:
+    """Say whether *error* says that Redis has not run the request, so that there is nothing to undo.
+
+    A script that lacks a right may break off half-way.
+    """
+    if isinstance(error, NoPermissionError):
+        return "in script" not in str(error)
+    return isinstance(error, (NotNowError, WrongServerError))
 
 
 def _find(error: Exception, answers: _Answers) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Protocol, cast, final
 from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from .._core.answers import LONGEST_WAIT, NotNowError, as_the_client_would, ask_until, ride_out
+from .._core.answers import LONGEST_WAIT, as_the_client_would, ask_until, ride_out, was_not_run
 from .._core.keys import Keys, channel_of
 from .._core.options import Replicas
 from .._engine.context import Context, Holding
@@ -209,7 +209,7 @@ class RedisGrantor:
                 future.set_result(Granted(reply, call.sent_at))
             return
         if isinstance(reply, Exception):
-            if isinstance(reply, NotNowError) or call.link is None:
+            if call.link is None or was_not_run(reply):
                 request.not_run(call)
                 if call.link is not None and request.extension is not None:
                     request.extension.not_run(cast("Arguments", call.args))

@@ -1,5 +1,7 @@
 """What is needed of the user's client: its pool, and which server it leads to."""
 
+import logging
+import weakref
 from collections.abc import Hashable
 from typing import Any, cast, final
 
@@ -12,6 +14,8 @@ from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import SentinelConnectionPool
 
 from .connection import Connection, connected
+
+log = logging.getLogger("aiolocks")
 
 
 @final
@@ -88,6 +92,17 @@ def place_of(pool: Any) -> str:
 def lifetime_of(pool: Any) -> Any:
     """Return what lives as long as *pool* and can be referred to weakly, as what knows a Cluster's nodes cannot."""
     return pool.read_load_balancer if isinstance(pool, NodesManager) else pool
+
+
+def warn_once(pool: Any, right: str, therefore: str) -> None:
+    """Log what a client with this *pool* cannot do for want of a *right*; once, as sessions come and go."""
+    told = _warned.setdefault(lifetime_of(pool), set())
+    if right not in told:
+        told.add(right)
+        log.warning("this Redis user lacks the right %s: %s", right, therefore)
+
+
+_warned: "weakref.WeakKeyDictionary[Any, set[str]]" = weakref.WeakKeyDictionary()
 
 
 def encoder_of(pool: Any) -> Any:

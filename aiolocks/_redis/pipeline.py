@@ -9,19 +9,37 @@ import copy
 import math
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Protocol, final
 
 from redis.asyncio.retry import Retry
-from redis.exceptions import AskError, BusyLoadingError, ClusterDownError, NoScriptError, RedisError, ResponseError
+from redis.exceptions import (
+    AskError,
+    BusyLoadingError,
+    ClusterDownError,
+    MovedError,
+    NoPermissionError,
+    NoScriptError,
+    RedisError,
+    ResponseError,
+)
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from .._core.answers import LONGEST_WAIT, NoPrimaryError, NotNowError, RidingOut, recognized
+from .._core.answers import (
+    LONGEST_WAIT,
+    NoPrimaryError,
+    NotNowError,
+    RidingOut,
+    WrongServerError,
+    explained,
+    recognized,
+)
 from .._core.background import background
 from .._core.overdue_timer import OverdueTimer
 from .busy_poll import BusyPoll
 from .connection import Connection, ConnectionCancelled, Endpoint, Receiver, open_connection
-from .scripts import Arguments, Command, pack
+from .scripts import Arguments, Command, pack, source_of
 
 _SHORTEST_PATIENCE = 0.25
 """The least time in seconds to wait for a reply whose loss holds up other callers."""
@@ -81,7 +99,7 @@ class PendingCall:
                 if self.whole:
                     link.resent.add(self)
                     if getattr(self, "asking", False):
-                        link.send(_ASKING, _Asking(now))
+                        link.send(_ASKING, _Asking(now, self.route))
                 packed = bound.eval(args)
                 link.loaded.add(bound.name)
         except Exception as error:  # nothing has left; told in the next turn, when `submit` has returned
@@ -108,9 +126,12 @@ class PendingCall:
             if isinstance(reply, AskError):  # also of one that was moved
                 if route is not None and route.redirect(self, reply):
                     return
-                reply = ResponseError(_IN_CLUSTER) if route is None else NotNowError(f"MOVED {reply}")
+                word = "MOVED" if isinstance(reply, MovedError) else "ASK"
+                reply = WrongServerError(_IN_CLUSTER) if route is None else NotNowError(f"{word} {reply}")
             if isinstance(reply, (ResponseError, BusyLoadingError)):
                 reply = recognized(_discreet(reply))
+                if isinstance(reply, ResponseError):
+                    reply = explained(reply, partial(source_of, self.bound.name))
             if isinstance(reply, RedisConnectionError):
                 # Also from a demoted primary, or one that is still loading: the next call must look for the primary
                 # anew. The calls behind this one were not answered.
@@ -163,6 +184,9 @@ class Redirecting(Protocol):
     def doubt(self, call: PendingCall) -> None:
         """Note that the node which *call* went to says that it cannot serve its slots."""
 
+    def may_not_ask(self) -> None:
+        """Note that the user lacks the right to ASKING."""
+
 
 _ASKING = pack(("ASKING",))
 
@@ -177,15 +201,17 @@ _IN_CLUSTER = (
 
 @final
 class _Asking:
-    """What stands before a call that goes to where a slot is being moved to; its answer tells nothing."""
+    """What stands before a call that goes to where a slot is being moved to; its answer may be that it is forbidden."""
 
     receiver = None
 
-    def __init__(self, sent_at: float) -> None:
+    def __init__(self, sent_at: float, route: "Redirecting") -> None:
         self.sent_at = sent_at
+        self._route = route
 
     def __call__(self, reply: object) -> None:
-        pass
+        if isinstance(reply, NoPermissionError):
+            self._route.may_not_ask()
 
 
 def _discreet(error: RedisError) -> RedisError:
@@ -378,6 +404,8 @@ class Pipeline:
             self.endpoint.unreachable()
         except Exception as failure:
             error = recognized(failure)
+            if isinstance(error, ResponseError):
+                error = explained(error, bytes)
             self.endpoint.unreachable()
         except asyncio.CancelledError:
             self._connected()

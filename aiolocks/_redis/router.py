@@ -11,6 +11,7 @@ TRYAGAIN, which is ridden out like CLUSTERDOWN.
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, cast, final
@@ -18,10 +19,11 @@ from typing import Any, cast, final
 from redis.asyncio.cluster import NodesManager
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import AskError, MovedError, ResponseError
+from redis.exceptions import AskError, MovedError, NoPermissionError, ResponseError
 
 from .._core.answers import NotNowError, RidingOut, recognized
 from .._core.slots import SLOTS, slot_of
+from .clients import warn_once
 from .connection import Connection, ConnectionCancelled, connected
 from .pipeline import CallReceiver, PendingCall, Pipeline
 from .scripts import Arguments, Command, PlainCommand
@@ -36,6 +38,9 @@ _PATIENCE = 1.0
 
 _MOST_REDIRECTS = 5
 """Of one call; then its caller asks again, after a while. Two nodes may send it to each other during a failover."""
+
+_NOT_ASKED_FOR = 10.0
+"""Seconds for which no call goes along with ASKING, after the right to that was found missing."""
 
 _SLOTS = PlainCommand("CLUSTER", "SLOTS")
 _SHARDED = PlainCommand("PUBSUB", "SHARDNUMSUB")
@@ -114,6 +119,8 @@ class Router:
         self.sharded = True
         """Whether the nodes have channels of their own, so that a message need not go to all of them."""
         self._heard_of_channels = False
+        self._asks_from = -math.inf
+        """From when on calls may go to where their slot is being moved to."""
         self._pipelines: dict[Address, Pipeline] = {}
         self._owners: list[Address | None] = [None] * SLOTS
         self._ids: dict[Address, bytes] = {}
@@ -194,6 +201,18 @@ class Router:
         self._doubted = _address(pipeline)
         self.refresh()
 
+    def may_ask(self) -> bool:
+        """Whether a call may go to where its slot is being moved to."""
+        return self._clock() >= self._asks_from
+
+    def may_not_ask(self) -> None:
+        """Note that the right to ASKING is missing: both nodes would send a call to the other."""
+        self._asks_from = self._clock() + _NOT_ASKED_FOR
+        warn_once(
+            self._manager, "+asking",
+            "while a slot of the Cluster is being moved, leases in it are not renewed, and none is granted or released",
+        )  # fmt: skip
+
     def waited_for(self, pipeline: Pipeline) -> None:
         """Note that a call waits until *pipeline* has a link again: another may take the node's slots meanwhile."""
         if _address(pipeline) in self._gone:
@@ -261,6 +280,11 @@ class Router:
     def _learn(self, call: PendingCall, reply: Any) -> None:
         self._refreshing = False
         if isinstance(reply, Exception):
+            if isinstance(reply, NoPermissionError):
+                warn_once(
+                    self._manager, "+cluster|slots",
+                    "which node took over from one that is gone is found out late, or never",
+                )  # fmt: skip
             self._put_last(_address(call.subject))
             self._in_vain += 1
             if self._in_vain < len(self._known) and not isinstance(reply, ConnectionCancelled):
@@ -416,6 +440,9 @@ class SlotRoute:
                 return call
         return None
 
+    def may_not_ask(self) -> None:
+        self._router.may_not_ask()
+
     def doubt(self, call: PendingCall) -> None:
         """Note that the node which *call* went to says that it cannot serve its slots."""
         self._router.doubt(call.via)
@@ -432,7 +459,7 @@ class SlotRoute:
         moved = isinstance(error, MovedError)
         if moved:
             router.moved(self.slot, address)
-        if call.abandoned or call.redirects >= _MOST_REDIRECTS:
+        if call.abandoned or call.redirects >= _MOST_REDIRECTS or (not moved and not router.may_ask()):
             return False
         call.redirects += 1
         call.asking = not moved

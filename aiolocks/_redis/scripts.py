@@ -73,6 +73,11 @@ def load(name: str) -> Script:
     return Script(name, source, sha, tuple(fields["KEYS"]), tuple(fields["ARGV"]))
 
 
+def source_of(name: str) -> bytes:
+    """Return the text of the script of that *name*; nothing if it is a command's."""
+    return load(name).source if "/" in name else b""
+
+
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:

@@ -322,6 +322,30 @@ async def test_waiters_with_the_rights_of_the_readme_are_told_and_without_those_
     assert all("lacks the rights +ssubscribe" in line for line in warnings)
 
 
+async def test_a_lease_that_ends_in_an_open_slot_for_want_of_the_right_to_asking_is_told_why(
+    cluster: ClusterSet, caplog: pytest.LogCaptureFixture
+) -> None:
+    for server in cluster.servers:
+        operator: Any = server.operator
+        operator.execute_command(
+            "ACL", "SETUSER", "unasking", "reset", "on", ">secret", *rights_in_readme(cluster=True), "-asking"
+        )
+    one: Any
+    async with cluster.client(username="unasking", password="secret") as one:
+        leases = [await Lock(one, name, ttl=SHORT).acquire() for name in ("orders", "{orders}:other")]
+        source = await asyncio.to_thread(cluster.primary_of, SLOT)
+        to = next(server for server in cluster.primaries() if server is not source)
+        await asyncio.to_thread(cluster.begin_move, SLOT, to)
+        await asyncio.to_thread(cluster.migrate, [key_of("orders")])
+        assert await asyncio.wait_for(leases[0].wait_lost(), 2 * SHORT)
+        assert leases[1].held
+        await asyncio.to_thread(cluster.end_move, SLOT)
+        assert await leases[1].release()
+    warnings = [record.getMessage() for record in caplog.records if "right" in record.getMessage()]
+    assert len(warnings) == 1, warnings
+    assert "lacks the right +asking" in warnings[0]
+
+
 async def test_a_multilock_of_names_on_all_nodes_outlives_one_of_them(
     cluster: ClusterSet, client: Any, other: Any
 ) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import NoScriptError, ReadOnlyError, RedisError, ResponseError
+from redis.exceptions import MovedError, NoPermissionError, NoScriptError, ReadOnlyError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from aiolocks import LimitMismatchError
+from aiolocks import LimitMismatchError, Lock
 from aiolocks._core.answers import NotNowError
 from aiolocks._core.keys import Keys
 from aiolocks._engine.request import LONGEST_RETRY, Busy, Granted, Queued, Request
@@ -956,3 +956,26 @@ async def test_the_scripts_of_a_lease_go_by_digest_from_the_second_time_on() -> 
                 [b"EVAL", script.source],
                 [b"EVALSHA", script.sha],
             ]
+
+
+@pytest.mark.parametrize(
+    ("refusal", "text"),
+    [
+        (MovedError("7638 10.0.0.1:7001"), "pass a client of the Cluster, redis.asyncio.cluster.RedisCluster"),
+        (NoPermissionError("this user has no permissions to run the 'eval' command"), "lacks the right [+]eval"),
+    ],
+)
+def test_what_the_server_never_runs_is_told_at_once_as_there_is_nothing_to_undo(refusal: Exception, text: str) -> None:
+    """Its undo was refused as well, and waited for: for a second."""
+
+    @jumping
+    async def run() -> None:
+        server = Answering(lambda asked: refusal)
+        for ask in (Lock(server.client(), "orders").acquire, Lock(server.client(), "orders").try_acquire):
+            with pytest.raises(ResponseError, match=text):
+                await ask()
+        assert clock() == 0
+        assert [asked.what for asked in server.asked] == ["lock_grant"] * 2
+        await asyncio.sleep(1)
+
+    run()

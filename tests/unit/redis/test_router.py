@@ -163,6 +163,49 @@ async def test_a_call_that_is_to_go_elsewhere_once_goes_whole_and_behind_asking(
         assert len(nodes[1].work) == 3, "the slot is still its own"
 
 
+def test_without_the_right_to_asking_one_warning_names_it(caplog: pytest.LogCaptureFixture) -> None:
+    """Leases in a slot that was held open for longer than their ttl ended without a word."""
+
+    def does(node: Node, asked: Asked) -> object:
+        if node.port == 1:
+            return AskError(f"{slot_of(LOW)} {HOST}:2") if clock() < 20 else 1
+        return NoPermissionError("no permissions") if asked.what == "ASKING" else nodes.moved(LOW)
+
+    nodes = Nodes(1, 2, does=does)
+    told: list[float] = []
+
+    @jumping
+    async def run() -> None:
+        async with router_of(nodes) as router:
+            await ask(router, MIDDLE)
+            router.on_changed = lambda: told.append(clock())
+            answers = [await ask(router, LOW) for _ in range(19)]
+            assert all(isinstance(answer, NotNowError) for answer in answers)
+            assert [type(await ask(router, LOW)) for _ in range(30)][-1] is int
+        assert len(nodes[2].runs("ASKING")) <= 3, "nor is it tried all the time"
+        assert len(told) < 20
+
+    run()
+    [warning] = caplog.messages
+    assert "lacks the right +asking: while a slot of the Cluster is being moved" in warning
+
+
+def test_without_the_right_to_know_the_slots_one_warning_names_it(caplog: pytest.LogCaptureFixture) -> None:
+    @jumping
+    async def run() -> None:
+        nodes = Nodes(1, 2)
+        for port in (1, 2):
+            nodes.knows[port, "CLUSTER"] = NoPermissionError("no permissions")
+        nodes.give(LOW, 2)
+        nodes.does = lambda node, asked: nodes.moved(LOW) if node.port == 1 else 2
+        async with router_of(nodes) as router:
+            assert [await ask(router, LOW) for _ in range(5)] == [2] * 5
+
+    run()
+    [warning] = caplog.messages
+    assert "lacks the right +cluster|slots: " in warning
+
+
 @jumping
 async def test_a_call_that_was_given_up_is_not_sent_again() -> None:
     """Its undo may have been ahead of it."""
