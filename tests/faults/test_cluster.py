@@ -328,7 +328,7 @@ async def test_a_lease_that_ends_in_an_open_slot_for_want_of_the_right_to_asking
     for server in cluster.servers:
         operator: Any = server.operator
         operator.execute_command(
-            "ACL", "SETUSER", "unasking", "reset", "on", ">secret", *rights_in_readme(cluster=True), "-asking"
+            "ACL", "SETUSER", "unasking", "reset", "on", ">secret", *documented_rights(cluster=True), "-asking"
         )
     one: Any
     async with cluster.client(username="unasking", password="secret") as one:
