@@ -92,6 +92,11 @@ def parts(options: argparse.Namespace) -> list[Part]:
             "schedules under a virtual clock (F20)",
             ("-m", "tests.simulation", f"--seeds={options.schedules}", f"--jobs={options.jobs}"),
         ),
+        Part(
+            "simulation-cluster",
+            "the same on the nodes of a Cluster, whose slots move",
+            ("-m", "tests.simulation", "--cluster", f"--seeds={options.schedules // 3}", f"--jobs={options.jobs}"),
+        ),
     ]
     drawn_by = [f"--seed={options.seed[0]}"] if options.seed else []
     found.append(

@@ -163,6 +163,9 @@ async def _wait_granted(state: LeaseState, answer: Answer | None) -> Granted | N
         if isinstance(answer, Busy):
             return None
         granted = answer if isinstance(answer, Granted) else await request.turn
+        # A re-check that is still on its way, to another node perhaps, must find that it does not wait any more: "not
+        # known here" would have it ask for its old place, also after its release.
+        request.grant(granted.fence, granted.valid_from)
         if granted.valid_from + request.valid_for > context.clock():
             return granted
         _take_fresh_token(state)

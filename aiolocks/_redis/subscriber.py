@@ -141,7 +141,7 @@ class Subscriber:
             if self._wanted:
                 self._link = link
                 self._asked_at = self._clock()
-                self._subscribe(link, tuple(self._wanted))
+                self._subscribe(link, tuple(sorted(self._wanted)))  # in one order, so that a simulation can be repeated
             else:  # closed meanwhile
                 link.close()
 
@@ -183,7 +183,9 @@ class Subscriber:
 
     def _pushed(self, message: Any) -> None:
         if isinstance(message, AskError):  # or MovedError
-            for channel in [each for each in self._wanted if of_shard(each) and slot_of(each) == message.slot_id]:
+            for channel in [
+                each for each in sorted(self._wanted) if of_shard(each) and slot_of(each) == message.slot_id
+            ]:
                 self.forget(channel)
                 self._on_moved(channel)
             return

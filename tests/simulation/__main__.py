@@ -1,6 +1,7 @@
 """Run the simulation from the command line.
 
     python -m tests.simulation --seeds 10000 --jobs 2     the nightly run
+    python -m tests.simulation --seeds 4000 --cluster     the same on the nodes of a Cluster
     python -m tests.simulation --seed 42 --trace          one run, exactly as it was
     python -m tests.simulation --defects                  in how many seeds each planted defect is found
 
@@ -11,7 +12,7 @@ import argparse
 import sys
 
 from .coverage import missing, table
-from .defects import DEFECTS, finds, kinds_for, planted
+from .defects import DEFECTS, finds, in_cluster, kinds_for, planted
 from .run import run
 from .runner import command, find, run_seeds
 from .scenarios import SCENARIOS, play
@@ -24,34 +25,36 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=1000, help="run so many")
     parser.add_argument("--start", type=int, default=0, help="from this one on")
     parser.add_argument("--jobs", type=int, default=1, help="in so many processes")
+    parser.add_argument("--cluster", action="store_true", help="on the nodes of a Cluster")
     parser.add_argument("--defect", choices=sorted(DEFECTS), help="plant this defect first")
     parser.add_argument("--defects", action="store_true", help="plant each defect, and say when it is found")
     options = parser.parse_args()
     if options.seed is not None:
-        return _replay(options.seed, options.defect, tracing=options.trace)
+        return _replay(options.seed, options.defect, tracing=options.trace, cluster=options.cluster)
     if options.defects:
         return _find_defects(options.start, options.seeds, options.jobs)
-    return _run_many(range(options.start, options.start + options.seeds), options.jobs, options.defect)
+    seeds = range(options.start, options.start + options.seeds)
+    return _run_many(seeds, options.jobs, options.defect, cluster=options.cluster)
 
 
-def _replay(seed: int, defect: str | None, *, tracing: bool) -> int:
+def _replay(seed: int, defect: str | None, *, tracing: bool, cluster: bool) -> int:
     with planted(defect):
-        outcome = run(seed, tracing=tracing, kinds=kinds_for(defect))
+        outcome = run(seed, tracing=tracing, kinds=kinds_for(defect), cluster=cluster or in_cluster(defect))
     print(*outcome.trace, sep="\n")
     print(f"seed {seed}: {outcome.seconds:.3f} virtual seconds")
     print(*outcome.violations or ["nothing was violated"], sep="\n")
     return bool(outcome.violations)
 
 
-def _run_many(seeds: range, jobs: int, defect: str | None) -> int:
-    total = run_seeds(seeds, jobs=jobs, defect=defect)
+def _run_many(seeds: range, jobs: int, defect: str | None, *, cluster: bool) -> int:
+    total = run_seeds(seeds, jobs=jobs, defect=defect, cluster=cluster)
     print(table(total.met))
     speed = f"{total.took:.1f} s, {total.runs / total.took:.1f} per second"
     print(f"\n{total.runs} seeds in {speed}; {len(total.failed)} failed")
     for outcome in total.failed:
         print(f"\nseed {outcome.seed}:", *outcome.violations, sep="\n  ")
-        print(f"  replay: {command(outcome.seed, defect)}")
-    unmet = missing(total.met)
+        print(f"  replay: {command(outcome.seed, defect, cluster=cluster)}")
+    unmet = missing(total.met, cluster=cluster)
     if unmet and not total.failed:
         print("never met:", ", ".join(unmet))
     return bool(total.failed or unmet)

@@ -3,8 +3,10 @@
 import asyncio
 from typing import Any
 
+from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.connection import AbstractConnection
 
+from .cluster import FIRST_PORT
 from .network import Network
 from .process import Process
 
@@ -33,3 +35,28 @@ class SimulatedConnection(AbstractConnection):
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
         self._reader, self._writer = reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+
+
+class NodeConnection(SimulatedConnection):
+    """The same to a node of a Cluster, which is told by its port."""
+
+    def __init__(self, *, networks: list[Network], port: int, **options: Any) -> None:
+        super().__init__(network=networks[port - FIRST_PORT], **options)
+
+
+def cluster_client(networks: list[Network], process: Process, host: str, *, channels: bool) -> RedisCluster:
+    """Return redis-py's client of the nodes that are reached by these *networks*."""
+    nodes = [ClusterNode(host, FIRST_PORT + number) for number in range(len(networks))]
+    client: RedisCluster = RedisCluster(startup_nodes=nodes)
+    client.nodes_manager.connection_kwargs = {
+        "connection_class": NodeConnection,
+        "networks": networks,
+        "process": process,
+        "channels": channels,
+        "protocol": 2,
+        "driver_info": None,
+        "encoding": "utf-8",
+        "encoding_errors": "strict",
+        "decode_responses": False,
+    }
+    return client

@@ -90,9 +90,40 @@ PATHS = (
 )
 
 
-def missing(met: Counter[str]) -> list[str]:
+OF_CLUSTERS = (
+    "answers ASK",
+    "answers CLUSTERDOWN",
+    "answers MOVED",
+    "answers NOREPLICAS",
+    "answers READONLY",
+    "answers TRYAGAIN",
+    "cluster down for a while",
+    "key moved alone",
+    "planned failover",
+    "primary killed",
+    "read only for a while",
+    "replaced by an emptier one",
+    "scripts that broke off",
+    "slot held open",
+    "slot moved",
+    "slot moved to and fro",
+    "too few replicas for a while",
+)
+"""What only a Cluster meets."""
+
+_OF_SERVERS = frozenset(
+    {
+        "fencing tokens refused by a server", "grants of quorum", "leases of redlock", "leases renewed together",
+        "raised QuorumError", "server clock stepped", "votes",
+    }
+)  # fmt: skip
+"""What one never does."""
+
+
+def missing(met: Counter[str], *, cluster: bool = False) -> list[str]:
     """Return what no run has met."""
-    return [what for what in (*FAULTS, *PATHS) if not met[what]]
+    wanted = [what for what in (*FAULTS, *PATHS) if not (cluster and what in _OF_SERVERS)]
+    return [what for what in (*wanted, *(OF_CLUSTERS if cluster else ())) if not met[what]]
 
 
 def table(met: Counter[str]) -> str:

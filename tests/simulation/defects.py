@@ -9,12 +9,14 @@ from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any
 
+from aiolocks._core import answers as _answers
 from aiolocks._engine import acquire as _acquire
 from aiolocks._engine import lease_state as _lease_state
 from aiolocks._engine import renewal as _renewal
 from aiolocks._engine import request as _request
 from aiolocks._grantors import listening as _listening
 from aiolocks._grantors import wait_queue as _wait_queue
+from aiolocks._redis import router as _router
 from tests.support.garden import Garden
 
 from .defects_of_kinds import OF_KINDS
@@ -192,6 +194,16 @@ DEFECTS: dict[str, Defect] = {
         shared("redis.call('ZRANGE', queue, '0', '0')[1]", "redis.call('ZRANGE', queue, '-1', '-1')[1]"), ("FIFO",)
     ),
     "limit-forgotten": Defect(shared("if used + permits <= limit_in_force then", "if true then"), ("P9",)),
+    "given-up-call-sent-on": Defect(
+        python(_router.SlotRoute, "redirect", "if call.abandoned or call.redirects", "if call.redirects"),
+        ("P7",),
+        cluster=True,
+    ),
+    "outage-not-ridden-out": Defect(
+        python(_answers, "ride_out", "may_pass if outages else came_too_early", "lambda _: False"),
+        ("I4",),
+        cluster=True,
+    ),
     **OF_KINDS,
 }
 """One for each promise and rule that a schedule can break."""
@@ -199,13 +211,18 @@ DEFECTS: dict[str, Defect] = {
 
 def finds(defect: str, text: str) -> bool:
     """Return whether a violation is one by which *defect* ought to be found."""
-    check = re.search(r"\b(FIFO|[CPW]\d+)\b", text)
+    check = re.search(r"\b(FIFO|[CIPW]\d+)\b", text)
     return check is not None and check[0] in DEFECTS[defect].caught_by
 
 
 def kinds_for(defect: str | None) -> tuple[str, ...]:
     """Return what runs with *defect* fight over."""
     return KINDS if defect is None else DEFECTS[defect].kinds
+
+
+def in_cluster(defect: str | None) -> bool:
+    """Return whether *defect* is looked for on the nodes of a Cluster."""
+    return defect is not None and DEFECTS[defect].cluster
 
 
 @contextmanager

@@ -5,7 +5,7 @@ The promises that it checks are numbered as in README, the rules as in aiolocks/
 
 import re
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any, Protocol, final
 
 from aiolocks._redis.scripts import Script
 
@@ -13,14 +13,33 @@ from .history import History
 from .modes import in_modes, suffices
 from .names import Name, Waiter
 from .process import Process
-from .replies import MORE, WAKE, Replies
+from .replies import MORE, Replies
 from .requests import read, scripts
-from .server import RawError, Server, ServerSocket
+from .server import WAKE, RawError, ServerSocket, Watcher
 from .world import World
 
 VOTED = "aiolocks:quorum:"
 """What is held by a majority of servers: of those, one alone cannot tell."""
 _NOTICE = re.compile(rb"(\S+) (-?\d+) (\d+) (.+)", re.DOTALL)
+
+
+_REDIRECTIONS = ("MOVED ", "ASK ", "TRYAGAIN ", "CLUSTERDOWN ", "NOREPLICAS ", "READONLY ")
+"""How answers begin after which nothing was done; but a script whose first write is refused may have read."""
+
+_BROKEN_OFF = "non local key"
+
+
+class Seen(Protocol):
+    """What is looked over: a server, or the nodes of a Cluster."""
+
+    @property
+    def watcher(self) -> Watcher: ...
+    @watcher.setter
+    def watcher(self, watcher: Watcher) -> None: ...
+    def clock(self) -> float: ...
+    def true_time(self, wall: float) -> float: ...
+    def database(self) -> Any: ...
+    def listeners(self, base: bytes, session: bytes) -> int: ...
 
 
 @final
@@ -31,7 +50,7 @@ class Observer:
         sane: The server's clock keeps its pace and its data are not lost: then what is held is held.
     """
 
-    def __init__(self, world: World, server: Server, history: History) -> None:
+    def __init__(self, world: World, server: Seen, history: History) -> None:
         self._world = world
         self._server = server
         self._history = history
@@ -150,13 +169,18 @@ class Observer:
     def _note_lost(self) -> None:
         for name in self._names.values():
             for waiter in name.waiting.values():
-                if waiter.reachable and not self._server.subscribers(WAKE + waiter.session):
+                if waiter.reachable and not self._server.listeners(name.base, waiter.session):
                     waiter.reachable = False
 
     def _error(self, script: Script, error: RawError, socket: ServerSocket) -> None:
         self._world.note("server", f"{socket.number}: {script.name} -> {error}")
-        if str(error).startswith("NOSCRIPT"):
+        text = str(error)
+        if text.startswith("NOSCRIPT"):
             self._world.meet("NOSCRIPT", "server")
+        elif text.startswith(_REDIRECTIONS):
+            self._world.meet(f"answers {text.partition(' ')[0]}", "server")
+        elif _BROKEN_OFF in text:
+            self._world.meet("scripts that broke off", "server")
         else:
             self._world.violate(f"{script.name} failed: {error}")
 

@@ -16,11 +16,13 @@ class Defect:
 
     Attributes:
         kinds: What is fought over where it is looked for; nothing, where tests on a real server alone find it.
+        cluster: It is looked for on the nodes of a Cluster.
     """
 
     plant: Callable[[Garden], None]
     caught_by: tuple[str, ...]
     kinds: tuple[str, ...] = FIRST_KINDS
+    cluster: bool = False
 
 
 def lua(name: str, old: str, new: str) -> Callable[[Garden], None]:

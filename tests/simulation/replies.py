@@ -1,15 +1,15 @@
 """What the replies to scripts say: who waits, whose turn it is, what was undone."""
 
 from collections.abc import Callable
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from .history import History
 from .names import Name, Waiter
 from .requests import Asked, whole
-from .server import Server
 from .world import World
 
-WAKE = b"aiolocks:wake:"
+if TYPE_CHECKING:
+    from .observer import Seen
 
 MORE = -2
 """In place of a fencing token: a script had no time for all that may be free."""
@@ -19,7 +19,7 @@ MORE = -2
 class Replies:
     """Notes for each name what is said of it, and counts how often."""
 
-    def __init__(self, world: World, server: Server, history: History) -> None:
+    def __init__(self, world: World, server: "Seen", history: History) -> None:
         self._world = world
         self._server = server
         self._history = history
@@ -116,7 +116,7 @@ class Replies:
         session, heard_at = args["session"], self._server.clock()
         if briefly:
             heard_at = max((one.heard_at for one in name.waiting.values() if one.session == session), default=heard_at)
-        reachable = self._server.subscribers(WAKE + session) > 0
+        reachable = self._server.listeners(name.base, session) > 0
         life = int(args["life_ms"]) / 1000
         name.tickets.setdefault(token, {})[session] = ticket
         name.waiting[token] = Waiter(ticket, session, heard_at, life, reachable)

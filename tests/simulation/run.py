@@ -21,6 +21,8 @@ from aiolocks.testing import (
 )
 from tests.support.garden import Garden
 
+from .cluster import Cluster
+from .cluster_faults import ClusterFaults
 from .faults import Faults, Regime
 from .history import History
 from .modes import check_modes, in_modes
@@ -43,6 +45,10 @@ DRIFT = 0.003
 SERVERS = 3
 """Of which a majority must agree, where something is held by voting."""
 
+PRIMARIES = 2
+NODES = 4
+"""Of a Cluster; those that are no primaries at first may take over from one."""
+
 
 @dataclass(slots=True)
 class Outcome:
@@ -55,11 +61,16 @@ class Outcome:
     seconds: float = 0.0
 
 
-def run(seed: int, *, tracing: bool = False, kinds: tuple[str, ...] = KINDS) -> Outcome:
-    """Run one seed with some *kinds* of primitive. The same seed and kinds have the same outcome and trace."""
+def run(seed: int, *, tracing: bool = False, kinds: tuple[str, ...] = KINDS, cluster: bool = False) -> Outcome:
+    """Run one seed with some *kinds* of primitive, on one server or a *cluster*.
+
+    The same seed, kinds and servers have the same outcome and trace.
+    """
     world = World(seed, tracing=tracing)
+    if cluster:
+        kinds = tuple(kind for kind in kinds if kind != "redlock")
     with governed(world), in_parts(seed), together(seed):
-        _Run(world, kinds).run()
+        _Run(world, kinds, cluster=cluster).run()
     return Outcome(seed, world.violations, world.met, world.trace, world.now)
 
 
@@ -101,10 +112,12 @@ def governed(world: World) -> Iterator[None]:
 
 @final
 class _Run:
-    def __init__(self, world: World, kinds: tuple[str, ...]) -> None:
+    def __init__(self, world: World, kinds: tuple[str, ...], *, cluster: bool) -> None:
         rng = world.rng
         self._world = world
         self._regime: Regime = rng.choices(["calm", "sane", "steps", "loss"], [16, 62, 11, 11])[0]  # type: ignore[assignment]  # as listed
+        if cluster and self._regime == "steps":  # its nodes have one clock
+            self._regime = "sane"
         self._history = History(world)
         self._programs: list[Program] = []
         self._dead: list[Process] = []
@@ -116,7 +129,9 @@ class _Run:
         self._ttl = max(thing.ttl for thing in self._things)
         self._chaos = rng.uniform(3.0, 10.0)
         voting = any(thing.kind == "redlock" for thing in self._things)
-        self._sites = Sites(world, self._history, [self._site(number) for number in range(SERVERS if voting else 1)])
+        self._cluster_faults: ClusterFaults | None = None
+        sites = self._nodes() if cluster else [self._site(number) for number in range(SERVERS if voting else 1)]
+        self._sites = Sites(world, self._history, sites)
         if world.chance(0.3):
             server = self._sites.all[0].server
             server.execute(server.accept(None), [b"PSUBSCRIBE", b"*"])
@@ -138,6 +153,25 @@ class _Run:
         live = self._no_one if number else self._live
         faults = Faults(world, network, server, observer, self._regime, self._ttl, live, self._crash, self._leave)
         return Site(server, observer, network, faults)
+
+    def _nodes(self) -> list[Site]:
+        """Make the nodes of a Cluster, over all of which one observer looks."""
+        world, rate = self._world, self._rate()
+        servers = [Server(world, rate) for _ in range(NODES)]
+        cluster = Cluster(world, servers, PRIMARIES)
+        observer = Observer(world, cluster, self._history)
+        observer.sane = self._regime in ("calm", "sane")
+        sites: list[Site] = []
+        for server in servers:
+            network = Network(world, server)
+            live = self._no_one if sites else self._live
+            faults = Faults(world, network, server, observer, self._regime, self._ttl, live, self._crash, self._leave)
+            sites.append(Site(server, observer, network, faults))
+        self._cluster_faults = ClusterFaults(
+            world, cluster, [site.network for site in sites], observer, self._regime,
+            [base for thing in self._things for base in thing.bases],
+        )  # fmt: skip
+        return sites
 
     def _move_away(self, site: Site, how: str) -> None:
         """A lease is worn away by its messages' way, and news are old when they come."""
@@ -168,7 +202,14 @@ class _Run:
         process = Process(world, len(self._programs) + 1, self._rate())
         networks = [site.network for site in self._sites.all]
         program = Program(
-            world, networks, self._history, process, self._things, calm=self._regime == "calm", far=self._far
+            world,
+            networks,
+            self._history,
+            process,
+            self._things,
+            calm=self._regime == "calm",
+            far=self._far,
+            cluster=self._cluster_faults is not None,
         )
         self._programs.append(program)
         world.note(process.name, "begins")
@@ -216,6 +257,8 @@ class _Run:
         world = self._world
         for program in self._programs:
             program.closing = True
+        if self._cluster_faults is not None:
+            self._cluster_faults.heal()
         self._sites.heal(self._dead)
         world.note("world", "heals")
         # A process may ask for twice as long as another, and renew by hand for twice as long again.

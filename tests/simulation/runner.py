@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from .coverage import missing
-from .defects import finds, kinds_for, planted
+from .defects import finds, in_cluster, kinds_for, planted
 from .run import Outcome, run
 
 _BATCH = 20
@@ -30,9 +30,10 @@ class Total:
             self.failed.append(outcome)
 
 
-def command(seed: int, defect: str | None = None) -> str:
+def command(seed: int, defect: str | None = None, *, cluster: bool = False) -> str:
     """Return what replays *seed* exactly."""
-    return f"python -m tests.simulation --seed {seed} --trace" + (f" --defect {defect}" if defect else "")
+    more = f" --defect {defect}" if defect else " --cluster" if cluster else ""
+    return f"python -m tests.simulation --seed {seed} --trace{more}"
 
 
 def keep() -> None:
@@ -41,14 +42,14 @@ def keep() -> None:
     gc.freeze()
 
 
-def run_batch(job: tuple[list[int], str | None]) -> list[Outcome]:
+def run_batch(job: tuple[list[int], str | None, bool]) -> list[Outcome]:
     """Run some seeds in this process, and collect what each leaves."""
-    seeds, defect = job
+    seeds, defect, cluster = job
     outcomes = []
     keep()
     with planted(defect):
         for seed in seeds:
-            outcomes.append(run(seed, kinds=kinds_for(defect)))
+            outcomes.append(run(seed, kinds=kinds_for(defect), cluster=cluster or in_cluster(defect)))
             gc.collect()
     return outcomes
 
@@ -58,32 +59,39 @@ def run_seeds(
     *,
     jobs: int = 1,
     defect: str | None = None,
+    cluster: bool = False,
     until_failed: int = 10,
     longest: float | None = None,
 ) -> Total:
     """Run *seeds*, until that many have failed, or for about *longest* real seconds and all is met."""
     total, begun = Total(), time.monotonic()
     seeds = list(seeds)
-    batches = [(seeds[at : at + _BATCH], defect) for at in range(0, len(seeds), _BATCH)]
+    batches = [(seeds[at : at + _BATCH], defect, cluster) for at in range(0, len(seeds), _BATCH)]
     if jobs == 1:
         outcomes: Iterator[list[Outcome]] = map(run_batch, batches)
-        _add_up(total, outcomes, begun, until_failed, longest)
+        _add_up(total, outcomes, begun, until_failed, longest, cluster=cluster)
     else:
         with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-            _add_up(total, pool.imap(run_batch, batches), begun, until_failed, longest)
+            _add_up(total, pool.imap(run_batch, batches), begun, until_failed, longest, cluster=cluster)
             pool.terminate()
     total.took = time.monotonic() - begun
     return total
 
 
 def _add_up(
-    total: Total, batches: Iterator[list[Outcome]], begun: float, until_failed: int, longest: float | None
+    total: Total,
+    batches: Iterator[list[Outcome]],
+    begun: float,
+    until_failed: int,
+    longest: float | None,
+    *,
+    cluster: bool,
 ) -> None:
     for outcomes in batches:
         for outcome in outcomes:
             total.add(outcome)
         late = longest is not None and time.monotonic() - begun > longest
-        if len(total.failed) >= until_failed or (late and not missing(total.met)):
+        if len(total.failed) >= until_failed or (late and not missing(total.met, cluster=cluster)):
             return
 
 

@@ -11,6 +11,7 @@ from typing import final
 from aiolocks import LeaseLostError, Lock
 from aiolocks.testing import check_exclusion, check_fencing, check_linearizable
 
+from .cluster import Cluster
 from .history import History
 from .network import Network, Weather
 from .observer import Observer
@@ -25,20 +26,31 @@ TTL = 1.0
 
 @final
 class Stage:
-    """A world without mishaps but those that the scenario brings about."""
+    """A world without mishaps but those that the scenario brings about.
 
-    def __init__(self, world: World) -> None:
+    Attributes:
+        cluster: If there are several *nodes*: these, of which two are primaries. `server` is the first of them.
+    """
+
+    def __init__(self, world: World, nodes: int = 0) -> None:
         self.world = world
-        self.server = Server(world, 1.0)
+        servers = [Server(world, 1.0) for _ in range(nodes or 1)]
+        self.server = servers[0]
+        self.cluster = Cluster(world, servers, primaries=2) if nodes else None
         self.history = History(world)
-        self.observer = Observer(world, self.server, self.history)
-        self.network = Network(world, self.server)
-        self.network.weather = Weather(latency=0.002)
+        self.observer = Observer(world, self.cluster or self.server, self.history)
+        self.networks = [Network(world, server) for server in servers]
+        self.network = self.networks[0]
+        for network in self.networks:
+            network.weather = Weather(latency=0.002)
         self.programs: list[Program] = []
 
     def program(self) -> Program:
         process = Process(self.world, len(self.programs) + 1, 1.0)
-        self.programs.append(Program(self.world, [self.network], self.history, process, [], calm=True, far=False))
+        cluster = self.cluster is not None
+        self.programs.append(
+            Program(self.world, self.networks, self.history, process, [], calm=True, far=False, cluster=cluster)
+        )
         return self.programs[-1]
 
     def notices_late(self, program: Program, seconds: float) -> None:

@@ -15,7 +15,12 @@ from fakeredis._socket import FakeSocket
 from lupa import lua51
 from redis.asyncio import Redis
 
+from aiolocks._core.keys import channel_of, of_shard
+
 from .world import EPOCH, World
+
+WAKE = b"aiolocks:wake:"
+"""What channels begin with."""
 
 
 class Outlet(Protocol):
@@ -30,6 +35,16 @@ class Watcher(Protocol):
     def executed(self, session: "ServerSocket", fields: list[bytes], reply: Any) -> None: ...
     def published(self, channel: bytes, message: bytes, subscribers: int) -> None: ...
     def unsubscribed(self, channels: list[bytes]) -> None: ...
+
+
+class Gate(Protocol):
+    """What decides which keys a node of a Cluster answers for."""
+
+    def answer(self, socket: "ServerSocket", fields: list[bytes]) -> Any:
+        """Return what is answered in place of running a request, or None."""
+
+    def check(self, socket: "ServerSocket", command: str, args: list[bytes]) -> None:
+        """Raise what ends a script that does what it may not do here."""
 
 
 @final
@@ -61,7 +76,17 @@ class _Lua:
 
 _lua = _Lua()
 
-_CHANNEL_COMMANDS = frozenset({"subscribe", "publish", "pubsub numsub", "psubscribe"})
+_CHANNEL_COMMANDS = frozenset(
+    {"subscribe", "publish", "pubsub numsub", "psubscribe", "ssubscribe", "spublish", "pubsub shardnumsub"}
+)
+
+_READS = frozenset(
+    {
+        "exists", "get", "hget", "hgetall", "hmget", "info", "pttl", "publish", "pubsub numsub", "pubsub shardnumsub",
+        "spublish", "time", "type", "zcard", "zcount", "zrange", "zrangebyscore", "zrank", "zrevrange", "zscore",
+    }
+)  # fmt: skip
+"""Whatever else a script may do is a write, as far as the library's scripts are concerned."""
 
 
 class ServerSocket(FakeSocket):
@@ -74,6 +99,8 @@ class ServerSocket(FakeSocket):
         self.outlet = outlet
         self.channels = channels
         self.gone = False
+        self.asking = False
+        """The next request may be for a slot that is being moved here."""
         self.last: Any = None
 
     def put_response(self, msg: Any) -> None:
@@ -110,12 +137,25 @@ class ServerSocket(FakeSocket):
         if command == "pubsub":
             command, args = f"pubsub {args[0].decode().lower()}", args[1:]
         function, signature = self._name_to_func(command)
-        result = self._run_command(function, signature, [_argument(value) for value in args], True)
+        values = [_argument(value) for value in args]
+        if self.server.refusing and command not in _READS:
+            raise SimpleError(self.server.refusing)
+        if self.server.gate is not None:
+            self.server.gate.check(self, command, values)
+        result = self._run_command(function, signature, values, True)
         return self._convert_redis_result(_lua.runtime, result)
 
     def publish(self, channel: bytes, message: bytes) -> Any:
         self.server.watcher.published(channel, message, self.server.subscribers(channel))
         return super().publish(channel, message)
+
+    def spublish(self, channel: bytes, message: bytes) -> Any:
+        self.server.watcher.published(channel, message, self.server.subscribers(channel))
+        return super().spublish(channel, message)
+
+    def unsubscribe_from_shard(self, channel: bytes) -> None:
+        """Tell, unasked, that the node does not have the channel's slot any more."""
+        self._unsubscribe([channel], self._server.ssubscribers, b"sunsubscribe")
 
 
 def _argument(value: Any) -> bytes:
@@ -153,6 +193,9 @@ class Server:
         self.dirty: dict[int, tuple[ServerSocket, list[bytes]]] = {}
         self.down = False
         self.stopped = False
+        self.refusing = ""
+        """The error that every write gets for now."""
+        self.gate: Gate | None = None
         self._backlog: list[Callable[[], None]] = []
         self._sockets: dict[int, ServerSocket] = {}
         self._numbers = 0
@@ -182,12 +225,20 @@ class Server:
         socket.gone = True
         del self._sockets[socket.number]
         lost = [channel for channel, others in self.fake.subscribers.items() if socket in others]
+        for channel, others in self.fake.ssubscribers.items():
+            if socket in others:
+                others.discard(socket)
+                lost.append(channel)
         socket._cleanup(self.fake)
         self.fake.sockets.remove(socket)
         self.watcher.unsubscribed(lost)
 
     def subscribers(self, channel: bytes) -> int:
-        return len(self.fake.subscribers.get(channel, ()))
+        return len((self.fake.ssubscribers if of_shard(channel) else self.fake.subscribers).get(channel, ()))
+
+    def listeners(self, base: bytes, session: bytes) -> int:
+        """Return how many connections are told what is for *session* of the name of *base*."""
+        return self.subscribers(channel_of(base, WAKE, session))
 
     def when_running(self, action: Callable[[], None]) -> None:
         """Do *action* now, or as soon as the server is not stopped any more; a server that is down forgets it."""
@@ -202,10 +253,19 @@ class Server:
         earlier, world.wall = world.wall, self.clock
         socket.last = None
         try:
-            socket._process_command(fields)
+            answer = self.gate.answer(socket, fields) if self.gate is not None else None
+            if answer is None:
+                socket._process_command(fields)
+            else:
+                socket.put_response(answer)
         finally:
             world.wall = earlier
+            socket.asking = fields[0] == b"ASKING"
         self.watcher.executed(socket, fields, socket.last)
+        self.send_replies()
+
+    def send_replies(self) -> None:
+        """Let leave what has been put for any connection."""
         dirty, self.dirty = self.dirty, {}
         for number in sorted(dirty):
             other, replies = dirty[number]

@@ -27,19 +27,21 @@ LONGEST = 50.0
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_no_schedule_breaks_a_promise_and_all_faults_hit() -> None:
-    total = run_seeds(range(FIRST, FIRST + SEEDS), until_failed=3, longest=LONGEST)
+@pytest.mark.parametrize("cluster", [False, True])
+def test_no_schedule_breaks_a_promise_and_all_faults_hit(cluster: bool) -> None:
+    total = run_seeds(range(FIRST, FIRST + SEEDS), cluster=cluster, until_failed=3, longest=LONGEST)
     print(table(total.met))
-    found = [f"{command(outcome.seed)}\n  {outcome.violations}" for outcome in total.failed]
+    found = [f"{command(outcome.seed, cluster=cluster)}\n  {outcome.violations}" for outcome in total.failed]
     assert not found, "\n".join(found)
-    assert not missing(total.met), f"never met in {total.runs} seeds"
+    assert not missing(total.met, cluster=cluster), f"never met in {total.runs} seeds"
 
 
+@pytest.mark.parametrize("cluster", [False, True])
 @pytest.mark.parametrize("seeds", the_rest_slow([range(2), range(2, 20)], quick=1))
-def test_one_seed_has_one_trace(seeds: range) -> None:
-    traces = [run(seed, tracing=True).trace for seed in seeds]
+def test_one_seed_has_one_trace(seeds: range, cluster: bool) -> None:
+    traces = [run(seed, tracing=True, cluster=cluster).trace for seed in seeds]
     assert sum(map(len, traces)) > 200 * len(seeds)
-    assert [run(seed, tracing=True).trace for seed in seeds] == traces
+    assert [run(seed, tracing=True, cluster=cluster).trace for seed in seeds] == traces
 
 
 def test_tracing_changes_nothing() -> None:
@@ -51,9 +53,9 @@ def test_tracing_changes_nothing() -> None:
 def test_another_process_replays_a_seed_exactly() -> None:
     """Addresses and hashes of strings differ there."""
 
-    def replay(hash_seed: str, seed: int) -> bytes:
+    def replay(hash_seed: str, seed: int, *more: str) -> bytes:
         return subprocess.run(
-            [sys.executable, "-m", "tests.simulation", "--seed", str(seed), "--trace"],
+            [sys.executable, "-m", "tests.simulation", "--seed", str(seed), "--trace", *more],
             cwd=Path(__file__).parents[2],
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
             capture_output=True,
@@ -62,3 +64,4 @@ def test_another_process_replays_a_seed_exactly() -> None:
 
     for seed in (3, 12):
         assert replay("1", seed) == replay("2", seed)
+        assert replay("1", seed, "--cluster") == replay("2", seed, "--cluster")

@@ -13,10 +13,11 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, LimitMismatchError, QuorumError, RLock
+from aiolocks._core.answers import LONGEST_WAIT, NotNowError
 from aiolocks._core.modes import EXCLUSIVE, UPGRADEABLE
 from aiolocks._engine.lease import state_of
 
-from .connection import SimulatedConnection
+from .connection import SimulatedConnection, cluster_client
 from .history import History, parts_of
 from .network import Network
 from .process import Process
@@ -42,6 +43,7 @@ class Program:
         *,
         calm: bool,
         far: bool,
+        cluster: bool = False,
     ) -> None:
         self._world = world
         self._history = history
@@ -57,14 +59,23 @@ class Program:
         self._far = far
         self._calm = calm  # then sessions end between, and begin anew
         self.channels = calm or not world.chance(0.08)
-        self.clients = [
+        # The library remembers servers by their address.
+        place = f"run {world.run_number}, {process.name}"
+        self.clients: list[Any] = []
+        if cluster:
+            self.clients.append(cluster_client(networks, process, place, channels=self.channels))
+        else:
+            self.clients += self._of_servers(networks, place, retry)
+        self.client: Any = self.clients[0]
+
+    def _of_servers(self, networks: list[Network], place: str, retry: Retry) -> list[Redis]:
+        return [
             Redis(
                 connection_pool=ConnectionPool(
                     connection_class=SimulatedConnection,
                     network=network,
-                    process=process,
-                    # The library remembers servers by their address.
-                    host=f"run {world.run_number}, {process.name}, server {number}",
+                    process=self.process,
+                    host=f"{place}, server {number}",
                     channels=self.channels,
                     retry=retry,
                     protocol=2,
@@ -73,7 +84,6 @@ class Program:
             )
             for number, network in enumerate(networks)
         ]
-        self.client: Redis = self.clients[0]
 
     def begin(self, tasks: int, operations: int) -> None:
         for _ in range(tasks):
@@ -131,7 +141,9 @@ class Program:
 
     def _expect(self, error: Exception) -> None:
         """Note an error that the public contract names; anything else is a violation."""
-        if isinstance(error, (AcquireTimeoutError, LimitMismatchError, *_UNREACHABLE, LeaseLostError, QuorumError)):
+        if isinstance(error, NotNowError) and not str(error).startswith(("MOVED", "ASK")):
+            self._world.meet("raised as Redis cannot run it just now", self.process.name)
+        elif isinstance(error, (AcquireTimeoutError, LimitMismatchError, *_UNREACHABLE, LeaseLostError, QuorumError)):
             self._world.meet(f"raised {type(error).__name__}", self.process.name)
         else:
             self._world.violate(f"{self.process.name}: unexpected {error!r}")
@@ -211,6 +223,11 @@ class Program:
         self.waiting[thing.base] += timeout is None
         try:
             return await acquire()
+        except NotNowError:
+            ridden_out = min(LONGEST_WAIT, thing.ttl if timeout is None else min(timeout, thing.ttl)) - 0.3
+            if process.monotonic() - begun < ridden_out:
+                self._world.violate(f"I4: {process.name}: an outage was not ridden out")
+            raise
         finally:
             self.waiting[thing.base] -= timeout is None
             # An undo may take a second longer. Nobody who was stopped can be on time.
@@ -235,7 +252,7 @@ class Program:
             elif rng.random() < 0.1:
                 self._write(thing, lease, rng.random() * 2 * thing.ttl)
             if rng.random() < 0.1:
-                with contextlib.suppress(*_UNREACHABLE):
+                with contextlib.suppress(*_UNREACHABLE, NotNowError):
                     await lease.renew(rng.choice([None, thing.ttl / 2, thing.ttl * 2]) if thing.ttl >= 0.2 else None)
             if left <= 0 or (self.closing and left < 0.05):
                 return

@@ -11,10 +11,11 @@ from typing import Any, final
 
 from aiolocks import Lease, Lock, Semaphore
 from aiolocks._redis.scripts import Script
+from tests.simulation.cluster import Cluster
 from tests.simulation.requests import read, scripts, whole
 from tests.simulation.run import governed
 from tests.simulation.scenarios import Stage
-from tests.simulation.server import ServerSocket
+from tests.simulation.server import RawError, ServerSocket
 from tests.simulation.wire import Wire
 from tests.simulation.workload import Program
 from tests.simulation.world import World
@@ -57,11 +58,14 @@ class Scene:
     """Whether the server forgets each subscription that it has confirmed."""
     pause: float = 0.0
     """Seconds between two replies on one connection."""
+    when_run: Callable[[str], None] = lambda verb: None
+    """Called with the verb of each script that was asked for, whatever was answered."""
 
     def program(self, *, channels: bool = True) -> Program:
         """Begin a process; without *channels* it may neither subscribe nor publish."""
         program = self.stage.program()
-        program.client.connection_pool.connection_kwargs["channels"] = channels
+        if not channels:
+            program.client.connection_pool.connection_kwargs["channels"] = False
         return program
 
     def take(
@@ -126,6 +130,16 @@ class Scene:
         item = self.stage.server.database().get(key)
         return None if item is None else item.value
 
+    @property
+    def cluster(self) -> Cluster:
+        assert self.stage.cluster is not None
+        return self.stage.cluster
+
+    def move(self, slot: int, to: int) -> None:
+        """Move a slot of the Cluster at once."""
+        self.cluster.begin_move(slot, to)
+        self.cluster.end_move(slot)
+
     def delete(self, *keys: bytes) -> None:
         """Delete keys as an operator might."""
         for key in keys:
@@ -135,6 +149,8 @@ class Scene:
         """Put a request on record."""
         script = self.known.get(fields[1]) if fields[0] in (b"EVAL", b"EVALSHA") else None
         if script is not None:
+            self.when_run(script.name.partition("/")[2])
+        if script is not None and not isinstance(reply, RawError):
             asked = read(script, fields)
             kind, _, verb = script.name.partition("/")
             if kind == self.kind:
@@ -155,12 +171,12 @@ class Scene:
 
 
 @contextmanager
-def playing(kind: str) -> Iterator[Scene]:
-    """Have a new world for a check."""
+def playing(kind: str, nodes: int = 0) -> Iterator[Scene]:
+    """Have a new world for a check, with one server or a Cluster of so many *nodes*."""
     world = World(0)
     with governed(world):
-        scene = Scene(world, Stage(world), kind)
-        scene.stage.server.watcher = scene
+        scene = Scene(world, Stage(world, nodes), kind)
+        (scene.stage.cluster or scene.stage.server).watcher = scene
         try:
             yield scene
         finally:

@@ -1,8 +1,8 @@
 """The table of rules: for each clause a check, and defects that switch it off, with each of which the check must fail.
 
 A check is a function named as what it shows; its docstring names the rule. It takes what it needs by the name of its
-parameters: `scripts` (one script at a time on a real server), `scene` (whole programs in virtual time), `replicated`
-(a primary with a replica), `kind` (which primitive it is).
+parameters: `scripts` (one script at a time on a real server), `scene` (whole programs in virtual time), `nodes` (the
+same on a Cluster), `replicated` (a primary with a replica), `kind` (which primitive it is).
 """
 
 from collections.abc import Callable

@@ -136,6 +136,17 @@ async def test_a_turn_older_than_half_its_ttl_is_confirmed_once_before_the_body_
         assert lease.remaining() == pytest.approx(deadline(sent_at=21, ttl=30) - 21)
 
 
+@pytest.mark.parametrize("confirmation", [7, RedisConnectionError()])
+@jumping
+async def test_who_had_its_turn_confirmed_waits_no_more(confirmation: int | Exception) -> None:
+    """A re-check that was on its way longer than that would ask for its old place, and so again for the lease."""
+    grantor = ScriptedGrantor(grants=["queued", confirmation])
+    later(20, grantor.hand_over, 7)
+    async with grantor.hold(ttl=30):
+        assert grantor.times("grant") == [0, 20]
+        assert grantor.requests[-1].turn.done()
+
+
 @pytest.mark.parametrize(("age", "confirmed"), [(13, False), (13.69, False), (13.71, True)])
 @jumping
 async def test_a_turn_is_confirmed_when_less_than_half_its_ttl_is_left(age: float, confirmed: bool) -> None:

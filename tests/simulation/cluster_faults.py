@@ -1,0 +1,194 @@
+"""What befalls a Cluster besides what befalls each node: slots are moved, primaries replaced, and some answer nothing.
+
+As in `faults`, each run has some kinds only.
+"""
+
+from typing import final
+
+from aiolocks._core.slots import slot_of
+
+from .cluster import Cluster
+from .faults import Kind, Regime
+from .network import Network
+from .observer import Observer
+from .server import Server
+from .world import World
+
+NO_REPLICAS = "NOREPLICAS Not enough good replicas to write."
+READ_ONLY = "READONLY You can't write against a read only replica."
+
+LONGEST_OPEN = 3.0
+"""Seconds for which a slot is held open at most."""
+
+_LONGEST_REFUSAL = 3.0
+
+
+@final
+class ClusterFaults:
+    """Strikes until `heal`."""
+
+    def __init__(
+        self, world: World, cluster: Cluster, networks: list[Network], observer: Observer, regime: Regime,
+        bases: list[str],
+    ) -> None:  # fmt: skip
+        self._world = world
+        self._cluster = cluster
+        self._networks = networks
+        self._observer = observer
+        self._regime = regime
+        self._bases = bases
+        self._over = False
+        kinds = [
+            Kind("slot moved", 1.5, self._move),
+            Kind("slot moved to and fro", 0.8, self._to_and_fro),
+            Kind("slot held open", 0.5, self._hold_open),
+            Kind("planned failover", 0.4, self._fail_over),
+            Kind("primary killed", 0.25, self._kill),
+            Kind(
+                "too few replicas for a while", 0.3, lambda: self._refuse("too few replicas for a while", NO_REPLICAS)
+            ),
+            Kind("read only for a while", 0.3, lambda: self._refuse("read only for a while", READ_ONLY)),
+            Kind("cluster down for a while", 0.3, self._silence),
+        ]
+        self._kinds = [kind for kind in kinds if world.chance(0.4)] if regime != "calm" else []
+        if regime == "loss":
+            self._kinds.append(Kind("replaced by an emptier one", 0.3, self._lose))
+        for kind in self._kinds:
+            self._next(kind)
+
+    def heal(self) -> None:
+        self._over = True
+        for node in self._cluster.nodes:
+            node.refusing = ""
+        self._cluster.heal()
+
+    def _next(self, kind: Kind) -> None:
+        self._world.after(self._world.rng.expovariate(kind.per_second), self._strike, kind)
+
+    def _strike(self, kind: Kind) -> None:
+        if not self._over:
+            kind.strike()
+            self._next(kind)
+
+    def _slot(self) -> int:
+        return slot_of(self._world.rng.choice(self._bases).encode())
+
+    def _another(self, slot: int) -> int | None:
+        """Return a node that *slot* may go to."""
+        cluster = self._cluster
+        owner = cluster.owner(slot)
+        others = [
+            number
+            for number, node in enumerate(cluster.nodes)
+            if number != owner and cluster.has_slots(number) and not node.down
+        ]
+        free = others and not cluster.opened(slot) and not cluster.nodes[owner].down
+        return self._world.rng.choice(others) if free else None
+
+    def _at_once(self, slot: int) -> None:
+        if not self._over and (target := self._another(slot)) is not None:
+            self._cluster.begin_move(slot, target)
+            self._cluster.end_move(slot)
+
+    def _move(self) -> None:
+        self._world.meet("slot moved")
+        self._at_once(self._slot())
+
+    def _to_and_fro(self) -> None:
+        """So fast that what was sent to the one is sent on to the other when the first has it again."""
+        slot, world = self._slot(), self._world
+        world.meet("slot moved to and fro")
+        at = 0.0
+        for _ in range(world.rng.choice([2, 4, 10])):
+            world.after(at, self._at_once, slot)
+            at += world.rng.choice([0.0005, 0.005, 0.05]) * world.rng.random()
+
+    def _hold_open(self) -> None:
+        """Move the keys one by one, and in any order."""
+        slot, world = self._slot(), self._world
+        if (target := self._another(slot)) is None:
+            return
+        world.meet("slot held open")
+        self._cluster.begin_move(slot, target)
+        length = world.rng.choice([0.02, 0.3, LONGEST_OPEN]) * world.rng.random()
+        for _ in range(world.rng.choice([0, 1, 3, 20])):
+            world.after(length * world.rng.random(), self._migrate, slot)
+        world.after(length, self._end_move, slot)
+
+    def _migrate(self, slot: int) -> None:
+        if self._cluster.opened(slot) and (keys := self._cluster.keys_to_move(slot)):
+            self._world.meet("key moved alone")
+            self._cluster.migrate(slot, self._world.rng.choice(keys))
+
+    def _end_move(self, slot: int) -> None:
+        if self._cluster.opened(slot):
+            self._cluster.end_move(slot)
+
+    def _spare(self) -> tuple[int, int] | None:
+        """Return a primary that runs, and one that may have all it has."""
+        cluster = self._cluster
+        nodes = [number for number, node in enumerate(cluster.nodes) if not node.down and not node.stopped]
+        old = [number for number in nodes if cluster.has_slots(number)]
+        new = [number for number in nodes if not cluster.has_slots(number)]
+        return (self._world.rng.choice(old), self._world.rng.choice(new)) if old and new else None
+
+    def _fail_over(self) -> None:
+        if (pair := self._spare()) is not None:
+            self._world.meet("planned failover")
+            self._cluster.replace(*pair)
+
+    def _lose(self) -> None:
+        if (pair := self._spare()) is not None:
+            self._world.meet("replaced by an emptier one")
+            self._cluster.replace(*pair)
+            database = self._cluster.nodes[pair[1]].database()
+            lost = {slot for slot in sorted({slot_of(key) for key in database}) if self._world.chance(0.5)}
+            for key in [key for key in database if slot_of(key) in lost]:  # all of a name: a script is replicated whole
+                del database[key]
+            self._observer.forget()
+
+    def _kill(self) -> None:
+        """End a primary; a while later a replica has what it had, and another while later it comes back as one."""
+        world, cluster = self._world, self._cluster
+        if (pair := self._spare()) is None:
+            return
+        world.meet("primary killed")
+        old, new = pair
+        node = cluster.nodes[old]
+        node.down = True
+        for wire in list(self._networks[old].wires):
+            wire.closed_by_server()
+        for socket in node.sockets():
+            node.close(socket)
+        node.flush_scripts()
+        if world.chance(0.5):  # cluster-require-full-coverage, the default
+            others = set(range(len(cluster.nodes))) - {old, new}
+            cluster.silenced |= others
+        world.after(world.rng.choice([0.05, 0.5, 2.0]) * world.rng.random(), self._promote, old, new)
+
+    def _promote(self, old: int, new: int) -> None:
+        if self._over:
+            return
+        self._cluster.silenced.clear()
+        self._cluster.replace(old, new)
+        self._world.after(self._world.rng.random(), self._come_back, old)
+
+    def _come_back(self, number: int) -> None:
+        if not self._over:
+            self._cluster.nodes[number].down = False
+
+    def _refuse(self, what: str, error: str) -> None:
+        node = self._world.rng.choice(self._cluster.nodes)
+        if not node.refusing:
+            self._world.meet(what)
+            node.refusing = error
+            self._world.after(_LONGEST_REFUSAL * self._world.rng.random(), self._accept, node)
+
+    def _accept(self, node: Server) -> None:
+        node.refusing = ""
+
+    def _silence(self) -> None:
+        number = self._world.rng.randrange(len(self._cluster.nodes))
+        self._world.meet("cluster down for a while")
+        self._cluster.silenced.add(number)
+        self._world.after(_LONGEST_REFUSAL * self._world.rng.random(), self._cluster.silenced.discard, number)
