@@ -7,15 +7,14 @@ a while.
 
 import asyncio
 import contextlib
-import os
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from functools import partial
-from itertools import chain
 from typing import Any, NamedTuple, Protocol, final
 
 from .._core.background import background
 from .._core.options import Replicas
+from .._core.tokens import fresh_session, tokens_of
 from .._redis.endpoints import Pipelines, pipeline_of
 from .holdings import Holdings
 from .release import Release, Undoes, Undos
@@ -41,7 +40,7 @@ class Context:
     ) -> None:  # fmt: skip
         self.pool = pool
         self.loop = loop
-        self.id = os.urandom(12).hex().encode()
+        self.id = fresh_session()
         self.closed = False
         self.forked = False
         """This process is a fork of the one that the session belongs to."""
@@ -50,8 +49,8 @@ class Context:
         self.holdings: Holdings[Any] = Holdings(loop, self.clock, self.schedule_idle_close)
         self.tokens: dict[bytes, Request] = {}
         """What was asked for, from before its first byte leaves until it is given up, lost, or let go."""
-        self.new_token: Callable[[], bytes] = chain.from_iterable(iter(_draw_tokens, [])).__next__
-        """Returns 128 random bits, in hex."""
+        self.new_token = tokens_of(self.id)
+        """Returns a token of this session."""
         self.renewer: Any = None
         """Renews leases from the loop; the session's, which sets it."""
         self.renewer_of = renewer_of
@@ -136,12 +135,6 @@ class Context:
             self._idle_timer = self.loop.call_later(IDLE - quiet, self._idle)
         else:
             self._on_idle()
-
-
-def _draw_tokens() -> list[bytes]:
-    """Return tokens, drawn many at a time: asking the system costs more than the rest. A fork has its own session."""
-    drawn = os.urandom(2048).hex().encode()
-    return [drawn[at : at + 32] for at in range(0, len(drawn), 32)]
 
 
 class Grantor(Protocol):

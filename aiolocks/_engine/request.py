@@ -15,7 +15,6 @@ The one rule: a grant counts from the newest request of which it is certain that
 """
 
 import asyncio
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -25,6 +24,7 @@ from redis.exceptions import RedisError
 
 from .._core.errors import LimitMismatchError, LockError
 from .._core.timing import deadline
+from .._core.tokens import fresh_token, session_of
 
 
 class Attempt(Protocol):
@@ -82,11 +82,6 @@ def _terms(ttl: float) -> tuple[int, float, float]:
 def queue_terms(ttl_ms: int, permits: int, needed_uptime: int = 0) -> bytes:
     """Return what stands behind a token in the queue."""
     return b"%d %d %d" % (ttl_ms, permits, needed_uptime) if needed_uptime else b"%d %d" % (ttl_ms, permits)
-
-
-def fresh_token() -> bytes:
-    """Return a token that cannot be guessed."""
-    return os.urandom(16).hex().encode()
 
 
 class Extension:
@@ -257,9 +252,8 @@ class Request:
     def again(self) -> "Request":
         """Return the same request under a new token, at the old place in line."""
         stem, plus, _ = self.token.rpartition(b"+")  # an upgrade's token begins with that of the lease it grew from
-        request = Request(
-            self.ttl, self.permits, self.wait, stem + plus + fresh_token(), self.ticket, self.needed_uptime
-        )
+        token = stem + plus + fresh_token(session_of(self.token))
+        request = Request(self.ttl, self.permits, self.wait, token, self.ticket, self.needed_uptime)
         request.extension = self.extension
         return request
 

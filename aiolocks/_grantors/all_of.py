@@ -108,7 +108,7 @@ class AllOf(Composite):
 
     def _part(self, grantor: Grantor, request: Request, permits: int, ticket: int) -> Part:
         uptime = request.needed_uptime
-        return Part(grantor, Request(request.ttl, permits, wait=False, ticket=ticket, needed_uptime=uptime))
+        return Part(grantor, Request(request.ttl, permits, False, grantor.context.new_token(), ticket, uptime))
 
     def _begin_anew(self, request: Request) -> None:
         for part in request.parts:

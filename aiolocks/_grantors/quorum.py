@@ -19,8 +19,9 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from .._core.answers import LONGEST_WAIT, NotNowError, came_too_early, ride_out
 from .._core.errors import QuorumError
 from .._core.keys import Keys
+from .._core.tokens import own_part
 from .._engine.release import GRACE
-from .._engine.request import Answer, Busy, Granted, Request, ResultCallback, fresh_token, resolve
+from .._engine.request import Answer, Busy, Granted, Request, ResultCallback, resolve
 from .._redis.endpoints import Pipelines
 from .._redis.pipeline import PendingCall
 from .._redis.scripts import Arguments, PreparedScript, load
@@ -170,7 +171,8 @@ class Quorum(Composite):
 
     async def _vote(self, request: Request) -> Vote:
         """Ask all servers at once, and return as soon as their answers decide it."""
-        ballot, token = Vote(len(self._grantors)), fresh_token()
+        # One secret everywhere; at each server, the id of the session that speaks to it.
+        ballot, own = Vote(len(self._grantors)), own_part(self._home.new_token())
         decided: asyncio.Future[None] = self._home.loop.create_future()
 
         def answered(at: int, part: Part, future: "asyncio.Future[Answer]") -> None:
@@ -189,11 +191,11 @@ class Quorum(Composite):
 
         uptime = request.needed_uptime
         request.parts = [
-            Part(grantor, Request(request.ttl, 1, wait=False, token=token, needed_uptime=uptime))
-            for grantor in self._grantors
+            Part(grantor, Request(request.ttl, 1, wait=False, token=context.id + own, needed_uptime=uptime))
+            for grantor, context in zip(self._grantors, self._contexts, strict=True)
         ]
         for at, part in enumerate(request.parts):
-            part.grantor.context.tokens[token] = part.request
+            part.grantor.context.tokens[part.request.token] = part.request
             asked = asyncio.ensure_future(part.grantor.grant(part.request))
             asked.add_done_callback(partial(answered, at, part))
         try:

@@ -14,8 +14,9 @@ from .._core.answers import LONGEST_WAIT
 from .._core.errors import LeaseLostError
 from .._core.modes import FRONT, SHARED, UPGRADE, UPGRADEABLE
 from .._core.options import Duration, Unset, check_timeout
+from .._core.tokens import fresh_token
 from .._engine.lease_state import LeaseState
-from .._engine.request import Extension, Request, fresh_token
+from .._engine.request import Extension, Request
 from .._grantors.one_server import RedisGrantor
 
 
@@ -67,7 +68,7 @@ def _asking(state: LeaseState, timeout: float | None) -> LeaseState:
         state.request.ttl,
         UPGRADE,
         wait=timeout is None or timeout > 0,
-        token=state.request.token + b"+" + fresh_token(),
+        token=state.request.token + b"+" + fresh_token(context.id),
         ticket=FRONT,
         needed_uptime=state.request.needed_uptime,
     )

@@ -23,6 +23,8 @@ from typing import Any, Protocol, cast, final
 
 import hiredis
 
+from .._core.tokens import LENGTH
+
 _FOLDER = Path(__file__).with_name("lua")
 # Compiled when the first script is loaded, not when the library is imported.
 _FIELD = r"(?m)^-- (KEYS|ARGV)\[(\d+)(…?)\]\s+(\w+)"
@@ -171,7 +173,7 @@ def _strip(text: str) -> str:
 
 Arguments = tuple[bytes | int, ...]
 
-_LENGTH = 32
+_LENGTH = LENGTH
 """Redis's protocol puts the length before each argument, so a template fits tokens of this length only."""
 
 _STAND_IN = b"\xfe" * _LENGTH

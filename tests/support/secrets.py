@@ -13,15 +13,17 @@ from typing import Any, final
 
 import pytest
 
+from aiolocks._core.tokens import LENGTH, SESSION
+
 PASSWORD = "s3same/öpen me"
 """Has to be escaped in a URL; and what it begins with tells too much already."""
 
-_TOKEN = re.compile(rb"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")
+_TOKEN = re.compile(rb"(?<![\w-])[\w-]{%d}(?![\w-])" % LENGTH)
 
 _TELLING = 12
-"""Digits from which on a part of a token tells too much of it; no part is random enough to come by chance."""
+"""Letters from which on a part of what is secret in a token tells too much of it."""
 
-_DIGITS = re.compile(rf"[0-9a-f]{{{_TELLING},}}")
+_LETTERS = re.compile(rf"[\w-]{{{_TELLING},}}")
 
 
 @final
@@ -93,13 +95,13 @@ class Ear(logging.Handler):
 
     def leaks(self) -> list[str]:
         """Return each text that tells a secret, whole or in good part."""
-        parts = {part for token in self.tokens for part in (token[:_TELLING], token[-_TELLING:])}
+        parts = {part for token in self.tokens for part in (token[SESSION:][:_TELLING], token[-_TELLING:])}
 
         def tells(text: str) -> bool:
             return any(secret in text for secret in self.secrets) or any(
-                digits[at : at + _TELLING] in parts
-                for digits in _DIGITS.findall(text)
-                for at in range(len(digits) - _TELLING + 1)
+                letters[at : at + _TELLING] in parts
+                for letters in _LETTERS.findall(text)
+                for at in range(len(letters) - _TELLING + 1)
             )
 
         return [f"{where}: {text}" for where, text in dict.fromkeys(self.heard) if tells(text)]

@@ -9,7 +9,8 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from aiolocks import LimitMismatchError, LockError
 from aiolocks._core.timing import deadline
-from aiolocks._engine.request import Granted, Request, fresh_token, resolve
+from aiolocks._core.tokens import LENGTH, session_of
+from aiolocks._engine.request import Granted, Request, resolve
 from aiolocks._grantors.composite import Part
 from aiolocks._redis.pipeline import PendingCall
 from tests.support.extension import Adding
@@ -35,12 +36,6 @@ def under_way(of: Request) -> list[Any]:
 
 
 # What is asked for.
-
-
-def test_a_token_is_128_random_bits_in_hex() -> None:
-    tokens = [fresh_token() for _ in range(20)]
-    assert [len(bytes.fromhex(token.decode())) for token in tokens] == [16] * 20
-    assert len(set(tokens)) == 20
 
 
 def test_each_request_has_a_token_of_its_own_unless_it_is_given_one() -> None:
@@ -273,6 +268,7 @@ def test_who_asks_again_asks_the_same_under_a_new_token_at_the_old_place() -> No
     again = one.again()
     assert again.token != one.token
     assert len(again.token) == len(one.token)
+    assert session_of(again.token) == session_of(one.token)
     assert again.entry() == again.token + one.entry()[len(one.token) :]
     for what in ("ticket", "wait", "extension", "needed_uptime"):
         assert getattr(again, what) == getattr(one, what), what
@@ -281,7 +277,7 @@ def test_who_asks_again_asks_the_same_under_a_new_token_at_the_old_place() -> No
 def test_an_upgrade_that_asks_again_is_still_of_the_lease_that_it_grew_from() -> None:
     again = request(token=b"lease+first").again()
     stem, plus, fresh = again.token.partition(b"+")
-    assert (stem, plus, len(fresh)) == (b"lease", b"+", 32)
+    assert (stem, plus, len(fresh)) == (b"lease", b"+", LENGTH)
 
 
 def test_a_refusal_says_what_the_primitive_says_or_how_many_permits_there_are() -> None:

@@ -14,6 +14,7 @@ from aiolocks import AcquireTimeoutError, Lease, QuorumError
 from aiolocks._core.keys import Keys
 from aiolocks._core.options import Options
 from aiolocks._core.timing import deadline
+from aiolocks._core.tokens import own_part, session_of
 from aiolocks._engine.acquire import take
 from aiolocks._engine.lease_state import LeaseState
 from aiolocks._engine.request import Busy, Granted, Request
@@ -203,7 +204,9 @@ async def test_the_largest_fencing_token_of_the_vote_is_put_to_all() -> None:
         assert lease.fencing_token == 9
         for voter in voters:
             ((token, number),) = [asked.arguments for asked in voter.pool.asked if asked.what == "redlock_raise"]
-            assert (token, number) == (voter.tokens("grant")[0], b"9")
+            assert (token, number) == (voters[0].tokens("grant")[0], b"9")
+            assert own_part(voter.tokens("grant")[0]) == own_part(token), "one secret everywhere"
+    assert len({session_of(voter.tokens("grant")[0]) for voter in voters}) == 3, "each server is told who asks there"
 
 
 @jumping

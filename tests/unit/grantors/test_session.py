@@ -20,7 +20,6 @@ from aiolocks import Lease, Lock
 from aiolocks._core.keys import Keys
 from aiolocks._core.options import Options
 from aiolocks._engine.acquire import take
-from aiolocks._engine.context import _draw_tokens
 from aiolocks._engine.lease import Hold
 from aiolocks._engine.lease_state import LeaseState
 from aiolocks._engine.request import Request
@@ -553,12 +552,6 @@ def test_a_loop_that_was_closed_is_not_kept_by_what_its_tasks_held() -> None:
     asyncio.run(begin_another())
     gc.collect()
     assert tasks[0]() is None
-
-
-def test_tokens_are_drawn_many_at_a_time_and_all_of_128_random_bits() -> None:
-    drawn = [token for _ in range(20) for token in _draw_tokens()]
-    assert {len(bytes.fromhex(token.decode())) for token in drawn} == {16}
-    assert len(set(drawn)) == len(drawn) > 1000
 
 
 @pytest.mark.redis

@@ -1,0 +1,54 @@
+"""A token says whose it is, and the rest of it cannot be guessed."""
+
+import base64
+import re
+
+import pytest
+
+from aiolocks._core.tokens import LENGTH, OWN, SESSION, fresh_session, fresh_token, own_part, session_of, tokens_of
+
+
+def test_the_tokens_of_a_session_begin_with_its_id_and_go_on_with_132_random_bits() -> None:
+    session = fresh_session()
+    another = tokens_of(session)
+    drawn = [another() for _ in range(1000)]
+    assert {len(token) for token in drawn} == {LENGTH}
+    assert {session_of(token) for token in drawn} == {session}
+    assert len({own_part(token) for token in drawn}) == 1000
+    assert 6 * OWN >= 128
+    for at in range(SESSION, LENGTH):  # each letter may be any: a part that never changes would be no secret
+        assert len({token[at] for token in drawn}) == 64
+
+
+def test_a_lone_token_is_like_those_that_are_drawn_many_at_a_time() -> None:
+    session = fresh_session()
+    drawn = [fresh_token(session) for _ in range(1000)]
+    assert {(len(token), session_of(token)) for token in drawn} == {(LENGTH, session)}
+    for at in range(SESSION, LENGTH):
+        assert len({token[at] for token in drawn}) == 64
+
+
+def test_tokens_of_no_session_have_nothing_in_common() -> None:
+    assert len({session_of(fresh_token()) for _ in range(100)}) == 100
+
+
+def test_an_id_is_64_random_bits() -> None:
+    drawn = [fresh_session() for _ in range(1000)]
+    assert {len(base64.urlsafe_b64decode(session + b"=")) for session in drawn} == {8}
+    assert len(set(drawn)) == 1000
+
+
+def test_no_id_looks_like_the_name_of_a_session_that_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = iter([base64.urlsafe_b64decode(b"poll50-0000="), b"\0" * 8])
+    monkeypatch.setattr("os.urandom", lambda _: next(ids))
+    assert fresh_session() == b"A" * SESSION
+
+
+def test_letters_are_those_that_scripts_take_for_one_word() -> None:
+    another = tokens_of(fresh_session())
+    assert all(re.fullmatch(rb"[A-Za-z0-9_-]+", another()) for _ in range(100))
+
+
+@pytest.mark.parametrize("token", [b"", b"t", b"x" * (LENGTH - 1)])
+def test_a_token_of_others_is_of_no_session(token: bytes) -> None:
+    assert session_of(token) == b""
