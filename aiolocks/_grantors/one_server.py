@@ -31,7 +31,7 @@ from .._engine.request import (
 )
 from .._redis.connection import Connection
 from .._redis.endpoints import Pipelines
-from .._redis.pipeline import CallReceiver, PendingCall
+from .._redis.pipeline import FIRST_CONNECT, CallReceiver, PendingCall
 from .._redis.router import Route
 from .._redis.scripts import Arguments, Command, NamedScript, PreparedScript, Script, load
 from .families import Family, Together, renewal_patience, waiters_of
@@ -124,7 +124,8 @@ class RedisGrantor:
         link = pipeline.ready
         args = self._terms if link is None else self._terms(request, link)  # what leaves at once is worked out at once
         soon = line is None  # else this one will wait too, for longer
-        request.sent(pipeline.submit(self._grant, args, self._answered, patience, request, future, LONGEST_WAIT, soon))
+        unsent = LONGEST_WAIT if request.wait else FIRST_CONNECT
+        request.sent(pipeline.submit(self._grant, args, self._answered, patience, request, future, unsent, soon))
         return future
 
     def _ask_on(self, request: Request, call: PendingCall) -> None:

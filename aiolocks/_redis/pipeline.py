@@ -47,7 +47,7 @@ _SHORTEST_PATIENCE = 0.25
 _LONGEST_GIVEN_WAY = 1.0
 """The longest silence in seconds during which such a call waits along with others, which may wait much longer."""
 
-_FIRST_CONNECT = 2.0
+FIRST_CONNECT = 2.0
 _LONGEST_CONNECT = 5.0
 """Seconds for one attempt to connect. It starts short, since bytes swallowed by the network do not come back."""
 
@@ -244,7 +244,7 @@ class Pipeline:
         """The link, while a command can leave at once: it has room, and no call waits."""
         self._connecting = self._closing = False
         self._task: asyncio.Task[None] | None = None
-        self._connect_time = _FIRST_CONNECT
+        self._connect_time = FIRST_CONNECT
         self._waiting: deque[PendingCall] = deque()
         self._overdue = OverdueTimer(loop, clock, self.unanswered, self._silent)
         self._busy_poll = BusyPoll(loop, clock)
@@ -413,7 +413,7 @@ class Pipeline:
             raise
         else:
             self._connected()
-            self._connect_time = _FIRST_CONNECT
+            self._connect_time = FIRST_CONNECT
             self._link = link
             if self._closing and not self._waiting:  # `wait_for` before Python 3.12 may swallow a cancellation
                 link.close()

@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import MovedError, NoPermissionError, NoScriptError, ReadOnlyError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
@@ -979,3 +981,18 @@ def test_what_the_server_never_runs_is_told_at_once_as_there_is_nothing_to_undo(
         await asyncio.sleep(1)
 
     run()
+
+
+@jumping
+async def test_who_asks_once_waits_two_seconds_for_a_connection_at_most() -> None:
+    """However patient the attempt to connect is that others have begun; and as often as the client would try."""
+    server = Answering(lambda asked: 7)
+    server.connection_kwargs["retry"] = Retry(NoBackoff(), 0)
+    server.hangs = True
+    lock = Lock(server.client(), "orders")
+    for ask in (lock.try_acquire, lambda: lock.acquire(timeout=0), lock.try_acquire):
+        began = clock()
+        with pytest.raises(RedisTimeoutError):
+            await ask()
+        assert clock() - began <= 2
+    await asyncio.sleep(1)

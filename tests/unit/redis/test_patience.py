@@ -125,14 +125,14 @@ async def test_an_attempt_to_connect_is_given_longer_after_each_that_hung_until_
         server.hangs, server.tried = True, []
         for _ in range(attempts):
             with pytest.raises(RedisTimeoutError):
-                await server.grantor().grant(Request(TTL, 1, wait=False))
+                await server.grantor().grant(Request(TTL, 1, wait=True))
         server.hangs = False
         return patience([*server.tried, clock()], paused=False)
 
     server = Answering(lambda asked: 7)
     async with session_of(server):
         assert await given(4) == [2, 4, 5, 5]
-        assert isinstance(await server.grantor().grant(Request(TTL, 1, wait=False)), Granted)
+        assert isinstance(await server.grantor().grant(Request(TTL, 1, wait=True)), Granted)
         server.cut()
         await asyncio.sleep(0.1)
         assert await given(4) == [2, 4, 5, 5]
