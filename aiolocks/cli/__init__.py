@@ -1,6 +1,7 @@
 """The command line: `aiolocks COMMAND`. Each command is a module with a function `register`.
 
 Exit status: 0 when all is well, 1 when the command's answer is no, 2 when it could not be asked, 130 after Ctrl-C.
+That of `run` is the status of what it runs, or one of its own, which its help lists.
 """
 
 import argparse
@@ -9,7 +10,8 @@ import sys
 from collections.abc import Sequence
 
 from .._core import VERSION
-from . import _demo, _doctor
+from . import _demo, _doctor, _run
+from ._arguments import Parser
 from ._errors import Unusable
 
 _INTERRUPTED = 130
@@ -22,7 +24,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     Raises:
         SystemExit: From argparse, after ``--help`` (0) or unusable arguments (2).
     """
-    arguments = _parser().parse_args(argv)
+    given = list(sys.argv[1:] if argv is None else argv)
+    parser = _parser()
+    if not given:
+        parser.print_help()
+        return 0
+    arguments = _parse(parser, given)
     try:
         status: int = arguments.run(arguments)
         sys.stdout.flush()
@@ -39,10 +46,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
+def _parse(parser: argparse.ArgumentParser, given: list[str]) -> argparse.Namespace:
+    """Parse what was *given*; what stands behind ``run … --`` is another program's."""
+    if given[0] != "run" or "--" not in given:
+        return parser.parse_args(given)
+    at = given.index("--")
+    arguments = parser.parse_args(given[:at])
+    arguments.words = given[at + 1 :]
+    return arguments
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="aiolocks", description="Locks and semaphores on Redis for asyncio.")
+    parser = Parser(prog="aiolocks", description="Locks and semaphores on Redis for asyncio.")
     parser.add_argument("--version", action="version", version=f"aiolocks {VERSION}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _demo.register(commands)
+    _run.register(commands)
     _doctor.register(commands)
     return parser

@@ -17,7 +17,7 @@ from ._stage import Stage
 from ._timeline import legend
 
 if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+    from .._arguments import Commands
 
 
 def register(commands: "Commands") -> None:

@@ -21,7 +21,7 @@ from ._rights import missing_rights, rights, wake_ups
 from ._trial import hand_over, not_tried, refused
 
 if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+    from .._arguments import Commands
 
 _STYLES = {
     Verdict.OK: "bold green",

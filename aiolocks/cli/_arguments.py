@@ -1,0 +1,95 @@
+"""What several commands take: the server, the prefix, durations; and a parser that never repeats a password."""
+
+import argparse
+import os
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from .._core.keys import check_name, check_prefix
+from .._core.options import check_ttl
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction["Parser"]
+
+URL_VARIABLE = "AIOLOCKS_URL"
+
+_CREDENTIALS = re.compile(r"(://)[^\s/]*@|(password=)[^\s&#]+")
+
+
+class Parser(argparse.ArgumentParser):
+    """One whose errors show no credentials: an argument in the wrong place may be a URL."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(_CREDENTIALS.sub(lambda found: f"{found[1]}…@" if found[1] else f"{found[2]}…", message))
+
+
+def add_url(parser: argparse.ArgumentParser) -> None:
+    """Add ``--url``; see `url_of`."""
+    parser.add_argument(
+        "--url",
+        help="redis://HOST:PORT/DB, rediss://, unix:///PATH, redis+sentinel://HOST,HOST/SERVICE or "
+        f"redis+cluster://HOST,HOST; if left out, what the variable {URL_VARIABLE} says (better for a password, as "
+        "arguments show in lists of processes), else redis://localhost",
+    )
+
+
+def url_of(arguments: argparse.Namespace) -> str:
+    """Return the URL that was given, or else that of the environment."""
+    return arguments.url or os.environ.get(URL_VARIABLE) or "redis://localhost"
+
+
+def add_prefix(parser: argparse.ArgumentParser) -> None:
+    """Add ``--prefix``."""
+    parser.add_argument(
+        "--prefix",
+        type=_checked(check_prefix),
+        default="aiolocks:",
+        help="what your keys begin with, aiolocks: if left out",
+    )
+
+
+def add_json(parser: argparse.ArgumentParser, what: str = "print one JSON object, for scripts") -> None:
+    """Add ``--json``."""
+    parser.add_argument("--json", action="store_true", help=what)
+
+
+def _checked(check: Callable[[Any], object]) -> Callable[[str], str]:
+    def convert(text: str) -> str:
+        try:
+            check(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+        return text
+
+    return convert
+
+
+name = _checked(check_name)
+"""The type of an argument that names a lock."""
+
+
+def ttl(text: str) -> float:
+    """The type of an argument that says how long leases last."""
+    try:
+        return check_ttl(float(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def seconds(text: str) -> float:
+    """The type of an argument that is a length of time."""
+    try:
+        given = float(text)
+    except ValueError:
+        given = -1
+    if not 0 <= given <= 10**9:
+        raise argparse.ArgumentTypeError(f"must be a number of seconds, 0 or more, not {text!r}")
+    return given
+
+
+def count(text: str) -> int:
+    """The type of an argument that counts something."""
+    if not text.isdecimal() or not 1 <= int(text) <= 10**9:
+        raise argparse.ArgumentTypeError(f"must be a whole number, 1 or more, not {text!r}")
+    return int(text)

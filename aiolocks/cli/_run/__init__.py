@@ -1,0 +1,83 @@
+"""`aiolocks run NAME -- COMMAND…`: run a command while holding a lock, as flock(1) does, for many hosts.
+
+The command is stopped before another caller can be granted the lock: it has the margin of the lease for that.
+"""
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from .. import _arguments
+from .._errors import Unusable
+
+if TYPE_CHECKING:
+    from .._arguments import Commands
+
+_EXPLAINED = """
+exit status: the command's own, 128+N if signal N ended it;
+  75  not got within --wait, or what --busy-exit says
+  74  the lease was lost or revoked, and the command was stopped
+  69  Redis could not be asked
+   2  wrong usage
+ 126  the command cannot be run; 127: it was not found
+
+The command has AIOLOCKS_NAME and AIOLOCKS_FENCING_TOKEN in its environment. It runs in a process group of its own:
+TERM, INT, HUP, QUIT and WINCH are passed on to all of that, USR1 and USR2 to the command alone. If this program is
+killed, so is the group. What the command leaves behind when it ends is not guarded any more.
+
+  aiolocks run nightly --wait 0 --busy-exit 0 -- ./backup.sh
+"""
+
+
+def register(commands: "Commands") -> None:
+    """Add this command to the parser."""
+    parser = commands.add_parser(
+        "run",
+        help="run a command while holding a lock",
+        usage="aiolocks run NAME [options] -- COMMAND [ARGUMENT ...]",
+        description="Run a command while holding a lock: on any number of hosts, one at a time.",
+        epilog=_EXPLAINED,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("name", metavar="NAME", type=_arguments.name, help="what to lock")
+    _arguments.add_url(parser)
+    _arguments.add_prefix(parser)
+    parser.add_argument("--limit", type=_arguments.count, metavar="N", help="a semaphore: N may run at once")
+    parser.add_argument(
+        "--ttl", type=_arguments.ttl, default=30.0, metavar="S",
+        help="seconds after which another may run when this host dies, 30 if left out; renewed while the command runs",
+    )  # fmt: skip
+    parser.add_argument(
+        "--wait",
+        type=_arguments.seconds,
+        metavar="S",
+        help="seconds to wait for the lock, 0 to ask once; else for ever",
+    )
+    parser.add_argument(
+        "--on-lost", choices=("kill", "warn"), default="kill",
+        help="what becomes of the command when the lease is lost: kill (TERM, then KILL; if left out) or only warn",
+    )  # fmt: skip
+    parser.add_argument(
+        "--busy-exit", type=_status, default=75, metavar="N",
+        help="exit status when it was not got within --wait; 0 also says nothing",
+    )  # fmt: skip
+    parser.set_defaults(run=_run, words=[])
+
+
+def _status(text: str) -> int:
+    if not text.isdecimal() or int(text) > 255:
+        raise argparse.ArgumentTypeError(f"must be between 0 and 255, not {text!r}")
+    return int(text)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if not arguments.words:
+        raise Unusable("the command is missing: aiolocks run NAME -- COMMAND")
+    url = _arguments.url_of(arguments)
+    if url.startswith("memory:"):
+        raise Unusable("memory:// excludes no other process; give the --url of a Redis")
+    if sys.platform == "win32":
+        raise Unusable("it needs the process groups of POSIX systems")
+    from . import _held
+
+    return _held.run(arguments, url)

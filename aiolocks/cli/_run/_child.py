@@ -1,0 +1,233 @@
+"""A command in a process group of its own, which dies with this program and shares its terminal as shells expect.
+
+Of job control this much: in the foreground, the command gets the terminal (at once if it reads and writes it, else when
+it asks for it), so that Ctrl-C and Ctrl-Z reach it. When the terminal stops it, this program stops too, as its shell
+waits for that, and the lease runs on. Continued, the command goes on if the lease is still held, and is killed if not:
+it was stopped all the time, so that no other holder has met it.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import final
+
+_PR_SET_PDEATHSIG = 1
+_LOOK = 0.005
+
+_BY_TERMINAL = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
+_FOR_COMMAND = (signal.SIGUSR1, signal.SIGUSR2)
+"""These kill what does not expect them, as the children of a command may not."""
+
+_GUARD = 'read -r group && { read -r _ || kill -KILL "-$group"; }'
+"""Reads the command's group from the command itself before that is run, and then a line from this program. If the file
+ends instead, that was killed."""
+
+
+@final
+class Child:
+    """The command. Begun in the loop's main thread, which alone gets signals, and closed there.
+
+    Attributes:
+        ended: Its exit status, or minus the number of the signal that ended it.
+
+    Raises:
+        OSError: It cannot be started.
+    """
+
+    def __init__(self, words: Sequence[str], environment: Mapping[str, str], may_go_on: Callable[[], bool]) -> None:
+        """*may_go_on* says whether the command may be continued after it was stopped along with this program."""
+        self._loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[int] = self._loop.create_future()
+        self._may_go_on = may_go_on
+        self._terminal = _Terminal()
+        self._in_terminal = self._terminal.ours and os.isatty(0) and os.isatty(1)
+        self._loop.add_signal_handler(signal.SIGCHLD, self._look)
+        self._guard = _guard()
+        try:
+            self._process = _start(words, environment, self._terminal if self._in_terminal else None, self._guard)
+        except BaseException:
+            self._loop.remove_signal_handler(signal.SIGCHLD)
+            if self._in_terminal:
+                self._terminal.give(os.getpgrp())
+            self._terminal.close()
+            self._end_guard()
+            raise
+        self._group = self._process.pid
+        self._mirrors = self._terminal.there and signal.getsignal(signal.SIGTSTP) is not signal.SIG_IGN
+        if self._mirrors:
+            self._loop.add_signal_handler(signal.SIGTSTP, self.send, signal.SIGTSTP)
+        self._look()
+
+    def send(self, number: int) -> None:
+        """Send a signal to the whole group."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS calls a group of zombies the latter
+            os.killpg(self._group, number)
+
+    def pass_on(self, number: int) -> None:
+        """Do as if a signal that this program got had been the command's."""
+        if number not in _FOR_COMMAND:
+            self.send(number)
+        elif not self.ended.done():
+            os.kill(self._group, number)
+
+    def kill(self) -> None:
+        """Kill the group."""
+        self.send(signal.SIGKILL)
+
+    async def gone(self, seconds: float) -> None:
+        """Wait until all of the group have ended, so long at most."""
+        until = self._loop.time() + seconds
+        if seconds > 0:
+            await asyncio.wait({self.ended}, timeout=seconds)
+        while self.ended.done() and self._populated() and self._loop.time() < until:  # noqa: ASYNC110
+            await asyncio.sleep(_LOOK)
+
+    def close(self) -> None:
+        """Kill the command if it runs, have the terminal back, and let the guard go."""
+        if not self.ended.done():
+            self.kill()
+            self._process.wait()
+        self._loop.remove_signal_handler(signal.SIGCHLD)
+        if self._mirrors:
+            self._loop.remove_signal_handler(signal.SIGTSTP)
+        self._terminal.take_back(self._group)
+        self._terminal.close()
+        self._end_guard()
+
+    def _end_guard(self) -> None:
+        if self._guard is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._guard.communicate(b"\n\n", timeout=1)
+
+    def _populated(self) -> bool:
+        try:
+            os.killpg(self._group, 0)
+        except OSError:
+            return False
+        return True
+
+    def _look(self) -> None:
+        """See what has become of the command."""
+        while not self.ended.done():
+            pid, status = os.waitpid(self._group, os.WNOHANG | os.WUNTRACED)
+            if not pid:
+                return
+            if os.WIFSTOPPED(status):
+                self._stopped(os.WSTOPSIG(status))
+            else:
+                self._process.returncode = os.waitstatus_to_exitcode(status)  # Popen waits for it no more
+                self.ended.set_result(self._process.returncode)
+
+    def _stopped(self, number: int) -> None:
+        if not self._mirrors or number not in _BY_TERMINAL:
+            return
+        if number != signal.SIGTSTP and self._terminal.ours:
+            self._in_terminal = True  # it asked for the terminal, and may have it
+        else:
+            self.send(signal.SIGSTOP)  # also those of its group that catch the other
+            self._loop.remove_signal_handler(signal.SIGTSTP)
+            # The whole job, of which the shell may know another process. The system ignores it if there is no shell.
+            os.killpg(os.getpgrp(), signal.SIGTSTP)
+            self._loop.add_signal_handler(signal.SIGTSTP, self.send, signal.SIGTSTP)
+            if not self._may_go_on():
+                self.kill()
+                return
+        if self._in_terminal and self._terminal.ours:
+            self._terminal.give(self._group)
+        self.send(signal.SIGCONT)
+
+
+@final
+class _Terminal:
+    """The controlling terminal, if there is one."""
+
+    def __init__(self) -> None:
+        try:
+            self._fd = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+        except OSError:
+            self._fd = -1
+
+    @property
+    def there(self) -> bool:
+        return self._fd >= 0
+
+    @property
+    def ours(self) -> bool:
+        """Whether this program is in the foreground."""
+        return self._foreground() == os.getpgrp()
+
+    def give(self, group: int) -> None:
+        """Put *group* in the foreground; the command itself may call this before it is run."""
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
+        try:
+            os.tcsetpgrp(self._fd, group)
+        except OSError:  # the terminal has hung up
+            pass
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+    def take_back(self, group: int) -> None:
+        """Put this program in the foreground, if *group* is there."""
+        if self._foreground() == group:
+            self.give(os.getpgrp())
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _foreground(self) -> int:
+        try:
+            return os.tcgetpgrp(self._fd) if self._fd >= 0 else -1
+        except OSError:
+            return -1
+
+
+def _start(
+    words: Sequence[str],
+    environment: Mapping[str, str],
+    terminal: _Terminal | None,
+    guard: "subprocess.Popen[bytes] | None",
+) -> "subprocess.Popen[bytes]":
+    parent = os.getpid()
+    to_guard = guard.stdin.fileno() if guard is not None and guard.stdin is not None else -1
+    # Looked up before the fork, after which little is safe.
+    prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
+
+    def prepare() -> None:
+        if prctl is not None:
+            # Linux kills the command itself even where there is no guard.
+            prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != parent:
+                os._exit(1)
+        if to_guard >= 0:
+            os.write(to_guard, b"%d\n" % os.getpid())
+        if terminal is not None:
+            terminal.give(os.getpid())
+
+    with _no_warning_of_threads():
+        return subprocess.Popen(words, env=environment, process_group=0, preexec_fn=prepare)
+
+
+@contextlib.contextmanager
+def _no_warning_of_threads() -> Generator[None]:
+    """A thread that resolves host names may be there; what is called after the fork needs no lock of its."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        yield
+
+
+def _guard() -> "subprocess.Popen[bytes] | None":
+    """Start what kills the command's group when this program is killed, out of reach of the terminal, if it can be."""
+    try:
+        return subprocess.Popen(
+            ["/bin/sh", "-c", _GUARD],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+    except OSError:
+        return None

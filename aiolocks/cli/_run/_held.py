@@ -1,0 +1,196 @@
+"""One run: wait for the lease, start the command, and see that it never outlives the lease."""
+
+import argparse
+import asyncio
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Coroutine
+from typing import Any, Self, final
+
+from redis.exceptions import RedisError
+
+from ..._core.errors import AcquireTimeoutError
+from ..._core.timing import DRIFT, PRECISION, margin
+from ..._engine.lease import Lease, state_of
+from ..._engine.lease_state import LeaseState
+from ..._manager import LockManager
+from .._connect import manager_of, place_of, reason
+from ._child import Child
+
+_LOST = 74
+"""EX_IOERR of sysexits.h."""
+
+_UNAVAILABLE = 69
+"""EX_UNAVAILABLE."""
+
+_CANNOT_RUN = 126
+_NOT_FOUND = 127
+"""As shells have it."""
+
+_SIGNALLED = 128
+"""What shells add to the number of the signal that ended a command."""
+
+_LONGEST_FAREWELL = 5.0
+"""Seconds between TERM and KILL, where the lease still lasts, as it does after a revoke."""
+
+_SHARE_OF_CLEANUP = 0.75
+"""Of the time that the margin has for cleanup, how much the command gets; the rest is for it to be killed."""
+
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+_PASSED_ON = (*_ENDING, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
+
+
+def run(arguments: argparse.Namespace, url: str) -> int:
+    """Run the command of *arguments* and return the exit status."""
+    place = place_of(url)
+    status = _unable(arguments.words[0])
+    return asyncio.run(_run(arguments, url, place)) if status is None else status
+
+
+def _unable(program: str) -> int | None:
+    """Return the exit status if there is no such program, so that nothing is waited for in vain."""
+    if shutil.which(program) is not None:
+        return None
+    if os.path.dirname(program) and os.path.exists(program):
+        _say(f"{program}: cannot be executed")
+        return _CANNOT_RUN
+    _say(f"{program}: command not found")
+    return _NOT_FOUND
+
+
+async def _run(arguments: argparse.Namespace, url: str, place: str) -> int:
+    with _Signals() as signals:
+        async with manager_of(url) as locks:
+            try:
+                lease = await signals.unless_ended(_acquire(arguments, locks))
+            except AcquireTimeoutError:
+                if arguments.busy_exit:
+                    _say(f"{arguments.name!r} is held elsewhere: not got within {arguments.wait:g} s")
+                return int(arguments.busy_exit)
+            except (RedisError, OSError) as error:
+                _say(f"cannot use Redis at {place}: {reason(error, url)}")
+                return _UNAVAILABLE
+            status = _SIGNALLED + signals.ended_by
+            if lease is not None and not signals.ended_by:
+                status = await _work(arguments, lease, signals)
+            return status if lease is None else await _let_go(arguments, lease, status, url)
+
+
+async def _acquire(arguments: argparse.Namespace, locks: LockManager) -> Lease:
+    if arguments.limit:
+        semaphore = locks.semaphore(arguments.name, arguments.limit, ttl=arguments.ttl, prefix=arguments.prefix)
+        return await semaphore.acquire(timeout=arguments.wait)
+    return await locks.lock(arguments.name, ttl=arguments.ttl, prefix=arguments.prefix).acquire(timeout=arguments.wait)
+
+
+async def _work(arguments: argparse.Namespace, lease: Lease, signals: "_Signals") -> int:
+    """Run the command, stop it if the lease is lost, and return the exit status."""
+    stops = arguments.on_lost == "kill"
+    try:
+        child = Child(arguments.words, _environment(lease), lambda: lease.held or not stops)
+    except FileNotFoundError:  # that of its interpreter, say
+        _say(f"{arguments.words[0]}: cannot be found")
+        return _NOT_FOUND
+    except OSError as error:
+        _say(f"{arguments.words[0]}: {error.strerror}")
+        return _CANNOT_RUN
+    signals.child = child
+    lost = asyncio.ensure_future(lease.wait_lost())
+    either: set[asyncio.Future[Any]] = {child.ended, lost}
+    try:
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if lease.lost:
+            state = state_of(lease)
+            _say(f"{arguments.name!r}: {state.reason}; the command {'is stopped' if stops else 'goes on'}")
+            if stops:
+                await _stop(child, state)
+                return _LOST
+        status = await child.ended
+        return status if status >= 0 else _SIGNALLED - status
+    finally:
+        lost.cancel()
+        child.close()
+
+
+async def _stop(child: Child, state: LeaseState) -> None:
+    """Have all of the command's group end: TERM, and KILL before anyone else can be granted the lease."""
+    now = state.context.clock()
+    if state.reason == "revoked":
+        until = min(now + _LONGEST_FAREWELL, state.deadline)  # until the margin, nobody else is granted it
+    else:
+        cleanup = margin(state.ttl) - DRIFT * state.ttl - PRECISION
+        until = min(now, state.deadline) + _SHARE_OF_CLEANUP * cleanup
+    child.send(signal.SIGTERM)
+    child.send(signal.SIGCONT)  # one that is stopped would not hear of it
+    await child.gone(until - now)
+    child.kill()
+    await child.gone(1.0)
+
+
+async def _let_go(arguments: argparse.Namespace, lease: Lease, status: int, url: str) -> int:
+    """Release the lease; return *status*, or another if it had been lost unnoticed."""
+    try:
+        ended = await lease.release()
+    except (RedisError, OSError) as error:
+        _say(f"{arguments.name!r} ends with its ttl, as its release was not confirmed: {reason(error, url)}")
+        return status
+    if ended or status == _LOST or arguments.on_lost == "warn":
+        return status
+    _say(f"{arguments.name!r}: the lease was lost before the command had ended")
+    return _LOST
+
+
+def _environment(lease: Lease) -> dict[str, str]:
+    return {**os.environ, "AIOLOCKS_NAME": lease.name, "AIOLOCKS_FENCING_TOKEN": str(lease.fencing_token)}
+
+
+@final
+class _Signals:
+    """What reaches this program: it ends the waiting, and afterwards is the command's.
+
+    What was ignored when this program began stays so, here and in the command: see nohup.
+    """
+
+    def __init__(self) -> None:
+        self.child: Child | None = None
+        self.ended_by = 0
+        self._waiting: asyncio.Future[Any] | None = None
+        self._caught: list[int] = []
+
+    def __enter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+        for number in _PASSED_ON:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                loop.add_signal_handler(number, self._got, number)
+                self._caught.append(number)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for number in self._caught:
+            asyncio.get_running_loop().remove_signal_handler(number)
+
+    async def unless_ended(self, coroutine: Coroutine[Any, Any, Lease]) -> Lease | None:
+        """Return what *coroutine* does, or None if a signal says to end."""
+        self._waiting = waiting = asyncio.ensure_future(coroutine)
+        try:
+            return await waiting
+        except asyncio.CancelledError:
+            if self.ended_by:
+                return None
+            raise
+        finally:
+            self._waiting = None
+
+    def _got(self, number: int) -> None:
+        if self.child is not None:
+            self.child.pass_on(number)
+        elif number in _ENDING:
+            self.ended_by = number
+            if self._waiting is not None:
+                self._waiting.cancel()
+
+
+def _say(text: str) -> None:
+    print(f"aiolocks run: {text}", file=sys.stderr, flush=True)

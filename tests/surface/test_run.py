@@ -1,0 +1,303 @@
+"""`aiolocks run NAME -- COMMAND…`: exit statuses, signals, what the command finds, and what becomes of it."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from aiolocks.cli import main
+from tests.faults.support.lag import SLACK
+from tests.support.children import family
+from tests.support.servers import RedisServer
+
+pytestmark = pytest.mark.redis
+
+REPOSITORY = Path(__file__).parents[2]
+WITHIN = 10 * SLACK
+PASSWORD = "s3same"
+
+Process = subprocess.Popen[str]
+Start = Callable[..., Process]
+
+
+@contextmanager
+def running(url: str, *arguments: str) -> Iterator[Process]:
+    """Run the command `aiolocks run` with the server at *url*, in a session of its own."""
+    environment = {**os.environ, "AIOLOCKS_URL": url, "PYTHONPATH": str(REPOSITORY)}
+    command = (sys.executable, "-W", "error", "-m", "aiolocks", "run", *arguments)
+    with family(*command, env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        yield process
+
+
+@pytest.fixture
+def start(server: RedisServer) -> Iterator[Start]:
+    with ExitStack() as stack:
+        yield lambda *arguments: stack.enter_context(running(server.tcp_url, *arguments))
+
+
+def said(process: Process) -> str:
+    """Wait for the line that a command prints when it has begun."""
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def result(process: Process) -> tuple[int, str, str]:
+    output, errors = process.communicate(timeout=WITHIN)
+    return process.returncode, output, errors
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs: one that has ended and has no parent to ask for its status may be there for ever."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_until(condition: Callable[[], bool], within: float = WITHIN) -> float:
+    """Return the seconds until it is so."""
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() < began + within
+        time.sleep(0.005)
+    return time.monotonic() - began
+
+
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [("true", 0), ("exit 7", 7), ("kill -TERM $$", 143), ("kill -KILL $$", 137), ("exit 255", 255)],
+)
+def test_the_exit_status_is_the_command_s_own(start: Start, command: str, status: int) -> None:
+    assert result(start("status", "--", "sh", "-c", command)) == (status, "", "")
+
+
+def test_the_command_finds_the_name_and_a_fencing_token_that_grows(start: Start) -> None:
+    tokens = []
+    for _ in range(2):
+        _, output, errors = result(
+            start("it's {odd}", "--", "sh", "-c", 'echo "$AIOLOCKS_FENCING_TOKEN $AIOLOCKS_NAME"')
+        )
+        token, name = output.strip().split(" ", 1)
+        assert (name, errors) == ("it's {odd}", "")
+        tokens.append(int(token))
+    assert tokens[0] < tokens[1]
+
+
+def test_the_command_s_own_options_are_its_own(start: Start) -> None:
+    assert result(start("options", "--ttl", "5", "--", "echo", "--wait", "--", "-x"))[1] == "--wait -- -x\n"
+
+
+def test_one_runs_at_a_time_and_the_next_follows(start: Start, tmp_path: Path) -> None:
+    end = tmp_path / "end"
+    first = start("turns", "--", "sh", "-c", f"echo begun; until test -e {end}; do sleep 0.02; done")
+    assert said(first) == "begun"
+    status, output, errors = result(start("turns", "--wait", "0", "--", "echo", "never"))
+    assert (status, output) == (75, "")
+    assert "'turns' is held elsewhere" in errors
+    assert result(start("turns", "--wait", "0.1", "--busy-exit", "0", "--", "echo", "never")) == (0, "", "")
+    assert result(start("turns", "--wait", "0", "--busy-exit", "9", "--", "echo", "never"))[0] == 9
+    following = start("turns", "--", "echo", "next")
+    end.touch()
+    assert result(following) == (0, "next\n", "")
+    assert result(first)[0] == 0
+
+
+def test_with_a_limit_so_many_run_at_once(start: Start) -> None:
+    holders = [start("crowd", "--limit", "2", "--", "sh", "-c", "echo begun; sleep 60") for _ in range(2)]
+    assert [said(holder) for holder in holders] == ["begun"] * 2
+    assert result(start("crowd", "--limit", "2", "--wait", "0", "--", "true"))[0] == 75
+    assert result(start("crowd", "--wait", "0", "--", "true"))[0] == 0  # a lock of that name is another thing
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "says"),
+    [
+        (["no-such-program"], 127, "not found"),
+        ([os.devnull], 126, "cannot be executed"),
+        ([], 2, "the command is missing"),
+    ],
+)
+def test_a_command_that_cannot_be_run_is_told_before_anything_is_asked(
+    command: list[str], status: int, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "nothing", "--url", "redis://127.0.0.1:1", "--", *command]) == status
+    assert says in capsys.readouterr().err
+
+
+def test_a_command_without_its_interpreter_or_format_leaves_nothing_held(start: Start, tmp_path: Path) -> None:
+    for text, status in (("#!/no/such/interpreter\n", 127), ("\x7fELF", 126)):
+        program = tmp_path / "program"
+        program.write_text(text)
+        program.chmod(0o755)
+        assert result(start("broken", "--wait", "0", "--", str(program)))[0] == status
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["name", "--url", "memory://", "--", "true"],
+        ["name", "--url", f"http://:{PASSWORD}@host", "--", "true"],
+        ["name", "--ttl", "0.01", "--", "true"],
+        ["name", "--wait", "-1", "--", "true"],
+        ["name", "--limit", "0", "--", "true"],
+        ["name", "--busy-exit", "256", "--", "true"],
+        ["name", "--prefix", "{", "--", "true"],
+        ["", "--", "true"],
+        ["name", f"redis://:{PASSWORD}@host", "--", "true"],
+    ],
+)
+def test_wrong_usage_ends_with_2_and_shows_no_password(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        status = main(["run", *arguments])
+    except SystemExit as ended:
+        status = int(str(ended.code))
+    captured = capsys.readouterr()
+    assert (status, captured.out) == (2, "")
+    assert PASSWORD not in captured.err
+
+
+def test_redis_trouble_ends_with_69_and_one_line_without_the_password(server: RedisServer) -> None:
+    for url in (f"redis://:{PASSWORD}@127.0.0.1:1", f"redis://app:{PASSWORD}@127.0.0.1:{server.port}"):
+        with running(url, "trouble", "--wait", "1", "--", "echo", "never") as process:
+            status, output, errors = result(process)
+        assert (status, output) == (69, "")
+        assert re.fullmatch(r"aiolocks run: cannot use Redis at 127\.0\.0\.1:\d+: [^\n]+\n", errors)
+        assert PASSWORD not in errors
+
+
+REPORTING = """
+trap 'echo TERM; exit 3' TERM
+trap 'echo INT; exit 4' INT
+trap 'echo HUP; exit 5' HUP
+trap 'echo USR1' USR1
+trap 'echo USR2' USR2
+trap 'echo WINCH' WINCH
+echo begun
+while :; do sleep 0.02; done
+"""
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 3), (signal.SIGINT, 4), (signal.SIGHUP, 5)])
+def test_signals_are_passed_on_to_the_command(start: Start, number: signal.Signals, status: int) -> None:
+    process = start("signals", "--", "sh", "-c", REPORTING)
+    assert said(process) == "begun"
+    for harmless in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH):
+        process.send_signal(harmless)
+        assert said(process) == harmless.name.removeprefix("SIG")
+    process.send_signal(number)
+    assert result(process)[:2] == (status, f"{number.name.removeprefix('SIG')}\n")
+
+
+def test_a_signal_for_the_group_reaches_what_the_command_has_started(start: Start) -> None:
+    process = start("group", "--", "sh", "-c", "sleep 60 & echo $!; wait")
+    grandchild = int(said(process))
+    process.terminate()
+    assert result(process)[0] == 143
+    wait_until(lambda: not alive(grandchild))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_while_it_waits_ends_it_and_leaves_no_place_in_the_queue(
+    start: Start, server: RedisServer, number: signal.Signals
+) -> None:
+    holder = start("waits", "--", "sh", "-c", "echo begun; sleep 60")
+    assert said(holder) == "begun"
+    waiting = start("waits", "--", "echo", "never")
+    with closing(Redis.from_url(server.url)) as admin:
+        wait_until(lambda: bool(admin.zcard("aiolocks:lock:{waits}:queue")))
+        waiting.send_signal(number)
+        assert result(waiting) == (128 + number, "", "")
+        assert not admin.zcard("aiolocks:lock:{waits}:queue")
+
+
+def test_what_was_ignored_when_it_began_stays_ignored(server: RedisServer) -> None:
+    """As by nohup."""
+    environment = {**os.environ, "AIOLOCKS_URL": server.tcp_url, "PYTHONPATH": str(REPOSITORY)}
+    command = [sys.executable, "-m", "aiolocks", "run", "nohup", "--", "sh", "-c", "echo begun; sleep 0.5; echo end"]
+    with family("sh", "-c", 'trap "" HUP; exec "$@"', "sh", *command, env=environment) as process:
+        assert said(process) == "begun"
+        os.killpg(process.pid, signal.SIGHUP)
+        assert result(process)[:2] == (0, "end\n")
+
+
+FAMILY = "sleep 60 & echo $$ $!; wait"
+
+
+@pytest.mark.faults
+def test_when_it_is_killed_so_are_the_command_and_what_that_has_started(start: Start) -> None:
+    process = start("killed", "--ttl", "1", "--", "sh", "-c", FAMILY)
+    pids = [int(pid) for pid in said(process).split()]
+    assert all(map(alive, pids))
+    process.kill()
+    assert wait_until(lambda: not any(map(alive, pids))) < SLACK * 0.2
+    assert result(start("killed", "--wait", "10", "--", "true"))[0] == 0
+
+
+STUBBORN = "trap 'echo asked' TERM; sleep 60 & echo $$ $!; while :; do wait; done"
+
+
+@pytest.mark.faults
+def test_a_lost_lease_stops_all_of_the_command_s_group(start: Start, server: RedisServer) -> None:
+    process = start("lost", "--ttl", "1", "--", "sh", "-c", STUBBORN)
+    pids = [int(pid) for pid in said(process).split()]
+    with closing(Redis.from_url(server.url)) as admin:
+        admin.delete("aiolocks:lock:{lost}")
+    status, output, errors = result(process)
+    assert (status, output) == (74, "asked\n")
+    assert re.fullmatch(r"aiolocks run: 'lost': it is gone from the server: .*; the command is stopped\n", errors)
+    assert not any(map(alive, pids))
+
+
+@pytest.mark.faults
+def test_the_command_is_told_at_the_deadline_and_killed_before_anyone_else_can_hold(own_server: RedisServer) -> None:
+    """The server stands still, so that nothing is renewed; the lease is over one TTL after the last request left."""
+    with running(own_server.tcp_url, "deadline", "--ttl", "2", "--", "sh", "-c", STUBBORN) as process:
+        pids = [int(pid) for pid in said(process).split()]
+        own_server.pause()
+        stopped_at = time.monotonic()
+        status, output, errors = result(process)
+        took = time.monotonic() - stopped_at
+        own_server.resume()
+    assert (status, output) == (74, "asked\n")
+    assert "not renewed within its 2 s TTL" in errors
+    assert took < 2.0 * SLACK
+    assert not any(map(alive, pids))
+
+
+def test_with_warn_a_lost_lease_is_told_and_the_command_goes_on(start: Start, server: RedisServer) -> None:
+    process = start("warned", "--ttl", "0.5", "--on-lost", "warn", "--", "sh", "-c", "echo begun; sleep 1; exit 6")
+    assert said(process) == "begun"
+    with closing(Redis.from_url(server.url)) as admin:
+        admin.delete("aiolocks:lock:{warned}")
+    status, _, errors = result(process)
+    assert status == 6
+    assert "'warned': it is gone from the server" in errors
+    assert "the command goes on" in errors
+
+
+def test_a_loss_that_nobody_noticed_is_no_success(start: Start, server: RedisServer) -> None:
+    """As leaving a block says LeaseLostError though its body has ended: what was done may have to be done again."""
+    process = start("unnoticed", "--", "sh", "-c", "echo begun; sleep 0.3")
+    assert said(process) == "begun"
+    with closing(Redis.from_url(server.url)) as admin:
+        admin.delete("aiolocks:lock:{unnoticed}")
+    status, _, errors = result(process)
+    assert status == 74
+    assert "the lease was lost before the command had ended" in errors
+
+
+def test_the_lease_is_renewed_for_as_long_as_the_command_runs(start: Start) -> None:
+    process = start("renewed", "--ttl", "0.5", "--", "sh", "-c", "echo begun; sleep 2")
+    assert said(process) == "begun"
+    assert result(start("renewed", "--wait", "1", "--", "true"))[0] == 75
+    assert result(process) == (0, "", "")

@@ -1,0 +1,153 @@
+"""`aiolocks run` at a terminal: a real shell with job control, to which a test types."""
+
+import os
+import pty
+import re
+import select
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.support.lag import SLACK
+from tests.support.servers import RedisServer
+
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(120)]
+
+WITHIN = 10 * SLACK
+REPOSITORY = Path(__file__).parents[2]
+CTRL_C, CTRL_D, CTRL_Z = "\x03", "\x04", "\x1a"
+
+
+class Shell:
+    """An interactive shell at a terminal of its own, where `run` is the command under test."""
+
+    def __init__(self, url: str) -> None:
+        environment = {
+            "PATH": os.environ["PATH"], "TERM": "dumb", "PS1": "", "PYTHONPATH": str(REPOSITORY), "AIOLOCKS_URL": url
+        }  # fmt: skip
+        self.pid, self._fd = pty.fork()
+        if self.pid == 0:
+            os.execve("/bin/bash", ["bash", "--norc", "--noprofile", "--noediting", "-i"], environment)
+        self._seen = ""
+        # It says its own status, as a line that is typed ahead gets lost when Ctrl-C ends what runs.
+        run = f'{sys.executable} -W error -m aiolocks run "$@"'
+        self.type(f"stty -echo; run() {{ {run}; echo \"status $?\" >&2; }}; echo re''ady")
+        self.sees("ready")
+
+    def type(self, text: str, end: str = "\n") -> None:
+        os.write(self._fd, f"{text}{end}".encode())
+
+    def sees(self, pattern: str) -> str:
+        """Wait for it in what came since the last time; return what it matched."""
+        give_up_at = time.monotonic() + WITHIN
+        while not (found := re.search(pattern, self._seen)):
+            ready, _, _ = select.select([self._fd], [], [], max(give_up_at - time.monotonic(), 0))
+            assert ready, f"{pattern!r} did not come, but: {self._seen!r}"
+            self._seen += os.read(self._fd, 65536).decode()
+        self._seen = self._seen[found.end() :]
+        return found[0]
+
+    def close(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+        os.close(self._fd)
+        os.waitpid(self.pid, 0)
+
+
+@pytest.fixture
+def shell(server: RedisServer) -> Iterator[Shell]:
+    if not Path("/bin/bash").exists():
+        pytest.skip("needs a shell with job control")
+    shell = Shell(server.tcp_url)
+    try:
+        yield shell
+    finally:
+        shell.close()
+
+
+def test_the_command_has_the_terminal_and_the_shell_has_it_back(shell: Shell) -> None:
+    shell.type("run tty -- sh -c 'echo begun; read word; echo \"got $word\"'")
+    shell.sees("begun")
+    shell.type("hello")
+    shell.sees("got hello")
+    shell.sees("status 0")
+    shell.type('read word; echo "shell got $word"')
+    shell.type("again")
+    shell.sees("shell got again")
+
+
+def test_ctrl_c_ends_the_command_as_it_would_alone(shell: Shell) -> None:
+    for command, status in (("cat", 130), ("sh -c 'trap \"echo trapped; exit 9\" INT; while :; do cat; done'", 9)):
+        shell.type(f"run tty -- {command}")
+        shell.type("begun")
+        shell.sees("begun")
+        shell.type(CTRL_C, end="")
+        shell.sees(f"status {status}")
+
+
+def test_ctrl_c_while_it_waits_ends_it(shell: Shell) -> None:
+    shell.type("run tty -- sh -c 'echo begun; sleep 60' &")
+    shell.sees("begun")
+    shell.type("run tty -- echo never")
+    time.sleep(1)  # it has no way to say that it waits; earlier, Ctrl-C ends it as well
+    shell.type(CTRL_C, end="")
+    shell.sees("status 130")
+
+
+def test_ctrl_z_stops_the_job_and_fg_continues_it(shell: Shell) -> None:
+    shell.type("run tty -- sh -c 'echo begun; while read word; do echo \"got $word\"; done'")
+    shell.sees("begun")
+    for word in ("one", "two"):
+        shell.type(CTRL_Z, end="")
+        shell.sees("Stopped")
+        shell.type(f"fg\n{word}")
+        shell.sees(f"got {word}")
+    shell.type(CTRL_D, end="")
+    shell.type("echo shell''s")
+    shell.sees("shells")
+
+
+def test_a_job_that_was_stopped_for_longer_than_its_lease_is_killed_and_not_continued(shell: Shell) -> None:
+    shell.type("run tty --ttl 0.5 -- sh -c 'echo begun; while read word; do echo \"got $word\"; done'")
+    shell.sees("begun")
+    shell.type(CTRL_Z, end="")
+    shell.sees("Stopped")
+    shell.type("run tty --wait 10 -- echo another")
+    shell.sees("another")
+    shell.sees("status 0")
+    shell.type("fg; echo fg said $?\nhello")
+    assert "got" not in shell.sees(r"(?s).*fg said 74")
+
+
+def test_a_job_in_the_background_runs_and_gets_the_terminal_when_it_is_brought_to_the_front(shell: Shell) -> None:
+    shell.type("run tty -- sh -c 'echo begun; read word; echo \"got $word\"' &")
+    shell.sees("begun")
+    shell.sees("Stopped|\n")
+    time.sleep(0.2)
+    shell.type("fg")
+    time.sleep(0.2)
+    shell.type("hello")
+    shell.sees("got hello")
+    shell.sees("status 0")
+
+
+def test_in_a_pipeline_the_command_gets_the_terminal_when_it_asks_for_it(shell: Shell) -> None:
+    shell.type("run tty -- sh -c 'echo begun; read word; echo \"got $word\"' | cat")
+    shell.sees("begun")
+    shell.type("hello")
+    shell.sees("got hello")
+    shell.sees("status 0")
+    shell.type("run tty -- sh -c 'echo begun; cat' | cat")
+    shell.type("hello")
+    shell.sees("hello")
+    shell.type(CTRL_C, end="")
+    shell.sees("status 130")
+    shell.type("run tty -- sh -c 'echo begun; sleep 1; echo done' | cat")
+    shell.sees("begun")
+    shell.type(CTRL_Z, end="")
+    shell.sees("Stopped")
+    shell.type("fg")
+    shell.sees("done")
