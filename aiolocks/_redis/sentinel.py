@@ -3,11 +3,12 @@
 A primary that is replaced on purpose, or cut off, goes on answering for a while, to its old links as well (SENTINEL
 FAILOVER: up to 11 s were seen on Redis 7.0). What is granted and renewed there is lost. So all Sentinels are asked
 every half second for as long as there are links, and what the newest configuration says counts: of a majority, as
-each failover is known to one. The questions go over connections of our own, since the user's clients of Sentinels
-may belong to another loop.
+each failover is known to one, and of that one too, though it answers later. The questions go over connections of our
+own, since the user's clients of Sentinels may belong to another loop.
 """
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import Any, cast, final
 
@@ -25,6 +26,9 @@ _LOOK_EVERY = 0.5
 
 _LOOK_SOON = 0.05
 """The same during a failover: what is granted where it comes from is lost."""
+
+_REMEMBERED = 3.0
+"""Seconds for which a newer configuration counts more than what a majority has: Sentinels tell it each other in 2 s."""
 
 _PATIENCE = 0.5
 """Seconds to wait for a Sentinel, and as long to connect to it: the others are asked at the same time."""
@@ -47,6 +51,7 @@ class SentinelPrimary:
     def __init__(self, pool: Any, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> None:
         self._pool = pool
         self._loop = loop
+        self._clock = clock
         self._sentinels = {
             place_of(sentinel.connection_pool): Pipeline(Server(sentinel.connection_pool), loop, clock, lambda: None)
             for sentinel in pool.sentinel_manager.sentinels
@@ -54,6 +59,10 @@ class SentinelPrimary:
         self._links: list[tuple[Connection, Address]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._looking: _Inquiry | None = None
+        self._epoch = -1
+        self._address: Address | None = None
+        self._remembered_until = -math.inf
+        """How long that configuration counts more than an older one, which a majority may still have."""
 
     async def connect(self) -> Any:
         """Return a connection to the present primary.
@@ -62,10 +71,12 @@ class SentinelPrimary:
             MasterNotFoundError: No Sentinel names one that it takes to be up.
         """
         future: asyncio.Future[_Inquiry] = self._loop.create_future()
-        inquiry = _Inquiry(self._pool, lambda found: None if future.done() else future.set_result(found))
+        inquiry = _Inquiry(
+            self._pool, lambda found: None if future.done() else future.set_result(found), self._end_others
+        )
         inquiry.begin(self._sentinels)
         await future
-        address = inquiry.address
+        address = self._newest(inquiry)
         if address is None:
             raise MasterNotFoundError(f"no primary of {self._pool.service_name!r}: {inquiry.why()}")
         connection = self._pool.make_connection()
@@ -101,7 +112,7 @@ class SentinelPrimary:
 
     def _look(self) -> None:
         self._timer = None
-        self._looking = _Inquiry(self._pool, self._looked)
+        self._looking = _Inquiry(self._pool, self._looked, self._end_others)
         self._looking.begin(self._sentinels)  # which may end at once, as eager tasks that connect are refused at once
 
     def _looked(self, inquiry: "_Inquiry") -> None:
@@ -109,26 +120,43 @@ class SentinelPrimary:
             return
         self._looking = None
         self._look_later(soon=inquiry.failing_over)
-        if inquiry.address is not None:
-            where = "{}:{}".format(*inquiry.address)
+        self._end_others(inquiry)
+
+    def _newest(self, inquiry: "_Inquiry") -> Address | None:
+        """Return the primary by what *inquiry* has found, or by what was found a moment ago, if that is newer."""
+        now = self._clock()
+        if inquiry.epoch >= self._epoch or now >= self._remembered_until:
+            self._epoch, self._address, self._remembered_until = inquiry.epoch, inquiry.address, now + _REMEMBERED
+        return self._address
+
+    def _end_others(self, inquiry: "_Inquiry") -> None:
+        """Close the links that do not lead to the primary."""
+        primary = self._newest(inquiry)
+        if primary is not None:
+            where = "{}:{}".format(*primary)
             error = RedisConnectionError(f"the Sentinels of {self._pool.service_name!r} name another primary: {where}")
             for link, address in self._links:
-                if address != inquiry.address:
+                if address != primary:
                     link.close(error)
 
 
 @final
 class _Inquiry:
-    """Asks all Sentinels at once; *tell* is called, later, when a majority has answered, or nobody else will."""
+    """Asks all Sentinels at once; *tell* is called, later, when a majority has answered, or nobody else will.
 
-    def __init__(self, pool: Any, tell: Callable[["_Inquiry"], None]) -> None:
+    *correct* is called when one that answers after that knows a newer configuration: at first only the Sentinel does
+    that led the failover.
+    """
+
+    def __init__(self, pool: Any, tell: Callable[["_Inquiry"], None], correct: Callable[["_Inquiry"], None]) -> None:
         manager = pool.sentinel_manager
         self._fewest_others: int = manager.min_other_sentinels
         self._forced_host: str | None = getattr(manager, "_force_master_ip", None)
         self._service: bytes = pool.service_name.encode()
         self._missing = self._majority = self._answered = 0
         self._tell: Callable[[_Inquiry], None] | None = tell
-        self._epoch = -1
+        self._correct = correct
+        self.epoch = -1
         self.address: Address | None = None
         """Of the newest configuration; None where that has no primary which is up, or nobody has answered."""
         self.failing_over = False
@@ -151,6 +179,7 @@ class _Inquiry:
 
     def _take(self, call: PendingCall, reply: Any) -> None:
         self._missing -= 1
+        before = self.epoch
         state = self._states.get(call.subject)
         if isinstance(reply, Exception) or isinstance(state, Exception) or not (state and reply):
             self._said[call.subject] = str(state if isinstance(state, Exception) else reply)
@@ -160,6 +189,8 @@ class _Inquiry:
         if self._tell is not None and (self._answered >= self._majority or not self._missing):
             tell, self._tell = self._tell, None
             tell(self)
+        elif self._tell is None and self.epoch > before:
+            self._correct(self)
 
     def _read(self, place: str, state: Any, address: Address) -> None:
         if not isinstance(state, dict):  # by RESP2
@@ -171,6 +202,6 @@ class _Inquiry:
         known = int(fields[b"num-other-sentinels"]) >= self._fewest_others
         self.failing_over |= "failover_in_progress" in flags
         self._said[place] = "{}:{} is ".format(*address) + flags if known else "it knows too few other Sentinels"
-        if known and epoch >= self._epoch and (up or epoch > self._epoch):
-            self._epoch = epoch
+        if known and epoch >= self.epoch and (up or epoch > self.epoch):
+            self.epoch = epoch
             self.address = (self._forced_host or address[0], address[1]) if up else None

@@ -177,6 +177,39 @@ async def test_the_one_that_was_promoted_is_the_primary_though_the_failover_goes
         assert await ask(pipeline) == 2
 
 
+@jumping
+async def test_one_that_answers_late_and_alone_knows_of_a_failover_is_heard_nevertheless() -> None:
+    """Until the others know, for two seconds, leases would be renewed where they are lost."""
+    watched = Watched()
+    *_, leader = watched.sentinels
+    leader.late = 0.1
+    async with primary_of(watched) as pipeline:
+        assert await ask(pipeline) == 1
+        await asyncio.sleep(0.2)
+        leader.promoted, leader.epoch, leader.flags = 2, 2, "master,failover_in_progress"
+        await asyncio.sleep(0.5)
+        assert [await ask(pipeline) for _ in range(3)] == [2] * 3
+        await asyncio.sleep(1)
+        assert await ask(pipeline) == 2
+        assert len(watched.servers[1].connections) == 1, "nor does it go to and fro"
+        leader.late = 0.0
+        await asyncio.sleep(1)
+
+
+@jumping
+async def test_a_newer_configuration_is_forgotten_when_no_sentinel_says_so_any_more() -> None:
+    """They may have been set up anew."""
+    watched = Watched()
+    for sentinel in watched.sentinels:
+        sentinel.port, sentinel.epoch = 2, 7
+    async with primary_of(watched) as pipeline:
+        assert await ask(pipeline) == 2
+        for sentinel in watched.sentinels:
+            sentinel.port, sentinel.epoch = 1, 0
+        await asyncio.sleep(4)
+        assert await ask(pipeline) == 1
+
+
 @pytest.mark.parametrize(
     ("trouble", "why"),
     [
