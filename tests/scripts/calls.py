@@ -127,6 +127,15 @@ class Released:
 
 
 @dataclass(frozen=True, slots=True)
+class Revoked:
+    """For how long what was meant lasts at most; *more*: where to go on."""
+
+    left_ms: int
+    mine: list[Grant]
+    more: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Statistics:
     permits: int
     holders: int
@@ -331,6 +340,17 @@ class Scripts:
         """Return whether it holds anything, and what that made room for in the asking session."""
         held, *mine = self.run("downgrade", session=session, who=who, mode=mode, life_ms=life_ms)
         return held == 1, _grants(mine)
+
+    def revoke(
+        self, first: int, last: int | None = None, *, more: str = "", force: bool = False, session: str = "home",
+        life_ms: int = LIFE,
+    ) -> Revoked:  # fmt: skip
+        """Revoke the leases with these fencing tokens, or the one."""
+        meant = " ".join(filter(None, [str(first), str(first if last is None else last), more]))
+        tombstone_ms = 60_000 if force else 0
+        answer, *mine = self.run("revoke", session=session, meant=meant, tombstone_ms=tombstone_ms, life_ms=life_ms)
+        left_ms, *rest = answer
+        return Revoked(left_ms, _grants(mine), *(place.decode() for place in rest))
 
     def statistics(self) -> Statistics:
         """Ask on, as one script counts those who wait in some sessions, and drops some of the leases that ran out."""

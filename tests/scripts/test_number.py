@@ -99,7 +99,7 @@ def test_what_an_older_version_released_can_be_had(semaphore: Scripts) -> None:
     assert semaphore.statistics().permits == 3
 
 
-@pytest.mark.parametrize("verb", ["release", "renew", "recheck", "resize", "statistics"])
+@pytest.mark.parametrize("verb", ["release", "renew", "recheck", "resize", "statistics", "revoke"])
 def test_every_verb_knows_what_an_older_version_did(semaphore: Scripts, verb: str) -> None:
     semaphore.granted("ann")
     older.grant(semaphore, "cat", permits=2)
@@ -108,6 +108,7 @@ def test_every_verb_knows_what_an_older_version_did(semaphore: Scripts, verb: st
         "renew": lambda: semaphore.renew("ann"),
         "recheck": semaphore.recheck,
         "resize": lambda: semaphore.resize(3),
+        "revoke": lambda: semaphore.revoke(1),
         "statistics": semaphore.statistics,
     }
     verbs[verb]()

@@ -20,6 +20,8 @@ VERBS: dict[str, Callable[[Scripts], object]] = {
     "grant without waiting": lambda scripts: scripts.grant("cat", wait=False),
     "recheck": lambda scripts: scripts.recheck("cat"),
     "release": lambda scripts: scripts.release("cat"),
+    "revoke": lambda scripts: scripts.revoke(0, 10**16),
+    "revoke by force": lambda scripts: scripts.revoke(0, 10**16, force=True),
     "release with tombstone": lambda scripts: scripts.release("cat", tombstone_ms=60_000),
 }
 

@@ -85,6 +85,8 @@ _AFTER: dict[str, Callable[[Scripts], object]] = {
     "downgrade": lambda scripts: scripts.kind == "rwlock" and scripts.downgrade("ann", SHARED),
     "re-check": lambda scripts: scripts.recheck("dan"),
     "withdraw": lambda scripts: scripts.release("zoe"),
+    "revoke": lambda scripts: scripts.revoke(0, 10**16),
+    "revoke by force": lambda scripts: scripts.revoke(0, 10**16, force=True),
 }
 
 

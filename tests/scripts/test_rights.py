@@ -80,6 +80,7 @@ VERBS: dict[str, Callable[[Scripts], object]] = {
     "recheck": lambda scripts: scripts.recheck("zoe"),
     "grant": lambda scripts: scripts.grant("cat"),
     "grant without waiting": lambda scripts: scripts.grant("cat", wait=False),
+    "revoke": lambda scripts: scripts.revoke(0, 10**16),
 }
 
 

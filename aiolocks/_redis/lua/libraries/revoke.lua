@@ -1,0 +1,55 @@
+-- Revoking leases: those whose fencing tokens are from *first* to *last*.
+-- Needs the names: first, last; holders, meta, place, tombstone_ms, of the primitive drop, and `numbers` and `leases`, for
+-- `revoke_some`.
+
+-- A first write that is allowed at the memory limit: then so are all others. *left* is what the key lasts, in ms.
+local function keep_as_it_is(key, left)
+  if left >= 0 then
+    redis.call('PEXPIRE', key, math.max(left, 1))
+  end
+end
+
+-- Whether a lease with this fencing token is meant to be revoked.
+local function is_meant(number)
+  return number - first >= 0 and number - last <= 0
+end
+
+-- Marks the leases that are meant, and what has grown from them; or ends them, where *tombstone_ms* is not 0. Looks at
+-- some holders, in the order in which their leases end: one that is renewed meanwhile comes later. Returns the ms until
+-- the last of those meant ends, or 0 when none is left, or -1 when one cannot be marked; and where to go on, if these
+-- were not all.
+local function revoke_some()
+  local from, next_place = place == '' and '(' .. now_ms or place, nil
+  local some = redis.call('ZRANGEBYSCORE', holders, from, '+inf', 'LIMIT', 0, MOST)
+  if #some == MOST then -- all that end at the same time belong together
+    local ends = redis.call('ZSCORE', holders, some[MOST])
+    some, next_place = redis.call('ZRANGEBYSCORE', holders, from, ends), '(' .. ends
+  end
+  local meant, marked, left, unknown = {}, {}, 0, false
+  for at, token in ipairs(some) do
+    local terms = redis.call('HMGET', meta, token)[1]
+    local number, mark = parts_of(terms)
+    local upgradeable = string.match(token, '^(.-)%+')
+    local grown_from = upgradeable and redis.call('HMGET', meta, upgradeable)[1]
+    if is_meant(number) or (grown_from and is_meant((parts_of(grown_from)))) then
+      meant[#meant + 1] = token
+      unknown = unknown or not terms -- the hash was deleted
+      if terms and mark == '' then
+        marked[#marked + 1], marked[#marked + 2] = token, terms .. ' R'
+      end
+    end
+  end
+  if tombstone_ms ~= '0' then
+    for _, token in ipairs(meant) do
+      drop(token) -- first a write that frees memory: then all others are allowed
+      redis.pcall('SET', holders .. ':t:' .. token, '', 'PX', math.max(longest, tombstone_ms))
+    end
+  elseif meant[1] then
+    left = math.max(redis.call('ZSCORE', holders, meant[#meant]) - now_ms, 1)
+    keep_as_it_is(holders, redis.call('PTTL', holders))
+    for at = 1, #marked, MOST do -- an even number: token and terms
+      redis.call('HSET', meta, spread(marked, at, math.min(at + MOST - 1, #marked)))
+    end
+  end
+  return unknown and left > 0 and -1 or left, next_place
+end

@@ -1,0 +1,313 @@
+"""W16, `revoke`: which leases it hits, what it says of them, and what it leaves alone; the rest is in `test_marks`."""
+
+import pytest
+from redis import Redis
+from redis.exceptions import ResponseError
+
+from aiolocks._core.modes import SHARED, UPGRADE, UPGRADEABLE
+from aiolocks._redis.scripts import load
+from tests.scripts.calls import LIFE, MORE, TTL, Grant, Granted, Revoked, Scripts, Withdrawn, on_server, token
+from tests.scripts.states import (
+    configured,
+    contents,
+    fence_of,
+    holders,
+    lapse,
+    line,
+    listening,
+    pttl,
+    sessions,
+    set_last_fence,
+)
+
+pytest_plugins = ["tests.scripts.fixtures"]
+
+
+@pytest.fixture
+def held(exclusive: Scripts) -> Scripts:
+    """Held by ann; ben waits in the session `home`."""
+    exclusive.granted("ann", ttl_ms=5_000)
+    exclusive.queued("ben")
+    return exclusive
+
+
+def _is_marked(scripts: Scripts, who: str) -> bool:
+    before = holders(scripts)
+    renewed = scripts.run("renew", who=who, ttl_ms=1)
+    assert holders(scripts).keys() == before.keys()
+    return bool(renewed == -1)
+
+
+def test_what_is_revoked_stays_until_it_ends_and_no_one_is_granted_it_before(held: Scripts) -> None:
+    revoked = held.revoke(fence_of(held, "ann"))
+    assert 4_000 < revoked.left_ms <= 5_000
+    assert revoked.mine == []
+    assert list(holders(held)) == ["ann"]
+    assert 4_000 < holders(held)["ann"] <= 5_000
+    assert line(held) == ["ben"]
+    assert _is_marked(held, "ann")
+
+
+def test_the_expiry_of_its_keys_is_what_it_was(held: Scripts) -> None:
+    before = pttl(held, held.keys.base)
+    held.revoke(fence_of(held, "ann"))
+    assert before - 1_000 < pttl(held, held.keys.base) <= before + 1
+
+
+def test_revoked_again_it_is_what_it_was(held: Scripts) -> None:
+    fence = fence_of(held, "ann")
+    held.revoke(fence)
+    before = contents(held)
+    again = held.revoke(fence)
+    assert 0 < again.left_ms <= 5_000
+    assert contents(held) == before
+
+
+def test_once_released_there_is_nothing_left_and_the_next_is_not_hit(held: Scripts) -> None:
+    fence = fence_of(held, "ann")
+    held.revoke(fence)
+    assert [grant.who for grant in held.release("ann").mine] == ["ben"]
+    assert held.revoke(fence) == Revoked(0, [])
+    assert held.revoke(0, fence) == Revoked(0, [])
+    assert not _is_marked(held, "ben")
+
+
+@pytest.mark.parametrize(("below", "above"), [(1, -1), (1, 1)])
+def test_another_fencing_token_hits_no_one(held: Scripts, below: int, above: int) -> None:
+    fence = fence_of(held, "ann")
+    before = contents(held)
+    low, high = sorted([fence + below, fence + above])
+    if low <= fence <= high:
+        low = fence + 1
+    assert held.revoke(low, high) == Revoked(0, [])
+    assert contents(held) == before
+
+
+def test_it_takes_those_from_the_first_to_the_last(backend: Redis) -> None:
+    semaphore = Scripts(backend, "semaphore", limit=9)
+    fences = [semaphore.granted(who).fence for who in ("ann", "ben", "cat", "dan")]
+    assert semaphore.revoke(fences[1], fences[2]).left_ms > 0
+    assert [_is_marked(semaphore, who) for who in ("ann", "ben", "cat", "dan")] == [False, True, True, False]
+    assert semaphore.revoke(0, fences[0]).left_ms > 0
+    assert [_is_marked(semaphore, who) for who in ("ann", "ben", "cat", "dan")] == [True, True, True, False]
+
+
+def test_it_says_how_long_the_last_of_them_lasts(semaphore: Scripts) -> None:
+    semaphore.granted("ann", ttl_ms=20_000)
+    semaphore.granted("ben", ttl_ms=5_000)
+    fence = fence_of(semaphore, "ben")
+    assert 19_000 < semaphore.revoke(0, fence).left_ms <= 20_000
+    assert 4_000 < semaphore.revoke(fence).left_ms <= 5_000
+
+
+def test_one_that_has_run_out_is_not_there(exclusive: Scripts) -> None:
+    exclusive.granted("ann")
+    fence = fence_of(exclusive, "ann")
+    lapse(exclusive, "ann")
+    assert exclusive.revoke(fence) == Revoked(0, [])
+
+
+def test_what_nobody_holds_is_handed_over(held: Scripts) -> None:
+    """W7."""
+    fence = fence_of(held, "ann")
+    lapse(held, "ann")
+    revoked = held.revoke(fence)
+    assert revoked.left_ms == 0
+    assert [grant.who for grant in revoked.mine] == ["ben"]
+
+
+# By force.
+
+
+def test_by_force_it_ends_at_once_and_the_next_has_it(held: Scripts) -> None:
+    fence = fence_of(held, "ann")
+    revoked = held.revoke(fence, force=True)
+    assert revoked == Revoked(0, [Grant("ben", fence_of(held, "ben"), TTL)])
+    assert fence_of(held, "ben") > fence
+    assert held.run("renew", who="ann", ttl_ms=TTL) == 0
+    assert not held.release("ann").ended
+    assert held.grant("ann") == Withdrawn()
+    assert pttl(held, held.key("tombstone", who="ann")) > 50_000
+
+
+def test_by_force_the_next_in_another_session_is_told(held: Scripts) -> None:
+    held.release("ben")
+    with listening(held, "away") as inbox:
+        held.queued("cat", session="away")
+        assert held.revoke(fence_of(held, "ann"), force=True) == Revoked(0, [])
+        assert [message.who for message in inbox.messages()] == ["cat"]
+
+
+def test_by_force_what_was_marked_before_ends_too(held: Scripts) -> None:
+    fence = fence_of(held, "ann")
+    held.revoke(fence)
+    assert held.revoke(fence, force=True).left_ms == 0
+    assert list(holders(held)) == ["ben"]
+
+
+def test_by_force_those_that_are_meant_alone_end(semaphore: Scripts) -> None:
+    semaphore.granted("ann", permits=2)
+    semaphore.granted("ben")
+    semaphore.revoke(fence_of(semaphore, "ann"), force=True)
+    assert list(holders(semaphore)) == ["ben"]
+    assert semaphore.statistics().permits == 1
+    assert not _is_marked(semaphore, "ben")
+
+
+def test_by_force_a_tombstone_lasts_as_long_as_the_lease_might_have(exclusive: Scripts) -> None:
+    exclusive.granted("ann", ttl_ms=200_000)
+    exclusive.revoke(fence_of(exclusive, "ann"), force=True)
+    assert pttl(exclusive, exclusive.key("tombstone", who="ann")) > 190_000
+
+
+# Several at once.
+
+
+def test_one_of_several_readers_is_revoked_by_its_fencing_token(rwlock: Scripts) -> None:
+    for who in ("ann", "ben", "cat"):
+        rwlock.granted(who, permits=SHARED)
+    rwlock.queued("dan")
+    rwlock.revoke(fence_of(rwlock, "ben"))
+    assert [_is_marked(rwlock, who) for who in ("ann", "ben", "cat")] == [False, True, False]
+    assert rwlock.release("ben", permits=SHARED).ended
+    assert sorted(holders(rwlock)) == ["ann", "cat"]
+
+
+@pytest.mark.parametrize("force", [True, False])
+def test_what_has_grown_from_what_is_revoked_is_revoked_too(rwlock: Scripts, force: bool) -> None:
+    rwlock.granted("ann", permits=UPGRADEABLE)
+    upgrade = token("ann") + b"+" + token("more")
+    _upgrade(rwlock, upgrade)
+    revoked = rwlock.revoke(fence_of(rwlock, "ann"), force=force)
+    if force:
+        assert holders(rwlock) == {}
+    else:
+        assert revoked.left_ms > 0
+        assert [_renew_token(rwlock, each) for each in (token("ann"), upgrade)] == [-1, -1]
+
+
+def test_an_upgrade_is_revoked_by_itself_and_what_it_grew_from_is_not(rwlock: Scripts) -> None:
+    rwlock.granted("ann", permits=UPGRADEABLE)
+    upgrade = token("ann") + b"+" + token("more")
+    fence = _upgrade(rwlock, upgrade)
+    rwlock.revoke(fence)
+    assert [_renew_token(rwlock, each) for each in (token("ann"), upgrade)] == [1, -1]
+
+
+def _upgrade(scripts: Scripts, upgrade: bytes) -> int:
+    script = load("modes/grant")
+    keys = [scripts.key(field) for field in script.keys[:-1]] + [scripts.keys.part(b"t:" + upgrade)]
+    fence = scripts.redis.execute_command(
+        "EVAL", script.source, len(keys), *keys, upgrade, TTL, UPGRADE, 1, "home", scripts.channels, LIFE
+    )
+    return int(fence if isinstance(fence, int) else fence[1])
+
+
+def _renew_token(scripts: Scripts, token: bytes) -> int:
+    script = load("modes/renew")
+    keys = [scripts.key(field) for field in script.keys]
+    return int(scripts.redis.execute_command("EVAL", script.source, len(keys), *keys, token, TTL))
+
+
+@pytest.mark.parametrize("force", [True, False])
+def test_one_script_looks_at_some_and_says_where_to_go_on(backend: Redis, force: bool) -> None:
+    semaphore = Scripts(backend, "semaphore", limit=2_000)
+    fences = [semaphore.granted(f"h{number}h", ttl_ms=TTL + number).fence for number in range(1_100)]
+    asked, more = 0, ""
+    while asked == 0 or more:
+        revoked = semaphore.revoke(0, fences[-1], more=more, force=force)
+        asked, more = asked + 1, revoked.more
+    assert asked == 3
+    if force:
+        assert holders(semaphore) == {}
+    else:
+        assert all(_is_marked(semaphore, f"h{number}h") for number in range(0, 1_100, 53))
+
+
+def test_those_that_end_at_the_same_time_are_looked_at_together(backend: Redis) -> None:
+    semaphore = Scripts(backend, "semaphore", limit=2_000)
+    fences = [semaphore.granted(f"h{number}h").fence for number in range(700)]
+    ends = semaphore.redis.zscore(semaphore.keys.base, token("h699h"))
+    semaphore.redis.zadd(semaphore.keys.base, {token(f"h{number}h"): ends for number in range(100, 700)})
+    assert semaphore.revoke(0, fences[-1]).more == f"({ends:.0f}"
+    assert all(_is_marked(semaphore, f"h{number}h") for number in range(0, 700, 23))
+    assert semaphore.revoke(0, fences[-1], more=f"({ends:.0f}") == Revoked(0, [])
+
+
+# What cannot be revoked, and trouble.
+
+
+@pytest.mark.parametrize("value", ["a text", "", "0123456789abcdef"])
+def test_what_another_library_holds_cannot_be_marked_but_ended(lock: Scripts, value: str) -> None:
+    lock.redis.set(lock.keys.base, value)
+    assert lock.revoke(0, 10**15) == Revoked(-1, [])
+    assert lock.revoke(1, 10**15) == Revoked(0, [])
+    assert lock.redis.get(lock.keys.base) == value.encode()
+    assert lock.revoke(0, 10**15, force=True) == Revoked(0, [])
+    assert isinstance(lock.grant("ann"), Granted)
+
+
+def test_a_lease_that_never_ends_is_marked_and_goes_on_without_an_end(lock: Scripts) -> None:
+    lock.redis.set(lock.keys.base, token("ann") + b" 7")
+    assert lock.revoke(7).left_ms > 0
+    assert pttl(lock, lock.keys.base) == -1
+    assert _is_marked(lock, "ann")
+
+
+@pytest.mark.parametrize("kind", ["semaphore", "rwlock"])
+def test_a_holder_of_whom_nothing_is_known_cannot_be_marked_but_ended(backend: Redis, kind: str) -> None:
+    scripts = Scripts(backend, kind)  # type: ignore[arg-type]
+    scripts.granted("ann")
+    scripts.redis.delete(scripts.key("meta"))
+    assert scripts.revoke(0, 10**15) == Revoked(-1, [])
+    assert scripts.revoke(0, 10**15, force=True).left_ms == 0
+    assert holders(scripts) == {}
+
+
+@on_server
+@pytest.mark.parametrize("force", [True, False])
+def test_at_the_memory_limit_leases_are_revoked_all_the_same(held: Scripts, force: bool) -> None:
+    """W9."""
+    fence = fence_of(held, "ann")
+    with configured(held, maxmemory=1, maxmemory_policy="noeviction"):
+        revoked = held.revoke(fence, force=force)
+        assert list(holders(held)) == (["ben"] if force else ["ann"])
+        assert (revoked.left_ms > 0) is not force
+    assert force or _is_marked(held, "ann")
+
+
+@pytest.mark.parametrize("key", ["holder", "queue", "waiters"])
+def test_a_key_of_another_type_is_an_error_and_nothing_is_changed(exclusive: Scripts, key: str) -> None:
+    exclusive.granted("ann")
+    fence = fence_of(exclusive, "ann")
+    if key == "holder":
+        exclusive.redis.delete(exclusive.keys.base)
+    exclusive.redis.rpush(exclusive.key(key), "a list of somebody else's")
+    before = contents(exclusive)
+    with pytest.raises(ResponseError, match=r"WRONGTYPE|wrong kind"):
+        exclusive.revoke(fence, force=True)
+    assert contents(exclusive) == before
+
+
+def test_an_asker_that_was_passed_over_is_in_the_queue_again(held: Scripts) -> None:
+    held.redis.zrem(held.key("queue"), "home")
+    revoked = held.revoke(fence_of(held, "ann"), force=True)
+    assert [grant.who for grant in revoked.mine] == ["ben"]
+    assert sessions(held) == []
+
+
+def test_the_next_fencing_token_goes_on_from_a_clock_that_stepped_back(held: Scripts) -> None:
+    ahead = fence_of(held, "ann") + 10**9
+    set_last_fence(held, ahead)
+    held.revoke(fence_of(held, "ann"), force=True)
+    assert fence_of(held, "ben") == ahead + 1
+
+
+def test_there_may_be_more_to_hand_over_than_one_script_does(backend: Redis) -> None:
+    semaphore = Scripts(backend, "semaphore", limit=60)
+    fence = semaphore.granted("ann", permits=60).fence
+    for number in range(60):
+        semaphore.queued(f"w{number}w")
+    revoked = semaphore.revoke(fence, force=True)
+    assert MORE in revoked.mine
+    assert len(semaphore.all_of(revoked.mine)) == 60
