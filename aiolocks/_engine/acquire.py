@@ -5,12 +5,15 @@ the request is undone before the caller hears of it, or in the background when R
 """
 
 import asyncio
+import contextlib
+import logging
 from collections.abc import Callable
 from typing import Literal, TypeVar, cast, overload
 
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from .._core import events
 from .._core.answers import LONGEST_WAIT, UNCERTAIN
 from .._core.errors import AcquireTimeoutError
 from .context import Grantor, Replicating
@@ -19,6 +22,10 @@ from .release import GRACE
 from .request import Answer, Busy, Granted, Queued, Request, WithdrawnError
 
 L = TypeVar("L")
+
+_DEBUG = logging.DEBUG
+
+_logs = events.log.isEnabledFor
 
 
 @overload
@@ -44,6 +51,8 @@ async def take(
     """
     context, request = state.context, state.request
     granted: Granted | None
+    if events.listeners or _logs(_DEBUG):  # looked at for each, as the level may change at any time
+        state.tell_asked()
     try:
         if state.timeout:
             async with asyncio.timeout(state.timeout):
@@ -63,6 +72,8 @@ async def take(
         if granted is not None:
             state.begin(granted, context.clock())
     except BaseException as error:
+        if state.acquisition or events.listeners:
+            _tell_in_vain(state, error)
         await _undo(state, error)
         if not isinstance(error, TimeoutError) or isinstance(error, RedisError):
             raise
@@ -72,6 +83,8 @@ async def take(
             context.undo(state.grantor, state.request, context.clock() + state.request.undo_for)
         state.grantor.forget(state.request)
         if must:
+            if state.acquisition or events.listeners:
+                state.tell_outcome("timed_out")
             raise timed_out(state.grantor, state.request, 0.0)
         return None
     lease, task = handle(state), state.task
@@ -79,9 +92,24 @@ async def take(
         context.holdings.add(task, state, lease)
     else:
         state.task = None
+    if state.acquisition or events.listeners:
+        state.tell_outcome("acquired")  # first, as the block looks at the clock, and may find it lost
     if block is not None:
         block.open(lease, state)
     return lease
+
+
+def _tell_in_vain(state: LeaseState, error: BaseException) -> None:
+    """Tell why there is no lease; before the undo, which may be interrupted."""
+    if isinstance(error, GeneratorExit):  # the coroutine is destroyed, in any thread, and perhaps after its loop
+        with contextlib.suppress(RuntimeError):
+            state.context.loop.call_soon_threadsafe(state.tell_outcome, "cancelled")
+    elif not isinstance(error, Exception):
+        state.tell_outcome("cancelled")
+    elif isinstance(error, TimeoutError) and not isinstance(error, RedisError):
+        state.tell_outcome("timed_out")
+    else:
+        state.tell_outcome("failed")
 
 
 _MANY: dict[object, str] = {"majority": "most", "all": "all"}

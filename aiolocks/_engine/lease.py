@@ -10,6 +10,7 @@ from functools import partial
 from types import CoroutineType, FrameType, TracebackType
 from typing import Any, Protocol, final
 
+from .._core import events
 from .._core.answers import LONGEST_WAIT, ride_out
 from .._core.guard_commands import Command, Reply
 from .._core.options import UNSET, Duration, Unset, check_ttl
@@ -110,6 +111,8 @@ class Lease:
             state.lose(state.refused_as)
             return False
         state.extend(deadline(sent_at, ttl))
+        if state.acquisition or events.listeners:
+            state.tell_if_held("renewed", clock() - sent_at)
         return state.held
 
     async def guard(self, *commands: Command) -> list[Reply]:

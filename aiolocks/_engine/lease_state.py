@@ -6,11 +6,13 @@ deadline is the one truth: each question compares it with the clock, and only a 
 
 import asyncio
 import contextlib
+import logging
 import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol, final
 
+from .._core import events
 from .._core.errors import LeaseLostError
 from .._core.options import Duration, Options, Unset
 from .._core.timing import margin
@@ -19,6 +21,8 @@ from .context import Context, Grantor
 from .holdings import Base
 from .release import Release
 from .request import Granted, Request
+
+log = logging.getLogger("aiolocks")
 
 
 class Renewer(Protocol):
@@ -66,9 +70,10 @@ class LeaseState:
     """What is known of one acquisition: it begins with the grant."""
 
     __slots__ = (
-        "_deadline_before", "_ended", "_hidden_reason", "_over", "_reason", "_runs", "_timer", "base", "changes",
-        "context", "deadline", "dropped", "due", "entered", "failures", "fence", "grantor", "inside", "on_loss",
-        "options", "renew_until", "renewer", "renewing", "request", "task", "timeout", "trouble",
+        "_deadline_before", "_ended", "_hidden_reason", "_over", "_reason", "_runs", "_timer", "acquisition",
+        "asked_at", "base", "begun", "changes", "context", "deadline", "dropped", "due", "entered", "failures", "fence",
+        "grantor", "inside", "on_loss", "options", "renew_until", "renewer", "renewing", "request", "task", "timeout",
+        "trouble",
     )  # fmt: skip
 
     def __init__(
@@ -109,10 +114,16 @@ class LeaseState:
         self._hidden_reason: str | None = None
         self._over: asyncio.Event | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self.acquisition = 0
+        """Its number in events; 0: none was told so far."""
+        self.asked_at: float | None = None
+        """When the caller asked, if that is to be told."""
+        self.begun = 0.0
 
     def begin(self, granted: Granted, now: float) -> None:
         """Take the lease, and have it renewed."""
         options = self.options
+        self.begun = now
         self.fence, valid_from = granted
         self.deadline = valid_from + self.request.valid_for
         if options.max_hold is not None:
@@ -191,13 +202,21 @@ class LeaseState:
             self.grantor.forget(self.request)
             if self.on_loss is not None:
                 self.on_loss()
+            if self.acquisition or events.listeners:
+                self.tell("revoked" if reason == REVOKED else "lost", self.context.clock() - self.begun)
+
+    def find_lost(self, reason: str) -> None:
+        """Note a loss that no caller has asked about; one that stops a body is raised, any other is logged."""
+        if not self.over and self.on_loss is None:
+            log.warning("%s", self.error(reason))
+        self.lose(reason)
 
     def lose_from_thread(self, reason: str) -> None:
         """Note the loss from another thread: the clock shows it at once, the loop when it comes round."""
         self._deadline_before, self.deadline = self.deadline, -math.inf
         self._hidden_reason = reason
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            self.context.loop.call_soon_threadsafe(self.lose, reason)
+            self.context.loop.call_soon_threadsafe(self.find_lost, reason)
 
     def end(self, now: float) -> bool:
         """Stop renewing, because the holder lets go; True if the lease was valid until *now*."""
@@ -225,6 +244,8 @@ class LeaseState:
         until = self.deadline
         if self.request.revoked:  # it keeps others waiting until it is released, or ends
             until = max(until, self._deadline_before) + margin(self.request.ttl)
+        if self._ended and (self.acquisition or events.listeners):
+            then = partial(self._tell_released, now, then)
         return self.context.undo(self.grantor, self.request, until if until > now else now, then, wait)
 
     def watch_deadline(self) -> None:
@@ -237,7 +258,7 @@ class LeaseState:
         self._timer = None
         left = self.deadline - self.context.clock()
         if left <= 0:
-            self.lose(self.reason)
+            self.find_lost(self.reason)
         else:
             self._timer = self.context.loop.call_later(left, self._look)
 
@@ -263,6 +284,49 @@ class LeaseState:
         if self._over is not None:
             self._over.set()
 
+    # Who is told of it: called only if `acquisition` is not 0, or there are `events.listeners`.
+
+    def tell_asked(self) -> None:
+        """Begin to tell what becomes of it, as the caller asks."""
+        self.acquisition = number = events.number()
+        self.asked_at = asked_at = self.context.clock()
+        if self.request.wait:  # what must not refer to this state: each would keep the other
+            name, kind = self.grantor.name, self.grantor.kind
+            self.request.on_busy = partial(_tell_waiting, self.context.clock, asked_at, name, kind, number)
+
+    def tell_outcome(self, kind: events.Kind) -> None:
+        """Tell how the waiting ended, when a lease has *begun* or just now."""
+        request, now = self.request, self.begun if kind == "acquired" else self.context.clock()
+        request.on_busy = None
+        since = self.asked_at if request.asked_at is None or self.asked_at is not None else request.asked_at
+        self.tell(kind, 0.0 if since is None else now - since)
+        if kind == "acquired" and self.renewer is None:
+            self.watch_deadline()  # or its loss would be known when somebody asks
+
+    def tell(self, kind: events.Kind, seconds: float) -> None:
+        """Tell what has happened to it."""
+        if not self.acquisition:
+            self.acquisition = events.number()
+        grantor = self.grantor
+        events.emit(events.Event(kind, grantor.name, grantor.kind, seconds, self.fence, self.acquisition))
+
+    def tell_from_thread(self, kind: events.Kind, seconds: float) -> None:
+        """The same from another thread, unless the lease is over before the loop comes round."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self.context.loop.call_soon_threadsafe(self.tell_if_held, kind, seconds)
+
+    def tell_if_held(self, kind: events.Kind, seconds: float) -> None:
+        """The same, unless the lease is over."""
+        if not self.over:
+            self.tell(kind, seconds)
+
+    def _tell_released(self, now: float, then: "Callable[[Release], None] | None", release: Release) -> None:
+        """Tell that the lease which was let go at *now* has ended: whether it was the server's too is known by now."""
+        gone = release.trouble is None and release.ended is False
+        self.tell("lost" if gone else "released", now - self.begun)
+        if then is not None:
+            then(release)
+
     def check(self) -> None:
         if not self.held:
             raise self.error(None if self.lost else "it was released before")
@@ -275,6 +339,10 @@ class LeaseState:
             fencing_token=self.fence,
             reason=reason,
         )
+
+
+def _tell_waiting(clock: Callable[[], float], asked_at: float, name: str, kind: str, number: int) -> None:
+    events.emit(events.Event("waiting", name, kind, clock() - asked_at, 0, number))
 
 
 class Entry(Protocol):

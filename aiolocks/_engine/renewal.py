@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import final
 
+from .._core import events
 from .._core.answers import may_be_mended
 from .._core.timing import RENEWALS_PER_TTL, renewal_delay, retry_delay
 from .._redis.endpoints import Pipelines
@@ -42,6 +43,9 @@ where their keys belong to different servers, or as there is no right to one of 
 _EARLY = 0.05 / RENEWALS_PER_TTL
 """Share of a TTL by which a renewal may come early, to go with others."""
 
+
+_QUIET = 60.0
+"""Seconds from one line in the log about renewals that fail to the next: there may be thousands of leases."""
 
 _ALL_AGAIN = 0.25
 """Seconds between two renewals of all leases: a link may be cut again and again."""
@@ -76,6 +80,9 @@ class Watchdog:
         self._sequence = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
+        self._silent: set[LeaseState] = set()
+        """Those that are not renewed as the session's loop is stalled; each is told of once."""
+        self._logged_at = -math.inf
         self._all_at = -math.inf
         """When all were, or will be, renewed at once."""
 
@@ -93,6 +100,8 @@ class Watchdog:
             del self._fresh[state]
             return
         self._live.pop(state, None)
+        if self._silent:
+            self._silent.discard(state)
         self._drop_old_entries()
 
     def _drop_old_entries(self) -> None:
@@ -120,6 +129,7 @@ class Watchdog:
                 state.watch_deadline()
         self._live.clear()
         self._fresh.clear()
+        self._silent.clear()
         self._heap.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -207,10 +217,31 @@ class Watchdog:
         elif state.renewing or now >= state.renew_until:  # in the latter case, let it run out
             self._push(state, now, state.deadline - now)
         elif self._stalled is not None and self._stalled(state.options.max_stall, now):
+            if state not in self._silent:
+                self._note_stall(state)
             self._push(state, now, retry_delay(state.request.ttl, 1))  # it may come back to life in time
         else:
+            if self._silent:
+                self._silent.discard(state)
             return True
         return False
+
+    def _note_stall(self, state: LeaseState) -> None:
+        self._silent.add(state)
+        if not state.context.loop.is_closed():
+            longest = state.options.max_stall
+            log.warning(
+                "%s: the event loop has shown no life for %g s (max_stall); it is not renewed until it does",
+                state.what, longest,
+            )  # fmt: skip
+            self._tell(state, "stalled", longest)
+
+    def _tell(self, state: LeaseState, kind: events.Kind, seconds: float) -> None:
+        if state.acquisition or events.listeners:
+            if self._thread is None:
+                state.tell(kind, seconds)
+            else:
+                state.tell_from_thread(kind, seconds)
 
     def _ask(self, states: list[LeaseState], now: float, together: Together | None = None) -> None:
         """Renew all by one request, which is in the heap as a list that is empty once they are answered."""
@@ -241,6 +272,7 @@ class Watchdog:
     def _try_soon(self, state: LeaseState, now: float, defect: Exception) -> None:
         """Log an exception, which must not end the other leases' renewals."""
         log.error("%s %r: renewing failed", state.grantor.kind, state.grantor.name, exc_info=defect)
+        self._tell(state, "renewal_failed", max(state.deadline - now, 0.0))
         self._push(state, now, retry_delay(state.request.ttl, 1))
 
     def _answered(self, asked: list[LeaseState], sent_at: float, renewed: bool | Exception) -> None:
@@ -275,11 +307,20 @@ class Watchdog:
         if isinstance(renewed, Exception):
             state.failures += 1
             left = max(state.deadline - now, 0.0)
+            if now - self._logged_at >= _QUIET:
+                self._logged_at = now
+                log.warning(
+                    "%s: could not be renewed (%s: %s); it is tried again for %.3g s, until its deadline. For %g s, "
+                    "nothing more is logged of renewals that fail",
+                    state.what, type(renewed).__name__, renewed, left, _QUIET,
+                )  # fmt: skip
+            self._tell(state, "renewal_failed", left)
             self._push(state, now, min(retry_delay(state.request.ttl, state.failures), left))
         elif renewed:
             state.failures = 0
             state.extend(sent_at + state.request.valid_for)
             taken = now - sent_at  # the lease counts from then, and so does its next renewal
+            self._tell(state, "renewed", taken)
             self._push(state, now, max(renewal_delay(state.request.ttl, random.random()) - taken, 0.0))
         else:
             self._lose(state, state.refused_as)
@@ -287,7 +328,7 @@ class Watchdog:
     def _lose(self, state: LeaseState, reason: str) -> None:
         self._live.pop(state, None)
         if self._thread is None:
-            state.lose(reason)
+            state.find_lost(reason)
         else:
             state.lose_from_thread(reason)
 

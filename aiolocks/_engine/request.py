@@ -119,8 +119,8 @@ class Request:
 
     __slots__ = (
         "_given_up", "_turn", "asked_as", "asked_at", "extension", "failing_since", "fence_seen", "needed_uptime",
-        "overtook", "parts", "permits", "reached", "retry_after", "revoked", "server", "silences", "ticket", "token",
-        "trouble", "ttl", "ttl_ms", "unanswered", "valid_for", "valid_from", "wait",
+        "on_busy", "overtook", "parts", "permits", "reached", "retry_after", "revoked", "server", "silences", "ticket",
+        "token", "trouble", "ttl", "ttl_ms", "unanswered", "valid_for", "valid_from", "wait",
     )  # fmt: skip
 
     def __init__(
@@ -161,6 +161,8 @@ class Request:
         """Of a composite Grantor, which alone knows what they are."""
         self.trouble: Exception | None = None
         """Why its parts could not be granted at the last attempt."""
+        self.on_busy: Callable[[], None] | None = None
+        """Called once it is known that others are in the way."""
 
     @property
     def turn(self) -> "asyncio.Future[Granted]":
@@ -226,6 +228,9 @@ class Request:
     def busy_for(self, seconds: float | None) -> None:
         """Note how long the lease in the way lasts at least; None: none is known to be in the way."""
         self.retry_after = seconds
+        if self.on_busy is not None and seconds is not None:
+            on_busy, self.on_busy = self.on_busy, None
+            on_busy()
 
     def was_reached(self) -> None:
         """Note that Redis has answered, to a part of it perhaps."""
@@ -255,6 +260,7 @@ class Request:
         token = stem + plus + fresh_token(session_of(self.token))
         request = Request(self.ttl, self.permits, self.wait, token, self.ticket, self.needed_uptime)
         request.extension = self.extension
+        request.on_busy = self.on_busy
         return request
 
     def new_turn(self) -> None:

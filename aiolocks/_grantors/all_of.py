@@ -16,6 +16,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .._core.answers import UNCERTAIN
 from .._core.errors import LeaseLostError
+from .._core.events import Kind
 from .._core.options import Options, Replicas
 from .._engine.acquire import wait_granted
 from .._engine.context import Context, Grantor, Holding, Replicating
@@ -159,6 +160,16 @@ class AllOf(Composite):
 
 
 @final
+class _Kept(LeaseState):
+    """A part that is kept while others are waited for: no event, as the caller has nothing yet."""
+
+    __slots__ = ()
+
+    def tell(self, kind: Kind, seconds: float) -> None:
+        pass
+
+
+@final
 class OrderedAttempt:
     """One try to get all parts of a request, from the first to the last."""
 
@@ -227,7 +238,7 @@ class OrderedAttempt:
     def _keep(self, part: Part, granted: Granted) -> None:
         """Renew a part while others are waited for."""
         part.fence = granted.fence
-        state = LeaseState(self._context, part.grantor, b"", part.request, self._options, None, None)
+        state = _Kept(self._context, part.grantor, b"", part.request, self._options, None, None)
         state.on_loss = partial(self._lost, state)
         self._held.append(state)
         state.begin(granted, self._context.clock())

@@ -11,6 +11,7 @@ from typing import Any, Protocol, final
 
 from redis.exceptions import NoPermissionError
 
+from .._core import events
 from .._core.keys import of_shard
 from .._core.timing import recheck_interval
 from .._engine.context import Context
@@ -193,6 +194,8 @@ class Listening:
         if now - self._healed_at > self._longest:  # what is soon broken again after each try is tried less often
             self._pause = _FIRST_PAUSE
         pause = self._put_off(now)
+        if events.listeners:
+            events.emit(events.Event("polling", "", "", pause))
         lifetime = lifetime_of(self._context.pool)
         if lifetime not in _warned:
             _warned.add(lifetime)

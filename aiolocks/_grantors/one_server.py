@@ -11,6 +11,7 @@ from typing import Any, Protocol, cast, final
 from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from .._core import events
 from .._core.answers import LONGEST_WAIT, as_the_client_would, ask_until, ride_out, was_not_run
 from .._core.keys import Keys, channel_of
 from .._core.options import Replicas
@@ -388,6 +389,10 @@ class RedisGrantor:
         else:
             ended, *grants = reply.split()
             self.deliver(grants)
+            if events.listeners:
+                for fence in map(int, grants[1::3]):
+                    if fence > 0:
+                        events.emit(events.Event("handed_over", self.name, self.kind, 0.0, fence))
             # The new holder goes first, a turn of the loop ahead: all others wait for it to let go.
             self.context.loop.call_soon(tell, ended == b"1")
 

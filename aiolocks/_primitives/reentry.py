@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, final
 
+from .._core.events import Kind
 from .._core.options import Options
 from .._engine.context import Context
 from .._engine.holdings import Base
@@ -145,6 +146,10 @@ class Reentry(LeaseState):
         self.unreferenced = True
         super().let_lapse(on_lapsed)  # first, as the next line may find that it has lapsed already
         self.nest.renew_for_users_only()
+
+    def tell(self, kind: Kind, seconds: float) -> None:
+        if kind == "renewed":  # by hand; of all else the lease tells
+            self.nest.core.tell(kind, seconds)
 
     def no_longer_inside(self) -> None:
         pass  # it stays inside until it leaves its block: after a loss, the lock must not be taken again in there

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, final
 
+from .._core import events
 from .._core.options import (
     QUORUM_OF_PERMITS,
     UNSET,
@@ -72,6 +73,8 @@ class _Declaration(Extension):
         if args[_DECLARE] == 1 and self._declaration not in self._declared:  # an earlier request may not have arrived
             _note(self._declared, self._declaration)
             if before:
+                if events.listeners:
+                    events.emit(events.Event("limit_differs", self._name, "semaphore"))
                 log.warning(
                     "semaphore %r: the limit in force was %d and is now %d, as this process declares it",
                     self._name, before, self._limit,

@@ -11,7 +11,9 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from aiolocks import Lease, LimitMismatchError, Semaphore
+from aiolocks.events import Event
 from aiolocks.testing import FaultProxy
+from tests.support.heard import hearing
 from tests.support.primitives import STEADY, free, queued, until
 from tests.support.workers import spawn
 
@@ -70,6 +72,15 @@ async def test_a_different_declaration_logs_one_warning_with_both_limits(
                 pass
     (warning,) = warnings_of(caplog)
     assert all(text in warning for text in ("scraper", "11", "22"))
+
+
+async def test_a_different_declaration_is_an_event(client: Redis, stranger: Redis) -> None:
+    async with Semaphore(client, "scraper", 11):
+        with hearing() as heard:
+            for _ in range(3):
+                async with Semaphore(stranger, "scraper", 22):
+                    pass
+    assert heard.of("limit_differs") == [Event("limit_differs", "scraper", "semaphore")]
 
 
 async def test_a_process_declares_its_limit_once(client: Redis, stranger: Redis) -> None:

@@ -18,6 +18,7 @@ from aiolocks._grantors.session import Session
 from tests.support.cases import the_rest_slow
 from tests.support.clients import chosen_client
 from tests.support.clusters import node_of, nodes
+from tests.support.heard import hearing
 from tests.support.network import until
 from tests.support.servers import RedisServer
 
@@ -87,6 +88,23 @@ def test_a_loop_without_life_for_max_stall_loses_its_lease(run: Callable[[Main],
                 assert not lease.held
 
     run(main)
+
+
+def test_a_loop_without_life_is_logged_from_the_thread_and_told_of_once_when_it_comes_round(
+    run: Callable[[Main], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main(client: Redis) -> None:
+        with hearing() as heard:
+            async with Lock(client, "blocked", ttl=4 * TTL, watchdog="thread", max_stall=0.5) as lease:
+                while not any("has shown no life for 0.5 s" in record.getMessage() for record in caplog.records):
+                    time.sleep(0.1)  # and the loop does not come round
+                assert not heard.of("stalled")
+                await until(lambda: bool(heard.of("stalled")))
+        (stalled,) = heard.of("stalled")
+        assert (stalled.name, stalled.seconds, stalled.fencing_token) == ("blocked", 0.5, lease.fencing_token)
+
+    run(main)
+    assert [record.threadName for record in caplog.records] == ["aiolocks-watchdog"]
 
 
 def test_a_loop_that_comes_round_in_time_keeps_its_lease(run: Callable[[Main], None]) -> None:

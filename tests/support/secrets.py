@@ -14,6 +14,7 @@ from typing import Any, final
 import pytest
 
 from aiolocks._core.tokens import LENGTH, SESSION
+from aiolocks.events import on_event
 
 PASSWORD = "s3same/öpen me"
 """Has to be escaped in a URL; and what it begins with tells too much already."""
@@ -128,9 +129,11 @@ def listening() -> Iterator[Ear]:
         logger.addHandler(ear)
         logger.setLevel(1)
         logger.propagate = False
+    unsubscribe = on_event(lambda event: ear.say("event", event))
     try:
         yield ear
     finally:
+        unsubscribe()
         sys.unraisablehook = unraisable
         loop.set_exception_handler(None)
         loop.set_debug(False)

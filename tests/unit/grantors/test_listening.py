@@ -12,7 +12,9 @@ from redis.exceptions import NoPermissionError, ResponseError
 
 from aiolocks._engine.request import Request
 from aiolocks._grantors.session import Session
+from aiolocks.events import Event
 from tests.support.answering import SILENCE, Answering, Asked, Later
+from tests.support.heard import hearing
 from tests.support.jumping import clock, jumping
 
 LOOK = 0.26
@@ -88,6 +90,16 @@ async def test_without_rights_it_tries_after_a_second_and_then_half_as_often_up_
         await asyncio.sleep(130)
         assert_tried_after(hub, [1, 2, 4, 8, 16, 32, 60])
         assert hub.polled()
+
+
+@jumping
+async def test_that_it_polls_is_an_event_with_the_time_until_it_tries_to_be_told_again() -> None:
+    hub = Hub()
+    hub.allows = False
+    with hearing() as heard:
+        async with waiting(hub):
+            await asyncio.sleep(130)
+    assert list(heard) == [Event("polling", "", "", 1.0)]
 
 
 @jumping

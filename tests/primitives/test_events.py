@@ -1,0 +1,200 @@
+"""Every primitive x every way that an acquisition may go, on every server: what `aiolocks.events` tells of it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Literal
+
+import pytest
+
+from aiolocks import AcquireTimeoutError, Lease, LeaseLostError
+from aiolocks._engine.lease import state_of
+from aiolocks.events import on_event
+from tests.support.heard import Heard, hearing
+from tests.support.primitives import SHORT, SOON, STEADY, Make, as_a_stranger, each_with_a_queue, queued
+
+pytest_plugins = ["tests.support.table"]
+pytestmark = pytest.mark.asyncio
+
+Watchdog = Literal["task", "thread"]
+both_watchdogs = pytest.mark.parametrize("watchdog", ["task", "thread"])
+
+RENEWALS = ("renewed", "renewal_failed")
+"""How many there are is a matter of time."""
+
+
+@pytest.fixture
+def heard() -> Iterator[Heard]:
+    with hearing() as heard:
+        yield heard
+
+
+async def until(heard: Heard, kind: str) -> None:
+    """Wait until that has happened."""
+    async with asyncio.timeout(20):
+        while not heard.of(kind):
+            await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def filled(make: Make) -> AsyncIterator[None]:
+    """Have others hold all places."""
+    leases = await make.fill()
+    yield
+    for lease in leases:
+        await lease.release()
+
+
+def of_one_lease(heard: Heard, lease: Lease, make: Make) -> None:
+    """See that all has to do with one acquisition, and says of what."""
+    assert {(event.name, event.acquisition) for event in heard} == {(make.called("orders"), heard[0].acquisition)}
+    assert {event.primitive for event in heard} == {state_of(lease).grantor.kind}
+    assert {event.fencing_token for event in heard} <= {0, lease.fencing_token}
+    assert heard[0].acquisition > 0
+
+
+async def test_a_block_is_acquired_and_released(make: Make, heard: Heard) -> None:
+    async with make(ttl=STEADY) as lease:
+        assert heard.kinds() == ["acquired"]
+        await asyncio.sleep(0.05)
+    assert heard.kinds(*RENEWALS) == ["acquired", "released"]
+    of_one_lease(heard, lease, make)
+    assert 0.05 <= heard.of("released")[0].seconds < 15
+
+
+async def test_a_lease_by_hand_is_acquired_and_released(make: Make, heard: Heard) -> None:
+    lease = await make().acquire()
+    assert await lease.release()
+    assert not await lease.release()
+    assert heard.kinds() == ["acquired", "released"]
+    of_one_lease(heard, lease, make)
+
+
+async def test_a_lease_whose_release_is_not_waited_for_is_released_when_that_is_answered(
+    make: Make, heard: Heard
+) -> None:
+    async with make(wait_release=False):
+        pass
+    await until(heard, "released")
+    assert heard.kinds() == ["acquired", "released"]
+
+
+async def test_one_attempt_that_finds_others_is_no_event(make: Make, heard: Heard) -> None:
+    async with filled(make):
+        heard.clear()
+        assert await as_a_stranger(make().try_acquire()) is None
+        assert not heard.kinds(*RENEWALS)
+
+
+async def test_a_caller_that_waits_in_vain_has_timed_out(make: Make, heard: Heard) -> None:
+    async with filled(make):
+        heard.clear()
+        with pytest.raises(AcquireTimeoutError):
+            await as_a_stranger(make().acquire(timeout=SOON))
+    heard = Heard(event for event in heard if event.kind != "released")
+    assert heard.kinds(*RENEWALS) == ["waiting", "timed_out"]
+    waiting, timed_out = heard.of("waiting")[0], heard.of("timed_out")[0]
+    assert waiting.acquisition == timed_out.acquisition
+    assert waiting.seconds < timed_out.seconds
+    assert SOON <= timed_out.seconds < SOON + 15
+    assert {event.name for event in (waiting, timed_out)} == {make.called("orders")}
+
+
+async def test_a_caller_that_is_cancelled_is_told_as_that(make: Make, heard: Heard) -> None:
+    async with filled(make):
+        heard.clear()
+        waiter = as_a_stranger(make().acquire())
+        await until(heard, "waiting")
+        waiter.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiter
+        assert heard.kinds(*RENEWALS) == ["waiting", "cancelled"]
+
+
+async def test_a_waiter_waits_and_acquires(make: Make, heard: Heard) -> None:
+    held = await make.fill()
+    numbers = {event.acquisition for event in heard}
+    heard.clear()
+    waiter = as_a_stranger(make().acquire())
+    await until(heard, "waiting")
+    for lease in held:
+        await lease.release()
+    await (await waiter).release()
+    mine = Heard(event for event in heard if event.acquisition and event.acquisition not in numbers)
+    assert mine.kinds(*RENEWALS) == ["waiting", "acquired", "released"]
+    assert len({event.acquisition for event in mine}) == 1
+
+
+@each_with_a_queue
+async def test_a_release_that_hands_over_in_this_process_says_so(make: Make, heard: Heard) -> None:
+    (held,) = await make.fill()
+    waiter = as_a_stranger(make().acquire())
+    await queued(make(), 1)
+    heard.clear()
+    await held.release()
+    lease = await waiter
+    kinds = heard.kinds(*RENEWALS)
+    assert sorted(kinds) == ["acquired", "handed_over", "released"]
+    assert kinds.index("handed_over") < kinds.index("acquired")
+    assert (
+        0 < heard.of("handed_over")[0].fencing_token <= lease.fencing_token
+    )  # the levels of a path agree on one later
+    await lease.release()
+
+
+@both_watchdogs
+async def test_renewals_are_told(make: Make, heard: Heard, watchdog: Watchdog) -> None:
+    async with make(ttl=STEADY, watchdog=watchdog) as lease:
+        await until(heard, "renewed")
+    of_one_lease(heard, lease, make)
+    assert heard.kinds(*RENEWALS) == ["acquired", "released"]
+    assert 0 < heard.of("renewed")[0].seconds < 15
+
+
+@both_watchdogs
+async def test_a_loss_is_told_in_the_loop_of_the_lease(make: Make, heard: Heard, watchdog: Watchdog) -> None:
+    with pytest.raises(LeaseLostError):
+        async with make(ttl=SHORT, watchdog=watchdog) as lease:
+            await make.take_away()
+            await asyncio.sleep(20)
+    assert heard.kinds(*RENEWALS) == ["acquired", "lost"]
+    of_one_lease(heard, lease, make)
+
+
+@both_watchdogs
+async def test_the_loss_of_a_lease_by_hand_is_told_though_nobody_asks(
+    make: Make, heard: Heard, watchdog: Watchdog
+) -> None:
+    lease = await make(ttl=SHORT, watchdog=watchdog).acquire()
+    await make.take_away()
+    await until(heard, "lost")
+    assert not await lease.release()
+    assert heard.kinds(*RENEWALS) == ["acquired", "lost"]
+
+
+async def test_a_body_that_finished_before_its_loss_was_known_has_lost_its_lease(make: Make, heard: Heard) -> None:
+    with pytest.raises(LeaseLostError):
+        async with make():
+            await make.take_away()
+    assert heard.kinds() == ["acquired", "lost"]
+
+
+@both_watchdogs
+async def test_a_lease_that_reaches_max_hold_is_lost(make: Make, heard: Heard, watchdog: Watchdog) -> None:
+    with pytest.raises(LeaseLostError):
+        async with make(ttl=SHORT, watchdog=watchdog, max_hold=0.1):
+            await asyncio.sleep(20)
+    assert heard.kinds(*RENEWALS) == ["acquired", "lost"]
+
+
+async def test_callbacks_are_called_in_the_loop_also_for_what_the_thread_finds(make: Make, heard: Heard) -> None:
+    loops: list[asyncio.AbstractEventLoop | None] = []
+
+    unsubscribe = on_event(lambda event: loops.append(asyncio._get_running_loop()))
+    with pytest.raises(LeaseLostError):
+        async with make(ttl=SHORT, watchdog="thread"):
+            await until(heard, "renewed")
+            await make.take_away()
+            await asyncio.sleep(20)
+    unsubscribe()
+    assert set(loops) == {asyncio.get_running_loop()}

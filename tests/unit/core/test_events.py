@@ -1,0 +1,131 @@
+"""Who is told: callbacks that come, go and fail, and the lines of the log."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import FrozenInstanceError, fields
+
+import pytest
+
+from aiolocks._core import events
+from aiolocks._core.events import Event, emit, on_event
+
+HELD = Event("acquired", "orders", "lock", 0.25, 7, 3)
+
+
+@pytest.fixture(autouse=True)
+def nobody_stays() -> Iterator[None]:
+    yield
+    assert not events.listeners
+
+
+def test_an_event_says_what_happened_to_what() -> None:
+    assert [field.name for field in fields(Event)] == [
+        "kind", "name", "primitive", "seconds", "fencing_token", "acquisition",
+    ]  # fmt: skip
+
+
+def test_an_event_is_frozen() -> None:
+    with pytest.raises(FrozenInstanceError):
+        HELD.kind = "lost"  # type: ignore[misc]  # this is what is tested
+
+
+def test_every_callback_is_told_in_the_order_in_which_they_came() -> None:
+    told: list[tuple[str, Event]] = []
+    ends = [on_event(lambda event: told.append(("first", event))), on_event(lambda event: told.append(("next", event)))]
+    emit(HELD)
+    for end in ends:
+        end()
+    emit(HELD)
+    assert told == [("first", HELD), ("next", HELD)]
+
+
+def test_a_callback_registered_twice_is_told_twice_and_each_is_ended_by_itself() -> None:
+    told: list[Event] = []
+    first, second = on_event(told.append), on_event(told.append)
+    emit(HELD)
+    assert len(told) == 2
+    first()
+    first()
+    emit(HELD)
+    assert len(told) == 3
+    second()
+
+
+def test_one_that_comes_while_others_are_told_is_told_from_the_next_event_on() -> None:
+    told: list[Event] = []
+    ends: list[Callable[[], None]] = []
+
+    def note(event: Event) -> None:
+        if not told and len(ends) == 1:
+            ends.append(on_event(told.append))
+
+    ends.append(on_event(note))
+    emit(HELD)
+    assert told == []
+    emit(HELD)
+    assert told == [HELD]
+    for end in ends:
+        end()
+
+
+def test_one_that_goes_while_others_are_told_keeps_none_of_them_from_it() -> None:
+    told: list[Event] = []
+    ends = [on_event(lambda event: ends[0]())]
+    ends.append(on_event(told.append))
+    emit(HELD)
+    emit(HELD)
+    ends[1]()
+    assert told == [HELD, HELD]
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), asyncio.CancelledError()])
+def test_what_a_callback_raises_hurts_no_other_and_is_logged_once_for_its_type(
+    error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[Event] = []
+    errors = [error, error, KeyError("other")]
+
+    def fail(event: Event) -> None:
+        raise errors[len(told)]
+
+    ends = [on_event(fail), on_event(told.append)]
+    for _ in range(3):
+        emit(HELD)
+    for end in ends:
+        end()
+    assert told == [HELD] * 3
+    assert [record.exc_info[1] for record in caplog.records if record.exc_info] == [error, errors[2]]
+    assert {record.levelname for record in caplog.records} == {"ERROR"}
+    assert "'acquired'" in caplog.records[0].getMessage()
+
+
+@pytest.mark.parametrize("wrong", [None, "print", 7])
+def test_what_cannot_be_called_is_a_type_error(wrong: object) -> None:
+    with pytest.raises(TypeError, match="function that takes an event"):
+        on_event(wrong)  # type: ignore[arg-type]  # this is what is tested
+
+
+def test_a_coroutine_function_is_a_type_error_as_nothing_would_await_it() -> None:
+    async def note(event: Event) -> None: ...
+
+    with pytest.raises(TypeError, match="plain function"):
+        on_event(note)
+
+
+def test_numbers_are_those_of_one_acquisition_each() -> None:
+    assert len({events.number() for _ in range(1000)}) == 1000
+
+
+def test_the_log_has_a_line_for_what_happens_to_an_acquisition_and_only_at_debug_level(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.INFO, "aiolocks"):
+        emit(HELD)
+        assert not caplog.records
+    with caplog.at_level(logging.DEBUG, "aiolocks"):
+        emit(HELD)
+        emit(Event("polling", "", ""))  # which has a line of its own
+    assert [record.getMessage() for record in caplog.records] == [
+        "lock 'orders': acquired (0.250 s, fencing token 7, acquisition 3)"
+    ]

@@ -1,0 +1,305 @@
+"""What is told of an acquisition, and its seconds, in virtual time."""
+
+import asyncio
+import logging
+
+import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from aiolocks import AcquireTimeoutError, LeaseLostError
+from aiolocks._core import events
+from aiolocks.events import Event, on_event
+from aiolocks.testing import After, ScriptedGrantor
+from tests.support.heard import Heard, hearing
+from tests.support.jumping import jumping
+
+
+def shown(heard: Heard) -> list[tuple[str, float, int]]:
+    return [(event.kind, event.seconds, event.fencing_token) for event in heard]
+
+
+@jumping
+async def test_a_block_is_acquired_and_released_with_the_time_it_waited_and_held() -> None:
+    grantor = ScriptedGrantor(grants=[After(0.25, 7)])
+    with hearing() as heard:
+        async with grantor.hold(ttl=30):
+            await asyncio.sleep(5)
+    assert shown(heard) == [("acquired", 0.25, 7), ("released", 5.0, 7)]
+    assert {(event.name, event.primitive) for event in heard} == {("scripted", "stub")}
+    assert len({event.acquisition for event in heard}) == 1
+
+
+@jumping
+async def test_each_acquisition_has_a_number_of_its_own() -> None:
+    grantor = ScriptedGrantor()
+    with hearing() as heard:
+        for _ in range(3):
+            async with grantor.hold():
+                pass
+    numbers = [event.acquisition for event in heard]
+    assert numbers[::2] == numbers[1::2]
+    assert len(set(numbers)) == 3
+    assert 0 not in numbers
+
+
+@jumping
+async def test_a_caller_that_finds_others_in_the_way_waits_and_this_is_told_once() -> None:
+    grantor = ScriptedGrantor(grants=[After(0.5, "queued")])
+    with hearing() as heard:
+        waiting = asyncio.create_task(grantor.acquire(ttl=30))
+        await asyncio.sleep(2)
+        assert shown(heard) == [("waiting", 0.5, 0)]
+        grantor.requests[0].busy_for(10.0)  # as the next re-check says
+        grantor.hand_over(5)
+        lease = await waiting
+        await lease.release()
+    assert shown(heard) == [("waiting", 0.5, 0), ("acquired", 2.0, 5), ("released", 0.0, 5)]
+    assert len({event.acquisition for event in heard}) == 1
+
+
+@jumping
+async def test_a_caller_that_asks_anew_as_its_turn_came_too_late_waits_once() -> None:
+    grantor = ScriptedGrantor(grants=["queued", "queued", 8])
+    with hearing() as heard:
+        waiting = asyncio.create_task(grantor.acquire(ttl=10))
+        await asyncio.sleep(1)
+        grantor.requests[0].grant(5, -9.0)  # of which hardly anything is left
+        await asyncio.sleep(1)
+        grantor.hand_over(6)
+        await asyncio.sleep(1)
+        if not waiting.done():
+            grantor.hand_over(9)
+        await (await waiting).release()
+    assert heard.kinds() == ["waiting", "acquired", "released"]
+
+
+@jumping
+async def test_a_caller_whose_time_is_over_timed_out() -> None:
+    grantor = ScriptedGrantor(grants=["queued"])
+    with hearing() as heard, pytest.raises(AcquireTimeoutError):
+        async with grantor.hold(timeout=3):
+            pytest.fail("the body ran")
+    assert shown(heard) == [("waiting", 0.0, 0), ("timed_out", 3.0, 0)]
+
+
+@jumping
+async def test_a_caller_that_asks_once_times_out_and_does_not_wait() -> None:
+    grantor = ScriptedGrantor(grants=["busy"])
+    with hearing() as heard, pytest.raises(AcquireTimeoutError):
+        async with grantor.hold(timeout=0):
+            pytest.fail("the body ran")
+    assert heard.kinds() == ["timed_out"]
+
+
+@jumping
+async def test_a_caller_that_redis_did_not_answer_in_time_timed_out_too() -> None:
+    grantor = ScriptedGrantor(grants=[After(60, 1)])
+    with hearing() as heard, pytest.raises(Exception, match="did not answer"):
+        async with grantor.hold(timeout=3):
+            pytest.fail("the body ran")
+    assert shown(heard) == [("timed_out", 3.0, 0)]
+
+
+@jumping
+async def test_a_cancelled_caller_is_told_as_that() -> None:
+    grantor = ScriptedGrantor(grants=["queued"])
+    with hearing() as heard:
+        waiting = asyncio.create_task(grantor.acquire())
+        await asyncio.sleep(4)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+    assert shown(heard) == [("waiting", 0.0, 0), ("cancelled", 4.0, 0)]
+
+
+@jumping
+async def test_a_coroutine_that_is_destroyed_while_it_waits_is_cancelled() -> None:
+    grantor = ScriptedGrantor(grants=["queued"])
+    with hearing() as heard:
+        coroutine = grantor.acquire()
+        coroutine.send(None)
+        coroutine.close()
+        assert heard.kinds() == []  # it may be destroyed in any thread
+        await asyncio.sleep(0.1)
+    assert heard.kinds() == ["cancelled"]
+
+
+@jumping
+async def test_an_error_that_ends_the_wait_is_a_failure() -> None:
+    grantor = ScriptedGrantor(grants=[RedisConnectionError("gone")])
+    with hearing() as heard, pytest.raises(RedisConnectionError):
+        async with grantor.hold():
+            pytest.fail("the body ran")
+    assert heard.kinds() == ["failed"]
+
+
+@jumping
+async def test_renewals_are_told_with_how_long_the_answer_took() -> None:
+    grantor = ScriptedGrantor(renewals=[After(0.5, True)])
+    with hearing() as heard:
+        async with grantor.hold(ttl=30):
+            await asyncio.sleep(14)
+    assert heard.kinds() == ["acquired", "renewed", "released"]
+    assert heard[1].seconds == pytest.approx(0.5)
+
+
+@jumping
+async def test_a_renewal_by_hand_is_told_and_one_that_finds_the_lease_gone_is_its_loss() -> None:
+    grantor = ScriptedGrantor(renewals=[After(0.5, True), False])
+    with hearing() as heard:
+        lease = await grantor.acquire(ttl=30, renew=False)
+        assert await lease.renew()
+        assert not await lease.renew()
+        await lease.release()
+    assert heard.kinds() == ["acquired", "renewed", "lost"]
+    assert heard[1].seconds == pytest.approx(0.5)
+
+
+@jumping
+async def test_renewals_that_fail_are_told_with_what_is_left_and_logged_once_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    grantor = ScriptedGrantor(renewals=[RedisConnectionError("gone")])
+    with hearing() as heard, pytest.raises(LeaseLostError):
+        async with grantor.hold(ttl=30):
+            await asyncio.sleep(60)
+    assert set(heard.kinds()) == {"acquired", "renewal_failed", "lost"}
+    assert heard.kinds()[-1] == "lost"
+    left = [event.seconds for event in heard.of("renewal_failed")]
+    assert left == sorted(left, reverse=True)
+    assert 15 < left[0] < 21
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "could not be renewed (ConnectionError: gone)" in line
+
+
+@jumping
+async def test_a_loss_is_told_once_with_the_time_held() -> None:
+    grantor = ScriptedGrantor(renewals=[False])
+    with hearing() as heard, pytest.raises(LeaseLostError):
+        async with grantor.hold(ttl=30):
+            await asyncio.sleep(60)
+    assert heard.kinds() == ["acquired", "lost"]
+    assert 8.9 < heard[1].seconds < 11.1
+
+
+@jumping
+async def test_a_loss_that_is_raised_is_not_logged_and_any_other_is(caplog: pytest.LogCaptureFixture) -> None:
+    grantor = ScriptedGrantor(renewals=[False])
+    with pytest.raises(LeaseLostError):
+        async with grantor.hold(ttl=30):
+            await asyncio.sleep(60)
+    assert not caplog.records
+    async with grantor.hold(ttl=30, on_lost="flag"):
+        await asyncio.sleep(60)
+    lease = await grantor.acquire(ttl=30)
+    await asyncio.sleep(60)
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
+    assert "stub 'scripted': it is gone from the server" in caplog.records[1].getMessage()
+    await lease.release()
+
+
+@jumping
+async def test_a_lease_that_is_not_renewed_is_lost_at_its_deadline_though_nobody_asks() -> None:
+    grantor = ScriptedGrantor()
+    with hearing() as heard:
+        lease = await grantor.acquire(ttl=10, renew=False)
+        await asyncio.sleep(60)
+        assert heard.kinds() == ["acquired", "lost"]
+        assert 9 < heard[1].seconds < 10
+        await lease.release()
+    assert len(heard) == 2
+
+
+@jumping
+async def test_a_release_that_finds_the_lease_gone_is_a_loss() -> None:
+    grantor = ScriptedGrantor(withdrawals=[False])
+    with hearing() as heard, pytest.raises(LeaseLostError):
+        async with grantor.hold(ttl=30):
+            await asyncio.sleep(2)
+    assert shown(heard) == [("acquired", 0.0, 1), ("lost", 2.0, 1)]
+
+
+@jumping
+async def test_a_release_that_is_not_confirmed_is_a_release(caplog: pytest.LogCaptureFixture) -> None:
+    grantor = ScriptedGrantor(withdrawals=[RedisConnectionError("gone")])
+    with hearing() as heard:
+        async with grantor.hold(ttl=30):
+            await asyncio.sleep(2)
+        await asyncio.sleep(60)
+    assert shown(heard) == [("acquired", 0.0, 1), ("released", 2.0, 1)]
+
+
+@jumping
+async def test_who_begins_to_listen_later_hears_of_the_rest() -> None:
+    grantor = ScriptedGrantor(grants=[3, "queued"])
+    lease = await grantor.acquire()
+    waiting = asyncio.create_task(grantor.acquire())
+    await asyncio.sleep(2)
+    with hearing() as heard:
+        await lease.release()
+        grantor.hand_over(4)
+        await (await waiting).release()
+    assert shown(heard) == [("released", 2.0, 3), ("acquired", 2.0, 4), ("released", 0.0, 4)]
+    assert heard[0].acquisition != heard[1].acquisition == heard[2].acquisition
+
+
+@jumping
+async def test_nothing_is_numbered_while_nobody_listens() -> None:
+    before = events.number()
+    async with ScriptedGrantor().hold():
+        pass
+    assert events.number() == before + 1
+
+
+@jumping
+async def test_a_callback_that_fails_hurts_no_holder(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(event: Event) -> None:
+        raise ValueError(event.kind)
+
+    unsubscribe = on_event(fail)
+    grantor = ScriptedGrantor(renewals=[True, False])
+    with pytest.raises(LeaseLostError):
+        async with grantor.hold(ttl=30):
+            await asyncio.sleep(60)
+    async with grantor.hold(ttl=30):
+        pass
+    unsubscribe()
+    assert len(caplog.records) == 1
+
+
+@jumping
+async def test_what_happens_before_the_body_is_told_in_the_task_that_asked() -> None:
+    tasks: list[tuple[str, asyncio.Task[object] | None]] = []
+    unsubscribe = on_event(lambda event: tasks.append((event.kind, asyncio.current_task())))
+    grantor = ScriptedGrantor(grants=["queued", 2, "queued"])
+    task = asyncio.current_task()
+    with pytest.raises(AcquireTimeoutError):
+        async with grantor.hold(timeout=1):
+            pytest.fail("the body ran")
+    async with grantor.hold():
+        pass
+    unsubscribe()
+    assert [pair for pair in tasks if pair[0] in ("timed_out", "acquired")] == [("timed_out", task), ("acquired", task)]
+
+
+@jumping
+async def test_lines_at_debug_level_begin_with_the_next_acquisition_after_they_are_asked_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    grantor = ScriptedGrantor(grants=[7])
+    async with grantor.hold(ttl=30):
+        with caplog.at_level(logging.DEBUG, "aiolocks"):
+            async with grantor.hold(ttl=30):
+                await asyncio.sleep(12)
+    said = [record.getMessage().partition(" (")[0] for record in caplog.records if record.name == "aiolocks"]
+    assert said == ["stub 'scripted': acquired", "stub 'scripted': renewed", "stub 'scripted': released"]
+
+
+@jumping
+async def test_a_lease_that_is_taken_back_is_told_as_revoked() -> None:
+    grantor = ScriptedGrantor(renewals=[False])
+    with hearing() as heard, pytest.raises(LeaseLostError):
+        async with grantor.hold(ttl=30):
+            grantor.requests[0].was_revoked()
+            await asyncio.sleep(60)
+    assert heard.kinds() == ["acquired", "revoked"]
