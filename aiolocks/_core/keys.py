@@ -7,6 +7,8 @@ hash the name alone. Braces inside a name are escaped, since ``{}`` or a leading
 from functools import lru_cache
 from typing import final
 
+from .slots import beside, tag_of
+
 LONGEST_NAME = 1024
 """Bytes of UTF-8."""
 
@@ -50,8 +52,34 @@ class Keys:
         else:
             self.base = f"{head}{name}}}".encode()
 
+    @classmethod
+    def exact(cls, name: bytes, shown: str) -> "Keys":
+        """Return those of a lock whose holder is the key *name* itself, for `compat`; `holder_of` finds that again.
+
+        All others stand beside it in its slot, under `base`.
+        """
+        keys = cls(PREFIX, "exact", "-", "exact")
+        keys.name = shown
+        keys.base = _EXACT + (_TAGGED if tag_of(name) != name else b"") + beside(name)
+        return keys
+
     def part(self, part: bytes) -> bytes:
         return self.base + b":" + part
+
+
+PREFIX = "aiolocks:"
+_EXACT = b"aiolocks:exact:"
+_TAGGED = b"t:"
+"""Before a name that has a tag of its own."""
+
+
+def holder_of(base: bytes) -> bytes:
+    """Return the key of the holder by what stands beside it; see `Keys.exact`."""
+    name = base.removeprefix(_EXACT)
+    if name.startswith(_TAGGED):
+        return name.removeprefix(_TAGGED)
+    tag, _, behind = name.removeprefix(b"{").partition(b"}")
+    return behind.removeprefix(b":") if behind else tag
 
 
 def of_shard(channel: bytes) -> bool:

@@ -194,6 +194,10 @@ class LeaseState:
         if deadline > self.deadline and self.held:
             self.deadline = deadline
 
+    def shorten(self, deadline: float) -> None:
+        """Count on less than was granted, before the server is asked to cut it; `compat` alone may ask for that."""
+        self.deadline = min(self.deadline, deadline)
+
     def lose(self, reason: str) -> None:
         """Note the loss, once, and tell the body and those who wait for it."""
         if not self.over:

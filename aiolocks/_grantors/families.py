@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast, final
 
+from .._core.keys import holder_of
 from .._core.modes import EXCLUSIVE
 from .._engine.request import Request
 from .._redis.endpoints import Pipelines
@@ -20,25 +21,28 @@ class Family:
     def __init__(self, name: str, together: "dict[str, Together]") -> None:
         """*together* are what renews leases together in this session, by what their holders are kept in."""
         self.name = name
-        self.holders = holders = "lock" if name == "lock" else "semaphore"  # that one's are a sorted set
+        self.holders = holders = "lock" if name in {"lock", "exact"} else "semaphore"  # that one's are a sorted set
+        self.holder_of = holder_of if name == "exact" else _itself
+        """Returns the key of the holder, by what the keys beside it begin with."""
         self.together = together.get(holders) or together.setdefault(holders, Together(holders))
         self.brief = name in {"lock", "semaphore"}  # whose scripts have a short answer
         script = load(f"{name}/grant")
         self.beside = b":" + script.keys[1].encode()
         """What stands behind the name in the key of what is known beside its holders."""
-        self.grant = TokenScript(script, self._to_grant)
-        self.release = TokenScript(load(f"{name}/release"), self._to_release)
-        self.renew = TokenScript(load(f"{name}/renew"), lambda base, _: self.common(base)[: len(renewed.keys)])
-        renewed = self.renew.script
+        own = name == "exact"
+        self.grant = TokenScript(script, self._to_grant, each_its_own=own)
+        self.release = TokenScript(load(f"{name}/release"), self._to_release, each_its_own=own)
+        renewed = load(f"{name}/renew")
+        self.renew = TokenScript(renewed, lambda base, _: self.common(base)[: len(renewed.keys)], each_its_own=own)
 
     def common(self, base: bytes) -> tuple[bytes, ...]:
         """Return the keys that every script begins with."""
-        return base, base + self.beside, base + b":queue"
+        return self.holder_of(base), base + self.beside, base + b":queue"
 
     def reading(self, base: bytes, request: Request) -> "tuple[Command, Arguments] | None":
         """Return what reads the holder; None of a lease beside which others come and go."""
         if self.holders == "lock":
-            return _GET, (base,)
+            return _GET, (self.holder_of(base),)
         return (_ZSCORE, (base, request.token)) if request.permits == EXCLUSIVE else None
 
     def _to_grant(self, base: bytes, args: Arguments) -> tuple[bytes, ...]:
@@ -47,6 +51,10 @@ class Family:
     def _to_release(self, base: bytes, args: Arguments) -> tuple[bytes, ...]:
         keys = (*self.common(base), waiters_of(base, args[3]))
         return (*keys, base + b":t:" + cast("bytes", args[0])) if args[2] else keys
+
+
+def _itself(base: bytes) -> bytes:
+    return base
 
 
 def waiters_of(base: bytes, session: bytes | int) -> bytes:

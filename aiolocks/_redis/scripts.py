@@ -29,6 +29,7 @@ _FOLDER = Path(__file__).with_name("lua")
 # Compiled when the first script is loaded, not when the library is imported.
 _FIELD = r"(?m)^-- (KEYS|ARGV)\[(\d+)(…?)\]\s+(\w+)"
 _USES = r"(?m)^-- uses\s+(.+)$"
+_LIKE = r"(?m)^-- like\s+(.+)$"
 _PLACE = r"(?m)^ *-- (?:uses|slow path)\b"
 _DECLARED = r"(?m)^local (?:function )?([\w, ]+)"
 _SET = r"(?m)^(?!local\b)([\w, ]+) ="
@@ -54,7 +55,7 @@ class Script:
 @cache
 def load(name: str) -> Script:
     """Return the script of *name*, such as ``lock/grant``; read once per process."""
-    text = _read(name)
+    text = text_of(name)
     fields: dict[str, list[str]] = {"KEYS": [], "ARGV": []}
     prelude = rest = ""
     for kind, position, more, field in re.findall(_FIELD, text):
@@ -78,6 +79,14 @@ def load(name: str) -> Script:
 def source_of(name: str) -> bytes:
     """Return the text of the script of that *name*; nothing if it is a command's."""
     return load(name).source if "/" in name else b""
+
+
+def text_of(name: str) -> str:
+    """Return what stands in a script; of one that is `like` another, that one's, with libraries of its own."""
+    text = _read(name)
+    like = re.search(_LIKE, text)
+    uses = re.search(_USES, text)
+    return re.sub(_USES, uses[0], _read(like[1].strip())) if like and uses else text
 
 
 @final
@@ -248,13 +257,17 @@ Layout = Callable[[bytes, Arguments], tuple[bytes, ...]]
 
 @final
 class TokenScript:
-    """A script whose first argument is a token, for all names; its keys are laid out by *keys*."""
+    """A script whose first argument is a token, for all names; its keys are laid out by *keys*.
 
-    __slots__ = ("_last", "_templates", "keys", "script")
+    If they do not all begin alike (*each_its_own*), no command stands for those of other names.
+    """
 
-    def __init__(self, script: Script, keys: Layout) -> None:
+    __slots__ = ("_each_its_own", "_last", "_templates", "keys", "script")
+
+    def __init__(self, script: Script, keys: Layout, *, each_its_own: bool = False) -> None:
         self.script = script
         self.keys = keys
+        self._each_its_own = each_its_own
         self._templates: dict[tuple[int, Arguments], list[bytes]] = {}
         self._last: tuple[int, Arguments, list[bytes]] = (0, (), [])
         """In one piece, as a thread that renews leases uses the same."""
@@ -264,6 +277,9 @@ class TokenScript:
 
         A name may be used but once, so what is packed stands for all names of that length.
         """
+        if self._each_its_own:
+            args = (_STAND_IN, *terms)
+            return _packed("EVALSHA", self.script.sha, self.keys(base, args), args)
         length, known, template = self._last
         if len(base) != length or terms != known:  # most are as the last one: cheaper than looking it up
             template = self._template(len(base), terms)

@@ -2,7 +2,7 @@
 -- Needs the names: queue, waiters, session; of the primitive can_grant, full, grant, take_back, backlog; and `queue` and
 -- `uptime`.
 
-local base = KEYS[1] -- with which every key of the name begins
+local base = string.sub(queue, 1, -7) -- with which every key beside the holder begins
 local MOST_LOOKED_AT = 50 -- entries, the dead and the refused among them: a script keeps all others from the server
 local looked_at = 0
 local more = false -- something may still be free

@@ -40,7 +40,7 @@ end
 -- script may use no other. `channel_of` in keys.py says the same to the client.
 local function channel_of(other)
   if string.sub(channels, -1) == '{' then
-    return channels .. string.match(KEYS[1], '{(.-)}') .. '}:' .. other, 'SPUBLISH', 'SHARDNUMSUB'
+    return channels .. string.match(queue, '{(.-)}') .. '}:' .. other, 'SPUBLISH', 'SHARDNUMSUB'
   end
   return channels .. other, 'PUBLISH', 'NUMSUB'
 end

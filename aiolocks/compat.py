@@ -1,0 +1,196 @@
+"""Locks of this library where a program expects those of another.
+
+`RedisLock` is for code written for redis-py's own `Lock`::
+
+    from redis.asyncio import Redis
+
+    from aiolocks.compat import RedisLock
+
+    lock = redis.lock("orders:42", timeout=10, lock_class=RedisLock)
+"""
+
+import asyncio
+from typing import Any, Literal, final
+
+from redis.asyncio.lock import Lock as PlainLock
+from redis.exceptions import LockNotOwnedError
+
+from ._core.errors import AcquireTimeoutError
+from ._core.keys import Keys
+from ._core.options import SHORTEST_TTL, Options
+from ._core.timing import deadline, margin
+from ._engine.acquire import take
+from ._engine.lease import Lease, state_of
+from ._engine.lease_state import LeaseState
+from ._engine.release import LONGEST_RELEASE, Release
+from ._engine.request import Request
+from ._grantors.session import Session
+from ._redis.clients import encoder_of, pool_of
+
+__all__ = ["RedisLock"]
+
+_UNLIMITED = 30.0
+"""Seconds that a lease lasts, unless renewed, of a lock that redis-py would hold until its release."""
+
+
+@final
+class RedisLock(PlainLock):
+    """redis-py's `Lock`, with waiters that are served in order and woken, and requests that may be sent twice.
+
+    Constructor, methods, return values and errors are those of `redis.asyncio.lock.Lock`. The key is exactly *name* and
+    holds the token alone, so that this lock and redis-py's exclude each other, and a program can change from one to the
+    other process by process. (Both kinds find each other's release by asking again, in 0.1 to 0.5 s, in no order.)
+
+    What differs: with ``timeout=None`` the lock is not held for ever, but for as long as this process lives: a lease of
+    30 s is renewed. A cancelled `acquire` leaves nothing held. `sleep` is only how often a lock with a `timeout` under
+    0.1 s is asked for. Beside the key there are others, which begin with ``aiolocks:exact:`` and end by themselves.
+
+    It has no fencing tokens and stops no body; `aiolocks.Lock` does.
+
+    Args:
+        redis: Any `redis.asyncio.Redis` or `RedisCluster`.
+        name: The key.
+        timeout: Seconds that the lock is held unless `extend` is called, with no renewal; None: until it is released.
+        sleep: Seconds; see above.
+        blocking: Whether `acquire` waits when it is not told.
+        blocking_timeout: Seconds that it waits; None: for ever.
+        thread_local: Whether each thread sees only the token that it has acquired itself.
+        raise_on_release_error: Whether the end of a block raises `LockNotOwnedError`; else it is logged.
+
+    Raises:
+        TypeError: A client that this library cannot use.
+    """
+
+    def __init__(self, redis: Any, name: str | bytes | memoryview, *args: Any, **keywords: Any) -> None:
+        super().__init__(redis, name, *args, **keywords)
+        self._pool = pool_of(redis)
+        key = encoder_of(self._pool).encode(name)
+        self._keys = Keys.exact(key, key.decode(errors="backslashreplace"))
+        self._releasing: dict[bytes, Release] = {}
+
+    async def acquire(
+        self, blocking: bool | None = None, blocking_timeout: float | None = None, token: str | bytes | None = None
+    ) -> bool:
+        """Return True once the lock is acquired, or False if it is not within the time to wait.
+
+        Args:
+            blocking: False asks once. Left out: as the constructor was told.
+            blocking_timeout: Seconds to wait. Left out: as the constructor was told; None there waits for ever.
+            token: What to put into the key: without white space. Left out: a fresh one that cannot be guessed.
+
+        Raises:
+            ValueError: Such a token.
+            RedisError: Redis could not be asked.
+
+        After an error or a cancellation nothing stays held or queued.
+        """
+        blocking = self.blocking if blocking is None else blocking
+        wait = (self.blocking_timeout if blocking_timeout is None else blocking_timeout) if blocking else 0.0
+        if blocking and self.timeout and self.timeout < SHORTEST_TTL:  # too short for a place in a queue
+            return bool(await super().acquire(blocking, wait, token))
+        lease = await self._take(None if token is None else self._encoded(token), wait)
+        if lease is None:
+            return False
+        self.local.lease, self.local.token = lease, state_of(lease).request.token
+        return True
+
+    async def do_acquire(self, token: str | bytes) -> bool:
+        """Ask once for the lock with this *token*, and say whether it was granted."""
+        lease = await self._take(self._encoded(token), 0.0)
+        if lease is None:
+            return False
+        self.local.lease = lease
+        return True
+
+    async def do_release(self, expected_token: str | bytes) -> None:
+        """Release the lock if *expected_token* holds it; see `release`.
+
+        Raises:
+            LockNotOwnedError: It does not.
+            RedisError: Not confirmed within 10 s; it is repeated in the background.
+        """
+        token = self._encoded(expected_token)
+        release = self._releasing.get(token)
+        if release is None or release.done:
+            release = self._releasing[token] = self._release(token)
+        context_clock = Session.of(self._pool).context.clock
+        try:
+            await release.wait(context_clock() + LONGEST_RELEASE)
+            ended = release.outcome()
+        finally:
+            if release.done:
+                self._releasing.pop(token, None)
+        if ended is False:
+            raise LockNotOwnedError("Cannot release a lock that's no longer owned", lock_name=self._keys.name)
+
+    async def do_extend(self, additional_time: float, replace_ttl: bool) -> Literal[True]:
+        ttl_ms = int(additional_time * 1000)
+        if not replace_ttl:
+            ttl_ms += await self._expire("")
+        await self._expire(ttl_ms)
+        return True
+
+    async def do_reacquire(self) -> Literal[True]:
+        assert self.timeout is not None  # `reacquire` has looked
+        await self._expire(int(self.timeout * 1000))
+        return True
+
+    async def _take(self, token: bytes | None, wait: float | None) -> Lease | None:
+        if token is not None and token.split() != [token]:
+            raise ValueError("a token is one word without white space")
+        grantor = Session.of(self._pool).grantor(self._keys)
+        context, ttl = grantor.context, self.timeout or _UNLIMITED
+        options = Options(ttl=max(ttl, SHORTEST_TTL), on_lost="flag", renew=not self.timeout)
+        asks = wait is None or wait > 0
+        request = Request(int(ttl * 1000) / 1000, 1, asks, token or context.new_token())
+        state = LeaseState(context, grantor, self._keys.base, request, options, wait, asyncio.current_task())
+        try:
+            return await take(state, Lease, must=False)
+        except AcquireTimeoutError:
+            return None
+
+    def _state(self, token: bytes) -> LeaseState | None:
+        """Return what is known of the lease with this *token*, if it was acquired here."""
+        lease: Lease | None = getattr(self.local, "lease", None)
+        state = None if lease is None else state_of(lease)
+        return state if state is not None and state.request.token == token and not state.context.closed else None
+
+    def _release(self, token: bytes) -> Release:
+        """Begin to release it. The server decides whether it was held: its clock is the one that counts here."""
+        state = self._state(token)
+        if state is not None:
+            context, grantor, request = state.context, state.grantor, state.request
+            now = context.clock()
+            until = max(now + 1.0, state.deadline + margin(state.ttl))
+            state.end(now)
+            state.dropped = True
+            return context.undo(grantor, request, until, None, LONGEST_RELEASE)
+        session = Session.of(self._pool)
+        request = Request(self.timeout or _UNLIMITED, 1, False, token)
+        request.was_reached()
+        until = session.context.clock() + max(self.timeout or _UNLIMITED, 1.0)
+        return session.context.undo(session.grantor(self._keys), request, until, None, LONGEST_RELEASE)
+
+    async def _expire(self, ttl_ms: int | Literal[""]) -> int:
+        """Set how long the lock is held, or only ask; return the milliseconds.
+
+        Raises:
+            LockNotOwnedError: It is not, by this token.
+        """
+        token = self._encoded(self.local.token)
+        session, state = Session.of(self._pool), self._state(token)
+        sent_at = session.context.clock()
+        if state is not None and ttl_ms != "":
+            state.shorten(
+                deadline(sent_at, ttl_ms / 1000)
+            )  # before the server is asked: it may be done, and no answer come
+        left: int | None = await session.grantor(self._keys).ask("expire", (token, str(ttl_ms).encode()))
+        if left is None or left == -1:
+            raise LockNotOwnedError("Cannot extend a lock that's no longer owned", lock_name=self._keys.name)
+        if state is not None and ttl_ms != "":
+            state.extend(deadline(sent_at, ttl_ms / 1000))
+        return left
+
+    def _encoded(self, token: str | bytes) -> bytes:
+        encoded: bytes = encoder_of(self._pool).encode(token)
+        return encoded

@@ -1,0 +1,330 @@
+"""`RedisLock` has the interface of redis-py's `Lock`: what that documents holds for both classes.
+
+And what it is for: both exclude each other; waiters are served in order; nothing is lost with an answer.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from redis.asyncio import Redis
+from redis.asyncio.lock import Lock as PlainLock
+from redis.exceptions import LockError, LockNotOwnedError
+
+from aiolocks.compat import RedisLock
+from aiolocks.testing import FaultProxy
+from tests.support.servers import RedisServer
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.redis]
+
+
+async def until_true(question: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(5):
+        while not await question():
+            await asyncio.sleep(0.002)
+
+
+NAMES = ["plain", "with:colon", "a{tag}b", "{}odd", "a}b", "naïve ü", "{tag}"]
+
+
+@pytest_asyncio.fixture
+async def redis(server: RedisServer) -> AsyncIterator[Redis]:
+    async with Redis.from_url(server.url) as client:
+        await client.flushdb()
+        yield client
+        await client.delete("orders")
+
+
+@pytest.fixture(params=[PlainLock, RedisLock], ids=["redis-py's", "aiolocks'"])
+def kind(request: pytest.FixtureRequest) -> type[PlainLock]:
+    chosen: type[PlainLock] = request.param
+    return chosen
+
+
+async def test_the_client_makes_one(redis: Redis, kind: type[PlainLock]) -> None:
+    lock = redis.lock(
+        "orders", timeout=10, sleep=0.01, blocking=True, blocking_timeout=1, lock_class=kind, thread_local=False,
+        raise_on_release_error=False,
+    )  # fmt: skip
+    assert isinstance(lock, kind)
+    assert (lock.name, lock.timeout, lock.blocking_timeout) == ("orders", 10, 1)
+    assert (lock.sleep, lock.blocking, lock.thread_local, lock.raise_on_release_error) == (0.01, True, False, False)
+    async with lock as entered:
+        assert entered is lock
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_the_key_is_the_name_and_holds_the_token_alone(redis: Redis, kind: type[PlainLock], name: str) -> None:
+    lock = redis.lock(name, timeout=10, lock_class=kind)
+    assert await lock.acquire() is True
+    assert await redis.get(name) == lock.local.token
+    assert 9000 < await redis.pttl(name) <= 10000
+    await lock.release()
+    assert await redis.get(name) is None
+
+
+async def test_a_token_of_the_callers_own(redis: Redis, kind: type[PlainLock]) -> None:
+    for token in ("mine", b"mine"):
+        lock = redis.lock("orders", timeout=10, lock_class=kind)
+        assert await lock.acquire(token=token)
+        assert await redis.get("orders") == lock.local.token == b"mine"
+        await lock.release()
+
+
+async def test_asking_once(redis: Redis, kind: type[PlainLock]) -> None:
+    first = redis.lock("orders", timeout=10, lock_class=kind)
+    second = redis.lock("orders", timeout=10, lock_class=kind)
+    assert await first.acquire(blocking=False) is True
+    assert await second.acquire(blocking=False) is False
+    assert await redis.lock("orders", blocking=False, lock_class=kind).acquire() is False
+    assert await second.do_acquire(b"token") is False
+    await first.release()
+    assert await second.acquire(blocking=False) is True
+    await second.release()
+
+
+async def test_waiting_for_a_time(redis: Redis, kind: type[PlainLock]) -> None:
+    async with redis.lock("orders", timeout=10, lock_class=kind):
+        begun = time.monotonic()
+        assert await redis.lock("orders", sleep=0.05, lock_class=kind).acquire(blocking_timeout=0.3) is False
+        assert 0.2 < time.monotonic() - begun < 2
+        with pytest.raises(LockError, match="Unable to acquire lock within the time specified"):
+            async with redis.lock("orders", blocking_timeout=0.1, lock_class=kind):
+                raise AssertionError
+        assert await redis.lock("orders", lock_class=kind).acquire(blocking_timeout=0) is False
+
+
+async def test_waiting_until_it_is_free(redis: Redis, kind: type[PlainLock]) -> None:
+    first = redis.lock("orders", timeout=10, lock_class=kind)
+    second = redis.lock("orders", timeout=10, sleep=0.01, lock_class=kind)
+    await first.acquire()
+    waiting = asyncio.ensure_future(second.acquire())
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    await first.release()
+    assert await waiting is True
+    assert await second.owned()
+    assert not await first.owned()
+    await second.release()
+
+
+async def test_locked_and_owned(redis: Redis, kind: type[PlainLock]) -> None:
+    lock, other = redis.lock("orders", timeout=10, lock_class=kind), redis.lock("orders", lock_class=kind)
+    assert (await lock.locked(), await lock.owned()) == (False, False)
+    await lock.acquire()
+    assert (await lock.locked(), await lock.owned()) == (True, True)
+    assert (await other.locked(), await other.owned()) == (True, False)
+    await redis.set("orders", "somebody else's")
+    assert (await lock.locked(), await lock.owned()) == (True, False)
+    with pytest.raises(LockNotOwnedError):
+        await lock.release()
+
+
+async def test_releasing_what_is_not_held(redis: Redis, kind: type[PlainLock]) -> None:
+    lock = redis.lock("orders", timeout=10, lock_class=kind)
+    with pytest.raises(LockError, match="Cannot release a lock that's not owned or is already unlocked"):
+        await lock.release()
+    await lock.acquire()
+    await lock.release()
+    with pytest.raises(LockError):
+        await lock.release()
+
+
+async def test_releasing_what_another_has_by_now(redis: Redis, kind: type[PlainLock]) -> None:
+    lock = redis.lock("orders", timeout=10, lock_class=kind)
+    await lock.acquire()
+    await redis.set("orders", "somebody else's")
+    with pytest.raises(LockNotOwnedError):
+        await lock.release()
+    assert lock.local.token is None
+    assert await redis.get("orders") == b"somebody else's"
+
+
+async def test_releasing_what_has_expired(redis: Redis, kind: type[PlainLock]) -> None:
+    lock = redis.lock("orders", timeout=0.15, lock_class=kind)
+    await lock.acquire()
+    await asyncio.sleep(0.25)  # the time-out is what is tested
+    with pytest.raises(LockNotOwnedError):
+        await lock.release()
+
+
+async def test_the_end_of_a_block_may_be_quiet_about_it(
+    redis: Redis, kind: type[PlainLock], caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(LockNotOwnedError):
+        async with redis.lock("orders", timeout=10, lock_class=kind):
+            await redis.delete("orders")
+    async with redis.lock("orders", timeout=10, raise_on_release_error=False, lock_class=kind):
+        await redis.delete("orders")
+    assert "no longer owned" in caplog.text
+
+
+async def test_extending(redis: Redis, kind: type[PlainLock]) -> None:
+    lock = redis.lock("orders", timeout=10, lock_class=kind)
+    await lock.acquire()
+    assert await lock.extend(10) is True
+    assert 18000 < await redis.pttl("orders") <= 20000
+    assert await lock.extend(5, replace_ttl=True) is True
+    assert 4000 < await redis.pttl("orders") <= 5000
+    assert await lock.reacquire() is True
+    assert 9000 < await redis.pttl("orders") <= 10000
+    assert await lock.extend(0.5) is True
+    await lock.release()
+
+
+async def test_what_is_cut_short_is_over_then(redis: Redis, kind: type[PlainLock]) -> None:
+    lock = redis.lock("orders", timeout=10, lock_class=kind)
+    await lock.acquire()
+    await lock.extend(0.1, replace_ttl=True)
+    await until_true(lambda: _free(redis))
+    with pytest.raises(LockNotOwnedError):
+        await lock.release()
+
+
+async def _free(redis: Redis) -> bool:
+    return not await redis.exists("orders")
+
+
+async def test_what_cannot_be_extended(redis: Redis, kind: type[PlainLock]) -> None:
+    lock = redis.lock("orders", timeout=10, lock_class=kind)
+    with pytest.raises(LockError, match="Cannot extend an unlocked lock"):
+        await lock.extend(1)
+    with pytest.raises(LockError, match="Cannot reacquire an unlocked lock"):
+        await lock.reacquire()
+    await lock.acquire()
+    await redis.set("orders", "somebody else's", px=10000)
+    with pytest.raises(LockNotOwnedError):
+        await lock.extend(1)
+    with pytest.raises(LockNotOwnedError):
+        await lock.reacquire()
+    with pytest.raises(LockNotOwnedError):
+        await lock.release()
+    endless = redis.lock("endless", lock_class=kind)
+    await endless.acquire()
+    with pytest.raises(LockError, match="Cannot extend a lock with no timeout"):
+        await endless.extend(1)
+    with pytest.raises(LockError, match="Cannot reacquire a lock with no timeout"):
+        await endless.reacquire()
+    await endless.release()
+
+
+async def test_a_time_out_shorter_than_a_tenth_of_a_second(redis: Redis, kind: type[PlainLock]) -> None:
+    first = redis.lock("orders", timeout=0.05, lock_class=kind)
+    second = redis.lock("orders", timeout=0.05, sleep=0.01, lock_class=kind)
+    assert await first.acquire()
+    assert await second.acquire(blocking_timeout=2)
+    assert not await first.owned()
+
+
+async def test_a_client_that_decodes(server: RedisServer, redis: Redis, kind: type[PlainLock]) -> None:
+    async with Redis.from_url(server.url, decode_responses=True) as client:
+        lock = client.lock("orders", timeout=10, lock_class=kind)
+        await lock.acquire(token="mine")
+        assert await lock.owned()
+        await lock.extend(1)
+        await lock.release()
+        assert not await lock.locked()
+
+
+async def test_a_token_may_be_handed_to_another_object(redis: Redis, kind: type[PlainLock]) -> None:
+    lock = redis.lock("orders", timeout=10, lock_class=kind)
+    await lock.acquire()
+    worker = redis.lock("orders", timeout=10, thread_local=False, lock_class=kind)
+    worker.local.token = lock.local.token
+    assert await worker.owned()
+    await worker.extend(10)
+    await worker.release()
+    assert not await lock.owned()
+
+
+@pytest.mark.parametrize(("first", "second"), [(PlainLock, RedisLock), (RedisLock, PlainLock)], ids=["ours", "theirs"])
+async def test_both_kinds_exclude_each_other(redis: Redis, first: Any, second: Any) -> None:
+    inside = []
+
+    async def work(kind: Any) -> None:
+        async with redis.lock("orders", timeout=10, sleep=0.01, lock_class=kind):
+            inside.append(kind)
+            assert len(inside) == 1
+            await asyncio.sleep(0.01)
+            inside.pop()
+
+    await asyncio.wait_for(asyncio.gather(*(work(kind) for kind in [first, second] * 5)), 20)
+
+
+async def test_waiters_are_served_in_order_and_soon(redis: Redis) -> None:
+    served = []
+    first = redis.lock("orders", lock_class=RedisLock)
+    await first.acquire()
+
+    async def wait(number: int) -> None:
+        async with redis.lock("orders", lock_class=RedisLock):
+            served.append(number)
+
+    waiting = []
+    for number in range(20):
+        waiting.append(asyncio.ensure_future(wait(number)))
+        await asyncio.sleep(0)
+    await until_true(lambda: _in_line(redis, 20))
+    await first.release()
+    await asyncio.wait_for(asyncio.gather(*waiting), 5)
+    assert served == list(range(20))
+
+
+async def _in_line(redis: Redis, count: int) -> bool:
+    lines = [key async for key in redis.scan_iter("aiolocks:exact:{orders}:q:*")]
+    return sum([await redis.zcard(line) for line in lines]) == count
+
+
+async def test_without_a_time_out_it_is_renewed(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aiolocks.compat._UNLIMITED", 0.6)
+    lock = redis.lock("orders", lock_class=RedisLock)
+    await lock.acquire()
+    await asyncio.sleep(1.5)  # longer than the lease
+    assert await lock.owned()
+    await lock.release()
+
+
+async def test_a_lost_answer_does_not_lose_the_lock(server: RedisServer, redis: Redis) -> None:
+    async with FaultProxy(path=server.socket_path) as proxy, Redis(port=proxy.port) as client:
+        lock = client.lock("orders", timeout=10, lock_class=RedisLock)
+        await client.ping()
+        proxy.drop_next_reply(b"EVAL")
+        assert await lock.acquire()
+        assert await lock.owned()
+        await lock.release()
+
+
+async def test_a_cancelled_acquire_leaves_nothing(redis: Redis) -> None:
+    async with redis.lock("orders", timeout=10, lock_class=RedisLock):
+        waiting = asyncio.ensure_future(redis.lock("orders", lock_class=RedisLock).acquire())
+        await until_true(lambda: _in_line(redis, 1))
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+    assert await redis.get("orders") is None
+    for key in await redis.keys("*"):
+        assert await redis.pttl(key) > 0, key
+
+
+async def test_a_cancelled_release_goes_on(redis: Redis) -> None:
+    lock = redis.lock("orders", timeout=10, lock_class=RedisLock)
+    await lock.acquire()
+    releasing = asyncio.ensure_future(lock.release())
+    await asyncio.sleep(0)
+    releasing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await releasing
+    await until_true(lambda: _free(redis))
+
+
+async def test_wrong_arguments() -> None:
+    import redis as synchronous
+
+    with pytest.raises(TypeError, match=r"redis\.asyncio"):
+        RedisLock(synchronous.Redis(), "orders")
+    lock = RedisLock(Redis(), "orders")
+    with pytest.raises(ValueError, match="one word"):
+        await lock.acquire(token="two words")
