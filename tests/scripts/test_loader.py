@@ -51,7 +51,9 @@ def _run(redis: Redis, script: Script, *values: str) -> object:
 
 
 def _text(name: str) -> str:
-    return (_FOLDER / f"{name}.lua").read_text(encoding="utf-8")
+    """Return what stands in a library, or in a script: of one that is `like` another, that one's."""
+    library = name.startswith("libraries/")
+    return (_FOLDER / f"{name}.lua").read_text(encoding="utf-8") if library else _scripts.text_of(name)
 
 
 def _used_by(name: str) -> list[str]:
@@ -88,6 +90,15 @@ def test_a_header_that_counts_wrongly_is_an_error(load_text: LoadText) -> None:
 def test_a_script_that_does_not_exist_is_an_error() -> None:
     with pytest.raises(FileNotFoundError):
         load("lock/steal")
+
+
+def test_a_script_that_is_like_another_has_its_text_and_libraries_of_its_own(load_text: LoadText) -> None:
+    (_scripts._FOLDER / "probe" / "other.lua").write_text("-- KEYS[1]  a  x  y\n-- uses  some\nreturn one()")
+    script = load_text(
+        "-- like  probe/other\n-- uses  some, more", some=ONE_AND_TWO, more="local function one()\nend\n"
+    )
+    assert script.keys == ("a",)
+    assert script.source.count(b"function one") == 2
 
 
 def test_names_are_bound_to_keys_and_arguments(backend: Redis, load_text: LoadText) -> None:

@@ -1,7 +1,7 @@
 -- A mutex whose key holds the token alone, as redis-py's Lock and others write it: what differs from `mutex`, behind which
 -- it stands. Others take the key and free it without a word to the queue; so when it will be free is not known, and
 -- waiters ask again every 0.1 to 0.5 s.
--- Needs the names: holder, fence; and `numbers`, `mutex`.
+-- Needs the names: holder, fence; and `mutex`.
 
 local grant_with_fence = grant
 local function grant(token, ttl_ms)
