@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from .._core import VERSION
-from . import _demo, _doctor, _run
+from . import _demo, _doctor, _ls, _run
 from ._arguments import Parser
 from ._errors import Unusable
 
@@ -62,5 +62,6 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _demo.register(commands)
     _run.register(commands)
+    _ls.register(commands)
     _doctor.register(commands)
     return parser

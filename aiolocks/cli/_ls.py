@@ -1,0 +1,177 @@
+"""`aiolocks ls` and `aiolocks show`: which names are held or awaited, and by whom."""
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+from . import _arguments, _names
+from ._connect import answering, node_of, place_of
+from ._errors import Unusable
+
+if TYPE_CHECKING:
+    from ._arguments import Commands
+
+_HEAD = f"{'KIND':9} {'HELD':>7} {'LEFT':>7} {'WAITING':>7}  {'BY':32} NAME"
+_MOST_SHOWN = 1000
+
+
+def register(commands: "Commands") -> None:
+    """Add these commands to the parser."""
+    listing = commands.add_parser(
+        "ls",
+        help="list what is held or awaited",
+        description="List what is held or awaited, a thousand names at a time, each thousand in order. It looks "
+        "through all keys of the server, without keeping it busy; the Redis user needs the right +scan for that.",
+    )
+    listing.add_argument(
+        "pattern", nargs="?", default="*", metavar="PATTERN", help="names, such as 'orders:*'; else all"
+    )
+    listing.set_defaults(run=_list)
+    showing = commands.add_parser(
+        "show",
+        help="show who holds and who awaits one name",
+        description="Show who holds and who awaits one name. The exit status is 1 if it is neither held nor awaited.",
+    )
+    showing.add_argument("name", metavar="NAME", type=_arguments.name, help="the name")
+    showing.set_defaults(run=_show)
+    for parser in (listing, showing):
+        _arguments.add_url(parser)
+        _arguments.add_prefix(parser)
+        add_kind(parser)
+        _arguments.add_json(parser)
+
+
+def add_kind(parser: argparse.ArgumentParser) -> None:
+    """Add ``--kind``."""
+    parser.add_argument("--kind", choices=sorted(_names.FAMILIES), help="only of this kind; one name may be several")
+
+
+@asynccontextmanager
+async def primaries(url: str) -> AsyncGenerator[tuple[Any, list[Any]]]:
+    """Yield a client that reaches all keys, and one for each server that has some of them.
+
+    Raises:
+        Unusable: The server cannot be reached, now or later, or does not let us in.
+    """
+    if url.startswith("memory:"):
+        raise Unusable("memory:// is seen in its own process alone; give the --url of a Redis")
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(answering(url, place_of(url), ", or correct --url"))
+        if "+cluster://" not in url:
+            yield client, [client]
+            return
+        cluster = cast("Any", client)
+        await cluster.initialize()
+        found = sorted(cluster.get_primaries(), key=lambda node: str(node.name))
+        yield client, [await stack.enter_async_context(node_of(url, node.host, node.port)) for node in found]
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    asyncio.run(_listed(arguments))
+    return 0
+
+
+async def _listed(arguments: argparse.Namespace) -> None:
+    """Print each page as soon as it is there; the JSON as well, which is one array in the end."""
+    lead = "[" if arguments.json else _HEAD + "\n"
+    async with primaries(_arguments.url_of(arguments)) as (client, nodes):
+        async for page in _names.scan(nodes, arguments.prefix, arguments.pattern, arguments.kind):
+            await _names.look(client, page, arguments.prefix)
+            for name in sorted(page, key=lambda name: (name.name, name.kind)):
+                if not name.held and not name.waiting:
+                    continue  # it was let go meanwhile
+                if arguments.json:
+                    sys.stdout.write(f"{lead}{json.dumps(_names.as_json(name))}")
+                else:
+                    sys.stdout.write(f"{lead}{line(name)}\n")
+                lead = ",\n" if arguments.json else ""
+            sys.stdout.flush()
+    if arguments.json:
+        print("[]" if lead == "[" else "]")
+
+
+def line(name: _names.Name) -> str:
+    """Return the line of a name in a table."""
+    return (
+        f"{name.kind:9} {duration(name.seconds):>7} {duration(name.remaining):>7} {name.waiting:7}  "
+        f"{cut(by(name), 32):32} {printable(name.name)}"
+    )
+
+
+def by(name: _names.Name) -> str:
+    """Return who holds it, in a few words."""
+    if not name.held:
+        return "-"
+    if name.limit:
+        more = "+" if name.held > len(name.holders) else ""
+        return f"{name.permits}{more} of {name.limit} permits, {name.held} holders"
+    mode = f"{name.holders[0].mode} " if name.holders and name.holders[0].mode else ""
+    if name.held > 1:
+        return f"{mode}{name.held} holders"
+    return mode + printable(name.holders[0].called if name.holders else "?")
+
+
+def duration(seconds: float | None) -> str:
+    """Return a length of time in at most seven characters."""
+    if seconds is None:
+        return "-"
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+
+
+def printable(text: str) -> str:
+    """Return *text* without what would move a terminal's cursor."""
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
+
+
+def cut(text: str, width: int) -> str:
+    """Return at most *width* characters of *text*."""
+    return text if len(text) <= width else text[: max(width - 1, 0)] + "…"
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    found = asyncio.run(_shown(arguments))
+    if arguments.json:
+        print(json.dumps([_names.as_json(name, waiters=True) for name in found], indent=2))
+    else:
+        for name in found:
+            print(*lines(name), sep="\n")
+        if not found:
+            print(f"{printable(arguments.name)} is neither held nor awaited")
+    return 0 if found else 1
+
+
+async def _shown(arguments: argparse.Namespace) -> list[_names.Name]:
+    names = _names.named(arguments.prefix, arguments.name, arguments.kind)
+    async with primaries(_arguments.url_of(arguments)) as (client, _):
+        await _names.look(client, names, arguments.prefix, most=_MOST_SHOWN, waiters=True)
+    return [name for name in names if name.held or name.waiting]
+
+
+def lines(name: _names.Name) -> list[str]:
+    """Return all that is known of a name."""
+    limit = f", limit {name.limit}" if name.limit else ""
+    told = [f"{name.kind} {printable(name.name)}: {name.held} held, {name.waiting} waiting{limit}"]
+    told += [
+        f"  held    {duration(one.seconds):>7}, {duration(one.remaining):>7} left  {_share(name, one)}"
+        f"{printable(one.called)}  fencing token {one.fencing_token}"
+        for one in name.holders
+    ]
+    if name.held > len(name.holders):
+        told.append(f"  and {name.held - len(name.holders)} more")
+    told += [
+        f"  waits   {duration(one.seconds):>7}  {_share(name, one)}{printable(one.called)}" for one in name.waiters
+    ]
+    return told
+
+
+def _share(name: _names.Name, one: _names.Person) -> str:
+    if one.mode:
+        return f"{one.mode}  "
+    return f"{one.permits} permits  " if name.kind == "semaphore" else ""

@@ -1,0 +1,337 @@
+"""Which names are held or awaited on a server, and by whom: read with plain commands, which change nothing.
+
+All keys of a prefix are looked at by SCAN, a thousand at a time, and what is asked of the names that were found goes
+out in pipelines of a few hundred; so a big server is never kept busy for long. Of tokens, only the id of the session
+that they begin with leaves this module.
+"""
+
+import hashlib
+import re
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any, cast, final
+
+from redis.exceptions import RedisError, ResponseError
+
+from .._core import modes
+from .._core.keys import Keys
+
+FAMILIES = {
+    "lock": "lock", "rlock": "lock", "multilock": "lock", "redlock": "lock",
+    "semaphore": "semaphore", "rwlock": "modes", "hierarchy": "modes",
+}  # fmt: skip
+"""Kinds, and how each keeps its holders."""
+
+MOST = 100
+"""Holders and sessions of waiters of one name that are looked at, unless more are asked for."""
+
+_SCANNED = 1000
+_AT_ONCE = 250
+"""Names in one pipeline."""
+
+_SESSION, _TOKEN = 11, 33
+"""Letters of a session's id and of a whole token."""
+
+_GLOB = re.compile(rb"([*?\[\]\\^])")
+_ESCAPED = re.compile("%(25|7B|7D|3A)")
+_MARKS = {"R": "revoked", "C": "cooling", "O": "offered"}
+_MODES = {
+    modes.INTENT_SHARED: "intent-read", modes.INTENT_EXCLUSIVE: "intent-write", modes.SHARED: "read",
+    modes.SHARED_INTENT_EXCLUSIVE: "read+intent-write", modes.UPGRADEABLE: "upgradeable",
+    modes.EXCLUSIVE: "write", modes.UPGRADE: "write",
+}  # fmt: skip
+
+
+@final
+@dataclass(slots=True)
+class Person:
+    """A holder or waiter: its session, and what that has said of itself, if anything."""
+
+    session: str = ""
+    digest: bytes = b""
+    seconds: float | None = None
+    """Since the grant, or since it came."""
+    remaining: float | None = None
+    """Of a holder: seconds until its lease ends; None if it never does, or of a waiter."""
+    permits: int = 1
+    mode: str | None = None
+    fencing_token: int = 0
+    state: str = ""
+    host: str | None = None
+    pid: int | None = None
+    holder: str | None = None
+    task: str | None = None
+
+    @property
+    def called(self) -> str:
+        """Return it in one word, or a few."""
+        who = f"{self.host}:{self.pid}" if self.host else self.session or "?"
+        names = "/".join(filter(None, (self.holder, self.task)))
+        return " ".join(filter(None, (who, names, self.state and f"({self.state})")))
+
+
+@final
+@dataclass(slots=True)
+class Name:
+    """What is held or awaited."""
+
+    kind: str
+    name: str
+    base: bytes
+    holders: list[Person] = field(default_factory=list[Person])
+    held: int = 0
+    """How many holders there are; more than are listed, if they are many."""
+    waiting: int = 0
+    waiters: list[Person] = field(default_factory=list[Person])
+    limit: int | None = None
+
+    @property
+    def seconds(self) -> float | None:
+        """For how long it has been held."""
+        return max((one.seconds for one in self.holders if one.seconds is not None), default=None)
+
+    @property
+    def remaining(self) -> float | None:
+        """Until when it is held, unless that is renewed."""
+        return max((one.remaining for one in self.holders if one.remaining is not None), default=None)
+
+    @property
+    def permits(self) -> int:
+        return sum(one.permits for one in self.holders)
+
+
+def split(prefix: bytes) -> Callable[[bytes], tuple[str, str, bytes] | None]:
+    """Return what takes a key apart: into kind, name and base; or None if it is no holder's and no queue."""
+    words = {Keys("", kind, "x").base.partition(b":")[0].decode(): kind for kind in FAMILIES}
+    form = re.compile(rb"(?s)(%b(%b):\{([^{}]*)\}([^:{}]*))(?::queue)?" % (re.escape(prefix), "|".join(words).encode()))
+
+    def parts(key: bytes) -> tuple[str, str, bytes] | None:
+        found = form.fullmatch(key)
+        if found is None:
+            return None
+        try:
+            text = (found[3] + found[4]).decode()
+        except UnicodeDecodeError:
+            return None
+        return words[found[2].decode()], _ESCAPED.sub(lambda code: chr(int(code[1], 16)), text), found[1]
+
+    return parts
+
+
+async def scan(
+    nodes: Sequence[Any], prefix: str, pattern: str = "*", kind: str | None = None, steps: int | None = None
+) -> AsyncGenerator[list[Name]]:
+    """Yield what there is, page by page; each name once. *steps*: yield after each so many of SCAN, found or not."""
+    parts, known = split(prefix.encode()), set[bytes]()
+    match = _GLOB.sub(rb"\\\1", prefix.encode()) + b"*"
+    page: list[Name] = []
+    for node in nodes:
+        cursor, done = 0, 0
+        while cursor or not done:
+            cursor, keys = await node.execute_command("SCAN", cursor, "MATCH", match, "COUNT", _SCANNED)
+            cursor, done = int(cursor), done + 1
+            for key in keys:
+                found = parts(key if isinstance(key, bytes) else key.encode())
+                if found and found[2] not in known and kind in (None, found[0]) and fnmatchcase(found[1], pattern):
+                    known.add(found[2])
+                    page.append(Name(*found))
+            if len(page) >= _SCANNED or (steps and done % steps == 0):
+                yield page
+                page = []
+    yield page
+
+
+def named(prefix: str, name: str, kind: str | None) -> list[Name]:
+    """Return what is called *name*, in one or each kind."""
+    kinds = [kind] if kind else list(FAMILIES)
+    return [Name(one, name, Keys(prefix, one, name, path=one == "hierarchy").base) for one in kinds]
+
+
+async def look(client: Any, names: Sequence[Name], prefix: str, *, most: int = MOST, waiters: bool = False) -> None:
+    """Fill in who holds *names* and how many wait; *waiters*: also who."""
+    for at in range(0, len(names), _AT_ONCE):
+        page = names[at : at + _AT_ONCE]
+        now = await _now(client)
+        await _holders(client, page, now, most)
+        await _waiting(client, page, now, most, waiters)
+        everybody = [one for name in page for one in (*name.holders, *name.waiters)]
+        await _introduce(client, everybody, prefix)
+
+
+async def _now(client: Any) -> float:
+    try:
+        seconds, micros = await client.time()
+    except TypeError:  # a Cluster is asked by the node
+        seconds, micros = await client.time(target_nodes=client.get_random_primary_node())
+    return float(seconds) + float(micros) / 1e6
+
+
+async def _holders(client: Any, page: Sequence[Name], now: float, most: int) -> None:
+    asked = list[tuple[Any, ...]]()
+    for name in page:
+        if FAMILIES[name.kind] == "lock":
+            asked += (("GET", name.base), ("PTTL", name.base))
+        else:
+            after = f"({int(1000 * now)}"
+            asked += (
+                ("ZRANGEBYSCORE", name.base, after, "+inf", "WITHSCORES", "LIMIT", 0, most),
+                ("ZCOUNT", name.base, after, "+inf"),
+            )
+    answers = await _pipelined(client, asked)
+    sets = list[tuple[Name, list[tuple[bytes, float]]]]()
+    for at, name in enumerate(page):
+        first, second = answers[2 * at], answers[2 * at + 1]
+        name.holders, name.held = [], 0
+        if FAMILIES[name.kind] != "lock":
+            if isinstance(second, int):
+                name.held = second
+                sets.append((name, _scored(_list(first))))
+        elif isinstance(first, (bytes, str)):
+            token, fence, mark = _words(first)
+            one = _person(token, fence, mark, now)
+            one.remaining = second / 1000 if isinstance(second, int) and second >= 0 else None
+            name.holders, name.held = [one], 1
+    asked = [("HMGET", name.base + b":meta", "limit", *(token for token, _ in scored)) for name, scored in sets]
+    for (name, scored), answer in zip(sets, await _pipelined(client, asked), strict=True):
+        told = _list(answer) or [None] * (1 + len(scored))
+        name.limit = int(told[0]) if told[0] else None
+        for (token, ends), known in zip(scored, told[1:], strict=True):
+            share, fence, mark = _words(known or b"1 0")
+            one = _person(token, fence, mark, now)
+            one.remaining = ends / 1000 - now
+            if FAMILIES[name.kind] == "modes":
+                one.mode = _MODES.get(_number(share))
+            else:
+                one.permits = _number(share)
+            name.holders.append(one)
+
+
+async def _waiting(client: Any, page: Sequence[Name], now: float, most: int, waiters: bool) -> None:
+    answers = await _pipelined(client, [("ZRANGE", name.base + b":queue", 0, most - 1) for name in page])
+    asked, of = list[tuple[Any, ...]](), list[Name]()
+    for name, sessions in zip(page, answers, strict=True):
+        name.waiting, name.waiters = 0, []
+        for session in _list(sessions):
+            line = name.base + b":q:" + (session if isinstance(session, bytes) else session.encode())
+            asked.append(("ZRANGE", line, 0, most - 1, "WITHSCORES") if waiters else ("ZCARD", line))
+            of.append(name)
+    for name, answer in zip(of, await _pipelined(client, asked), strict=True):
+        if isinstance(answer, int):
+            name.waiting += answer
+        else:
+            for entry, ticket in _scored(_list(answer)):
+                token, _, share, *_ = [*entry.split(), b"", b"", b"1"]
+                one = _person(token, b"%.0f" % ticket, "", now)
+                one.fencing_token = 0
+                if FAMILIES[name.kind] == "modes":
+                    one.mode = _MODES.get(_number(share))
+                else:
+                    one.permits = _number(share)
+                name.waiters.append(one)
+                name.waiting += 1
+    for name in page:
+        name.waiters.sort(key=lambda one: -(one.seconds or 0))
+
+
+async def _introduce(client: Any, everybody: Iterable[Person], prefix: str) -> None:
+    """Add what each session has said of itself."""
+    by_session = dict[str, list[Person]]()
+    for one in everybody:
+        if one.session:
+            by_session.setdefault(one.session, []).append(one)
+    asked = [
+        ("HMGET", f"{prefix}session:{session}", "host", "pid", *(one.digest for one in them))
+        for session, them in by_session.items()
+    ]
+    for them, answer in zip(by_session.values(), await _pipelined(client, asked), strict=True):
+        if not _list(answer):
+            continue
+        host, pid, *called = [None if text is None else _text(text) for text in _list(answer)]
+        for one, text in zip(them, called, strict=True):
+            one.host, one.pid = host or None, _number(pid) if pid else None
+            holder, _, task = (text or "").partition("\0")
+            one.holder, one.task = holder or None, task or None
+
+
+async def _pipelined(client: Any, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """Send all at once; the answer to one that is refused is its error, as a key may be of another type."""
+    if not commands:
+        return []
+    pipeline = client.pipeline(transaction=False)
+    for command in commands:
+        pipeline.execute_command(*command)
+    answers: list[Any] = await pipeline.execute(raise_on_error=False)
+    for answer in answers:
+        if isinstance(answer, RedisError) and not (
+            isinstance(answer, ResponseError) and str(answer).startswith("WRONGTYPE")
+        ):
+            raise answer
+    return answers
+
+
+def _list(answer: Any) -> list[Any]:
+    """Return an answer that is a list; of an error, an empty one."""
+    return list(cast("Sequence[Any]", answer)) if isinstance(answer, list) else []
+
+
+def _scored(answer: Sequence[Any]) -> list[tuple[bytes, float]]:
+    """Return members with their scores, as RESP 2 or RESP 3 has them."""
+    if answer and isinstance(answer[0], (list, tuple)):
+        return [(member, float(score)) for member, score in answer]
+    return [(answer[at], float(answer[at + 1])) for at in range(0, len(answer), 2)]
+
+
+def _words(value: bytes | str) -> tuple[bytes, bytes, str]:
+    """Return the first word, the second, and what mark the third is."""
+    words = (value if isinstance(value, bytes) else value.encode()).split()
+    first, second, mark = [*words[:3], b"", b"0", b""][:3] if len(words) < 3 else words[:3]
+    return first, second if len(words) > 1 else b"0", mark.decode(errors="replace") if len(words) > 2 else ""
+
+
+def _person(token: bytes, fence: bytes, mark: str, now: float) -> Person:
+    ours = len(token) >= _TOKEN
+    number = _number(fence)
+    since = now - number / 1e6
+    return Person(
+        session=token[:_SESSION].decode(errors="replace") if ours else "",
+        digest=hashlib.sha1(token[_SESSION:], usedforsecurity=False).hexdigest()[:16].encode() if ours else b"",
+        seconds=max(since, 0.0) if number > 1e15 else None,
+        fencing_token=number,
+        state=_MARKS.get(mark, ""),
+    )
+
+
+def _number(text: Any) -> int:
+    return int(text) if text is not None and (text if isinstance(text, bytes) else str(text).encode()).isdigit() else 0
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def as_json(name: Name, *, waiters: bool = False) -> Mapping[str, Any]:
+    """Return it as JSON has it."""
+    told: dict[str, Any] = {
+        "kind": name.kind, "name": name.name, "held": name.held, "waiting": name.waiting,
+        "seconds": _rounded(name.seconds), "remaining": _rounded(name.remaining), "limit": name.limit,
+        "holders": [
+            {**_as_json(one), "remaining": _rounded(one.remaining), "fencing_token": one.fencing_token,
+             "state": one.state or "held"}
+            for one in name.holders
+        ],
+    }  # fmt: skip
+    if waiters:
+        told["waiters"] = [_as_json(one) for one in name.waiters]
+    return told
+
+
+def _as_json(one: Person) -> dict[str, Any]:
+    return {
+        "host": one.host, "pid": one.pid, "holder": one.holder, "task": one.task, "session": one.session or None,
+        "seconds": _rounded(one.seconds), "permits": one.permits, "mode": one.mode,
+    }  # fmt: skip
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)

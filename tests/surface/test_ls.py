@@ -1,0 +1,193 @@
+"""`aiolocks ls` and `aiolocks show`: every kind, holders and waiters, odd names, many names, and no token."""
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolocks import HierarchicalLock, LockManager, MultiLock, RLock, RWLock, Semaphore
+from aiolocks.cli import main
+from tests.faults.support.lag import SLACK
+from tests.support.clusters import ClusterSet
+from tests.support.servers import RedisServer
+
+pytestmark = [pytest.mark.redis, pytest.mark.leaves_residue]
+
+ODD = ["a:b", "{x}", "100%", "%7B", "}{", "new\nline", "snow ☃", "queue", "a}:queue", "*", "[a]"]
+
+
+def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:
+    status = main([*arguments, "--json"])
+    return status, json.loads(capsys.readouterr().out)
+
+
+async def in_a_thread(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:
+    """Ask while this loop keeps its leases."""
+    return await asyncio.to_thread(ask, capsys, *arguments)
+
+
+@pytest.mark.asyncio
+async def test_every_kind_is_listed_with_its_holders_and_waiters(
+    own_server: RedisServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = own_server.url
+    async with AsyncExitStack() as stack:
+        locks, others = [await stack.enter_async_context(LockManager.from_url(url, ttl=60)) for _ in range(2)]
+        client = locks.client
+        lease = await stack.enter_async_context(locks.lock("orders:42"))
+        await stack.enter_async_context(RLock(client, "again"))
+        await stack.enter_async_context(Semaphore(client, "scraper", 5).hold(permits=2))
+        await stack.enter_async_context(Semaphore(others.client, "scraper", 5).hold(permits=1))
+        await stack.enter_async_context(MultiLock(client, ["one", "two"]))
+        rw = RWLock(client, "price")
+        await stack.enter_async_context(rw.read)
+        await stack.enter_async_context(HierarchicalLock(client, "shop/orders/4:2").write)
+        waiting = [asyncio.ensure_future(others.lock("orders:42").acquire()) for _ in range(2)]
+        waiting.append(asyncio.ensure_future(RWLock(others.client, "price").write.acquire()))
+        while (await locks.lock("orders:42").statistics()).waiting < 2 or (await rw.read.statistics()).waiting < 1:
+            await asyncio.sleep(0.01)
+
+        status, found = await in_a_thread(capsys, "ls", "--url", url)
+        assert status == 0
+        assert {(one["kind"], one["name"]): (one["held"], one["waiting"]) for one in found} == {
+            ("lock", "orders:42"): (1, 2),
+            ("rlock", "again"): (1, 0),
+            ("semaphore", "scraper"): (2, 0),
+            ("multilock", "one"): (1, 0),
+            ("multilock", "two"): (1, 0),
+            ("rwlock", "price"): (1, 1),
+            ("hierarchy", "shop"): (1, 0),
+            ("hierarchy", "shop/orders"): (1, 0),
+            ("hierarchy", "shop/orders/4:2"): (1, 0),
+        }
+        by_name = {one["name"]: one for one in found}
+        assert by_name["orders:42"]["holders"][0]["fencing_token"] == lease.fencing_token
+        assert 0 <= by_name["orders:42"]["seconds"] < 60
+        assert 0 < by_name["orders:42"]["remaining"] <= 60
+        assert by_name["scraper"]["limit"] == 5
+        assert sorted(one["permits"] for one in by_name["scraper"]["holders"]) == [1, 2]
+        assert by_name["price"]["holders"][0]["mode"] == "read"
+        assert by_name["shop"]["holders"][0]["mode"] == "intent-write"
+
+        _, (shown,) = await in_a_thread(capsys, "show", "orders:42", "--url", url)
+        first, second = shown["waiters"]
+        assert first["seconds"] >= second["seconds"] >= 0
+        assert first["session"] == second["session"] != shown["holders"][0]["session"]
+        _, (shown,) = await in_a_thread(capsys, "show", "price", "--kind", "rwlock", "--url", url)
+        assert [one["mode"] for one in shown["waiters"]] == ["write"]
+
+        for arguments in (["ls"], ["show", "orders:42"], ["show", "scraper"], ["ls", "--json"]):
+            await asyncio.to_thread(main, [*arguments, "--url", url])
+            printed = capsys.readouterr().out
+            assert "orders:42" in printed or "scraper" in printed
+            assert lease.token[:11] in printed
+            assert lease.token[11:] not in printed
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting)
+
+
+@pytest.mark.asyncio
+async def test_odd_names_are_told_as_they_were_given(
+    own_server: RedisServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = own_server.url
+    async with AsyncExitStack() as stack:
+        for prefix in ("aiolocks:", "[my]*app?"):
+            locks = await stack.enter_async_context(LockManager.from_url(url, ttl=60, prefix=prefix))
+            for name in ODD:
+                await stack.enter_async_context(locks.lock(name))
+        for prefix in ("aiolocks:", "[my]*app?"):
+            status, found = await in_a_thread(capsys, "ls", "--url", url, "--prefix", prefix)
+            assert (status, sorted(one["name"] for one in found)) == (0, sorted(ODD))
+            for name in ODD:
+                status, shown = await in_a_thread(capsys, "show", name, "--url", url, "--prefix", prefix)
+                assert (status, [one["name"] for one in shown]) == (0, [name])
+        await asyncio.to_thread(main, ["ls", "--url", url])
+        printed = capsys.readouterr().out
+        assert "new\\nline\n" in printed
+        assert len(printed.splitlines()) == 1 + len(ODD)
+
+
+def test_what_is_not_held_is_not_there(server: RedisServer, capsys: pytest.CaptureFixture[str]) -> None:
+    url = ("--url", server.url, "--prefix", "nothing:")
+    assert ask(capsys, "ls", *url) == (0, [])
+    assert ask(capsys, "show", "nothing", *url) == (1, [])
+    assert main(["show", "nothing", *url]) == 1
+    assert capsys.readouterr().out == "nothing is neither held nor awaited\n"
+
+
+@pytest.mark.asyncio
+async def test_patterns_kinds_and_strangers_keys(own_server: RedisServer, capsys: pytest.CaptureFixture[str]) -> None:
+    url = own_server.url
+    async with LockManager.from_url(url, ttl=60) as locks:
+        async with locks.lock("orders:1"), locks.lock("carts:1"), locks.semaphore("orders:1", 2):
+            for key in ("aiolocks:lock:{odd", "aiolocks:else:{x}", "aiolocks:lock:{list}", "aiolocks:semaphore:{text}"):
+                await locks.client.rpush(key, "1")
+            await locks.client.set("aiolocks:rlock:{x}", "of another kind")
+            _, found = await in_a_thread(capsys, "ls", "orders:*", "--url", url)
+            assert [(one["kind"], one["name"]) for one in found] == [("lock", "orders:1"), ("semaphore", "orders:1")]
+            _, found = await in_a_thread(capsys, "ls", "--kind", "lock", "--url", url)
+            assert sorted(one["name"] for one in found) == ["carts:1", "orders:1"]
+
+
+FIRST_LINES = "import sys\nfrom aiolocks.cli import main\nsys.exit(main(sys.argv[1:]))"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.asyncio
+async def test_ten_thousand_are_listed_from_the_first_second_on_and_no_command_keeps_the_server(
+    own_server: RedisServer,
+) -> None:
+    async with Redis.from_url(own_server.url) as client:
+        await client.config_set("slowlog-log-slower-than", 20_000 * int(SLACK))
+        locks = LockManager(client, ttl=100, renew=False)
+        await asyncio.gather(*(locks.lock(f"order:{number}").acquire() for number in range(10_000)))
+        began = time.monotonic()
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", FIRST_LINES, "ls", "--url", own_server.url, stdout=subprocess.PIPE
+        )
+        assert process.stdout is not None
+        await process.stdout.readline()
+        await process.stdout.readline()
+        took = time.monotonic() - began
+        rest = await process.stdout.read()
+        assert await process.wait() == 0
+        assert rest.count(b"\n") == 9_999
+        assert took < SLACK * 1.0
+        assert await client.slowlog_len() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio
+async def test_of_a_cluster_each_primary_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    with ClusterSet(replicas=0) as cluster:
+        async with LockManager.from_url(cluster.url, ttl=60) as locks, AsyncExitStack() as stack:
+            for number in range(20):
+                await stack.enter_async_context(locks.lock(f"order:{number}"))
+            _, found = await in_a_thread(capsys, "ls", "--url", cluster.url)
+            assert len(found) == 20
+            _, (shown,) = await in_a_thread(capsys, "show", "order:7", "--url", cluster.url)
+            assert shown["held"] == 1
+
+
+@pytest.mark.parametrize("command", [["ls"], ["show", "x"]])
+def test_without_a_server_or_right_it_ends_with_2_and_shows_no_password(
+    command: list[str], servers: Callable[..., RedisServer], capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = servers(options={"requirepass": "s3same"})
+    for url in ("redis://:s3same@127.0.0.1:1", f"redis://:wr0ng@127.0.0.1:{server.port}", "memory://", "x://s3same@y"):
+        assert main([*command, "--url", url]) == 2
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert captured.err.count("\n") == 1
+        assert "s3same" not in captured.err
+        assert "wr0ng" not in captured.err
