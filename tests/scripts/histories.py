@@ -148,6 +148,7 @@ class History(ScriptMachine):
 
     def the_clock_steps_back(self, _: int) -> None:
         """By an hour: whatever is written down lies that much further ahead."""
+        self.statistics()  # drops what has lapsed: it would be back
         self.look()
         pipeline = self.redis.pipeline()
         for key in self.seen.lives:

@@ -105,7 +105,8 @@ class Model:
         if asker.who in self.buried:
             return "withdrawn", []
         handed: list[Handed] = []
-        if declares not in (0, self.limit):
+        declared = declares not in (0, self.limit)
+        if declared:
             self.limit = declares
             self._return_to_line(by)
             handed += self._hand_over(by, seen)
@@ -120,7 +121,8 @@ class Model:
             self._enqueue(asker, by, ticket, seen)
         else:
             self._return_to_line(by)
-        handed += self._hand_over(by, seen)
+        if self.free or declared:  # else the line is all that changes, though its first may wait in vain
+            handed += self._hand_over(by, seen)
         if asker.who not in self.holders and not self.standing and asker.permits <= self.free:
             self._hold(asker, asker.ttl_ms, seen)
         if asker.who in self.holders:
@@ -140,7 +142,8 @@ class Model:
             self._leave(asker, by)
         if bury:
             self.buried.add(asker.who)
-        self._return_to_line(by)
+        if not (ended and self._looked_at_nobody(by, seen)):
+            self._return_to_line(by)
         return ended, self._hand_over(by, seen)
 
     def recheck(
@@ -238,6 +241,15 @@ class Model:
         if self.lines.get(session, {}).pop(asker, None) is not None:
             self._place(session)
 
+    def _looked_at_nobody(self, by: Session, seen: Seen) -> bool:
+        """Whether a release took the short way, though others of its session wait and were passed over.
+
+        It may where nobody stands in the queue: to look for a line each time would cost all releases a command, and
+        those who were passed over are served at their next re-check (W2).
+        """
+        unchanged = {asker.entry for asker in self.lines.get(by, {})} == set(seen.lines.get(by.name, {}))
+        return not self.exclusive and not self.standing and by.name not in seen.queue and unchanged
+
     def _place(self, session: Session) -> None:
         if self.lines.get(session):
             self.standing.add(session)
@@ -254,6 +266,12 @@ class Model:
             head = queue[0]
             first = self.line(head)[0]
             reachable = head == by or head in self.heard or bool(head.polls_ms)
+            given = bool(handed) and not self.free
+            if given and not self.exclusive and first.entry in seen.lines.get(head.name, {}):
+                # Who gave away the last permit need not look at the next in line. Its re-check will: it is refused then
+                # if it has to be, and what a clock that stepped back left is cut.
+                self._clamp(seen, surely=False)
+                break
             if first.permits > self.limit:
                 handed.append(Handed(first, REFUSED, self.limit))
             elif first.permits > self.free and (reachable or not self.free):

@@ -4,8 +4,9 @@
 """
 
 import faulthandler
+from collections.abc import Callable
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, cast
 
 import pytest
 from hypothesis import settings
@@ -167,3 +168,62 @@ def test_any_history_of_the_scripts_is_that_of_the_model(
         shared = {"redis": redis, "knows_shards": server.version >= (7,)}
         drawn = type(f"{machine.__name__}{part}", (machine,), shared)
         run_state_machine_as_test(drawn, settings=settings(SETTINGS, max_examples=-(-SETTINGS.max_examples // _PARTS)))
+
+
+class _Drawn:
+    """What `set_up` would draw: simple names, and how many permits each asker wants."""
+
+    def __init__(self, permits: list[int]) -> None:
+        self._values = iter(["aiolocks:", "orders:42", "", 20_000, [(30_000, number) for number in permits]])
+
+    def draw(self, _: object) -> object:
+        return next(self._values)
+
+
+def _where_the_last_permit_is_given_after_the_clock_stepped_back(history: SemaphoreHistory) -> None:
+    """P9: who hands it over looks no further; the next re-check brings down what lasts too long."""
+    history.crowd([0, 1, 2, 3, 4])
+    history.the_clock_steps_back(0)
+    history.a_holder_releases(number=0, other=None, again=False)
+    history.time_passes([0, 1, 2, 3])
+
+
+def _where_a_session_releases_that_was_passed_over(history: SemaphoreHistory) -> None:
+    """P13: another release may have taken the queue for empty; the next re-check gets what is free."""
+    history.crowd([0, 1, 5])
+    history.acquire(number=0, old=None, limit=3, declare=True, again=False)
+    history.a_holder_releases(number=0, other=None, again=False)
+    history.a_holder_releases(number=0, other=None, again=False)
+    history.time_passes([0, 1, 2, 3])
+    assert list(history.model.holders) == [history.askers[5].who]
+
+
+def _where_no_permit_is_free_for_the_first_in_line_who_wants_too_many(history: SemaphoreHistory) -> None:
+    """Nothing is free, so nobody looks at it: its own re-check refuses it."""
+    history.crowd([0, 1, 6])
+    history.resize(number=0, limit=1, again=False)
+    history.acquire(number=5, old=None, limit=2, declare=False, again=False)
+    history.recheck(number=2, chosen=set(), all_of_it=True, again=False)
+    assert history.model.line(history.sessions[2]) == []
+
+
+@pytest.mark.parametrize(
+    "play",
+    [
+        _where_the_last_permit_is_given_after_the_clock_stepped_back,
+        _where_a_session_releases_that_was_passed_over,
+        _where_no_permit_is_free_for_the_first_in_line_who_wants_too_many,
+    ],
+    ids=lambda play: play.__name__[1:],
+)
+def test_what_a_script_leaves_undone_the_next_recheck_does(
+    play: Callable[[SemaphoreHistory], None], server: RedisServer
+) -> None:
+    with Redis.from_url(server.url) as redis:
+        shared = {"redis": redis, "knows_shards": server.version >= (7,)}
+        history: SemaphoreHistory = type("SemaphoreHistory", (SemaphoreHistory,), shared)()
+        history.set_up(Model(0, exclusive=False), cast("st.DataObject", _Drawn([1, 1, 1, 1, 1, 1, 2, 1])))
+        try:
+            play(history)
+        finally:
+            history.teardown()
