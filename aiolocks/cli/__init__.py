@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from .._core import VERSION
-from . import _demo, _doctor, _ls, _run
+from . import _completion, _demo, _doctor, _ls, _run
 from ._arguments import Parser
 from ._errors import Unusable
 
@@ -64,4 +64,5 @@ def _parser() -> argparse.ArgumentParser:
     _run.register(commands)
     _ls.register(commands)
     _doctor.register(commands)
+    _completion.register(commands, parser)
     return parser

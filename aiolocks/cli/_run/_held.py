@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import logging
 import os
 import shutil
 import signal
@@ -44,6 +45,7 @@ _PASSED_ON = (*_ENDING, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
 
 def run(arguments: argparse.Namespace, url: str) -> int:
     """Run the command of *arguments* and return the exit status."""
+    logging.getLogger("aiolocks").addHandler(logging.NullHandler())  # what matters of it is told here, in one line
     place = place_of(url)
     status = _unable(arguments.words[0])
     return asyncio.run(_run(arguments, url, place)) if status is None else status
