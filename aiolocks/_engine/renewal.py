@@ -50,6 +50,9 @@ _QUIET = 60.0
 _ALL_AGAIN = 0.25
 """Seconds between two renewals of all leases: a link may be cut again and again."""
 
+_PACE = 0.01
+"""Seconds from one wake-up's share of them to the next: 10,000 at once keep the loop from all else for a second."""
+
 
 @final
 class Watchdog:
@@ -110,16 +113,23 @@ class Watchdog:
             self._heap = [entry for entry in self._heap if self._counts(entry[0], entry[2])]
             heapq.heapify(self._heap)
 
-    def renew_all(self) -> None:
-        """Renew every lease as soon as may be: the link to a server has gone or come, and with it the data perhaps."""
+    def renew_all(self, wanted: Callable[[LeaseState], bool] | None = None) -> None:
+        """Renew every lease as soon as may be: the link to a server has gone or come, and with it the data perhaps.
+
+        Only those that are *wanted*, if that is given.
+        """
         now = self._clock()
         if self._all_at <= now:  # else they are about to be: those that were on their way then go along
             self._all_at = max(now, self._all_at + _ALL_AGAIN)
-        at = self._all_at
+        at, count = self._all_at, 0
         self._sort()
         for state in self._live:
-            if not state.renewing and state.due > at:  # else its answer, or what came instead, is about to come
-                self._push(state, now, at - now)
+            if state.renewing or state.due <= at or not (wanted is None or wanted(state)):
+                continue  # its answer, or what came instead, is about to come; or it is none of these
+            due = at + count // _TOGETHER * _PACE
+            count += 1
+            if state.due > due:
+                self._push(state, now, due - now)
         self._drop_old_entries()
 
     def close(self) -> None:
@@ -375,10 +385,10 @@ class ThreadWatchdog:
             self._live.discard(state)
             self._tell(Watchdog.forget, state)
 
-    def renew_all(self) -> None:
-        """Renew every lease as soon as may be; the thread itself hears of its own links only."""
+    def renew_all(self, wanted: Callable[[LeaseState], bool] | None = None) -> None:
+        """Renew every lease that is *wanted*, as soon as may be; the thread itself hears of its own links only."""
         if self._live:
-            self._tell(Watchdog.renew_all)
+            self._tell(Watchdog.renew_all, wanted)
 
     def stalled(self, longest: float, now: float) -> bool:
         """Whether the session's loop has not come round for *longest* seconds. Asked by the thread."""
@@ -404,7 +414,7 @@ class ThreadWatchdog:
                 return
             thread.join(_LONGEST_END)
 
-    def _tell(self, method: Callable[..., None], *what: LeaseState | float) -> None:
+    def _tell(self, method: Callable[..., None], *what: object) -> None:
         if self._inner is None or self._watchdog is None:
             self._start()
         assert self._inner is not None

@@ -5,7 +5,7 @@ uses this, and adds what it needs beyond: the semaphore its limit.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from typing import Any, Protocol, cast, final
 
 from redis.exceptions import ResponseError
@@ -33,7 +33,7 @@ from .._engine.request import (
 from .._redis.connection import Connection
 from .._redis.endpoints import Pipelines
 from .._redis.pipeline import FIRST_CONNECT, CallReceiver, PendingCall
-from .._redis.router import Route
+from .._redis.router import Route, SlotRoute
 from .._redis.scripts import Arguments, Command, NamedScript, PreparedScript, Script, load
 from .families import Family, Together, renewal_patience, waiters_of
 from .listening import Listening, SessionAddress
@@ -496,6 +496,10 @@ class RedisGrantor:
 
     def obstacle(self, request: Request) -> None:
         return None  # it has no parts
+
+    def is_in(self, slots: Container[int]) -> bool:
+        """Whether the name is in one of these slots of a Cluster."""
+        return isinstance(self._route, SlotRoute) and self._route.slot in slots
 
     def fencing_tokens(self, request: Request, fence: int) -> Mapping[str, int]:
         return {self.name: fence}

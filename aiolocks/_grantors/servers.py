@@ -4,7 +4,7 @@ The waiters of a Cluster's names are told by the node that has them: so there is
 somebody waits, and the lines go along with their slots.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import partial
 from typing import cast, final
 
@@ -48,8 +48,8 @@ class ClusterNodes:
 
     alone = False
 
-    def __init__(self, context: Context, router: Router, on_moved: Callable[[], None]) -> None:
-        """*on_moved* is told when slots have gone to other nodes, along with what was held and awaited there."""
+    def __init__(self, context: Context, router: Router, on_moved: Callable[[Container[int]], None]) -> None:
+        """*on_moved* is told which slots have gone to other nodes, along with what was held and awaited there."""
         self._context = context
         self._router = router
         self._on_moved = on_moved
@@ -110,4 +110,5 @@ class ClusterNodes:
             for listening in self._listenings.values():
                 if not listening.own():
                     listening.subscriber.close()
-        self._on_moved()
+        slots, self._router.changed = self._router.changed, set()
+        self._on_moved(slots)

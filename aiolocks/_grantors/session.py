@@ -6,6 +6,7 @@ undoes them is answered.
 
 import asyncio
 import os
+from collections.abc import Callable, Container
 from typing import Any, final
 
 import anyio
@@ -16,6 +17,7 @@ from .._core.keys import Keys
 from .._engine.context import Context
 from .._engine.lease_state import LeaseState, Renewer
 from .._engine.renewal import ThreadWatchdog, Watchdog
+from .._engine.request import Request
 from .._redis.router import Router
 from .families import Family, Together
 from .one_server import RedisGrantor
@@ -185,13 +187,13 @@ class Session:
     def _in_use(self) -> bool:
         return bool(self.servers.queues) or self.context.holdings.running()
 
-    def _renew_all(self) -> None:
-        self.watchdog.renew_all()
+    def _renew_all(self, wanted: Callable[[LeaseState], bool] | None = None) -> None:
+        self.watchdog.renew_all(wanted)
         if self._thread_watchdog is not None:
-            self._thread_watchdog.renew_all()
+            self._thread_watchdog.renew_all(wanted)
 
-    def _moved(self) -> None:
-        self._renew_all()
+    def _moved(self, slots: Container[int]) -> None:
+        self._renew_all(lambda state: _is_in(slots, state.grantor, state.request))
         if self._tracking is not None:
             self._tracking.follow()
 
@@ -202,6 +204,13 @@ class Session:
     def _connected(self) -> None:
         self.context.undos.go_first()
         self._renew_all()
+
+
+def _is_in(slots: Container[int], grantor: Any, request: Request) -> bool:
+    """Whether what was asked for, or a part of it, is in one of these slots."""
+    if isinstance(grantor, RedisGrantor):
+        return grantor.is_in(slots)
+    return any(_is_in(slots, part.grantor, part.request) for part in request.parts)
 
 
 def _loop_here() -> asyncio.AbstractEventLoop:

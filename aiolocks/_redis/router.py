@@ -116,6 +116,8 @@ class Router:
         self._on_connected = on_connected
         self.on_changed: Callable[[], None] = lambda: None
         """Called when slots have changed hands: once for all that are found out in one turn of the loop."""
+        self.changed: set[int] = set()
+        """Which slots these are; who is told takes them."""
         self.sharded = True
         """Whether the nodes have channels of their own, so that a message need not go to all of them."""
         self._heard_of_channels = False
@@ -187,6 +189,7 @@ class Router:
         if self._owners[slot] != address:
             self._leave(slot)
             self._owners[slot] = address
+            self.changed.add(slot)
             if address not in self._known:
                 self._known.insert(0, address)
             self.refresh()
@@ -310,9 +313,10 @@ class Router:
         self._known += [address for address in named if address not in self._known]
         stuck = [pipeline for pipeline in self._pipelines.values() if pipeline.stuck]
         if owners != self._owners:
-            for slot in self._routes:
-                if owners[slot] != self._owners[slot]:
-                    self._leave(slot)
+            changed = {slot for slot in range(SLOTS) if owners[slot] != self._owners[slot]}
+            self.changed |= changed
+            for slot in changed & self._routes.keys():
+                self._leave(slot)
             self._owners = owners
             for pipeline in stuck:
                 for waiting in pipeline.take_waiting():

@@ -54,3 +54,32 @@ async def test_one_that_is_on_its_way_or_may_not_be_renewed_any_more_is_left_as_
         await asyncio.sleep(0.1)
         assert len(on_its_way.times("renew")) == sent
         assert bounded.held
+
+
+@jumping
+async def test_only_those_are_renewed_that_are_wanted() -> None:
+    grantor = ScriptedGrantor()
+    async with grantor.hold(ttl=30), grantor.hold(ttl=20):
+        await asyncio.sleep(1)
+        for ttl, renewals in ((10, 0), (20, 1), (30, 2)):
+            grantor.context.renewer.renew_all(lambda state, ttl=ttl: state.request.ttl == ttl)
+            await asyncio.sleep(0.5)
+            assert len(grantor.times("renew")) == renewals
+
+
+@jumping
+async def test_very_many_are_renewed_a_hundred_at_a_time() -> None:
+    """Ten thousand at once kept the loop from all else for a second."""
+    grantor = ScriptedGrantor()
+    leases = [await grantor.acquire(ttl=30) for _ in range(1000)]
+    await asyncio.sleep(1)
+    begun = grantor.context.clock()
+    grantor.context.renewer.renew_all()
+    await asyncio.sleep(0.001)
+    assert len(grantor.times("renew")) == 100
+    await asyncio.sleep(0.2)
+    renewed = grantor.times("renew")
+    assert len(renewed) == len(leases)
+    assert max(renewed) - begun < 0.1
+    for lease in leases:
+        await lease.release()

@@ -9,7 +9,7 @@ import pytest
 from redis.exceptions import ClusterDownError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from aiolocks import Lock, Semaphore
+from aiolocks import Lock, MultiLock, Semaphore
 from aiolocks._core.keys import Keys
 from aiolocks._core.slots import SLOTS, slot_of
 from aiolocks._engine.request import Request
@@ -221,3 +221,25 @@ async def test_who_gives_up_while_a_release_is_waited_for_asks_no_more() -> None
     await asyncio.sleep(1)
     assert len(nodes[2].runs("lock_grant")) == 1
     assert not nodes.held
+
+
+@jumping
+async def test_leases_are_renewed_whose_slots_have_gone_to_another_node_and_no_others() -> None:
+    """Of a MultiLock, if any of its names has."""
+    nodes = Nodes(1, 2, does=lambda node, asked: 7 if asked.what == "lock_grant" else 1)
+    nodes.give(b"{bills}", 2)  # so there is a link to either, and no other reason
+    leases = [await Lock(nodes.client, name).acquire() for name in ("orders", "bills")]
+    leases.append(await MultiLock(nodes.client, ["orders", "bills"]).acquire())
+    await asyncio.sleep(1)
+    router = Session.of(nodes.client.nodes_manager).context.pipeline
+    assert isinstance(router, Router)
+    for name, renewed in ((b"aiolocks:lock:{nothing}", 0), (BASE, 3)):
+        nodes.give(name, 2)
+        router.moved(slot_of(name), (HOST, 2))
+        begun = clock()
+        await asyncio.sleep(0.5)
+        runs = [*nodes[1].runs("lock_renew"), *nodes[2].runs("lock_renew")]
+        assert len([run for run in runs if run.at >= begun]) == renewed
+    for lease in leases:
+        await lease.release()
+    await asyncio.sleep(1)
