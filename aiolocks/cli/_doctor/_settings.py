@@ -115,7 +115,7 @@ def replication(facts: Facts, *, behind_sentinels: bool = False) -> Finding:
     if replicas:
         found = f"replicas: {replicas}, min-replicas-to-write: 0, so a primary cut off from them goes on granting"
         advice = (
-            "CONFIG SET min-replicas-to-write 1 and min-replicas-max-lag 10; "
+            f"{_set(facts, 'min-replicas-to-write 1 and min-replicas-max-lag 10')}; "
             "let the resource check fencing tokens, as a failover can forget locks"
         )
         # Sentinels promote another meanwhile, and two hold the same lock for as long as the partition lasts.
@@ -131,7 +131,7 @@ def eviction(facts: Facts) -> Finding:
         return unknown("eviction", "+info")
     policy, most, used = str(info["maxmemory_policy"]), int(info["maxmemory"]), int(info["used_memory"])
     figures = {"policy": policy, "maxmemory": most, "used_memory": used, "evicted": int(info.get("evicted_keys", 0))}
-    advice = "CONFIG SET maxmemory-policy noeviction"
+    advice = _set(facts, "maxmemory-policy noeviction")
     if policy != "noeviction" and most:
         found = f"{policy} removes live locks when the {_bytes(most)} of maxmemory are full ({_bytes(used)} now)"
         return Finding("eviction", Verdict.DANGER, found, advice, figures)
@@ -179,6 +179,13 @@ def _append_only(info: Mapping[str, Any], fsync: str | None, figures: dict[str, 
     lost = "the last second" if fsync == "everysec" else "what the system had not written yet"
     found = f"append-only file with appendfsync {fsync}: a crash of the machine forgets {lost}"
     return Finding("persistence", Verdict.WARNING, found, f"appendfsync always, {_IF_FORGOTTEN}", figures)
+
+
+def _set(facts: Facts, setting: str) -> str:
+    """Return how to change a setting: managed servers forbid CONFIG."""
+    if facts.config:
+        return f"CONFIG SET {setting}"
+    return f"set {setting}: on a managed server in its parameter group or console, elsewhere with CONFIG SET"
 
 
 def _bytes(count: float) -> str:

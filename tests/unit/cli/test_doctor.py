@@ -142,3 +142,10 @@ def test_the_doctor_tries_each_command_that_a_script_calls_and_each_right_that_t
     called -= {"pubsub", "info"}  # the latter only for `min_uptime`, and else without need
     assert {f"+{name}" for name in called} <= tried
     assert tried == {right for right in documented_rights() if right.startswith("+")}
+
+
+def test_where_config_is_forbidden_as_on_managed_servers_the_parameter_group_is_named() -> None:
+    info = {**MEMORY, "maxmemory_policy": "allkeys-lru", "role": "master", "connected_slaves": 1}
+    for check in (_settings.eviction, _settings.replication):
+        assert "parameter group" in check(Facts(info)).advice
+        assert check(Facts(info, {"save": ""})).advice.startswith("CONFIG SET m")
