@@ -40,6 +40,9 @@ class Context:
     ) -> None:  # fmt: skip
         self.pool = pool
         self.loop = loop
+        virtual: Callable[[], float] | None = getattr(loop, "clock", None)
+        if virtual is not None:  # of a loop that makes its own time
+            self.clock = virtual
         self.id = fresh_session()
         self.closed = False
         self.forked = False

@@ -85,6 +85,11 @@ class Session:
         """
         return _sessions.get((id(pool), _loop_here()))
 
+    @staticmethod
+    def begun(pool: Any) -> bool:
+        """Whether there is a session of *pool*, in any loop."""
+        return any(known == id(pool) for known, _ in _sessions)
+
     def grantor(self, keys: Keys) -> RedisGrantor:
         """Return who decides over a name."""
         family = self._families.get(keys.family)

@@ -12,6 +12,7 @@ from ._checkers import (
     keys_left,
     stale_writes,
 )
+from ._clock import Clock, lose
 from ._history import HistoryEvent, Recorder, read_history
 from ._loop import JumpingLoop
 from ._proxy import FaultProxy
@@ -19,6 +20,7 @@ from ._scripted import After, ScriptedGrantor
 
 __all__ = [
     "After",
+    "Clock",
     "FaultProxy",
     "HistoryEvent",
     "JumpingLoop",
@@ -30,6 +32,7 @@ __all__ = [
     "check_linearizable",
     "check_residue",
     "keys_left",
+    "lose",
     "read_history",
     "stale_writes",
 ]

@@ -11,6 +11,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, final
 
+from ._clock import follow_in_memory
+
 _REAL_WAIT = 0.05
 """Real seconds to wait at once when only the outside world can go on: short, so that Ctrl-C and time limits work."""
 
@@ -34,6 +36,7 @@ class JumpingLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self._now = 0.0
+        follow_in_memory()
         super().__init__(_JumpingSelector(self._jump))
 
     def time(self) -> float:

@@ -120,7 +120,7 @@ def requests(example: str, url: str) -> list[str]:
 
 
 def test_every_example_is_tested() -> None:
-    assert {*SERVERS, *PRINTING, "cluster", "graceful", "leader", "sentinel", "worker"} == set(EXAMPLES)
+    assert {*SERVERS, *PRINTING, "cluster", "graceful", "leader", "sentinel", "test_your_code", "worker"} == set(EXAMPLES)
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
@@ -149,6 +149,12 @@ def test_the_example_moves_money_between_nodes_of_a_cluster() -> None:
 def test_the_killed_workers_job_is_taken_over_as_the_docstring_says(tcp_url: str) -> None:
     printed = output("worker", tcp_url).splitlines()
     assert [*sorted(printed[:2]), *printed[2:]] == blocks("worker")[1].splitlines()
+
+
+def test_the_tests_of_an_example_pass() -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "examples/test_your_code.py"]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=WITHIN)
+    assert "2 passed" in done.stdout, done.stdout
 
 
 @pytest.mark.asyncio

@@ -1,6 +1,7 @@
 """The loop whose clock jumps: virtual for timers, real for sockets and threads."""
 
 import asyncio
+import contextlib
 import socket
 import threading
 import time
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from aiolocks import LeaseLostError, LockManager
 from aiolocks.testing import JumpingLoop
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
@@ -141,3 +143,18 @@ def test_after_a_deadlock_the_loop_still_cancels_its_tasks() -> None:
         with asyncio.Runner(loop_factory=JumpingLoop) as runner:
             runner.run(main())
     assert ended == ["cleanup"]
+
+
+def test_a_jumping_loop_takes_leases_and_the_server_along(run: Run) -> None:
+    async def main() -> float:
+        locks = LockManager.from_url("memory://", ttl=10, renew=False)
+        begun = asyncio.get_running_loop().time()
+        with contextlib.suppress(LeaseLostError):
+            async with locks.lock("orders:42"):
+                await asyncio.sleep(3600)
+        lost_after = asyncio.get_running_loop().time() - begun
+        async with locks.lock("orders:42").hold(timeout=5):
+            pass
+        return lost_after
+
+    assert 9 < run(main()) <= 11
