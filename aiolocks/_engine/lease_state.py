@@ -292,18 +292,23 @@ class LeaseState:
 
     def tell_asked(self) -> None:
         """Begin to tell what becomes of it, as the caller asks."""
-        self.acquisition = number = events.number()
-        self.asked_at = asked_at = self.context.clock()
-        if self.request.wait:  # what must not refer to this state: each would keep the other
-            name, kind = self.grantor.name, self.grantor.kind
-            self.request.on_busy = partial(_tell_waiting, self.context.clock, asked_at, name, kind, number)
+        self.acquisition = events.number()
+        self.asked_at = self.context.clock()
+        if self.request.wait:
+            self.request.on_busy = self._tell_waiting
+
+    def _tell_waiting(self) -> None:
+        self.tell("waiting", self._waited(self.context.clock()))
+
+    def _waited(self, now: float) -> float:
+        """Return for how long the caller has waited, or, if nobody listened when it asked, since the server was."""
+        since = self.request.asked_at if self.asked_at is None else self.asked_at
+        return 0.0 if since is None else now - since
 
     def tell_outcome(self, kind: events.Kind) -> None:
-        """Tell how the waiting ended, when a lease has *begun* or just now."""
-        request, now = self.request, self.begun if kind == "acquired" else self.context.clock()
-        request.on_busy = None
-        since = self.asked_at if request.asked_at is None or self.asked_at is not None else request.asked_at
-        self.tell(kind, 0.0 if since is None else now - since)
+        """Tell how the waiting ended: with a lease, as it has *begun*, or without."""
+        self.request.on_busy = None  # or the two would keep each other
+        self.tell(kind, self._waited(self.begun if kind == "acquired" else self.context.clock()))
         if kind == "acquired" and self.renewer is None:
             self.watch_deadline()  # or its loss would be known when somebody asks
 
@@ -343,10 +348,6 @@ class LeaseState:
             fencing_token=self.fence,
             reason=reason,
         )
-
-
-def _tell_waiting(clock: Callable[[], float], asked_at: float, name: str, kind: str, number: int) -> None:
-    events.emit(events.Event("waiting", name, kind, clock() - asked_at, 0, number))
 
 
 class Entry(Protocol):

@@ -33,6 +33,7 @@ PRINTING = [
     "guard",
     "orders_table",
     "price_list",
+    "prometheus",
     "quorum",
     "tickets",
     "transfer",

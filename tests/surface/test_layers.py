@@ -12,6 +12,7 @@ import pytest
 
 import aiolocks
 import aiolocks.events
+import aiolocks.otel
 import aiolocks.testing
 from tests.support.cases import one_by_one
 
@@ -20,7 +21,7 @@ PACKAGE = Path(aiolocks.__file__).parent
 WINGS = ("_core", "_redis", "_engine", "_grantors", "_primitives")
 """Lowest first. A wing imports from wings below it; what lies beside them, in the package's own folder, from all."""
 
-WAYS_IN = {"aiohttp", "cli", "fastapi", "testing"}
+WAYS_IN = {"aiohttp", "cli", "fastapi", "otel", "testing"}
 """What nothing else imports, and so may need more than is required."""
 
 BASES = {"base", "mode_changes", "reentry"}
@@ -185,7 +186,9 @@ def test_modules_say_what_they_are_for_and_stay_small(file: Path) -> None:
     assert len(source.splitlines()) <= LONGEST_MODULE
 
 
-@pytest.mark.parametrize("package", [aiolocks, aiolocks.events, aiolocks.testing], ids=lambda package: package.__name__)
+@pytest.mark.parametrize(
+    "package", [aiolocks, aiolocks.events, aiolocks.otel, aiolocks.testing], ids=lambda package: package.__name__
+)
 def test_everything_public_has_a_docstring(package: object) -> None:
     names: list[str] = package.__all__  # type: ignore[attr-defined]  # ModuleType knows no module's own names
     assert names == sorted(names)

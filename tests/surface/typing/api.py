@@ -1,6 +1,6 @@
 """What type checkers must make of the public API. Checked by mypy and pyright, never run."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import timedelta
 from functools import partial
@@ -30,6 +30,8 @@ from aiolocks import (
     Versioned,
     with_lock,
 )
+from aiolocks.events import Event, on_event
+from aiolocks.otel import instrument
 
 
 async def lock(redis: Redis) -> None:
@@ -368,6 +370,18 @@ async def stack(lock: Lock, semaphore: Semaphore, lease: Lease) -> None:
         assert_type(await stack.enter_async_context(lock.hold(timeout=5)), Lease)
         assert_type(await stack.enter_async_context(semaphore.hold(permits=2)), Lease)
         assert_type(await stack.enter_async_context(lease), Lease)
+
+
+def events(event: Event) -> None:
+    assert_type(event.name, str)
+    assert_type(event.primitive, str)
+    assert_type(event.seconds, float)
+    assert_type(event.fencing_token, int)
+    assert_type(event.acquisition, int)
+    if event.kind in ("lost", "revoked", "timed_out"):
+        assert_type(on_event(events), Callable[[], None])
+    assert_type(instrument(), Callable[[], None])
+    assert_type(instrument(name_of=lambda name: name.partition(":")[0]), Callable[[], None])
 
 
 assert_type(aiolocks.__version__, str)

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import FrozenInstanceError, fields
 
 import pytest
 
@@ -20,13 +19,11 @@ def nobody_stays() -> Iterator[None]:
 
 
 def test_an_event_says_what_happened_to_what() -> None:
-    assert [field.name for field in fields(Event)] == [
-        "kind", "name", "primitive", "seconds", "fencing_token", "acquisition",
-    ]  # fmt: skip
+    assert Event._fields == ("kind", "name", "primitive", "seconds", "fencing_token", "acquisition")
 
 
 def test_an_event_is_frozen() -> None:
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(AttributeError):
         HELD.kind = "lost"  # type: ignore[misc]  # this is what is tested
 
 
