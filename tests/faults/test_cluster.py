@@ -14,6 +14,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks import Lock, MultiLock
 from aiolocks._grantors.session import Session
+from aiolocks._redis.router import Node, Router
 from tests.faults.support.lag import SLACK, measured_lag
 from tests.faults.support.traffic import NAMES, NEWCOMERS, TTL, WAITERS, key_of, promoted, renewed, traffic
 from tests.support.clients import documented_rights
@@ -397,3 +398,27 @@ async def test_a_lease_that_no_replica_gets_is_refused_and_leaves_nothing(cluste
     async with lock.hold(timeout=TTL):
         assert primary.operator.exists(key_of("orders"))
     assert Leftovers(primary).lasting_keys() == []
+
+
+@pytest.mark.skipif(version_of(find_binary()) < (7,), reason="nodes have had names since Redis 7")
+async def test_nodes_that_go_by_their_names_are_found_by_these() -> None:
+    """As with TLS, whose certificates are for names."""
+    options = {"cluster-announce-hostname": "localhost", "cluster-preferred-endpoint-type": "hostname"}
+    running = await asyncio.to_thread(ClusterSet, replicas=0, options=options)
+    one: Any
+    try:
+        async with running.client() as one, running.client() as two:
+            for number in range(6):
+                lease = await Lock(one, f"orders:{number}", ttl=TTL).acquire()
+                waiting = asyncio.create_task(Lock(two, f"orders:{number}", ttl=TTL).acquire())
+                await asyncio.sleep(0.05)
+                await lease.release()
+                await (await asyncio.wait_for(waiting, 5)).release()
+            session = Session.find(one.nodes_manager)
+            assert session is not None
+            router = session.context.pipeline
+            assert isinstance(router, Router)
+            nodes = [router.at(slot).endpoint for slot in range(0, 16384, 1000)]
+            assert {node.address[0] for node in nodes if isinstance(node, Node)} == {"localhost"}
+    finally:
+        await asyncio.to_thread(running.stop)
