@@ -15,7 +15,7 @@ from ._errors import Unusable
 if TYPE_CHECKING:
     from ._arguments import Commands
 
-_HEAD = f"{'KIND':9} {'HELD':>7} {'LEFT':>7} {'WAITING':>7}  {'BY':32} NAME"
+HEAD = f"{'KIND':9} {'HELD':>7} {'LEFT':>7} {'WAITING':>7}  {'BY':32} NAME"
 _MOST_SHOWN = 1000
 
 
@@ -77,7 +77,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 async def _listed(arguments: argparse.Namespace) -> None:
     """Print each page as soon as it is there; the JSON as well, which is one array in the end."""
-    lead = "[" if arguments.json else _HEAD + "\n"
+    lead = "[" if arguments.json else HEAD + "\n"
     async with primaries(_arguments.url_of(arguments)) as (client, nodes):
         async for page in _names.scan(nodes, arguments.prefix, arguments.pattern, arguments.kind):
             await _names.look(client, page, arguments.prefix)

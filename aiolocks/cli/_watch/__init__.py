@@ -1,0 +1,80 @@
+"""`aiolocks watch`: what is held and awaited, as it changes; with rich, on a terminal, else in plain text."""
+
+import argparse
+import asyncio
+import sys
+from typing import TYPE_CHECKING
+
+from .. import _arguments
+from .._errors import Unusable
+from .._ls import add_kind, primaries
+from ._board import SORTS, Board
+
+if TYPE_CHECKING:
+    from .._arguments import Commands
+    from ._live import Live
+
+_MOST_LINES = 1000
+"""In plain text, where there is no screen that could be full."""
+
+_KEYS = """
+keys: up and down or k and j choose a name, Enter shows its holders and waiters, Escape goes back; / filters by a part
+of the name, s sorts by another column, q quits
+"""
+
+
+def register(commands: "Commands") -> None:
+    """Add this command to the parser."""
+    parser = commands.add_parser(
+        "watch",
+        help="watch what is held and awaited, live",
+        description="Watch what is held and awaited. It asks the server for little: a few steps of SCAN a second, and "
+        "about the names that are on the screen. The Redis user needs the rights +scan and, for the rates, +info.",
+        epilog=_KEYS,
+    )
+    parser.add_argument(
+        "pattern", nargs="?", default="*", metavar="PATTERN", help="names, such as 'orders:*'; else all"
+    )
+    _arguments.add_url(parser)
+    _arguments.add_prefix(parser)
+    add_kind(parser)
+    parser.add_argument("--sort", choices=SORTS, default="waiting", help="by which column, waiting if left out")
+    parser.add_argument(
+        "--interval", type=_interval, default=1.0, metavar="S", help="seconds between two looks, 1 if left out"
+    )
+    parser.add_argument("--once", action="store_true", help="look once, print it, and end")
+    parser.set_defaults(run=_run)
+
+
+def _interval(text: str) -> float:
+    seconds = _arguments.seconds(text)
+    if seconds < 0.2:
+        raise argparse.ArgumentTypeError("must be at least 0.2 seconds")
+    return seconds
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    asyncio.run(_watch(arguments))
+    return 0
+
+
+async def _watch(arguments: argparse.Namespace) -> None:
+    live: type[Live] | None = None
+    if not arguments.once and sys.stdout.isatty() and sys.stdin.isatty():
+        try:
+            from ._live import Live as live
+        except ImportError:
+            raise Unusable('watch needs rich on a terminal: pip install "aiolocks[demo]"; or use --once') from None
+    async with primaries(_arguments.url_of(arguments)) as (client, nodes):
+        board = Board(client, nodes, arguments.prefix, arguments.pattern, arguments.kind, arguments.sort)
+        await board.begin()
+        if live is not None:
+            await live(board, arguments.interval).run()
+            return
+        while True:
+            await board.look(board.listed()[:_MOST_LINES])
+            print("\n".join(board.plain(_MOST_LINES)), flush=True)
+            if arguments.once:
+                return
+            await asyncio.sleep(arguments.interval)
+            print(flush=True)

@@ -1,0 +1,119 @@
+"""What `watch` knows: every name that was found, and how those on the screen stand now.
+
+The server pays for a few steps of SCAN, for what is on the screen, and for some of the other names in turn, so that the
+order of all is about right: with 10,000 locks a hundredth of its time at most.
+"""
+
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Any, final
+
+from redis.exceptions import ResponseError
+
+from .. import _ls, _names
+
+SORTS = ("waiting", "name", "held", "left")
+
+_STEPS = 5
+"""Of SCAN for each look; a thousand keys each."""
+
+_IN_TURN = 100
+"""Names that are not on the screen, for each look."""
+
+
+@final
+class Board:
+    """Begin it, then look again and again."""
+
+    def __init__(
+        self, client: Any, nodes: Sequence[Any], prefix: str, pattern: str = "*", kind: str | None = None,
+        sort: str = SORTS[0],
+    ) -> None:  # fmt: skip
+        self.sort = sort
+        self.filter = ""
+        self.wake_ups: float | None = None
+        """A second, between processes: what the server's PUBLISH is called for; None if it does not tell."""
+        self._client, self._nodes, self._prefix = client, nodes, prefix
+        self._wanted = pattern, kind
+        self._names = dict[bytes, _names.Name]()
+        self._scanning: AsyncGenerator[list[_names.Name]] | None = None
+        self._turn: list[_names.Name] = []
+        self._published: tuple[float, int] | None = None
+
+    async def begin(self) -> None:
+        """Find all there is, and how it stands."""
+        async for page in _names.scan(self._nodes, self._prefix, *self._wanted):
+            self._names |= {name.base: name for name in page}
+            await _names.look(self._client, page, self._prefix)
+        self._forget()
+        await self._rates()
+
+    async def look(self, visible: Sequence[_names.Name], inspected: _names.Name | None = None) -> None:
+        """Look at those that are *visible*, at the waiters of the one that is *inspected*, and for new ones."""
+        new = await self._scan()
+        self._turn = self._turn or list(self._names.values())
+        turn, self._turn = self._turn[:_IN_TURN], self._turn[_IN_TURN:]
+        due = {name.base: name for name in (*visible, *new, *turn)}
+        await _names.look(self._client, list(due.values()), self._prefix)
+        if inspected is not None:
+            await _names.look(self._client, [inspected], self._prefix, waiters=True)
+        self._forget()
+        await self._rates()
+
+    def listed(self) -> list[_names.Name]:
+        """Return the names that pass the filter, in order."""
+        wanted = self.filter.lower()
+        order: dict[str, Callable[[_names.Name], Any]] = {
+            "waiting": lambda name: (-name.waiting, -(name.seconds or 0)),
+            "held": lambda name: -(name.seconds or 0),
+            "left": lambda name: name.remaining if name.remaining is not None else float("inf"),
+            "name": lambda name: name.name,
+        }
+        found = [name for name in self._names.values() if wanted in name.name.lower()]
+        found.sort(key=lambda name: (name.name, name.kind))
+        return sorted(found, key=order[self.sort])
+
+    def heading(self) -> str:
+        """Return how much there is, in one line."""
+        names = self._names.values()
+        held, waiting = sum(bool(name.held) for name in names), sum(name.waiting for name in names)
+        rate = "" if self.wake_ups is None else f", {self.wake_ups:,.0f} wake-ups/s"
+        return f"{held:,} held, {waiting:,} waiting{rate}"
+
+    def plain(self, most: int) -> list[str]:
+        """Return all of it as text."""
+        rows = self.listed()
+        more = [f"and {len(rows) - most:,} more"] if len(rows) > most else []
+        return [self.heading(), _ls.HEAD, *(_ls.line(name) for name in rows[:most]), *more]
+
+    async def _scan(self) -> list[_names.Name]:
+        """Go on looking through the keys; return what is new."""
+        if self._scanning is None:
+            self._scanning = _names.scan(self._nodes, self._prefix, *self._wanted, steps=_STEPS)
+        try:
+            page = await anext(self._scanning)
+        except StopAsyncIteration:
+            self._scanning = None
+            return []
+        new = [name for name in page if name.base not in self._names]
+        self._names |= {name.base: name for name in new}
+        return new
+
+    def _forget(self) -> None:
+        """Drop what was let go."""
+        self._names = {base: name for base, name in self._names.items() if name.held or name.waiting}
+
+    async def _rates(self) -> None:
+        """Learn how many sessions were told of their turn: scripts call PUBLISH for nothing else."""
+        try:
+            told = [await node.info("commandstats") for node in self._nodes]
+        except ResponseError:
+            return
+        calls = sum(
+            int(stats[command]["calls"]) for stats in told for command in ("cmdstat_publish", "cmdstat_spublish")
+            if command in stats
+        )  # fmt: skip
+        now = time.monotonic()
+        if self._published is not None and now > self._published[0]:
+            self.wake_ups = max(calls - self._published[1], 0) / (now - self._published[0])
+        self._published = now, calls

@@ -1,0 +1,195 @@
+"""`aiolocks watch`: its pictures at 80 and 120 columns, its keys, its plain text, and what it costs the server."""
+
+import asyncio
+import fcntl
+import io
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from redis.asyncio import Redis
+from rich.console import Console
+
+from aiolocks import LockManager
+from aiolocks.cli import main
+from aiolocks.cli._names import Name, Person
+from aiolocks.cli._watch._board import Board
+from aiolocks.cli._watch._live import details, table
+from tests.faults.support.lag import SLACK
+from tests.support.servers import RedisServer
+
+REPOSITORY = Path(__file__).parents[2]
+PICTURES = REPOSITORY / "examples" / "pictures"
+WITHIN = 10 * SLACK
+
+
+def sample() -> Board:
+    """A board with a few names, as a server might have them."""
+    board = Board(None, [], "aiolocks:")
+    board.wake_ups = 1234
+    called: dict[str, Any] = {"host": "web1", "pid": 4711, "holder": "billing", "task": "pay"}
+    people = [
+        Person("Zk3xV9aLq0s", b"", 12 + at, 28.4 - at, fencing_token=1795467513896108 + at, **called) for at in range(3)
+    ]
+    waiters = [Person("q8Hs7Tn1YbE", b"", 3.2 - at, None, host=f"worker{at}", pid=815) for at in range(3)]
+    rows = [
+        Name("lock", "orders:42", b"1", people[:1], 1, 3, waiters),
+        Name("semaphore", "scraper", b"2", people, 3, 17, [], 10),
+        Name("rwlock", "price-list:europe:with-a-name-that-is-long", b"3", people[:1], 1, 0),
+        Name("hierarchy", "shop/orders/42", b"4", people[1:2], 1, 0),
+        Name("lock", "nightly", b"5", [Person("Zk3xV9aLq0s", b"", 7200, 0.4, fencing_token=1)], 1, 0),
+        Name("multilock", "account:7", b"6", [], 0, 2),
+    ]
+    board._names = {row.base: row for row in rows}
+    return board
+
+
+def drawn(width: int, *, inspects: bool = False, svg: bool = False) -> str:
+    console = Console(
+        record=True, width=width, height=24, file=io.StringIO(), force_terminal=True, color_system="truecolor"
+    )
+    board = sample()
+    rows = board.listed()
+    console.print(details(board, rows[1], width, 24) if inspects else table(board, rows, width, 24, 1))
+    if svg:
+        return console.export_svg(title="aiolocks watch", unique_id="watch")
+    return "\n".join(line.rstrip() for line in console.export_text().splitlines()) + "\n"
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_pictures_are_what_it_shows(width: int) -> None:
+    """`python -m tests.surface.test_watch` draws them anew."""
+    shown = drawn(width)
+    assert max(map(len, shown.splitlines())) <= width
+    for word in ("orders:42", "scraper", "web1:4711", "17", "sorted by waiting", "1,234 wake-ups/s"):
+        assert word in shown
+    picture = PICTURES / f"watch-{width}.txt"
+    assert picture.read_text(encoding="utf-8") == shown + "\n" + drawn(width, inspects=True)
+
+
+@pytest_asyncio.fixture
+async def locks(own_server: RedisServer) -> AsyncIterator[LockManager]:
+    async with LockManager.from_url(own_server.url, ttl=60) as locks:
+        yield locks
+
+
+@pytest.mark.redis
+@pytest.mark.leaves_residue
+@pytest.mark.asyncio
+async def test_once_and_without_a_terminal_it_is_plain_text(
+    locks: LockManager, own_server: RedisServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with locks.lock("orders:42"), locks.semaphore("scraper", 3):
+        assert await asyncio.to_thread(main, ["watch", "--once", "--url", own_server.url]) == 0
+        printed = capsys.readouterr().out
+        assert printed.startswith("2 held, 0 waiting")
+        assert "\x1b" not in printed
+        assert re.search(r"(?m)^lock .* orders:42$", printed)
+        command = [sys.executable, "-m", "aiolocks", "watch", "--interval", "0.2", "--url", own_server.url]
+        process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, cwd=REPOSITORY)
+        assert process.stdout is not None
+        for _ in range(3):
+            while b"2 held" not in (line := await asyncio.wait_for(process.stdout.readline(), WITHIN)):
+                assert line
+        process.terminate()
+        await process.communicate()
+
+
+class Terminal:
+    """`aiolocks watch` at a terminal of 80 columns."""
+
+    def __init__(self, url: str) -> None:
+        environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "TERM": "xterm", "AIOLOCKS_URL": url}
+        self.pid, self._fd = pty.fork()
+        if self.pid == 0:
+            os.execve(sys.executable, [sys.executable, "-m", "aiolocks", "watch", "--interval", "0.2"], environment)
+        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        self._seen = ""
+
+    def type(self, text: str) -> None:
+        os.write(self._fd, text.encode())
+
+    def sees(self, pattern: str) -> None:
+        """Wait for it in what is drawn after the last."""
+        give_up_at = time.monotonic() + WITHIN
+        while not (found := re.search(pattern, self._seen)):
+            ready, _, _ = select.select([self._fd], [], [], max(give_up_at - time.monotonic(), 0))
+            assert ready, f"{pattern!r} did not come, but: {self._seen[-2000:]!r}"
+            self._seen += os.read(self._fd, 65536).decode(errors="ignore")
+        self._seen = self._seen[found.end() :]
+
+    def ends(self) -> int:
+        give_up_at = time.monotonic() + WITHIN
+        while time.monotonic() < give_up_at:
+            ready, _, _ = select.select([self._fd], [], [], 0.1)
+            if ready:
+                try:
+                    os.read(self._fd, 65536)
+                except OSError:
+                    break
+        os.close(self._fd)
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+@pytest.mark.redis
+@pytest.mark.leaves_residue
+@pytest.mark.asyncio
+async def test_keys_choose_inspect_sort_filter_and_quit(locks: LockManager, own_server: RedisServer) -> None:
+    async with locks.lock("first"), locks.lock("second"):
+        terminal = Terminal(own_server.tcp_url)
+
+        def play() -> int:
+            terminal.sees("second")
+            terminal.type("j\r")
+            terminal.sees("lock second: 1 held.*(?s:.*)fencing token")
+            terminal.type("\x1b")
+            terminal.sees("sorted by waiting")
+            terminal.type("s")
+            terminal.sees("sorted by name")
+            terminal.type("/fir\r")
+            terminal.sees("filter: fir(?![_a-z])")
+            terminal.type("q")
+            return terminal.ends()
+
+        assert await asyncio.to_thread(play) == 0
+
+
+@pytest.mark.redis
+@pytest.mark.slow
+@pytest.mark.leaves_residue
+@pytest.mark.asyncio
+@pytest.mark.timeout(120)
+async def test_ten_thousand_names_cost_the_server_a_hundredth_of_its_time(own_server: RedisServer) -> None:
+    async with Redis.from_url(own_server.url) as client:
+        locks = LockManager(client, ttl=100, renew=False)
+        await asyncio.gather(*(locks.lock(f"order:{number}").acquire() for number in range(10_000)))
+        board = Board(client, [client], "aiolocks:")
+        await board.begin()
+        assert len(board.listed()) == 10_000
+        await client.config_resetstat()
+        looks = 20
+        for _ in range(looks):
+            await board.look(board.listed()[:40])
+        stats = await client.info("commandstats")
+        spent = sum(of["usec"] for of in stats.values()) / 1e6
+        print(f"{1000 * spent / looks:.2f} ms of the server's time for each look")
+        assert spent / looks < SLACK * 0.01
+
+
+if __name__ == "__main__":
+    PICTURES.mkdir(exist_ok=True)
+    for columns in (80, 120):
+        text = f"{drawn(columns)}\n{drawn(columns, inspects=True)}"
+        (PICTURES / f"watch-{columns}.txt").write_text(text, encoding="utf-8")
+    (PICTURES / "watch.svg").write_text(drawn(100, svg=True), encoding="utf-8")
