@@ -31,6 +31,7 @@ class RedlockOptions(TypedDict, total=False):
     max_stall: Duration
     wait_release: bool
     min_uptime: Duration
+    min_hold: Duration
     prefix: str
 
 
@@ -72,6 +73,7 @@ class Options:
     replicas: Replicas
     wait_release: bool
     min_uptime: float
+    min_hold: float
     track: bool
 
     renewed_in_loop: bool = field(init=False)
@@ -79,12 +81,13 @@ class Options:
     """Nothing else is to be done for it meanwhile."""
     needed_uptime: int = field(init=False)
     """What the server must say of its uptime, in seconds; 0: it is not asked."""
+    min_hold_ms: int = field(init=False)
 
     def __init__(
         self, ttl: Duration = 30.0, acquire_timeout: Duration | None = None,
         on_lost: Literal["cancel", "flag"] = "cancel", renew: bool = True, max_hold: Duration | None = None,
         watchdog: Literal["task", "thread"] = "task", max_stall: Duration = 60.0, replicas: Replicas = 0,
-        wait_release: bool = True, min_uptime: Duration = 0.0, track: bool = False,
+        wait_release: bool = True, min_uptime: Duration = 0.0, min_hold: Duration = 0.0, track: bool = False,
     ) -> None:  # fmt: skip
         """Check and convert what the caller gave.
 
@@ -118,8 +121,10 @@ class Options:
         write(self, "max_stall", 60.0 if max_stall == 60.0 else _above_zero("max_stall", max_stall))  # most often 60
         write(self, "replicas", replicas)
         write(self, "wait_release", wait_release)
-        uptime = check_min_uptime(min_uptime)
+        uptime = check_within_reason("min_uptime", min_uptime)
         write(self, "min_uptime", uptime)
+        write(self, "min_hold", check_within_reason("min_hold", min_hold))
+        write(self, "min_hold_ms", math.ceil(self.min_hold * 1000))
         write(self, "track", track)
         write(self, "renewed_in_loop", renewed_in_loop := renew and watchdog == "task")
         write(self, "only_renewed_in_loop", renewed_in_loop and not track)
@@ -162,11 +167,11 @@ def check_timeout(what: str, timeout: Duration | None) -> float | None:
     return seconds
 
 
-def check_min_uptime(min_uptime: Duration) -> float:
-    """Return *min_uptime* in seconds, or raise TypeError or ValueError."""
-    seconds = check_seconds("min_uptime", min_uptime)
+def check_within_reason(what: str, value: Duration) -> float:
+    """Return *value* in seconds, of which 0 are allowed too, or raise TypeError or ValueError."""
+    seconds = check_seconds(what, value)
     if not 0 <= seconds <= 10**9:
-        raise ValueError(f"min_uptime must be between 0 and 1e9 seconds, not {min_uptime!r}")
+        raise ValueError(f"{what} must be between 0 and 1e9 seconds, not {value!r}")
     return seconds
 
 

@@ -245,6 +245,8 @@ class LeaseState:
         if self.dropped:
             return None
         self.dropped = True
+        if self.options.min_hold_ms:
+            self.request.keep_for(self.options.min_hold_ms)
         until = self.deadline
         if self.request.revoked:  # it keeps others waiting until it is released, or ends
             until = max(until, self._deadline_before) + margin(self.request.ttl)

@@ -118,9 +118,9 @@ class Request:
     """
 
     __slots__ = (
-        "_given_up", "_turn", "asked_as", "asked_at", "extension", "failing_since", "fence_seen", "needed_uptime",
-        "on_busy", "overtook", "parts", "permits", "reached", "retry_after", "revoked", "server", "silences", "ticket",
-        "token", "trouble", "ttl", "ttl_ms", "unanswered", "valid_for", "valid_from", "wait",
+        "_given_up", "_turn", "asked_as", "asked_at", "extension", "failing_since", "fence_seen", "min_hold_ms",
+        "needed_uptime", "on_busy", "overtook", "parts", "permits", "reached", "retry_after", "revoked", "server",
+        "silences", "ticket", "token", "trouble", "ttl", "ttl_ms", "unanswered", "valid_for", "valid_from", "wait",
     )  # fmt: skip
 
     def __init__(
@@ -135,6 +135,8 @@ class Request:
         self.ticket = ticket
         self.needed_uptime = needed_uptime
         """What the server must say of its uptime, in seconds; 0: it is not asked."""
+        self.min_hold_ms = 0
+        """For how long from its grant on it is in the way of others, though it is released earlier."""
         self.asked_at: float | None = None
         self.valid_from: float | None = None
         self.fence_seen = 0
@@ -239,6 +241,10 @@ class Request:
     def was_revoked(self) -> None:
         """Note that the server refuses to renew it."""
         self.revoked = True
+
+    def keep_for(self, min_hold_ms: int) -> None:
+        """Note for how long from its grant on it is in the way of others. Only of one whose holder could act on it."""
+        self.min_hold_ms = min_hold_ms
 
     def in_trouble(self, trouble: Exception | None) -> None:
         """Note why its parts could not be had, or that they can be."""

@@ -97,7 +97,7 @@ class AllOf(Composite):
 
     def undo(self, request: Request, tell: ResultCallback) -> None:
         if all(part.fence for part in request.parts):
-            release_parts(request.parts, len(request.parts), tell)
+            release_parts(request, len(request.parts), tell)
         else:
             undo_parts(request.parts, tell)
 

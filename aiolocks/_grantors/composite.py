@@ -65,8 +65,11 @@ def renew_parts(whole: Request, needed: int, ttl: float, tell: ResultCallback, t
         part.grantor.renew(part.request, ttl, tally.note, thread)
 
 
-def release_parts(parts: Sequence[Part], needed: int, tell: ResultCallback) -> None:
+def release_parts(whole: Request, needed: int, tell: ResultCallback) -> None:
     """End all; *tell* gets whether *needed* of them were live, as soon as that is certain."""
+    parts: Sequence[Part] = whole.parts
+    for part in parts:
+        part.request.keep_for(whole.min_hold_ms)
     tally = VoteCount(len(parts), needed, tell, patient=True)
     for part in parts:
         if part.ended is None:

@@ -45,6 +45,9 @@ _REFUSED = -1
 _MORE = -2
 """In place of a fencing token: one script had no time for all that may be free; the session that hears it goes on."""
 
+_LATER = -3
+"""In place of a fencing token: what is in the way ends soon, and the session that hears it is to look again then."""
+
 _BRIEFLY = b"+"
 """In place of a ticket: it has none yet, and a short answer will do."""
 
@@ -374,7 +377,8 @@ class RedisGrantor:
         session, channels, life_ms = self._address(request)
         session = request.asked_as or session  # a session that polls may have another name by now
         terms = queue_terms(request.ttl_ms, request.permits, request.needed_uptime)
-        return (request.token, terms, tombstone_ms, session, channels, life_ms)
+        args: Arguments = (request.token, terms, tombstone_ms, session, channels, life_ms)
+        return (*args, request.min_hold_ms) if request.min_hold_ms else args
 
     def _undone(self, call: PendingCall, reply: Any) -> None:
         request: Request
@@ -473,6 +477,8 @@ class RedisGrantor:
         request = self.context.tokens.get(token)
         if fence == _MORE:
             self.line.hand_over()
+        elif fence == _LATER:
+            self.line.look_again(amount)
         elif request is None:
             if fence > 0:
                 self._return_stray_grant(token, amount / 1000)

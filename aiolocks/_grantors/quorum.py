@@ -110,7 +110,7 @@ class Quorum(Composite):
 
     def undo(self, request: Request, tell: ResultCallback) -> None:
         if request.parts and request.parts[0].fence:
-            release_parts(request.parts, self._quorum, tell)
+            release_parts(request, self._quorum, tell)
         else:
             undo_parts(request.parts, tell, self._quorum)
 

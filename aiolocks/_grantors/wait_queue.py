@@ -219,6 +219,15 @@ class WaitQueue:
         for start in range(0, len(requests), _LONGEST_LIST):
             self._ask(requests[start : start + _LONGEST_LIST])
 
+    def look_again(self, busy_ms: int) -> None:
+        """Note that what is in the way ends in so many ms, and look then."""
+        if self.waiting:
+            self._busy_ms = busy_ms
+            if self._on_their_way:  # it may have been answered before that was known
+                self._once_more = True
+            else:
+                self._schedule(self._delay(busy_ms))
+
     def hand_over(self) -> None:
         """Have the server go on handing over: it had no time for all that may be free.
 

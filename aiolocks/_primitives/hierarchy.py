@@ -59,6 +59,7 @@ class HierarchicalLock:
         path: Names of the levels, from the root down, with "/" between; up to 1,024 bytes of UTF-8 in all.
         ttl: Seconds a lease lasts unless renewed: how long others wait when the holder's process dies. At least 0.1.
         acquire_timeout: Seconds to wait for all levels; None waits for ever, 0 asks once.
+        min_hold: As of a `Lock`, for all levels.
         on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, min_uptime, prefix: As of a `Lock`.
 
     Raises:
@@ -85,10 +86,21 @@ class HierarchicalLock:
         replicas: Replicas = 0,
         wait_release: bool = True,
         min_uptime: Duration = 0.0,
+        min_hold: Duration = 0.0,
         prefix: str = "aiolocks:",
     ) -> None:
         options = options_of(
-            ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, min_uptime
+            ttl,
+            acquire_timeout,
+            on_lost,
+            renew,
+            max_hold,
+            watchdog,
+            max_stall,
+            replicas,
+            wait_release,
+            min_uptime,
+            min_hold,
         )
         self.read = HierarchicalMode(client, path, prefix, options, "read", SHARED)
         """Beside other readers of the path and of anything below it."""

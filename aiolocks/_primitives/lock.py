@@ -43,6 +43,10 @@ class Lock(Acquirable):
             grants no lease while another still counts on its own. Until then a caller waits in line, and `try_acquire`
             returns None. At least the longest `ttl` of all clients, and all of them must ask for it. It says nothing of
             a promoted replica, of FLUSHALL, or of a server behind a proxy. The Redis user needs the right ``+info``.
+        min_hold: Seconds for which the name stays taken from the grant on, even if it is released earlier: for jobs
+            that several hosts start at the same minute, so that one which comes late does not run it again. The release
+            returns True and ends the lease here at once. It may be longer than `ttl`; but a holder that dies frees the
+            name at its `ttl`. Until then `locked` says True, and what is left counts as a holder in `statistics`.
         track: True: where the key of a lease is deleted, evicted or overwritten, the holder knows at once, and not only
             at its next renewal: Redis sends a hint over one more connection, which sets off one renewal, whose answer
             decides. The Redis user needs the right ``+client|tracking``; without it, or on ``memory://``, it is one
@@ -74,6 +78,7 @@ class Lock(Acquirable):
         replicas: Replicas = 0,
         wait_release: bool = True,
         min_uptime: Duration = 0.0,
+        min_hold: Duration = 0.0,
         track: bool = False,
         prefix: str = "aiolocks:",
     ) -> None:
@@ -88,6 +93,7 @@ class Lock(Acquirable):
             replicas,
             wait_release,
             min_uptime,
+            min_hold,
             track,
         )
         super().__init__(client, name, prefix, options)

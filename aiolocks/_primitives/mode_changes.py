@@ -73,7 +73,7 @@ def _asking(state: LeaseState, timeout: float | None) -> LeaseState:
         needed_uptime=state.request.needed_uptime,
     )
     request.extension = _Upgrade(state)
-    options = state.options
+    options = replace(state.options, min_hold=0.0) if state.options.min_hold else state.options
     if options.max_hold is not None:
         options = replace(options, max_hold=max(state.renew_until - context.clock(), 0.001))
     beside = LeaseState(context, state.grantor, base, request, options, timeout, task)

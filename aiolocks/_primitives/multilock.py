@@ -39,8 +39,8 @@ class MultiLock(Acquirable):
         names: What to lock, in any order, duplicates allowed, 1,000 at most; each 1 to 1,024 bytes of UTF-8, any text.
         ttl: Seconds a lease lasts unless renewed: how long others wait when the holder's process dies. At least 0.1.
         acquire_timeout: Seconds to wait for all of them; None waits for ever, 0 asks once.
-        on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, min_uptime, track, prefix: As of a
-            `Lock`.
+        on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, min_uptime, min_hold, track, prefix: As
+            of a `Lock`.
 
     Raises:
         TypeError: A wrong type, such as one str for *names*, a synchronous client, or a keyword of redis-py's Lock that
@@ -68,6 +68,7 @@ class MultiLock(Acquirable):
         replicas: Replicas = 0,
         wait_release: bool = True,
         min_uptime: Duration = 0.0,
+        min_hold: Duration = 0.0,
         track: bool = False,
         prefix: str = "aiolocks:",
     ) -> None:
@@ -95,6 +96,7 @@ class MultiLock(Acquirable):
             replicas,
             wait_release,
             min_uptime,
+            min_hold,
             track,
         )
         super().__init__(client, min(each), prefix, options)

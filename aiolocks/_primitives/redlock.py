@@ -40,7 +40,7 @@ class Redlock(Acquirable):
         acquire_timeout: Seconds to wait for the lock; None waits for ever, 0 asks once.
         min_uptime: Seconds that a server must have been up before it has a vote: until then it counts as not answered.
             Otherwise as of a `Lock`.
-        on_lost, renew, max_hold, watchdog, max_stall, wait_release, prefix: As of a `Lock`.
+        on_lost, renew, max_hold, watchdog, max_stall, wait_release, min_hold, prefix: As of a `Lock`.
 
     Raises:
         TypeError: A wrong type, such as one client alone, a synchronous client, or a keyword of redis-py's Lock that
@@ -67,6 +67,7 @@ class Redlock(Acquirable):
         max_stall: Duration = 60.0,
         wait_release: bool = True,
         min_uptime: Duration = 0.0,
+        min_hold: Duration = 0.0,
         prefix: str = "aiolocks:",
     ) -> None:
         given: object = clients
@@ -80,7 +81,7 @@ class Redlock(Acquirable):
         if not several:
             raise ValueError("clients must not be empty")
         options = options_of(
-            ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, 0, wait_release, min_uptime
+            ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, 0, wait_release, min_uptime, min_hold
         )
         super().__init__(several[0], name, prefix, options)
         self._pools = [pool_of(client) for client in several]

@@ -41,8 +41,8 @@ class RLock(Acquirable):
         name: What to lock: 1 to 1,024 bytes of UTF-8, any text. A `Lock` of the same name is another lock.
         ttl: Seconds a lease lasts unless renewed: how long others wait when the holder's process dies. At least 0.1.
         acquire_timeout: Seconds to wait for the lock; None waits for ever, 0 asks once.
-        on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, min_uptime, track, prefix: As of a
-            `Lock`.
+        on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, min_uptime, min_hold, track, prefix: As
+            of a `Lock`.
 
     Raises:
         TypeError: A wrong type, a synchronous client, or a keyword of redis-py's Lock that has another name here.
@@ -68,6 +68,7 @@ class RLock(Acquirable):
         replicas: Replicas = 0,
         wait_release: bool = True,
         min_uptime: Duration = 0.0,
+        min_hold: Duration = 0.0,
         track: bool = False,
         prefix: str = "aiolocks:",
     ) -> None:
@@ -82,6 +83,7 @@ class RLock(Acquirable):
             replicas,
             wait_release,
             min_uptime,
+            min_hold,
             track,
         )
         super().__init__(client, name, prefix, options)

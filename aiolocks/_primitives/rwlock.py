@@ -41,6 +41,7 @@ class RWLock:
         ttl: Seconds a lease lasts unless renewed: how long others wait when the holder's process dies. At least 0.1.
         acquire_timeout: Seconds to wait; None waits for ever, 0 asks once.
         track: As of a `Lock`, for leases of `write` until they are downgraded; the others are not tracked.
+        min_hold: As of a `Lock`; an upgrade has none.
         on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, min_uptime, prefix: As of a `Lock`.
 
     Raises:
@@ -66,6 +67,7 @@ class RWLock:
         replicas: Replicas = 0,
         wait_release: bool = True,
         min_uptime: Duration = 0.0,
+        min_hold: Duration = 0.0,
         track: bool = False,
         prefix: str = "aiolocks:",
     ) -> None:
@@ -80,6 +82,7 @@ class RWLock:
             replicas,
             wait_release,
             min_uptime,
+            min_hold,
             track,
         )
         untracked = replace(options, track=False) if track else options

@@ -109,7 +109,8 @@ class Semaphore(Acquirable):
         limit: How many permits there are, at least 1.
         ttl: Seconds a lease lasts unless renewed: how long permits are missing when their holder dies. At least 0.1.
         acquire_timeout: Seconds to wait for permits; None waits for ever, 0 asks once.
-        on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, min_uptime, prefix: As of a `Lock`.
+        on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, min_uptime, min_hold, prefix: As of a
+            `Lock`.
 
     Raises:
         TypeError: A wrong type, a synchronous client, or a keyword of redis-py's Lock that has another name here.
@@ -135,6 +136,7 @@ class Semaphore(Acquirable):
         replicas: Replicas = 0,
         wait_release: bool = True,
         min_uptime: Duration = 0.0,
+        min_hold: Duration = 0.0,
         prefix: str = "aiolocks:",
     ) -> None:
         check_limit(limit)
@@ -142,7 +144,17 @@ class Semaphore(Acquirable):
         if isinstance(given, (list, tuple)):
             raise TypeError(f"a semaphore needs one client: {QUORUM_OF_PERMITS}")
         options = options_of(
-            ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, min_uptime
+            ttl,
+            acquire_timeout,
+            on_lost,
+            renew,
+            max_hold,
+            watchdog,
+            max_stall,
+            replicas,
+            wait_release,
+            min_uptime,
+            min_hold,
         )
         super().__init__(client, name, prefix, options)
         self._limit = limit

@@ -95,6 +95,8 @@ BAD_OPTIONS: list[tuple[str, object, type[Exception]]] = [
     *[("track", value, TypeError) for value in [None, 1, 0, "yes"]],
     *[("min_uptime", value, TypeError) for value in [None, *NOT_SECONDS]],
     *[("min_uptime", value, ValueError) for value in [10**9 + 1, timedelta.max, *OUT_OF_RANGE]],
+    *[("min_hold", value, TypeError) for value in [None, False, *NOT_SECONDS]],
+    *[("min_hold", value, ValueError) for value in [10**9 + 1, timedelta.max, *OUT_OF_RANGE]],
     *[("watchdog", value, ValueError) for value in ["process", "", None, True]],
     *[("prefix", value, TypeError) for value in [None, b"app:", 1]],
     *[("prefix", value, ValueError) for value in ["{app}:", "app}", "app{", "\ud800"]],
@@ -151,6 +153,8 @@ def test_an_unknown_keyword_is_an_error_that_names_it(construct: Constructor) ->
 def test_the_widest_values_are_fine(construct: Constructor) -> None:
     construct(ttl=0.1, acquire_timeout=0, max_hold=0.001, prefix="", on_lost="flag", renew=False)
     construct(min_uptime=0)
+    construct(min_hold=0)
+    construct(min_hold=10**9)
     construct(
         ttl=10**9, min_uptime=10**9, acquire_timeout=None, max_hold=None, prefix="app:", on_lost="cancel", renew=True
     )
@@ -164,6 +168,7 @@ def test_a_duration_may_be_a_timedelta(construct: Constructor) -> None:
         max_hold=timedelta(hours=1),
         max_stall=timedelta.max,
         min_uptime=timedelta(minutes=1),
+        min_hold=timedelta(minutes=1),
     )
     construct(ttl=timedelta(milliseconds=100), acquire_timeout=timedelta.max, max_hold=timedelta.max)
 
@@ -189,14 +194,14 @@ def test_options_are_in_seconds_however_they_were_given() -> None:
 
 DEFAULTS = {
     "ttl": 30.0, "acquire_timeout": None, "on_lost": "cancel", "renew": True, "max_hold": None, "watchdog": "task",
-    "max_stall": 60.0, "replicas": 0, "wait_release": True, "min_uptime": 0.0, "track": False,
+    "max_stall": 60.0, "replicas": 0, "wait_release": True, "min_uptime": 0.0, "min_hold": 0.0, "track": False,
 }  # fmt: skip
 
 
 def test_what_is_given_is_what_counts_and_what_is_left_out_is_as_documented() -> None:
     given = {
         "ttl": 60.0, "acquire_timeout": 0.5, "on_lost": "flag", "renew": False, "max_hold": 0.5, "watchdog": "thread",
-        "max_stall": 120.0, "replicas": 2, "wait_release": False, "min_uptime": 9.5, "track": True,
+        "max_stall": 120.0, "replicas": 2, "wait_release": False, "min_uptime": 9.5, "min_hold": 8.5, "track": True,
     }  # fmt: skip
     for options in ({}, given, *({name: value} for name, value in given.items())):
         made = Options(**cast("Any", options))

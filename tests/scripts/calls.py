@@ -20,7 +20,7 @@ TTL = 30_000
 LIFE = 3_000
 """Milliseconds: what a lease and a silent session last, unless a test says otherwise."""
 
-_LEFT_OUT = {"needed_s"}
+_LEFT_OUT = {"needed_s", "min_hold_ms"}
 """What need not be passed. It comes last."""
 
 PADDING = b" " + 30 * b"."
@@ -295,9 +295,13 @@ class Scripts:
         permits: int | None = None,
         tombstone_ms: int = 0,
         life_ms: int = LIFE,
+        min_hold_ms: int = 0,
     ) -> Released:
         terms = f"{ttl_ms} {permits or self.usual}"
-        answer = self.run("release", session=session, who=who, terms=terms, tombstone_ms=tombstone_ms, life_ms=life_ms)
+        args = {"terms": terms, "tombstone_ms": tombstone_ms, "life_ms": life_ms}
+        if min_hold_ms:
+            args["min_hold_ms"] = min_hold_ms
+        answer = self.run("release", session=session, who=who, **args)
         ended, *mine = (
             [answer] if isinstance(answer, int) else answer.split()
         )  # an int: nobody here was granted anything

@@ -205,7 +205,7 @@ async def versioned(redis: Redis) -> None:
 def decorated_with_options(redis: Redis, locks: LockManager, several: list[Redis]) -> None:
     minute = timedelta(minutes=1)
     with_lock(redis, "a", ttl=minute, acquire_timeout=None, on_lost="flag", renew=True, max_hold=minute, replicas=1)
-    with_lock(redis, "a", min_uptime=minute, track=True)
+    with_lock(redis, "a", min_uptime=minute, track=True, min_hold=minute)
     with_lock(redis, "a", kind=RLock, watchdog="thread", max_stall=5, prefix="app:")
     with_lock(locks, "a", kind=Semaphore, limit=3, ttl=5)
     with_lock(lambda: redis, "a", kind=partial(Semaphore, limit=3), ttl=5)
@@ -233,7 +233,7 @@ def wrongly_decorated(redis: Redis, locks: LockManager, several: list[Redis]) ->
     with_lock(redis, ["a", "b"], ttl=5)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
     with_lock(redis, ["a", "b"], kind=MultiLock, tll=5)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
     with_lock(redis, "a", kind=Redlock)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
-    with_lock(several, "a", kind=Redlock, min_uptime=60)
+    with_lock(several, "a", kind=Redlock, min_uptime=60, min_hold=60)
     with_lock(several, "a", kind=Redlock, replicas=1)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
     with_lock(redis, "a", kind=RWLock)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
     with_lock(redis, "a", kind=HierarchicalLock)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]

@@ -204,10 +204,10 @@ async def test_a_release_of_all_is_known_as_soon_as_so_many_were_live_or_cannot_
 ) -> None:
     heard, again = Told(), Told()
     parts = parts_of(*(After(delay, ended) for delay, ended in zip((0.1, 0.2, 0.3), endings, strict=True)))
-    release_parts(parts, needed, heard)
+    release_parts(made_of(parts), needed, heard)
     await asyncio.sleep(1)
     assert heard.all == [(pytest.approx(told[0]), told[1])]
-    release_parts(parts, needed, again)
+    release_parts(made_of(parts), needed, again)
     assert again.all == [(1.0, told[1])], "what is released already is known"
     assert [len(stub_of(part).times("withdraw")) for part in parts] == [1, 1, 1]
 
@@ -218,7 +218,7 @@ async def test_a_release_that_some_did_not_confirm_is_known_when_the_last_has_an
     (first, second, third) = parts = parts_of(LOST, LOST, After(20, True))
     for part in (first, second):
         part.grantor.context.schedule_idle_close()  # whose session ends, and with it what undoes the part
-    release_parts(parts, 2, heard)
+    release_parts(made_of(parts), 2, heard)
     third.grantor.context.tokens[b"kept"] = third.request
     await asyncio.sleep(19)
     assert not heard.all
@@ -232,7 +232,7 @@ async def test_an_end_after_one_whose_answer_was_lost_counts_as_live() -> None:
     """That one must have ended it."""
     heard = Told()
     parts = parts_of([LOST, False], True)
-    release_parts(parts, 2, heard)
+    release_parts(made_of(parts), 2, heard)
     await asyncio.sleep(1)
     assert [answer for _, answer in heard.all] == [True]
     assert [part.ended for part in parts] == [True, True]

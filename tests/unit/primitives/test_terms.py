@@ -23,12 +23,12 @@ PRIMITIVES: dict[str, Callable[..., Any]] = {
 
 DEFAULTS = {
     "ttl": 30.0, "acquire_timeout": None, "on_lost": "cancel", "renew": True, "max_hold": None, "watchdog": "task",
-    "max_stall": 60.0, "wait_release": True, "min_uptime": 0.0,
+    "max_stall": 60.0, "wait_release": True, "min_uptime": 0.0, "min_hold": 0.0,
 }  # fmt: skip
 
 OTHERS = {
     "ttl": 7.0, "acquire_timeout": 3.0, "on_lost": "flag", "renew": False, "max_hold": 99.0, "watchdog": "thread",
-    "max_stall": 44.0, "wait_release": False, "min_uptime": 5.0,
+    "max_stall": 44.0, "wait_release": False, "min_uptime": 5.0, "min_hold": 6.0,
 }  # fmt: skip
 
 each = pytest.mark.parametrize("make", PRIMITIVES.values(), ids=PRIMITIVES)

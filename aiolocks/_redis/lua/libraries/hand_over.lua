@@ -44,6 +44,18 @@ local function hand_to(head, line, entry, next_entry, token, ttl_ms, permits, po
   return false
 end
 
+-- Tells the session of the first in line that what is in the way ends in so many ms, and that it is to look again then: by
+-- the reply, to whose list *grants* is added a fence of -3, if it is the asking one. Without it, it would look when the
+-- lease that was in the way had been to end, or in a second.
+local function tell_when(grants, left_ms)
+  local head = redis.call('ZRANGE', queue, '0', '0')[1]
+  if head == session then
+    grants[#grants + 1], grants[#grants + 2], grants[#grants + 3] = 'later', -3, left_ms
+  elseif head then
+    notify(head, 'later', '-3', left_ms)
+  end
+end
+
 -- Gives what is free to the first waiters, and tells them. Grants for the asking session are added to the list *grants*
 -- instead, as token, fence, ttl_ms; a fence of -1 says "refused", with the limit in force in place of the TTL; and one of
 -- -2 says "more": something may still be free, and the session that reads it is to ask again, which both the asking

@@ -3,6 +3,7 @@
 -- known of each holder. `semaphore` and `modes` say what stands in the hash, and read it.
 -- Of each holder that is its terms (permits, or a mode), its fencing token, and perhaps a third word, a mark:
 --   R  revoked: it goes on until its holder releases it or it ends, and nothing extends it
+--   C  cooling: its holder has released it, and it is no one's lease, but is in the way of others until it ends
 -- An older version of these scripts knows no third word. It extends such a lease and lets its guard write, so that it goes
 -- on until it is released, or its process has the new ones; and if an acquire of its token was sent twice, has it wait in
 -- line, or grants it without the mark. It releases it as any other, does not downgrade it, and grants nothing beside it.
@@ -124,6 +125,30 @@ local function extend_as_usual(token, ttl_ms)
   if tonumber(ttl_ms) <= longest and not string.find(known[2] or '', ' %u') and is_live(token) then
     extend(token, ttl_ms)
     return true
+  end
+end
+
+-- Keeps a lease whose holder lets go of it in the way of others until *min_hold_ms* after its grant, and returns for how
+-- long that is, in ms; 0 if that was done before, and nothing changes; or nothing, if it is to be released as any other. A
+-- clock that was stepped makes that time no longer than *min_hold_ms* from now on. *terms* is what the hash says of it.
+local function cool(token, terms, min_hold_ms)
+  local number, mark = parts_of(terms)
+  if mark == 'C' and is_live(token) then
+    return 0
+  end
+  if min_hold_ms and number > 0 and mark == '' and is_live(token) then
+    local left_ms = math.floor(math.min(number - now_us, 0) / 1000) + min_hold_ms
+    if left_ms > 0 then
+      keep(left_ms) -- first a write that is allowed at the memory limit: then so are all others
+      redis.call('ZADD', holders, 'XX', now_ms + left_ms, token)
+      redis.call('HSET', meta, token, terms .. ' C')
+      if left_ms > longest then
+        longest = left_ms
+        redis.call('HSET', meta, 'ttl', longest)
+      end
+      first_end, unwritten = math.min(first_end, now_ms + left_ms), true
+      return left_ms
+    end
   end
 end
 

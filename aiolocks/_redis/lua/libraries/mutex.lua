@@ -1,5 +1,6 @@
 -- A mutex: one key with `token fence` in it for as long as the lease lasts; a third word is a mark:
 --   R  revoked: it goes on until its holder releases it or it ends, and nothing extends it
+--   C  cooling: its holder has released it, and it is no one's lease, but keeps the name taken until it ends
 -- An older version of these scripts knows no third word. It tells a holder who renews that it holds nothing, so that it
 -- stops; lets its guard write, as it is the only holder still; has its token wait in line, if an acquire of it was sent
 -- twice; releases it as any other, and grants nothing beside it.
@@ -60,6 +61,24 @@ local function held_by()
   local value = redis.call('GET', holder)
   if value then
     return parts_of(value)
+  end
+end
+
+-- Keeps a mutex whose holder lets go of it taken until *min_hold_ms* after its grant, and returns for how long that is, in
+-- ms; 0 if that was done before, and nothing changes; or nothing, if it is to be released as any other. A clock that was
+-- stepped makes that time no longer than *min_hold_ms* from now on.
+local function cool(value, min_hold_ms)
+  local _, number, mark = parts_of(value)
+  if mark == 'C' then
+    return 0
+  end
+  if min_hold_ms and number > 0 and mark == '' then
+    local left_ms = math.floor(math.min(number - micros(), 0) / 1000) + min_hold_ms
+    if left_ms > 0 then
+      redis.call('PEXPIRE', holder, left_ms) -- first a write that is allowed at the memory limit: then so is the next
+      redis.call('SET', holder, value .. ' C', 'PX', left_ms)
+      return left_ms
+    end
   end
 end
 

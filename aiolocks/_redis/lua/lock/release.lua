@@ -11,14 +11,23 @@
 -- ARGV[4]  session       bytes   who asks
 -- ARGV[5]  channels      bytes   start of every session's channel
 -- ARGV[6]  life_ms       int     how long the session is taken for alive without a re-check
--- returns  1 when this ended a live lease, else 0; or that and, in one text, the grants for this session: of each its
---          token, fencing token, ttl_ms
+-- ARGV[7]  min_hold_ms   int     for how long from the grant on the lease is in the way of others, though it is released
+--                                earlier; left out: it ends at once
+-- returns  1 when this ended a live lease, or it was released before and is in the way still, else 0; or that and, in one
+--          text, the grants for this session: of each its token, fencing token, ttl_ms; or -3 and the ms after which to
+--          look again in place of the last two
 -- uses     numbers, mutex, queue, uptime, hand_over
 local value = redis.call('GET', holder)
 local mine = value and (value == token or string.sub(value, 1, #token + 1) == token .. ' ')
 local ended = 0
-local rank
-if mine then
+local rank, left_ms
+if mine and (min_hold_ms or string.byte(value, -1) == 67) then
+  -- slow path: the name stays taken, or does so already (67 is C)
+  left_ms = cool(value, min_hold_ms)
+end
+if left_ms then
+  ended = 1
+elseif mine then
   local existing = tombstone_ms == '0' and redis.pcall('EXISTS', queue, waiters)
   rank = existing == 2 and redis.pcall('ZRANK', queue, session) or nil
   if rank == 0 then
@@ -41,11 +50,15 @@ end
 if tombstone_ms ~= '0' then
   redis.pcall('SET', tombstone, '', 'PX', tombstone_ms)
 end
-if value then
+if value and (not left_ms or left_ms == 0) then
   return ended
 end
 
--- slow path: it is free
+-- slow path: it is free, or it is known when it will be
 local reply = { ended }
-hand_over(reply, rank)
+if left_ms then
+  tell_when(reply, left_ms)
+else
+  hand_over(reply, rank)
+end
 return reply[2] and table.concat(reply, ' ') or ended -- for a list, Redis takes 16 KiB and another way to write

@@ -11,14 +11,17 @@
 -- ARGV[4]  session       bytes   who asks
 -- ARGV[5]  channels      bytes   start of every session's channel
 -- ARGV[6]  life_ms       int     how long the session is taken for alive without a re-check
--- returns  1 when this ended a live lease, else 0; or that and, in one text, the grants for this session: of each its
---          token, fencing token, ttl_ms
+-- ARGV[7]  min_hold_ms   int     for how long from the grant on the lease is in the way of others, though it is released
+--                                earlier; left out: it ends at once
+-- returns  1 when this ended a live lease, or it was released before and is in the way still, else 0; or that and, in one
+--          text, the grants for this session: of each its token, fencing token, ttl_ms; or -3 and the ms after which to
+--          look again in place of the last two
 -- Where the number is known and none wait, it is all that changes. None has run out
 -- where the first has not.
 local known = redis.call('HMGET', meta, token, 'used', 'fence', 'line')
-local weight = string.match(known[1] or '', '^%d+')
+local weight = string.match(known[1] or '', '^(%d+) %d+ ?R?$') -- not of one that was released before
 local used, members, witness, ends, more = string.match(known[2] or '', '^(%d+) (%d+) (%d+) (%d+)(.*)')
-local alone = weight and witness and witness == known[3] and tombstone_ms == '0'
+local alone = weight and not min_hold_ms and witness and witness == known[3] and tombstone_ms == '0'
   and not (known[4] and redis.call('EXISTS', queue, waiters) > 0)
 local time = alone and redis.call('TIME')
 if alone and ends * 1000 > time[1] * 1000000 + time[2] and redis.call('ZREM', holders, token) == 1 then
@@ -37,7 +40,8 @@ if not sure or not own then
   -- slow path
   settle()
 end
-local ended = drop(token) and 1 or 0 -- first a write that frees memory: then all others are allowed
+local left_ms = cool(token, own, min_hold_ms)
+local ended = (left_ms or drop(token)) and 1 or 0 -- first a write that is allowed at the memory limit: then so are all others
 if ended == 0 then
   leave(token .. ' ' .. terms .. PADDING)
 end
@@ -46,6 +50,9 @@ if tombstone_ms ~= '0' then
 end
 local reply = { ended }
 hand_over(reply)
+if left_ms and left_ms > 0 then
+  tell_when(reply, left_ms)
+end
 if unwritten then
   note()
 end

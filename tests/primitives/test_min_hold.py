@@ -1,0 +1,218 @@
+"""`min_hold`: the name stays taken from the grant on for so long at least, whoever has released it."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from redis.asyncio import Redis
+
+from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, MultiLock, RLock, RWLock, Semaphore
+from aiolocks.testing import FaultProxy
+from tests.faults.support.asking import retrying
+from tests.faults.support.lag import SLACK, measured_lag
+from tests.support.primitives import ROWS, Make, Row, as_a_stranger, exclusive_rows, free, limited_rows, queued
+
+pytest_plugins = ["tests.support.table"]
+pytestmark = pytest.mark.asyncio
+
+MIN = 1.0
+"""Seconds."""
+
+SOON = 0.05
+"""Seconds after its end by which the first waiter has it, net of what the loop is late."""
+
+IN_TURN = 0.35
+"""The same where no caller waits in line: attempts are repeated after random delays."""
+
+
+@exclusive_rows
+async def test_a_process_that_comes_late_does_not_run_the_same_slot_again(make: Make, stranger: Redis) -> None:
+    async with make(min_hold=MIN) as lease:
+        pass
+    assert (lease.held, lease.lost) == (False, False)
+    for client in (None, stranger):
+        assert await as_a_stranger(make(client=client, min_hold=MIN).try_acquire()) is None
+    with pytest.raises(AcquireTimeoutError) as caught:
+        await make(client=stranger).acquire(timeout=0.1)
+    assert caught.value.retry_after is not None
+    assert caught.value.retry_after <= MIN
+    assert await make().locked()
+    await over(make)
+
+
+@exclusive_rows
+async def test_a_release_by_hand_says_true_once_and_the_lease_is_over(make: Make) -> None:
+    lease = await make(min_hold=MIN).acquire()
+    assert await lease.release() is True
+    assert await lease.release() is False
+    assert await lease.renew() is False
+    with pytest.raises(LeaseLostError):
+        lease.check()
+    assert await make().try_acquire() is None
+    await over(make)
+
+
+@exclusive_rows
+@pytest.mark.parametrize("where", ["here", "there"])
+async def test_the_first_waiter_has_it_as_soon_as_that_time_is_over(
+    make: Make, stranger: Redis, row: Row, where: str
+) -> None:
+    """Though the lease that it waited for was to last for long."""
+    lock = make(min_hold=MIN, ttl=30)
+    lease = await lock.acquire()
+    began = time.monotonic()
+    waiter = make(client=None if where == "here" else stranger)
+    waiting = as_a_stranger(taken(waiter))
+    if row.queue:
+        await queued(make(), 1)
+    assert await lease.release()
+    async with measured_lag() as lag:
+        other, at = await waiting
+    assert other.fencing_token > lease.fencing_token
+    assert at - began > MIN - 0.2, "it was granted a little before"
+    assert at - began - MIN < (SOON if row.queue else IN_TURN) * SLACK + lag.worst
+    assert await other.release()
+
+
+async def over(make: Make) -> None:
+    """Wait until that time is over. At the levels above a row, what tells of it stays a while; nobody looks there."""
+    await free(make())
+    await make.take_away()
+
+
+async def taken(lock: object) -> tuple[Lease, float]:
+    lease: Lease = await lock.acquire()  # type: ignore[attr-defined]
+    return lease, time.monotonic()
+
+
+@exclusive_rows
+async def test_it_may_be_longer_than_the_ttl(make: Make) -> None:
+    began = time.monotonic()
+    async with make(min_hold=MIN, ttl=0.4):
+        pass
+    lease, at = await taken(make())
+    assert at - began > MIN - 0.05
+    assert await lease.release()
+
+
+@exclusive_rows
+async def test_who_dies_frees_the_name_at_its_ttl(make: Make) -> None:
+    lease = await make(min_hold=60, ttl=0.5, renew=False).acquire()
+    other = await as_a_stranger(make().acquire(timeout=10))
+    assert not lease.held
+    assert await other.release()
+
+
+@exclusive_rows
+async def test_when_that_time_is_over_it_is_released_like_any_other(make: Make) -> None:
+    async with make(min_hold=0.05):
+        await asyncio.sleep(0.06)
+    assert not await make().locked()
+
+
+@exclusive_rows
+async def test_who_does_not_wait_for_its_release_keeps_the_name_too(make: Make) -> None:
+    async with make(min_hold=MIN, wait_release=False):
+        pass
+    assert await as_a_stranger(make().try_acquire()) is None
+    await over(make)
+
+
+@limited_rows
+async def test_what_was_never_acted_on_keeps_nothing(make: Make) -> None:
+    """Neither a caller that was cancelled as its turn came, nor one whose time was over."""
+    leases = await make.fill()
+    waiting = [as_a_stranger(make(min_hold=60).acquire()) for _ in range(3)]
+    asked = as_a_stranger(make(min_hold=60).acquire(timeout=0.1))
+    with pytest.raises(AcquireTimeoutError):
+        await asked
+    for lease in leases:
+        await lease.release()
+    for each in waiting:
+        each.cancel()
+    for given in await asyncio.gather(*waiting, return_exceptions=True):
+        if isinstance(given, Lease):  # it went first
+            await make.take_away()
+            await given.release()
+    await over(make)
+
+
+async def test_several_names_of_which_one_was_busy_keep_nothing(client: Redis, quick_sessions: None) -> None:
+    async with MultiLock(client, ["b"]):
+        assert await as_a_stranger(MultiLock(client, ["a", "b", "c"], min_hold=60).try_acquire()) is None
+        with pytest.raises(AcquireTimeoutError):
+            await as_a_stranger(MultiLock(client, ["a", "b", "c"], min_hold=60).acquire(timeout=0.2))
+    lease = await MultiLock(client, ["a", "b", "c"]).acquire(timeout=2)
+    assert await lease.release()
+
+
+async def test_a_permit_that_is_kept_is_one_of_them_still(client: Redis, quick_sessions: None) -> None:
+    scraper = Semaphore(client, "scraper", 3, min_hold=MIN)
+    async with scraper.hold(permits=2):
+        pass
+    now = await scraper.statistics()
+    assert (now.permits, now.holders) == (2, 1)
+    assert await scraper.try_acquire(permits=2) is None
+    async with scraper:
+        assert await scraper.try_acquire() is None
+    await free(scraper)
+
+
+async def test_readers_that_are_kept_keep_writers_out(client: Redis, quick_sessions: None) -> None:
+    rw = RWLock(client, "catalogue", min_hold=MIN)
+    async with rw.read:
+        pass
+    assert await rw.write.try_acquire() is None
+    async with rw.read:
+        pass
+    await free(rw.read)
+
+
+async def test_an_upgrade_ends_at_once(client: Redis, quick_sessions: None) -> None:
+    rw = RWLock(client, "catalogue", min_hold=MIN)
+    async with rw.upgradeable as lease:
+        async with lease.upgrade():
+            pass
+        reading = await as_a_stranger(RWLock(client, "catalogue").read.acquire(timeout=MIN / 2))
+        await reading.release()
+    assert await rw.write.try_acquire() is None
+    await free(rw.read)
+
+
+async def test_the_last_of_several_holds_counts(client: Redis, quick_sessions: None) -> None:
+    lock = RLock(client, "orders", min_hold=MIN)
+    async with lock as lease:
+        async with lock:
+            pass
+        assert lease.held
+        assert await lease.renew()
+    assert await as_a_stranger(lock.try_acquire()) is None
+    await free(lock)
+
+
+LOSABLE = {"lock": b"lock", "semaphore": b"semaphore", "write lock": b"readwrite"}
+
+
+@pytest_asyncio.fixture
+async def through(proxy: FaultProxy, quick_sessions: None) -> AsyncIterator[Redis]:
+    async with retrying(proxy) as client:
+        yield client
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("row", [row for row in ROWS if row.id in LOSABLE], ids=str, indirect=True)
+@pytest.mark.parametrize("how", ["reset", "black_hole"])
+async def test_a_release_whose_answer_is_lost_is_repeated_and_keeps_the_name(
+    row: Row, through: Redis, proxy: FaultProxy, redis: Redis, how: str
+) -> None:
+    lock = row.make(through, "orders", min_hold=MIN)
+    lease = await lock.acquire()
+    proxy.drop_next_reply(b"aiolocks:%b:{orders}" % LOSABLE[row.id], how)  # type: ignore[arg-type]
+    assert await lease.release()
+    assert await row.make(redis, "orders").try_acquire() is None
+    with contextlib.suppress(TimeoutError):
+        await free(row.make(redis, "orders"))
+    assert not await row.make(redis, "orders").locked()

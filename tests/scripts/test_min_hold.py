@@ -1,0 +1,260 @@
+"""W18: a lease that is released before `min_hold` is over keeps its name taken for the rest of it, and is no one's."""
+
+import time
+
+import pytest
+
+from aiolocks._core.modes import SHARED, UPGRADE, UPGRADEABLE
+from tests.scripts.calls import LIFE, TTL, Busy, Granted, Refused, Released, Scripts, Withdrawn, on_server, token
+from tests.scripts.states import (
+    configured,
+    contents,
+    fence_of,
+    holders,
+    lapse,
+    line,
+    listening,
+    mark,
+    pttl,
+)
+
+pytest_plugins = ["tests.scripts.fixtures"]
+
+MIN = 10_000
+"""Milliseconds from the grant."""
+
+TAKEN = Released(ended=True, mine=[])
+
+SLACK = 2_000
+"""Milliseconds that a busy machine may take from the grant to the release."""
+
+
+@pytest.fixture
+def cooling(exclusive: Scripts) -> Scripts:
+    """Held by ann, who has let go."""
+    exclusive.granted("ann")
+    assert exclusive.release("ann", min_hold_ms=MIN) == TAKEN
+    return exclusive
+
+
+def marked(scripts: Scripts, who: str) -> bool:
+
+    if scripts.kind == "lock":
+        value = scripts.redis.get(scripts.key("holder"))
+    else:
+        value = scripts.redis.hget(scripts.key("meta"), token(who))
+    return bool(value) and value.endswith(b" C")
+
+
+def test_it_is_taken_for_what_is_missing(cooling: Scripts) -> None:
+    assert MIN - SLACK < holders(cooling)["ann"] <= MIN
+    assert marked(cooling, "ann")
+
+
+def test_it_may_be_longer_than_the_ttl(exclusive: Scripts) -> None:
+    exclusive.granted("ann", ttl_ms=1_000)
+    assert exclusive.release("ann", ttl_ms=1_000, min_hold_ms=5 * TTL) == TAKEN
+    assert 5 * TTL - SLACK < holders(exclusive)["ann"] <= 5 * TTL
+    assert isinstance(exclusive.grant("ben", wait=False), Busy)
+    assert 5 * TTL - SLACK < holders(exclusive)["ann"] <= 5 * TTL, "it is not taken for what a stepped clock left"
+    assert min(pttl(exclusive, key) for key in contents(exclusive)) > LIFE
+
+
+def test_when_that_time_is_over_it_is_a_release_like_any_other(exclusive: Scripts) -> None:
+    exclusive.granted("ann")
+    time.sleep(0.01)
+    assert exclusive.release("ann", min_hold_ms=5) == TAKEN
+    assert holders(exclusive) == {}
+
+
+def test_it_ends_by_itself(exclusive: Scripts) -> None:
+    exclusive.granted("ann")
+    exclusive.release("ann", min_hold_ms=300)
+    assert isinstance(exclusive.grant("ben", wait=False), Busy)
+    time.sleep(0.31)
+    assert isinstance(exclusive.grant("ben"), Granted)
+    assert list(holders(exclusive)) == ["ben"]
+
+
+def test_it_is_taken_no_longer_than_that_from_now_on_though_the_clock_was_stepped_back(exclusive: Scripts) -> None:
+    exclusive.granted("ann")
+    far = 60_000_000 * 60 + fence_of(exclusive, "ann")
+    if exclusive.kind == "lock":
+        exclusive.redis.set(exclusive.key("holder"), b"%b %d" % (token("ann"), far), keepttl=True)
+    else:
+        terms = exclusive.redis.hget(exclusive.key("meta"), token("ann")).split()[0]
+        exclusive.redis.hset(exclusive.key("meta"), token("ann"), b"%b %d" % (terms, far))
+    exclusive.release("ann", min_hold_ms=MIN)
+    assert MIN - SLACK < holders(exclusive)["ann"] <= MIN
+
+
+def test_a_repeated_release_says_the_same_and_changes_nothing(cooling: Scripts) -> None:
+    before, left = contents(cooling), holders(cooling)["ann"]
+    assert cooling.release("ann", min_hold_ms=MIN) == TAKEN
+    assert cooling.release("ann", min_hold_ms=10 * MIN) == TAKEN
+    assert cooling.release("ann") == TAKEN, "what gives a stray grant back does not know of it"
+    assert contents(cooling) == before
+    assert holders(cooling)["ann"] <= left
+
+
+def test_a_release_by_another_leaves_it(cooling: Scripts) -> None:
+    before = contents(cooling)
+    assert cooling.release("ben", min_hold_ms=MIN) == Released(ended=False, mine=[])
+    assert cooling.release("an") == Released(ended=False, mine=[])
+    assert contents(cooling) == before
+
+
+def test_it_is_no_ones_lease(cooling: Scripts) -> None:
+    left = holders(cooling)["ann"]
+    assert not cooling.renew("ann", ttl_ms=10 * TTL)
+    assert cooling.renew_many((cooling, "ann", TTL)) == [False]
+    assert cooling.grant("ann") == Withdrawn()
+    assert cooling.recheck("ann").answers == [0]
+    assert holders(cooling)["ann"] <= left
+
+
+def test_who_comes_waits_and_is_told_for_how_long(cooling: Scripts) -> None:
+    asked = cooling.grant("ben", wait=False)
+    assert isinstance(asked, Busy)
+    queued = cooling.queued("ben")
+    for answer in (asked, queued):
+        assert MIN - SLACK < answer.busy_ms <= MIN
+    assert MIN - SLACK < cooling.recheck("ben").busy_ms <= MIN
+    assert line(cooling) == ["ben"]
+
+
+def test_its_fencing_token_is_less_than_the_next(cooling: Scripts) -> None:
+    before = fence_of(cooling, "ann")
+    lapse(cooling, "ann")
+    answer = cooling.granted("ben")
+    assert answer.fence > before
+
+
+# Who waits is told.
+
+
+def test_the_own_session_is_told_in_the_reply_when_to_look(exclusive: Scripts) -> None:
+    exclusive.granted("ann")
+    exclusive.queued("ben")
+    released = exclusive.release("ann", min_hold_ms=MIN)
+    assert released.ended
+    ((later, fence, left),) = [(grant.who, grant.fence, grant.amount) for grant in released.mine]
+    assert (later, fence) == ("later", -3)
+    assert MIN - SLACK < left <= MIN
+    assert exclusive.release("ann", min_hold_ms=MIN) == TAKEN
+    assert (list(holders(exclusive)), line(exclusive)) == (["ann"], ["ben"])
+
+
+def test_another_session_is_told_once(exclusive: Scripts) -> None:
+    exclusive.granted("ann")
+    exclusive.queued("ben", session="away")
+    exclusive.queued("cat")
+    with listening(exclusive, "away") as inbox, listening(exclusive, "home") as own:
+        assert exclusive.release("ann", min_hold_ms=MIN) == TAKEN
+        exclusive.release("ann", min_hold_ms=MIN)
+        (text,) = inbox.texts()
+        assert own.texts() == []
+    later, fence, left, base = text.split(b" ", 3)
+    assert (later, fence, base) == (b"later", b"-3", exclusive.keys.base)
+    assert MIN - SLACK < int(left) <= MIN
+
+
+def test_when_it_is_over_a_recheck_finds_the_turn(exclusive: Scripts) -> None:
+    exclusive.granted("ann")
+    exclusive.queued("ben")
+    exclusive.release("ann", min_hold_ms=200)
+    time.sleep(0.21)
+    assert [(grant.who, grant.amount) for grant in exclusive.recheck("ben").mine] == [("ben", TTL)]
+
+
+# Beside others.
+
+
+def test_it_is_counted_as_before(semaphore: Scripts) -> None:
+    wide = semaphore.named("wide")
+    wide.limit = 5
+    wide.granted("ann", permits=3)
+    wide.granted("ben")
+    assert wide.release("ann", permits=3, min_hold_ms=MIN) == TAKEN
+    assert (wide.statistics().permits, wide.statistics().holders) == (4, 2)
+    assert isinstance(wide.grant("cat", permits=2, wait=False), Busy)
+    assert isinstance(wide.grant("dan"), Granted)
+    assert wide.release("dan").ended
+    lapse(wide, "ann")
+    assert isinstance(wide.grant("cat", permits=4), Granted)
+    assert wide.statistics().permits == 5
+
+
+def test_the_first_that_ends_is_noticed_when_it_does(semaphore: Scripts) -> None:
+    wide = semaphore.named("wide")
+    wide.limit = 2
+    wide.granted("ann")
+    wide.granted("ben")
+    wide.release("ann", min_hold_ms=200)
+    time.sleep(0.21)
+    assert isinstance(wide.grant("cat"), Granted)
+    assert sorted(holders(wide)) == ["ben", "cat"]
+
+
+def test_a_reader_keeps_writers_out_and_no_readers(rwlock: Scripts) -> None:
+    rwlock.granted("ann", permits=SHARED)
+    assert rwlock.release("ann", permits=SHARED, min_hold_ms=MIN) == TAKEN
+    assert isinstance(rwlock.grant("ben", permits=SHARED), Granted)
+    assert isinstance(rwlock.grant("cat", wait=False), Busy)
+    assert rwlock.release("ben", permits=SHARED).ended
+    assert isinstance(rwlock.grant("cat", wait=False), Busy)
+    assert rwlock.downgrade("ann", SHARED) == (False, [])
+
+
+def test_nothing_is_upgraded_from_it(rwlock: Scripts) -> None:
+    rwlock.granted("ann", permits=UPGRADEABLE)
+    rwlock.release("ann", permits=UPGRADEABLE, min_hold_ms=MIN)
+    assert isinstance(rwlock.grant("ann+x", permits=UPGRADE), Refused)
+
+
+# Otherwise.
+
+
+def test_a_revoked_lease_is_released_like_any_other(exclusive: Scripts) -> None:
+    exclusive.granted("ann")
+    mark(exclusive, "ann")
+    assert exclusive.release("ann", min_hold_ms=MIN) == TAKEN
+    assert holders(exclusive) == {}
+
+
+def test_a_late_request_is_buried_all_the_same(exclusive: Scripts) -> None:
+    exclusive.granted("ann")
+    exclusive.release("ann", min_hold_ms=MIN, tombstone_ms=TTL)
+    assert pttl(exclusive, exclusive.key("tombstone", who="ann")) > 0
+    lapse(exclusive, "ann")
+    assert exclusive.grant("ann") == Withdrawn()
+
+
+def test_who_only_waits_leaves_the_line(exclusive: Scripts) -> None:
+    exclusive.granted("ann")
+    exclusive.queued("ben")
+    assert not exclusive.release("ben", min_hold_ms=MIN).ended
+    assert line(exclusive) == []
+
+
+@on_server
+def test_at_the_memory_limit_it_is_released_all_the_same(exclusive: Scripts) -> None:
+    exclusive.granted("ann")
+    with configured(exclusive, maxmemory=1):
+        assert exclusive.release("ann", min_hold_ms=MIN) == TAKEN
+        assert marked(exclusive, "ann")
+
+
+def test_one_that_ran_out_is_not_brought_back(exclusive: Scripts) -> None:
+    exclusive.granted("ann")
+    lapse(exclusive, "ann")
+    assert not exclusive.release("ann", min_hold_ms=MIN).ended
+    assert holders(exclusive) == {}
+
+
+def test_a_queue_behind_it_is_kept(exclusive: Scripts) -> None:
+    exclusive.granted("ann")
+    queued = exclusive.queued("ben")
+    exclusive.release("ann", min_hold_ms=10 * TTL)
+    assert exclusive.recheck("ben").answers == [queued.ticket]
+    assert pttl(exclusive, exclusive.key("queue")) > 9 * TTL
