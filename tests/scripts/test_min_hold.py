@@ -222,6 +222,31 @@ def test_a_revoked_lease_is_released_like_any_other(exclusive: Scripts) -> None:
     assert holders(exclusive) == {}
 
 
+@pytest.mark.parametrize("force", [False, True])
+def test_to_revoke_it_frees_it_at_once(cooling: Scripts, force: bool) -> None:
+    """No holder has to be told, and none has to let go."""
+    cooling.queued("ben")
+    fence = fence_of(cooling, "ann")
+    revoked = cooling.revoke(fence, force=force)
+    assert (revoked.left_ms, [grant.who for grant in revoked.mine]) == (0, ["ben"])
+    assert list(holders(cooling)) == ["ben"]
+    assert cooling.renew("ben")
+
+
+def test_to_revoke_one_beside_it_leaves_it(semaphore: Scripts) -> None:
+    wide = semaphore.named("wide")
+    wide.limit = 3
+    for who in ("ann", "ben", "cat"):
+        wide.granted(who)
+    wide.release("ann", min_hold_ms=MIN)
+    assert wide.revoke(fence_of(wide, "ben")).left_ms > 0
+    assert marked(wide, "ann")
+    assert wide.revoke(fence_of(wide, "ann"), fence_of(wide, "cat")).left_ms > 0, "cat is told, and lets go"
+    assert sorted(holders(wide)) == ["ben", "cat"]
+    assert wide.statistics().permits == 2
+    assert [wide.renew(who) for who in ("ben", "cat")] == [False, False]
+
+
 def test_a_late_request_is_buried_all_the_same(exclusive: Scripts) -> None:
     exclusive.granted("ann")
     exclusive.release("ann", min_hold_ms=MIN, tombstone_ms=TTL)

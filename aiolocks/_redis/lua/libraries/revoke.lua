@@ -14,7 +14,8 @@ local function is_meant(number)
   return number - first >= 0 and number - last <= 0
 end
 
--- Marks the leases that are meant, and what has grown from them; or ends them, where *tombstone_ms* is not 0. Looks at
+-- Marks the leases that are meant, and what has grown from them; or ends them, where *tombstone_ms* is not 0, and always
+-- those that were released before and are only in the way. Looks at
 -- some holders, in the order in which their leases end: one that is renewed meanwhile comes later. Returns the ms until
 -- the last of those meant ends, or 0 when none is left, or -1 when one cannot be marked; and where to go on, if these
 -- were not all.
@@ -25,19 +26,23 @@ local function revoke_some()
     local ends = redis.call('ZSCORE', holders, some[MOST])
     some, next_place = redis.call('ZRANGEBYSCORE', holders, from, ends), '(' .. ends
   end
-  local meant, marked, left, unknown = {}, {}, 0, false
+  local meant, marked, released, left, unknown = {}, {}, {}, 0, false
   for at, token in ipairs(some) do
     local terms = redis.call('HMGET', meta, token)[1]
     local number, mark = parts_of(terms)
     local upgradeable = string.match(token, '^(.-)%+')
     local grown_from = upgradeable and redis.call('HMGET', meta, upgradeable)[1]
     if is_meant(number) or (grown_from and is_meant((parts_of(grown_from)))) then
-      meant[#meant + 1] = token
+      local list = mark == 'C' and tombstone_ms == '0' and released or meant
+      list[#list + 1] = token
       unknown = unknown or not terms -- the hash was deleted
       if terms and mark == '' then
         marked[#marked + 1], marked[#marked + 2] = token, terms .. ' R'
       end
     end
+  end
+  for _, token in ipairs(released) do
+    drop(token)
   end
   if tombstone_ms ~= '0' then
     for _, token in ipairs(meant) do

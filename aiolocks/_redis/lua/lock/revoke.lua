@@ -1,4 +1,5 @@
--- Have nothing extend the lease that is held any more, or end it at once. Then hand over what is free.
+-- Have nothing extend the lease that is held any more, or end it at once, as one that was released before. Then hand over
+-- what is free.
 --
 -- Fencing tokens say which lease is meant, so that a request which is sent again hits no later one.
 --
@@ -23,9 +24,11 @@ redis.call('ZCARD', queue)
 redis.call('ZCARD', waiters) -- a key of another type is an error before anything is changed
 if value and is_meant(number) then
   left = redis.call('PTTL', holder)
-  if tombstone_ms ~= '0' then
+  if tombstone_ms ~= '0' or mark == 'C' then
     redis.call('DEL', holder) -- first a write that frees memory: then all others are allowed
-    redis.pcall('SET', holder .. ':t:' .. owner, '', 'PX', math.max(left, tombstone_ms))
+    if tombstone_ms ~= '0' then
+      redis.pcall('SET', holder .. ':t:' .. owner, '', 'PX', math.max(left, tombstone_ms))
+    end
     left, value = 0, nil
   elseif number == 0 then
     left = -1 -- a text of another library's own, which has no place for a mark
