@@ -59,7 +59,7 @@ def _flagged(garden: Garden, kind: str) -> None:
     "W9",
     each(
         lock=_first("release", "redis.call('DEL', holder)"),
-        semaphore=_first("release", "local ended = drop(token)"),
+        semaphore=_first("release", "local left_ms = cool("),
     ),
     _flagged,
 )
@@ -77,7 +77,7 @@ def a_release_ends_and_hands_over_at_the_memory_limit(scripts: Scripts) -> None:
     "W9",
     each(
         lock=_first("release", "  leave("),
-        semaphore=_first("release", "local ended = drop(token)"),
+        semaphore=_first("release", "local left_ms = cool("),
     ),
 )
 def a_waiter_leaves_the_line_at_the_memory_limit(scripts: Scripts) -> None:
