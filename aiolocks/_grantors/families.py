@@ -5,7 +5,7 @@ from typing import Any, Protocol, cast, final
 
 from .._core.keys import holder_of
 from .._core.modes import EXCLUSIVE
-from .._engine.request import Request
+from .._engine.request import Request, ResultCallback
 from .._redis.endpoints import Pipelines
 from .._redis.pipeline import PendingCall
 from .._redis.router import Route
@@ -107,3 +107,17 @@ def renewal_patience(pipeline: Route, ttl: float) -> float:
 
 def _renewed_together(call: PendingCall, reply: Any) -> None:
     call.subject(reply)
+
+
+_REVOKED = -1
+"""In place of 1 for a lease that was renewed."""
+
+
+def renewed_alone(call: PendingCall, reply: Any) -> None:
+    """Tell what became of one renewal."""
+    request: Request
+    tell: ResultCallback
+    request, tell = call.subject, call.tell
+    if reply == _REVOKED:
+        request.was_revoked()
+    tell(reply if isinstance(reply, Exception) else reply == 1)

@@ -35,7 +35,7 @@ from .._redis.endpoints import Pipelines
 from .._redis.pipeline import FIRST_CONNECT, CallReceiver, PendingCall
 from .._redis.router import Route, SlotRoute
 from .._redis.scripts import Arguments, Command, NamedScript, PreparedScript, Script, load
-from .families import Family, Together, renewal_patience, waiters_of
+from .families import Family, Together, renewal_patience, renewed_alone, waiters_of
 from .listening import Listening, SessionAddress
 from .replication import LONGEST_REPLICATION, AlwaysEval, Replication
 from .wait_queue import WaitQueue
@@ -334,7 +334,7 @@ class RedisGrantor:
         pipeline = self.pipeline(thread)
         args = (request.token, round(ttl * 1000))
         bound = NamedScript(self._family.renew, self._base)
-        pipeline.submit(bound, args, _renewed, renewal_patience(pipeline, ttl), request, tell)
+        pipeline.submit(bound, args, renewed_alone, renewal_patience(pipeline, ttl), request, tell)
 
     def pipeline(self, thread: Pipelines | None) -> Route:
         """Return what sends to the server of the name: the session's, or that of a *thread*."""
@@ -537,16 +537,3 @@ class RedisGrantor:
         return common[: len(script.keys)] if len(script.keys) <= len(common) else (
             *common, waiters_of(self._base, args[-3])
         )  # fmt: skip
-
-
-_REVOKED = -1
-"""In place of 1 for a lease that was renewed."""
-
-
-def _renewed(call: PendingCall, reply: Any) -> None:
-    request: Request
-    tell: ResultCallback
-    request, tell = call.subject, call.tell
-    if reply == _REVOKED:
-        request.was_revoked()
-    tell(reply if isinstance(reply, Exception) else reply == 1)
