@@ -90,6 +90,13 @@ def seconds(text: str) -> float:
 
 def count(text: str) -> int:
     """The type of an argument that counts something."""
-    if not text.isdecimal() or not 1 <= int(text) <= 10**9:
+    if len(text) > 9:
+        raise argparse.ArgumentTypeError(f"must be less than 1e9, not {text!r}")
+    return fencing_token(text)
+
+
+def fencing_token(text: str) -> int:
+    """The type of an argument that is a fencing token."""
+    if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number, 1 or more, not {text!r}")
     return int(text)

@@ -135,3 +135,29 @@ def test_of_five_hosts_with_a_cron_like_job_none_runs_beside_another(own_server:
     assert not any(one.event == LOST for one in read_records(log))
     with closing(Redis.from_url(own_server.url)) as admin:
         assert admin.get("aiolocks:lock:{job}") is None
+
+
+SLOTS = 20
+MIN_HOLD = 3.0
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_of_five_hosts_with_one_crontab_one_runs_the_job_in_each_slot(own_server: RedisServer, tmp_path: Path) -> None:
+    """Though the job is over long before the slowest of the hosts asks."""
+    judged = 0
+    options = ("--wait", "0", "--min-hold", str(MIN_HOLD), "--busy-exit", "0")
+    with closing(Redis.from_url(own_server.url)) as admin:
+        for slot in range(SLOTS):
+            log, began = tmp_path / str(slot), time.monotonic()
+            with ExitStack() as stack:
+                hosts = [stack.enter_context(runner(own_server, log, *options, seconds=0.01)) for _ in range(PROCESSES)]
+                assert [host.wait(60) for host in hosts] == [0] * PROCESSES
+            runs = sum(one.event == ACQUIRED for one in read_records(log))
+            if time.monotonic() < began + MIN_HOLD:  # else this machine was slower than any crontab
+                assert runs == 1, f"slot {slot}"
+                judged += 1
+            while admin.exists("aiolocks:lock:{job}"):
+                time.sleep(0.01)
+    print(f"{judged} of {SLOTS} slots judged")
+    assert judged

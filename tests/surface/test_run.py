@@ -117,6 +117,19 @@ def test_with_a_limit_so_many_run_at_once(start: Start) -> None:
     assert result(start("crowd", "--wait", "0", "--", "true"))[0] == 0  # a lock of that name is another thing
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [(), ("--limit", "1")], ids=["lock", "semaphore"])
+def test_with_min_hold_the_next_waits_for_what_is_missing(start: Start, more: tuple[str, ...]) -> None:
+    print_time = "date +%s%N"
+    first = start("held", "--min-hold", "5", *more, "--", "sh", "-c", print_time)
+    began = int(said(first))
+    assert result(first) == (0, "", "")
+    assert result(start("held", "--wait", "0", *more, "--", "true"))[0] == 75
+    status, output, _ = result(start("held", *more, "--", "sh", "-c", print_time))
+    assert status == 0
+    assert int(output) - began > 4e9  # from the grant on, which came before the command began
+
+
 @pytest.mark.parametrize(
     ("command", "status", "says"),
     [
@@ -296,8 +309,10 @@ def test_a_loss_that_nobody_noticed_is_no_success(start: Start, server: RedisSer
     assert "the lease was lost before the command had ended" in errors
 
 
-def test_the_lease_is_renewed_for_as_long_as_the_command_runs(start: Start) -> None:
-    process = start("renewed", "--ttl", "0.5", "--", "sh", "-c", "echo begun; sleep 2")
+def test_the_lease_is_renewed_for_as_long_as_the_command_runs(start: Start, tmp_path: Path) -> None:
+    end = tmp_path / "end"
+    process = start("renewed", "--ttl", "2", "--", "sh", "-c", f"echo begun; until test -e {end}; do sleep 0.02; done")
     assert said(process) == "begun"
-    assert result(start("renewed", "--wait", "1", "--", "true"))[0] == 75
+    assert result(start("renewed", "--wait", "3", "--", "true"))[0] == 75
+    end.touch()
     assert result(process) == (0, "", "")

@@ -25,7 +25,7 @@ The command has AIOLOCKS_NAME and AIOLOCKS_FENCING_TOKEN in its environment. It 
 TERM, INT, HUP, QUIT and WINCH are passed on to all of that, USR1 and USR2 to the command alone. If this program is
 killed, so is the group. What the command leaves behind when it ends is not guarded any more.
 
-  aiolocks run nightly --wait 0 --busy-exit 0 -- ./backup.sh
+  aiolocks run nightly --wait 0 --min-hold 50 --busy-exit 0 -- ./backup.sh
 """
 
 
@@ -53,6 +53,11 @@ def register(commands: "Commands") -> None:
         metavar="S",
         help="seconds to wait for the lock, 0 to ask once; else for ever",
     )
+    parser.add_argument(
+        "--min-hold", type=_arguments.seconds, default=0.0, metavar="S",
+        help="seconds for which nobody else gets the lock though the command ends earlier: for jobs that several "
+        "hosts start at the same minute",
+    )  # fmt: skip
     parser.add_argument(
         "--on-lost", choices=("kill", "warn"), default="kill",
         help="what becomes of the command when the lease is lost: kill (TERM, then KILL; if left out) or only warn",

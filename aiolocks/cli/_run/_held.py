@@ -13,6 +13,7 @@ from typing import Any, Self, final
 from redis.exceptions import RedisError
 
 from ..._core.errors import AcquireTimeoutError
+from ..._core.options import LeaseOptions
 from ..._core.timing import DRIFT, PRECISION, margin
 from ..._engine.lease import Lease, state_of
 from ..._engine.lease_state import LeaseState
@@ -81,10 +82,10 @@ async def _run(arguments: argparse.Namespace, url: str, place: str) -> int:
 
 
 async def _acquire(arguments: argparse.Namespace, locks: LockManager) -> Lease:
-    if arguments.limit:
-        semaphore = locks.semaphore(arguments.name, arguments.limit, ttl=arguments.ttl, prefix=arguments.prefix)
-        return await semaphore.acquire(timeout=arguments.wait)
-    return await locks.lock(arguments.name, ttl=arguments.ttl, prefix=arguments.prefix).acquire(timeout=arguments.wait)
+    name, limit = arguments.name, arguments.limit
+    options: LeaseOptions = {"ttl": arguments.ttl, "prefix": arguments.prefix, "min_hold": arguments.min_hold}
+    acquirable = locks.semaphore(name, limit, **options) if limit else locks.lock(name, **options)
+    return await acquirable.acquire(timeout=arguments.wait)
 
 
 async def _work(arguments: argparse.Namespace, lease: Lease, signals: "_Signals") -> int:
