@@ -109,20 +109,22 @@ class _Series:
 class _Thinned:
     """A histogram that is told every duration, or every n-th where there are thousands a second."""
 
-    __slots__ = ("_before", "_count", "_record", "_since")
+    __slots__ = ("_before", "_count", "_due", "_record", "_since")
 
     def __init__(self, record: Callable[[float, dict[str, str]], None]) -> None:
         self._record = record
         self._since = 0.0
         self._count = self._before = 0
+        self._due = 1
 
     def record(self, seconds: float, attributes: dict[str, str]) -> None:
         now = time.monotonic()
         if now - self._since >= 1.0:
             self._before = self._count if now - self._since < 2.0 else 0
-            self._since, self._count = now, 0
-        self._count += 1
-        if self._count % (1 + max(self._before, self._count) // MOST_RECORDED) == 0:
+            self._since, self._count, self._due = now, 0, 1 + self._before // MOST_RECORDED
+        self._count = count = self._count + 1
+        if count >= self._due:
+            self._due = count + 1 + max(self._before, count) // MOST_RECORDED
             self._record(max(seconds, 0.0), attributes)
 
 
