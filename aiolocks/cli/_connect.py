@@ -1,6 +1,7 @@
 """How a command gets to its server: one check that everything is there, or one line that says what is missing."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .._core.keys import Keys
 from .._manager import LockManager
@@ -19,6 +22,9 @@ from ._errors import Unusable
 
 PATIENCE = 5.0
 """Seconds for the first answer."""
+
+_LONGEST_LOOK = 2.0
+"""Seconds for finding out whether it is TLS that is in the way."""
 
 OLDEST = (6, 2)
 
@@ -118,12 +124,38 @@ async def answering(url: str, place: str, otherwise: str) -> AsyncGenerator[Redi
             await urls.close_client(client)
         return
     except TimeoutError:
-        why = f"no answer within {PATIENCE:g} s"
+        why = f"no answer within {PATIENCE:g} s{await _about_tls(url)}"
     except (RedisError, OSError) as error:
         why = reason(error, url)
+        if isinstance(error, (OSError, RedisConnectionError, RedisTimeoutError)):
+            why += await _about_tls(url)
     except (ValueError, TypeError):
         why = "the URL has options that redis-py does not know"
     raise Unusable(f"cannot use Redis at {place} ({why}): start it{otherwise}")
+
+
+async def _about_tls(url: str) -> str:
+    """Return what to say if the port does speak, but with TLS where the URL has none, or the other way round."""
+    options = getattr(clients.pool_of(client_of(url)), "connection_kwargs", {})
+    if "host" not in options or "+" in url.partition("://")[0]:
+        return ""
+    plain = not url.startswith("rediss:")
+    unchecked = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE  # nothing is told to it, nor believed
+    try:
+        async with asyncio.timeout(_LONGEST_LOOK):
+            at = asyncio.open_connection(options["host"], options["port"], ssl=unchecked if plain else None)
+            reader, writer = await at
+            try:
+                writer.write(b"PING\r\n")
+                answers = (await reader.read(1)) in (b"+", b"-")
+            finally:
+                writer.close()
+    except (OSError, ValueError):  # a TimeoutError among them
+        return ""
+    if not answers:
+        return ""
+    return "; this port speaks TLS: rediss://" if plain else "; this port speaks without TLS: redis://"
 
 
 async def _check(url: str, place: str) -> None:
@@ -150,6 +182,8 @@ def reason(error: Exception, url: str) -> str:
     text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
     if isinstance(error, AuthenticationError) or "authenticated" in text:
         return "it asks for another user or password"
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        return "its certificate is not one to trust: if its authority is your own, add ?ssl_ca_certs=FILE"
     password = None if url.startswith(SCHEME) else clients.pool_of(client_of(url)).connection_kwargs.get("password")
     if password:
         text = text.replace(password, "…")

@@ -21,6 +21,7 @@ from aiolocks.cli import main
 from tests.faults.support.lag import SLACK, measured_lag
 from tests.support.cases import the_rest_slow
 from tests.support.primitives import ROWS, Row, queued
+from tests.support.servers import RedisServer
 from tests.support.tls import TlsServer
 
 pytest_plugins = ["tests.support.table"]
@@ -148,3 +149,17 @@ def test_the_doctor_goes_by_tls_and_ends_with_2_when_the_certificate_is_wrong(
         assert main(["doctor", "--url", wrong(tls)]) == 2
     assert "certificate" in capsys.readouterr().err
     assert keys(tls) == []
+
+
+@pytest.mark.parametrize("command", [["doctor"], ["ls"]], ids=lambda command: command[0])
+def test_the_command_line_says_when_it_is_tls_that_is_in_the_way(
+    tls: TlsServer, server: RedisServer, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for url, says in (
+        (f"redis://:s3same@localhost:{tls.port}", "this port speaks TLS: rediss://"),
+        (f"rediss://:s3same@localhost:{server.port}", "this port speaks without TLS: redis://"),
+        (f"rediss://:s3same@localhost:{tls.port}", "?ssl_ca_certs=FILE"),
+    ):
+        assert main([*command, "--url", url]) == 2
+        captured = capsys.readouterr()
+        assert (captured.out, says in captured.err, "s3same" in captured.err) == ("", True, False)

@@ -4,15 +4,16 @@ import argparse
 import asyncio
 import json
 import os
+import shutil
+import sys
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from ..._core.keys import check_prefix
-from ..._core.options import check_ttl
 from ..._redis.in_memory import SCHEME
+from .. import _arguments
 from .._connect import answering, client_of, connect, node_of, place_of
 from .._screen import WIDTH, Line, Screen
 from . import _settings, _timing
@@ -22,6 +23,9 @@ from ._trial import hand_over, not_tried, refused
 
 if TYPE_CHECKING:
     from .._arguments import Commands
+
+_WIDEST = 120
+"""Columns: longer lines are hard to read."""
 
 _STYLES = {
     Verdict.OK: "bold green",
@@ -39,45 +43,38 @@ def register(commands: "Commands") -> None:
         description="See what endangers locks on a server, and what to do about it. The exit status is 1 when there is "
         "a danger (with --strict: when anything is not ok), 2 when the server cannot be reached, else 0.",
     )
-    parser.add_argument(
-        "--url",
-        default="redis://localhost",
-        help="redis://HOST:PORT, rediss://, unix://, redis+sentinel:// or redis+cluster://, as your program's user; "
-        "the default is %(default)s",
-    )
-    parser.add_argument("--ttl", type=_ttl, default=30.0, help="seconds of your leases, 30 if left out")
-    parser.add_argument("--prefix", type=_prefix, default="aiolocks:", help="what your keys begin with")
+    _arguments.add_url(parser)
+    parser.add_argument("--ttl", type=_arguments.ttl, default=30.0, help="seconds of your leases, 30 if left out")
+    _arguments.add_prefix(parser)
     parser.add_argument("--strict", action="store_true", help="exit with 1 for warnings and unknowns too")
-    parser.add_argument("--json", action="store_true", help="print one JSON object, for scripts")
+    _arguments.add_json(parser)
     parser.set_defaults(run=_run)
 
 
-def _ttl(text: str) -> float:
-    try:
-        ttl = float(text)
-        check_ttl(ttl)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return ttl
-
-
-def _prefix(text: str) -> str:
-    try:
-        check_prefix(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return text
-
-
 def _run(arguments: argparse.Namespace) -> int:
-    place = SCHEME if arguments.url.startswith(SCHEME) else place_of(arguments.url)
-    findings = asyncio.run(_examine(arguments.url, place, arguments.ttl, arguments.prefix))
+    url = _arguments.url_of(arguments)
+    place = SCHEME if url.startswith(SCHEME) else place_of(url)
+    try:
+        findings = asyncio.run(_examine(url, place, arguments.ttl, arguments.prefix))
+    finally:
+        _wait_for("")
     status = exit_status(findings, strict=arguments.strict)
     if arguments.json:
         print(json.dumps(_report(place, arguments, findings), indent=2))
     else:
-        Screen().write(*_lines(place, arguments.ttl, findings))
+        Screen().write(*_lines(place, arguments.ttl, findings, _width()))
     return status
+
+
+def _wait_for(what: str) -> None:
+    """Say on a terminal what is being done, in place of what was said before."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{what and what + ' …'}", end="", file=sys.stderr, flush=True)
+
+
+def _width() -> int:
+    """Return for how many columns the report is: those of the terminal, within reason."""
+    return min(max(shutil.get_terminal_size().columns, WIDTH), _WIDEST) if sys.stdout.isatty() else WIDTH
 
 
 async def _examine(url: str, place: str, ttl: float, prefix: str) -> list[Finding]:
@@ -87,11 +84,14 @@ async def _examine(url: str, place: str, ttl: float, prefix: str) -> list[Findin
     if "+cluster://" in url:
         return await _examine_cluster(url, place, ttl, prefix, name)
     async with answering(url, place, ", or correct --url") as client:
+        _wait_for("asking for its settings")
         facts = await _settings.facts_of(client)
         server = _settings.server(facts)
         if server.figures.get("mode", "standalone") != "standalone":
             return [server]  # other nodes would answer all the rest
+        _wait_for("trying each command that locks need")
         missing, refusal = await missing_rights(client, prefix, name)
+        _wait_for("comparing clocks and measuring how fast it answers")
         samples = await _timing.sample(client)
         findings = [
             server,
@@ -104,6 +104,7 @@ async def _examine(url: str, place: str, ttl: float, prefix: str) -> list[Findin
             return [*findings, refused(refusal)]
         if missing:
             return [*findings, not_tried("rights are missing")]
+        _wait_for("handing a lock from one session to another")
         async with client_of(url) as other:
             return [*findings, await hand_over(client, other, prefix, name, url)]
 
@@ -124,6 +125,7 @@ async def _examine_cluster(url: str, place: str, ttl: float, prefix: str, name: 
         cluster = cast("Any", client)
         await cluster.initialize()
         for primary in sorted(cluster.get_primaries(), key=lambda node: str(node.name)):
+            _wait_for(f"examining {primary.name}")
             async with node_of(url, primary.host, primary.port) as node:
                 facts = await _settings.facts_of(node)
                 samples = await _timing.sample(node)
@@ -162,16 +164,16 @@ def _report(place: str, arguments: argparse.Namespace, findings: Sequence[Findin
     }
 
 
-def _lines(place: str, ttl: float, findings: Sequence[Finding]) -> list[Line]:
+def _lines(place: str, ttl: float, findings: Sequence[Finding], columns: int) -> list[Line]:
     lines: list[Line] = [[("aiolocks doctor", "bold"), (f" on {place}, for leases of {ttl:g} s", "")], []]
     width = max(len(finding.check) for finding in findings)
     for finding in findings:
         indent = " " * (width + 14)
-        first, *more = textwrap.wrap(finding.found, WIDTH - len(indent))
+        first, *more = textwrap.wrap(finding.found, columns - len(indent))
         mark = (f"   {finding.verdict:7}", _STYLES[finding.verdict])
         lines.append([mark, (f"  {finding.check:{width}}  ", "bold"), (first, "")])
         lines += [[(indent + line, "")] for line in more]
-        advice = textwrap.wrap(finding.advice, WIDTH - len(indent), initial_indent="-> ", subsequent_indent="   ")
+        advice = textwrap.wrap(finding.advice, columns - len(indent), initial_indent="-> ", subsequent_indent="   ")
         lines += [[(indent + line, "dim")] for line in advice]
     return [*lines, [], _summary(findings)]
 
