@@ -7,6 +7,7 @@ from typing import Any, Self, TypeVar, Unpack, cast, final
 from redis.asyncio import Redis
 
 from ._core.options import Duration, LeaseOptions, TrackedOptions
+from ._primitives.base import Acquirable, call_holders
 from ._primitives.hierarchy import HierarchicalLock
 from ._primitives.lock import Lock
 from ._primitives.multilock import MultiLock
@@ -23,6 +24,10 @@ _UNTRACKED = (HierarchicalLock, Semaphore)
 """What the default for `track` does not apply to."""
 
 
+_WAYS = ("read", "write", "upgradeable")
+"""To hold what cannot be held itself."""
+
+
 @final
 class LockManager:
     """Makes primitives around one client, with shared defaults that each call may override.
@@ -37,21 +42,23 @@ class LockManager:
 
     Args:
         client: A `redis.asyncio.Redis`.
+        holder: What `holders()` and `waiters()` call those who use this manager, such as the name of a service.
         options: Defaults; see `Lock`.
 
     Raises:
         TypeError, ValueError: As `Lock` does, at once.
     """
 
-    def __init__(self, client: Client, **options: Unpack[TrackedOptions]) -> None:
+    def __init__(self, client: Client, *, holder: str | None = None, **options: Unpack[TrackedOptions]) -> None:
         pool_of(client)
+        self._holder = check_holder(holder)
         self._client = client
         self._owns_client = False
         self._defaults = options
         self.lock("checks the defaults")
 
     @classmethod
-    def from_url(cls, url: str, **options: Unpack[TrackedOptions]) -> Self:
+    def from_url(cls, url: str, *, holder: str | None = None, **options: Unpack[TrackedOptions]) -> Self:
         """Return a manager with a client of its own, which `aclose()` or `async with` closes.
 
         That client retries after a lost answer, as `redis.asyncio.Redis()` does and redis-py's own `from_url` does not;
@@ -64,7 +71,7 @@ class LockManager:
                 Sentinels; ``redis+cluster://HOST:PORT,HOST:PORT`` for the Cluster of these nodes, or
                 ``rediss+cluster://``; ``memory://`` for a private server in this process and ``memory://NAME`` for one
                 shared in this process, which both need ``aiolocks[memory]``.
-            options: Defaults; see `Lock`.
+            holder, options: As of the class.
 
         Raises:
             ValueError: A URL of another kind.
@@ -72,7 +79,7 @@ class LockManager:
         """
         if not isinstance(url, str):
             raise TypeError(f"url must be a str, not {type(url).__name__}")
-        manager = cls(client_of(url), **options)
+        manager = cls(client_of(url), holder=holder, **options)
         manager._owns_client = True
         return manager
 
@@ -83,27 +90,27 @@ class LockManager:
 
     def hierarchical(self, path: str, **options: Unpack[LeaseOptions]) -> HierarchicalLock:
         """Return a `HierarchicalLock`; *options* override the defaults."""
-        return HierarchicalLock(self._client, path, **self._with(options, HierarchicalLock))
+        return self._called(HierarchicalLock(self._client, path, **self._with(options, HierarchicalLock)))
 
     def lock(self, name: str, **options: Unpack[TrackedOptions]) -> Lock:
         """Return a `Lock`; *options* override the defaults."""
-        return Lock(self._client, name, **self._with(options))
+        return self._called(Lock(self._client, name, **self._with(options)))
 
     def multilock(self, names: Iterable[str], **options: Unpack[TrackedOptions]) -> MultiLock:
         """Return a `MultiLock`; *options* override the defaults."""
-        return MultiLock(self._client, names, **self._with(options))
+        return self._called(MultiLock(self._client, names, **self._with(options)))
 
     def rlock(self, name: str, **options: Unpack[TrackedOptions]) -> RLock:
         """Return an `RLock`; *options* override the defaults."""
-        return RLock(self._client, name, **self._with(options))
+        return self._called(RLock(self._client, name, **self._with(options)))
 
     def rwlock(self, name: str, **options: Unpack[TrackedOptions]) -> RWLock:
         """Return an `RWLock`; *options* override the defaults."""
-        return RWLock(self._client, name, **self._with(options))
+        return self._called(RWLock(self._client, name, **self._with(options)))
 
     def semaphore(self, name: str, limit: int, **options: Unpack[LeaseOptions]) -> Semaphore:
         """Return a `Semaphore`; *options* override the defaults."""
-        return Semaphore(self._client, name, limit, **self._with(options, Semaphore))
+        return self._called(Semaphore(self._client, name, limit, **self._with(options, Semaphore)))
 
     def versioned(self, key: str, *, expire: Duration | None = None, prefix: str | None = None) -> Versioned:
         """Return a `Versioned`; of the defaults, only `prefix` applies."""
@@ -112,7 +119,7 @@ class LockManager:
 
     def _make(self, kind: Callable[..., T], name: object, options: Mapping[str, object]) -> T:
         """Return what *kind* makes of the client, *name* and *options*, which override the defaults."""
-        return kind(self._client, name, **self._with(options, kind))
+        return self._called(kind(self._client, name, **self._with(options, kind)))
 
     async def aclose(self) -> None:
         """Close the client if `from_url` made it. Leases that are still held go on until they are released."""
@@ -130,11 +137,30 @@ class LockManager:
     def __repr__(self) -> str:
         return f"<LockManager {self._defaults!r}>"
 
+    def _called(self, made: T) -> T:
+        """Return *made*, whose leases are this manager's."""
+        if self._holder is not None:
+            ways = [made] if isinstance(made, Acquirable) else [getattr(made, way, None) for way in _WAYS]
+            for way in ways:
+                if isinstance(way, Acquirable):
+                    call_holders(way, self._holder)
+        return made
+
     def _with(self, options: Mapping[str, object], kind: object = None) -> Any:
         defaults: Mapping[str, object] = self._defaults
         if kind in _UNTRACKED:
             defaults = {name: value for name, value in defaults.items() if name != "track"}
         return {**defaults, **options}
+
+
+def check_holder(holder: str | None) -> str | None:
+    """Return what a manager calls its holders, or raise TypeError or ValueError."""
+    given: object = holder
+    if given is not None and not isinstance(given, str):
+        raise TypeError(f"holder must be a str or None, not {type(given).__name__}")
+    if holder is not None and not holder.strip():
+        raise ValueError("holder must not be empty")
+    return holder
 
 
 def check_manager(found: object, place: str) -> None:

@@ -32,7 +32,7 @@ class Keys:
         channels: The start of every wake-up channel; see `channel_of`.
     """
 
-    __slots__ = ("base", "channels", "family", "kind", "name")
+    __slots__ = ("_holder", "base", "channels", "family", "kind", "name")
 
     def __init__(self, prefix: str, kind: str, name: str, family: str = "", *, path: bool = False) -> None:
         """*path*: The name is a path; all paths with one root go into one Cluster slot."""
@@ -62,6 +62,15 @@ class Keys:
         keys.name = shown
         keys.base = _EXACT + (_TAGGED if tag_of(name) != name else b"") + beside(name)
         return keys
+
+    @property
+    def holder(self) -> str | None:
+        """What those who hold the name by these are called; what is not set costs nothing."""
+        return getattr(self, "_holder", None)
+
+    @holder.setter
+    def holder(self, holder: str) -> None:
+        self._holder = holder
 
     def part(self, part: bytes) -> bytes:
         return self.base + b":" + part
@@ -97,6 +106,11 @@ def channel_of(base: bytes, channels: bytes, session: bytes) -> bytes:
         return channels + session
     tag = base.partition(b"{")[2].partition(b"}")[0]
     return b"%b%b}:%b" % (channels, tag, session)
+
+
+def session_key(channels: bytes, session: bytes) -> bytes:
+    """Return the key that says which process *session* is of, under the prefix of these *channels*."""
+    return channels.removesuffix(b"wake:") + b"session:" + session
 
 
 @lru_cache(maxsize=256)

@@ -3,7 +3,9 @@
 So whoever may read a holder's token in Redis can say which process it is of (see `who`), and may show that much of it.
 """
 
+import hashlib
 import os
+import re
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from itertools import chain
@@ -19,6 +21,9 @@ LENGTH: Final = SESSION + OWN
 
 _BYTES = 33
 """They make 44 letters: the own parts of two tokens."""
+
+
+_OURS = re.compile(rb"[\w-]{%d}(?:\+|\Z)" % LENGTH, re.ASCII)
 
 
 def fresh_session() -> bytes:
@@ -48,8 +53,16 @@ def tokens_of(session: bytes) -> Callable[[], bytes]:
 
 
 def session_of(token: bytes) -> bytes:
-    """Return the id of the session that made *token*; empty if it is none of ours."""
-    return token[:SESSION] if len(token) >= LENGTH else b""
+    """Return the id of the session that made *token*; empty if it is none of ours.
+
+    That of an upgrade begins with the token of the lease that it grew from, and a plus.
+    """
+    return token[:SESSION] if _OURS.match(token) else b""
+
+
+def digest_of(token: bytes) -> bytes:
+    """Return what stands for *token* where it must not be told: its secret alone counts."""
+    return hashlib.sha1(own_part(token), usedforsecurity=False).hexdigest()[:16].encode()
 
 
 def own_part(token: bytes) -> bytes:

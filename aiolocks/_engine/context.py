@@ -54,6 +54,8 @@ class Context:
         """What was asked for, from before its first byte leaves until it is given up, lost, or let go."""
         self.new_token = tokens_of(self.id)
         """Returns a token of this session."""
+        self.introduction: Any = None
+        """Says which process this is; the session's, which sets it."""
         self.renewer: Any = None
         """Renews leases from the loop; the session's, which sets it."""
         self.renewer_of = renewer_of

@@ -78,6 +78,8 @@ class Watchdog:
         self._stalled = stalled
         self._live: dict[LeaseState, None] = {}  # in the order in which they came, so that a run can be repeated
         self._fresh: dict[LeaseState, None] = {}
+        self.renewed: dict[LeaseState, None] = {}
+        """Those in `_live` that were renewed before; a thread's may be read by others."""
         self._heap: list[tuple[float, int, LeaseState | list[LeaseState]]] = []
         self._apart_until: dict[Together, float] = {}
         self._sequence = itertools.count()
@@ -105,6 +107,7 @@ class Watchdog:
         self._live.pop(state, None)
         if self._silent:
             self._silent.discard(state)
+        self.renewed.pop(state, None)
         self._drop_old_entries()
 
     def _drop_old_entries(self) -> None:
@@ -140,6 +143,7 @@ class Watchdog:
         self._live.clear()
         self._fresh.clear()
         self._silent.clear()
+        self.renewed.clear()
         self._heap.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -328,6 +332,7 @@ class Watchdog:
             self._push(state, now, min(retry_delay(state.request.ttl, state.failures), left))
         elif renewed:
             state.failures = 0
+            self.renewed[state] = None
             state.extend(sent_at + state.request.valid_for)
             taken = now - sent_at  # the lease counts from then, and so does its next renewal
             self._tell(state, "renewed", taken)
@@ -337,6 +342,7 @@ class Watchdog:
 
     def _lose(self, state: LeaseState, reason: str) -> None:
         self._live.pop(state, None)
+        self.renewed.pop(state, None)
         if self._thread is None:
             state.find_lost(reason)
         else:
@@ -389,6 +395,11 @@ class ThreadWatchdog:
         """Renew every lease that is *wanted*, as soon as may be; the thread itself hears of its own links only."""
         if self._live:
             self._tell(Watchdog.renew_all, wanted)
+
+    @property
+    def renewed(self) -> list[LeaseState]:
+        """Those that were renewed before."""
+        return [] if self._watchdog is None else list(self._watchdog.renewed)
 
     def stalled(self, longest: float, now: float) -> bool:
         """Whether the session's loop has not come round for *longest* seconds. Asked by the thread."""

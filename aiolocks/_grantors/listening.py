@@ -124,6 +124,7 @@ class Listening:
             if len(self._addresses) >= _MOST_ADDRESSES:
                 self._addresses.clear()
             form = self.form(channels)
+            self._context.introduction.introduce(channels, ttl)
             address = address_of(self._context.id, form, recheck_interval(ttl), polling=self.polling)
             self._addresses[channels, ttl] = address
         return address

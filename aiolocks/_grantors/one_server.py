@@ -103,6 +103,10 @@ class RedisGrantor:
     def kind(self) -> str:
         return self._keys.kind
 
+    @property
+    def keys(self) -> Keys:
+        return self._keys
+
     def channel(self) -> bytes:
         queue = self._queues.get(self._base)
         listening = self.listening() if queue is None else queue.listening
@@ -126,6 +130,8 @@ class RedisGrantor:
         future: asyncio.Future[Answer] = context.loop.create_future()
         patience = pipeline.patience_after(len(request.unanswered)) if request.unanswered else pipeline.patience
         link = pipeline.ready
+        if link is None:
+            context.introduction.introduce(self._keys.channels, request.ttl)
         args = self._terms if link is None else self._terms(request, link)  # what leaves at once is worked out at once
         soon = line is None  # else this one will wait too, for longer
         unsent = LONGEST_WAIT if request.wait else FIRST_CONNECT
@@ -405,11 +411,13 @@ class RedisGrantor:
         held = self.renewal_keys(len(family.renew.script.keys))
         return Holding(f"{family.holders}/guard", self._keys.part(b"g:" + request.token), held, (request.token,))
 
-    async def ask(self, verb: str, args: Arguments = (), *, as_waiter: bool = False) -> Any:
+    async def ask(
+        self, verb: str, args: Arguments = (), *, as_waiter: bool = False, keys: tuple[bytes, ...] = ()
+    ) -> Any:
         """Do as `ask_once` does, as often as the client would try; it must do no harm when it runs twice."""
         with self.context.keep_open():
             return await as_the_client_would(
-                self.context.pipeline.retry_policy(), lambda: self.ask_once(verb, args, as_waiter=as_waiter)
+                self.context.pipeline.retry_policy(), lambda: self.ask_once(verb, args, as_waiter=as_waiter, keys=keys)
             )
 
     async def ask_until(
@@ -430,7 +438,7 @@ class RedisGrantor:
         """Run a script that has to do with no lease; *as_waiter* adds what handing over needs; *keys* are its own."""
         self.context.undos.go_ahead(self.kind, self.name)
         future: asyncio.Future[Any] = self.context.loop.create_future()
-        script = load(f"{self._family.name}/{verb}")
+        script = load(verb if "/" in verb else f"{self._family.name}/{verb}")
         bound = PreparedScript(script, lambda args: keys or self._keys_of(script, args))
 
         def as_who(subject: bool, link: Connection) -> Arguments:

@@ -9,7 +9,7 @@ for each other: an attempt that fails is undone everywhere, and repeated after a
 import asyncio
 import contextlib
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar, final
 
@@ -20,6 +20,7 @@ from .._core.answers import LONGEST_WAIT, NotNowError, came_too_early, ride_out
 from .._core.errors import QuorumError
 from .._core.keys import Keys
 from .._core.tokens import own_part
+from .._core.who import Holder
 from .._engine.release import GRACE
 from .._engine.request import Answer, Busy, Granted, Request, ResultCallback, resolve
 from .._redis.endpoints import Pipelines
@@ -28,6 +29,7 @@ from .._redis.scripts import Arguments, PreparedScript, load
 from .composite import Composite, Part, end, release_parts, renew_parts, undo_parts
 from .one_server import RedisGrantor
 from .votes import Vote, VoteCount, next_fence, quorum_of
+from .who import HolderRow, holder_of, holder_rows, names_of
 
 T = TypeVar("T")
 
@@ -57,6 +59,7 @@ class Quorum(Composite):
         self._quorum = quorum_of(len(grantors))
         agreed = keys.part(b"agreed")
         self._raise = PreparedScript(load("redlock/raise"), lambda _: (agreed, keys.part(b"fence")))
+        self._who = PreparedScript(load("redlock/holders"), lambda _: (agreed, keys.base))
         self._statistics = PreparedScript(load("redlock/statistics"), lambda _: (agreed, keys.base))
 
     @property
@@ -295,6 +298,53 @@ class Quorum(Composite):
         if verdict is None:
             raise self._too_few(ballot)
         return verdict, max(fences)
+
+    async def holders(self, ttl: float) -> tuple[Holder, ...]:
+        """Return who holds the name on a majority of all servers.
+
+        Raises:
+            QuorumError: Too few servers answered.
+        """
+        clock = self._home.clock
+        with contextlib.ExitStack() as stack:
+            for context in self._contexts:
+                stack.enter_context(context.keep_open())
+            rows = await ride_out(partial(self._ask_who, ttl), clock, clock() + LONGEST_WAIT)
+            for digest in {row.digest for row in rows.values()}:
+                same = {at: row for at, row in rows.items() if row.digest == digest}
+                if len(same) >= self._quorum:
+                    return (await self._holder(same),)
+        return ()
+
+    async def _ask_who(self, ttl: float) -> dict[int, HolderRow]:
+        """Return the holder at each server that answers in time and has one."""
+        ballot = Vote(len(self._contexts))
+        decided: asyncio.Future[None] = self._home.loop.create_future()
+        rows: dict[int, HolderRow] = {}
+
+        def answered(at: int, call: PendingCall, reply: Any) -> None:
+            if isinstance(reply, Exception):
+                ballot.failed[at] = reply
+            else:
+                ballot.granted[at] = 0
+                rows.update(zip([at], holder_rows(reply[1:]), strict=False))
+            if len(ballot.failed) + len(ballot.granted) == ballot.size:
+                resolve(decided, None)
+
+        for at, route in enumerate(self._routes):
+            route.submit(self._who, (), partial(answered, at), vote_time(ttl))
+        await self._within(decided, ttl)
+        if len(ballot.granted) < self._quorum:
+            raise self._too_few(ballot)
+        return dict(rows)
+
+    async def _holder(self, rows: Mapping[int, HolderRow]) -> Holder:
+        """Return as one what several servers tell of the same lease: it lasts for as long as on a majority."""
+        named = [(await names_of(self._grantors[at], [row]))[0] for at, row in sorted(rows.items())]
+        left = sorted((row.left_ms for row in rows.values()), reverse=True)[self._quorum - 1]
+        newest = max(rows.values(), key=lambda row: row.fence)
+        known = next((name for name in named if name.host is not None), named[0])
+        return holder_of(newest._replace(left_ms=left), known, self._grantors[0])
 
     async def _within(self, decided: "asyncio.Future[T]", ttl: float) -> T:
         """Wait for a decision, or until those who have not answered have had their time."""

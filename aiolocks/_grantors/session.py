@@ -20,6 +20,7 @@ from .._engine.renewal import ThreadWatchdog, Watchdog
 from .._engine.request import Request
 from .._redis.router import Router
 from .families import Family, Together
+from .introduction import Introduction
 from .one_server import RedisGrantor
 from .servers import ClusterNodes, OneServer
 from .tracking import Tracking
@@ -48,6 +49,9 @@ class Session:
             ClusterNodes(context, pipeline, self._moved)
             if isinstance(pipeline, Router)
             else OneServer(context, pipeline)
+        )
+        self.introduction = context.introduction = Introduction(
+            context, self._renewed, self.servers.queues, alone=self.servers.alone
         )
         self._families: dict[str, Family] = {}
         self._together: dict[str, Together] = {}
@@ -161,12 +165,18 @@ class Session:
         """Keep no task alive: the loop was closed under them, and a primitive may remember this session for long."""
         self.context.holdings.close()
         self.watchdog.close()
+        self.introduction.stop()
 
     def _end_thread(self) -> None:
         if self._thread_watchdog is not None:
             self._thread_watchdog.close()
 
+    def _renewed(self) -> list[LeaseState]:
+        by_thread = [] if self._thread_watchdog is None else self._thread_watchdog.renewed
+        return [*self.watchdog.renewed, *by_thread]
+
     def _disconnect(self) -> None:
+        self.introduction.stop()
         for listening in self.servers.listenings:
             listening.subscriber.close()
         for replication in self.servers.replications:
@@ -207,6 +217,7 @@ class Session:
         self.servers.link_lost()
 
     def _connected(self) -> None:
+        self.introduction.connected()
         self.context.undos.go_first()
         self._renew_all()
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, cast
 from .._core.keys import Keys
 from .._core.options import UNSET, Duration, Options, Unset, check_timeout
 from .._core.teaching import teaching
+from .._core.who import Holder, Waiter
 from .._engine.acquire import take
 from .._engine.block import Enterable
 from .._engine.context import Context, Grantor
@@ -22,6 +23,7 @@ from .._engine.lease_state import GONE_FROM_SERVER, Entry, LeaseState
 from .._engine.request import Request
 from .._grantors.one_server import RedisGrantor
 from .._grantors.session import Session
+from .._grantors.who import holders_of, waiters_of
 from .._redis.clients import Client, check_replicas_of, check_uptime_of, pool_of
 from .._redis.scripts import Arguments
 
@@ -205,6 +207,28 @@ class Acquirable(Enterable[Lease]):
         permits, holders, waiting, fence, limit, *_ = await self._standing()
         return Statistics(self.name, permits, holders, waiting, fence, limit)
 
+    async def holders(self) -> tuple[Holder, ...]:
+        """Ask Redis who holds the name: a `Holder` for each lease, oldest first.
+
+        Of more than 500 they are asked for in parts, so the answer is of several moments. What the sessions of holders
+        have not said of themselves, or may not be read, is None.
+
+        Raises:
+            QuorumError: `Redlock`: too few servers answered.
+            RedisError: Redis could not be asked. Cancelling is harmless.
+        """
+        return await holders_of(cast("RedisGrantor", self._grantor()))
+
+    async def waiters(self) -> tuple[Waiter, ...]:
+        """Ask Redis who waits for the name: a `Waiter` for each caller in the queue, first come, first.
+
+        As of `holders`. A `Redlock` has no queue, and so nobody waits there.
+
+        Raises:
+            RedisError: Redis could not be asked. Cancelling is harmless.
+        """
+        return await waiters_of(cast("RedisGrantor", self._grantor()))
+
     async def _standing(self, *, waiting: bool = True) -> list[Any]:
         return await cast("RedisGrantor", self._grantor()).statistics(waiting=waiting)
 
@@ -236,8 +260,17 @@ class Acquirable(Enterable[Lease]):
     def _would_wait_for_itself(self, context: Context, task: "asyncio.Task[Any] | None") -> bool:
         return context.holdings.inside(task, self._base) > 0
 
+    def _every_keys(self) -> tuple[Keys, ...]:
+        return (self._keys,)
+
     def _timeout(self, timeout: Duration | Unset | None) -> float | None:
         return self._options.acquire_timeout if timeout is UNSET else check_timeout("timeout", timeout)
+
+
+def call_holders(acquirable: Acquirable, holder: str) -> None:
+    """Have `holders()` call those who hold or await *acquirable* so, once their leases have lasted for a while."""
+    for keys in acquirable._every_keys():
+        keys.holder = holder
 
 
 def waits_for_itself(kind: str, name: str) -> RuntimeError:

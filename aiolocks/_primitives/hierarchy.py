@@ -8,11 +8,13 @@ from .._core.keys import Keys
 from .._core.modes import EXCLUSIVE, FRONT, INTENT_EXCLUSIVE, INTENT_SHARED, SHARED
 from .._core.options import Duration, Options, Replicas, options_of
 from .._core.teaching import teaching
+from .._core.who import Holder, Waiter
 from .._engine.context import Context
 from .._engine.lease_state import LeaseState
 from .._engine.request import Request
 from .._grantors.all_of import AllOf
 from .._grantors.session import Session
+from .._grantors.who import holders_of, waiters_of
 from .._redis.clients import Client
 from .base import Acquirable
 
@@ -154,6 +156,28 @@ class HierarchicalMode(Acquirable):
         answers: list[Any] = await asyncio.gather(*asked)
         return not all(answer[-1][mode - 1] for answer, mode in zip(answers, self._modes, strict=True))
 
+    async def holders(self) -> tuple[Holder, ...]:
+        """Ask Redis who holds the path in any mode, and who holds all of a level above it; from the root down.
+
+        Raises:
+            RedisError: Redis could not be asked. Cancelling is harmless.
+        """
+        session, *above = Session.of(self._pool), *self._levels[:-1]
+        found = [await holders_of(session.grantor(keys), _WHOLE) for keys in above]
+        return tuple([holder for level in found for holder in level]) + await holders_of(session.grantor(self._keys))
+
+    async def waiters(self) -> tuple[Waiter, ...]:
+        """Ask Redis who waits at the path for any mode, and who waits for all of a level above it; from the root down.
+
+        A caller that still waits at a level above, to go further down, is not told of.
+
+        Raises:
+            RedisError: Redis could not be asked. Cancelling is harmless.
+        """
+        session, *above = Session.of(self._pool), *self._levels[:-1]
+        found = [await waiters_of(session.grantor(keys), _WHOLE) for keys in above]
+        return tuple([waiter for level in found for waiter in level]) + await waiters_of(session.grantor(self._keys))
+
     def _asking(self, timeout: float | None, permits: int, *, entering: bool) -> LeaseState:
         session, task = Session.of(self._pool), asyncio.current_task()
         tickets = self._tickets(session.context, task)
@@ -169,6 +193,9 @@ class HierarchicalMode(Acquirable):
         seal = partial(self._seal, session) if len(grantors) > 1 else None
         state.grantor = AllOf(session.context, self.kind, self.name, grantors, self._options, wishes, seal)
         return state
+
+    def _every_keys(self) -> tuple[Keys, ...]:
+        return tuple(self._levels)
 
     def _would_wait_for_itself(self, context: Context, task: "asyncio.Task[Any] | None") -> bool:
         return None in self._tickets(context, task)
@@ -203,6 +230,9 @@ class HierarchicalMode(Acquirable):
     def __repr__(self) -> str:
         return f"<HierarchicalLock {self.name!r} {self._word}>"
 
+
+_WHOLE = (SHARED, EXCLUSIVE)
+"""The modes in which all that lies below a level is held."""
 
 _EVERY = (INTENT_SHARED, INTENT_EXCLUSIVE, SHARED, EXCLUSIVE)
 

@@ -6,9 +6,11 @@ from typing import ClassVar, Literal, final
 from .._core.keys import Keys
 from .._core.options import Duration, Replicas, options_of
 from .._core.teaching import teaching
+from .._core.who import Holder, Waiter
 from .._engine.context import Grantor
 from .._grantors.all_of import AllOf
 from .._grantors.session import Session
+from .._grantors.who import holders_of, waiters_of
 from .._redis.clients import Client, pool_of
 from .base import Acquirable, Statistics
 
@@ -128,6 +130,27 @@ class MultiLock(Acquirable):
         _, holders, waiting, fences, *_ = zip(*rows, strict=True)
         held = max(holders)
         return Statistics(self.name, held, held, sum(waiting), max(fences), 1)
+
+    async def holders(self) -> tuple[Holder, ...]:
+        """Ask Redis who holds the names: a `Holder` for each name that is held, in their order.
+
+        Raises:
+            RedisError: Redis could not be asked. Cancelling is harmless.
+        """
+        session = Session.of(self._pool)
+        return tuple([holder for keys in self._each for holder in await holders_of(session.grantor(keys))])
+
+    async def waiters(self) -> tuple[Waiter, ...]:
+        """Ask Redis who waits for one of the names, name by name. Each waiter waits for one name at a time.
+
+        Raises:
+            RedisError: Redis could not be asked. Cancelling is harmless.
+        """
+        session = Session.of(self._pool)
+        return tuple([waiter for keys in self._each for waiter in await waiters_of(session.grantor(keys))])
+
+    def _every_keys(self) -> tuple[Keys, ...]:
+        return self._each
 
     def _grantor(self) -> Grantor:
         session = Session.of(self._pool)

@@ -7,6 +7,7 @@ from redis.asyncio import Redis
 
 from .._core.options import Duration, options_of
 from .._core.teaching import teaching
+from .._core.who import Holder, Waiter
 from .._grantors.quorum import Quorum
 from .._grantors.session import Session
 from .._redis.clients import Client, check_uptime_of, place_of, pool_of, server_of
@@ -100,6 +101,18 @@ class Redlock(Acquirable):
         """
         held, fence = await self._grantor().statistics(self._options.ttl)
         return Statistics(self.name, int(held), int(held), 0, fence, 1)
+
+    async def holders(self) -> tuple[Holder, ...]:
+        """Ask the servers who holds the name on most of them: one `Holder`, or none.
+
+        Raises:
+            QuorumError: Too few servers answered. Cancelling is harmless.
+        """
+        return await self._grantor().holders(self._options.ttl)
+
+    async def waiters(self) -> tuple[Waiter, ...]:
+        """Return none: there is no queue."""
+        return ()
 
     def _grantor(self) -> Quorum:
         return Quorum([Session.of(pool).grantor(self._keys) for pool in self._pools], self._keys, self._places)

@@ -114,15 +114,15 @@ def check_ended(history: Iterable[HistoryEvent]) -> list[str]:
 def check_residue(keys: Mapping[bytes, int]) -> list[str]:
     """C4, of the server: after the last lease and waiter only residue stays, and not for ever.
 
-    Residue is a fencing token, a semaphore's limit, a tombstone, the last answers to a lease's guards, and the two
-    marks of a `Versioned`.
+    Residue is a fencing token, a semaphore's limit, a tombstone, the last answers to a lease's guards, the two marks of
+    a `Versioned`, and what a session says of its host and process.
 
     Args:
         keys: Each key of the library with its PTTL, as `keys_left` returns them.
     """
     wrong: list[str] = []
     for key, left_ms in sorted(keys.items()):
-        if not (_is_version(key) or _PARTS.search(key)):
+        if not (_is_version(key) or _PARTS.search(key) or _SESSION.search(key)):
             wrong.append(f"C4: left on the server: {key!r}, for {left_ms} ms")
         elif left_ms < 0:
             wrong.append(f"C4: stays on the server for ever: {key!r}")
@@ -131,6 +131,9 @@ def check_residue(keys: Mapping[bytes, int]) -> list[str]:
 
 _PARTS = re.compile(rb"\}[^}:]*:(?:fence|meta|agreed|[tg]:[^}]*)\Z", re.DOTALL)
 """What may stay beside a name. The last brace ends the name's tag, and colons in the rest of a path are escaped."""
+
+_SESSION = re.compile(rb"\A[^{]*session:[\w-]{11}\Z", re.DOTALL)
+"""It belongs to no name, and so has no tag."""
 
 _VERSIONS = re.compile(rb"versioned:(?:[0-9a-f]{32}:)?\{|versioned:(?:tagged|[0-9a-f]{32}):[^{]*\{")
 """The kind stands before the first brace, as no prefix has braces; a key with a tag of its own begins before that

@@ -76,6 +76,8 @@ class Observer:
             self._error(script, reply, socket)
             return
         asked = read(script, fields)
+        if script.name == "session/introduce":  # of this very process, and so never the same
+            return
         if self._world.tracing:
             shown = b" ".join([asked.base, b" ".join(asked.values)]).decode()
             self._world.note("server", f"{socket.number}: {script.name} {shown} -> {reply!r}")

@@ -64,6 +64,7 @@ class Answering:
         hangs: Who connects hears nothing.
         deaf: Who connects goes on although that is cancelled, as `wait_for` may before Python 3.12.
         slow: Seconds that it takes to connect.
+        introductions: What sessions said of themselves, apart from what was `asked`; the server answers `introduced`.
     """
 
     def __init__(self, answer: Callable[[Asked], object]) -> None:
@@ -72,6 +73,8 @@ class Answering:
         self.slow = 0.0
         self.trouble: Exception = RedisConnectionError("refused")
         self.asked: list[Asked] = []
+        self.introductions: list[Asked] = []
+        self.introduced: object = 1
         self.tried: list[float] = []
         """When a connection was tried."""
         self.connections: list[_Connection] = []
@@ -159,9 +162,10 @@ class _Connection:
             self._parser.feed(data)
         while words := self._parser.gets():
             asked = Asked(_name(words), clock(), words)
-            self._server.asked.append(asked)
+            introduces = asked.what == "session_introduce"
+            (self._server.introductions if introduces else self._server.asked).append(asked)
             try:
-                reply = self._server.answer(asked)
+                reply = self._server.introduced if introduces else self._server.answer(asked)
             except Exception as error:
                 reply = error
             if not isinstance(reply, Later):

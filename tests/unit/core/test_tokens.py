@@ -49,6 +49,6 @@ def test_letters_are_those_that_scripts_take_for_one_word() -> None:
     assert all(re.fullmatch(rb"[A-Za-z0-9_-]+", another()) for _ in range(100))
 
 
-@pytest.mark.parametrize("token", [b"", b"t", b"x" * (LENGTH - 1)])
+@pytest.mark.parametrize("token", [b"", b"t", b"x" * (LENGTH - 1), b"x" * (LENGTH + 1), b"x" * 20 + b" " + b"x" * 12])
 def test_a_token_of_others_is_of_no_session(token: bytes) -> None:
     assert session_of(token) == b""
