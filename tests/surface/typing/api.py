@@ -13,6 +13,7 @@ import aiolocks
 from aiolocks import (
     AcquireTimeoutError,
     HierarchicalLock,
+    Holder,
     Lease,
     LeaseLostError,
     LimitMismatchError,
@@ -28,6 +29,7 @@ from aiolocks import (
     Statistics,
     VersionConflictError,
     Versioned,
+    Waiter,
     with_lock,
 )
 from aiolocks.events import Event, on_event
@@ -60,6 +62,8 @@ async def lock(redis: Redis) -> None:
     assert_type(await lock.try_acquire(), Lease | None)
     assert_type(await lock.locked(), bool)
     assert_type(await lock.statistics(), Statistics)
+    assert_type(await lock.holders(), tuple[Holder, ...])
+    assert_type(await lock.waiters(), tuple[Waiter, ...])
     await lock.release()
 
 
