@@ -177,8 +177,8 @@ class Introduction:
 def _task_awaiting(turn: "asyncio.Future[Any]") -> "asyncio.Task[Any] | None":
     """Return the task that awaits *turn*, as far as asyncio tells; most waits are short, and note nothing."""
     callbacks: list[tuple[object, object]] = getattr(turn, "_callbacks", None) or []
-    tasks = (getattr(callback, "__self__", None) for callback, _ in callbacks)
-    return next((task for task in tasks if isinstance(task, asyncio.Task)), None)
+    tasks: list[Any] = [getattr(callback, "__self__", None) for callback, _ in callbacks]
+    return next((task for task in tasks if type(task) is asyncio.Task), None)
 
 
 _told: "weakref.WeakSet[Any]" = weakref.WeakSet()
