@@ -178,7 +178,7 @@ def _task_awaiting(turn: "asyncio.Future[Any]") -> "asyncio.Task[Any] | None":
     """Return the task that awaits *turn*, as far as asyncio tells; most waits are short, and note nothing."""
     callbacks: list[tuple[object, object]] = getattr(turn, "_callbacks", None) or []
     tasks: list[Any] = [getattr(callback, "__self__", None) for callback, _ in callbacks]
-    return next((task for task in tasks if type(task) is asyncio.Task), None)
+    return next((cast("asyncio.Task[Any]", each) for each in tasks if hasattr(each, "get_name")), None)
 
 
 _told: "weakref.WeakSet[Any]" = weakref.WeakSet()
