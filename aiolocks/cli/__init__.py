@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from .._core import VERSION
-from . import _completion, _demo, _doctor, _ls, _run, _watch
+from . import _bench, _completion, _demo, _doctor, _ls, _run, _watch
 from ._arguments import Parser
 from ._errors import Unusable
 
@@ -65,5 +65,6 @@ def _parser() -> argparse.ArgumentParser:
     _ls.register(commands)
     _watch.register(commands)
     _doctor.register(commands)
+    _bench.register(commands)
     _completion.register(commands, parser)
     return parser

@@ -1,0 +1,146 @@
+"""`aiolocks bench`: how fast locks are on a server, when they are free and when many wait for one."""
+
+import argparse
+import asyncio
+import json
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import TYPE_CHECKING
+
+from redis.exceptions import RedisError
+
+from .._core.keys import Keys
+from .._manager import LockManager
+from .._primitives.lock import Lock
+from . import _arguments
+from ._connect import answering, manager_of, place_of, reason
+from ._errors import Unusable
+from ._screen import WIDTH, Line, Screen
+
+if TYPE_CHECKING:
+    from ._arguments import Commands
+
+_LONGEST = 60.0
+_MOST_TASKS = 1000
+_BAR = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """What one situation gave."""
+
+    situation: str
+    pairs_per_second: float
+    """A grant and a release are a pair."""
+    median_s: float
+    """From asking to the grant."""
+    p99_s: float
+
+
+def register(commands: "Commands") -> None:
+    """Add this command to the parser."""
+    parser = commands.add_parser(
+        "bench",
+        help="measure how fast locks are on a server",
+        description="Measure how fast locks are on a server, from one process: free ones, taken one after the other "
+        "and by many tasks at once; and one lock for which they all wait. It loads the server while it runs.",
+    )
+    _arguments.add_url(parser)
+    _arguments.add_prefix(parser)
+    parser.add_argument(
+        "--seconds",
+        type=_arguments.seconds,
+        default=2.0,
+        metavar="S",
+        help="for each of the situations, 2 if left out",
+    )
+    parser.add_argument(
+        "--tasks", type=_arguments.count, default=100, metavar="N", help="at once, 100 if left out; 1,000 at most"
+    )
+    _arguments.add_json(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if not 0 < arguments.seconds <= _LONGEST or arguments.tasks > _MOST_TASKS:
+        raise Unusable(f"--seconds is more than 0 and at most {_LONGEST:g}, --tasks at most {_MOST_TASKS}")
+    url = _arguments.url_of(arguments)
+    place = place_of(url) if not url.startswith("memory:") else url.partition("//")[0] + "//"
+    figures = asyncio.run(_measure(arguments, url, place))
+    if arguments.json:
+        told = {"server": place, "tasks": arguments.tasks, "figures": [asdict(figure) for figure in figures]}
+        print(json.dumps(told, indent=2))
+    else:
+        Screen().write(*_lines(place, figures))
+    return 0
+
+
+async def _measure(arguments: argparse.Namespace, url: str, place: str) -> list[Figure]:
+    if not url.startswith("memory:"):
+        async with answering(url, place, ", or correct --url") as client:
+            await client.execute_command("PING")
+    name, tasks = f"bench-{os.urandom(6).hex()}", arguments.tasks
+    names = [f"{name}-{number}" for number in range(tasks)]
+    async with manager_of(url) as locks:
+        each = [locks.lock(one, prefix=arguments.prefix) for one in names]
+        try:
+            await _situation("", each[:1], 0.1)  # connects, and loads the scripts
+            return [
+                await _situation("free, one task", each[:1], arguments.seconds),
+                await _situation(f"free, {tasks} tasks", each, arguments.seconds),
+                await _situation(f"one lock, {tasks} waiting", each[:1] * tasks, arguments.seconds),
+            ]
+        except (RedisError, OSError) as error:
+            raise Unusable(f"Redis at {place} cannot be used: {reason(error, url)}") from None
+        finally:
+            await _forget(locks, arguments.prefix, names)
+
+
+async def _situation(situation: str, locks: Sequence[Lock], seconds: float) -> Figure:
+    """Have a task take each of *locks* again and again."""
+    waits: list[float] = []
+    began = time.perf_counter()
+
+    async def turn(lock: Lock) -> None:
+        while (asked := time.perf_counter()) < began + seconds:
+            async with lock:
+                waits.append(time.perf_counter() - asked)
+
+    await asyncio.gather(*map(turn, locks))
+    took = time.perf_counter() - began
+    waits.sort()
+    return Figure(situation, len(waits) / took, median(waits), waits[int(len(waits) * 0.99)])
+
+
+async def _forget(locks: LockManager, prefix: str, names: Sequence[str]) -> None:
+    """Delete what would stay for a day."""
+    for name in names:
+        try:
+            await locks.client.delete(Keys(prefix, "lock", name).part(b"fence"))
+        except (RedisError, OSError):
+            return
+
+
+def _lines(place: str, figures: Sequence[Figure]) -> list[Line]:
+    most = max(figure.pairs_per_second for figure in figures)
+    glyph = Screen().glyphs.holds
+    lines: list[Line] = [[("aiolocks bench", "bold"), (f" on {place}, from this process", "")], []]
+    head = f"{'':24} {'pairs/s':>9}  {'':{_BAR}}"
+    lines.append([(f"{head[: WIDTH - 20]}{'median':>9} {'99 %':>9}", "dim")])
+    for one in figures:
+        bar = glyph * max(round(_BAR * one.pairs_per_second / most), 1)
+        lines.append(
+            [
+                (f"{one.situation:24.24} {one.pairs_per_second:9,.0f}  ", ""),
+                (f"{bar:{_BAR}}", "cyan"),
+                (f"{_time(one.median_s):>9} {_time(one.p99_s):>9}", ""),
+            ]
+        )
+    return lines
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
