@@ -1,6 +1,9 @@
 """Locks and semaphores for asyncio programs, shared across processes and machines through Redis."""
 
+from typing import TYPE_CHECKING
+
 from ._core import VERSION
+from ._core.elsewhere import missing_from_package
 from ._core.errors import (
     AcquireTimeoutError,
     LeaseLostError,
@@ -47,3 +50,6 @@ __all__ = [
     "Waiter",
     "with_lock",
 ]
+
+if not TYPE_CHECKING:  # type checkers know what there is
+    __getattr__ = missing_from_package

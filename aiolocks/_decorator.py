@@ -11,6 +11,7 @@ from redis.asyncio import Redis
 from ._core.options import LeaseOptions, RedlockOptions, TrackedOptions
 from ._engine.lease import Lease
 from ._manager import LockManager
+from ._primitives.base import Acquirable
 from ._primitives.hierarchy import HierarchicalLock
 from ._primitives.lock import Lock
 from ._primitives.rwlock import RWLock
@@ -105,8 +106,8 @@ def with_lock(
     """
     templates = _templates(name)
     _check_kind(kind)
-    if isinstance(client, type):
-        pool_of(cast("Redis", client))  # a class can be called, and would make a client for each call
+    if isinstance(client, (type, Acquirable)):
+        pool_of(cast("Redis", client))  # both can be called, a class to make a client for each call
 
     def make(names: list[str]) -> Block:
         found = client() if callable(client) else client
@@ -149,7 +150,7 @@ def _templates(name: object) -> list[str]:
 
 def _check_kind(kind: object) -> None:
     """Raise TypeError unless *kind* may be a primitive, or a function that makes one."""
-    if not callable(kind):
+    if not callable(kind) or isinstance(kind, Acquirable):
         raise TypeError(
             f"kind must be a primitive, such as Lock or Semaphore, or a function that makes one, not {kind!r}"
         )

@@ -6,6 +6,7 @@ from typing import Any, Self, TypeVar, Unpack, cast, final
 
 from redis.asyncio import Redis
 
+from ._core.elsewhere import Elsewhere
 from ._core.options import Duration, LeaseOptions, TrackedOptions
 from ._primitives.base import Acquirable, call_holders
 from ._primitives.hierarchy import HierarchicalLock
@@ -29,7 +30,7 @@ _WAYS = ("read", "write", "upgradeable")
 
 
 @final
-class LockManager:
+class LockManager(Elsewhere):
     """Makes primitives around one client, with shared defaults that each call may override.
 
     ::
@@ -70,7 +71,7 @@ class LockManager:
                 ``rediss+sentinel://`` with TLS, where ``?sentinel_username=`` and ``?sentinel_password=`` are for the
                 Sentinels; ``redis+cluster://HOST:PORT,HOST:PORT`` for the Cluster of these nodes, or
                 ``rediss+cluster://``; ``memory://`` for a private server in this process and ``memory://NAME`` for one
-                shared in this process, which both need ``aiolocks[memory]``.
+                shared in this process, which both need the extra 'memory' of aiolocks.
             holder, options: As of the class.
 
         Raises:

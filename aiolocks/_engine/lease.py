@@ -8,10 +8,11 @@ import contextlib
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from functools import partial
 from types import CoroutineType, FrameType, TracebackType
-from typing import Any, Protocol, final
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 from .._core import events
 from .._core.answers import LONGEST_WAIT, ride_out
+from .._core.elsewhere import Elsewhere
 from .._core.guard_commands import Command, Reply
 from .._core.options import UNSET, Duration, Unset, check_ttl
 from .._core.timing import deadline
@@ -24,7 +25,7 @@ from .request import resolve
 
 
 @final
-class Lease:
+class Lease(Elsewhere):
     """The right to act until a moment, renewed in the background until it is released.
 
     Got from `acquire()`, `try_acquire()` or an `async with` block. It belongs to no task: any may use or release it.
@@ -359,6 +360,19 @@ class Acquiring(Coroutine[Any, Any, Lease]):
 
     def close(self) -> None:
         self._by_hand.close()
+
+    if not TYPE_CHECKING:  # type checkers know what there is
+
+        def __getattr__(self, name):
+            if name.startswith("cr_") or name in ("__name__", "__qualname__"):
+                return getattr(self._by_hand, name)  # for tools that show tasks and their stacks
+            if not name.startswith("_") and hasattr(Lease, name):
+                raise AttributeError(
+                    f"acquire() must be awaited, or entered by `async with`, to get the lease with its {name!r}",
+                    name=name,
+                    obj=self,
+                )
+            return object.__getattribute__(self, name)
 
     def __aenter__(self) -> "CoroutineType[Any, Any, Lease]":
         """Begin a block; see `Hold`."""

@@ -46,6 +46,8 @@ class Runs:
         self.turn = asyncio.Lock()
 
 
+_NEVER, _FOR_EVER = -math.inf, math.inf
+
 GONE_FROM_SERVER = "it is gone from the server: expired, deleted, or given to somebody else"
 
 REVOKED = "revoked"
@@ -92,9 +94,9 @@ class LeaseState:
         self.trouble: Exception | None = None
         """Why Redis could not be asked, when it was last tried."""
         self.fence = 0
-        self.deadline = -math.inf
-        """The one truth; written here alone."""
-        self.renew_until = math.inf
+        self.deadline = self._deadline_before = _NEVER
+        """The one truth, written here alone; and what a thread has overwritten."""
+        self.renew_until = _FOR_EVER
         self.failures = 0
         self.due = 0.0
         """When the watchdog looks after it next."""
@@ -108,8 +110,6 @@ class LeaseState:
         """The task in that block, until it leaves."""
         self.renewing = self.dropped = self._ended = False
         self.on_loss: Callable[[], None] | None = None
-        self._deadline_before = -math.inf
-        """What a thread has overwritten."""
         self._reason: str | None = None
         self._hidden_reason: str | None = None
         self._over: asyncio.Event | None = None

@@ -8,11 +8,12 @@ object, and objects may be made and dropped at will.
 import asyncio
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from .._core.elsewhere import Elsewhere
 from .._core.keys import Keys
 from .._core.options import UNSET, Duration, Options, Unset, check_timeout
-from .._core.teaching import teaching
+from .._core.teaching import called_itself, teaching
 from .._core.who import Holder, Waiter
 from .._engine.acquire import take
 from .._engine.block import Enterable
@@ -52,7 +53,7 @@ class Statistics:
     limit: int
 
 
-class Acquirable(Enterable[Lease]):
+class Acquirable(Elsewhere, Enterable[Lease]):
     """The base of the primitives; not for use by itself."""
 
     kind: ClassVar[str]
@@ -234,6 +235,11 @@ class Acquirable(Enterable[Lease]):
 
     async def _ask(self, verb: str, args: Arguments = (), *, as_waiter: bool = False) -> Any:
         return await cast("RedisGrantor", self._grantor()).ask(verb, args, as_waiter=as_waiter)
+
+    if not TYPE_CHECKING:  # type checkers know without it
+
+        def __call__(self, *args, **keywords):
+            raise called_itself(self._called, keywords)
 
     def _asking(self, timeout: float | None, permits: int, *, entering: bool) -> LeaseState:
         grantor, options = self._grantor(), self._options

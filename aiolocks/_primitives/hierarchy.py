@@ -4,6 +4,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
+from .._core.elsewhere import Elsewhere
 from .._core.keys import Keys
 from .._core.modes import EXCLUSIVE, FRONT, INTENT_EXCLUSIVE, INTENT_SHARED, SHARED
 from .._core.options import Duration, Options, Replicas, options_of
@@ -30,7 +31,7 @@ none."""
 
 
 @final
-class HierarchicalLock:
+class HierarchicalLock(Elsewhere):
     """A path whose end can be read by many or written by one, together with all that lies below it.
 
     ::

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Literal, final
 
+from .._core.elsewhere import Elsewhere
 from .._core.modes import EXCLUSIVE, SHARED, UPGRADEABLE
 from .._core.options import Duration, Options, Replicas, options_of
 from .._core.teaching import teaching
@@ -13,7 +14,7 @@ from .base import Acquirable
 
 
 @final
-class RWLock:
+class RWLock(Elsewhere):
     """Many readers at once, or one writer alone, over all processes that use the same Redis and name.
 
     ::

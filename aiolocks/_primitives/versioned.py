@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, TypeVar, final, overload
 
 from .._core.answers import LONGEST_WAIT, as_the_client_would
+from .._core.elsewhere import Elsewhere
 from .._core.errors import VersionConflictError
 from .._core.keys import check_name, check_prefix
 from .._core.options import Duration, check_seconds
@@ -41,7 +42,7 @@ first conflict, and doubles up to the longest."""
 
 
 @final
-class Versioned:
+class Versioned(Elsewhere):
     """A value in a plain Redis key, for optimistic locking: read it with its version, write it if that is unchanged.
 
     ::

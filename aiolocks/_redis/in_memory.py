@@ -1,6 +1,6 @@
 """`memory://`: the same Lua scripts on a server inside this process, for demos, tests and single-process programs.
 
-The server is fakeredis, which the extra `aiolocks[memory]` installs; nothing here imports it before it is asked for.
+The server is fakeredis, which the extra 'memory' of aiolocks installs; nothing here imports it before it is asked for.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ def memory_client(url: str) -> Redis:
     try:
         from fakeredis import FakeAsyncRedis, FakeServer
     except ImportError as error:
-        raise ImportError('memory:// needs the extra "memory": pip install "aiolocks[memory]"') from error
+        raise ImportError("memory:// needs the extra 'memory' of aiolocks") from error
     name = url.removeprefix(SCHEME).rstrip("/")
     if not set(name).isdisjoint("/?#@"):
         raise ValueError("memory:// takes a name and nothing else, such as memory://tests")

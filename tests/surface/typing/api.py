@@ -1,5 +1,6 @@
 """What type checkers must make of the public API. Checked by mypy and pyright, never run."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import timedelta
@@ -65,6 +66,39 @@ async def lock(redis: Redis) -> None:
     assert_type(await lock.holders(), tuple[Holder, ...])
     assert_type(await lock.waiters(), tuple[Waiter, ...])
     await lock.release()
+
+
+async def acquire_as_a_coroutine_and_as_a_block(lock: Lock, semaphore: Semaphore, rw: RWLock) -> None:
+    async with lock.acquire(timeout=5) as lease, rw.read.acquire() as another:
+        assert_type(lease, Lease)
+        assert_type(another, Lease)
+    async with semaphore.acquire(permits=2, timeout=None) as lease:
+        assert_type(lease, Lease)
+    task = asyncio.create_task(lock.acquire())
+    assert_type(await task, Lease)
+    assert_type(await asyncio.wait_for(lock.acquire(timeout=5), 1), Lease)
+    assert_type(await asyncio.gather(lock.acquire(), semaphore.acquire(permits=2)), tuple[Lease, Lease])
+    assert_type(await asyncio.shield(lock.acquire()), Lease)
+    assert_type(await asyncio.ensure_future(lock.acquire()), Lease)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(lock.acquire())
+    assert_type(task.result(), Lease)
+    async with AsyncExitStack() as stack:
+        assert_type(await stack.enter_async_context(lock.acquire()), Lease)
+    async with await lock.acquire() as lease:
+        assert_type(lease, Lease)
+
+
+async def names_of_other_libraries(lock: Lock, lease: Lease, rw: RWLock, locks: LockManager) -> None:
+    """Type checkers know nothing of the hints that these get at run time."""
+    lock(timeout=5)  # type: ignore[operator]  # pyright: ignore[reportCallIssue]
+    lock.extend  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]  # noqa: B018
+    lease.expires_at  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]  # noqa: B018
+    rw.acquire  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]  # noqa: B018
+    locks.rw_lock  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]  # noqa: B018
+    aiolocks.LockLost  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]  # noqa: B018
+    lock.acquire().fencing_token  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]  # noqa: B018
+    await lock.acquire(5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
 async def rlock(redis: Redis) -> None:

@@ -1,0 +1,387 @@
+"""What is tried first by those who come from elsewhere works, or is answered by an error that names what to use."""
+
+import ast
+import asyncio
+import copy
+import importlib
+import inspect
+import pickle
+import re
+import types
+from collections.abc import Coroutine
+from datetime import timedelta
+from typing import Any
+from unittest.mock import Mock, create_autospec
+
+import pytest
+from redis.asyncio import Redis
+
+import aiolocks
+from aiolocks import HierarchicalLock, Lease, Lock, LockManager, MultiLock, Redlock, RLock, RWLock, Semaphore, Versioned
+from aiolocks._core import elsewhere
+from aiolocks.testing import ScriptedGrantor
+from tests.support.cases import one_by_one
+
+pytest_plugins = ["tests.support.table"]
+
+WORKS = ""
+OWN = "Python says it in its own words"
+
+INSTINCT: dict[str, dict[str, str]] = {
+    "asyncio": {
+        "async with lock: pass": WORKS,
+        "async with lock.acquire(timeout=5): pass": WORKS,
+        "await lock.acquire(); await lock.release()": WORKS,
+        "await (await asyncio.wait_for(lock.acquire(), 5)).release()": WORKS,
+        "assert not await lock.locked()": WORKS,
+        "async with lock(timeout=5): pass": "async with lock.hold(timeout=5):",
+        "async with lock.hold(5): pass": "hold(timeout=5)",
+        "await lock.acquire(5)": "acquire(timeout=5)",
+        "await lock.acquire(False)": "try_acquire()",
+        "await lock.acquire(True, 5)": "acquire(timeout=5)",
+        "await lock.acquire(blocking=False)": "try_acquire()",
+        "await semaphore.acquire(3)": "acquire(permits=3)",
+        "await semaphore.release(3)": OWN,
+        "Semaphore(3)": 'Semaphore(redis, "scraper", 10',
+        "Semaphore(redis, 'scraper', value=3)": "use limit=",
+        "aiolocks.BoundedSemaphore": "use Semaphore",
+        "with lock: pass": OWN,
+        "lock.acquire().fencing_token": "must be awaited",
+    },
+    "redis-py": {
+        "async with Lock(redis, 'orders', timeout=10): pass": "ttl= for how long",
+        "async with locks.lock('orders', blocking_timeout=5): pass": "use acquire_timeout=",
+        "Lock(redis, 'orders', 10)": "ttl= for how long",
+        "Lock(redis, 'orders', sleep=0.1)": "waiters are woken",
+        "Lock(redis, 'orders', thread_local=False)": "needs none",
+        "await lock.acquire(blocking_timeout=5)": "use timeout=",
+        "await lock.acquire(token='mine')": "a random token of its own",
+        "await lock.extend(60)": "await lease.renew(60)",
+        "await lock.reacquire()": "await lease.renew(60)",
+        "await lock.owned()": "lease.held",
+        "lock.local.token": "lease.token",
+        "await lease.extend(60)": "await lease.renew(60)",
+        "from aiolocks import RedisLock": "aiolocks.compat.RedisLock",
+        "from aiolocks import LockNotOwnedError": "use LeaseLostError",
+    },
+    "redlock-py and aioredlock": {
+        "Redlock([redis]).lock('orders', 1000)": "Redlock([redis_a, redis_b, redis_c],",
+        "Redlock([redis], 'orders', retry_count=3)": "use acquire_timeout=",
+        "Redlock([redis], 'orders', tolerance=3)": "its options are ttl,",
+        "lease.validity": "lease.remaining()",
+        "lease.resource": "lease.name",
+        "await locks.unlock(lease)": "await lease.release()",
+        "await locks.is_locked('orders')": "await locks.lock(name).locked()",
+        "locks.lock('orders', lock_timeout=10)": "use ttl=",
+        "locks.lock('orders', 1000)": OWN,
+        "from aiolocks import CannotObtainLock": "use AcquireTimeoutError",
+    },
+    "pottery and python-redis-lock": {
+        "Redlock(key='orders', masters={redis})": "Redlock([redis_a, redis_b, redis_c],",
+        "Lock(redis, 'orders', auto_release_time=10)": "use ttl=",
+        "Lock(redis, 'orders', expire=60, auto_renewal=True)": "use ttl=",
+        "aiolocks.synchronize": "use with_lock",
+        "aiolocks.QuorumNotAchieved": "use QuorumError",
+        "lock.reset()": "await lock.revoke()",
+        "lock.get_owner_id()": "await lock.holders()",
+    },
+    "Redisson": {
+        "lock.tryLock()": "await lock.try_acquire()",
+        "lock.isHeldByCurrentThread()": "lease.held",
+        "lock.forceUnlock()": "await lock.revoke()",
+        "lock.remainTimeToLive()": "lease.remaining()",
+        "async with rw.readLock(): pass": "async with rw.read:",
+        "async with rw.read(): pass": "async with rw.read:",
+        "await rw.acquire()": "await rw.read.acquire()",
+        "locks.getReadWriteLock('orders')": "use locks.rwlock(name)",
+        "await semaphore.availablePermits()": "await semaphore.statistics()",
+        "await semaphore.trySetPermits(5)": "await semaphore.resize(n)",
+        "from aiolocks import ReadWriteLock": "use RWLock",
+        "Lock(redis, 'orders', leaseTime=10)": "use ttl=",
+        "aiolocks.CountDownLatch": OWN,
+    },
+    "ShedLock": {
+        "Lock(redis, 'orders', lockAtMostFor=60)": "use ttl=",
+        "Lock(redis, 'orders', lockAtLeastFor=60)": "use min_hold=",
+        "lock.locked_by": "await lock.holders()",
+        "from aiolocks import SchedulerLock": "use with_lock",
+    },
+    "anyio": {
+        "assert (await lock.statistics()).waiting == 0": WORKS,
+        "await semaphore.acquire_nowait()": "await lock.try_acquire()",
+        "semaphore.value": "now.limit - now.permits",
+        "semaphore.total_tokens": "await semaphore.resize(n)",
+        "semaphore.borrowed_tokens": "(await semaphore.statistics()).permits",
+        "from aiolocks import CapacityLimiter": "use Semaphore",
+        "from aiolocks import WouldBlock": "try_acquire() returns None",
+    },
+    "anywhere": {
+        "lock.info": "await lock.statistics()",
+        "lock.owner": "await lock.holders()",
+        "lock.force_release()": "await lock.revoke()",
+        "lease.expires_at": "lease.remaining()",
+        "lease.key": "lease.token",
+        "aiolocks.LockLost": "use LeaseLostError",
+        "locks.rw_lock('orders')": "use locks.rwlock(name)",
+        "Lock('orders')": 'Lock(redis, "orders:42"',
+        "Redlock([redis], 'orders', replicas=1)": "its servers are independent",
+        "aiolocks.compat": "import aiolocks.compat",
+    },
+}
+"""What is tried, by where it comes from, and what the answer shows."""
+
+EVERY = {tried: shown for tries in INSTINCT.values() for tried, shown in tries.items()}
+AT_ONCE = {tried: shown for tried, shown in EVERY.items() if shown not in (WORKS, OWN)}
+
+NOBODY = Redis(port=1)
+"""A client of a port at which nothing listens. What is wrong is told before it could be asked."""
+
+
+def names_around(client: Redis) -> dict[str, Any]:
+    return {
+        "aiolocks": aiolocks, "asyncio": asyncio, "redis": client, "locks": LockManager(client),
+        "lock": Lock(client, "orders"), "semaphore": Semaphore(client, "scraper", 3), "rw": RWLock(client, "catalogue"),
+        "Lock": Lock, "Redlock": Redlock, "Semaphore": Semaphore,
+    }  # fmt: skip
+
+
+def tried(code: str, names: dict[str, Any]) -> Coroutine[Any, Any, None]:
+    """Return what runs *code*, which may await, with *names*."""
+    compiled = compile(code, "<tried>", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+    async def run() -> None:
+        running = eval(compiled, dict(names))
+        if running is not None:
+            await running
+
+    return run()
+
+
+async def a_lease() -> Lease:
+    return await ScriptedGrantor().acquire()
+
+
+def test_nine_of_ten_are_answered() -> None:
+    assert len(EVERY) >= 60
+    assert list(EVERY.values()).count(OWN) <= len(EVERY) / 10
+
+
+@one_by_one("code, shown", AT_ONCE.items())
+@pytest.mark.filterwarnings("ignore:coroutine 'Acquirable._acquire' was never awaited")
+def test_what_does_not_exist_names_what_does(code: str, shown: str) -> None:
+    async def answered() -> None:
+        names = names_around(NOBODY)
+        if "lease" in code:
+            names["lease"] = await a_lease()
+        with pytest.raises(ImportError if code.startswith("from ") else (TypeError, AttributeError)) as caught:
+            await tried(code, names)
+        assert shown in str(caught.value)
+
+    asyncio.run(answered())
+
+
+@pytest.mark.asyncio
+async def test_what_works_elsewhere_works(client: Redis, quick_sessions: None) -> None:
+    for code, shown in EVERY.items():
+        if shown == WORKS:
+            await tried(code, names_around(client))
+
+
+@one_by_one("code", [code for code, shown in EVERY.items() if shown == OWN])
+def test_the_rest_is_an_error_all_the_same(code: str) -> None:
+    async def answered() -> None:
+        with pytest.raises((TypeError, AttributeError)):
+            await tried(code, names_around(NOBODY))
+
+    asyncio.run(answered())
+
+
+# What a keyword list offers.
+
+
+@one_by_one(
+    "kind, name, offered",
+    [
+        (Lock, "orders", {"replicas", "track"}),
+        (RLock, "orders", {"replicas", "track"}),
+        (RWLock, "orders", {"replicas", "track"}),
+        (MultiLock, ["orders"], {"replicas", "track"}),
+        (HierarchicalLock, "shop/orders", {"replicas"}),
+        (Semaphore, "scraper", {"limit", "replicas"}),
+        (Redlock, "orders", set()),
+    ],
+)
+def test_a_class_offers_its_own_options_and_no_others(kind: Any, name: object, offered: set[str]) -> None:
+    with pytest.raises(TypeError, match="tll") as caught:
+        kind([NOBODY] if kind is Redlock else NOBODY, name, tll=5)
+    listed = str(caught.value).partition("its options are ")[2].split(", ")
+    assert listed == [option for option in inspect.signature(kind).parameters if option in listed]
+    assert {"limit", "replicas", "track"} & set(listed) == offered
+    assert {"ttl", "acquire_timeout", "prefix"} <= set(listed)
+
+
+@one_by_one(
+    "call, shown",
+    [
+        ("lock.hold(colour=1)", "it takes timeout="),
+        ("semaphore.acquire(colour=1)", "it takes permits= and timeout="),
+        ("lock.try_acquire(colour=1)", "it takes none"),
+        ("semaphore.acquire(count=3)", "use permits="),
+        ("lock.acquire(permits=3)", "use a Semaphore"),
+        ("lock.acquire(lock_timeout=3)", "use ttl= in the constructor"),
+        ("redlock.hold(replicas=1)", "unexpected keyword argument"),
+        ("semaphore.hold(limit=1)", "belongs to the constructor"),
+        ("lock.acquire(None)", "acquire(timeout=None) waits for ever"),
+        ("lock.acquire(True)", "acquire() waits as it is"),
+        ("lock.hold(timedelta(seconds=5))", "use timeout= with"),
+        ("semaphore.acquire(2.5)", "acquire(timeout=2.5)"),
+        ("semaphore.try_acquire(3)", "try_acquire(permits=3)"),
+        ("lock.try_acquire(3)", "acquire(timeout=3)"),
+        ("rw.write.hold(5)", "RWLock.write.hold() takes keywords only: hold(timeout=5)"),
+        ("semaphore(permits=3)", "semaphore.hold(permits=3, timeout=5)"),
+    ],
+)
+def test_a_wrong_call_is_told_the_keywords_that_this_one_takes(call: str, shown: str) -> None:
+    async def answered() -> None:
+        with pytest.raises(TypeError) as caught:
+            await tried(call, {**names_around(NOBODY), "timedelta": timedelta, "redlock": Redlock([NOBODY], "orders")})
+        assert shown in str(caught.value)
+
+    asyncio.run(answered())
+
+
+def test_what_stands_where_a_timeout_may_be_is_shown_only_if_it_is_no_secret() -> None:
+    lock: Any = Lock(NOBODY, "orders")
+    with pytest.raises(TypeError) as caught:
+        lock.acquire("a token")
+    assert "a token" not in str(caught.value)
+
+
+def test_an_error_from_within_a_correct_call_is_as_it_was() -> None:
+    with pytest.raises(TypeError, match=r"^ttl must be a number"):
+        Lock(NOBODY, "orders", ttl=None)  # type: ignore[arg-type]
+
+
+# Names that exist nowhere.
+
+THINGS: list[Any] = [
+    HierarchicalLock(NOBODY, "shop/orders"), HierarchicalLock(NOBODY, "shop/orders").read, Lock(NOBODY, "orders"),
+    LockManager(NOBODY), MultiLock(NOBODY, ["orders"]), Redlock([NOBODY], "orders"), RLock(NOBODY, "orders"),
+    RWLock(NOBODY, "orders"), RWLock(NOBODY, "orders").write, Semaphore(NOBODY, "orders", 3),
+    Versioned(NOBODY, "stock"),
+]  # fmt: skip
+
+
+@one_by_one("thing", [*THINGS, aiolocks])
+def test_an_unknown_name_is_pythons_own_error(thing: object) -> None:
+    kind = "module 'aiolocks'" if thing is aiolocks else f"{type(thing).__name__!r} object"
+    for name in ("colour", "_extend", "__extend__"):
+        with pytest.raises(AttributeError, match=f"^{kind} has no attribute {name!r}$") as caught:
+            getattr(thing, name)
+        assert (caught.value.name, caught.value.obj) == (name, thing)
+    with pytest.raises(ImportError, match=r"cannot import name 'colour' from 'aiolocks' \(.*__init__.py\)"):
+        exec("from aiolocks import colour")
+
+
+@one_by_one("thing", [*THINGS, aiolocks])
+def test_a_name_of_another_library_is_no_attribute(thing: object) -> None:
+    table = elsewhere._PACKAGE if thing is aiolocks else elsewhere._TABLES.get(type(thing).__name__, {"extend": ""})
+    missing = next(name for name in table if name not in dir(thing))
+    assert not hasattr(thing, missing)
+    assert getattr(thing, missing, None) is None
+    with pytest.raises(AttributeError, match=f"no attribute '{missing}': ") as caught:
+        getattr(thing, missing)
+    assert (caught.value.name, caught.value.obj) == (missing, thing)
+    assert missing not in dir(type(thing))
+    assert missing not in dict(inspect.getmembers(thing))
+    with pytest.raises(AttributeError):
+        inspect.getattr_static(thing, missing)
+
+
+@one_by_one("name, shown", [("validity", "lease.remaining()"), ("colour", "'colour'"), ("_state_", "'_state_'")])
+def test_so_it_is_with_a_lease(name: str, shown: str) -> None:
+    async def asked() -> None:
+        lease = await a_lease()
+        assert not hasattr(lease, name)
+        with pytest.raises(AttributeError, match=re.escape(shown)) as caught:
+            getattr(lease, name)
+        assert (caught.value.name, caught.value.obj) == (name, lease)
+        await lease.release()
+
+    asyncio.run(asked())
+
+
+def test_what_a_property_raises_is_not_hidden() -> None:
+    class Broken(elsewhere.Elsewhere):
+        @property
+        def token(self) -> str:
+            raise AttributeError("the property's own")
+
+    with pytest.raises(AttributeError, match=r"^the property's own$"):
+        Broken().token  # noqa: B018
+
+
+def test_a_half_made_object_says_what_it_lacks() -> None:
+    for kind in (Lock, Lease, LockManager, Versioned):
+        with pytest.raises(AttributeError, match="no attribute '_state_'"):
+            kind.__new__(kind)._state_  # type: ignore[attr-defined]  # noqa: B018
+
+
+@one_by_one("thing", [thing for thing in THINGS if not isinstance(thing, Redlock)])
+def test_it_can_be_copied(thing: Any) -> None:
+    assert repr(copy.copy(thing)) == repr(thing)
+    assert type(copy.copy(thing)) is type(thing)
+
+
+def test_errors_are_pickled_as_ever() -> None:
+    error = aiolocks.LeaseLostError("lost", name="orders", fencing_token=1, reason="gone")
+    assert pickle.loads(pickle.dumps(error)).reason == "gone"
+
+
+@one_by_one("kind", [Lock, Semaphore, RWLock, Lease, LockManager, Versioned])
+def test_a_mock_has_what_there_is_and_nothing_else(kind: type) -> None:
+    for mock in (Mock(spec=kind), create_autospec(kind, instance=True)):
+        public = {name for name in dir(kind) if not name.startswith("_")}
+        assert all(hasattr(mock, name) for name in public)
+        with pytest.raises(AttributeError):
+            _ = mock.extend
+        with pytest.raises(AttributeError):
+            _ = mock.colour
+
+
+def test_the_package_offers_what_it_did() -> None:
+    assert set(aiolocks.__all__) <= set(dir(aiolocks))
+    assert not {"ReadWriteLock", "LockLost", "compat"} & set(dir(aiolocks)) - {"compat"}
+    assert not hasattr(aiolocks, "ReadWriteLock")
+    assert importlib.import_module("aiolocks.testing") is aiolocks.testing  # type: ignore[attr-defined,unused-ignore]
+    scope: dict[str, object] = {}
+    exec("from aiolocks import *", scope)
+    assert set(aiolocks.__all__) <= scope.keys()
+    assert isinstance(scope["Lock"], type)
+    assert isinstance(aiolocks, types.ModuleType)
+
+
+# What the answers name.
+
+COMING = {"holders", "waiters", "revoke", "hand_off", "adopt"}
+"""What may be named before it is there."""
+
+OURS: dict[str, list[type]] = {
+    "lock": [Lock, HierarchicalLock], "lease": [Lease], "semaphore": [Semaphore], "rw": [RWLock],
+    "locks": [LockManager], "versioned": [Versioned],
+}  # fmt: skip
+
+
+def test_every_answer_names_what_exists() -> None:
+    tables = [elsewhere._ACQUIRABLE, *elsewhere._TABLES.values(), elsewhere._PACKAGE]
+    hints = {hint for table in tables for hint in table.values()}
+    instances = {type(thing): thing for thing in THINGS}
+    named = [
+        found for hint in hints for found in re.findall(r"\b(lock|lease|semaphore|rw|locks|versioned)\.(\w+)", hint)
+    ]
+    assert len(named) > 50
+    for thing, name in named:
+        assert name in COMING or any(hasattr(instances.get(kind, kind), name) for kind in OURS[thing]), (thing, name)
+    for hint in hints:
+        for name in re.findall(r"use ([A-Z]\w+)", hint):
+            assert name in aiolocks.__all__, hint
