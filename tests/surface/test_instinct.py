@@ -3,7 +3,7 @@
 import ast
 import asyncio
 import copy
-import importlib
+import importlib.util
 import inspect
 import pickle
 import re
@@ -125,7 +125,6 @@ INSTINCT: dict[str, dict[str, str]] = {
         "locks.rw_lock('orders')": "use locks.rwlock(name)",
         "Lock('orders')": 'Lock(redis, "orders:42"',
         "Redlock([redis], 'orders', replicas=1)": "its servers are independent",
-        "aiolocks.compat": "import aiolocks.compat",
     },
 }
 """What is tried, by where it comes from, and what the answer shows."""
@@ -351,7 +350,7 @@ def test_a_mock_has_what_there_is_and_nothing_else(kind: type) -> None:
 
 def test_the_package_offers_what_it_did() -> None:
     assert set(aiolocks.__all__) <= set(dir(aiolocks))
-    assert not {"ReadWriteLock", "LockLost", "compat"} & set(dir(aiolocks)) - {"compat"}
+    assert not {"ReadWriteLock", "LockLost"} & set(dir(aiolocks))
     assert not hasattr(aiolocks, "ReadWriteLock")
     assert importlib.import_module("aiolocks.testing") is aiolocks.testing  # type: ignore[attr-defined,unused-ignore]
     scope: dict[str, object] = {}
@@ -359,6 +358,13 @@ def test_the_package_offers_what_it_did() -> None:
     assert set(aiolocks.__all__) <= scope.keys()
     assert isinstance(scope["Lock"], type)
     assert isinstance(aiolocks, types.ModuleType)
+
+
+@one_by_one("module", ["aiohttp", "compat", "events", "fastapi", "testing"])
+def test_a_module_that_was_not_imported_says_how(module: str) -> None:
+    with pytest.raises(AttributeError, match=rf"no attribute '{module}': import aiolocks\.{module}$"):
+        elsewhere.missing_from_package(module)  # which others may have imported by now
+    assert importlib.util.find_spec(f"aiolocks.{module}")
 
 
 # What the answers name.
