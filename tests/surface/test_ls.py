@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import socket
 import subprocess
 import sys
 import time
@@ -68,7 +70,9 @@ async def test_every_kind_is_listed_with_its_holders_and_waiters(
             ("hierarchy", "shop/orders/4:2"): (1, 0),
         }
         by_name = {one["name"]: one for one in found}
-        assert by_name["orders:42"]["holders"][0]["fencing_token"] == lease.fencing_token
+        (holder,) = by_name["orders:42"]["holders"]
+        assert (holder["fencing_token"], holder["session"]) == (lease.fencing_token, lease.token[:11])
+        assert (holder["host"], holder["pid"]) == (socket.gethostname(), os.getpid())
         assert 0 <= by_name["orders:42"]["seconds"] < 60
         assert 0 < by_name["orders:42"]["remaining"] <= 60
         assert by_name["scraper"]["limit"] == 5
@@ -87,7 +91,6 @@ async def test_every_kind_is_listed_with_its_holders_and_waiters(
             await asyncio.to_thread(main, [*arguments, "--url", url])
             printed = capsys.readouterr().out
             assert "orders:42" in printed or "scraper" in printed
-            assert lease.token[:11] in printed
             assert lease.token[11:] not in printed
         for task in waiting:
             task.cancel()
