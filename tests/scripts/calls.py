@@ -356,6 +356,16 @@ class Scripts:
         left_ms, *rest = answer
         return Revoked(left_ms, _grants(mine), *(place.decode() for place in rest))
 
+    def hand_off(self, who: str, secret: str = "offer", *, ttl_ms: int = TTL, tombstone_ms: int = 0) -> int:
+        """Offer the lease of *who* under a *secret*."""
+        answer: int = self.run("hand_off", who=who, offered=token(secret), ttl_ms=ttl_ms, tombstone_ms=tombstone_ms)
+        return answer
+
+    def adopt(self, who: str, secret: str = "offer", *, ttl_ms: int = TTL) -> int:
+        """Take over what is offered under a *secret*; return the fencing token, or 0."""
+        fence: int = self.run("adopt", who=who, offered=token(secret), ttl_ms=ttl_ms)
+        return fence
+
     def statistics(self) -> Statistics:
         """Ask on, as one script counts those who wait in some sessions, and drops some of the leases that ran out."""
         place, waiting = -1, 0

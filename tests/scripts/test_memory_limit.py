@@ -203,3 +203,13 @@ def test_asking_for_what_only_the_dead_wait_for_changes_nothing_or_all(awaited: 
 def test_statistics_are_told(awaited: Scripts) -> None:
     with _full(awaited):
         assert awaited.statistics().waiting == 1
+
+
+def test_a_lease_can_be_handed_off_and_adopted(exclusive: Scripts) -> None:
+    exclusive.granted("ann")
+    with _full(exclusive):
+        assert exclusive.hand_off("ann", tombstone_ms=60_000) == 1
+        fence = exclusive.adopt("ben")
+    assert list(holders(exclusive)) == ["ben"]
+    assert fence_of(exclusive, "ben") == fence
+    assert exclusive.statistics().holders == 1

@@ -4,6 +4,7 @@
 -- Of each holder that is its terms (permits, or a mode), its fencing token, and perhaps a third word, a mark:
 --   R  revoked: it goes on until its holder releases it or it ends, and nothing extends it
 --   C  cooling: its holder has released it, and it is no one's lease, but is in the way of others until it ends
+--   O  offered: its holder has handed it off under a secret, which stands in place of its token until it is adopted
 -- An older version of these scripts knows no third word. It extends such a lease and lets its guard write, so that it goes
 -- on until it is released, or its process has the new ones; and if an acquire of its token was sent twice, has it wait in
 -- line, or grants it without the mark. It releases it as any other, does not downgrade it, and grants nothing beside it.

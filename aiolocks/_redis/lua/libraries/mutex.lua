@@ -1,6 +1,7 @@
 -- A mutex: one key with `token fence` in it for as long as the lease lasts; a third word is a mark:
 --   R  revoked: it goes on until its holder releases it or it ends, and nothing extends it
 --   C  cooling: its holder has released it, and it is no one's lease, but keeps the name taken until it ends
+--   O  offered: its holder has handed it off under a secret, which stands in place of its token until it is adopted
 -- An older version of these scripts knows no third word. It tells a holder who renews that it holds nothing, so that it
 -- stops; lets its guard write, as it is the only holder still; has its token wait in line, if an acquire of it was sent
 -- twice; releases it as any other, and grants nothing beside it.

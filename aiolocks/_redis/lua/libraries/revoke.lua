@@ -15,7 +15,7 @@ local function is_meant(number)
 end
 
 -- Marks the leases that are meant, and what has grown from them; or ends them, where *tombstone_ms* is not 0, and always
--- those that were released before and are only in the way. Looks at
+-- those that were released before and are only in the way, or were handed off and not adopted. Looks at
 -- some holders, in the order in which their leases end: one that is renewed meanwhile comes later. Returns the ms until
 -- the last of those meant ends, or 0 when none is left, or -1 when one cannot be marked; and where to go on, if these
 -- were not all.
@@ -33,7 +33,7 @@ local function revoke_some()
     local upgradeable = string.match(token, '^(.-)%+')
     local grown_from = upgradeable and redis.call('HMGET', meta, upgradeable)[1]
     if is_meant(number) or (grown_from and is_meant((parts_of(grown_from)))) then
-      local list = mark == 'C' and tombstone_ms == '0' and released or meant
+      local list = (mark == 'C' or mark == 'O') and tombstone_ms == '0' and released or meant
       list[#list + 1] = token
       unknown = unknown or not terms -- the hash was deleted
       if terms and mark == '' then

@@ -24,7 +24,7 @@ redis.call('ZCARD', queue)
 redis.call('ZCARD', waiters) -- a key of another type is an error before anything is changed
 if value and is_meant(number) then
   left = redis.call('PTTL', holder)
-  if tombstone_ms ~= '0' or mark == 'C' then
+  if tombstone_ms ~= '0' or mark == 'C' or mark == 'O' then
     redis.call('DEL', holder) -- first a write that frees memory: then all others are allowed
     if tombstone_ms ~= '0' then
       redis.pcall('SET', holder .. ':t:' .. owner, '', 'PX', math.max(left, tombstone_ms))
