@@ -218,7 +218,7 @@ def test_a_password_is_not_in_its_repr() -> None:
 
 def test_memory_without_its_extra_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fakeredis", None)
-    with pytest.raises(ImportError, match=r"aiolocks\[memory\]"):
+    with pytest.raises(ImportError, match=r"extra 'memory' of aiolocks"):
         LockManager.from_url("memory://")
 
 
