@@ -175,6 +175,14 @@ def check_within_reason(what: str, value: Duration) -> float:
     return seconds
 
 
+def check_fencing_token(fencing_token: int) -> None:
+    """Raise TypeError or ValueError unless *fencing_token* is a whole number >= 1."""
+    if isinstance(fencing_token, bool) or not isinstance(fencing_token, int):
+        raise TypeError(f"fencing_token must be an int, not {fencing_token!r}")
+    if not 1 <= fencing_token < 2**53:
+        raise ValueError(f"fencing_token must be between 1 and 2**53, not {fencing_token!r}")
+
+
 def check_permits(permits: int) -> None:
     """Raise TypeError or ValueError unless *permits* is a whole number >= 1."""
     if isinstance(permits, bool) or not isinstance(permits, int):

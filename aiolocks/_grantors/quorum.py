@@ -9,14 +9,14 @@ for each other: an attempt that fails is undone everywhere, and repeated after a
 import asyncio
 import contextlib
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar, final
 
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from .._core.answers import LONGEST_WAIT, NotNowError, came_too_early, ride_out
+from .._core.answers import LONGEST_WAIT, NotNowError, ask_until, came_too_early, ride_out
 from .._core.errors import QuorumError
 from .._core.keys import Keys
 from .._core.tokens import own_part
@@ -61,6 +61,7 @@ class Quorum(Composite):
         self._raise = PreparedScript(load("redlock/raise"), lambda _: (agreed, keys.part(b"fence")))
         self._who = PreparedScript(load("redlock/holders"), lambda _: (agreed, keys.base))
         self._statistics = PreparedScript(load("redlock/statistics"), lambda _: (agreed, keys.base))
+        self._revoke = PreparedScript(load("redlock/revoke"), lambda _: (agreed, keys.base))
 
     @property
     def name(self) -> str:
@@ -346,6 +347,61 @@ class Quorum(Composite):
         known = next((name for name in named if name.host is not None), named[0])
         return holder_of(newest._replace(left_ms=left), known, self._grantors[0])
 
+    @contextlib.contextmanager
+    def keep_open(self) -> Generator[None, None, None]:
+        """Keep the sessions of all servers while several questions are asked."""
+        with contextlib.ExitStack() as stack:
+            for context in self._contexts:
+                stack.enter_context(context.keep_open())
+            yield
+
+    async def who_holds(
+        self, ttl: float, meant: Sequence[bytes] = (), tombstone_ms: int = 0
+    ) -> list[tuple[bytes, int, float]]:
+        """Ask each server who holds it there; what *meant* hold is revoked, at once if *tombstone_ms* says so.
+
+        Returns:
+            For each that answered: the own part of the holder's token, or an empty one; its fencing token, or 0; and
+            the seconds that its lease has left.
+
+        Raises:
+            QuorumError: So few answered that a majority might be held by others, or not be revoked.
+        """
+        clock = self._home.clock
+        ask = partial(self._who_holds, ttl, (tombstone_ms, *meant))
+        until = clock() + PATIENCE
+        return await ask_until(
+            lambda _: ask(), clock, until, again=lambda error: isinstance(error, QuorumError), span=PATIENCE
+        )
+
+    async def _who_holds(self, ttl: float, args: Arguments) -> list[tuple[bytes, int, float]]:
+        ballot = Vote(len(self._contexts))
+        decided: asyncio.Future[None] = self._home.loop.create_future()
+        found: list[tuple[bytes, int, float]] = []
+
+        def answered(at: int, call: PendingCall, reply: Any) -> None:
+            if isinstance(reply, Exception):
+                ballot.failed[at] = reply
+            else:
+                ballot.granted[at] = 0
+                found.append((reply[0], reply[1], reply[2] / 1000))
+            if not ballot.pending:
+                resolve(decided, None)
+            elif len(found) == self.blocking:  # the others are given a moment
+                self._home.loop.call_later(SHORTEST_VOTE, resolve, decided, None)
+
+        for at, route in enumerate(self._routes):
+            route.submit(self._revoke, args, partial(answered, at), vote_time(ttl))
+        await self._within(decided, ttl)
+        if len(found) < self.blocking:
+            raise self._too_few(ballot, self.blocking)
+        return list(found)
+
+    @property
+    def blocking(self) -> int:
+        """So many servers keep the others from being a majority."""
+        return len(self._grantors) - self._quorum + 1
+
     async def _within(self, decided: "asyncio.Future[T]", ttl: float) -> T:
         """Wait for a decision, or until those who have not answered have had their time."""
         timer = self._home.loop.call_later(vote_time(ttl), resolve, decided, None)
@@ -354,7 +410,7 @@ class Quorum(Composite):
         finally:
             timer.cancel()
 
-    def _too_few(self, ballot: Vote) -> QuorumError:
+    def _too_few(self, ballot: Vote, needed: int = 0) -> QuorumError:
         outcomes: dict[str, str] = {}
         for at, place in enumerate(self._places):
             if at in ballot.failed:
@@ -367,7 +423,7 @@ class Quorum(Composite):
         told = "; ".join(f"{place}: {outcome}" for place, outcome in outcomes.items())
         error = QuorumError(
             f"{self.kind} {self.name!r}: {count} of {ballot.size} servers answered in time, and it takes "
-            f"{ballot.quorum} ({told})",
+            f"{needed or ballot.quorum} ({told})",
             name=self.name,
             outcomes=outcomes,
         )

@@ -6,13 +6,14 @@ object, and objects may be made and dropped at will.
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from .._core.elsewhere import Elsewhere
 from .._core.keys import Keys
-from .._core.options import UNSET, Duration, Options, Unset, check_timeout
+from .._core.options import UNSET, Duration, Options, Unset, check_fencing_token, check_timeout
 from .._core.teaching import called_itself, teaching
 from .._core.who import Holder, Waiter
 from .._engine.acquire import take
@@ -23,6 +24,7 @@ from .._engine.lease import Acquiring, Hold, Lease
 from .._engine.lease_state import GONE_FROM_SERVER, Entry, LeaseState
 from .._engine.request import Request
 from .._grantors.one_server import RedisGrantor
+from .._grantors.revocation import meant, revoke_all, wait_until_gone
 from .._grantors.session import Session
 from .._grantors.who import holders_of, waiters_of
 from .._redis.clients import Client, check_replicas_of, check_uptime_of, pool_of
@@ -196,6 +198,55 @@ class Acquirable(Elsewhere, Enterable[Lease]):
             )
         if not await Lease(state).release():
             raise state.error(None if state.lost else GONE_FROM_SERVER)
+
+    @teaching
+    async def revoke(
+        self, *, fencing_token: int | None = None, force: bool = False, timeout: Duration | None = None
+    ) -> tuple[Holder, ...]:
+        """Have those who hold the name now stop, and wait until they have: then the next in line is granted it.
+
+        Their next renewal is refused. So their leases are lost, with "revoked" as `LeaseLostError.reason`, and as
+        those who hold a name stop when they are told, it comes free after 0.37 `ttl` at most. A holder that is not
+        renewed, or does not stop, keeps it until its lease ends. An upgrade goes with the lease that it grew from; of a
+        `MultiLock` or a path, all goes with the part that is revoked here. Callers that wait go on waiting.
+
+        Args:
+            fencing_token: That of the one holder to stop, such as one of several readers. Left out: all there are now,
+                in whatever mode, and no later one.
+            force: End their leases at once, without waiting for anything. Until they hear of it, which is when they
+                renew next, two may be at work; only the fencing token tells them apart.
+            timeout: Seconds to wait until they are gone; None waits for ever; 0 asks once.
+
+        Returns:
+            Who was stopped; none if no one held it.
+
+        Raises:
+            AcquireTimeoutError: Some hold it still after *timeout*. They are renewed no more all the same.
+            RuntimeError: The holder is not one of this library, and cannot be told; *force* ends its lease.
+            QuorumError: `Redlock`: too few servers answered to stop a majority.
+            RedisError: Redis could not be asked. They may be stopped all the same, as after a cancellation. Asking
+                again is harmless.
+        """
+        if fencing_token is not None:
+            check_fencing_token(fencing_token)
+        seconds = check_timeout("timeout", timeout)
+        known = {holder.fencing_token: holder for holder in await self.holders()}
+        stopped = await self._revoke(fencing_token, bool(force), seconds)
+        return tuple(known.get(holder.fencing_token, holder) for holder in stopped)
+
+    async def _revoke(self, fencing_token: int | None, force: bool, timeout: float | None) -> tuple[Holder, ...]:
+        grantors = self._grantors()
+        with grantors[0].context.keep_open():  # theirs, until all is over
+            found = await asyncio.gather(*(meant(each, fencing_token, force=force) for each in grantors))
+            of_names = [one for one in found if one is not None]
+            if of_names:
+                revoke = partial(revoke_all, of_names, force=force)
+                await wait_until_gone(f"{self.kind} {self.name!r}", self.name, revoke, timeout)
+        return tuple(holder for one in of_names for holder in one.holders)
+
+    def _grantors(self) -> Sequence[RedisGrantor]:
+        """Return who decides over each of the names."""
+        return [cast("RedisGrantor", self._grantor())]
 
     async def statistics(self) -> Statistics:
         """Ask Redis how the name stands.

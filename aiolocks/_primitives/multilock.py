@@ -9,6 +9,7 @@ from .._core.teaching import teaching
 from .._core.who import Holder, Waiter
 from .._engine.context import Grantor
 from .._grantors.all_of import AllOf
+from .._grantors.one_server import RedisGrantor
 from .._grantors.session import Session
 from .._grantors.who import holders_of, waiters_of
 from .._redis.clients import Client, pool_of
@@ -152,7 +153,9 @@ class MultiLock(Acquirable):
     def _every_keys(self) -> tuple[Keys, ...]:
         return self._each
 
-    def _grantor(self) -> Grantor:
+    def _grantors(self) -> list[RedisGrantor]:
         session = Session.of(self._pool)
-        grantors = [session.grantor(keys) for keys in self._each]
-        return AllOf(session.context, self.kind, self.name, grantors, self._options)
+        return [session.grantor(keys) for keys in self._each]
+
+    def _grantor(self) -> Grantor:
+        return AllOf(Session.of(self._pool).context, self.kind, self.name, self._grantors(), self._options)

@@ -9,6 +9,7 @@ from .._core.options import Duration, options_of
 from .._core.teaching import teaching
 from .._core.who import Holder, Waiter
 from .._grantors.quorum import Quorum
+from .._grantors.revocation import revoke_of_quorum
 from .._grantors.session import Session
 from .._redis.clients import Client, check_uptime_of, place_of, pool_of, server_of
 from .base import Acquirable, Statistics
@@ -113,6 +114,9 @@ class Redlock(Acquirable):
     async def waiters(self) -> tuple[Waiter, ...]:
         """Return none: there is no queue."""
         return ()
+
+    async def _revoke(self, fencing_token: int | None, force: bool, timeout: float | None) -> tuple[Holder, ...]:
+        return await revoke_of_quorum(self._grantor(), self._options.ttl, fencing_token, force=force, timeout=timeout)
 
     def _grantor(self) -> Quorum:
         return Quorum([Session.of(pool).grantor(self._keys) for pool in self._pools], self._keys, self._places)

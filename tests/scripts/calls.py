@@ -133,6 +133,8 @@ class Revoked:
     left_ms: int
     mine: list[Grant]
     more: str = ""
+    hit: tuple[tuple[int, int, int], ...] = field(default=(), compare=False)
+    """Of each its fencing token, ms, and permits or mode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,15 +348,16 @@ class Scripts:
         return held == 1, _grants(mine)
 
     def revoke(
-        self, first: int, last: int | None = None, *, more: str = "", force: bool = False, session: str = "home",
-        life_ms: int = LIFE,
+        self, first: int, last: int | None = None, *, more: str = "", force: bool = False, look: bool = False,
+        session: str = "home", life_ms: int = LIFE,
     ) -> Revoked:  # fmt: skip
         """Revoke the leases with these fencing tokens, or the one."""
         meant = " ".join(filter(None, [str(first), str(first if last is None else last), more]))
-        tombstone_ms = 60_000 if force else 0
+        tombstone_ms = -1 if look else 60_000 if force else 0
         answer, *mine = self.run("revoke", session=session, meant=meant, tombstone_ms=tombstone_ms, life_ms=life_ms)
-        left_ms, *rest = answer
-        return Revoked(left_ms, _grants(mine), *(place.decode() for place in rest))
+        left_ms, place, *rows = answer
+        hit = tuple(zip(rows[::3], rows[1::3], rows[2::3], strict=True))
+        return Revoked(left_ms, _grants(mine), place.decode(), hit)
 
     def hand_off(self, who: str, secret: str = "offer", *, ttl_ms: int = TTL, tombstone_ms: int = 0) -> int:
         """Offer the lease of *who* under a *secret*."""

@@ -119,7 +119,7 @@ DEFECTS: dict[str, Defect] = {
     "renewal-recreates": Defect(
         lua(
             "lock/renew",
-            "  return 0",
+            "  return mark == 'R' and -1 or 0",
             "  if not value then redis.call('SET', holder, token .. ' 1', 'PX', ttl_ms) return 1 end\n  return 0",
         ),
         ("P8", "P1", "C2", "C3"),

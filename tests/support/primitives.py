@@ -14,7 +14,7 @@ import pytest
 from redis.asyncio import Redis
 from redis.asyncio.sentinel import SentinelConnectionPool
 
-from aiolocks import HierarchicalLock, Lease, Lock, MultiLock, Redlock, RLock, RWLock, Semaphore, Statistics
+from aiolocks import HierarchicalLock, Holder, Lease, Lock, MultiLock, Redlock, RLock, RWLock, Semaphore, Statistics
 from aiolocks._core.keys import check_name
 from aiolocks._engine.lease import Acquiring
 from tests.support.clients import CHOSEN
@@ -50,6 +50,9 @@ class Acquirable(Protocol):
     async def release(self) -> None: ...
     async def locked(self) -> bool: ...
     async def statistics(self) -> Statistics: ...
+    async def revoke(
+        self, *, fencing_token: int | None = ..., force: bool = ..., timeout: float | None = ...
+    ) -> tuple[Holder, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,8 @@ async def lock(redis: Redis) -> None:
     assert_type(await lock.statistics(), Statistics)
     assert_type(await lock.holders(), tuple[Holder, ...])
     assert_type(await lock.waiters(), tuple[Waiter, ...])
+    assert_type(await lock.revoke(), tuple[Holder, ...])
+    assert_type(await lock.revoke(fencing_token=7, force=True, timeout=timedelta(seconds=5)), tuple[Holder, ...])
     await lock.release()
 
 

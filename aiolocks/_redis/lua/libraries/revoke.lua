@@ -1,6 +1,6 @@
 -- Revoking leases: those whose fencing tokens are from *first* to *last*.
--- Needs the names: first, last; holders, meta, place, tombstone_ms, of the primitive drop, and `numbers` and `leases`, for
--- `revoke_some`.
+-- Needs the names: first, last; for `revoke_some` holders, meta, place, tombstone_ms, of the primitive drop, and `numbers`
+-- and `leases`.
 
 -- A first write that is allowed at the memory limit: then so are all others. *left* is what the key lasts, in ms.
 local function keep_as_it_is(key, left)
@@ -14,47 +14,55 @@ local function is_meant(number)
   return number - first >= 0 and number - last <= 0
 end
 
--- Marks the leases that are meant, and what has grown from them; or ends them, where *tombstone_ms* is not 0, and always
--- those that were released before and are only in the way, or were handed off and not adopted. Looks at
--- some holders, in the order in which their leases end: one that is renewed meanwhile comes later. Returns the ms until
--- the last of those meant ends, or 0 when none is left, or -1 when one cannot be marked; and where to go on, if these
--- were not all.
+-- Marks the leases that are meant, and what has grown from them; or ends them, or only looks, as *tombstone_ms* says.
+-- Unless it only looks it always ends those that were released before and are only in the way, or were handed off and
+-- not adopted; of such the ms are 0. Takes some holders, in the order in which their leases end: one that is renewed
+-- meanwhile comes later. Returns what the script is to answer.
 local function revoke_some()
-  local from, next_place = place == '' and '(' .. now_ms or place, nil
+  local from, next_place = place == '' and '(' .. now_ms or place, ''
   local some = redis.call('ZRANGEBYSCORE', holders, from, '+inf', 'LIMIT', 0, MOST)
   if #some == MOST then -- all that end at the same time belong together
     local ends = redis.call('ZSCORE', holders, some[MOST])
     some, next_place = redis.call('ZRANGEBYSCORE', holders, from, ends), '(' .. ends
   end
-  local meant, marked, released, left, unknown = {}, {}, {}, 0, false
+  local meant, marked, released = {}, {}, {}
+  local answer = { 0, next_place }
   for at, token in ipairs(some) do
     local terms = redis.call('HMGET', meta, token)[1]
     local number, mark = parts_of(terms)
     local upgradeable = string.match(token, '^(.-)%+')
     local grown_from = upgradeable and redis.call('HMGET', meta, upgradeable)[1]
     if is_meant(number) or (grown_from and is_meant((parts_of(grown_from)))) then
-      local list = (mark == 'C' or mark == 'O') and tombstone_ms == '0' and released or meant
+      local unused = mark == 'C' or mark == 'O'
+      local list = unused and tombstone_ms == '0' and released or meant
       list[#list + 1] = token
-      unknown = unknown or not terms -- the hash was deleted
+      local left = unused and 0 or math.max(redis.call('ZSCORE', holders, token) - now_ms, 1)
+      answer[#answer + 1], answer[#answer + 2], answer[#answer + 3] =
+        number, left, tonumber(string.match(terms or '', '^%d+') or 0)
+      -- A hash that was deleted has no place for a mark.
+      answer[1] = (not terms or answer[1] == -1) and -1 or math.max(answer[1], left)
       if terms and mark == '' then
         marked[#marked + 1], marked[#marked + 2] = token, terms .. ' R'
       end
     end
   end
+  if tombstone_ms == '-1' then
+    return answer
+  end
   for _, token in ipairs(released) do
     drop(token)
   end
   if tombstone_ms ~= '0' then
+    answer[1] = 0
     for _, token in ipairs(meant) do
       drop(token) -- first a write that frees memory: then all others are allowed
-      redis.pcall('SET', holders .. ':t:' .. token, '', 'PX', math.max(longest, tombstone_ms))
+      redis.pcall('SET', holders .. ':t:' .. token, 'R', 'PX', math.max(longest, tombstone_ms))
     end
   elseif meant[1] then
-    left = math.max(redis.call('ZSCORE', holders, meant[#meant]) - now_ms, 1)
     keep_as_it_is(holders, redis.call('PTTL', holders))
     for at = 1, #marked, MOST do -- an even number: token and terms
       redis.call('HSET', meta, spread(marked, at, math.min(at + MOST - 1, #marked)))
     end
   end
-  return unknown and left > 0 and -1 or left, next_place
+  return answer
 end

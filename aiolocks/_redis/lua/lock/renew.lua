@@ -6,12 +6,13 @@
 -- returns  1, or 0 when another holds it, or none; -1 when it is revoked
 -- uses     mutex
 local value = redis.call('GET', holder)
-if not value then
-  return 0
-elseif (string.match(value, '^(%S+) %d+$') or value) ~= token then
+if not value or (string.match(value, '^(%S+) %d+$') or value) ~= token then
   -- slow path
-  local owner, _, mark = parts_of(value)
-  return owner == token and mark == 'R' and -1 or 0
+  local owner, _, mark = parts_of(value or '')
+  if owner ~= token then -- it was revoked by force, if its tombstone says so
+    mark = redis.call('GET', holder .. ':t:' .. token)
+  end
+  return mark == 'R' and -1 or 0
 end
 if redis.call('PTTL', holder) < tonumber(ttl_ms) then
   redis.call('PEXPIRE', holder, ttl_ms)

@@ -12,7 +12,7 @@ if not sure then
   settle()
 end
 if not is_live(token) then
-  return 0
+  return redis.call('GET', holders .. ':t:' .. token) == 'R' and -1 or 0 -- revoked by force, if its tombstone says so
 end
 local _, mark = parts_of(own)
 if mark ~= '' then

@@ -1,0 +1,28 @@
+-- Say who holds this server; and have nothing extend that lease any more, or end it at once, if it is one of some.
+--
+-- KEYS[1]  agreed        string  `fencing token` and whose it is: the largest accepted here
+-- KEYS[2]  holder        string  `token fence [mark]` of the current holder
+-- ARGV[1]  tombstone_ms  int     0: mark it; else end it at once, and bury its token for so long
+-- ARGV[2…] meant         bytes   of the tokens that are meant the own parts, which are the same on all servers; none: only look
+-- returns  {the own part of the holder's token, or an empty text when there is none any more; its fencing token, or 0 if
+--          that was not accepted here; ms until its lease ends}
+-- uses     mutex, revoke
+local OWN = -22 -- where it begins; see `_core/tokens`
+local value = redis.call('GET', holder)
+local owner, _, mark = parts_of(value or '')
+local number, whose = string.match(redis.call('GET', agreed) or '', '^(%d+) (%S+)$')
+local left, own = redis.call('PTTL', holder), string.sub(owner, OWN)
+for _, one in ipairs(meant) do
+  if value and one == own and (tombstone_ms ~= '0' or mark == 'C') then -- or it was released before
+    redis.call('DEL', holder) -- first a write that frees memory: then all others are allowed
+    if tombstone_ms ~= '0' then
+      redis.pcall('SET', holder .. ':t:' .. owner, 'R', 'PX', math.max(left, tombstone_ms))
+    end
+    return { '', 0, 0 }
+  elseif value and one == own and mark == '' then
+    keep_as_it_is(holder, left)
+    redis.call('SET', holder, value .. ' R', 'KEEPTTL')
+    mark = 'R'
+  end
+end
+return { own, string.sub(whose or '', OWN) == own and tonumber(number) or 0, mark == 'C' and 0 or math.max(left, 0) }

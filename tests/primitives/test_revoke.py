@@ -1,0 +1,306 @@
+"""W16 for every primitive, on every server: `revoke` stops who holds a name; only then is the next one granted it."""
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolocks import AcquireTimeoutError, HierarchicalLock, Lease, LeaseLostError, MultiLock, RLock, RWLock, Semaphore
+from tests.support.primitives import SHORT, STEADY, Make, Row, as_a_stranger, every_row, exclusive_rows, free, queued
+
+pytest_plugins = ["tests.support.table"]
+pytestmark = pytest.mark.asyncio
+
+LONG = 20.0
+"""Seconds of a TTL that no test waits for."""
+
+
+class Body:
+    """A task in a block, until the lease is lost."""
+
+    def __init__(self, task: "asyncio.Task[LeaseLostError]", lease: Lease) -> None:
+        self._task, self.lease = task, lease
+
+    @classmethod
+    async def enter(cls, make: Make, **options: Any) -> "Body":
+        begun: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
+
+        async def work() -> LeaseLostError:
+            with pytest.raises(LeaseLostError) as caught:
+                async with make(**options) as lease:
+                    begun.set_result(lease)
+                    await asyncio.sleep(60)
+            return caught.value
+
+        task = as_a_stranger(work())
+        return cls(task, await begun)
+
+    async def end(self) -> LeaseLostError:
+        return await asyncio.wait_for(self._task, 15)
+
+
+@every_row
+async def test_a_holder_is_stopped_and_told_and_then_it_is_gone(make: Make) -> None:
+    body = await Body.enter(make, ttl=STEADY)
+    [*holders] = await make().revoke(timeout=15)
+    assert body.lease.fencing_token in [holder.fencing_token for holder in holders]
+    assert all(0 < holder.remaining <= STEADY for holder in holders)
+    error = await body.end()
+    assert (error.reason, error.fencing_token) == ("revoked", body.lease.fencing_token)
+    await free(make())
+
+
+async def test_so_is_one_whose_watchdog_is_a_thread(make: Make) -> None:
+    body = await Body.enter(make, ttl=STEADY, watchdog="thread")
+    await make().revoke(timeout=15)
+    assert (await body.end()).reason == "revoked"
+
+
+@every_row
+async def test_it_does_not_last_until_its_lease_would_have_ended(make: Make) -> None:
+    """0.37 of the TTL at most, where the holder is renewed."""
+    body = await Body.enter(make, ttl=6.0)
+    begun = time.monotonic()
+    await make().revoke(timeout=15)
+    await body.end()
+    assert time.monotonic() - begun < 5.0
+
+
+@every_row
+async def test_where_no_one_holds_it_there_is_nothing_to_do(make: Make) -> None:
+    assert await make().revoke(timeout=15) == ()
+    assert await make().revoke(fencing_token=1, force=True) == ()
+    assert not await make().locked()
+
+
+@every_row
+async def test_one_that_does_not_heed_it_keeps_it_until_its_lease_ends_and_is_renewed_no_more(make: Make) -> None:
+    lease = await make(ttl=SHORT, on_lost="flag").acquire()
+    with pytest.raises(AcquireTimeoutError, match="revoked, but still held after 0 s") as caught:
+        await make().revoke(timeout=0)
+    assert 0 < caught.value.retry_after <= SHORT
+    await make().revoke(timeout=15)
+    assert lease.lost
+    await free(make())
+
+
+@exclusive_rows
+async def test_the_next_in_line_is_granted_it_and_is_not_hit(make: Make) -> None:
+    bodies = [await Body.enter(make, ttl=STEADY) for _ in range(make.places)]
+    waiting = as_a_stranger(make(ttl=STEADY).acquire())
+    if (await make().statistics()).waiting:  # where there is a line
+        await queued(make(), 1)
+    await make().revoke(timeout=15)
+    lease = await asyncio.wait_for(waiting, 15)
+    assert lease.fencing_token > max(body.lease.fencing_token for body in bodies)
+    for body in bodies:
+        await body.end()
+    assert await lease.renew()
+    await lease.release()
+
+
+@every_row
+async def test_another_fencing_token_stops_no_one(make: Make) -> None:
+    lease = await make().acquire()
+    assert await make().revoke(fencing_token=max(lease.fencing_tokens.values()) + 1, force=True) == ()
+    assert await lease.renew()
+    assert await lease.release()
+
+
+@every_row
+async def test_one_is_meant_by_its_fencing_token(make: Make) -> None:
+    leases = await make.fill()
+    meant, *others = leases
+    for fence in set(meant.fencing_tokens.values()):
+        await make().revoke(fencing_token=fence, force=True)
+    assert not await meant.renew()
+    assert not meant.held
+    await meant.release()  # the other parts, of one that has several
+    for other in others:
+        assert await other.renew()
+        assert await other.release()
+
+
+@every_row
+async def test_by_force_it_ends_at_once_and_its_holder_is_told_at_its_next_renewal(make: Make) -> None:
+    body = await Body.enter(make, ttl=STEADY)
+    await make().revoke(force=True, timeout=5)
+    lease = await make().acquire(timeout=10)
+    assert lease.fencing_token > body.lease.fencing_token
+    error = await body.end()
+    assert error.reason == "revoked"
+    assert await lease.release()
+
+
+@every_row
+async def test_a_renewal_by_hand_is_refused_too(make: Make) -> None:
+    lease = await make(ttl=LONG).acquire()
+    with pytest.raises(AcquireTimeoutError):
+        await make().revoke(timeout=0)
+    assert not await lease.renew()
+    with pytest.raises(LeaseLostError) as caught:
+        lease.check()
+    assert caught.value.reason == "revoked"
+    assert not await lease.release()
+    await free(make())
+
+
+async def test_what_it_guards_is_not_written(make: Make, row: Row) -> None:
+    if not row.guards or row.slots > 1:
+        pytest.skip("no one server knows of its lease")
+    lease = await make(ttl=LONG).acquire()
+    with pytest.raises(AcquireTimeoutError):
+        await make().revoke(timeout=0)
+    with pytest.raises(LeaseLostError) as caught:
+        await lease.guard(("SET", make.key("guarded"), 1))
+    assert caught.value.reason == "revoked"
+    await lease.release()
+
+
+@every_row
+async def test_a_release_before_it_is_told_ends_a_live_lease(make: Make) -> None:
+    lease = await make(ttl=LONG).acquire()
+    revoking = asyncio.create_task(make().revoke(timeout=15))
+    while not revoking.done() and await lease.renew():
+        await asyncio.sleep(0.01)
+        if (await make().statistics()).holders == 0:
+            break
+    await lease.release()
+    await asyncio.wait_for(revoking, 10)
+    await free(make())
+
+
+async def test_a_block_that_ends_before_it_is_told_raises_nothing(make: Make) -> None:
+    async with make(ttl=LONG):
+        with pytest.raises(AcquireTimeoutError):
+            await make().revoke(timeout=0)
+    await free(make())
+
+
+async def test_revoked_twice_at_the_same_time_both_hear_when_it_is_gone(make: Make) -> None:
+    body = await Body.enter(make, ttl=STEADY)
+    await asyncio.gather(make().revoke(timeout=15), make().revoke(timeout=15))
+    await body.end()
+    await free(make())
+
+
+async def test_who_stops_waiting_for_it_has_revoked_it_all_the_same(make: Make) -> None:
+    body = await Body.enter(make, ttl=STEADY)
+    revoking = asyncio.create_task(make().revoke())
+    await asyncio.sleep(0.2)
+    if not revoking.done():
+        revoking.cancel()
+        await asyncio.wait([revoking])
+    assert (await body.end()).reason == "revoked"
+
+
+async def test_a_task_may_revoke_what_it_is_inside_of(make: Make) -> None:
+    with pytest.raises(LeaseLostError) as caught:
+        async with make(ttl=STEADY):
+            await make().revoke(timeout=15)
+            await asyncio.sleep(15)
+    assert caught.value.reason == "revoked"
+
+
+async def test_wrong_words_are_refused_before_anything_is_sent(make: Make) -> None:
+    lease = await make().acquire()
+    for wrong in (0, -1, 2**53):
+        with pytest.raises(ValueError, match="fencing_token must be between"):
+            await make().revoke(fencing_token=wrong)
+    with pytest.raises(TypeError, match="fencing_token must be an int"):
+        await make().revoke(fencing_token="1")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="timeout must be >= 0"):
+        await make().revoke(timeout=-1)
+    assert await lease.release()
+
+
+# What the primitives have of their own.
+
+
+async def test_one_reader_is_stopped_and_the_others_read_on(client: Redis) -> None:
+    rw = RWLock(client, "orders", ttl=LONG)
+    leases = [await rw.read.acquire() for _ in range(3)]
+    with pytest.raises(AcquireTimeoutError):
+        await rw.write.revoke(fencing_token=leases[1].fencing_token, timeout=0)
+    assert [await lease.renew() for lease in leases] == [True, False, True]
+    for lease in leases:
+        await lease.release()
+
+
+async def test_what_has_grown_from_an_upgradeable_lease_goes_with_it(client: Redis) -> None:
+    rw = RWLock(client, "orders", ttl=LONG, on_lost="flag")
+    async with asyncio.timeout(30):
+        lease = await rw.upgradeable.acquire()
+        beside = lease.upgrade()
+        alone = await beside.__aenter__()
+        with pytest.raises(AcquireTimeoutError):
+            await rw.read.revoke(fencing_token=lease.fencing_token, timeout=0)
+        assert not await alone.renew()
+        assert not await lease.renew()
+        await beside.__aexit__(None, None, None)
+        await lease.release()
+        await free(rw.write)
+
+
+async def test_no_upgrade_grows_from_what_is_revoked_and_its_lease_is_lost(client: Redis) -> None:
+    rw = RWLock(client, "orders", ttl=LONG)
+    lease = await rw.upgradeable.acquire()
+    with pytest.raises(AcquireTimeoutError):
+        await rw.read.revoke(timeout=0)
+    with pytest.raises(LeaseLostError) as caught:
+        async with lease.upgrade():
+            pytest.fail("it is revoked")
+    assert caught.value.reason == "revoked"
+    assert lease.lost
+    await lease.release()
+
+
+async def test_a_writer_that_is_revoked_does_not_become_a_reader(client: Redis) -> None:
+    rw = RWLock(client, "orders", ttl=LONG)
+    lease = await rw.write.acquire()
+    with pytest.raises(AcquireTimeoutError):
+        await rw.write.revoke(timeout=0)
+    with pytest.raises(LeaseLostError) as caught:
+        await lease.downgrade()
+    assert caught.value.reason == "revoked"
+    await lease.release()
+
+
+async def test_holders_say_what_they_hold(client: Redis) -> None:
+    rw, semaphore = RWLock(client, "orders"), Semaphore(client, "orders", 5)
+    leases = [await rw.read.acquire(), await rw.upgradeable.acquire()]
+    assert sorted(str(holder.mode) for holder in await rw.write.revoke(force=True)) == ["read", "upgradeable"]
+    leases.append(await semaphore.acquire(permits=3))
+    assert [(holder.permits, holder.mode) for holder in await semaphore.revoke(force=True)] == [(3, None)]
+    assert [await lease.release() for lease in leases] == [False] * 3
+
+
+async def test_all_holds_of_a_reentrant_lock_are_lost(client: Redis) -> None:
+    lock = RLock(client, "orders", ttl=STEADY)
+    with pytest.raises(LeaseLostError) as caught:
+        async with lock:
+            async with lock:
+                await lock.revoke(timeout=15)
+                await asyncio.sleep(15)
+    assert caught.value.reason == "revoked"
+
+
+async def test_all_names_of_a_multilock_go_with_one(client: Redis) -> None:
+    lease = await MultiLock(client, ["{a}1", "{a}2"], ttl=LONG).acquire()
+    with pytest.raises(AcquireTimeoutError):
+        await MultiLock(client, ["{a}2"]).revoke(timeout=0)
+    assert not await lease.renew()
+    assert not await lease.release()
+    await free(MultiLock(client, ["{a}1", "{a}2"]))
+
+
+async def test_a_whole_path_goes_with_one_level(client: Redis) -> None:
+    lease = await HierarchicalLock(client, "shop/orders/42", ttl=LONG).write.acquire()
+    with pytest.raises(AcquireTimeoutError):
+        await HierarchicalLock(client, "shop/orders").read.revoke(timeout=0)
+    assert not await lease.renew()
+    await lease.release()
+    async with HierarchicalLock(client, "shop").write.hold(timeout=5):
+        pass
