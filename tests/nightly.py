@@ -64,6 +64,15 @@ def parts(options: argparse.Namespace) -> list[Part]:
             ("-m", "tests.fleets.mix", *seeds, f"--seconds={each:g}"),
             exact,
         ),
+        *(
+            Part(
+                f"mix-{on}",
+                f"the same {where}, whose primaries are killed, stopped and replaced",
+                ("-m", "tests.fleets.mix", *seeds, f"--seconds={each:g}", f"--on={on}"),
+                exact,
+            )
+            for on, where in (("sentinel", "behind Sentinels"), ("cluster", "on a Cluster"))
+        ),
         Part("faults", "every fault by itself, bounds without slack", _FAULTS, exact),
         Part("faults-redis-6.2", "the same on the oldest Redis", _FAULTS, exact, _OLDEST),
         *(
@@ -151,8 +160,12 @@ def chosen(arguments: Sequence[str] | None = None) -> list[Part]:
     parser = argparse.ArgumentParser(
         prog="python -m tests.nightly", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", nargs="*", help="mix, faults, faults-redis-trixie, fleets, …; all if none is named")
-    parser.add_argument("--seconds", type=float, default=600.0, help="mix: for how long, all seeds together")
+    parser.add_argument(
+        "part",
+        nargs="*",
+        help="mix, mix-sentinel, mix-cluster, faults, faults-redis-trixie, fleets, …; all if none is named",
+    )
+    parser.add_argument("--seconds", type=float, default=600.0, help="each mix: for how long, all seeds together")
     parser.add_argument("--seeds", type=int, default=5, help="mix: how many, drawn then and printed")
     parser.add_argument(
         "--seed", type=int, action="append", default=[], help="mix, mutants: this one; for the mix, may be given again"

@@ -17,7 +17,7 @@ from aiolocks.testing import HistoryEvent
 from tests.faults.support.lag import SLACK
 from tests.fleets.mix.__main__ import one
 from tests.fleets.mix.faults import Loss
-from tests.fleets.mix.plan import KINDS, TTL, draw
+from tests.fleets.mix.plan import ALL, KINDS, TTL, On, draw
 from tests.fleets.mix.run import run
 from tests.fleets.mix.verdict import as_promised
 
@@ -44,6 +44,18 @@ def test_no_mix_of_faults_breaks_a_promise(seed: int) -> None:
 
 @pytest.mark.redis
 @pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize("on", ["sentinel", "cluster"])
+def test_no_mix_breaks_a_promise_where_primaries_are_replaced(on: On) -> None:
+    """F14, F15, F19: an exclusion that a failover without `replicas` may cost is not judged; fencing tokens are."""
+    verdict = one(int(os.environ.get("AIOLOCKS_SEED", random.randrange(2**32))), SECONDS, on=on).verdict
+    assert verdict.violations == []
+    assert verdict.grants > 100
+
+
+@pytest.mark.redis
+@pytest.mark.slow
 def test_without_faults_no_lease_is_lost_and_no_write_comes_late(tmp_path: Path) -> None:
     """So what comes late in the other runs does because of their faults."""
     plan = replace(draw(0, 3.0), strikes=(), killed_at_the_end=(), ttl=SLACK * TTL)  # a busy machine is no fault
@@ -54,8 +66,9 @@ def test_without_faults_no_lease_is_lost_and_no_write_comes_late(tmp_path: Path)
 
 
 def test_a_seed_always_draws_the_same_plan_and_all_kinds_are_drawn() -> None:
-    plans = [draw(seed, 60.0) for seed in range(40)]
-    assert plans == [draw(seed, 60.0) for seed in range(40)]
+    plans = [draw(seed, 60.0, on) for seed in range(40) for on in ALL]
+    assert plans == [draw(seed, 60.0, on) for seed in range(40) for on in ALL]
+    assert {plan.replicas for plan in plans} == {0, 1}
     assert {strike.kind for plan in plans for strike in plan.strikes} == set(KINDS)
     assert not any(KINDS[strike.kind].loses for plan in plans if not plan.loses for strike in plan.strikes)
 

@@ -91,6 +91,12 @@ class SentinelSet:
         """Where the Sentinels are, also those that do not run now."""
         return [("127.0.0.1", one.port) for one in self.sentinels]
 
+    @property
+    def url(self) -> str:
+        """URL of the primary, whichever it is."""
+        hosts = ",".join(f"{host}:{port}" for host, port in self.sentinel_addresses)
+        return f"redis+sentinel://{hosts}/{SERVICE}"
+
     @asynccontextmanager
     async def client(self, sentinel_kwargs: dict[str, Any] | None = None, **options: Any) -> AsyncIterator[Redis]:
         """Give redis-py's client of the primary, whichever it is; *options* are those of `master_for`.

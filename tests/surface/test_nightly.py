@@ -47,7 +47,7 @@ def test_faults_are_tried_on_the_newer_servers_too() -> None:
 def test_an_unknown_part_is_a_mistake_that_names_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         chosen(["mixture"])
-    assert "mix, faults, faults-redis-6.2, faults-redis-trixie" in capsys.readouterr().err
+    assert "mix, mix-sentinel, mix-cluster, faults, faults-redis-6.2, faults-redis-trixie" in capsys.readouterr().err
 
 
 def test_seconds_are_shared_among_the_seeds() -> None:

@@ -2,6 +2,7 @@
 
     python -m tests.fleets.mix --seed 7 --seconds 60      one run: the faults and the work that this seed draws
     python -m tests.fleets.mix --seeds 5 --seconds 120    five runs, with seeds of the day, which are printed
+    python -m tests.fleets.mix --seed 7 --on cluster      the same on a Cluster; or on what Sentinels watch
     python -m tests.fleets.mix --seed 7 --plan            what would befall it
 
 The exit status is 0 if nothing was violated, and the faults did bite.
@@ -15,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from .plan import draw
+from .plan import ALL, On, draw
 from .run import Outcome, run
 
 
@@ -26,6 +27,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, action="append", default=[], help="run this one; may be given again")
     parser.add_argument("--seeds", type=int, default=0, help="run so many more, drawn now")
     parser.add_argument("--seconds", type=float, default=60.0, help="for how long faults strike in each run")
+    parser.add_argument("--on", choices=ALL, default="server", help="one server, one that Sentinels watch, a Cluster")
     parser.add_argument("--plan", action="store_true", help="only print what would strike when")
     parser.add_argument("--defect", help="plant this defect of tests.simulation.defects into the workers")
     parser.add_argument("--keep", type=Path, help="leave histories and messages in this directory")
@@ -35,22 +37,25 @@ def main() -> int:
     seeds = options.seed + [random.SystemRandom().randrange(2**32) for _ in range(options.seeds)]
     if options.plan:
         for seed in seeds:
-            print(f"seed {seed}:\n{draw(seed, options.seconds)}")
+            print(f"seed {seed}:\n{draw(seed, options.seconds, options.on)}")
         return 0
-    outcomes = [one(seed, options.seconds, options.keep) for seed in seeds or [0]]
+    outcomes = [one(seed, options.seconds, options.keep, options.on) for seed in seeds or [0]]
     late = sum(outcome.verdict.late for outcome in outcomes)
     if not late:
         print("no fault did bite: no write came late")
     return int(not late or any(outcome.verdict.violations for outcome in outcomes))
 
 
-def one(seed: int, seconds: float, keep: Path | None = None) -> Outcome:
+def one(seed: int, seconds: float, keep: Path | None = None, on: On = "server") -> Outcome:
     """Run one seed, and say what came of it."""
-    print(f"seed {seed}, {seconds:g} s: python -m tests.fleets.mix --seed {seed} --seconds {seconds:g}", flush=True)
+    where = "" if on == "server" else f" --on {on}"
+    print(
+        f"seed {seed}, {seconds:g} s: python -m tests.fleets.mix --seed {seed} --seconds {seconds:g}{where}", flush=True
+    )
     with tempfile.TemporaryDirectory(prefix="aiolocks-mix-") as temporary:
         directory = Path(temporary) if keep is None else keep / str(seed)
         directory.mkdir(parents=True, exist_ok=True)
-        outcome = asyncio.run(run(draw(seed, seconds), directory))
+        outcome = asyncio.run(run(draw(seed, seconds, on), directory))
     verdict = outcome.verdict
     struck = ", ".join(f"{count} × {kind}" for kind, count in sorted(verdict.faults.items()))
     print(f"  {struck}", *outcome.notes, sep="\n  ")

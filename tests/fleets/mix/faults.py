@@ -16,7 +16,7 @@ from aiolocks.testing import FaultProxy
 from tests.faults.support.server_clock import ServerClock
 from tests.support.servers import RedisServer
 
-from .plan import KINDS, Strike
+from .plan import KINDS, NAMES, Strike
 
 
 class Crew(Protocol):
@@ -33,31 +33,64 @@ class Crew(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """The server lost all leases with a fencing token up to `fence`, at some time after `since_ns`."""
+    """A server lost all leases with a fencing token up to `fence`, at some time after `since_ns`; or it may have."""
 
     since_ns: int
     fence: int
+    names: frozenset[str] = frozenset(NAMES)
+    """Of these only."""
+
+
+async def _stop_worker(crew: Crew, strike: Strike) -> None:
+    crew.signal(strike.worker, signal.SIGSTOP)
+    try:
+        await asyncio.sleep(strike.seconds)
+    finally:
+        crew.signal(strike.worker, signal.SIGCONT)
+
+
+async def _kill_worker(crew: Crew, strike: Strike) -> None:
+    await crew.replace(strike.worker)
+
+
+async def _fork_and_kill(crew: Crew, strike: Strike) -> None:
+    crew.signal(strike.worker, signal.SIGUSR1)
+    await asyncio.sleep(0.2)
+    await crew.replace(strike.worker)
+
+
+async def _block_loop(crew: Crew, strike: Strike) -> None:
+    crew.signal(strike.worker, signal.SIGUSR2)
+
+
+ON_WORKER: dict[str, Callable[[Crew, Strike], Awaitable[None]]] = {
+    "worker stopped": _stop_worker,
+    "worker killed": _kill_worker,
+    "worker forked and killed": _fork_and_kill,
+    "loop blocked": _block_loop,
+}
 
 
 @final
 class Faults:
     """Strikes, one after the other at the server and any number at once at the workers."""
 
-    def __init__(self, server: RedisServer, clock: ServerClock | None, proxies: list[FaultProxy], crew: Crew) -> None:
+    def __init__(self, server: RedisServer, clock: ServerClock | None, proxies: list[FaultProxy]) -> None:
         self._server = server
         self._clock = clock
         self._proxies = proxies
-        self._crew = crew
         self._one_at_a_time = asyncio.Lock()
         self.losses: list[Loss] = []
 
-    async def strike(self, strike: Strike) -> None:
+    async def strike(self, strike: Strike, crew: Crew) -> None:
         """Do it and undo it; when cancelled, undo it at once."""
         if KINDS[strike.kind].whom == "server":
             async with self._one_at_a_time:
                 await self._on_server[strike.kind](self, strike)
+        elif (befall := ON_WORKER.get(strike.kind)) is not None:
+            await befall(crew, strike)
         else:
-            await self._on_worker[strike.kind](self, strike, self._proxies[strike.worker])
+            await self._on_connections[strike.kind](self, strike, self._proxies[strike.worker])
 
     async def heal(self) -> None:
         """Undo what is still in force, whatever it is."""
@@ -71,7 +104,7 @@ class Faults:
             proxy.delay_requests = proxy.delay_replies = 0.0
             proxy.release_requests()
 
-    # What befalls a worker or its connections.
+    # What befalls a worker's connections.
 
     async def _set(self, proxy: FaultProxy, control: str, value: object, otherwise: object, seconds: float) -> None:
         setattr(proxy, control, value)
@@ -117,24 +150,6 @@ class Faults:
 
     async def _lose_reply(self, strike: Strike, proxy: FaultProxy) -> None:
         proxy.drop_next_reply(b"aiolocks:", "reset" if strike.reset else "black_hole")
-
-    async def _stop_worker(self, strike: Strike, _: FaultProxy) -> None:
-        self._crew.signal(strike.worker, signal.SIGSTOP)
-        try:
-            await asyncio.sleep(strike.seconds)
-        finally:
-            self._crew.signal(strike.worker, signal.SIGCONT)
-
-    async def _kill_worker(self, strike: Strike, _: FaultProxy) -> None:
-        await self._crew.replace(strike.worker)
-
-    async def _fork_and_kill(self, strike: Strike, _: FaultProxy) -> None:
-        self._crew.signal(strike.worker, signal.SIGUSR1)
-        await asyncio.sleep(0.2)
-        await self._crew.replace(strike.worker)
-
-    async def _block_loop(self, strike: Strike, _: FaultProxy) -> None:
-        self._crew.signal(strike.worker, signal.SIGUSR2)
 
     # What befalls the server.
 
@@ -218,7 +233,7 @@ class Faults:
         async with Redis(unix_socket_path=self._server.socket_path, client_name="admin") as admin:
             yield admin
 
-    _on_worker: ClassVar[dict[str, Callable[["Faults", Strike, FaultProxy], Awaitable[None]]]] = {
+    _on_connections: ClassVar[dict[str, Callable[["Faults", Strike, FaultProxy], Awaitable[None]]]] = {
         "requests delayed": _delay_requests,
         "replies delayed": _delay_replies,
         "requests held back": _hold_back,
@@ -230,10 +245,6 @@ class Faults:
         "connections refused": _refuse,
         "request lost": _lose_request,
         "reply lost": _lose_reply,
-        "worker stopped": _stop_worker,
-        "worker killed": _kill_worker,
-        "worker forked and killed": _fork_and_kill,
-        "loop blocked": _block_loop,
     }
     _on_server: ClassVar[dict[str, Callable[["Faults", Strike], Awaitable[None]]]] = {
         "server stopped": _stop_server,

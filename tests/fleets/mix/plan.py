@@ -12,23 +12,35 @@ WORKERS = 8
 TTL = 1.0
 """Seconds; no lease of a run is longer, unless its plan says so."""
 
+TTL_OF_SETS = 2.0
+"""The same where the primary is replaced: a failover takes less than two seconds, which some leases outlive."""
+
+On = Literal["server", "sentinel", "cluster"]
+"""What the locks are on: one server, a primary that Sentinels watch, or a Cluster."""
+
+SETS: tuple[On, ...] = ("sentinel", "cluster")
+ALL: tuple[On, ...] = ("server", *SETS)
+
 LOCKS = ("lock 0", "lock 1", "lock 2", "lock 3")
 PERMITS, LIMIT = "permits", 3
 """A semaphore beside the locks."""
 
 NAMES = (*LOCKS, PERMITS)
 
-Whom = Literal["worker", "server"]
+Whom = Literal["worker", "server", "set"]
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of fault: whom it befalls, how often per minute, for how many seconds at most, and whether data goes."""
+    """One kind of fault: whom it befalls, how often per minute, for how many seconds at most, whether data goes, and
+    where there is such a thing. Those of connections need proxies, and so an address that does not change.
+    """
 
     whom: Whom
     per_minute: float
     longest: float = 0.0
     loses: bool = False
+    on: tuple[On, ...] = ("server",)
 
 
 KINDS: dict[str, Kind] = {
@@ -43,22 +55,27 @@ KINDS: dict[str, Kind] = {
     "connections refused": Kind("worker", 6, TTL),
     "request lost": Kind("worker", 12),
     "reply lost": Kind("worker", 20),
-    "worker stopped": Kind("worker", 15, 2 * TTL),
-    "worker killed": Kind("worker", 10),
-    "worker forked and killed": Kind("worker", 6),
-    "loop blocked": Kind("worker", 12, 2 * TTL),
+    "worker stopped": Kind("worker", 15, 2 * TTL, on=ALL),
+    "worker killed": Kind("worker", 10, on=ALL),
+    "worker forked and killed": Kind("worker", 6, on=ALL),
+    "loop blocked": Kind("worker", 12, 2 * TTL, on=ALL),
     "server stopped": Kind("server", 3, 2 * TTL),
     "server killed": Kind("server", 4),
     "DEBUG SLEEP": Kind("server", 3, 2 * TTL),
     "CLIENT PAUSE WRITE": Kind("server", 3, 2 * TTL),
-    "CLIENT KILL normal": Kind("server", 10),
-    "CLIENT KILL pubsub": Kind("server", 10),
-    "SCRIPT FLUSH": Kind("server", 15),
+    "CLIENT KILL normal": Kind("server", 10, on=ALL),
+    "CLIENT KILL pubsub": Kind("server", 10, on=ALL),
+    "SCRIPT FLUSH": Kind("server", 15, on=ALL),
     "out of memory": Kind("server", 4, TTL),
     "too few replicas": Kind("server", 4, TTL),
     "FLUSHALL": Kind("server", 4, loses=True),
     "server killed, data gone": Kind("server", 4, loses=True),
     "clock stepped forward": Kind("server", 3, 60.0, loses=True),
+    "primary killed": Kind("set", 4, on=SETS),
+    "primary stopped": Kind("set", 3, on=SETS),
+    "failover": Kind("set", 4, on=SETS),
+    "slot moved": Kind("set", 15, on=("cluster",)),
+    "slot held open": Kind("set", 6, 2 * TTL, on=("cluster",)),
 }
 
 
@@ -92,23 +109,31 @@ class Plan:
     """Workers that are not asked to end, but killed."""
 
     ttl: float = TTL
+    on: On = "server"
+    replicas: int = 0
+    """How many replicas must have a grant before it counts. Without any, one that takes over may not know it (L3)."""
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.strikes))
 
 
-def draw(seed: int, seconds: float) -> Plan:
+def draw(seed: int, seconds: float, on: On = "server") -> Plan:
     """Return the plan of *seed*. Each has some kinds of fault only: where everything goes wrong, nothing gets done."""
     rng = random.Random(seed)
     loses = rng.random() < 0.4
     strikes = [
         strike
         for name, kind in KINDS.items()
-        if (rng.random() < 0.5 or kind.loses) and (loses or not kind.loses)
+        if on in kind.on
+        and (rng.random() < (0.5 if on == "server" else 0.8) or kind.loses)
+        and (loses or not kind.loses)
         for strike in _strikes(rng, name, kind, seconds)
     ]
     killed = rng.sample(range(WORKERS), rng.randrange(WORKERS // 2))
-    return Plan(seed, seconds, loses, tuple(sorted(strikes, key=lambda strike: strike.at)), tuple(killed))
+    ordered = tuple(sorted(strikes, key=lambda strike: strike.at))
+    if on == "server":
+        return Plan(seed, seconds, loses, ordered, tuple(killed))
+    return Plan(seed, seconds, False, ordered, tuple(killed), TTL_OF_SETS, on, replicas=rng.randrange(2))
 
 
 def _strikes(rng: random.Random, name: str, kind: Kind, seconds: float) -> Iterator[Strike]:

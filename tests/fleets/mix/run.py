@@ -20,7 +20,9 @@ from tests.support.workers import spawn
 
 from .faults import Faults
 from .plan import LIMIT, LOCKS, NAMES, TTL, WORKERS, Plan
+from .sets import SetFaults, connections_of, set_for
 from .verdict import Evidence, Verdict, judge
+from .worker import client_of
 
 Process = subprocess.Popen[str]
 
@@ -29,11 +31,9 @@ Process = subprocess.Popen[str]
 class Workers:
     """The processes that live, one for each place; a killed one is recorded, and replaced."""
 
-    def __init__(
-        self, plan: Plan, proxies: list[FaultProxy], store_url: str, directory: Path, stack: ExitStack
-    ) -> None:
+    def __init__(self, plan: Plan, urls: list[str], store_url: str, directory: Path, stack: ExitStack) -> None:
         self._plan = plan
-        self._proxies = proxies
+        self._urls = urls
         self._store_url = store_url
         self._directory = directory
         self._stack = stack
@@ -49,8 +49,9 @@ class Workers:
         self._generations[worker] += 1
         process = self._stack.enter_context(
             spawn(
-                "-m", "tests.fleets.mix.worker", self._proxies[worker].url, self._store_url, str(self._directory),
+                "-m", "tests.fleets.mix.worker", self._urls[worker], self._store_url, str(self._directory),
                 str(self._plan.seed), str(worker), str(self._generations[worker]), str(self._plan.ttl),
+                str(self._plan.replicas),
             )
         )  # fmt: skip
         assert process.stdout is not None
@@ -103,50 +104,84 @@ class Outcome:
     notes: list[str] = field(default_factory=list[str])
 
 
+@final
+class OneServer:
+    """A server, reached by each worker through a proxy of its own."""
+
+    def __init__(self, clock: ServerClock | None, server: RedisServer, proxies: list[FaultProxy]) -> None:
+        self._server = server
+        self._faults = Faults(server, clock, proxies)
+        self.url = server.url
+        self.urls = [proxy.url for proxy in proxies]
+        self.losses = self._faults.losses
+        self.strike = self._faults.strike
+        self.heal = self._faults.heal
+
+    @classmethod
+    async def started(cls, directory: Path, stack: AsyncExitStack, notes: list[str]) -> "OneServer":
+        clock = _clock(directory, stack, notes)
+        options = {"appendonly": "yes", "appendfsync": "always"}
+        environment = clock.environment if clock is not None else {}
+        server = stack.enter_context(RedisServer(options=options, environment=environment))
+        proxies = [await stack.enter_async_context(FaultProxy(path=server.socket_path)) for _ in range(WORKERS)]
+        return cls(clock, server, proxies)
+
+    def primaries(self) -> list[RedisServer]:
+        return [self._server]
+
+    def connections(self) -> list[str]:
+        return connections_of([self._server])
+
+
 async def run(plan: Plan, directory: Path) -> Outcome:
     """Carry out *plan*; files go into *directory*."""
     begun = time.monotonic()
     notes: list[str] = []
     async with AsyncExitStack() as stack:
-        clock = _clock(directory, stack, notes)
-        options = {"appendonly": "yes", "appendfsync": "always"}
-        environment = clock.environment if clock is not None else {}
-        server = stack.enter_context(RedisServer(options=options, environment=environment))
+        place: OneServer | SetFaults
+        if plan.on == "server":
+            place = await OneServer.started(directory, stack, notes)
+        else:
+            place = await asyncio.to_thread(set_for, plan)
+            stack.push_async_callback(asyncio.to_thread, place.stop)
+            notes.append(f"a grant counts once {plan.replicas} replicas have it")
         store = stack.enter_context(RedisServer())
-        proxies = [await stack.enter_async_context(FaultProxy(path=server.socket_path)) for _ in range(WORKERS)]
-        workers = Workers(plan, proxies, store.url, directory, stack.enter_context(ExitStack()))
-        faults = Faults(server, clock, proxies, workers)
+        workers = Workers(plan, place.urls, store.url, directory, stack.enter_context(ExitStack()))
         async with asyncio.timeout(60):
             await asyncio.gather(*(workers.start(worker) for worker in range(WORKERS)))
-        await _carry_out(plan, faults)
+        await _carry_out(plan, place, workers)
         healed_at = time.monotonic()
         async with measured_lag() as lag:
             ending = asyncio.create_task(workers.end())
-            waits = await _acquire_anew(server.url)
+            waits = await _acquire_anew(place.url)
             late = SLACK * (plan.ttl + 1) + lag.worst
         wrong = await ending
         wrong += [f"C4: a fresh client had {name!r} only after {took:.3f} s" for name, took in waits if took > late]
         await asyncio.sleep(healed_at + 2 * plan.ttl + 0.5 * SLACK - time.monotonic())
-        async with Redis.from_url(server.url) as admin, Redis.from_url(store.url) as written:
-            evidence = Evidence(directory, plan, faults.losses, wrong, await keys_left(admin), await _clients(admin))
+        keys: dict[bytes, int] = {}
+        for server in place.primaries():
+            async with Redis.from_url(server.url) as admin:
+                keys |= await keys_left(admin)
+        async with Redis.from_url(store.url) as written:
+            evidence = Evidence(directory, plan, place.losses, wrong, keys, place.connections())
             verdict = await judge(evidence, written)
         verdict.slowest = max(took for _, took in waits)
     return Outcome(plan, verdict, time.monotonic() - begun, notes)
 
 
-async def _carry_out(plan: Plan, faults: Faults) -> None:
+async def _carry_out(plan: Plan, place: OneServer | SetFaults, workers: Workers) -> None:
     begun = time.monotonic()
     tasks: set[asyncio.Task[None]] = set()
     for strike in plan.strikes:
         await asyncio.sleep(begun + strike.at - time.monotonic())
-        tasks.add(asyncio.create_task(faults.strike(strike)))
+        tasks.add(asyncio.create_task(place.strike(strike, workers)))
     await asyncio.sleep(begun + plan.seconds - time.monotonic())
     for task in tasks:
         task.cancel()
     for ended in await asyncio.gather(*tasks, return_exceptions=True):
         if isinstance(ended, Exception):
             raise ended
-    await faults.heal()
+    await place.heal()
 
 
 async def _acquire_anew(url: str) -> list[tuple[str, float]]:
@@ -158,13 +193,8 @@ async def _acquire_anew(url: str) -> list[tuple[str, float]]:
         async with primitive.hold(timeout=30, **({} if name in LOCKS else {"permits": LIMIT})):
             return name, time.monotonic() - begun
 
-    async with Redis.from_url(url) as client:
+    async with client_of(url) as client:
         return await asyncio.gather(*(wait_for(client, name) for name in NAMES))
-
-
-async def _clients(admin: Redis) -> list[str]:
-    own = str(await admin.client_id())
-    return [f"{client['addr']} {client['cmd']}" for client in await admin.client_list() if client["id"] != own]
 
 
 def _clock(directory: Path, stack: AsyncExitStack, notes: list[str]) -> ServerClock | None:

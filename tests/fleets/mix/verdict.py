@@ -93,7 +93,10 @@ def as_promised(history: list[HistoryEvent], losses: list[Loss]) -> list[History
         if event.event in ("released", "lost", "killed"):
             known.append(event)
         elif event.event == "acquired":
-            gone_ns = min((loss.since_ns for loss in losses if event.fence <= loss.fence), default=None)
+            gone_ns = min(
+                (loss.since_ns for loss in losses if event.fence <= loss.fence and event.name in loss.names),
+                default=None,
+            )
             if gone_ns is None or event.monotonic_ns < gone_ns:
                 known.append(event)
                 ends += [_lost(event, gone_ns)] if gone_ns is not None else []

@@ -1,4 +1,4 @@
-"""One worker of the mix: `python -m tests.fleets.mix.worker URL STORE DIRECTORY SEED INDEX GENERATION`.
+"""One worker of the mix: `python -m tests.fleets.mix.worker URL STORE DIRECTORY SEED INDEX GENERATION TTL REPLICAS`.
 
 Its tasks take and use what the plan names, at random, until SIGTERM; what they did is in the log. SIGUSR1 makes it
 fork, SIGUSR2 block its loop. What it does not expect goes to a file `stderr-PID`, which must stay empty.
@@ -13,14 +13,14 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, final
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, Lock, Semaphore
+from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, Lock, LockManager, Semaphore
 from aiolocks._engine.lease import state_of
 from aiolocks.testing import Recorder
 from tests.faults.support.lag import SLACK
@@ -75,8 +75,9 @@ class Watch:
 class Program:
     """What the tasks of this process do."""
 
-    def __init__(self, client: Redis, store: Redis, recorder: Recorder, seed: str, ttl: float) -> None:
+    def __init__(self, client: Redis, store: Redis, recorder: Recorder, seed: str, ttl: float, replicas: int) -> None:
         self._ttl = ttl
+        self._replicas = replicas
         self._client = client
         self._store = store
         self._recorder = recorder
@@ -114,6 +115,7 @@ class Program:
             "on_lost": dice.choice(["cancel", "cancel", "flag"]),
             "renew": dice.random() < 0.9,
             "watchdog": dice.choice(["task", "task", "task", "thread"]),
+            "replicas": self._replicas,
         }
         made: Any = (
             Lock(self._client, name, **options) if name in LOCKS else Semaphore(self._client, name, LIMIT, **options)
@@ -179,6 +181,17 @@ class Program:
         await asyncio.shield(task)
 
 
+@contextlib.asynccontextmanager
+async def client_of(url: str) -> AsyncIterator[Redis]:
+    """Give redis-py's client of one server, or the manager's, which knows the URLs of sets."""
+    if "+" not in url.partition(":")[0]:
+        async with Redis.from_url(url) as client:
+            yield client
+    else:
+        async with LockManager.from_url(url) as locks:
+            yield locks.client
+
+
 def fork(program: Program, recorder: Recorder) -> None:
     """Fork a child that lives on with copies of all connections and leases, of which it may believe none."""
     if os.fork() == 0:
@@ -189,14 +202,14 @@ def fork(program: Program, recorder: Recorder) -> None:
         os._exit(0)
 
 
-async def main(url: str, store_url: str, directory: Path, seed: str, ttl: float) -> None:
+async def main(url: str, store_url: str, directory: Path, seed: str, ttl: float, replicas: int) -> None:
     recorder = Recorder(directory / "history")
     loop = asyncio.get_running_loop()
     others = asyncio.all_tasks()
     dice = random.Random(seed)
-    async with Redis.from_url(url) as client, Redis.from_url(store_url) as store:
+    async with client_of(url) as client, Redis.from_url(store_url) as store:
         await store.ping()
-        program = Program(client, store, recorder, seed, ttl)
+        program = Program(client, store, recorder, seed, ttl, replicas)
         tasks = [asyncio.create_task(program.run(number)) for number in range(TASKS)]
         signals: dict[int, Callable[[], object]] = {
             signal.SIGTERM: lambda: [task.cancel() for task in tasks],
@@ -217,12 +230,14 @@ async def main(url: str, store_url: str, directory: Path, seed: str, ttl: float)
             await asyncio.sleep(0.02)
 
 
-def begin(url: str, store_url: str, directory: str, seed: str, index: str, generation: str, ttl: str) -> None:
+def begin(
+    url: str, store_url: str, directory: str, seed: str, index: str, generation: str, ttl: str, replicas: str
+) -> None:
     path = Path(directory)
     os.dup2(os.open(path / f"stderr-{os.getpid()}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 2)
     logging.basicConfig(filename=path / f"messages-{os.getpid()}", format="%(levelname)s %(name)s %(message)s")
     warnings.filterwarnings("ignore", message=".*multi-threaded, use of fork")  # the thread is ours, and the hook knows
-    asyncio.run(main(url, store_url, path, f"{seed}/{index}/{generation}", float(ttl)))
+    asyncio.run(main(url, store_url, path, f"{seed}/{index}/{generation}", float(ttl), int(replicas)))
 
 
 if __name__ == "__main__":
