@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from .._core import VERSION
-from . import _bench, _completion, _demo, _doctor, _ls, _run, _watch
+from . import _bench, _completion, _demo, _doctor, _ls, _release, _run, _watch
 from ._arguments import Parser
 from ._errors import Unusable
 
@@ -64,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     _run.register(commands)
     _ls.register(commands)
     _watch.register(commands)
+    _release.register(commands)
     _doctor.register(commands)
     _bench.register(commands)
     _completion.register(commands, parser)

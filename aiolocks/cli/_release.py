@@ -1,0 +1,135 @@
+"""`aiolocks release NAME`: have those who hold a name stop, and say when they have."""
+
+import argparse
+import asyncio
+import json
+import time
+from collections.abc import Awaitable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Protocol
+
+from redis.exceptions import RedisError
+
+from .._core.errors import AcquireTimeoutError
+from .._core.who import Holder
+from .._manager import LockManager
+from . import _arguments, _names
+from ._connect import manager_of, place_of, reason
+from ._errors import Unusable
+from ._ls import add_kind, duration, lines, primaries, printable
+
+if TYPE_CHECKING:
+    from ._arguments import Commands
+
+
+class _Revocable(Protocol):
+    def revoke(
+        self, *, fencing_token: int | None = ..., force: bool = ..., timeout: float | None = ...
+    ) -> Awaitable[tuple[Holder, ...]]: ...
+
+
+def register(commands: "Commands") -> None:
+    """Add this command to the parser."""
+    parser = commands.add_parser(
+        "release",
+        help="have those who hold a name stop",
+        description="Have those who hold a name stop: their next renewal is refused, they are told, and the next in "
+        "line is granted it when they have let go, or their lease has ended. The exit status is 1 if it is not held, "
+        "or still held after --timeout.",
+    )
+    parser.add_argument("name", metavar="NAME", type=_arguments.name, help="the name")
+    _arguments.add_url(parser)
+    _arguments.add_prefix(parser)
+    add_kind(parser)
+    parser.add_argument("--fencing-token", type=_arguments.fencing_token, metavar="N", help="only that holder")
+    parser.add_argument(
+        "--force", action="store_true", help="end their leases at once: until they are told, two may be at work"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="say what it would do, and do nothing")
+    parser.add_argument(
+        "--timeout", type=_arguments.seconds, metavar="S", help="seconds to wait until they are gone; else for ever"
+    )
+    _arguments.add_json(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    return asyncio.run(_release(arguments))
+
+
+async def _release(arguments: argparse.Namespace) -> int:
+    url = _arguments.url_of(arguments)
+    found = await _held(arguments, url)
+    if found is None:
+        return _tell(arguments, [], 0.0, f"{printable(arguments.name)} is not held", 1)
+    if not arguments.json:
+        print(*lines(found), sep="\n")
+    would = _would(arguments, found)
+    if arguments.dry_run:
+        return _tell(arguments, [], 0.0, f"would {would}", 0)
+    if not arguments.json:
+        print(f"{would[0].upper()}{would[1:]} …", flush=True)
+    began = time.monotonic()
+    async with manager_of(url) as locks:
+        primitive = _primitive(locks, found, arguments.prefix)
+        try:
+            gone = await primitive.revoke(
+                fencing_token=arguments.fencing_token, force=arguments.force, timeout=arguments.timeout
+            )
+        except AcquireTimeoutError:
+            text = f"still held after {arguments.timeout:g} s; it is renewed no more"
+            return _tell(arguments, [], time.monotonic() - began, text, 1)
+        except RuntimeError as error:
+            return _tell(arguments, [], time.monotonic() - began, str(error), 1)
+        except (RedisError, OSError) as error:
+            raise Unusable(f"Redis at {place_of(url)} cannot be used: {reason(error, url)}") from None
+    took = time.monotonic() - began
+    holders = "1 holder" if len(gone) == 1 else f"{len(gone)} holders"
+    return _tell(arguments, gone, took, f"released: {holders} gone after {took:.1f} s", 0)
+
+
+async def _held(arguments: argparse.Namespace, url: str) -> _names.Name | None:
+    """Return what is meant, or None if no one holds it."""
+    names = _names.named(arguments.prefix, arguments.name, arguments.kind)
+    async with primaries(url) as (client, _):
+        await _names.look(client, names, arguments.prefix)
+    held = [name for name in names if name.held]
+    if len(held) > 1:
+        kinds = ", ".join(name.kind for name in held)
+        raise Unusable(f"{arguments.name!r} is held as several kinds ({kinds}): say which by --kind")
+    return held[0] if held else None
+
+
+def _would(arguments: argparse.Namespace, found: _names.Name) -> str:
+    left = duration(found.remaining)
+    if arguments.force:
+        return f"end what is held at once; two may be at work until the holders are told, for up to {left}"
+    return f"have it renewed no more, so that its holders are told and let go; it ends in {left} at the latest"
+
+
+def _primitive(locks: LockManager, found: _names.Name, prefix: str) -> _Revocable:
+    name = found.name
+    if found.kind == "semaphore":
+        return locks.semaphore(name, found.limit or 1, prefix=prefix)
+    if found.kind == "rlock":
+        return locks.rlock(name, prefix=prefix)
+    if found.kind == "rwlock":
+        return locks.rwlock(name, prefix=prefix).write
+    if found.kind == "multilock":
+        return locks.multilock([name], prefix=prefix)
+    if found.kind == "hierarchy":
+        return locks.hierarchical(name, prefix=prefix).write
+    if found.kind == "redlock":
+        raise Unusable("a Redlock is on several servers: revoke() of the library asks them all")
+    return locks.lock(name, prefix=prefix)
+
+
+def _tell(
+    arguments: argparse.Namespace, gone: tuple[Holder, ...] | list[Holder], took: float, text: str, status: int
+) -> int:
+    if arguments.json:
+        holders = [{**asdict(one), "since": one.since and one.since.isoformat()} for one in gone]
+        print(json.dumps({"released": holders, "seconds": round(took, 3), "told": text, "status": status}, indent=2))
+    else:
+        print(text)
+    return status

@@ -1,0 +1,109 @@
+"""`aiolocks release NAME`: holders are told and stop; by force they end at once; `run` stops its command."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from aiolocks import HierarchicalLock, LeaseLostError, LockManager, MultiLock, RLock, RWLock, Semaphore
+from aiolocks.cli import main
+from tests.faults.support.lag import SLACK
+from tests.support.children import family
+from tests.support.servers import RedisServer
+
+pytestmark = [pytest.mark.redis, pytest.mark.asyncio, pytest.mark.leaves_residue]
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest_asyncio.fixture
+async def locks(own_server: RedisServer) -> AsyncIterator[LockManager]:
+    async with LockManager.from_url(own_server.url, ttl=2) as locks:
+        yield locks
+
+
+def all_of(locks: LockManager) -> dict[str, Any]:
+    client = locks.client
+    return {
+        "lock": locks.lock("x"),
+        "rlock": RLock(client, "x", ttl=2),
+        "semaphore": Semaphore(client, "x", 3, ttl=2),
+        "multilock": MultiLock(client, ["x", "y"], ttl=2),
+        "rwlock": RWLock(client, "x", ttl=2).read,
+        "hierarchy": HierarchicalLock(client, "x", ttl=2).write,
+    }
+
+
+async def release(url: str, *arguments: str) -> int:
+    return await asyncio.to_thread(main, ["release", "x", "--url", url, *arguments])
+
+
+@pytest.mark.parametrize("kind", ["lock", "rlock", "semaphore", "multilock", "rwlock", "hierarchy"])
+@pytest.mark.parametrize("force", [False, True], ids=["", "force"])
+async def test_the_holder_is_told_and_the_name_is_free(
+    locks: LockManager, own_server: RedisServer, kind: str, force: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    acquirable = all_of(locks)[kind]
+    with pytest.raises(LeaseLostError):
+        async with acquirable as lease:
+            assert await release(own_server.url, "--dry-run") == 0
+            assert "would " in capsys.readouterr().out
+            assert lease.held
+            releasing = asyncio.ensure_future(release(own_server.url, *(["--force"] if force else [])))
+            await asyncio.sleep(2 * SLACK)
+    assert await releasing == 0
+    printed = capsys.readouterr().out
+    assert "released: 1 holder gone after" in printed
+    assert ("two may be at work" in printed) is force
+    assert lease.token[11:] not in printed
+    assert await release(own_server.url) == 1
+    assert capsys.readouterr().out == "x is not held\n"
+
+
+async def test_of_several_kinds_one_must_be_named(
+    locks: LockManager, own_server: RedisServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    primitives = all_of(locks)
+    lease, other = await primitives["lock"].acquire(), await primitives["rlock"].acquire()
+    assert await release(own_server.url) == 2
+    assert "say which by --kind" in capsys.readouterr().err
+    assert await release(own_server.url, "--kind", "lock", "--force", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [one["fencing_token"] for one in told["released"]] == [lease.fencing_token]
+    assert await other.release()
+    await lease.release()
+
+
+async def test_who_does_not_heed_it_is_waited_for_no_longer_than_said(
+    locks: LockManager, own_server: RedisServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lease = await locks.lock("x", ttl=60, renew=False).acquire()
+    assert await release(own_server.url, "--timeout", "0.2") == 1
+    assert "still held after 0.2 s" in capsys.readouterr().out
+    await lease.release()
+
+
+async def test_run_stops_its_command_and_the_next_one_begins(own_server: RedisServer, tmp_path: Path) -> None:
+    """What it may take: 0.37 ttl until the renewal is refused, and 5 s between TERM and KILL, within the lease."""
+    environment = {**os.environ, "AIOLOCKS_URL": own_server.url, "PYTHONPATH": str(REPOSITORY)}
+    command = [sys.executable, "-m", "aiolocks", "run", "x", "--ttl", "3", "--", "sh", "-c"]
+    polite = "trap 'sleep 0.3; date +%s%N; exit' TERM; echo begun; while :; do sleep 0.02; done"
+    with (
+        family(*command, polite, env=environment, stderr=subprocess.PIPE) as first,
+        family(*command, "date +%s%N", env=environment) as second,
+    ):
+        assert first.stdout is not None
+        assert await asyncio.to_thread(first.stdout.readline) == "begun\n"
+        assert await release(own_server.url) == 0
+        ended, errors = await asyncio.to_thread(first.communicate, timeout=10 * SLACK)
+        began, _ = await asyncio.to_thread(second.communicate, timeout=10 * SLACK)
+    assert first.returncode == 74
+    assert "revoked" in errors
+    assert int(ended) < int(began)
