@@ -19,6 +19,7 @@ from redis import Redis
 
 from aiolocks.cli import main
 from tests.faults.support.lag import SLACK
+from tests.support.leftovers import is_residue
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.timeout(120)]
@@ -91,7 +92,7 @@ def three_at_once() -> Runs:
             memory, on_server, spoiled = [finish(process, began) for process, began in started]
             thread.join()
         with closing(Redis(unix_socket_path=server.socket_path, password=PASSWORD)) as admin:
-            return Runs(memory, on_server, spoiled, keys=list(admin.scan_iter()))
+            return Runs(memory, on_server, spoiled, keys=[key for key in admin.scan_iter() if not is_residue(key)])
 
 
 def start(*arguments: str) -> tuple[subprocess.Popen[str], float]:
@@ -250,7 +251,12 @@ def test_memory_without_its_extra_names_what_to_install(
     assert "needs the extra 'demo' of aiolocks" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["demo", "--nonsense"], ["demo", "extra"]])
+def test_without_a_command_it_helps(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    assert "usage: aiolocks" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [["nonsense"], ["demo", "--nonsense"], ["demo", "extra"]])
 def test_wrong_arguments_end_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
