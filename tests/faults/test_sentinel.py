@@ -24,6 +24,8 @@ pytestmark = [pytest.mark.redis, pytest.mark.faults, pytest.mark.asyncio]
 SHORT = 3.0
 """TTL where a lease is to end."""
 
+MANY = 100
+
 
 @pytest.fixture(scope="module")
 def lasting() -> Iterator[SentinelSet]:
@@ -106,6 +108,23 @@ async def test_when_the_primary_is_replaced_leases_are_kept_and_all_who_wait_or_
     assert len(crowd.leases) == HELD
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(150)
+async def test_with_a_replica_that_has_each_grant_a_killed_primary_takes_nothing_with_it(own: SentinelSet) -> None:
+    """Done for 100 names with 20 waiters each: all are served, and nobody loses a lease."""
+    async with own.client() as client, measured_lag() as lag:
+        async with traffic(client, names=MANY, replicas=1) as crowd:
+            new, since, named = await replaced(own, kill)
+            took = await renewed(new, list(map(key_of, crowd.leases)), since) - named
+        print(f"renewed after {took:.2f} s; newcomers: {crowd.newcomers}, the longest waited {crowd.longest:.2f} s")
+        print(f"{crowd.served} served; {len(crowd.problems)} problems")
+        assert crowd.problems == []
+        assert (crowd.told, crowd.newcomers_told) == (0, 0)
+        assert crowd.served == MANY * WAITERS
+        assert took < SLACK * 1.0 + lag.worst
+        assert await crowd.all_released()
+
+
 async def test_a_watchdog_in_a_thread_keeps_its_leases_and_the_users_clients_can_be_closed_afterwards(
     own: SentinelSet, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -183,6 +202,26 @@ async def test_a_lease_that_no_replica_gets_is_refused_and_leaves_nothing(
         async with lock.hold(timeout=SLACK * SHORT):
             assert primary.operator.exists(key_of("orders"))
     assert Leftovers(primary).lasting_keys() == []
+
+
+async def test_of_many_that_no_replica_gets_none_is_granted_or_left_and_all_are_once_one_is_back(
+    lasting: SentinelSet, standing_still: Callable[[], None]
+) -> None:
+    primary = lasting.primary()
+    async with lasting.client() as client:
+        await asyncio.to_thread(standing_still)
+        refused = await asyncio.gather(
+            *(Lock(client, f"cut:{number}", replicas=1, ttl=TTL).acquire() for number in range(MANY)),
+            return_exceptions=True,
+        )
+        assert {type(one) for one in refused} == {RedisTimeoutError}
+        assert Leftovers(primary).lasting_keys() == []
+        resume(lasting)
+        await asyncio.to_thread(lasting.wait_until_whole)
+        leases = await asyncio.gather(
+            *(Lock(client, f"cut:{number}", replicas=1, ttl=TTL).acquire() for number in range(MANY))
+        )
+        assert await asyncio.gather(*(lease.release() for lease in leases)) == [True] * MANY
 
 
 async def test_an_idle_session_has_no_connection_to_a_server_or_a_sentinel(lasting: SentinelSet) -> None:

@@ -31,8 +31,10 @@ _PROMOTED_WITHIN = 30.0
 class Traffic:
     """What goes on while `traffic` lasts."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Any, names: int, replicas: int) -> None:
         self._client = client
+        self.names = names
+        self._replicas = replicas
         self.leases: dict[str, Lease] = {}
         """Those that are held all the time, by their names."""
         self.problems: list[str] = []
@@ -49,11 +51,11 @@ class Traffic:
     async def hold(self) -> None:
         for number in range(HELD):
             name = f"held:{number}"
-            self.leases[name] = await Lock(self._client, name, ttl=TTL).acquire()
+            self.leases[name] = await self._lock(name).acquire()
 
     async def wait(self, name: str) -> None:
         try:
-            async with Lock(self._client, name, ttl=TTL).hold(timeout=_SERVED_WITHIN) as lease:
+            async with self._lock(name).hold(timeout=_SERVED_WITHIN) as lease:
                 if name in self._inside:
                     self.problems.append(f"two hold {name!r}")
                 if lease.fencing_token <= self._last.get(name, 0):
@@ -74,7 +76,7 @@ class Traffic:
         for number in names:
             begun = time.monotonic()
             try:
-                async with Lock(self._client, f"new:{number}", ttl=TTL).hold(timeout=10):
+                async with self._lock(f"new:{number}").hold(timeout=10):
                     self.newcomers += 1
             except LeaseLostError:
                 self.newcomers_told += 1
@@ -83,22 +85,25 @@ class Traffic:
             self.longest = max(self.longest, time.monotonic() - begun)
             await asyncio.sleep(0.01)
 
+    def _lock(self, name: str) -> Lock:
+        return Lock(self._client, name, ttl=TTL, replicas=self._replicas)
+
     async def all_released(self) -> bool:
         """Release all that is held, and return whether it still was."""
         return all(await asyncio.gather(*(lease.release() for lease in self.leases.values())))
 
 
 @asynccontextmanager
-async def traffic(client: Any) -> AsyncIterator[Traffic]:
+async def traffic(client: Any, *, names: int = NAMES, replicas: int = 0) -> AsyncIterator[Traffic]:
     """Have leases held, and waiters and newcomers come and go while the block runs; at its end all must be served."""
-    crowd = Traffic(client)
+    crowd = Traffic(client, names, replicas)
     await crowd.hold()
     numbers = itertools.count()
     coming = [asyncio.create_task(crowd.keep_coming(numbers)) for _ in range(NEWCOMERS)]
-    waiting = [asyncio.create_task(crowd.wait(f"busy:{name}")) for name in range(NAMES) for _ in range(WAITERS)]
+    waiting = [asyncio.create_task(crowd.wait(f"busy:{name}")) for name in range(names) for _ in range(WAITERS)]
     try:
         async with asyncio.timeout(10):
-            while crowd.served < NAMES:
+            while crowd.served < names:
                 await asyncio.sleep(0.01)
         yield crowd
         async with asyncio.timeout(_SERVED_WITHIN):

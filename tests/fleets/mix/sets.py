@@ -230,13 +230,17 @@ def set_for(plan: Plan) -> SetFaults:
 
 
 def connections_of(servers: list[RedisServer]) -> list[str]:
-    """Return those of clients: a server's to another, a Sentinel's and the operator's do not count."""
+    """Return those of clients: a server's to another, a Sentinel's and the operator's do not count.
+
+    A node that has given keys to another keeps its connection there for ten seconds.
+    """
     return [
         f"{client['addr']} {client['cmd']} at {server.port}"
         for server in servers
         for own in [str(_operator(server).client_id())]
         for client in _operator(server).client_list()
-        if client["id"] != own and not set(client["flags"]) & set("MS") and not client["name"].startswith("sentinel-")
+        if client["id"] != own and not set(client["flags"]) & set("MS")
+        if not client["name"].startswith("sentinel-") and client["cmd"] != "restore-asking"
     ]
 
 
