@@ -4,7 +4,7 @@ The one rule: what the handler returns is sent after the release, so that a requ
 with success.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from functools import wraps
 from typing import Any, TypeVar, TypeVarTuple, Unpack, final
 
@@ -18,13 +18,37 @@ try:
 except ImportError as missing:
     raise ImportError("aiolocks.aiohttp needs aiohttp: pip install 'aiohttp>=3.10'") from missing
 
-__all__ = ["LOCKS", "HTTPLocked", "locked"]
+__all__ = ["LOCKS", "HTTPLocked", "cleanup_ctx", "locked"]
 
 LOCKS = web.AppKey("LOCKS", LockManager)
 """Where an application keeps its manager: ``app[LOCKS]``. Applications nested in it find it too."""
 
 Target = TypeVarTuple("Target")
 Response = TypeVar("Response", bound=web.StreamResponse)
+
+
+def cleanup_ctx(
+    url: str, *, holder: str | None = None, **options: Unpack[TrackedOptions]
+) -> Callable[[web.Application], AsyncIterator[None]]:
+    """Return what keeps a manager in ``app[LOCKS]`` from the start of an application to its end::
+
+        app.cleanup_ctx.append(aiolocks.aiohttp.cleanup_ctx("redis://localhost", ttl=10))
+
+    Args:
+        url, holder, options: As of `LockManager.from_url`.
+
+    Raises:
+        ValueError: When the application starts: a URL of another kind, or an option out of range.
+
+    Redis is not asked: an application starts without it, and its requests are answered with 503. Contexts that are
+    appended later find the manager, and end before it is closed.
+    """
+
+    async def keep(app: web.Application) -> AsyncIterator[None]:
+        async with LockManager.from_url(url, holder=holder, **options) as app[LOCKS]:
+            yield
+
+    return keep
 
 
 class HTTPLocked(web.HTTPClientError):
@@ -45,7 +69,10 @@ def _app_locks(request: web.Request) -> LockManager:
     try:
         return request.config_dict[LOCKS]
     except KeyError:
-        raise RuntimeError("app[LOCKS] is missing: put a LockManager there, or pass locks= to locked()") from None
+        raise RuntimeError(
+            "app[LOCKS] is missing: put a LockManager there, as `aiolocks.aiohttp.cleanup_ctx` does, or pass locks= to "
+            "locked()"
+        ) from None
 
 
 def locked(

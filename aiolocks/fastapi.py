@@ -4,18 +4,19 @@ The one rule: the response leaves after the release, so that a request whose lea
 success.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from datetime import MAXYEAR, MINYEAR, UTC, datetime
 from decimal import Decimal
-from typing import Annotated, Any, Literal, Unpack, final
+from typing import Annotated, Any, Literal, Unpack, cast, final
 
 from . import Lease, LockManager
 from ._core.keys import LONGEST_NAME
 from ._core.options import Duration, TrackedOptions
-from ._web import LOST, RESTART, TRY_LATER, Answers, Plan, Status, check_callables, check_known, fields_of
+from ._web import LOST, RESTART, STATUSES, TRY_LATER, Answers, Plan, Status, check_callables, check_known, fields_of
 
 try:
-    from fastapi import Depends, HTTPException, WebSocket, WebSocketException, params
+    from fastapi import Depends, FastAPI, HTTPException, WebSocket, WebSocketException, params
     from fastapi.dependencies.models import Dependant
     from fastapi.dependencies.utils import request_params_to_args
     from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
@@ -24,7 +25,72 @@ try:
 except ImportError as missing:
     raise ImportError("aiolocks.fastapi needs FastAPI: pip install 'fastapi>=0.121'") from missing
 
-__all__ = ["app_locks", "locked"]
+__all__ = ["app_locks", "lifespan", "locked", "responses"]
+
+
+def lifespan(
+    url: str,
+    *,
+    inner: Callable[[FastAPI], AbstractAsyncContextManager[Mapping[str, Any] | None]] | None = None,
+    holder: str | None = None,
+    **options: Unpack[TrackedOptions],
+) -> Callable[[FastAPI], AbstractAsyncContextManager[Mapping[str, Any]]]:
+    """Return a lifespan that keeps a manager in `app.state.locks`, where `locked` looks for it::
+
+        app = FastAPI(lifespan=aiolocks.fastapi.lifespan("redis://localhost", ttl=10))
+
+    Args:
+        url, holder, options: As of `LockManager.from_url`.
+        inner: The application's own lifespan. It finds the manager, begins after it is made and ends before it is
+            closed; what it yields is the state of the lifespan.
+
+    Raises:
+        ValueError: When the application starts: a URL of another kind, or an option out of range.
+
+    Redis is not asked: an application starts without it, and its requests are answered with 503. The manager is closed
+    also when *inner* or the start of the application fails or is cancelled. An application that is mounted in another
+    one has no lifespan: give `locked` a dependency that returns the manager.
+    """
+
+    @asynccontextmanager
+    async def keep(app: FastAPI) -> AsyncGenerator[Mapping[str, Any]]:
+        async with LockManager.from_url(url, holder=holder, **options) as manager:
+            app.state.locks = manager
+            try:
+                async with nullcontext() if inner is None else inner(app) as state:
+                    yield cast("Mapping[str, Any]", state)  # None is allowed, but FastAPI declares no union
+            finally:
+                del app.state.locks  # so that a request that comes too late is told so, and opens no connection
+
+    return keep
+
+
+def responses(status: Status = 423) -> dict[int | str, dict[str, Any]]:
+    """Return what OpenAPI is to say of `locked`: the answers *status* and 503, each with its ``Retry-After``::
+
+        @app.post("/orders/{order_id}/pay", responses=responses(409))
+
+    FastAPI asks no dependency for this. A whole `APIRouter` or application takes the same argument.
+
+    Raises:
+        ValueError: A status that `locked` does not have.
+    """
+    if status not in STATUSES:
+        raise ValueError(f"status must be 423, 409, 429 or 503, not {status!r}")
+    said: dict[int, str] = {503: "The lock could not be asked for, or was lost"}
+    busy = "Another request holds the lock"
+    said[int(status)] = f"{busy}; or: {said[503][0].lower()}{said[503][1:]}" if status == 503 else busy
+    return {code: _described(text) for code, text in sorted(said.items())}
+
+
+def _described(text: str) -> dict[str, Any]:
+    body = {"type": "object", "properties": {"detail": {"type": "string"}}, "required": ["detail"]}
+    wait = {"description": "Seconds after which to ask again", "schema": {"type": "integer", "minimum": 0}}
+    return {
+        "description": text,
+        "headers": {"Retry-After": wait},
+        "content": {"application/json": {"schema": body}},
+    }
 
 
 async def app_locks(connection: HTTPConnection) -> LockManager:
@@ -33,8 +99,8 @@ async def app_locks(connection: HTTPConnection) -> LockManager:
         manager: LockManager = connection.app.state.locks
     except AttributeError:
         raise RuntimeError(
-            "app.state.locks is missing: put a LockManager there, as in the lifespan (an application that is mounted "
-            "has a state of its own), or pass locks= to locked()"
+            "app.state.locks is missing: put a LockManager there, as `aiolocks.fastapi.lifespan` does (an application "
+            "that is mounted has a state of its own), or pass locks= to locked()"
         ) from None
     return manager
 

@@ -22,12 +22,11 @@ and the last
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
 
 from aiohttp import web
 
-from aiolocks import Lease, LockManager
-from aiolocks.aiohttp import LOCKS, locked
+from aiolocks import Lease
+from aiolocks.aiohttp import cleanup_ctx, locked
 
 routes = web.RouteTableDef()
 
@@ -40,12 +39,8 @@ async def checkout(request: web.Request, lease: Lease) -> web.Response:
 
 
 def shop(redis_url: str) -> web.Application:
-    async def locks(app: web.Application) -> AsyncIterator[None]:
-        async with LockManager.from_url(redis_url, ttl=10) as app[LOCKS]:
-            yield
-
     app = web.Application()
-    app.cleanup_ctx.append(locks)
+    app.cleanup_ctx.append(cleanup_ctx(redis_url, ttl=10))
     app.add_routes(routes)
     return app
 

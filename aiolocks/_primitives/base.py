@@ -333,5 +333,6 @@ def call_holders(acquirable: Acquirable, holder: str) -> None:
 def waits_for_itself(kind: str, name: str) -> RuntimeError:
     instead = {"lock": "; an RLock may be taken again", "rwlock": "; pass its lease on, or begin with `upgradeable`"}
     return RuntimeError(
-        f"{kind} {name!r}: this task is inside a block that holds it, and would wait for itself{instead.get(kind, '')}"
+        f"{kind} {name!r}: this task is inside a block that holds it, and would wait for itself"
+        f"{instead.get(kind, '')}; to test what others are told, hold it in another task, or by `await acquire()`"
     )

@@ -41,7 +41,7 @@ PRINTING = [
     "scraper",
 ]
 OTHERS = ["cluster", "graceful", "leader", "sentinel", "test_your_code", "worker"]
-SERVERS = ["aiohttp_checkout", "fastapi_orders"]
+SERVERS = ["aiohttp_checkout", "fastapi_orders", "litestar_orders", "starlette_orders"]
 WITHIN = 20
 
 
@@ -179,11 +179,14 @@ def test_the_leaders_take_turns_in_any_order(tcp_url: str) -> None:
     assert re.sub(r"^\w+", lambda name: renamed[name[0]], printed, flags=re.MULTILINE) == blocks("leader")[1]
 
 
+@pytest.mark.parametrize("framework", ["fastapi", "litestar", "starlette"])
 @pytest.mark.asyncio
-async def test_the_orders_are_answered_as_the_docstring_says(tcp_url: str) -> None:
-    _, _, paid, busy = blocks("fastapi_orders")
-    with site("fastapi_orders", tcp_url) as url:
-        order = requests("fastapi_orders", url)
+async def test_the_orders_are_answered_as_the_docstring_says(framework: str, tcp_url: str) -> None:
+    pytest.importorskip(framework)
+    example = f"{framework}_orders"
+    _, _, paid, busy = blocks(example)
+    with site(example, tcp_url) as url:
+        order = requests(example, url)
         assert [as_shown(answer) for _, answer in await ask_at_once(order)] == [busy, paid]
         assert [as_shown(answer) for _, answer in await ask_at_once(order[:1])] == [paid]
 

@@ -3,6 +3,7 @@
 from typing import Annotated
 
 from aiohttp import web
+from fastapi import FastAPI
 
 import aiolocks.aiohttp
 import aiolocks.fastapi
@@ -24,6 +25,9 @@ async def handler(request: web.Request, lease: Lease) -> web.Response:
 def manager(request: web.Request) -> LockManager:
     return request.config_dict[aiolocks.aiohttp.LOCKS]
 
+
+FastAPI(lifespan=aiolocks.fastapi.lifespan("redis://localhost", ttl=10), responses=aiolocks.fastapi.responses(409))
+web.Application().cleanup_ctx.append(aiolocks.aiohttp.cleanup_ctx("redis://localhost", ttl=10))
 
 aiolocks.aiohttp.locked(lambda request: request.path, locks=manager)
 
