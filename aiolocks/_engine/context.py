@@ -58,6 +58,8 @@ class Context:
         """Says which process this is; the session's, which sets it."""
         self.renewer: Any = None
         """Renews leases from the loop; the session's, which sets it."""
+        self.hand_off: Any = None
+        """Hands a lease on; the session's, which sets it."""
         self.renewer_of = renewer_of
         """Returns what looks after a lease that is not just renewed from the loop; None where nothing does."""
         self._on_idle = on_idle

@@ -174,6 +174,36 @@ class Lease(Elsewhere):
         # None: nothing was there after an attempt whose answer was lost, which must have ended it.
         return release.outcome() is not False
 
+    async def hand_off(self, ttl: Duration | None = None) -> str:
+        """Renew it, end it here, and return a text with which another process goes on: ``await lock.adopt(text)``.
+
+        ::
+
+            lease = await lock.acquire()  # in a web handler
+            await redis.lpush("jobs", await lease.hand_off(ttl=60))
+
+        From then on nobody renews it, and it lasts *ttl* seconds or what was granted before, whichever is more. It must
+        be adopted within that time, or it is free for the next waiter; nobody comes in between. This lease is over as
+        if it had been released, also inside its block, which then ends without releasing anything.
+
+        Whoever reads the text owns the lease: send it where you would send a password, and keep it out of logs.
+        Commands that this lease guards are awaited first.
+
+        Args:
+            ttl: Seconds, or a timedelta; left out: the lease's own TTL.
+
+        Raises:
+            LeaseLostError: The lease is lost, or was released.
+            RuntimeError: It is one of an `upgrade()`, or is being upgraded, or its task holds the `RLock` several
+                times. It goes on as before.
+            TypeError: It is of a `Redlock`. It goes on as before.
+            RedisError: Not confirmed while the lease lasted, or within 10 s. The lease is released.
+
+        After a cancellation the lease is released as well, in the background if need be.
+        """
+        text: str = await self._state.context.hand_off(self._state, ttl)
+        return text
+
     def upgrade(self, *, timeout: Duration | Unset | None = UNSET) -> "Hold":
         """Return a block that holds alone what this lease of `RWLock.upgradeable` shares with readers.
 

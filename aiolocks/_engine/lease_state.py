@@ -231,6 +231,17 @@ class LeaseState:
         self.lose(self.reason)
         return False
 
+    @property
+    def shares(self) -> int:
+        """How often it is held in this process."""
+        return 1
+
+    def hand_over(self, now: float) -> None:
+        """End it here, as others are to have it: it is neither renewed nor released any more."""
+        self.dropped = True
+        self.end(now)
+        self.unlist()
+
     def let_lapse(self, on_lapsed: "Callable[[LeaseState], None]") -> None:
         """Renew no more, as no reference to the lease is left; tell *on_lapsed* unless it is released before."""
         if self.renewer is not None:
@@ -330,6 +341,11 @@ class LeaseState:
         """The same, unless the lease is over."""
         if not self.over:
             self.tell(kind, seconds)
+
+    def tell_handed_over(self, now: float) -> None:
+        """Tell that the lease which was let go at *now* is offered to others, if that is wanted."""
+        if self.acquisition or events.listeners:
+            self.tell("released", now - self.begun)
 
     def _tell_released(self, now: float, then: "Callable[[Release], None] | None", release: Release) -> None:
         """Tell that the lease which was let go at *now* has ended: whether it was the server's too is known by now."""

@@ -48,6 +48,7 @@ class AllOf(Composite):
         self._grantors = grantors
         self._wishes = wishes or [(1, 0)] * len(grantors)
         self._seal = seal
+        self._in_line = True
         self._options = replace(options, renew=True, max_hold=None, on_lost="flag", replicas=0)
         """How parts are kept while others are waited for."""
 
@@ -58,6 +59,11 @@ class AllOf(Composite):
     @property
     def kind(self) -> str:
         return self._kind
+
+    def ask_instead(self, grantor_of: Callable[[Grantor], Grantor]) -> None:
+        """Ask another grantor in place of each, and all at once: none of them has a line."""
+        self._grantors = [grantor_of(grantor) for grantor in self._grantors]
+        self._in_line = False
 
     async def grant(self, request: Request) -> Answer:
         while True:
@@ -80,7 +86,7 @@ class AllOf(Composite):
             whole = await self._refresh(request)
             if whole is not None:
                 return whole
-        if not request.wait:
+        if not request.wait or not self._in_line:
             return await self._ask_once(request)
         while True:
             try:

@@ -20,6 +20,7 @@ from .._engine.renewal import ThreadWatchdog, Watchdog
 from .._engine.request import Request
 from .._redis.router import Router
 from .families import Family, Together
+from .handing_on import hand_off
 from .introduction import Introduction
 from .one_server import RedisGrantor
 from .servers import ClusterNodes, OneServer
@@ -42,6 +43,7 @@ class Session:
             renewer_of=self._renewer_of,
         )
         self.watchdog = context.renewer = Watchdog(loop, context.clock)
+        context.hand_off = hand_off
         self._thread_watchdog: ThreadWatchdog | None = None
         self._tracking: Tracking | None = None
         pipeline = context.pipeline

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from .._core.elsewhere import Elsewhere
 from .._core.keys import Keys
+from .._core.offers import Offer, offer_of
 from .._core.options import UNSET, Duration, Options, Unset, check_fencing_token, check_timeout
 from .._core.teaching import called_itself, teaching
 from .._core.who import Holder, Waiter
@@ -23,6 +24,7 @@ from .._engine.holdings import Base
 from .._engine.lease import Acquiring, Hold, Lease
 from .._engine.lease_state import GONE_FROM_SERVER, Entry, LeaseState
 from .._engine.request import Request
+from .._grantors.adoption import adopt
 from .._grantors.one_server import RedisGrantor
 from .._grantors.revocation import meant, revoke_all, wait_until_gone
 from .._grantors.session import Session
@@ -159,6 +161,36 @@ class Acquirable(Elsewhere, Enterable[Lease]):
         After an error or a cancellation nothing stays held that was not before.
         """
         return await self._try_acquire(self._share)
+
+    async def adopt(self, text: str | bytes) -> Lease:
+        """Go on with a lease that was handed off, in this process or another; the caller must release it.
+
+        It is a new lease, with a token, a fencing token and a TTL of its own, renewed like any other; but nobody has
+        held the name in between. Of several who adopt the same text, one gets it.
+
+        Args:
+            text: What `lease.hand_off()` returned, or the same in bytes.
+
+        Raises:
+            LeaseLostError: It comes too late: it was not adopted in time, or has been adopted already, or was revoked.
+            ValueError: The text is of another kind, name, prefix or mode, or broken. Nothing was sent.
+            TypeError: It is no text, or this is a `Redlock`.
+            RedisError: Redis could not be asked.
+
+        After an error of Redis or a cancellation the lease is released, if it was adopted.
+        """
+        offer = offer_of(text)
+        mine = self._share_adopted(offer.share)
+        if (offer.kind, offer.bases, offer.share) != (self.kind, tuple(keys.base for keys in self._every_keys()), mine):
+            raise ValueError(f"{self!r}: the text is of a lease of another kind, name, prefix or mode")
+        return await self._adopt(self._asking(None, mine, entering=False), offer)
+
+    async def _adopt(self, state: LeaseState, offer: Offer) -> Lease:
+        return await adopt(state, offer, self._keys.family, by_hand=True)
+
+    def _share_adopted(self, share: int) -> int:
+        """Return what a lease must have that is adopted here, where it is offered with *share*."""
+        return self._share
 
     async def locked(self) -> bool:
         """Say whether the name is held; for a `Redlock`, whether it is held on most servers.

@@ -8,6 +8,7 @@ from redis.asyncio import Redis
 from .._core.options import Duration, options_of
 from .._core.teaching import teaching
 from .._core.who import Holder, Waiter
+from .._engine.lease import Lease
 from .._grantors.quorum import Quorum
 from .._grantors.revocation import revoke_of_quorum
 from .._grantors.session import Session
@@ -93,6 +94,10 @@ class Redlock(Acquirable):
                 check_uptime_of(pool)
         if len({server_of(pool) for pool in self._pools}) < len(self._pools):
             raise ValueError("clients must be of different servers: one that is asked twice has two votes")
+
+    async def adopt(self, text: str | bytes) -> Lease:
+        """Raise TypeError: the lease of a `Redlock` is on several servers, and is not handed on."""
+        raise TypeError(f"{self!r}: its leases are on several servers, and cannot be handed on; those of a Lock can")
 
     async def statistics(self) -> Statistics:
         """Ask the servers how the name stands: it is held when most of them have a holder. There is no queue.

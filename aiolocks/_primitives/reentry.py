@@ -78,6 +78,17 @@ class SharedLease:
         self.core.end(now)
         return self.core.drop(now, wait, then)
 
+    @property
+    def shares(self) -> int:
+        """How many there are."""
+        return len(self._shares)
+
+    def hand_over(self, share: "Reentry", now: float) -> None:
+        """End the lease here with its only *share*, as others are to have it."""
+        self._shares.remove(share)
+        self.core.on_loss = None  # or else this object would live until garbage is collected
+        self.core.hand_over(now)
+
     def renew_for_users_only(self) -> None:
         """Stop renewing if nothing refers to any share; as long as something does, its user may be at work."""
         core = self.core
@@ -141,6 +152,17 @@ class Reentry(LeaseState):
             return None
         self.dropped = True
         return self.nest.let_go(self, now, wait, then)
+
+    @property
+    def shares(self) -> int:
+        return self.nest.shares
+
+    def hand_over(self, now: float) -> None:
+        super().hand_over(now)
+        self.nest.hand_over(self, now)
+
+    def tell_handed_over(self, now: float) -> None:
+        self.nest.core.tell_handed_over(now)
 
     def let_lapse(self, on_lapsed: "Callable[[LeaseState], None]") -> None:
         self.unreferenced = True

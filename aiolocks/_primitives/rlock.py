@@ -3,11 +3,13 @@
 import asyncio
 from typing import ClassVar, Literal, final
 
+from .._core.offers import Offer
 from .._core.options import Duration, Replicas, Unset, options_of
 from .._core.teaching import teaching
 from .._engine.acquire import take
 from .._engine.lease import Hold, Lease, state_of
-from .._engine.lease_state import Entry
+from .._engine.lease_state import Entry, LeaseState
+from .._grantors.adoption import adopt
 from .._grantors.session import Session
 from .._redis.clients import Client
 from .base import Acquirable
@@ -118,6 +120,9 @@ class RLock(Acquirable):
             )
         lease = await take(self._asking(timeout, 1, entering=False), Lease, must=True)
         return self._first_of(lease, by_hand=by_hand)
+
+    async def _adopt(self, state: LeaseState, offer: Offer) -> Lease:
+        return self._first_of(await adopt(state, offer, self._keys.family, by_hand=False), by_hand=True)
 
     def _first_of(self, lease: Lease, *, by_hand: bool) -> Lease:
         return SharedLease(lease, self._keys.base).share(self._options.on_lost, by_hand=by_hand)

@@ -236,6 +236,9 @@ class Semaphore(Acquirable):
         now = await super().statistics()
         return now if now.limit else replace(now, limit=self._limit)
 
+    def _share_adopted(self, share: int) -> int:
+        return share
+
     def _asking(self, timeout: float | None, permits: int, *, entering: bool) -> LeaseState:
         check_permits(permits)
         state = super()._asking(timeout, permits, entering=entering)

@@ -1,0 +1,344 @@
+"""Handing a lease on: offered by one process, adopted by another, once, and nobody in between."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolocks import (
+    HierarchicalLock,
+    Lease,
+    LeaseLostError,
+    Lock,
+    MultiLock,
+    RLock,
+    RWLock,
+    Semaphore,
+)
+from aiolocks._core.offers import offer_of
+from tests.support import clients
+from tests.support.primitives import EVERY_ROW, ROWS, SHORT, Make, Row, as_a_stranger, free, queued
+
+pytest_plugins = ["tests.support.table"]
+pytestmark = pytest.mark.asyncio
+
+handed_on = pytest.mark.parametrize("row", [row for row in EVERY_ROW if row.id != "redlock"], ids=str, indirect=True)
+
+exclusive = pytest.mark.parametrize(
+    "row", [row for row in ROWS if row.id != "redlock" and row.places == 1], ids=str, indirect=True
+)
+
+
+@handed_on
+async def test_another_process_goes_on_with_it(make: Make, stranger: Redis) -> None:
+    lease = await make(ttl=SHORT).acquire()
+    text = await lease.hand_off()
+    assert (lease.held, lease.lost, lease.remaining()) == (False, False, 0.0)
+    assert await lease.wait_lost() is False
+    assert await lease.release() is False
+    assert await lease.renew() is False
+    with pytest.raises(LeaseLostError):
+        lease.check()
+    adopted = await make(client=stranger, ttl=SHORT).adopt(text)
+    assert adopted.fencing_token > lease.fencing_token
+    assert adopted.token != lease.token
+    assert await adopted.renew()
+    await asyncio.sleep(1.5 * SHORT)
+    assert adopted.held, "nobody renewed it"
+    assert await adopted.release()
+    await free(make())
+
+
+@exclusive
+async def test_no_waiter_comes_in_between(make: Make, stranger: Redis) -> None:
+    lease = await make().acquire()
+    waiting = as_a_stranger(make(client=stranger).acquire())
+    await queued(make(), 1)
+    text = await lease.hand_off()
+    assert not waiting.done()
+    adopted = await make(client=stranger).adopt(text)
+    assert not waiting.done()
+    assert await adopted.release()
+    next_one = await waiting
+    assert next_one.fencing_token > adopted.fencing_token
+    assert await next_one.release()
+
+
+@handed_on
+async def test_a_block_whose_lease_was_handed_off_ends_without_releasing_it(make: Make) -> None:
+    lock = make()
+    async with lock as lease:
+        text = await lease.hand_off()
+        lost = asyncio.ensure_future(lease.wait_lost())
+        assert await lost is False
+    adopted = await lock.adopt(text)
+    assert await adopted.release()
+    async with lock.hold() as lease, asyncio.timeout(10):
+        text = await lease.hand_off()
+    assert await (await lock.adopt(text)).release()
+
+
+@handed_on
+async def test_of_many_who_adopt_one_has_it(make: Make, stranger: Redis) -> None:
+    text = await (await make().acquire()).hand_off()
+    adopters = [make(client=client) for client in (None, stranger) for _ in range(5)]
+    answers = await asyncio.gather(*(one.adopt(text) for one in adopters), return_exceptions=True)
+    (adopted,) = [answer for answer in answers if isinstance(answer, Lease)]
+    assert all(isinstance(answer, LeaseLostError) for answer in answers if answer is not adopted)
+    assert adopted.held
+    assert await adopted.renew()
+    assert await adopted.release()
+    with pytest.raises(LeaseLostError):
+        await make().adopt(text)
+
+
+@exclusive
+async def test_an_offer_that_no_one_adopts_is_free_after_its_ttl(make: Make, stranger: Redis) -> None:
+    lease = await make(ttl=0.2).acquire()
+    text = await lease.hand_off(ttl=timedelta(seconds=0.7))
+    began = asyncio.get_running_loop().time()
+    next_one = await as_a_stranger(make(client=stranger).acquire(timeout=10))
+    assert asyncio.get_running_loop().time() - began > 0.6
+    with pytest.raises(LeaseLostError) as caught:
+        await make().adopt(text)
+    assert caught.value.name == next_one.name
+    assert next_one.held
+    assert await next_one.release()
+
+
+@handed_on
+async def test_a_lease_that_is_over_is_not_handed_off(make: Make) -> None:
+    lease = await make().acquire()
+    await lease.release()
+    with pytest.raises(LeaseLostError):
+        await lease.hand_off()
+    lease = await make(ttl=0.2, renew=False).acquire()
+    await asyncio.sleep(0.25)
+    with pytest.raises(LeaseLostError):
+        await lease.hand_off()
+    lease = await make().acquire()
+    await make.take_away()
+    with pytest.raises(LeaseLostError):
+        await lease.hand_off()
+    lease = await make().acquire()
+    adopted = await make().adopt(await lease.hand_off())
+    with pytest.raises(LeaseLostError):
+        await lease.hand_off()
+    assert await adopted.release()
+
+
+@handed_on
+async def test_a_bad_ttl_changes_nothing(make: Make) -> None:
+    async with make() as lease:
+        for bad in (0, -1, float("nan")):
+            with pytest.raises(ValueError, match="ttl"):
+                await lease.hand_off(ttl=bad)
+        assert await lease.renew()
+
+
+@handed_on
+async def test_a_text_of_another_kind_name_or_prefix_is_refused(make: Make, client: Redis) -> None:
+    text = await (await make().acquire()).hand_off()
+    others = [
+        Lock(client, "of another name"), RLock(client, "x"), Semaphore(client, "x", 3), MultiLock(client, ["x", "y"]),
+        RWLock(client, "x").read, RWLock(client, "x").write, HierarchicalLock(client, "x/y").write,
+        make(prefix="other:"),
+    ]  # fmt: skip
+    for other in others:
+        with pytest.raises(ValueError, match="another kind") as caught:
+            await other.adopt(text)
+        assert text not in str(caught.value)
+    adopted = await make().adopt(text.encode())
+    assert await adopted.release()
+
+
+@handed_on
+async def test_a_broken_text_is_refused(make: Make) -> None:
+    text = await (await make().acquire()).hand_off()
+    flipped = text[:-9] + ("A" if text[-9] != "A" else "B") + text[-8:]
+    for broken in ("", text[:-4], text[1:], flipped, text + "AAAA", "lease1.\u00e9", "x" * 100):
+        with pytest.raises(ValueError, match="hand_off") as caught:
+            await make().adopt(broken)
+        assert caught.value.__context__ is None
+        assert not broken or broken not in str(caught.value)
+    with pytest.raises(TypeError):
+        await make().adopt(None)  # type: ignore[arg-type]
+    assert await (await make().adopt(text)).release()
+
+
+@handed_on
+async def test_the_text_has_no_token_and_no_url_and_shows_nowhere(make: Make) -> None:
+    lease = await make().acquire()
+    token = lease.token
+    text = await lease.hand_off()
+    said = str(offer_of(text)) + repr(offer_of(text)) + repr(lease)
+    secret = offer_of(text).secret.decode()
+    for shown in (text, secret):
+        assert shown not in said
+    assert token not in text
+    assert token != secret
+    adopted = await make().adopt(text)
+    assert secret not in adopted.token
+    with pytest.raises(LeaseLostError) as caught:
+        await make().adopt(text)
+    assert secret not in str(caught.value)
+    assert await adopted.release()
+
+
+@handed_on
+async def test_its_own_guard_is_awaited_and_runs_count_anew(make: Make, row: Row, client: Redis) -> None:
+    if clients.CHOSEN == "cluster" and row.slots > 1:
+        pytest.skip("on a Cluster, names in different slots cannot guard")
+    counter = row.tag + "counted"
+    lock = make()
+    lease = await lock.acquire()
+    guarding = asyncio.ensure_future(lease.guard(("INCR", counter)))
+    await asyncio.sleep(0)
+    text = await lease.hand_off()
+    assert await guarding == [1]
+    with pytest.raises(LeaseLostError):
+        await lease.guard(("INCR", counter))
+    adopted = await lock.adopt(text)
+    assert await adopted.guard(("INCR", counter)) == [2]
+    assert await adopted.guard(("INCR", counter)) == [3]
+    assert await adopted.release()
+    await client.delete(counter)
+
+
+@handed_on
+async def test_a_cancelled_hand_off_or_adoption_leaves_nothing_held(make: Make) -> None:
+    for turns in range(6):
+        lease = await make().acquire()
+        handing = asyncio.ensure_future(lease.hand_off())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        handing.cancel()
+        answer = (await asyncio.gather(handing, return_exceptions=True))[0]
+        assert turns or lease.held, "it had not begun"
+        if isinstance(answer, str):
+            lease = await make().adopt(answer)
+        await lease.release()
+        await free(make())
+        text = await (await make(ttl=SHORT).acquire()).hand_off()
+        adopting = asyncio.ensure_future(make().adopt(text))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        adopting.cancel()
+        (adopted,) = await asyncio.gather(adopting, return_exceptions=True)
+        if isinstance(adopted, Lease):
+            await adopted.release()
+        await free(make())
+
+
+@exclusive
+async def test_min_hold_counts_from_the_adoption(make: Make) -> None:
+    lease = await make(min_hold=60).acquire()
+    text = await lease.hand_off()
+    adopted = await make(min_hold=0.4).adopt(text)
+    assert await adopted.release()
+    assert await as_a_stranger(make().try_acquire()) is None
+    await free(make())
+    await make.take_away()
+
+
+@pytest.mark.parametrize("row", [row for row in EVERY_ROW if row.id == "redlock"], ids=str, indirect=True)
+async def test_the_lease_of_a_redlock_stays_where_it_is(make: Make, client: Redis) -> None:
+    lock = make()
+    lease = await lock.acquire()
+    with pytest.raises(TypeError, match="several servers"):
+        await lease.hand_off()
+    assert lease.held
+    with pytest.raises(TypeError, match="several servers"):
+        await lock.adopt("lease1.x")
+    assert await lease.release()
+
+
+async def test_an_rlock_is_handed_on_when_it_is_held_once(client: Redis) -> None:
+    lock = RLock(client, "again")
+    async with lock as lease:
+        async with lock as inner:
+            for each in (lease, inner):
+                with pytest.raises(RuntimeError, match="2 times"):
+                    await each.hand_off()
+            assert inner.held
+        text = await lease.hand_off()
+        assert not lease.held
+    adopted = await lock.adopt(text)
+    async with lock.hold(timeout=5) as again:
+        assert again.fencing_token == adopted.fencing_token, "its task is the holder"
+    assert await adopted.release()
+    assert not await lock.locked()
+
+
+async def test_an_upgradeable_lease_is_handed_on_while_it_is_not_upgraded(client: Redis) -> None:
+    rw = RWLock(client, "catalogue")
+    async with rw.upgradeable as lease:
+        async with lease.upgrade() as alone:
+            for each in (lease, alone):
+                with pytest.raises(RuntimeError, match="upgrade"):
+                    await each.hand_off()
+                assert each.held
+        text = await lease.hand_off()
+    for other in (rw.read, rw.write):
+        with pytest.raises(ValueError, match="mode"):
+            await other.adopt(text)
+    adopted = await rw.upgradeable.adopt(text)
+    async with rw.read, adopted:
+        pass
+    adopted = await rw.upgradeable.adopt(await (await rw.upgradeable.acquire()).hand_off())
+    async with adopted.upgrade() as alone:
+        assert alone.held
+    await adopted.downgrade()
+    readers = await rw.read.adopt(await adopted.hand_off())
+    assert await readers.release()
+
+
+async def test_permits_go_along(client: Redis) -> None:
+    semaphore = Semaphore(client, "scraper", 3)
+    text = await (await semaphore.acquire(permits=2)).hand_off()
+    assert (await semaphore.statistics()).permits == 2
+    adopted = await Semaphore(client, "scraper", 3).adopt(text)
+    assert (await semaphore.statistics()).permits == 2
+    assert await semaphore.try_acquire(permits=2) is None
+    async with semaphore:
+        assert (await semaphore.statistics()).permits == 3
+    assert await adopted.release()
+    assert (await semaphore.statistics()).permits == 0
+
+
+async def test_when_one_of_several_names_is_gone_all_are_released(client: Redis, stranger: Redis) -> None:
+    lock = MultiLock(client, ["a", "b", "c"])
+    for gone in "abc":
+        text = await (await lock.acquire()).hand_off(ttl=60)
+        await client.delete(f"aiolocks:multi:{{{gone}}}")
+        with pytest.raises(LeaseLostError):
+            await MultiLock(stranger, ["a", "b", "c"]).adopt(text)
+        if gone == "a":  # it is asked first, and alone: of two adopters one gets all
+            for name in "bc":
+                await client.delete(f"aiolocks:multi:{{{name}}}")
+        assert not await lock.locked()
+        lease = await lock.acquire()
+        await client.delete(f"aiolocks:multi:{{{gone}}}")
+        with pytest.raises(LeaseLostError):
+            await lease.hand_off(ttl=60)
+        assert not await lock.locked()
+
+
+async def test_a_multilock_has_a_fencing_token_of_each_name(client: Redis) -> None:
+    lock = MultiLock(client, ["a", "b"])
+    lease = await lock.acquire()
+    before = dict(lease.fencing_tokens)
+    adopted = await lock.adopt(await lease.hand_off())
+    assert all(adopted.fencing_tokens[name] > fence for name, fence in before.items())
+    assert await adopted.release()
+
+
+async def test_all_levels_of_a_path_get_one_new_fencing_token(client: Redis) -> None:
+    path = HierarchicalLock(client, "shop/orders/42").write
+    lease = await path.acquire()
+    adopted = await path.adopt(await lease.hand_off())
+    assert adopted.fencing_token > lease.fencing_token
+    assert set(adopted.fencing_tokens.values()) == {adopted.fencing_token}
+    assert await adopted.release()
+    assert not await path.locked()
