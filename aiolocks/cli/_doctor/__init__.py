@@ -8,10 +8,13 @@ import shutil
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import TYPE_CHECKING, Any, cast
 
+from ..._core.keys import Keys
+from ..._core.slots import slot_of
 from ..._redis.in_memory import SCHEME
 from .. import _arguments
 from .._connect import answering, client_of, connect, node_of, place_of
@@ -121,21 +124,44 @@ def _of_server(facts: _settings.Facts, samples: list[_timing.Sample], ttl: float
 async def _examine_cluster(url: str, place: str, ttl: float, prefix: str, name: str) -> list[Finding]:
     """Examine each primary, and try a name that is on one of them."""
     findings: list[Finding] = []
+    nodes: dict[str, _settings.Facts] = {}
+    problems: list[Finding] = []
     async with answering(url, place, ", or correct --url") as client:
         cluster = cast("Any", client)
         await cluster.initialize()
         for primary in sorted(cluster.get_primaries(), key=lambda node: str(node.name)):
             _wait_for(f"examining {primary.name}")
+            each: list[Finding] = []
             async with node_of(url, primary.host, primary.port) as node:
-                facts = await _settings.facts_of(node)
+                facts = nodes[primary.name] = await _settings.facts_of(node)
                 samples = await _timing.sample(node)
-            each = [_settings.node(facts), _settings.coverage(facts), _settings.replication(facts)]
-            findings += [
-                replace(finding, found=f"{primary.name}: {finding.found}")
-                for finding in (*each, *_of_server(facts, samples, ttl))
+                if there := _name_at(cluster.nodes_manager.slots_cache, primary, prefix, name):
+                    sharded = _settings.knows_shards(facts)
+                    missing, refusal = await missing_rights(node, prefix, there, of_node=True, sharded=sharded)
+                    each = [rights(missing, prefix), wake_ups(missing, prefix)]
+                    if refusal or missing:
+                        problems.append(refused(refusal) if refusal else not_tried("rights are missing"))
+            each = [
+                _settings.node(facts),
+                _settings.coverage(facts),
+                _settings.replication(facts),
+                *_of_server(facts, samples, ttl),
+                *each,
             ]
+            findings += [replace(finding, found=f"{primary.name}: {finding.found}") for finding in each]
+        findings.append(_settings.versions(nodes))
+        if problems:
+            return [*findings, problems[0]]
         async with client_of(url) as other:
             return [*findings, await hand_over(client, other, prefix, name, url)]
+
+
+def _name_at(slots: Mapping[int, Sequence[Any]], primary: Any, prefix: str, name: str) -> str:
+    """Return a name whose keys *primary* has, by the first of each slot's nodes; "" if it has no slot."""
+    if not any(nodes[0].name == primary.name for nodes in slots.values()):
+        return ""
+    tried = (f"{name}-{number}" for number in count())
+    return next(one for one in tried if slots[slot_of(Keys(prefix, "lock", one).base)][0].name == primary.name)
 
 
 async def _examine_memory(url: str, prefix: str, name: str) -> list[Finding]:

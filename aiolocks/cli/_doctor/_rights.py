@@ -10,7 +10,7 @@ from typing import Any
 
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
-from ..._core.keys import Keys
+from ..._core.keys import Keys, channel_of
 from .._connect import PATIENCE
 from ._finding import Finding, Verdict
 
@@ -21,18 +21,37 @@ _NOWHERE = "0" * 40
 _FORBIDS_KEY = re.compile(r"access .*\bkeys?\b")
 _FORBIDS_CHANNEL = re.compile(r"access .*\bchannels?\b")
 
-WAKE_UPS = frozenset({"+subscribe", "+unsubscribe", "+publish", "+pubsub|numsub", "&"})
+_BROADCAST = {"+subscribe", "+unsubscribe", "+publish", "+pubsub|numsub"}
+_SHARDED = {"+ssubscribe", "+sunsubscribe", "+spublish", "+pubsub|shardnumsub"}
+
+WAKE_UPS = frozenset({*_BROADCAST, *_SHARDED, "&"})
 """Without these, waiters ask for their turn again and again; without any of the others, locks do not work."""
 
 Attempt = tuple[str, tuple[Any, ...]]
 
 
-def attempts(key: bytes, channel: bytes) -> list[Attempt]:
+def attempts(key: bytes, channel: bytes, *, of_node: bool = False, sharded: bool = False) -> list[Attempt]:
     """Return each command that locks need, with the right that it needs, in such an order that nothing stays behind.
+
+    A node of a Cluster is asked for more, and by one that knows channels of shards waiters are told over these.
 
     The key holds a string from the first command to the last. So a command for a hash or a sorted set does nothing: it
     fails because of the type, or in other words because its right is missing.
     """
+    wake_ups: list[Attempt] = [
+        ("+pubsub|numsub", ("PUBSUB", "NUMSUB", channel)),
+        ("+publish", ("PUBLISH", channel, "")),
+    ]
+    if sharded:
+        wake_ups = [
+            ("+pubsub|shardnumsub", ("PUBSUB", "SHARDNUMSUB", channel)),
+            ("+spublish", ("SPUBLISH", channel, "")),
+        ]
+    more: list[Attempt] = [
+        ("+cluster|slots", ("CLUSTER", "SLOTS")),
+        ("+command", ("COMMAND", "INFO", "GET")),
+        ("+asking", ("ASKING",)),
+    ]
     return [
         ("+set", ("SET", key, "1", "PX", _LIFE_MS)),
         ("+pexpire", ("PEXPIRE", key, _LIFE_MS)),
@@ -54,8 +73,8 @@ def attempts(key: bytes, channel: bytes) -> list[Attempt]:
         ("+eval", ("EVAL", _NOTHING, 1, key)),
         ("+evalsha", ("EVALSHA", _NOWHERE, 1, key)),
         ("+ping", ("PING",)),
-        ("+pubsub|numsub", ("PUBSUB", "NUMSUB", channel)),
-        ("+publish", ("PUBLISH", channel, "")),
+        *wake_ups,
+        *(more if of_node else ()),
         ("+pexpire", ("PEXPIRE", key, _LIFE_MS)),
         ("+del", ("DEL", key)),
     ]
@@ -65,7 +84,9 @@ _LEAVES_A_KEY = {"+hset", "+zadd"}
 """If +set is missing, they create the key."""
 
 
-async def missing_rights(client: Any, prefix: str, name: str) -> tuple[list[str], str]:
+async def missing_rights(
+    client: Any, prefix: str, name: str, *, of_node: bool = False, sharded: bool = False
+) -> tuple[list[str], str]:
     """Try everything; return the rights that are missing, and why the server refuses writes although it allows them.
 
     `~` stands for the keys of the prefix, `&` for its channels.
@@ -73,7 +94,9 @@ async def missing_rights(client: Any, prefix: str, name: str) -> tuple[list[str]
     keys = Keys(prefix, "lock", name)
     missing: dict[str, None] = {}
     refusal = ""
-    for right, command in attempts(keys.base, keys.channels + name.encode()):
+    # A channel of shards is in the slot of its name, so that the same node has it.
+    channel = channel_of(keys.base, keys.channels + (b"{" if sharded else b""), name.encode())
+    for right, command in attempts(keys.base, channel, of_node=of_node, sharded=sharded):
         if right in _LEAVES_A_KEY and {"+set", "+pexpire"} <= missing.keys():
             continue
         try:
@@ -86,25 +109,26 @@ async def missing_rights(client: Any, prefix: str, name: str) -> tuple[list[str]
                 missing[right] = None
             elif right == "+set":
                 refusal = text
-    for right in await _missing_to_listen(client, keys.channels + name.encode()):
+    for right in await _missing_to_listen(client, channel, "s" if sharded else ""):
         missing[right] = None
     return list(missing), refusal
 
 
-async def _missing_to_listen(client: Any, channel: bytes) -> list[str]:
+async def _missing_to_listen(client: Any, channel: bytes, shard: str) -> list[str]:
     """Subscribe and unsubscribe on a connection of its own, as waiters do."""
     listener = client.pubsub()
     missing: list[str] = []
     try:
-        for right, ask in (("+subscribe", listener.subscribe), ("+unsubscribe", listener.unsubscribe)):
+        for verb in (f"{shard}subscribe", f"{shard}unsubscribe"):
+            right = f"+{verb}"
             try:
-                await ask(channel)
+                await getattr(listener, verb)(channel)
                 async with asyncio.timeout(PATIENCE):
                     while await listener.get_message(timeout=PATIENCE) is None:
                         pass
             except NoPermissionError as error:
                 missing.append(_right_in(error, right))
-                if right == "+subscribe":
+                if not verb.endswith("unsubscribe"):
                     break
     finally:
         try:

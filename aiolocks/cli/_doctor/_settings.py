@@ -17,6 +17,8 @@ _NAMES = {"redis": "Redis", "valkey": "Valkey"}
 
 _OLDEST_VALKEY = (8, 1)
 
+_SHARDS_SINCE = 7
+
 _NEARLY_FULL = 0.9
 
 _TELLS = "+config|get"
@@ -81,6 +83,25 @@ def node(facts: Facts) -> Finding:
     return replace(finding, found=finding.found.replace(", standalone", ", a node of a Cluster"))
 
 
+def knows_shards(facts: Facts) -> bool:
+    """Return whether waiters on a Cluster are told over channels of shards; a node that does not tell is taken to."""
+    major = str(facts.info.get("redis_version", "7")).partition(".")[0]
+    return not major.isdigit() or int(major) >= _SHARDS_SINCE
+
+
+def versions(nodes: Mapping[str, Facts]) -> Finding:
+    """Do all nodes of a Cluster, by their names, run the same?"""
+    found = {name: str(server(facts).figures.get("version", "")) for name, facts in nodes.items()}
+    if not all(found.values()):
+        return unknown("versions", "+info")
+    figures = {"versions": found}
+    if len(set(found.values())) == 1:
+        return Finding("versions", Verdict.OK, f"all primaries run {next(iter(found.values()))}", figures=figures)
+    each = ", ".join(f"{name} {version}" for name, version in found.items())
+    advice = "bring all nodes to one version: while they differ, what one understands another may refuse"
+    return Finding("versions", Verdict.WARNING, f"the primaries run different versions: {each}", advice, figures)
+
+
 def coverage(facts: Facts) -> Finding:
     """Does one primary that is gone keep the names of all others from being locked?"""
     setting = facts.config.get("cluster-require-full-coverage")
@@ -114,6 +135,8 @@ def replication(facts: Facts, *, behind_sentinels: bool = False) -> Finding:
         return Finding("replication", Verdict.OK, found, advice, figures)
     if replicas:
         found = f"replicas: {replicas}, min-replicas-to-write: 0, so a primary cut off from them goes on granting"
+        if behind_sentinels:
+            found += " without end"
         advice = (
             f"{_set(facts, 'min-replicas-to-write 1 and min-replicas-max-lag 10')}; "
             "let the resource check fencing tokens, as a failover can forget locks"
