@@ -5,7 +5,8 @@ answers the same; what is given up is released, and a request of it that comes l
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, cast, final
 
 from redis.exceptions import ResponseError
@@ -53,6 +54,7 @@ async def adopt(state: LeaseState, offer: Offer, family: str, *, by_hand: bool) 
 
     if isinstance(own, AllOf):
         own.ask_instead(adopting)
+        adoptions[0].others = adoptions[1:]
     else:
         state.grantor = adopting(own)
     return await take(state, adopted, must=True, by_hand=by_hand)
@@ -78,6 +80,9 @@ class Adoption:
         self._first = first
         self._script = load(script)
         self._fence = 0
+        self._refused = False
+        self.others: Sequence[Adoption] = ()
+        """Those that come behind this one, if it is the first of several."""
         self.answer: asyncio.Future[Answer] | None = None
         """To the newest attempt; of several names, the first is always asked first."""
 
@@ -122,6 +127,7 @@ class Adoption:
             self._fence = reply
         else:
             request.answered(call)
+            self._refused = True
         if answer.done():
             return
         if isinstance(reply, int) and reply > 0:
@@ -140,7 +146,21 @@ class Adoption:
         self.own.renew(request, ttl, tell, thread)
 
     def undo(self, request: Request, tell: ResultCallback) -> None:
-        self.own.undo(request, tell)
+        self.own.undo(request, partial(self._undone, request, tell) if self.others else tell)
+
+    def _undone(self, request: Request, tell: ResultCallback, ended: bool | Exception) -> None:
+        """Release the others too, if this one was ours: without it no adopter can have them any more."""
+        if not self._refused and (ended is True or (ended is False and request.silences)):
+            for other in self.others:
+                other.release_offered(request)
+            self.others = ()
+        tell(ended)
+
+    def release_offered(self, like: Request) -> None:
+        """Release what is still offered, in the background."""
+        offered = Request(like.ttl, like.permits, False, self._secret)
+        offered.was_reached()
+        self.context.undo(self.own, offered, self.context.clock() + like.ttl)
 
     def forget(self, request: Request) -> None:
         self.own.forget(request)

@@ -31,6 +31,7 @@ PRINTING = [
     "decorated",
     "fencing_sqlite",
     "guard",
+    "hand_off",
     "orders_table",
     "price_list",
     "prometheus",

@@ -61,6 +61,7 @@ async def lock(redis: Redis) -> None:
     assert_type(await lock.acquire(timeout=5), Lease)
     assert_type(await lock.acquire(timeout=None), Lease)
     assert_type(await lock.try_acquire(), Lease | None)
+    assert_type(await lock.adopt("text"), Lease)
     assert_type(await lock.locked(), bool)
     assert_type(await lock.statistics(), Statistics)
     assert_type(await lock.holders(), tuple[Holder, ...])
@@ -205,6 +206,8 @@ async def lease(lease: Lease) -> None:
     assert_type(await lease.wait_lost(), bool)
     assert_type(await lease.renew(), bool)
     assert_type(await lease.renew(60), bool)
+    assert_type(await lease.hand_off(), str)
+    assert_type(await lease.hand_off(ttl=60), str)
     assert_type(await lease.release(), bool)
     async with lease as same:
         assert_type(same, Lease)

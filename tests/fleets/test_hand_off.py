@@ -1,0 +1,122 @@
+"""Web handlers take a lease each and send it to workers, other processes, through a Redis list: one of them goes on."""
+
+import os
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from redis import Redis
+from redis.asyncio import Redis as Asking
+
+from aiolocks import Lock
+from tests.faults.support.lag import SLACK
+from tests.support.children import family
+from tests.support.servers import RedisServer
+from tests.support.workers import ACQUIRED, max_depth, read_records
+
+pytestmark = [pytest.mark.redis, pytest.mark.faults, pytest.mark.timeout(120)]
+
+REPOSITORY = Path(__file__).parents[2]
+JOBS = 100
+
+HANDLER = """
+import asyncio, sys
+from redis.asyncio import Redis
+from aiolocks import Lock
+async def main(url):
+    async with Redis.from_url(url) as redis:
+        for job in range(100):
+            lease = await Lock(redis, f"order:{job % 10}", ttl=20).acquire()
+            text = await lease.hand_off()
+            for _ in range(2):  # a list that delivers a job twice, as many do
+                await redis.lpush("test:jobs", f"{job % 10} {lease.fencing_token} {text}")
+asyncio.run(main(sys.argv[1]))
+"""
+
+WORKER = """
+import asyncio, sys
+from redis.asyncio import Redis
+from aiolocks import LeaseLostError, Lock
+from tests.support.workers import ACQUIRED, RELEASED, open_log, record
+async def main(url, log):
+    log = open_log(log)
+    async with Redis.from_url(url, socket_timeout=30) as redis:
+        while job := await redis.brpop("test:jobs", timeout=3):
+            order, before, text = job[1].decode().split()
+            try:
+                lease = await Lock(redis, f"order:{order}", ttl=20).adopt(text)
+            except LeaseLostError:
+                record(log, "refused", order, int(before))
+                continue
+            async with lease:
+                record(log, ACQUIRED, order, lease.fencing_token)
+                assert lease.fencing_token > int(before)
+                await asyncio.sleep(0.005)
+                record(log, RELEASED, order, lease.fencing_token)
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def test_each_of_a_hundred_jobs_has_exactly_one_adopter(server: RedisServer, tmp_path: Path) -> None:
+    server.flush()
+    log = tmp_path / "log"
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    with ExitStack() as stack:
+        workers = [
+            stack.enter_context(
+                family(sys.executable, "-c", WORKER, server.tcp_url, str(log), env=environment, cwd=REPOSITORY)
+            )
+            for _ in range(3)
+        ]
+        handler = stack.enter_context(
+            family(sys.executable, "-c", HANDLER, server.tcp_url, env=environment, cwd=REPOSITORY)
+        )
+        assert handler.wait(60) == 0
+        for worker in workers:
+            assert worker.wait(60) == 0
+    records = list(read_records(log))
+    adopted = [one for one in records if one.event == ACQUIRED]
+    assert len(adopted) == len({one.fence for one in adopted}) == JOBS
+    assert len([one for one in records if one.event == "refused"]) == JOBS
+    for order in {one.token for one in records}:
+        assert max_depth([one for one in records if one.token == order]) == 1
+        fences = [one.fence for one in adopted if one.token == order]
+        assert fences == sorted(fences)
+
+
+KILLED = """
+import asyncio, os, signal, sys
+from redis.asyncio import Redis
+from aiolocks import Lock
+async def main(url):
+    async with Redis.from_url(url) as redis:
+        lease = await Lock(redis, "between", ttl=1).acquire()
+        await redis.set("test:text", await lease.hand_off(ttl=float(sys.argv[2])), ex=60)
+        os.kill(os.getpid(), signal.SIGKILL)
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("ttl", [1.0, 30.0])
+async def test_a_process_that_is_killed_in_between_leaves_an_offer_for_its_ttl(
+    server: RedisServer, tcp_url: str, ttl: float
+) -> None:
+    server.flush()
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    with family(sys.executable, "-c", KILLED, tcp_url, str(ttl), env=environment, cwd=REPOSITORY) as process:
+        process.wait(30)
+    operator: Redis = server.operator
+    text = operator.getdel("test:text")
+    assert isinstance(text, bytes)
+    began = time.monotonic()
+    async with Asking.from_url(tcp_url) as redis:
+        lock = Lock(redis, "between", ttl=5)
+        if ttl > 5:
+            lease = await lock.adopt(text)
+        else:
+            lease = await lock.acquire(timeout=10)
+            assert time.monotonic() - began < ttl + 0.2 * SLACK + 0.5
+        assert await lease.release()
