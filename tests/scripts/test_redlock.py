@@ -75,3 +75,70 @@ def test_statistics_tell_whether_it_is_held_and_the_last_token_that_was_accepted
     assert told() == [0, 1_763_733_600_000_000]
     backend.set("holder", "one 7")
     assert told() == [1, 1_763_733_600_000_000]
+
+
+# Who holds it, and revoking that: only what was said to be meant.
+
+OWN = b"0123456789abcdefghijkl"
+HELD = b"session-one" + OWN + b" 7"
+
+
+def holders(backend: Redis) -> object:
+    return backend.eval(load("redlock/holders").source, 2, "agreed", "holder")  # type: ignore[arg-type]
+
+
+def revoke(backend: Redis, *meant: bytes, tombstone_ms: int = 0) -> list[object]:
+    answer: list[object] = backend.eval(load("redlock/revoke").source, 2, "agreed", "holder", tombstone_ms, *meant)  # type: ignore[arg-type]
+    return answer
+
+
+def test_no_holder_is_told_of_where_there_is_none(backend: Redis) -> None:
+    assert holders(backend) == [0]
+    assert revoke(backend) == [b"", 0, 0]
+    assert revoke(backend, OWN) == [b"", 0, 0]
+    assert backend.exists("holder") == 0
+
+
+def test_a_holder_is_told_of_with_the_fencing_token_that_was_accepted_of_it(backend: Redis) -> None:
+    backend.set("holder", HELD, px=5_000)
+    answer = holders(backend)
+    assert isinstance(answer, list)
+    assert answer[:3] == [0, b"session-one" + OWN, b"7"]
+    assert 4_000 < answer[3] <= 5_000
+    propose(backend, "session-two" + OWN.decode(), 9)
+    answer = holders(backend)
+    assert isinstance(answer, list)
+    assert answer[2] == b"9", "asked in another session, it is the same holder"
+
+
+def test_one_that_was_released_before_is_no_holder(backend: Redis) -> None:
+    """`min_hold` keeps the name for a while."""
+    backend.set("holder", HELD + b" C", px=5_000)
+    assert holders(backend) == [0]
+    assert revoke(backend)[2] == 0
+
+
+def test_one_that_is_meant_is_marked_and_lasts_as_long_as_before(backend: Redis) -> None:
+    backend.set("holder", HELD, px=5_000)
+    for _ in range(2):
+        own, _, left = revoke(backend, b"another", OWN)
+        assert own == OWN
+        assert isinstance(left, int)
+        assert 4_000 < left <= 5_000
+        assert backend.get("holder") == HELD + b" R"
+        assert 4_000 < int(backend.pttl("holder")) <= 5_000
+
+
+def test_one_that_is_not_meant_is_left_alone(backend: Redis) -> None:
+    backend.set("holder", HELD, px=5_000)
+    assert revoke(backend)[0] == OWN
+    assert revoke(backend, OWN[::-1], tombstone_ms=60_000)[0] == OWN
+    assert backend.get("holder") == HELD
+
+
+def test_by_force_it_ends_at_once_and_its_token_is_granted_nothing_more(backend: Redis) -> None:
+    for mark in (b"", b" R", b" C"):
+        backend.set("holder", HELD + mark, px=5_000)
+        assert revoke(backend, OWN, tombstone_ms=60_000) == [b"", 0, 0]
+        assert backend.exists("holder") == 0
+        assert backend.get(b"holder:t:session-one" + OWN) == b"R"

@@ -79,6 +79,9 @@ def _client_clock(garden: Garden) -> None:
 
     garden.put(Network, "request", request_with_time)
     garden.lua("semaphore/grant", "local missing_s = 0 ", "local missing_s = 0; needed_s = nil ")  # it is the time
+    garden.lua(
+        "semaphore/release", "local known = ", "min_hold_ms = ARGV[8] and min_hold_ms\nlocal known = "
+    )  # so here
     garden.shared(
         "local now_ms = math.floor(now_us / 1000)",
         "local now_ms = tonumber(ARGV[#ARGV])\nif entries then table.remove(entries) end",

@@ -128,9 +128,28 @@ async def take_several(client: Redis, name: str, ttl: float, log: int, count: st
         await lease.release()
 
 
+async def stop_when_told(client: Redis, name: str, ttl: float, log: int) -> None:
+    """Hold until revoked, again and again until killed; a while after it is told it is inside still, to clean up."""
+    await client.ping()
+    print("up", flush=True)
+    while True:
+        try:
+            async with Lock(client, name, ttl=ttl) as lease:
+                record(log, ACQUIRED, lease.token, lease.fencing_token)
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    try:
+                        await asyncio.sleep(random.uniform(0.0, 0.05))
+                    finally:
+                        record(log, RELEASED, lease.token, lease.fencing_token)
+        except LeaseLostError as lost:
+            record(log, str(lost.reason), "", lost.fencing_token)
+
+
 ROLES = {
     "hold": hold, "wait": wait, "write": write_after_a_stop, "share": share, "read and write": read_and_write,
-    "several": take_several,
+    "several": take_several, "stop": stop_when_told,
 }  # fmt: skip
 
 

@@ -1,0 +1,164 @@
+"""W16 in bad times: whatever is lost or stands still, no two are inside together unless by force."""
+
+import asyncio
+import os
+import signal
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, Lock, Semaphore
+from aiolocks.testing import FaultProxy
+from tests.faults.support.asking import UNREACHABLE, granted_at, retrying
+from tests.faults.support.kinds import Kind, make
+from tests.faults.support.lag import SLACK, measured_lag
+from tests.support.workers import ACQUIRED, overlaps, read_records, spawn
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
+
+TTL = 1.5
+LONG = 20.0
+"""Seconds of a TTL that no test waits for."""
+
+KEYS = {Lock: b"aiolocks:lock:{told}", Semaphore: b"aiolocks:semaphore:{told}"}
+
+kinds = pytest.mark.parametrize("kind", [Lock, Semaphore])
+
+
+@kinds
+@pytest.mark.parametrize("force", [False, True], ids=["", "force"])
+async def test_revoke_whose_reply_is_lost_asks_again_and_hits_no_one_else(
+    redis: Redis, proxy: FaultProxy, kind: Kind, force: bool
+) -> None:
+    """The next in line may have it by the time of the second request."""
+    lease = await make(kind, redis, "told", ttl=LONG).acquire()
+    async with retrying(proxy) as client:
+        revoking = make(kind, client, "told", ttl=LONG)
+        await revoking.statistics()
+        asked = 0
+
+        def lose_what_follows_the_look(request: bytes) -> None:
+            nonlocal asked
+            if b"EVAL" in request and KEYS[kind] in request:
+                asked += 1
+                if asked == 2:  # the first one only looks
+                    proxy.drop_next_reply(KEYS[kind])
+
+        proxy.on_request = lose_what_follows_the_look
+        waiting = asyncio.create_task(make(kind, redis, "told", ttl=LONG).acquire())
+        while not (await make(kind, redis, "told", ttl=LONG).statistics()).waiting:
+            await asyncio.sleep(0.005)
+        told = asyncio.create_task(revoking.revoke(force=force, timeout=15))
+        if not force:
+            while await lease.renew():
+                await asyncio.sleep(0.005)
+            assert not waiting.done(), "it is held until its holder has stopped"
+            await lease.release()
+        following = await waiting
+        assert [holder.fencing_token for holder in await told] == [lease.fencing_token]
+        assert asked > 2, "a reply was lost"
+    assert not await lease.renew()
+    assert await following.renew()
+    assert await following.release()
+
+
+@kinds
+async def test_who_revokes_and_is_cut_off_is_told_and_has_revoked_it_or_not_at_all(
+    redis: Redis, proxy: FaultProxy, kind: Kind
+) -> None:
+    lease = await make(kind, redis, "told", ttl=LONG).acquire()
+    async with Redis.from_url(proxy.url, socket_timeout=0.3) as client:
+        revoking = make(kind, client, "told", ttl=LONG)
+        await revoking.statistics()
+        proxy.refuse = True
+        proxy.cut_all()
+        with pytest.raises((*UNREACHABLE, AcquireTimeoutError)):
+            await revoking.revoke(timeout=1)
+        assert await lease.renew()
+        proxy.refuse = False
+    assert await lease.release()
+
+
+@kinds
+async def test_a_holder_that_stands_still_is_revoked_only_when_its_lease_ends(
+    redis: Redis, redis_url: str, tmp_path: Path, kind: Kind
+) -> None:
+    """SIGSTOP: it cannot be told, so no one else is granted it before it must have stopped by its own clock."""
+    name = "lock" if kind is Lock else "semaphore"
+    mine = make(kind, redis, "told", ttl=LONG)
+    role = ["-m", "tests.faults.support.worker", "hold", redis_url, "told", str(TTL), str(tmp_path / "log"), name]
+    with spawn(*role) as process:
+        assert process.stdout is not None
+        assert (await asyncio.to_thread(process.stdout.readline)).strip() == "held"
+        process.send_signal(signal.SIGSTOP)
+        await asyncio.to_thread(os.waitid, os.P_PID, process.pid, os.WSTOPPED)
+        async with measured_lag() as lag:
+            (holder,) = await mine.holders()
+            seen_at = time.monotonic()
+            waiting = asyncio.create_task(granted_at(make(kind, redis, "told", ttl=LONG)))
+            while not (await mine.statistics()).waiting:
+                await asyncio.sleep(0.005)
+            await mine.revoke(timeout=15)
+            granted = await waiting
+        print(
+            f"{name}: had {holder.remaining:.3f} s left, granted after {granted - seen_at:.3f} s; lag {lag.worst:.3f} s"
+        )
+        assert granted - seen_at > holder.remaining - 0.02 - lag.worst
+        assert granted - seen_at < holder.remaining + SLACK * 0.3 + lag.worst
+
+
+async def test_holders_that_are_revoked_again_and_again_never_overlap(
+    redis: Redis, redis_url: str, tmp_path: Path
+) -> None:
+    """C1 by a clock that all processes share; what follows a revoked holder has a larger fencing token."""
+    log, lock, turns = tmp_path / "log", Lock(redis, "told"), 10
+    role = ["-m", "tests.faults.support.worker", "stop", redis_url, "told", "0.6", str(log)]
+    with ExitStack() as stack:
+        for _ in range(3):
+            process = stack.enter_context(spawn(*role))
+            assert process.stdout is not None
+            assert (await asyncio.to_thread(process.stdout.readline)).strip() == "up"
+        revoked = list[int]()
+        async with asyncio.timeout(50):
+            while len(revoked) < turns:
+                revoked += [holder.fencing_token for holder in await lock.revoke(timeout=15)]
+                await asyncio.sleep(0.01)
+    records = read_records(log)
+    begun = [record.fence for record in records if record.event == ACQUIRED]
+    told = [record.fence for record in records if record.event == "revoked"]
+    print(f"{len(revoked)} revoked, {len(told)} told so, of {len({record.pid for record in records})} processes")
+    assert overlaps(records) == []
+    assert begun == sorted(set(begun))
+    assert revoked == sorted(set(revoked)), "each was revoked once"
+    assert set(told) <= set(revoked)
+    assert len(told) >= turns - 2, "killed at the end, the last may not have said it"
+
+
+@kinds
+async def test_by_force_the_old_holder_is_told_at_its_next_renewal(redis: Redis, redis_url: str, kind: Kind) -> None:
+    """It is renewed every third of its TTL, and may overlap with the next one for as long."""
+    begun: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
+
+    async def work(client: Redis) -> tuple[str | None, float]:
+        with pytest.raises(LeaseLostError) as caught:
+            async with make(kind, client, "told", ttl=3 * TTL) as lease:
+                begun.set_result(lease)
+                await asyncio.sleep(60)
+        return caught.value.reason, time.monotonic()
+
+    async with Redis.from_url(redis_url) as client, measured_lag() as lag:
+        working = asyncio.create_task(work(client))
+        lease = await begun
+        await make(kind, redis, "told", ttl=LONG).revoke(force=True, timeout=5)
+        forced_at = time.monotonic()
+        following = await make(kind, redis, "told", ttl=LONG).acquire(timeout=5)
+        assert following.fencing_token > lease.fencing_token
+        reason, told_at = await working
+        print(f"{kind.__name__}: told after {told_at - forced_at:.3f} s")
+        assert reason == "revoked"
+        assert told_at - forced_at < 1.1 * TTL + SLACK * 0.1 + lag.worst
+        assert await following.renew(), "its end takes nothing from the next one"
+    assert await following.release()
