@@ -61,8 +61,9 @@ def session_of(token: bytes) -> bytes:
 
 
 def digest_of(token: bytes) -> bytes:
-    """Return what stands for *token* where it must not be told: its secret alone counts."""
-    return hashlib.sha1(own_part(token), usedforsecurity=False).hexdigest()[:16].encode()
+    """Return what stands for *token* where it must not be told: its secret alone counts, or all of one of others."""
+    counts = own_part(token) if session_of(token) else token
+    return hashlib.sha1(counts, usedforsecurity=False).hexdigest()[:16].encode()
 
 
 def own_part(token: bytes) -> bytes:

@@ -5,7 +5,17 @@ import re
 
 import pytest
 
-from aiolocks._core.tokens import LENGTH, OWN, SESSION, fresh_session, fresh_token, own_part, session_of, tokens_of
+from aiolocks._core.tokens import (
+    LENGTH,
+    OWN,
+    SESSION,
+    digest_of,
+    fresh_session,
+    fresh_token,
+    own_part,
+    session_of,
+    tokens_of,
+)
 
 
 def test_the_tokens_of_a_session_begin_with_its_id_and_go_on_with_132_random_bits() -> None:
@@ -52,3 +62,12 @@ def test_letters_are_those_that_scripts_take_for_one_word() -> None:
 @pytest.mark.parametrize("token", [b"", b"t", b"x" * (LENGTH - 1), b"x" * (LENGTH + 1), b"x" * 20 + b" " + b"x" * 12])
 def test_a_token_of_others_is_of_no_session(token: bytes) -> None:
     assert session_of(token) == b""
+
+
+def test_tokens_of_others_are_told_apart_however_short() -> None:
+    assert len({digest_of(token) for token in (b"w1", b"w2", b"worker-0001", b"worker-0001-x", b"worker-0002-x")}) == 5
+
+
+def test_of_a_token_of_a_session_its_secret_alone_counts() -> None:
+    token = fresh_token()
+    assert digest_of(token) == digest_of(fresh_session() + own_part(token))
