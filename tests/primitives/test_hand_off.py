@@ -1,6 +1,7 @@
 """Handing a lease on: offered by one process, adopted by another, once, and nobody in between."""
 
 import asyncio
+import logging
 from datetime import timedelta
 
 import pytest
@@ -17,6 +18,7 @@ from aiolocks import (
     Semaphore,
 )
 from aiolocks._core.offers import offer_of
+from aiolocks._core.tokens import own_part
 from tests.support import clients
 from tests.support.primitives import EVERY_ROW, ROWS, SHORT, Make, Row, as_a_stranger, free, queued
 
@@ -342,3 +344,17 @@ async def test_all_levels_of_a_path_get_one_new_fencing_token(client: Redis) -> 
     assert set(adopted.fencing_tokens.values()) == {adopted.fencing_token}
     assert await adopted.release()
     assert not await path.locked()
+
+
+async def test_no_line_of_the_log_has_the_text_or_its_secret(client: Redis, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    lock = Lock(client, "orders:42")
+    text = await (await lock.acquire()).hand_off()
+    secret = offer_of(text).secret.decode()
+    adopted = await lock.adopt(text)
+    with pytest.raises(LeaseLostError):
+        await lock.adopt(text)
+    assert await adopted.release()
+    assert "orders:42" in caplog.text
+    assert text not in caplog.text
+    assert own_part(secret.encode()).decode() not in caplog.text
