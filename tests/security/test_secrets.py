@@ -1,7 +1,9 @@
 """No token, password or URL with credentials in a log line, a warning, an error, a note or a repr (P14)."""
 
 import asyncio
+import contextlib
 import gc
+import io
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -20,6 +22,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, LimitMismatchError, Lock, LockManager, Semaphore
 from aiolocks._core.keys import Keys
+from aiolocks.cli import main
 from aiolocks.testing import FaultProxy
 from tests.support.cases import the_rest_slow
 from tests.support.network import until
@@ -84,11 +87,38 @@ async def use(scene: Scene, client: Redis) -> None:
             await queued(acquirable, 1)
             scene.ear.look_around()
             scene.ear.say("object", locks, acquirable, *leases, acquirable.hold(), await acquirable.statistics())
+            await look_from_outside(scene, row, acquirable)
             for extra in leases[1:]:
                 await extra.release()
         scene.ear.say("object", *leases, waiting, await waiting)
         await (await waiting).release()
     scene.ear.tokens |= {leases[0].token}
+
+
+async def look_from_outside(scene: Scene, row: Row, acquirable: Any) -> None:
+    """Hear who holds it and who waits, as the library and the command line tell it."""
+    scene.ear.say("who", *await acquirable.holders(), *await acquirable.waiters())
+    commands = (["ls"], ["show", f"seen {row}"], ["release", f"seen {row}", "--dry-run"])
+    for words in (*commands, *([*words, "--json"] for words in commands)):
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            await asyncio.to_thread(main, [*words, "--url", scene.url()])
+        assert said.getvalue()
+        scene.ear.say(words[0], said.getvalue())
+
+
+async def test_when_it_is_revoked(scene: Scene) -> None:
+    async with scene.client() as client:
+        for row in ROWS:
+            if row.queue:
+                acquirable: Any = row.make(client, f"revoked {row}", ttl=5)
+                lease = await acquirable.acquire()
+                with scene.ear.raises(AcquireTimeoutError):
+                    await acquirable.revoke(timeout=0)
+                assert not await lease.renew()
+                after_a_loss(scene, lease)
+                scene.ear.say("revoked", *await acquirable.revoke(force=True, timeout=5))
+                await lease.release()
 
 
 @every_row
