@@ -294,11 +294,15 @@ class RedisGrantor:
         Raises:
             RedisError: Fewer replicas have it in time, or it ran out meanwhile.
         """
-        clock = self.context.clock
+        clock, outages = self.context.clock, self._route.pipeline.endpoint.fails_over
         until = clock() + min(LONGEST_WAIT, request.valid_for)
-        return await ride_out(lambda: self._replicate(request, replicas), clock, until)
+        outcome = await ride_out(lambda: self._replicate(request, replicas), clock, until, outages=outages)
+        if isinstance(outcome, Granted):
+            return outcome
+        raise outcome
 
-    async def _replicate(self, request: Request, wanted: Replicas) -> Granted:
+    async def _replicate(self, request: Request, wanted: Replicas) -> Granted | RedisTimeoutError:
+        """Try once; an error that is returned is final, as those that are raised may be of an outage."""
         replication = self._servers.replication(self._route)
         replicas = wanted if isinstance(wanted, int) else await replication.count(wanted)
         pipeline, bound = replication.pipeline, min(LONGEST_REPLICATION, request.ttl / 4)
@@ -312,12 +316,11 @@ class RedisGrantor:
             granted, count = await future, await acknowledged
         finally:
             acknowledged.cancel()
+        what = f"{self.kind} {self.name!r}"
         if not isinstance(granted, Granted) or granted.valid_from + request.valid_for <= self.context.clock():
-            raise RedisTimeoutError(f"{self.kind} {self.name!r}: the lease ran out before replicas had it")
+            return RedisTimeoutError(f"{what}: the lease ran out before replicas had it")
         if count < replicas:
-            raise RedisTimeoutError(
-                f"{self.kind} {self.name!r}: {count} of {replicas} replicas had it within {bound:g} s"
-            )
+            return RedisTimeoutError(f"{what}: {count} of {replicas} replicas had it within {bound:g} s")
         return granted
 
     def _once_more(self, request: Request, link: Connection) -> Arguments:
