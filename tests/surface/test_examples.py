@@ -40,8 +40,10 @@ PRINTING = [
     "transfer",
     "cron",
     "scraper",
+    "apscheduler_once",
+    "taskiq_jobs",
 ]
-OTHERS = ["cluster", "graceful", "leader", "sentinel", "test_your_code", "worker"]
+OTHERS = ["arq_jobs", "cluster", "graceful", "leader", "leader_handover", "sentinel", "test_your_code", "worker"]
 SERVERS = ["aiohttp_checkout", "fastapi_orders", "litestar_orders", "starlette_orders"]
 WITHIN = 20
 
@@ -172,12 +174,20 @@ async def test_a_worker_that_is_told_to_end_frees_its_lock_at_once(tcp_url: str)
         assert not await locks.lock("example:graceful").locked()
 
 
-def test_the_leaders_take_turns_in_any_order(tcp_url: str) -> None:
-    printed = output("leader", tcp_url)
+def test_arq_skips_what_is_running_already(tcp_url: str) -> None:
+    pytest.importorskip("arq")
+    with running("arq_jobs", tcp_url, warnings="ignore") as process:  # arq uses what redis-py 8 deprecates
+        printed, _ = process.communicate(timeout=WITHIN)
+    assert printed.splitlines()[-1:] == blocks("arq_jobs")[1].splitlines()
+
+
+@pytest.mark.parametrize(("example", "nodes"), [("leader", ["ann", "bob", "cid"]), ("leader_handover", ["ann", "bob"])])
+def test_the_leaders_take_turns_in_any_order(example: str, nodes: list[str], tcp_url: str) -> None:
+    printed = output(example, tcp_url)
     names = dict.fromkeys(line.split()[0] for line in printed.splitlines())
-    assert sorted(names) == ["ann", "bob", "cid"]
-    renamed = dict(zip(names, ["ann", "bob", "cid"], strict=True))
-    assert re.sub(r"^\w+", lambda name: renamed[name[0]], printed, flags=re.MULTILINE) == blocks("leader")[1]
+    assert sorted(names) == nodes
+    renamed = dict(zip(names, nodes, strict=True))
+    assert re.sub(r"^\w+", lambda name: renamed[name[0]], printed, flags=re.MULTILINE) == blocks(example)[1]
 
 
 @pytest.mark.parametrize("framework", ["fastapi", "litestar", "starlette"])
