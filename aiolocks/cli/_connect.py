@@ -123,6 +123,8 @@ async def answering(url: str, place: str, otherwise: str) -> AsyncGenerator[Redi
         finally:
             await urls.close_client(client)
         return
+    except BrokenPipeError:
+        raise  # the reader of our output has gone: redis-py's own errors wrap what happens to a connection
     except TimeoutError:
         why = f"no answer within {PATIENCE:g} s{await _about_tls(url)}"
     except (RedisError, OSError) as error:

@@ -194,3 +194,19 @@ def test_without_a_server_or_right_it_ends_with_2_and_shows_no_password(
         assert captured.err.count("\n") == 1
         assert "s3same" not in captured.err
         assert "wr0ng" not in captured.err
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("command", [["ls"], ["watch", "--once"]], ids=["ls", "watch"])
+async def test_a_reader_that_has_gone_is_no_fault_of_the_server(own_server: RedisServer, command: list[str]) -> None:
+    """As after `aiolocks ls | head`: there is nothing to complain of."""
+    program = [sys.executable, "-m", "aiolocks", *command, "--url", own_server.url]
+    async with LockManager.from_url(own_server.url) as locks, locks.lock("orders:42"):
+        theirs, ours = os.pipe()
+        os.close(theirs)
+        try:
+            process = await asyncio.create_subprocess_exec(*program, stdout=ours, stderr=subprocess.PIPE)
+        finally:
+            os.close(ours)
+        _, complaints = await process.communicate()
+    assert (process.returncode, complaints) == (1, b"")
