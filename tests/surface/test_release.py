@@ -90,20 +90,22 @@ async def test_who_does_not_heed_it_is_waited_for_no_longer_than_said(
     await lease.release()
 
 
-async def test_run_stops_its_command_and_the_next_one_begins(own_server: RedisServer, tmp_path: Path) -> None:
+async def test_run_stops_its_command_and_the_next_one_begins(
+    locks: LockManager, own_server: RedisServer, tmp_path: Path
+) -> None:
     """What it may take: 0.37 ttl until the renewal is refused, and 5 s between TERM and KILL, within the lease."""
     environment = {**os.environ, "AIOLOCKS_URL": own_server.url, "PYTHONPATH": str(REPOSITORY)}
     command = [sys.executable, "-m", "aiolocks", "run", "x", "--ttl", "3", "--", "sh", "-c"]
     polite = "trap 'sleep 0.3; date +%s%N; exit' TERM; echo begun; while :; do sleep 0.02; done"
-    with (
-        family(*command, polite, env=environment, stderr=subprocess.PIPE) as first,
-        family(*command, "date +%s%N", env=environment) as second,
-    ):
+    with family(*command, polite, env=environment, stderr=subprocess.PIPE) as first:
         assert first.stdout is not None
         assert await asyncio.to_thread(first.stdout.readline) == "begun\n"
-        assert await release(own_server.url) == 0
-        ended, errors = await asyncio.to_thread(first.communicate, timeout=10 * SLACK)
-        began, _ = await asyncio.to_thread(second.communicate, timeout=10 * SLACK)
+        with family(*command, "date +%s%N", env=environment) as second:  # not before: it might be granted first
+            while (await locks.lock("x").statistics()).waiting < 1:
+                await asyncio.sleep(0.01)
+            assert await release(own_server.url) == 0
+            ended, errors = await asyncio.to_thread(first.communicate, timeout=10 * SLACK)
+            began, _ = await asyncio.to_thread(second.communicate, timeout=10 * SLACK)
     assert first.returncode == 74
     assert "revoked" in errors
     assert int(ended) < int(began)
