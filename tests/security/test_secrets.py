@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import gc
 import io
+import os
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -105,6 +107,28 @@ async def look_from_outside(scene: Scene, row: Row, acquirable: Any) -> None:
             await asyncio.to_thread(main, [*words, "--url", scene.url()])
         assert said.getvalue()
         scene.ear.say(words[0], said.getvalue())
+
+
+async def test_when_a_command_runs_under_a_lock_or_its_holder_is_made_to_stop(scene: Scene) -> None:
+    async with scene.client() as client:
+        lease = await Lock(client, "nightly", ttl=5).acquire()
+        scene.ear.tokens |= {lease.token}
+        await command_line(scene, "run", "nightly", "--wait", "0", "--", "true")
+        await command_line(scene, "watch", "--once")
+        await command_line(scene, "release", "nightly", "--force")
+        await command_line(scene, "run", "nightly", "--", "sh", "-c", "echo $AIOLOCKS_NAME $AIOLOCKS_FENCING_TOKEN")
+        await lease.release()
+    await command_line(scene, "run", "nightly", "--", "true", url=scene.url("wr0ng"))
+
+
+async def command_line(scene: Scene, *words: str, url: str = "") -> None:
+    environment = {**os.environ, "AIOLOCKS_URL": url or scene.url()}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "aiolocks", *words, env=environment,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    said, _ = await asyncio.wait_for(process.communicate(), 30)
+    scene.ear.say(words[0], said.decode())
 
 
 async def test_when_it_is_revoked(scene: Scene) -> None:

@@ -20,6 +20,7 @@ from aiolocks import LeaseLostError, Lock, LockManager
 from aiolocks.cli import main
 from tests.faults.support.lag import SLACK, measured_lag
 from tests.support.cases import the_rest_slow
+from tests.support.leftovers import is_residue
 from tests.support.primitives import ROWS, Row, queued
 from tests.support.servers import RedisServer
 from tests.support.tls import TlsServer
@@ -55,7 +56,7 @@ def connect(url: str) -> Redis:
 
 def keys(tls: TlsServer) -> list[bytes]:
     with closing(synchronous.Redis.from_url(tls.server.url)) as admin:
-        return list(admin.scan_iter())
+        return [key for key in admin.scan_iter() if not is_residue(key)]
 
 
 @pytest.mark.asyncio

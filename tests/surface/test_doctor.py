@@ -16,6 +16,7 @@ from redis import Redis
 
 from aiolocks.cli import main
 from tests.support.clients import OPERATING
+from tests.support.leftovers import is_residue
 from tests.support.servers import RedisServer
 
 pytestmark = pytest.mark.redis
@@ -84,7 +85,7 @@ def connections(server: RedisServer) -> int:
 
 def keys(server: RedisServer) -> list[bytes]:
     with closing(Redis.from_url(server.url)) as admin:
-        return list(admin.scan_iter())
+        return [key for key in admin.scan_iter() if not is_residue(key)]
 
 
 def test_a_server_that_is_fit_for_locks_gets_ok_everywhere_and_keeps_nothing(

@@ -21,10 +21,10 @@ _NOWHERE = "0" * 40
 _FORBIDS_KEY = re.compile(r"access .*\bkeys?\b")
 _FORBIDS_CHANNEL = re.compile(r"access .*\bchannels?\b")
 
-_BROADCAST = {"+subscribe", "+unsubscribe", "+publish", "+pubsub|numsub"}
+BROADCASTS = {"+subscribe", "+unsubscribe", "+publish", "+pubsub|numsub"}
 _SHARDED = {"+ssubscribe", "+sunsubscribe", "+spublish", "+pubsub|shardnumsub"}
 
-WAKE_UPS = frozenset({*_BROADCAST, *_SHARDED, "&"})
+WAKE_UPS = frozenset({*BROADCASTS, *_SHARDED, "&"})
 """Without these, waiters ask for their turn again and again; without any of the others, locks do not work."""
 
 Attempt = tuple[str, tuple[Any, ...]]

@@ -11,7 +11,7 @@ import aiolocks
 from aiolocks._core.timing import margin
 from aiolocks.cli._doctor import _settings
 from aiolocks.cli._doctor._finding import Finding, Verdict, exit_status
-from aiolocks.cli._doctor._rights import WAKE_UPS, attempts
+from aiolocks.cli._doctor._rights import BROADCASTS, attempts
 from aiolocks.cli._doctor._settings import Facts
 from aiolocks.cli._doctor._timing import Sample, clock, latency, offset
 from tests.support.clients import documented_rights
@@ -136,7 +136,7 @@ def test_only_a_danger_makes_the_exit_status_1_unless_strict() -> None:
 
 
 def test_the_doctor_tries_each_command_that_a_script_calls_and_each_right_that_the_readme_lists() -> None:
-    tried = {right for right, _ in attempts(b"key", b"channel")} | (WAKE_UPS - {"&"})
+    tried = {right for right, _ in attempts(b"key", b"channel")} | BROADCASTS
     scripts = "".join(file.read_text() for file in (Path(aiolocks.__file__).parent / "_redis" / "lua").glob("*/*.lua"))
     called = {name.lower() for name in re.findall(r"redis\.p?call\(\s*'(\w+)'", scripts)}
     called -= {"pubsub", "info"}  # the latter only for `min_uptime`, and else without need
