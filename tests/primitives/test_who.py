@@ -175,8 +175,8 @@ async def session_keys(client: Redis) -> list[bytes]:
 
 
 @pytest.mark.redis
-async def test_ten_thousand_leases_leave_one_small_key_that_ends(client: Redis) -> None:
-    for _ in range(20):
+async def test_thousands_of_leases_leave_one_small_key_that_ends(client: Redis) -> None:
+    for _ in range(5):
         locks = [Lock(client, f"orders:{number}", ttl=2) for number in range(500)]
         for lease in await asyncio.gather(*(lock.acquire() for lock in locks)):
             await lease.release()

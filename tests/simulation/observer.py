@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Protocol, final
 
+from aiolocks._core.tokens import own_part
 from aiolocks._redis.scripts import Script
 
 from .history import History
@@ -158,9 +159,9 @@ class Observer:
         return None
 
     def holds(self, base: str, token: str) -> bool:
-        """Return whether *token* holds *base* on the server just now."""
+        """Return whether *token* holds *base* on the server just now: by its secret, as each server has a session."""
         name = self._names.get(base.encode())
-        return name is not None and token.encode() in self._holders(name)
+        return name is not None and own_part(token.encode()) in map(own_part, self._holders(name))
 
     def look(self, base: str) -> None:
         """Check that whoever believes to hold *base* does."""
