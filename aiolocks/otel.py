@@ -18,7 +18,7 @@ from ._core import VERSION
 from ._core.events import Event, on_event
 
 try:
-    from opentelemetry import metrics, trace
+    from opentelemetry import context, metrics, trace
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
     from opentelemetry.trace import Span, Status, StatusCode, TracerProvider
 except ImportError as missing:
@@ -223,7 +223,7 @@ class _Instruments:
                 if number in self._waiting:
                     self._waiting.pop(number).waiting -= 1
             self._wait_duration.record(seconds, series.outcomes[kind])
-            if trace.get_current_span().is_recording():
+            if _is_traced():
                 self._spans[number] = self._trace(event, series)
         elif kind in _ENDS_HOLD:
             with self._lock:
@@ -249,7 +249,7 @@ class _Instruments:
                 self._waiting.pop(number).waiting -= 1
         if kind in _ENDS_WAIT:
             self._wait_duration.record(event.seconds, series.outcomes[kind])
-            if trace.get_current_span().is_recording():
+            if _is_traced():
                 self._trace(event, series)
         elif kind in ("renewal_failed", "stalled") and number in self._spans:
             self._spans[number][0].add_event(f"aiolocks.{kind}")
@@ -289,6 +289,11 @@ class _Instruments:
         with self._lock:
             found = [(value(series), series.attributes) for series in self._series.values()]
         return [Observation(number, attributes) for number, attributes in found if number is not None]
+
+
+def _is_traced() -> bool:
+    """Say whether the caller is in a span that is recorded; most are in none, and that is cheaper to see."""
+    return bool(context.get_current()) and trace.get_current_span().is_recording()
 
 
 def _waiting(series: _Series) -> int | None:
