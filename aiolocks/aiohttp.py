@@ -16,7 +16,7 @@ try:
     from aiohttp import web
     from aiohttp.http import WebSocketReader
 except ImportError as missing:
-    raise ImportError("aiolocks.aiohttp needs aiohttp: pip install 'aiohttp>=3.10'") from missing
+    raise ImportError("aiolocks.aiohttp needs the extra 'aiohttp' of aiolocks") from missing
 
 __all__ = ["LOCKS", "HTTPLocked", "cleanup_ctx", "locked"]
 

@@ -23,7 +23,7 @@ try:
     from starlette.requests import HTTPConnection
     from starlette.websockets import WebSocketState
 except ImportError as missing:
-    raise ImportError("aiolocks.fastapi needs FastAPI: pip install 'fastapi>=0.121'") from missing
+    raise ImportError("aiolocks.fastapi needs the extra 'fastapi' of aiolocks") from missing
 
 __all__ = ["app_locks", "lifespan", "locked", "responses"]
 

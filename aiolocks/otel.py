@@ -22,7 +22,7 @@ try:
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
     from opentelemetry.trace import Span, Status, StatusCode, TracerProvider
 except ImportError as missing:
-    raise ImportError('aiolocks.otel needs the extra "otel" of aiolocks: pip install "aiolocks[otel]"') from missing
+    raise ImportError("aiolocks.otel needs the extra 'otel' of aiolocks") from missing
 
 __all__ = ["collapsed", "instrument"]
 

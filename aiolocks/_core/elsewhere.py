@@ -154,7 +154,7 @@ _PACKAGE = _names({
     "locked synchronize synchronized lock_decorator SchedulerLock": "use with_lock",
     "RedlockError LockException": "use LockError",
     "fastapi": "import aiolocks.fastapi", "aiohttp": "import aiolocks.aiohttp", "testing": "import aiolocks.testing",
-    "compat": "import aiolocks.compat", "events": "import aiolocks.events",
+    "compat": "import aiolocks.compat", "events": "import aiolocks.events", "otel": "import aiolocks.otel",
 })  # fmt: skip
 
 

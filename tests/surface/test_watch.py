@@ -106,6 +106,17 @@ async def test_once_and_without_a_terminal_it_is_plain_text(
         await process.communicate()
 
 
+def test_on_a_terminal_without_its_extra_the_error_names_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "aiolocks.cli._watch._live", None)
+    for stream in (sys.stdin, sys.stdout):
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+    assert main(["watch"]) == 2
+    said = "aiolocks watch: on a terminal it needs the extra 'demo' of aiolocks; or use --once\n"
+    assert capsys.readouterr().err == said
+
+
 class Terminal:
     """`aiolocks watch` at a terminal of 80 columns."""
 

@@ -64,7 +64,7 @@ async def _watch(arguments: argparse.Namespace) -> None:
         try:
             from ._live import Live as live
         except ImportError:
-            raise Unusable('watch needs rich on a terminal: pip install "aiolocks[demo]"; or use --once') from None
+            raise Unusable("on a terminal it needs the extra 'demo' of aiolocks; or use --once") from None
     async with primaries(_arguments.url_of(arguments)) as (client, nodes):
         board = Board(client, nodes, arguments.prefix, arguments.pattern, arguments.kind, arguments.sort)
         await board.begin()
