@@ -10,12 +10,13 @@ import re
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, final
 
 from ._core import VERSION
-from ._core.events import Event, on_event
+from ._core.events import Event, Kind, on_event
 
 try:
     from opentelemetry import context, metrics, trace
@@ -39,6 +40,9 @@ LONGEST_LABEL = 120
 
 MOST_RECORDED = 100
 """Durations a second of which a histogram is told each one; to record one costs as much as to count a hundred."""
+
+_MOST_UNCOUNTED = 256
+"""Events that wait to be counted: together they take half the time that each takes alone."""
 
 _MOST_REMEMBERED = 4096
 """Names of which it is remembered what they were made."""
@@ -117,15 +121,22 @@ class _Thinned:
         self._count = self._before = 0
         self._due = 1
 
-    def record(self, seconds: float, attributes: dict[str, str]) -> None:
-        now = time.monotonic()
+    def wants(self, now: float) -> bool:
+        """Count a duration, and say whether to record it."""
         if now - self._since >= 1.0:
             self._before = self._count if now - self._since < 2.0 else 0
             self._since, self._count, self._due = now, 0, 1 + self._before // MOST_RECORDED
         self._count = count = self._count + 1
-        if count >= self._due:
-            self._due = count + 1 + max(self._before, count) // MOST_RECORDED
-            self._record(max(seconds, 0.0), attributes)
+        if count < self._due:
+            return False
+        rate = max(self._before, count)
+        if count > MOST_RECORDED:  # the second is not over
+            rate = max(rate, round(count / max(now - self._since, 0.01)))
+        self._due = count + 1 + rate // MOST_RECORDED
+        return True
+
+    def record(self, seconds: float, attributes: dict[str, str]) -> None:
+        self._record(max(seconds, 0.0), attributes)
 
 
 @final
@@ -137,6 +148,7 @@ class _Instruments:
         self._lock = threading.Lock()  # events come from the threads of all loops, and readers from their own
         self._series: dict[tuple[str, str], _Series] = {}
         self._named: dict[tuple[str, str], _Series] = {}
+        self._uncounted: deque[tuple[Kind, _Series, float, int]] = deque()
         self._waiting: dict[int, _Series] = {}
         self._held: dict[int, _Series] = {}
         self._spans: dict[int, tuple[Span, int]] = {}
@@ -188,6 +200,7 @@ class _Instruments:
 
         def uninstrument() -> None:
             unsubscribe()
+            self.count()
             with self._lock:
                 if self._in_use is not use:
                     return
@@ -201,7 +214,7 @@ class _Instruments:
 
     def _forget(self) -> None:
         """Take nothing for held or awaited any more."""
-        for tracked in (self._held, self._waiting, self._spans):
+        for tracked in (self._uncounted, self._held, self._waiting, self._spans):
             tracked.clear()
         for series in self._series.values():
             series.held = series.waiting = 0
@@ -212,47 +225,52 @@ class _Instruments:
         self._forget()
 
     def note(self, event: Event) -> None:
-        """Take an event."""
+        """Take an event: spans begin and end at once, and it is counted later, when somebody reads or many wait."""
         kind, name, primitive, seconds, _, number = event
         series = self._named.get((primitive, name)) or self._series_of(primitive, name)
-        if kind == "acquired":
-            with self._lock:
-                series.counts[kind] += 1
-                series.held += 1
-                self._held[number] = series
-                if number in self._waiting:
-                    self._waiting.pop(number).waiting -= 1
-            self._wait_duration.record(seconds, series.outcomes[kind])
+        self._uncounted.append((kind, series, seconds, number))
+        if kind in _ENDS_WAIT:
             if _is_traced():
-                self._spans[number] = self._trace(event, series)
-        elif kind in _ENDS_HOLD:
-            with self._lock:
-                series.counts[kind] += 1
-                if self._held.pop(number, None) is not None:
-                    series.held -= 1
-            self._hold_duration.record(seconds, series.outcomes[kind])
-            if number in self._spans:
+                self.count()  # here, as a histogram may keep the current span as an example of a duration
+                traced = self._trace(event, series)
+                if kind == "acquired":
+                    self._spans[number] = traced
+        elif number in self._spans:
+            if kind in _ENDS_HOLD:
                 span, began = self._spans.pop(number)
                 _end(span, kind, began + round(seconds * 1e9))
-        elif kind == "waiting":
-            with self._lock:
-                series.waiting += 1
-                self._waiting[number] = series
-        else:
-            self._note_rare(event, series)
+            elif kind in ("renewal_failed", "stalled"):
+                self._spans[number][0].add_event(f"aiolocks.{kind}")
+        if len(self._uncounted) >= _MOST_UNCOUNTED:
+            self.count()
 
-    def _note_rare(self, event: Event, series: _Series) -> None:
-        kind, number = event.kind, event.acquisition
+    def count(self) -> None:
+        """Count what has been noted."""
+        uncounted, waiting, held = self._uncounted, self._waiting, self._held
+        durations: list[tuple[_Thinned, float, dict[str, str]]] = []
         with self._lock:
-            series.counts[kind] = series.counts.get(kind, 0) + 1
-            if kind in _ENDS_WAIT and number in self._waiting:
-                self._waiting.pop(number).waiting -= 1
-        if kind in _ENDS_WAIT:
-            self._wait_duration.record(event.seconds, series.outcomes[kind])
-            if _is_traced():
-                self._trace(event, series)
-        elif kind in ("renewal_failed", "stalled") and number in self._spans:
-            self._spans[number][0].add_event(f"aiolocks.{kind}")
+            now = time.monotonic()
+            while uncounted:  # nobody else takes of them
+                kind, series, seconds, number = uncounted.popleft()
+                series.counts[kind] = series.counts.get(kind, 0) + 1
+                if kind in _ENDS_HOLD:
+                    if held.pop(number, None) is not None:
+                        series.held -= 1
+                    if self._hold_duration.wants(now):
+                        durations.append((self._hold_duration, seconds, series.outcomes[kind]))
+                elif kind == "waiting":
+                    waiting[number] = series
+                    series.waiting += 1
+                elif kind in _ENDS_WAIT:
+                    if kind == "acquired":
+                        held[number] = series
+                        series.held += 1
+                    if waiting and waiting.pop(number, None) is not None:
+                        series.waiting -= 1
+                    if self._wait_duration.wants(now):
+                        durations.append((self._wait_duration, seconds, series.outcomes[kind]))
+        for histogram, seconds, attributes in durations:
+            histogram.record(seconds, attributes)
 
     def _trace(self, event: Event, series: _Series) -> tuple[Span, int]:
         """Add a span of the wait to the trace of the task that asked, and return one of the lease that begins now, with
@@ -286,6 +304,7 @@ class _Instruments:
         return series
 
     def _observe(self, value: Callable[[_Series], int | None], _: CallbackOptions) -> Iterable[Observation]:
+        self.count()
         with self._lock:
             found = [(value(series), series.attributes) for series in self._series.values()]
         return [Observation(number, attributes) for number, attributes in found if number is not None]

@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple, final
 
 log = logging.getLogger("aiolocks")
 
+
 Kind = Literal[
     "waiting", "acquired", "timed_out", "cancelled", "failed", "renewed", "renewal_failed", "lost", "revoked",
     "released", "handed_over", "stalled", "polling", "limit_differs",
@@ -66,6 +67,10 @@ class Event(NamedTuple):
     seconds: float = 0.0
     fencing_token: int = 0
     acquisition: int = 0  # a tuple, as a dataclass that is frozen takes three times as long to make
+
+
+new: Callable[[type[Event], tuple[Kind, str, str, float, int, int]], Event] = tuple.__new__
+"""Makes an event of all its fields in half the time that `Event` takes."""
 
 
 @final
@@ -148,7 +153,7 @@ def on_event(callback: Callable[[Event], object]) -> Callable[[], None]:
 
 def emit(event: Event) -> None:
     """Tell all who listen, and the log at DEBUG level. Nothing that a callback raises comes back."""
-    if event.acquisition and log.isEnabledFor(logging.DEBUG):
+    if event[5] and log.isEnabledFor(logging.DEBUG):
         log.debug(
             "%s %r: %s (%.3f s, fencing token %d, acquisition %d)",
             event.primitive, event.name, event.kind, event.seconds, event.fencing_token, event.acquisition,

@@ -321,8 +321,11 @@ class LeaseState:
     def tell_outcome(self, kind: events.Kind) -> None:
         """Tell how the waiting ended: with a lease, as it has *begun*, or without."""
         self.request.on_busy = None  # or the two would keep each other
-        self.tell(kind, self._waited(self.begun if kind == "acquired" else self.context.clock()))
-        if kind == "acquired" and self.renewer is None:
+        if kind != "acquired":
+            self.tell(kind, self._waited(self.context.clock()))
+            return
+        self.tell(kind, self._waited(self.begun))
+        if self.renewer is None:
             self.watch_deadline()  # or its loss would be known when somebody asks
 
     def tell(self, kind: events.Kind, seconds: float) -> None:
@@ -330,7 +333,8 @@ class LeaseState:
         if not self.acquisition:
             self.acquisition = events.number()
         grantor = self.grantor
-        events.emit(events.Event(kind, grantor.name, grantor.kind, seconds, self.fence, self.acquisition))
+        fields = (kind, grantor.name, grantor.kind, seconds, self.fence, self.acquisition)
+        events.emit(events.new(events.Event, fields))
 
     def tell_from_thread(self, kind: events.Kind, seconds: float) -> None:
         """The same from another thread, unless the lease is over before the loop comes round."""
