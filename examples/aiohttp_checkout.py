@@ -1,4 +1,4 @@
-"""Check a cart out once at a time: a second request waits three seconds for the first, then is told 409 Conflict.
+"""Check a cart out one request at a time: a second one waits three seconds for the first, then gets 409 Conflict.
 
     python examples/aiohttp_checkout.py
 

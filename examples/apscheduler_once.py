@@ -1,4 +1,4 @@
-"""Start one APScheduler on each machine, and run each of its runs once: the machine that comes first does it.
+"""Start an APScheduler on each machine, and do each scheduled run once: the machine that comes first does it.
 
     python examples/apscheduler_once.py
 

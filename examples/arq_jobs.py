@@ -1,4 +1,4 @@
-"""Skip a job of arq while another one of its kind is running, on whatever worker.
+"""Skip a job of arq while another job of its kind runs, on whatever worker.
 
     python examples/arq_jobs.py
 

@@ -1,4 +1,4 @@
-"""Let the crons of several machines start one job at the same time: while one machine is at it, the others skip it.
+"""Let the crons of several machines start one job at the same time: while one machine runs it, the others skip it.
 
     python examples/cron.py
 

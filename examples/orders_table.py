@@ -1,4 +1,4 @@
-"""Clerks change single orders at the same time; the accountant, who came between, has all orders to himself.
+"""Clerks change single orders at the same time; an accountant who asks in between has all orders alone.
 
     python examples/orders_table.py
 

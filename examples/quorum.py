@@ -1,4 +1,4 @@
-"""Lock on three independent servers, one of which is gone; with two gone, say so.
+"""Lock on three independent servers, one of which is gone; when two are gone, an error says so.
 
     python examples/quorum.py
 

@@ -1,4 +1,4 @@
-"""Move money between accounts, each move with both accounts locked: any order, no deadlock, no cent lost.
+"""Move money between accounts, each move with both accounts locked, in any order: no deadlock, no cent lost.
 
     python examples/transfer.py
 
