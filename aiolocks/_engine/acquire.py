@@ -64,6 +64,9 @@ async def take(
             answer: Answer | None
             try:
                 answer = await state.grantor.grant(request)
+            except WithdrawnError:  # while it was in line, which it may have awaited by the same future
+                answer = None
+                _take_fresh_token(state)
             except UNCERTAIN as error:
                 answer = await _ask_again_or_anew(state, error)
             granted = (

@@ -96,6 +96,17 @@ async def test_so_is_what_was_revoked_while_it_was_asked_for_again() -> None:
 
 
 @jumping
+async def test_so_is_what_was_revoked_while_its_caller_awaited_answer_and_turn_in_one() -> None:
+    """A caller without a timeout awaits the future of its question also while it is in line."""
+    grantor = ScriptedGrantor(grants=[WithdrawnError(), 8])
+    lease = await grantor.acquire()
+    first, new = grantor.tokens("grant")
+    assert (lease.token.encode(), lease.fencing_token) == (new, 8)
+    assert grantor.tokens("withdraw") == [first]
+    await lease.release()
+
+
+@jumping
 async def test_so_is_that_of_one_that_asks_once() -> None:
     grantor = ScriptedGrantor(grants=[RedisConnectionError(), WithdrawnError(), "busy"])
     assert await take(grantor.asking(timeout=0), Lease, must=False) is None
