@@ -15,6 +15,7 @@ from aiolocks import Lock, LockManager
 from tests.faults.support.quiet import WAYS
 from tests.faults.support.residue import connections, wait_until_only_residue
 from tests.faults.support.suspended import WAYS as SUSPENDED
+from tests.support.children import hear_signals
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.redis, pytest.mark.faults]
@@ -34,7 +35,8 @@ LOOPS = [
 
 def start(*arguments: str) -> "subprocess.Popen[str]":
     command = [sys.executable, *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=REPOSITORY)
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.Popen(command, cwd=REPOSITORY, preexec_fn=hear_signals, **pipes)
 
 
 def output_of(program: "subprocess.Popen[str]") -> str:

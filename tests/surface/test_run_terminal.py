@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.support.lag import SLACK
+from tests.support.children import hear_signals
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(120)]
@@ -31,6 +32,7 @@ class Shell:
         }  # fmt: skip
         self.pid, self._fd = pty.fork()
         if self.pid == 0:
+            hear_signals()
             os.execve("/bin/bash", ["bash", "--norc", "--noprofile", "--noediting", "-i"], environment)
         self._seen = ""
         # It says its own status, as a line that is typed ahead gets lost when Ctrl-C ends what runs.
