@@ -6,18 +6,22 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import MasterNotFoundError
 from redis.backoff import NoBackoff
-from redis.exceptions import AuthenticationError, RedisError, ResponseError
+from redis.exceptions import AuthenticationError, NoPermissionError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from .._core.answers import explained
 from .._core.keys import Keys
 from .._manager import LockManager
 from .._redis import clients, urls
 from .._redis.in_memory import SCHEME
+from ._arguments import URL_VARIABLE
 from ._errors import Unusable
 
 PATIENCE = 5.0
@@ -111,7 +115,7 @@ def node_of(url: str, host: str, port: int) -> Redis:
 
 @asynccontextmanager
 async def answering(url: str, place: str, otherwise: str) -> AsyncGenerator[Redis]:
-    """Yield a client that never retries; *otherwise* says what to do, besides starting the server.
+    """Yield a client that never retries; *otherwise* says what to do if it does not answer, besides starting it.
 
     Raises:
         Unusable: The server cannot be reached, now or later, or does not let us in.
@@ -129,8 +133,9 @@ async def answering(url: str, place: str, otherwise: str) -> AsyncGenerator[Redi
         why = f"no answer within {PATIENCE:g} s{await _about_tls(url)}"
     except (RedisError, OSError) as error:
         why = reason(error, url)
-        if isinstance(error, (OSError, RedisConnectionError, RedisTimeoutError)):
-            why += await _about_tls(url)
+        if _keeps_us_out(error) or not isinstance(error, (OSError, RedisConnectionError, RedisTimeoutError)):
+            raise Unusable(f"cannot use Redis at {place}: {why}") from None  # it runs, and has answered
+        why += await _about_tls(url)
     except (ValueError, TypeError):
         why = "the URL has options that redis-py does not know"
     raise Unusable(f"cannot use Redis at {place} ({why}): start it{otherwise}")
@@ -181,12 +186,37 @@ def reason(error: Exception, url: str) -> str:
     """Return what happened in one short line, without the URL's password."""
     if isinstance(error.__context__, ConnectionRefusedError):
         return "connection refused"
-    text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-    if isinstance(error, AuthenticationError) or "authenticated" in text:
-        return "it asks for another user or password"
+    if _keeps_us_out(error):
+        return _refused(error, url)
+    if isinstance(error, NoPermissionError):
+        error = explained(error, lambda: b"")
+    text = " ".join(str(error).split()).partition(" : <")[0].rstrip(".") or type(error).__name__
     if "CERTIFICATE_VERIFY_FAILED" in text:
         return "its certificate is not one to trust: if its authority is your own, add ?ssl_ca_certs=FILE"
-    password = None if url.startswith(SCHEME) else clients.pool_of(client_of(url)).connection_kwargs.get("password")
+    password = _options_of(url).get("password")
     if password:
         text = text.replace(password, "…")
     return text if len(text) <= 120 else text[:119] + "…"
+
+
+def _options_of(url: str) -> dict[str, Any]:
+    options: dict[str, Any] = {} if url.startswith(SCHEME) else clients.pool_of(client_of(url)).connection_kwargs
+    return options
+
+
+def _keeps_us_out(error: Exception) -> bool:
+    """Whether it is the user or the password that are wrong, or missing; of Sentinels, redis-py has it in its text."""
+    words = ("authenticated", "AuthenticationError", "username-password")
+    return isinstance(error, AuthenticationError) or any(word in str(error) for word in words)
+
+
+def _refused(error: Exception, url: str) -> str:
+    """Return what is the matter with the user or password, and where to give them."""
+    by_sentinel = isinstance(error, MasterNotFoundError)
+    options = dict(parse_qsl(urlsplit(url).query)) if by_sentinel else _options_of(url)
+    given = options.get("sentinel_password" if by_sentinel else "password")
+    who, how = ("a Sentinel", "…?sentinel_username=USER&sentinel_password=PASSWORD") if by_sentinel else (
+        "it", "redis://USER:PASSWORD@HOST"
+    )  # fmt: skip
+    why = f"{who} refuses this user or password: correct it" if given else f"{who} asks for a password: give it"
+    return f"{why} in {URL_VARIABLE} or --url, as {how}"

@@ -3,10 +3,14 @@
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
+from redis.asyncio.sentinel import MasterNotFoundError
 
 from aiolocks.cli import main
+from aiolocks.cli._connect import reason
+from tests.support.servers import RedisServer
 
 BASH = """
 source /dev/stdin <<<"$1"; shift
@@ -43,6 +47,55 @@ def test_an_argument_in_the_wrong_place_is_repeated_without_its_password(
     captured = capsys.readouterr()
     assert "usage: aiolocks" in captured.err
     assert "s3same" not in captured.out + captured.err
+
+
+COMMANDS = {
+    "ls": 2, "show x": 2, "watch --once": 2, "release x": 2, "run x -- true": 69, "doctor": 2, "bench": 2,
+}  # fmt: skip
+"""With what each ends that cannot ask the server."""
+
+
+@pytest.mark.redis
+def test_where_the_password_is_the_trouble_it_says_so_and_where_to_give_it(
+    servers: Callable[..., RedisServer], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It runs, so that "start it" would be no help."""
+    place = f"127.0.0.1:{servers(options={'requirepass': 's3same'}).port}"
+    where = "in AIOLOCKS_URL or --url, as redis://USER:PASSWORD@HOST\n"
+    for credentials, says in (
+        ("", "asks for a password: give it"),
+        (":wr0ng@", "refuses this user or password: correct it"),
+        ("app:wr0ng@", "refuses this user or password: correct it"),
+    ):
+        monkeypatch.setenv("AIOLOCKS_URL", f"redis://{credentials}{place}")
+        for command, status in COMMANDS.items():
+            assert main(command.split()) == status
+            captured = capsys.readouterr()
+            begins = f"aiolocks {command.split()[0]}: cannot use Redis at {place}: "
+            assert (captured.out, captured.err) == ("", f"{begins}it {says} {where}")
+
+
+@pytest.mark.redis
+def test_where_a_right_is_the_trouble_it_is_named(
+    own_server: RedisServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_server.operator.execute_command("ACL", "SETUSER", "reader", "on", ">s3same", "~*", "+get", "+ping")
+    monkeypatch.setenv("AIOLOCKS_URL", f"redis://reader:s3same@127.0.0.1:{own_server.port}")
+    for command, right in {"ls": "+scan", "show x": "+time"}.items():
+        assert main(command.split()) == 2
+        assert f": this Redis user lacks the right {right}" in (said := capsys.readouterr().err)
+        assert "start it" not in said
+
+
+@pytest.mark.parametrize(("more", "says"), [("", "asks for a password"), ("?sentinel_password=s3same", "refuses this")])
+def test_where_the_sentinels_want_another_password_it_says_how_to_give_that(more: str, says: str) -> None:
+    """redis-py has what they answered in the text of its own error."""
+    error = MasterNotFoundError("No master found for 'm' : <Redis<ConnectionPool>> - AuthenticationError('no, s3same')")
+    said = reason(error, f"redis+sentinel://:s3same@host/m{more}")
+    assert said.startswith(f"a Sentinel {says}")
+    assert "sentinel_password=PASSWORD" in said
+    assert "s3same" not in said
+    assert reason(MasterNotFoundError("No master found for 'm' : <Redis>"), "redis+sentinel://host/m").endswith("'m'")
 
 
 def test_it_imports_nothing_optional() -> None:
