@@ -77,8 +77,9 @@ def _list(arguments: argparse.Namespace) -> int:
 
 async def _listed(arguments: argparse.Namespace) -> None:
     """Print each page as soon as it is there; the JSON as well, which is one array in the end."""
-    lead = "[" if arguments.json else HEAD + "\n"
-    async with primaries(_arguments.url_of(arguments)) as (client, nodes):
+    lead = first = "[" if arguments.json else HEAD + "\n"
+    url = _arguments.url_of(arguments)
+    async with primaries(url) as (client, nodes):
         async for page in _names.scan(nodes, arguments.prefix, arguments.pattern, arguments.kind):
             await _names.look(client, page, arguments.prefix)
             for name in sorted(page, key=lambda name: (name.name, name.kind)):
@@ -91,7 +92,12 @@ async def _listed(arguments: argparse.Namespace) -> None:
                 lead = ",\n" if arguments.json else ""
             sys.stdout.flush()
     if arguments.json:
-        print("[]" if lead == "[" else "]")
+        print("[]" if lead == first else "]")
+    elif lead == first:
+        names = "" if arguments.pattern == "*" else f", names {printable(arguments.pattern)}"
+        kind = f", kind {arguments.kind}" if arguments.kind else ""
+        where = f"at {place_of(url)} (prefix {printable(arguments.prefix)}{names}{kind})"
+        print(f"aiolocks ls: nothing is held or awaited {where}", file=sys.stderr)
 
 
 def line(name: _names.Name) -> str:

@@ -127,6 +127,19 @@ def test_what_is_not_held_is_not_there(server: RedisServer, capsys: pytest.Captu
     assert capsys.readouterr().out == "nothing is neither held nor awaited\n"
 
 
+def test_an_empty_list_is_told_beside_the_output_with_what_was_looked_at(
+    server: RedisServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = ("--url", server.tcp_url, "--prefix", "nothing:")
+    place = f"127.0.0.1:{server.port}"
+    for arguments, where in (([], ""), (["a:*", "--kind", "rwlock"], ", names a:*, kind rwlock")):
+        assert main(["ls", *arguments, *url]) == 0
+        said = f"aiolocks ls: nothing is held or awaited at {place} (prefix nothing:{where})\n"
+        assert capsys.readouterr() == ("", said)
+    assert main(["ls", "--json", *url]) == 0
+    assert capsys.readouterr() == ("[]\n", "")
+
+
 @pytest.mark.asyncio
 async def test_patterns_kinds_and_strangers_keys(own_server: RedisServer, capsys: pytest.CaptureFixture[str]) -> None:
     url = own_server.url
