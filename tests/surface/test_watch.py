@@ -3,6 +3,7 @@
 import asyncio
 import fcntl
 import io
+import json
 import os
 import pty
 import re
@@ -115,6 +116,31 @@ def test_on_a_terminal_without_its_extra_the_error_names_it(
     assert main(["watch"]) == 2
     said = "aiolocks watch: on a terminal it needs the extra 'demo' of aiolocks; or use --once\n"
     assert capsys.readouterr().err == said
+
+
+@pytest.mark.redis
+@pytest.mark.leaves_residue
+@pytest.mark.asyncio
+async def test_as_json_it_is_one_object_for_each_look(
+    locks: LockManager, own_server: RedisServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with locks.lock("orders:42") as lease, locks.semaphore("scraper", 3):
+        assert (
+            await asyncio.to_thread(main, ["watch", "--once", "--json", "--sort", "name", "--url", own_server.url]) == 0
+        )
+        told = json.loads(capsys.readouterr().out)
+        assert (told["held"], told["waiting"]) == (2, 0)
+        assert told["wake_ups_per_second"] is None or told["wake_ups_per_second"] >= 0
+        first, second = told["names"]
+        assert (first["name"], first["holders"][0]["fencing_token"]) == ("orders:42", lease.fencing_token)
+        assert (second["kind"], second["limit"]) == ("semaphore", 3)
+        command = [sys.executable, "-m", "aiolocks", "watch", "--json", "--interval", "0.2", "--url", own_server.url]
+        process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, cwd=REPOSITORY)
+        assert process.stdout is not None
+        for _ in range(3):
+            assert json.loads(await asyncio.wait_for(process.stdout.readline(), WITHIN))["held"] == 2
+        process.terminate()
+        await process.communicate()
 
 
 class Terminal:

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import json
 import sys
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,7 @@ def register(commands: "Commands") -> None:
         "--interval", type=_interval, default=1.0, metavar="S", help="seconds between two looks, 1 if left out"
     )
     parser.add_argument("--once", action="store_true", help="look once, print it, and end")
+    _arguments.add_json(parser, "print one JSON object for each look, in a line of its own, for scripts")
     parser.set_defaults(run=_run)
 
 
@@ -60,7 +62,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 async def _watch(arguments: argparse.Namespace) -> None:
     live: type[Live] | None = None
-    if not arguments.once and sys.stdout.isatty() and sys.stdin.isatty():
+    if not (arguments.once or arguments.json) and sys.stdout.isatty() and sys.stdin.isatty():
         try:
             from ._live import Live as live
         except ImportError:
@@ -73,8 +75,9 @@ async def _watch(arguments: argparse.Namespace) -> None:
             return
         while True:
             await board.look(board.listed()[:_MOST_LINES])
-            print("\n".join(board.plain(_MOST_LINES)), flush=True)
+            print(json.dumps(board.as_json()) if arguments.json else "\n".join(board.plain(_MOST_LINES)), flush=True)
             if arguments.once:
                 return
             await asyncio.sleep(arguments.interval)
-            print(flush=True)
+            if not arguments.json:
+                print(flush=True)

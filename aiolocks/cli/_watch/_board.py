@@ -5,7 +5,7 @@ order of all is about right: with 10,000 locks a hundredth of its time at most.
 """
 
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, final
 
 from redis.exceptions import ResponseError
@@ -73,10 +73,14 @@ class Board:
         found.sort(key=lambda name: (name.name, name.kind))
         return sorted(found, key=order[self.sort])
 
+    def _totals(self) -> tuple[int, int]:
+        """Return how many names are held, and how many callers wait."""
+        names = self._names.values()
+        return sum(bool(name.held) for name in names), sum(name.waiting for name in names)
+
     def heading(self) -> str:
         """Return how much there is, in one line."""
-        names = self._names.values()
-        held, waiting = sum(bool(name.held) for name in names), sum(name.waiting for name in names)
+        held, waiting = self._totals()
         rate = "" if self.wake_ups is None else f", {self.wake_ups:,.0f} wake-ups/s"
         return f"{held:,} held, {waiting:,} waiting{rate}"
 
@@ -85,6 +89,13 @@ class Board:
         rows = self.listed()
         more = [f"and {len(rows) - most:,} more"] if len(rows) > most else []
         return [self.heading(), _ls.HEAD, *(_ls.line(name) for name in rows[:most]), *more]
+
+    def as_json(self) -> Mapping[str, Any]:
+        """Return all of it as JSON has it."""
+        held, waiting = self._totals()
+        rate = None if self.wake_ups is None else round(self.wake_ups, 3)
+        names = [_names.as_json(name) for name in self.listed()]
+        return {"held": held, "waiting": waiting, "wake_ups_per_second": rate, "names": names}
 
     async def _scan(self) -> list[_names.Name]:
         """Go on looking through the keys; return what is new."""
