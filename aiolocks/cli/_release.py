@@ -4,8 +4,9 @@ import argparse
 import asyncio
 import json
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
 from redis.exceptions import RedisError
@@ -20,6 +21,10 @@ from ._ls import add_kind, duration, lines, primaries, printable
 
 if TYPE_CHECKING:
     from ._arguments import Commands
+
+
+_KEPT = {"cooling": "not held, but kept by min_hold", "offered": "handed off, and not adopted"}
+"""Holders that no one is, by their states, and why they are in the way."""
 
 
 class _Revocable(Protocol):
@@ -72,6 +77,7 @@ async def _release(arguments: argparse.Namespace) -> int:
     began = time.monotonic()
     async with manager_of(url) as locks:
         primitive = _primitive(locks, found, arguments.prefix)
+        kept = _kept(arguments, found)
         try:
             gone = await primitive.revoke(
                 fencing_token=arguments.fencing_token, force=arguments.force, timeout=arguments.timeout
@@ -85,7 +91,9 @@ async def _release(arguments: argparse.Namespace) -> int:
             raise Unusable(f"Redis at {place_of(url)} cannot be used: {reason(error, url)}") from None
     took = time.monotonic() - began
     holders = "1 holder" if len(gone) == 1 else f"{len(gone)} holders"
-    return _tell(arguments, gone, took, f"released: {holders} gone after {took:.1f} s", 0)
+    released = f"released: {holders} gone after {took:.1f} s"
+    told = [*([released] if gone or not kept else []), *([f"freed: {_why_kept(kept)}"] if kept else [])]
+    return _tell(arguments, gone, took, "; ".join(told), 0)
 
 
 async def _held(arguments: argparse.Namespace, url: str) -> _names.Name | None:
@@ -100,8 +108,29 @@ async def _held(arguments: argparse.Namespace, url: str) -> _names.Name | None:
     return held[0] if held else None
 
 
+def _kept(arguments: argparse.Namespace, found: _names.Name) -> list[_names.Person]:
+    """Return what is in the way without anybody at work in it, of what is meant: that is freed at once."""
+    meant = [one for one in found.holders if arguments.fencing_token in (None, one.fencing_token)]
+    return [one for one in meant if one.state in _KEPT]
+
+
+def _why_kept(kept: Sequence[_names.Person]) -> str:
+    """Return why what no one holds stays taken, and until when."""
+    reasons = list[str]()
+    for state, why in _KEPT.items():
+        left = [one.remaining or 0.0 for one in kept if one.state == state]
+        if left:
+            until = datetime.now(UTC) + timedelta(seconds=max(left))
+            reasons.append(f"{why}, for {duration(max(left))} more, until {until:%Y-%m-%d %H:%M:%S} UTC")
+    return "; ".join(reasons)
+
+
 def _would(arguments: argparse.Namespace, found: _names.Name) -> str:
-    left = duration(found.remaining)
+    kept = _kept(arguments, found)
+    if kept and len(kept) == found.held:
+        return f"free it at once: {_why_kept(kept)}"
+    lasting = [one.remaining for one in found.holders if one not in kept and one.remaining is not None]
+    left = duration(max(lasting, default=None))
     if arguments.force:
         return f"end what is held at once; two may be at work until the holders are told, for up to {left}"
     return f"have it renewed no more, so that its holders are told and let go; it ends in {left} at the latest"

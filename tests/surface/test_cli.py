@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from redis.asyncio.sentinel import MasterNotFoundError
@@ -79,7 +80,8 @@ def test_where_the_password_is_the_trouble_it_says_so_and_where_to_give_it(
 def test_where_a_right_is_the_trouble_it_is_named(
     own_server: RedisServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own_server.operator.execute_command("ACL", "SETUSER", "reader", "on", ">s3same", "~*", "+get", "+ping")
+    operator: Any = own_server.operator
+    operator.execute_command("ACL", "SETUSER", "reader", "on", ">s3same", "~*", "+get", "+ping")
     monkeypatch.setenv("AIOLOCKS_URL", f"redis://reader:s3same@127.0.0.1:{own_server.port}")
     for command, right in {"ls": "+scan", "show x": "+time"}.items():
         assert main(command.split()) == 2

@@ -3,9 +3,11 @@
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +81,51 @@ async def test_of_several_kinds_one_must_be_named(
     assert [one["fencing_token"] for one in told["released"]] == [lease.fencing_token]
     assert await other.release()
     await lease.release()
+
+
+@pytest.mark.parametrize("kind", ["lock", "semaphore"])
+async def test_what_min_hold_alone_keeps_is_freed_and_said_to_be_so(
+    locks: LockManager, own_server: RedisServer, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """ "0 holders gone" would say nothing: no one is at work, and until when it would have stayed is known."""
+    acquirable: Any = locks.lock("x", min_hold=60) if kind == "lock" else locks.semaphore("x", 1, min_hold=60)
+    released_at = datetime.now(UTC)
+    async with acquirable:
+        pass
+    until = r"not held, but kept by min_hold, for \d\d s more, until ([-\d]+ [:\d]+) UTC\n"
+    for arguments, begins in ((["--dry-run"], "would free it at once: "), ([], "freed: ")):
+        assert await release(own_server.url, *arguments) == 0
+        found = re.search(f"(?m)^{begins}{until}", printed := capsys.readouterr().out)
+        assert found, printed
+        assert abs(datetime.fromisoformat(f"{found[1]}+00:00") - released_at - timedelta(seconds=60)).seconds < 10
+        assert "holders gone" not in printed
+    async with acquirable.hold(timeout=0):
+        pass
+    assert await release(own_server.url, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["released"], told["told"][:15]) == ([], "freed: not held")
+
+
+async def test_a_holder_beside_what_min_hold_keeps_is_told_of_by_itself(
+    locks: LockManager, own_server: RedisServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with locks.semaphore("x", 2, min_hold=60):
+        pass
+    lease = await locks.semaphore("x", 2, renew=False).acquire()
+    assert await release(own_server.url, "--dry-run") == 0
+    assert re.search(r"it ends in [12]\.\d s at the latest", capsys.readouterr().out)
+    assert await release(own_server.url) == 0
+    assert "released: 1 holder gone after" in (printed := capsys.readouterr().out)
+    assert "; freed: not held, but kept by min_hold, for " in printed
+    assert not lease.held
+
+
+async def test_what_was_handed_off_and_not_adopted_is_freed(
+    locks: LockManager, own_server: RedisServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await (await locks.lock("x", ttl=60).acquire()).hand_off()
+    assert await release(own_server.url) == 0
+    assert "freed: handed off, and not adopted, for " in capsys.readouterr().out
 
 
 async def test_who_does_not_heed_it_is_waited_for_no_longer_than_said(
