@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast, final
 
+from redis.exceptions import ResponseError
+
 from .._core.keys import holder_of
 from .._core.modes import EXCLUSIVE
 from .._engine.request import Request, ResultCallback
@@ -120,4 +122,6 @@ def renewed_alone(call: PendingCall, reply: Any) -> None:
     request, tell = call.subject, call.tell
     if reply == _REVOKED:
         request.was_revoked()
+    if isinstance(reply, ResponseError) and "WRONGTYPE " in str(reply):
+        reply = 0  # another's value has replaced the key: asking again would not bring the lease back
     tell(reply if isinstance(reply, Exception) else reply == 1)

@@ -65,6 +65,16 @@ async def take_over(redis: Redis, key: str) -> None:
             await together.execute()
 
 
+async def overwrite(redis: Redis, key: str) -> None:
+    """By another type of value, so that the scripts err."""
+    together: Any
+    async with redis.pipeline(transaction=True) as together:
+        together.delete(key)
+        together.hset(key, "of", "another")
+        together.expire(key, 60)
+        await together.execute()
+
+
 async def tracked(client: Any) -> None:
     """Wait until Redis tracks all that is to be tracked."""
     session = Session.find(pool_of(client))
@@ -95,7 +105,7 @@ async def stopped_after(lock: Any, take_away: Callable[[], Awaitable[object]]) -
 
 
 @each
-@pytest.mark.parametrize("take_away", [delete, flush, take_over])
+@pytest.mark.parametrize("take_away", [delete, flush, take_over, overwrite])
 async def test_the_body_is_stopped_at_once(client: Redis, redis: Redis, row: Row, take_away: Any) -> None:
     async def when_tracked() -> None:
         await tracked(client)
