@@ -59,6 +59,13 @@ compdef _aiolocks aiolocks
 
 _FISH = """\
 # aiolocks: completion for fish; put this into ~/.config/fish/completions/aiolocks.fish
+function __aiolocks_command
+  set -l words (commandline -opc)
+  set -l at (contains -i -- -- $words)
+  and complete -C (string join ' ' -- (string escape -- $words[(math $at + 1)..]) (commandline -ct))
+end
+complete -c aiolocks -f
+complete -c aiolocks -f -n 'contains -- -- (commandline -opc)' -a '(__aiolocks_command)'
 complete -c aiolocks -f -n __fish_use_subcommand -l help -l version
 """
 

@@ -1,9 +1,11 @@
 """What holds for all of the command line: help, completion, what it imports, and that it repeats no password."""
 
+import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -107,18 +109,18 @@ def test_it_imports_nothing_optional() -> None:
     assert not {"rich", "fakeredis", "lupa"} & set(loaded)
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["aiolocks", ""], {"run", "ls", "show", "--help"}),
-        (["aiolocks", "sh"], {"show"}),
-        (["aiolocks", "run", "x", "--on-"], {"--on-lost"}),
-        (["aiolocks", "run", "x", "--on-lost", ""], {"kill", "warn"}),
-        (["aiolocks", "ls", "--kind", "rw"], {"rwlock"}),
-        (["aiolocks", "completion", ""], {"bash", "zsh", "fish"}),
-        (["aiolocks", "run", "x", "--", "bas"], {"bash"}),
-    ],
-)
+COMPLETED: list[tuple[list[str], set[str]]] = [
+    (["aiolocks", ""], {"run", "ls", "show", "--help"}),
+    (["aiolocks", "sh"], {"show"}),
+    (["aiolocks", "run", "x", "--on-"], {"--on-lost"}),
+    (["aiolocks", "run", "x", "--on-lost", ""], {"kill", "warn"}),
+    (["aiolocks", "ls", "--kind", "rw"], {"rwlock"}),
+    (["aiolocks", "completion", ""], {"bash", "zsh", "fish"}),
+    (["aiolocks", "run", "x", "--", "bas"], {"bash"}),
+]
+
+
+@pytest.mark.parametrize(("words", "expected"), COMPLETED)
 def test_bash_completes_commands_options_and_choices(
     words: list[str], expected: set[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -129,6 +131,29 @@ def test_bash_completes_commands_options_and_choices(
     script = capsys.readouterr().out
     done = subprocess.run([bash, "-c", BASH, "bash", script, *words], capture_output=True, text=True, check=True)
     assert expected <= set(done.stdout.split())
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(("words", "expected"), [*COMPLETED, (["aiolocks", "show", ""], set[str]())])
+def test_fish_completes_the_same_and_no_files_for_names(
+    words: list[str], expected: set[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    fish = shutil.which("fish")
+    if fish is None:
+        pytest.skip("needs fish")
+    assert main(["completion", "fish"]) == 0
+    script = tmp_path / "aiolocks.fish"
+    script.write_text(capsys.readouterr().out)
+    asked = f"source {script}; complete -C '{' '.join(words)}'"
+    if words[-1] == "":
+        asked += "; complete -C '{}--'".format(" ".join(words))
+    environment = {**os.environ, "HOME": str(tmp_path)}
+    done = subprocess.run(
+        [fish, "--no-config", "-c", asked], capture_output=True, text=True, check=True, env=environment, cwd=tmp_path
+    )
+    found = {line.partition("\t")[0] for line in done.stdout.splitlines()}
+    assert expected <= found
+    assert script.name not in found
     assert done.stderr == ""
 
 
