@@ -136,8 +136,8 @@ class Lease(Elsewhere):
             commands: Tuples of str, bytes, int and float, such as ``("SET", key, value)``; up to 4,000 words in all.
 
         Returns:
-            What each command answered, as Redis says it (RESP 2): ``b"OK"``, an int, bytes, None, or a list. With
-            `decode_responses`, str in place of bytes.
+            What each command answered, as Redis says it (RESP 2), which is ``b"OK"``, an int, bytes, None, or a list.
+            With `decode_responses`, str in place of bytes.
 
         Raises:
             TypeError, ValueError: Not such commands, or the lease of a `Redlock`. Nothing was sent.
@@ -219,17 +219,13 @@ class Lease(Elsewhere):
         Args:
             timeout: Seconds to wait for the readers. Left out: `acquire_timeout`. None waits for ever; 0 asks once.
 
-        Raises, at once:
-            RuntimeError: This is not a lease of `RWLock.upgradeable`; for two readers would wait for each other.
-
-        Raises, on entering:
-            AcquireTimeoutError: Readers stayed all the time; this lease is held all the same.
-            LeaseLostError: This lease is lost, or was released.
-            RuntimeError: This task is inside such a block, and would wait for itself.
-            RedisError: Redis could not be asked.
-
-        Raises, on leaving:
-            LeaseLostError: The block's own lease was lost, and the body raised nothing of its own.
+        Raises:
+            RuntimeError: At once: this is not a lease of `RWLock.upgradeable`; for two readers would wait for each
+                other. On entering: this task is inside such a block, and would wait for itself.
+            AcquireTimeoutError: On entering: readers stayed all the time; this lease is held all the same.
+            LeaseLostError: On entering: this lease is lost, or was released. On leaving: the block's own lease was
+                lost, and the body raised nothing of its own.
+            RedisError: On entering: Redis could not be asked.
 
         After a cancellation this lease is held as before, and the upgrade is not waited for.
         """

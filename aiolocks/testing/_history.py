@@ -88,6 +88,8 @@ class Held:
 class Recorder:
     """Append events to a file, each by one write, so that lines of several processes never mix.
 
+    ::
+
         recorder = Recorder("history.jsonl")
         asked = time.monotonic_ns()
         async with Lock(redis, "orders:42") as lease:

@@ -28,6 +28,8 @@ class JumpingLoop(asyncio.SelectorEventLoop):
     When nothing is scheduled and neither a socket nor a thread is left that could schedule something, running the
     loop raises `RuntimeError` instead of hanging.
 
+    ::
+
         with asyncio.Runner(loop_factory=JumpingLoop) as runner:
             runner.run(asyncio.sleep(3600))
     """

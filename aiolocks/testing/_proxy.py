@@ -21,6 +21,8 @@ class FaultProxy:
     Clients connect to `url`. *path* is a unix socket and goes before *host* and *port*. All controls may be changed
     at any time; delays are seconds or a timedelta. Plain RESP 2 and 3 only, no TLS. Leaving the block cuts everything.
 
+    ::
+
         async with FaultProxy(port=6379) as proxy:
             redis = Redis.from_url(proxy.url)
             proxy.drop_next_reply(b"SET")

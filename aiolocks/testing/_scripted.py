@@ -58,6 +58,8 @@ class Asked:
 class ScriptedGrantor:
     """Answer from three lists, in order. The last answer of a list stands for all later questions; none means yes.
 
+    ::
+
         grantor = ScriptedGrantor(renewals=[ConnectionError()])
         async with grantor.hold(ttl=30):
             await asyncio.sleep(3600)  # stopped when the lease ends, which nothing renews
