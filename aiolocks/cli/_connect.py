@@ -188,7 +188,7 @@ def reason(error: Exception, url: str) -> str:
         return "connection refused"
     if _keeps_us_out(error):
         return _refused(error, url)
-    if isinstance(error, NoPermissionError):
+    if isinstance(error, NoPermissionError) and "lacks the right" not in str(error):  # what locks raise says it already
         error = explained(error, lambda: b"")
     text = " ".join(str(error).split()).partition(" : <")[0].rstrip(".") or type(error).__name__
     if "CERTIFICATE_VERIFY_FAILED" in text:
