@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from functools import partial
 from types import CoroutineType, FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, final
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, final
 
 from .._core import events
 from .._core.answers import LONGEST_WAIT, ride_out
@@ -283,6 +283,13 @@ class Lease(Elsewhere):
         state = self._state
         status = "held" if state.held else "lost" if state.lost else "released"
         return f"<Lease {state.grantor.kind} {self.name!r} fencing_token={state.fence} {status}>"
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        # To drop a copy would have the lease lapse, as if it were the last that refers to it, while its body goes on.
+        raise TypeError(
+            "a lease has one holder, and cannot be copied or pickled; to go on with it in another process, send "
+            "text = await lease.hand_off() there"
+        )
 
     def __del__(self) -> None:
         try:

@@ -1,8 +1,11 @@
 """Every primitive x every promise, on every server: what a lease tells its holder, and how it is renewed and ended."""
 
 import asyncio
+import copy
 import gc
+import pickle
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -251,6 +254,16 @@ async def test_a_lease_that_was_dropped_warns_and_is_not_renewed_any_more(make: 
 
     with pytest.warns(ResourceWarning, match="orders"):
         await take_and_leave()
+
+
+@every_row
+@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, pickle.dumps], ids=["copy", "deepcopy", "pickle"])
+async def test_a_lease_cannot_be_copied(make: Make, way: Callable[[object], object]) -> None:
+    """A copy that was dropped ended the renewal of the lease, whose body went on beside the next holder."""
+    async with make() as lease:
+        with pytest.raises(TypeError, match=r"cannot be copied or pickled.*hand_off"):
+            way(lease)
+        lease.check()
 
 
 async def test_a_lease_got_by_hand_is_renewed_though_its_task_has_ended(make: Make) -> None:
