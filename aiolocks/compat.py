@@ -13,7 +13,7 @@ import asyncio
 from typing import Any, Literal, final
 
 from redis.asyncio.lock import Lock as PlainLock
-from redis.exceptions import LockNotOwnedError
+from redis.exceptions import LockError, LockNotOwnedError
 
 from ._core.errors import AcquireTimeoutError
 from ._core.keys import Keys
@@ -41,9 +41,10 @@ class RedisLock(PlainLock):
     holds the token alone, so that this lock and redis-py's exclude each other, and a program can change from one to the
     other process by process. (Both kinds find each other's release by asking again, in 0.1 to 0.5 s, in no order.)
 
-    What differs: with ``timeout=None`` the lock is not held for ever, but for as long as this process lives: a lease of
-    30 s is renewed. A cancelled `acquire` leaves nothing held. `sleep` is only how often a lock with a `timeout` under
-    0.1 s is asked for. Beside the key there are others, which begin with ``aiolocks:exact:`` and end by themselves.
+    What differs: with ``timeout=None`` the lock is not held for ever, but for as long as this process and this object
+    live: a lease of 30 s is renewed. A cancelled `acquire` leaves nothing held. `sleep` is only how often a lock with a
+    `timeout` under 0.1 s is asked for. Beside the key there are others, which begin with ``aiolocks:exact:`` and end by
+    themselves.
 
     It has no fencing tokens and stops no body; `aiolocks.Lock` does.
 
@@ -86,6 +87,7 @@ class RedisLock(PlainLock):
         """
         blocking = self.blocking if blocking is None else blocking
         wait = (self.blocking_timeout if blocking_timeout is None else blocking_timeout) if blocking else 0.0
+        wait = None if wait is None else max(wait, 0.0)  # of a deadline that has passed: redis-py asks once then
         if blocking and self.timeout and self.timeout < SHORTEST_TTL:  # too short for a place in a queue
             return bool(await super().acquire(blocking, wait, token))
         lease = await self._take(None if token is None else self._encoded(token), wait)
@@ -101,6 +103,24 @@ class RedisLock(PlainLock):
             return False
         self.local.lease = lease
         return True
+
+    async def release(self) -> None:
+        """Release the lock.
+
+        Raises:
+            LockError: It was not acquired by this object, or is released already.
+            LockNotOwnedError: It is held no more.
+            RedisError: Not confirmed within 10 s; it is repeated in the background, and may be asked for again.
+        """
+        token = self.local.token
+        if token is None:
+            raise LockError("Cannot release a lock that's not owned or is already unlocked.", lock_name=self._keys.name)
+        try:
+            await self.do_release(token)
+        except LockNotOwnedError:
+            self._forget(token)
+            raise
+        self._forget(token)
 
     async def do_release(self, expected_token: str | bytes) -> None:
         """Release the lock if *expected_token* holds it; see `release`.
@@ -190,6 +210,11 @@ class RedisLock(PlainLock):
         if state is not None and ttl_ms != "":
             state.extend(deadline(sent_at, ttl_ms / 1000))
         return left
+
+    def _forget(self, token: str | bytes) -> None:
+        """Note that *token* is released. The next task that shares this is woken first: its own is there then."""
+        if self.local.token == token:
+            self.local.token = None
 
     def _encoded(self, token: str | bytes) -> bytes:
         encoded: bytes = encoder_of(self._pool).encode(token)

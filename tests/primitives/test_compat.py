@@ -101,6 +101,13 @@ async def test_waiting_for_a_time(redis: Redis, kind: type[PlainLock]) -> None:
         assert await redis.lock("orders", lock_class=kind).acquire(blocking_timeout=0) is False
 
 
+async def test_a_time_to_wait_that_is_over_asks_once(redis: Redis, kind: type[PlainLock]) -> None:
+    lock = redis.lock("orders", timeout=10, lock_class=kind)
+    assert await lock.acquire(blocking_timeout=-1)
+    assert not await redis.lock("orders", lock_class=kind, blocking_timeout=-0.5).acquire()
+    await lock.release()
+
+
 async def test_waiting_until_it_is_free(redis: Redis, kind: type[PlainLock]) -> None:
     first = redis.lock("orders", timeout=10, lock_class=kind)
     second = redis.lock("orders", timeout=10, sleep=0.01, lock_class=kind)
@@ -281,6 +288,26 @@ async def test_waiters_are_served_in_order_and_soon(redis: Redis) -> None:
 async def _in_line(redis: Redis, count: int) -> bool:
     lines = [key async for key in redis.scan_iter("aiolocks:exact:{orders}:q:*")]
     return sum([await redis.zcard(line) for line in lines]) == count
+
+
+async def test_tasks_may_share_one_object(redis: Redis) -> None:
+    """The next task is woken ahead of the one that releases: that must not take its token away."""
+    lock = redis.lock("orders", timeout=10, lock_class=RedisLock)
+    inside = 0
+
+    async def work() -> None:
+        nonlocal inside
+        async with lock:
+            inside += 1
+            assert inside == 1
+            await asyncio.sleep(0.005)
+            assert await lock.owned()
+            inside -= 1
+
+    async with asyncio.timeout(5):
+        await asyncio.gather(*(work() for _ in range(5)))
+    with pytest.raises(LockError, match="not owned"):
+        await lock.release()
 
 
 async def test_without_a_time_out_it_is_renewed(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
