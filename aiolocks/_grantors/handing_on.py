@@ -53,6 +53,7 @@ async def hand_off(state: LeaseState, ttl: Duration | None) -> str:
         now = context.clock()
         until = min(state.deadline, now + LONGEST_WAIT)
         state.hand_over(now)
+        state.tell_handed_over(now)  # whatever comes of it, the holder has let go
         asked = [
             asyncio.ensure_future(_offer(part, offer.secret_of(at), round(seconds * 1000), until))
             for at, part in enumerate(held)
@@ -71,7 +72,6 @@ async def hand_off(state: LeaseState, ttl: Duration | None) -> str:
             await _withdraw(state, held, offer, lost)
             raise lost
     state.grantor.forget(request)
-    state.tell_handed_over(now)
     return offer.text()
 
 

@@ -20,6 +20,7 @@ from aiolocks import (
 from aiolocks._core.offers import offer_of
 from aiolocks._core.tokens import own_part
 from tests.support import clients
+from tests.support.heard import hearing
 from tests.support.primitives import EVERY_ROW, ROWS, SHORT, Make, Row, as_a_stranger, free, queued
 
 pytest_plugins = ["tests.support.table"]
@@ -231,6 +232,23 @@ async def test_a_cancelled_hand_off_or_adoption_leaves_nothing_held(make: Make) 
         if isinstance(adopted, Lease):
             await adopted.release()
         await free(make())
+
+
+@handed_on
+async def test_the_lease_has_ended_once_for_those_who_listen_whatever_comes_of_its_hand_off(make: Make) -> None:
+    with hearing() as heard:
+        await (await make(ttl=SHORT).acquire()).hand_off()
+        assert heard.kinds("renewed") == ["acquired", "released"]
+    await free(make())
+    with hearing() as heard:
+        lease = await make().acquire()
+        handing = asyncio.ensure_future(lease.hand_off())
+        await asyncio.sleep(0)
+        handing.cancel()
+        await asyncio.wait([handing])
+        assert handing.cancelled()
+        assert heard.kinds("renewed") == ["acquired", "released"]
+    await free(make())
 
 
 @exclusive
