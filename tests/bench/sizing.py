@@ -119,7 +119,7 @@ async def times(client: Redis, server: RedisServer) -> None:
 
     await measure("a pair, one task", [own(0)])
     await measure("a pair, 100 tasks on their own locks", [own(number) for number in range(100)])
-    await measure("a hand-over within a process, 100 tasks", [own(0)] * 100)
+    await measure("a hand-off within a process, 100 tasks", [own(0)] * 100)
 
     held = await asyncio.gather(*(Lock(client, f"kept {n}", ttl=RENEWED_TTL).acquire() for n in range(2_000)))
     await asyncio.sleep(RENEWED_TTL)
