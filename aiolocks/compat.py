@@ -15,15 +15,17 @@ from typing import Any, Literal, final
 from redis.asyncio.lock import Lock as PlainLock
 from redis.exceptions import LockError, LockNotOwnedError
 
+from ._core.answers import LONGEST_WAIT
 from ._core.errors import AcquireTimeoutError
-from ._core.keys import Keys
+from ._core.keys import Keys, holder_of
 from ._core.options import SHORTEST_TTL, Options
 from ._core.timing import deadline, margin
 from ._engine.acquire import take
 from ._engine.lease import Lease, state_of
 from ._engine.lease_state import LeaseState
-from ._engine.release import LONGEST_RELEASE, Release
-from ._engine.request import Request
+from ._engine.release import GRACE, LONGEST_RELEASE, Release
+from ._engine.request import LONGEST_RETRY, Granted, Request
+from ._grantors.one_server import RedisGrantor
 from ._grantors.session import Session
 from ._redis.clients import encoder_of, pool_of
 
@@ -31,6 +33,18 @@ __all__ = ["RedisLock"]
 
 _UNLIMITED = 30.0
 """Seconds that a lease lasts, unless renewed, of a lock that redis-py would hold until its release."""
+
+
+_LEEWAY = 0.02
+"""Seconds for the last answer, before the caller's time is over."""
+
+
+@final
+class _Chosen(bytes):
+    """A token of a caller's own, which several leases of one session may have: each is itself alone."""
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
 
 @final
@@ -76,8 +90,10 @@ class RedisLock(PlainLock):
 
         Args:
             blocking: False asks once. Left out: as the constructor was told.
-            blocking_timeout: Seconds to wait. Left out: as the constructor was told; None there waits for ever.
-            token: What to put into the key: without white space. Left out: a fresh one that cannot be guessed.
+            blocking_timeout: Seconds to wait at most: an answer of no comes up to 20 ms earlier. Left out: as the
+                constructor was told; None there waits for ever.
+            token: What to put into the key: without white space. It takes one request more, and whoever has it may
+                release the lock. Left out: a fresh one that cannot be guessed.
 
         Raises:
             ValueError: Such a token.
@@ -90,10 +106,12 @@ class RedisLock(PlainLock):
         wait = None if wait is None else max(wait, 0.0)  # of a deadline that has passed: redis-py asks once then
         if blocking and self.timeout and self.timeout < SHORTEST_TTL:  # too short for a place in a queue
             return bool(await super().acquire(blocking, wait, token))
+        if wait:  # the most that the caller waits, so that the answer is there by then
+            wait -= min(_LEEWAY, wait / 10, self.sleep / 2)
         lease = await self._take(None if token is None else self._encoded(token), wait)
         if lease is None:
             return False
-        self.local.lease, self.local.token = lease, state_of(lease).request.token
+        self.local.lease, self.local.token = lease, bytes(state_of(lease).request.token)
         return True
 
     async def do_acquire(self, token: str | bytes) -> bool:
@@ -160,20 +178,65 @@ class RedisLock(PlainLock):
             raise ValueError("a token is one word without white space")
         grantor = Session.of(self._pool).grantor(self._keys)
         context, ttl = grantor.context, self.timeout or _UNLIMITED
-        options = Options(ttl=max(ttl, SHORTEST_TTL), on_lost="flag", renew=not self.timeout)
+        options = self._options(renew=not self.timeout and token is None)
         asks = wait is None or wait > 0
-        request = Request(int(ttl * 1000) / 1000, 1, asks, token or context.new_token())
+        request = Request(int(ttl * 1000) / 1000, 1, asks, context.new_token())
         state = LeaseState(context, grantor, self._keys.base, request, options, wait, asyncio.current_task())
         try:
-            return await take(state, Lease, must=False)
+            lease = await take(state, Lease, must=False)
         except AcquireTimeoutError:
             return None
+        if lease is None or token is None:
+            return lease
+        return await self._rename(grantor, state, _Chosen(token))
+
+    async def _rename(self, grantor: RedisGrantor, state: LeaseState, chosen: bytes) -> Lease | None:
+        """Put the caller's own token in place of that of *state*; None: its lease has run out before.
+
+        Only here: of two requests by one token, the server could not tell the second from the first one sent again.
+        """
+        context, asked = state.context, state.request
+        now = context.clock()
+        held = Request(asked.ttl, 1, False, chosen)
+        held.was_reached()
+        context.tokens[chosen] = held
+        buried_ms = round(1000 * max(asked.ttl, LONGEST_RETRY)) if asked.unanswered else 0
+        keys = holder_of(self._keys.base), self._keys.part(b"t:" + asked.token)
+        until = min(state.deadline, now + LONGEST_WAIT)
+        granted = Granted(state.fence, state.deadline - asked.valid_for)
+        state.hand_over(now)
+        try:
+            renamed = await grantor.ask_until(until, "rename", (asked.token, chosen, buried_ms), keys=keys)
+        except BaseException as error:
+            until = now + max(asked.undo_for, 1.0)
+
+            def release_renamed(first: Release) -> None:
+                if first.ended is True:  # it has not been renamed, and cannot be now; another may have that token
+                    context.forget(held)
+                else:
+                    context.undo(grantor, held, until)
+
+            release = context.undo(grantor, asked, until, release_renamed)
+            if not isinstance(error, GeneratorExit):  # a coroutine that is being destroyed must not wait
+                await release.settle(context.clock() + min(GRACE, asked.ttl))
+            raise
+        context.forget(asked)
+        if not renamed:
+            context.forget(held)
+            return None
+        options = self._options(renew=not self.timeout)
+        renewed = LeaseState(context, grantor, self._keys.base, held, options, None, None)
+        renewed.begin(granted, now)
+        return Lease(renewed)
+
+    def _options(self, *, renew: bool) -> Options:
+        return Options(ttl=max(self.timeout or _UNLIMITED, SHORTEST_TTL), on_lost="flag", renew=renew)
 
     def _state(self, token: bytes) -> LeaseState | None:
         """Return what is known of the lease with this *token*, if it was acquired here."""
         lease: Lease | None = getattr(self.local, "lease", None)
         state = None if lease is None else state_of(lease)
-        return state if state is not None and state.request.token == token and not state.context.closed else None
+        return state if state is not None and bytes(state.request.token) == token and not state.context.closed else None
 
     def _release(self, token: bytes) -> Release:
         """Begin to release it. The server decides whether it was held: its clock is the one that counts here."""
@@ -186,7 +249,8 @@ class RedisLock(PlainLock):
             state.dropped = True
             return context.undo(grantor, request, until, None, LONGEST_RELEASE)
         session = Session.of(self._pool)
-        request = Request(self.timeout or _UNLIMITED, 1, False, token)
+        known = token in session.context.tokens  # acquired through another object
+        request = Request(self.timeout or _UNLIMITED, 1, False, token if known else _Chosen(token))
         request.was_reached()
         until = session.context.clock() + max(self.timeout or _UNLIMITED, 1.0)
         return session.context.undo(session.grantor(self._keys), request, until, None, LONGEST_RELEASE)

@@ -78,6 +78,23 @@ async def test_a_token_of_the_callers_own(redis: Redis, kind: type[PlainLock]) -
         await lock.release()
 
 
+async def test_two_who_bring_one_token_are_two(redis: Redis, kind: type[PlainLock]) -> None:
+    inside: list[str] = []
+
+    async def work() -> None:
+        lock = redis.lock("orders", timeout=10, sleep=0.01, lock_class=kind)
+        assert await lock.acquire(token="job-7")
+        inside.append("one")
+        assert len(inside) == 1
+        assert await redis.lock("orders", timeout=10, lock_class=kind).acquire(blocking=False, token="job-7") is False
+        assert await redis.lock("orders", timeout=10, lock_class=kind).do_acquire(b"job-7") is False
+        assert await lock.owned()
+        inside.pop()
+        await lock.release()
+
+    await asyncio.wait_for(asyncio.gather(*(work() for _ in range(5))), 20)
+
+
 async def test_asking_once(redis: Redis, kind: type[PlainLock]) -> None:
     first = redis.lock("orders", timeout=10, lock_class=kind)
     second = redis.lock("orders", timeout=10, lock_class=kind)
@@ -106,6 +123,24 @@ async def test_a_time_to_wait_that_is_over_asks_once(redis: Redis, kind: type[Pl
     assert await lock.acquire(blocking_timeout=-1)
     assert not await redis.lock("orders", lock_class=kind, blocking_timeout=-0.5).acquire()
     await lock.release()
+
+
+@pytest.mark.parametrize(("sleep", "seconds"), [(0.05, 0.4), (60, 0.5)])
+async def test_the_time_to_wait_is_the_longest(
+    redis: Redis, kind: type[PlainLock], sleep: float, seconds: float
+) -> None:
+    async with redis.lock("orders", timeout=10, lock_class=kind):
+        waiter = redis.lock("orders", sleep=sleep, blocking_timeout=seconds, lock_class=kind)
+        took = []
+        for _ in range(3):  # a busy machine may be late once
+            begun = time.monotonic()
+            assert await waiter.acquire() is False
+            took.append(time.monotonic() - begun)
+            if took[-1] <= seconds:
+                break
+    assert min(took) <= seconds
+    if sleep < seconds:
+        assert min(took) > seconds - sleep
 
 
 async def test_waiting_until_it_is_free(redis: Redis, kind: type[PlainLock]) -> None:
@@ -328,6 +363,69 @@ async def test_a_lost_answer_does_not_lose_the_lock(server: RedisServer, redis: 
         assert await lock.acquire()
         assert await lock.owned()
         await lock.release()
+
+
+async def test_who_is_freed_by_hand_is_told_and_does_not_come_back(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("aiolocks.compat._UNLIMITED", 0.6)
+    lock = redis.lock("orders", lock_class=RedisLock)
+    await lock.acquire()
+    await redis.delete("orders")
+    async with redis.lock("orders", timeout=10, lock_class=RedisLock) as other:
+        async with asyncio.timeout(5):
+            while "gone from the server" not in caplog.text:
+                await asyncio.sleep(0.01)
+        assert (await lock.owned(), await other.owned()) == (False, True)
+        with pytest.raises(LockNotOwnedError):
+            await lock.release()
+        assert await other.owned()
+
+
+async def test_one_token_for_two_locks_renews_both(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aiolocks.compat._UNLIMITED", 0.9)
+    lock, other = redis.lock("orders", lock_class=RedisLock), redis.lock("others", lock_class=RedisLock)
+    await lock.acquire(token="me")
+    await other.acquire(token="me")
+    await other.release()
+    await asyncio.sleep(2.0)  # longer than the lease, and than a session outlives its last one
+    assert await lock.owned()
+    await lock.release()
+
+
+@one_server
+async def test_a_lost_answer_to_what_writes_the_callers_own_token(server: RedisServer, redis: Redis) -> None:
+    async with FaultProxy(path=server.socket_path) as proxy, Redis(port=proxy.port) as client:
+        lock = client.lock("orders", timeout=10, lock_class=RedisLock)
+        proxy.drop_next_reply(b"job-7")
+        assert await lock.acquire(token="job-7")
+        assert await lock.owned()
+        await lock.release()
+        assert await _free(redis)
+
+
+@one_server
+@pytest.mark.parametrize("carried_out", [True, False])
+async def test_cancelled_while_the_callers_own_token_is_written(
+    server: RedisServer, redis: Redis, carried_out: bool
+) -> None:
+    async with FaultProxy(path=server.socket_path) as proxy, Redis(port=proxy.port) as client:
+        lock = client.lock("orders", timeout=10, lock_class=RedisLock)
+        if carried_out:
+            proxy.delay_next_reply(0.3, b"job-7")
+        else:
+            proxy.delay_next_request(0.3, b"job-7")
+        acquiring = asyncio.ensure_future(lock.acquire(token="job-7"))
+        await until_true(lambda: _held(redis, b"job-7" if carried_out else None))
+        acquiring.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await acquiring
+        await until_true(lambda: _free(redis))
+
+
+async def _held(redis: Redis, token: bytes | None) -> bool:
+    value = await redis.get("orders")
+    return value is not None and (token is None or value == token)
 
 
 async def test_a_cancelled_acquire_leaves_nothing(redis: Redis) -> None:

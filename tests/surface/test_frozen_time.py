@@ -1,0 +1,67 @@
+"""What the cookbook says of leases under freezegun and time-machine, with the real ones."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from aiolocks import LeaseLostError, LockManager
+
+THEN = datetime(2030, 1, 1, tzinfo=UTC)
+Stop = Callable[[], AbstractContextManager[Any]]
+
+
+def freezegun() -> AbstractContextManager[Any]:
+    found: Any = pytest.importorskip("freezegun")
+    frozen: AbstractContextManager[Any] = found.freeze_time(THEN, real_asyncio=True)
+    return frozen
+
+
+def time_machine() -> AbstractContextManager[Any]:
+    found: Any = pytest.importorskip("time_machine")
+    travelling: AbstractContextManager[Any] = found.travel(THEN, tick=False)
+    return travelling
+
+
+both = pytest.mark.parametrize("stop", [freezegun, time_machine])
+
+
+@both
+@pytest.mark.asyncio
+async def test_leases_are_renewed_and_lost_in_real_time(stop: Stop) -> None:
+    async with LockManager.from_url("memory://", ttl=0.6) as locks:
+        with stop():
+            begun = time.time()
+            async with locks.lock("renewed") as lease:
+                await asyncio.sleep(1.0)
+                assert lease.held
+            lease = await locks.lock("lost", renew=False).acquire()
+            await asyncio.sleep(0.7)
+            assert lease.lost
+            assert time.time() == begun
+            assert await locks.lock("lost").locked()  # the server's time stands still
+
+
+@pytest.mark.asyncio
+async def test_time_that_is_moved_ends_leases_on_the_server_alone() -> None:
+    async with LockManager.from_url("memory://", ttl=10) as locks:
+        with time_machine() as traveller:
+            with pytest.raises(LeaseLostError):
+                async with locks.lock("moved") as lease:
+                    traveller.shift(60)
+                    assert lease.held
+                    assert not await lease.renew()
+
+
+@pytest.mark.asyncio
+async def test_freezegun_by_itself_stops_the_loops_clock_too() -> None:
+    found: Any = pytest.importorskip("freezegun")
+    loop = asyncio.get_running_loop()
+    with found.freeze_time(THEN):
+        begun = loop.time()
+        await asyncio.to_thread(lambda: None)
+        assert loop.time() == begun
