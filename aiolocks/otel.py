@@ -235,12 +235,13 @@ class _Instruments:
                 traced = self._trace(event, series)
                 if kind == "acquired":
                     self._spans[number] = traced
-        elif number in self._spans:
+        elif (traced_lease := self._spans.get(number)) is not None:
+            span, began = traced_lease
             if kind in _ENDS_HOLD:
-                span, began = self._spans.pop(number)
+                self._spans.pop(number, None)
                 _end(span, kind, began + round(seconds * 1e9))
             elif kind in ("renewal_failed", "stalled"):
-                self._spans[number][0].add_event(f"aiolocks.{kind}")
+                span.add_event(f"aiolocks.{kind}")
         if len(self._uncounted) >= _MOST_UNCOUNTED:
             self.count()
 
