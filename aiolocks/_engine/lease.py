@@ -179,7 +179,7 @@ class Lease(Elsewhere):
 
         ::
 
-            lease = await lock.acquire()  # in a web handler
+            lease = await lock.try_acquire()  # in a web handler; None: it is busy
             await redis.lpush("jobs", await lease.hand_off(ttl=60))
 
         From then on nobody renews it, and it lasts *ttl* seconds or what was granted before, whichever is more. It must

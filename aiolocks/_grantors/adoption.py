@@ -38,7 +38,7 @@ async def adopt(state: LeaseState, offer: Offer, family: str, *, by_hand: bool) 
     own, adoptions = state.grantor, list[Adoption]()
 
     def lost() -> LeaseLostError:
-        reason = f"what was handed off has been adopted already, or was not within {offer.ttl:g} s, or was revoked"
+        reason = "the lease that was handed off has been adopted already, its time was over, or it was revoked"
         return LeaseLostError(f"{state.what}: {reason}", name=own.name, fencing_token=0, reason=reason)
 
     def adopting(grantor: object) -> Adoption:
