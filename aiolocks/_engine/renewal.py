@@ -26,6 +26,7 @@ from typing import final
 from .._core import events
 from .._core.answers import may_be_mended
 from .._core.timing import RENEWALS_PER_TTL, renewal_delay, retry_delay
+from .._redis.connection import ConnectionCancelled
 from .._redis.endpoints import Pipelines
 from .context import Together
 from .lease_state import LeaseState
@@ -321,7 +322,8 @@ class Watchdog:
         if isinstance(renewed, Exception):
             state.failures += 1
             left = max(state.deadline - now, 0.0)
-            if now - self._logged_at >= _QUIET:
+            cut_off = isinstance(renewed, ConnectionCancelled)  # as the program ends, which is no trouble to report
+            if not cut_off and now - self._logged_at >= _QUIET:
                 self._logged_at = now
                 log.warning(
                     "%s: could not be renewed (%s: %s); it is tried again for %.3g s, until its deadline. For %g s, "

@@ -8,6 +8,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from aiolocks import AcquireTimeoutError, LeaseLostError
 from aiolocks._core import events
+from aiolocks._redis.connection import ConnectionCancelled
 from aiolocks.events import Event, on_event
 from aiolocks.testing import After, ScriptedGrantor
 from tests.support.heard import Heard, hearing
@@ -170,6 +171,18 @@ async def test_renewals_that_fail_are_told_with_what_is_left_and_logged_once_a_m
     assert 15 < left[0] < 21
     (line,) = [record.getMessage() for record in caplog.records]
     assert "could not be renewed (ConnectionError: gone)" in line
+
+
+@jumping
+async def test_a_renewal_that_is_cut_off_as_the_program_ends_is_told_but_not_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    grantor = ScriptedGrantor(renewals=[ConnectionCancelled("Reading was cancelled."), True])
+    with hearing() as heard:
+        async with grantor.hold(ttl=30):
+            await asyncio.sleep(30)
+    assert heard.kinds()[:3] == ["acquired", "renewal_failed", "renewed"]
+    assert not caplog.records
 
 
 @jumping
