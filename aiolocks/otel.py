@@ -13,7 +13,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, final
+from typing import Any, final, get_args
 
 from ._core import VERSION
 from ._core.events import Event, Kind, on_event
@@ -101,7 +101,7 @@ class _Series:
         self.attributes: dict[str, str] = {}
         if primitive:  # what concerns a client has none
             self.attributes = {"aiolocks.primitive": primitive, "aiolocks.name": label}
-        self.counts = dict.fromkeys(_COUNTED, 0)
+        self.counts = dict.fromkeys(get_args(Kind), 0)
         self.waiting = 0
         self.held = 0
         self.outcomes = {
@@ -113,27 +113,28 @@ class _Series:
 class _Thinned:
     """A histogram that is told every duration, or every n-th where there are thousands a second."""
 
-    __slots__ = ("_before", "_count", "_due", "_record", "_since")
+    __slots__ = ("_before", "_record", "_since", "count", "due")
 
     def __init__(self, record: Callable[[float, dict[str, str]], None]) -> None:
         self._record = record
         self._since = 0.0
-        self._count = self._before = 0
-        self._due = 1
+        self._before = 0
+        self.count = 0
+        """Durations in this second; who has one counts it, and records it if this is then what is `due` or more."""
+        self.due = 1
 
-    def wants(self, now: float) -> bool:
-        """Count a duration, and say whether to record it."""
+    def begin(self, now: float) -> None:
+        """See whether another second has begun."""
         if now - self._since >= 1.0:
-            self._before = self._count if now - self._since < 2.0 else 0
-            self._since, self._count, self._due = now, 0, 1 + self._before // MOST_RECORDED
-        self._count = count = self._count + 1
-        if count < self._due:
-            return False
-        rate = max(self._before, count)
-        if count > MOST_RECORDED:  # the second is not over
-            rate = max(rate, round(count / max(now - self._since, 0.01)))
-        self._due = count + 1 + rate // MOST_RECORDED
-        return True
+            self._before = self.count if now - self._since < 2.0 else 0
+            self._since, self.count, self.due = now, 0, 1 + self._before // MOST_RECORDED
+
+    def thin(self, now: float) -> None:
+        """Say which is due next, after one that was."""
+        rate = max(self._before, self.count)
+        if self.count > MOST_RECORDED:  # the second is not over
+            rate = max(rate, round(self.count / max(now - self._since, 0.01)))
+        self.due = self.count + 1 + rate // MOST_RECORDED
 
     def record(self, seconds: float, attributes: dict[str, str]) -> None:
         self._record(max(seconds, 0.0), attributes)
@@ -235,7 +236,7 @@ class _Instruments:
                 traced = self._trace(event, series)
                 if kind == "acquired":
                     self._spans[number] = traced
-        elif (traced_lease := self._spans.get(number)) is not None:
+        elif self._spans and (traced_lease := self._spans.get(number)) is not None:
             span, began = traced_lease
             if kind in _ENDS_HOLD:
                 self._spans.pop(number, None)
@@ -248,17 +249,22 @@ class _Instruments:
     def count(self) -> None:
         """Count what has been noted."""
         uncounted, waiting, held = self._uncounted, self._waiting, self._held
+        waits, holds = self._wait_duration, self._hold_duration
         durations: list[tuple[_Thinned, float, dict[str, str]]] = []
         with self._lock:
             now = time.monotonic()
+            waits.begin(now)
+            holds.begin(now)
             while uncounted:  # nobody else takes of them
                 kind, series, seconds, number = uncounted.popleft()
-                series.counts[kind] = series.counts.get(kind, 0) + 1
+                series.counts[kind] += 1
                 if kind in _ENDS_HOLD:
                     if held.pop(number, None) is not None:
                         series.held -= 1
-                    if self._hold_duration.wants(now):
-                        durations.append((self._hold_duration, seconds, series.outcomes[kind]))
+                    holds.count += 1
+                    if holds.count >= holds.due:
+                        holds.thin(now)
+                        durations.append((holds, seconds, series.outcomes[kind]))
                 elif kind == "waiting":
                     waiting[number] = series
                     series.waiting += 1
@@ -268,8 +274,10 @@ class _Instruments:
                         series.held += 1
                     if waiting and waiting.pop(number, None) is not None:
                         series.waiting -= 1
-                    if self._wait_duration.wants(now):
-                        durations.append((self._wait_duration, seconds, series.outcomes[kind]))
+                    waits.count += 1
+                    if waits.count >= waits.due:
+                        waits.thin(now)
+                        durations.append((waits, seconds, series.outcomes[kind]))
         for histogram, seconds, attributes in durations:
             histogram.record(seconds, attributes)
 
