@@ -1,14 +1,32 @@
 """The parts of the suite, by `--part`: what each change is tested with, what CI adds, what needs quiet, the nights."""
 
+import os
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Protocol, TypeVar
 
 import pytest
+
+
+class Named(Protocol):
+    """A test, as far as its order is concerned."""
+
+    @property
+    def nodeid(self) -> str: ...
+
+
+T = TypeVar("T", bound=Named)
 
 QUICK, REST, FAULTS, LONG = PARTS = ("quick", "rest", "faults", "long")
 
 _SERVERS = "url"
 """The parameter of promises that are kept on every server that the scripts run on."""
+
+_BUSY = "tests/simulation/"
+"""Where tests are that keep a core busy, for a minute some of them; nearly all others wait."""
+
+_BUSY_WORKERS = 2
+"""How many of pytest-xdist's workers begin with these: more would be in each other's way."""
 
 
 def add_option(parser: pytest.Parser) -> None:
@@ -33,7 +51,25 @@ def select(config: pytest.Config, items: list[pytest.Item]) -> None:
         (left if _part_of(item, turns) == part else out).append(item)
     if out:
         config.hook.pytest_deselected(items=out)
-        items[:] = left
+    items[:] = busy_ones_first(left, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
+
+
+def busy_ones_first(items: Sequence[T], workers: int) -> list[T]:
+    """Return all in an order in which no worker is left with a long one at the end.
+
+    Each worker begins with as many that follow each other, and then takes from those that others have not come to.
+    """
+    busy = [item for item in items if item.nodeid.startswith(_BUSY)]
+    others = [item for item in items if not item.nodeid.startswith(_BUSY)]
+    ordered = list[T]()
+    step = min(_BUSY_WORKERS, workers)
+    for worker in range(workers):
+        share = (len(items) - len(ordered)) // (workers - worker)
+        first = busy[worker::step] if worker < step else []
+        rest = max(share - len(first), 0)
+        ordered += first + others[:rest]
+        del others[:rest]
+    return ordered
 
 
 def _part_of(item: pytest.Item, turns: set[str]) -> str:
