@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from datetime import MAXYEAR, MINYEAR, UTC, datetime
 from decimal import Decimal
-from typing import Annotated, Any, Literal, Unpack, cast, final
+from typing import Annotated, Any, Literal, NoReturn, Unpack, cast, final
 
 from . import Lease, LockManager
 from ._core.keys import LONGEST_NAME
@@ -180,7 +180,24 @@ def locked(
         async with plan.hold(manager, text, _Answers(connection)) as lease:
             yield lease
 
-    return params.Depends(hold, scope=scope)
+    return _Locked(hold, scope=scope)
+
+
+class _Locked(params.Depends):
+    """A dependency that explains what is wrong where it is called, or wrapped into another."""
+
+    def __call__(self, *_: object) -> NoReturn:
+        raise TypeError(_PLACE)
+
+    @property
+    def __signature__(self) -> NoReturn:  # FastAPI asks the argument of `Depends(…)` for it
+        raise TypeError(_PLACE)
+
+
+_PLACE = (
+    "locked() is a dependency already, and no decorator: write lease: Annotated[Lease, locked(...)] as a parameter of "
+    "the endpoint, or dependencies=[locked(...)], without Depends()"
+)
 
 
 _LONGEST_REASON = 123

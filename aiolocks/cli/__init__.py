@@ -8,11 +8,15 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from .._core import VERSION
 from . import _bench, _completion, _demo, _doctor, _ls, _release, _run, _watch
 from ._arguments import Parser
 from ._errors import Unusable
+
+if TYPE_CHECKING:
+    from ._arguments import Commands
 
 _INTERRUPTED = 130
 """What shells expect of a program that ended by SIGINT: 128 + 2."""
@@ -25,11 +29,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         SystemExit: From argparse, after ``--help`` (0) or unusable arguments (2).
     """
     given = list(sys.argv[1:] if argv is None else argv)
-    parser = _parser()
+    parser, commands = _parser()
     if not given:
         parser.print_help()
         return 0
-    arguments = _parse(parser, given)
+    arguments = _parse(parser, commands, given)
     try:
         status: int = arguments.run(arguments)
         sys.stdout.flush()
@@ -46,17 +50,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def _parse(parser: argparse.ArgumentParser, given: list[str]) -> argparse.Namespace:
+def _parse(parser: Parser, commands: "Commands", given: list[str]) -> argparse.Namespace:
     """Parse what was *given*; what stands behind ``run … --`` is another program's."""
-    if given[0] != "run" or "--" not in given:
-        return parser.parse_args(given)
-    at = given.index("--")
-    arguments = parser.parse_args(given[:at])
-    arguments.words = given[at + 1 :]
+    own, words = given, list[str]()
+    if given[0] == "run" and "--" in given:
+        at = given.index("--")
+        own, words = given[:at], given[at + 1 :]
+    arguments, unknown = parser.parse_known_args(own)
+    if unknown:
+        hint = _run.hint(unknown) if arguments.command == "run" else ""
+        commands.choices[arguments.command].error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+    if arguments.command == "run":
+        arguments.words = words
     return arguments
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> "tuple[Parser, Commands]":
     parser = Parser(prog="aiolocks", description="Locks and semaphores on Redis for asyncio.")
     parser.add_argument("--version", action="version", version=f"aiolocks {VERSION}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -68,4 +77,4 @@ def _parser() -> argparse.ArgumentParser:
     _doctor.register(commands)
     _bench.register(commands)
     _completion.register(commands, parser)
-    return parser
+    return parser, commands

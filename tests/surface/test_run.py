@@ -134,6 +134,7 @@ def test_with_min_hold_the_next_waits_for_what_is_missing(start: Start, more: tu
     ("command", "status", "says"),
     [
         (["no-such-program"], 127, "not found"),
+        (["./backup.sh && date"], 127, "write -- sh -c 'LINE'"),
         ([os.devnull], 126, "cannot be executed"),
         ([], 2, "the command is missing"),
     ],
@@ -177,6 +178,26 @@ def test_wrong_usage_ends_with_2_and_shows_no_password(
     captured = capsys.readouterr()
     assert (status, captured.out) == (2, "")
     assert PASSWORD not in captured.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["nightly", "./backup.sh", "-v"], "unrecognized arguments: ./backup.sh -v; write -- before the command\n"),
+        (["nightly", "-w", "5", "--", "true"], "unrecognized arguments: -w 5; use --wait\n"),
+        (["nightly", "--timeout=5", "--", "true"], "unrecognized arguments: --timeout=5; use --wait\n"),
+        (["-n", "nightly", "--", "true"], "unrecognized arguments: -n; use --wait 0\n"),
+        (["nightly", "--colour", "--", "true"], "unrecognized arguments: --colour\n"),
+    ],
+)
+def test_an_argument_that_it_does_not_know_is_told_with_what_was_meant(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["run", *arguments])
+    printed = capsys.readouterr().err
+    assert printed.startswith("usage: aiolocks run NAME [options] -- COMMAND")
+    assert printed.endswith(f"aiolocks run: error: {says}")
 
 
 def test_redis_trouble_ends_with_69_and_one_line_without_the_password(server: RedisServer) -> None:

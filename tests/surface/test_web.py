@@ -559,6 +559,19 @@ def test_fastapi_a_manager_in_place_of_its_dependency_is_refused_at_once() -> No
         aiolocks.fastapi.locked("orders", locks=locks)
 
 
+def test_fastapi_a_dependency_in_a_dependency_or_in_place_of_a_decorator_is_told_where_it_belongs() -> None:
+    lock: Any = aiolocks.fastapi.locked("orders:{order_id}")
+    app = FastAPI()
+
+    async def wrapped(order_id: int, lease: Annotated[Lease, Depends(lock)]) -> None: ...
+
+    async def endpoint(order_id: int) -> None: ...
+
+    for declare in (lambda: app.post("/orders/{order_id}")(wrapped), lambda: lock(endpoint)):
+        with pytest.raises(TypeError, match=r"write lease: Annotated\[Lease, locked\(\.\.\.\)\]"):
+            declare()
+
+
 async def post_in_process(app: FastAPI, path: str) -> None:
     """Raises what the application does, as its log would have it."""
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://shop") as client:

@@ -5,6 +5,7 @@ The command is stopped before another caller can be granted the lock: it has the
 
 import argparse
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .. import _arguments
@@ -67,6 +68,21 @@ def register(commands: "Commands") -> None:
         help="exit status when it was not got within --wait; 0 also says nothing",
     )  # fmt: skip
     parser.set_defaults(run=_run, words=[])
+
+
+_OF_FLOCK = {
+    "-n": "--wait 0", "--nb": "--wait 0", "--nonblock": "--wait 0",
+    "-w": "--wait", "--timeout": "--wait", "-E": "--busy-exit", "--conflict-exit-code": "--busy-exit",
+}  # fmt: skip
+"""Options of flock(1), and what they are called here."""
+
+
+def hint(unknown: Sequence[str]) -> str:
+    """Return what was meant by the first of the *unknown* arguments, to follow an error's text; "" if that is open."""
+    first = unknown[0].partition("=")[0]
+    if not first.startswith("-"):
+        return "; write -- before the command"
+    return f"; use {_OF_FLOCK[first]}" if first in _OF_FLOCK else ""
 
 
 def _status(text: str) -> int:

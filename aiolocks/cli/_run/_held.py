@@ -59,7 +59,8 @@ def _unable(program: str) -> int | None:
     if os.path.dirname(program) and os.path.exists(program):
         _say(f"{program}: cannot be executed")
         return _CANNOT_RUN
-    _say(f"{program}: command not found")
+    line = "; for a line of the shell, write -- sh -c 'LINE'" if len(program.split()) > 1 else ""
+    _say(f"{program}: command not found{line}")
     return _NOT_FOUND
 
 
