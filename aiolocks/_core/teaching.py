@@ -33,7 +33,9 @@ _ELSEWHERE = {
     "permits": "a Semaphore, with permits= in acquire() or hold()",
     "reentrant": "an RLock",
 }  # fmt: skip
-_LIMITS = ("value", "max_value", "initial_value", "total_tokens", "max_leases", "permits", "count")
+_LIMITS = (
+    "value", "max_value", "initial_value", "total_tokens", "max_leases", "permits", "count", "capacity", "size",
+)  # fmt: skip
 """What others call the limit of a semaphore."""
 
 _IMPOSSIBLE = {"limit": QUORUM_OF_PERMITS, "permits": QUORUM_OF_PERMITS, "replicas": "its servers are independent"}

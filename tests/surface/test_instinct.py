@@ -44,6 +44,7 @@ INSTINCT: dict[str, dict[str, str]] = {
         "await semaphore.release(3)": OWN,
         "Semaphore(3)": 'Semaphore(redis, "scraper", 10',
         "Semaphore(redis, 'scraper', value=3)": "use limit=",
+        "Semaphore(redis, 'scraper', capacity=3)": "use limit=",
         "aiolocks.BoundedSemaphore": "use Semaphore",
         "with lock: pass": OWN,
         "lock.acquire().fencing_token": "must be awaited",
