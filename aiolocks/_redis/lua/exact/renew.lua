@@ -1,4 +1,13 @@
--- The same as for a Lock, of a key that holds the token alone.
+-- Extend the lease of the holder, and of no other. Never creates a lease and never shortens one.
 --
--- like     lock/renew
--- uses     mutex
+-- KEYS[1]  holder  string  the token of the current holder
+-- ARGV[1]  token   bytes   who asks
+-- ARGV[2]  ttl_ms  int     how long the lease lasts from now on, at least
+-- returns  1, or 0 when another holds it, or none
+if redis.call('GET', holder) ~= token then
+  return 0 -- no other key is looked at: on a Cluster, what stands beside this one may be on another node
+end
+if redis.call('PTTL', holder) < tonumber(ttl_ms) then
+  redis.call('PEXPIRE', holder, ttl_ms)
+end
+return 1
