@@ -133,7 +133,7 @@ def on_event(callback: Callable[[Event], object]) -> Callable[[], None]:
     """
     if not callable(callback):
         raise TypeError(f"callback must be a function that takes an event, not {callback!r}")
-    if inspect.iscoroutinefunction(callback):
+    if inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(type(callback).__call__):
         raise TypeError(
             "callback must be a plain function, as no event waits for it; start a task in it, or put the event in a "
             "queue"

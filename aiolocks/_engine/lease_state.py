@@ -346,10 +346,10 @@ class LeaseState:
         if not self.over:
             self.tell(kind, seconds)
 
-    def tell_handed_over(self, now: float) -> None:
-        """Tell that the lease which was let go at *now* is offered to others, if that is wanted."""
+    def tell_handed_over(self, now: float, kind: events.Kind) -> None:
+        """Tell what became of the lease that was let go at *now*, to be offered to others, if that is wanted."""
         if self.acquisition or events.listeners:
-            self.tell("released", now - self.begun)
+            self.tell(kind, now - self.begun)
 
     def _tell_released(self, now: float, then: "Callable[[Release], None] | None", release: Release) -> None:
         """Tell that the lease which was let go at *now* has ended: whether it was the server's too is known by now."""

@@ -53,7 +53,6 @@ async def hand_off(state: LeaseState, ttl: Duration | None) -> str:
         now = context.clock()
         until = min(state.deadline, now + LONGEST_WAIT)
         state.hand_over(now)
-        state.tell_handed_over(now)  # whatever comes of it, the holder has let go
         asked = [
             asyncio.ensure_future(_offer(part, offer.secret_of(at), round(seconds * 1000), until))
             for at, part in enumerate(held)
@@ -61,6 +60,7 @@ async def hand_off(state: LeaseState, ttl: Duration | None) -> str:
         try:
             answers = await asyncio.gather(*asked)
         except BaseException as error:
+            state.tell_handed_over(now, "released")  # whatever comes of it, the holder has let go
             for one in asked:
                 one.cancel()
             await _withdraw(state, held, offer, error)
@@ -68,9 +68,11 @@ async def hand_off(state: LeaseState, ttl: Duration | None) -> str:
         if min(answers) != 1:
             if _REVOKED in answers:
                 request.was_revoked()
+            state.tell_handed_over(now, "revoked" if request.revoked else "lost")
             lost = state.error(state.refused_as)
             await _withdraw(state, held, offer, lost)
             raise lost
+        state.tell_handed_over(now, "released")
     state.grantor.forget(request)
     return offer.text()
 

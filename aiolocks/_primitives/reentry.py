@@ -161,8 +161,8 @@ class Reentry(LeaseState):
         super().hand_over(now)
         self.nest.hand_over(self, now)
 
-    def tell_handed_over(self, now: float) -> None:
-        self.nest.core.tell_handed_over(now)
+    def tell_handed_over(self, now: float, kind: Kind) -> None:
+        self.nest.core.tell_handed_over(now, kind)
 
     def let_lapse(self, on_lapsed: "Callable[[LeaseState], None]") -> None:
         self.unreferenced = True

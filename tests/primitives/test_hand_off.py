@@ -8,6 +8,7 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolocks import (
+    AcquireTimeoutError,
     HierarchicalLock,
     Lease,
     LeaseLostError,
@@ -248,6 +249,21 @@ async def test_the_lease_has_ended_once_for_those_who_listen_whatever_comes_of_i
         await asyncio.wait([handing])
         assert handing.cancelled()
         assert heard.kinds("renewed") == ["acquired", "released"]
+    await free(make())
+    with hearing() as heard:
+        lease = await make().acquire()
+        await make.take_away()
+        with pytest.raises(LeaseLostError):
+            await lease.hand_off()
+        assert heard.kinds("renewed") == ["acquired", "lost"]
+    with hearing() as heard:
+        lease = await make().acquire()
+        with pytest.raises(AcquireTimeoutError, match="revoked"):
+            await make().revoke(timeout=0)
+        with pytest.raises(LeaseLostError) as caught:
+            await lease.hand_off()
+        assert caught.value.reason == "revoked"
+        assert heard.kinds("renewed") == ["acquired", "revoked"]
     await free(make())
 
 

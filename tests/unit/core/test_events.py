@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -106,8 +107,12 @@ def test_what_cannot_be_called_is_a_type_error(wrong: object) -> None:
 def test_a_coroutine_function_is_a_type_error_as_nothing_would_await_it() -> None:
     async def note(event: Event) -> None: ...
 
-    with pytest.raises(TypeError, match="plain function"):
-        on_event(note)
+    class Note:
+        async def __call__(self, event: Event) -> None: ...
+
+    for wrong in (note, partial(note), Note()):
+        with pytest.raises(TypeError, match="plain function"):
+            on_event(wrong)
 
 
 def test_numbers_are_those_of_one_acquisition_each() -> None:
