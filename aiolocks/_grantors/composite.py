@@ -16,7 +16,7 @@ from .votes import VoteCount
 
 
 @final
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Part:
     """One of several requests that are one lease together, and whom it is for."""
 

@@ -42,7 +42,7 @@ _MODES = {
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Meant:
     """The leases of one name that are to be revoked."""
 

@@ -11,7 +11,7 @@ def quorum_of(size: int) -> int:
 
 
 @final
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class VoteCount:
     """Counts yes, no and failures of *size* questions of which *needed* must be answered yes.
 
@@ -56,7 +56,7 @@ class VoteCount:
 
 
 @final
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Vote:
     """The votes of *size* servers on one attempt, each by the server's number."""
 

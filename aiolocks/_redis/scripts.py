@@ -41,7 +41,7 @@ _FLAG = "--!df flags=allow-undeclared-keys\n"
 """With it, Dragonfly lets a script reach keys it was not given, such as that of the line of a session that waits."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Script:
     """One script: what to send, and under which names its keys and arguments are passed."""
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -62,6 +63,5 @@ def test_it_imports_nothing_optional(tmp_path: Path) -> None:
 def test_it_takes_at_most_twenty_milliseconds_beyond_redis_py(tmp_path: Path) -> None:
     import_once(tmp_path)  # compiles
     runs = [import_once(tmp_path) for _ in range(11)]
-    # The least of each: what runs beside it only ever adds, and to one of the two as soon as to the other.
-    theirs, ours = min(run[0] for run in runs), min(run[1] for run in runs)
-    assert ours <= LONGEST * max(1.0, theirs / THEIRS)
+    # Each run is its own measure of the machine: how fast it is changes with what runs beside.
+    assert statistics.median(ours / max(1.0, theirs / THEIRS) for theirs, ours, _ in runs) <= LONGEST
