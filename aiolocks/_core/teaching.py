@@ -84,8 +84,8 @@ def teaching(function: F) -> F:
     if function.__name__ == "__init__":
         _options[_owner(function)] = _keywords(function)
     call = _timed(function) if function.__kwdefaults__ == {"timeout": UNSET} else _any(function)
-    if inspect.iscoroutinefunction(function) or function.__name__ == "acquire":  # which returns a block as well
-        _mark_coroutine_function(call)
+    if inspect.iscoroutinefunction(function) or function.__name__ in ("acquire", "try_acquire"):  # see `MustAwait`
+        mark_coroutine_function(call)
     return cast("F", functools.wraps(function)(call))
 
 
@@ -123,7 +123,7 @@ def _timed(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _mark_coroutine_function(call: Any) -> None:
+def mark_coroutine_function(call: Any) -> None:
     """Mark *call* as a coroutine function; `unittest.mock` looks at that."""
     if sys.version_info >= (3, 12):
         inspect.markcoroutinefunction(call)

@@ -1,14 +1,14 @@
 """The lease as its holder sees it: the right to act until a moment, and all that can be asked of it or done with it.
 
-With `Hold` and `Acquiring`, the blocks that `hold()` and `acquire()` return.
+With `Hold`, the block that `hold()` returns.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Generator, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from types import CoroutineType, FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, final
+from typing import Any, NoReturn, final
 
 from .._core import events
 from .._core.answers import LONGEST_WAIT, ride_out
@@ -360,63 +360,3 @@ class Hold:
             raise RuntimeError("this hold was left already")
         self._in_use = False
         return as_coroutine(body.leave(exc, frame))
-
-
-class _Primitive(Protocol):
-    def _acquire(self, timeout: Duration | Unset | None, permits: int) -> Coroutine[Any, Any, Lease]: ...
-
-    def _hold(self, timeout: Duration | Unset | None, permits: int) -> Hold: ...
-
-
-@final
-class Acquiring(Coroutine[Any, Any, Lease]):
-    """What `acquire()` returns: ``lease = await lock.acquire(timeout=5)``, or ``async with lock.acquire(timeout=5):``.
-
-    A coroutine like any other, for tasks, `gather` and `wait_for`; or a block, as `hold()` returns it.
-    """
-
-    __slots__ = ("__weakref__", "_by_hand", "_hold", "_permits", "_primitive", "_timeout")
-
-    def __init__(self, primitive: _Primitive, timeout: Duration | Unset | None, permits: int) -> None:
-        self._by_hand = primitive._acquire(timeout, permits)  # made at once: Python warns if it is never awaited
-        self._primitive, self._timeout, self._permits = primitive, timeout, permits
-        self._hold: Hold | None = None
-
-    def __await__(self) -> Generator[Any, Any, Lease]:
-        return self._by_hand.__await__()
-
-    def send(self, value: Any) -> Any:
-        return self._by_hand.send(value)
-
-    def throw(self, *exception: Any) -> Any:
-        return self._by_hand.throw(*exception)
-
-    def close(self) -> None:
-        self._by_hand.close()
-
-    if not TYPE_CHECKING:  # type checkers know what there is
-
-        def __getattr__(self, name):
-            if name.startswith("cr_") or name in ("__name__", "__qualname__"):
-                return getattr(self._by_hand, name)  # for tools that show tasks and their stacks
-            if not name.startswith("_") and hasattr(Lease, name):
-                raise AttributeError(
-                    f"acquire() must be awaited, or entered by `async with`, to get the lease with its {name!r}",
-                    name=name,
-                    obj=self,
-                )
-            return object.__getattribute__(self, name)
-
-    def __aenter__(self) -> "CoroutineType[Any, Any, Lease]":
-        """Begin a block; see `Hold`."""
-        if self._hold is None:
-            self._by_hand.close()  # it was not begun
-            self._hold = self._primitive._hold(self._timeout, self._permits)
-        return self._hold.__aenter__()
-
-    def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> "CoroutineType[Any, Any, None]":
-        if self._hold is None:
-            raise RuntimeError("this block was not entered")
-        return self._hold.leave(exc, calling_frame())

@@ -21,8 +21,9 @@ from .._engine.acquire import take
 from .._engine.block import Enterable
 from .._engine.context import Context, Grantor
 from .._engine.holdings import Base
-from .._engine.lease import Acquiring, Hold, Lease
+from .._engine.lease import Hold, Lease
 from .._engine.lease_state import GONE_FROM_SERVER, Entry, LeaseState
+from .._engine.must_await import LOCKED, TRY_ACQUIRE, Acquiring, MustAwait, must_await
 from .._engine.request import Request
 from .._grantors.adoption import adopt
 from .._grantors.one_server import RedisGrantor
@@ -147,7 +148,7 @@ class Acquirable(Elsewhere, Enterable[Lease]):
         return Acquiring(self, timeout, self._share)
 
     @teaching
-    async def try_acquire(self) -> Lease | None:
+    def try_acquire(self) -> MustAwait[Lease | None]:
         """Ask once: return a lease, or None if a holder or waiter is in the way, or `min_uptime`. The holder of an
         `RLock` gets one.
 
@@ -160,7 +161,7 @@ class Acquirable(Elsewhere, Enterable[Lease]):
 
         After an error or a cancellation nothing stays held that was not before.
         """
-        return await self._try_acquire(self._share)
+        return MustAwait(self._try_acquire(self._share), TRY_ACQUIRE)
 
     async def adopt(self, text: str | bytes) -> Lease:
         """Go on with a lease that was handed off, in this process or another; the caller must release it.
@@ -192,6 +193,7 @@ class Acquirable(Elsewhere, Enterable[Lease]):
         """Return what a lease must have that is adopted here, where it is offered with *share*."""
         return self._share
 
+    @must_await(LOCKED)
     async def locked(self) -> bool:
         """Say whether the name is held; for a `Redlock`, whether it is held on most servers.
 

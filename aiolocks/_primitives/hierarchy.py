@@ -12,6 +12,7 @@ from .._core.teaching import teaching
 from .._core.who import Holder, Waiter
 from .._engine.context import Context
 from .._engine.lease_state import LeaseState
+from .._engine.must_await import LOCKED, must_await
 from .._engine.request import Request
 from .._grantors.all_of import AllOf
 from .._grantors.session import Session
@@ -146,6 +147,7 @@ class HierarchicalMode(Acquirable):
     def _called(self) -> str:
         return f"HierarchicalLock.{self._word}"
 
+    @must_await(LOCKED)
     async def locked(self) -> bool:
         """Say whether a holder is in the way of this mode, here or at a level above.
 

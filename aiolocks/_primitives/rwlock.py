@@ -8,6 +8,7 @@ from .._core.modes import EXCLUSIVE, SHARED, UPGRADEABLE
 from .._core.options import Duration, Options, Replicas, options_of
 from .._core.teaching import teaching
 from .._engine.lease_state import LeaseState
+from .._engine.must_await import LOCKED, must_await
 from .._redis.clients import Client
 from . import mode_changes as mode_changes
 from .base import Acquirable
@@ -131,6 +132,7 @@ class RWLockMode(Acquirable):
         state.changes = mode_changes
         return state
 
+    @must_await(LOCKED)
     async def locked(self) -> bool:
         """Say whether a holder is in the way of this mode: of `read`, a writer; of `write`, any holder.
 

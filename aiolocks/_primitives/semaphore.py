@@ -18,8 +18,9 @@ from .._core.options import (
 )
 from .._core.teaching import teaching
 from .._engine.context import Context
-from .._engine.lease import Acquiring, Hold, Lease
+from .._engine.lease import Hold, Lease
 from .._engine.lease_state import LeaseState
+from .._engine.must_await import LOCKED, TRY_ACQUIRE, Acquiring, MustAwait, must_await
 from .._engine.request import Extension
 from .._redis.clients import Client, server_of
 from .base import Acquirable, Statistics, waits_for_itself
@@ -191,15 +192,14 @@ class Semaphore(Acquirable):
         return Acquiring(self, timeout, permits)
 
     @teaching
-    async def try_acquire(self, *, permits: int = 1) -> Lease | None:
+    def try_acquire(self, *, permits: int = 1) -> MustAwait[Lease | None]:
         """Ask once: return a lease of *permits*, or None if too few are free or another caller waits.
 
         Raises:
             LimitMismatchError: More permits than the limit in force.
             RedisError: Redis could not be asked. After an error or a cancellation nothing stays held.
         """
-        check_permits(permits)
-        return await self._try_acquire(permits)
+        return MustAwait(self._try_acquire(permits), TRY_ACQUIRE)
 
     async def resize(self, limit: int) -> None:
         """Put *limit* in force for everyone, at once.
@@ -216,6 +216,7 @@ class Semaphore(Acquirable):
         for declared in (self._limit, limit):
             _note(self._declarations(), (self._keys.base, declared))
 
+    @must_await(LOCKED)
     async def locked(self) -> bool:
         """Say whether no permits are free.
 

@@ -48,6 +48,10 @@ INSTINCT: dict[str, dict[str, str]] = {
         "aiolocks.BoundedSemaphore": "use Semaphore",
         "with lock: pass": OWN,
         "lock.acquire().fencing_token": "must be awaited",
+        "if lock.try_acquire(): pass": "if lease := await lock.try_acquire():",
+        "if not lock.locked(): pass": "if await lock.locked():",
+        "with lock.acquire(): pass": "async with lock.acquire():",
+        "async with lock.try_acquire(): pass": "if lease := await lock.try_acquire():",
     },
     "redis-py": {
         "async with Lock(redis, 'orders', timeout=10): pass": "ttl= for how long",
@@ -167,7 +171,7 @@ def test_nine_of_ten_are_answered() -> None:
 
 
 @one_by_one("code, shown", AT_ONCE.items())
-@pytest.mark.filterwarnings("ignore:coroutine 'Acquirable._acquire' was never awaited")
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 def test_what_does_not_exist_names_what_does(code: str, shown: str) -> None:
     async def answered() -> None:
         names = names_around(NOBODY)

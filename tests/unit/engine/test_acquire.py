@@ -23,8 +23,9 @@ from aiolocks._core.options import Duration, Options, Unset
 from aiolocks._core.timing import deadline
 from aiolocks._engine.acquire import take, timed_out
 from aiolocks._engine.context import Grantor
-from aiolocks._engine.lease import Acquiring, Hold
+from aiolocks._engine.lease import Hold
 from aiolocks._engine.lease_state import LeaseState
+from aiolocks._engine.must_await import Acquiring
 from aiolocks._engine.request import LONGEST_RETRY, Granted, Request
 from aiolocks.testing import After, ScriptedGrantor
 from tests.support.jumping import block_loop, clock, jumping
