@@ -9,6 +9,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 from redis.asyncio import Redis
 
 from ._core.options import LeaseOptions, RedlockOptions, TrackedOptions
+from ._core.teaching import needing
 from ._engine.lease import Lease
 from ._manager import LockManager
 from ._primitives.base import Acquirable
@@ -69,6 +70,7 @@ def with_lock(
     kind: KindOfServers,
     **options: Unpack[RedlockOptions],
 ) -> Decorator: ...
+@needing(("client", "name"), 'with_lock takes a client and a name: @with_lock(redis, "invoice:{invoice_id}")')
 def with_lock(
     client: Clients | Callable[[], Clients],
     name: str | Sequence[str],

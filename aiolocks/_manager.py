@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack, cast, final
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast, final
 
 from redis.asyncio import Redis
 
 from ._core.elsewhere import Elsewhere
 from ._core.options import Duration, LeaseOptions, TrackedOptions
+from ._core.teaching import entered_without_async
 from ._primitives.base import Acquirable, call_holders
 from ._primitives.hierarchy import HierarchicalLock
 from ._primitives.lock import Lock
@@ -126,6 +127,9 @@ class LockManager(Elsewhere):
         """Close the client if `from_url` made it. Leases that are still held go on until they are released."""
         if self._owns_client:
             await close_client(self._client)
+
+    if not TYPE_CHECKING:  # type checkers know without it
+        __enter__ = __exit__ = entered_without_async
 
     async def __aenter__(self) -> Self:
         return self

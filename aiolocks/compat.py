@@ -236,7 +236,7 @@ class RedisLock(PlainLock):
         return Lease(renewed)
 
     def _options(self, *, renew: bool) -> Options:
-        return Options(ttl=max(self.timeout or _UNLIMITED, SHORTEST_TTL), on_lost="flag", renew=renew)
+        return Options(ttl=float(max(self.timeout or _UNLIMITED, SHORTEST_TTL)), on_lost="flag", renew=renew)
 
     def _state(self, token: bytes) -> LeaseState | None:
         """Return what is known of the lease with this *token*, if it was acquired here."""

@@ -8,13 +8,14 @@ import contextlib
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from types import CoroutineType, FrameType, TracebackType
-from typing import Any, NoReturn, final
+from typing import TYPE_CHECKING, Any, NoReturn, final
 
 from .._core import events
 from .._core.answers import LONGEST_WAIT, ride_out
 from .._core.elsewhere import Elsewhere
 from .._core.guard_commands import Command, Reply
 from .._core.options import UNSET, Duration, Unset, check_ttl
+from .._core.teaching import entered_without_async
 from .._core.timing import deadline
 from .acquire import take
 from .block import Block, as_coroutine, calling_frame, current_task
@@ -279,6 +280,9 @@ class Lease(Elsewhere):
             raise RuntimeError(f"no block with this lease of {self.name!r} is open")
         return as_coroutine(body.leave(exc, calling_frame()))
 
+    if not TYPE_CHECKING:  # type checkers know without it
+        __enter__ = __exit__ = entered_without_async
+
     def __repr__(self) -> str:
         state = self._state
         status = "held" if state.held else "lost" if state.lost else "released"
@@ -360,3 +364,13 @@ class Hold:
             raise RuntimeError("this hold was left already")
         self._in_use = False
         return as_coroutine(body.leave(exc, frame))
+
+    if not TYPE_CHECKING:  # type checkers know without it
+
+        def __await__(self):
+            raise TypeError(
+                "hold() returns a block: use `async with lock.hold(timeout=5) as lease:`; for a lease without a block, "
+                "use `lease = await lock.acquire(timeout=5)`"
+            )
+
+        __enter__ = __exit__ = __await__

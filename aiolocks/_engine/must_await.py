@@ -64,20 +64,10 @@ class MustAwait(Coroutine[Any, Any, T_co]):
 
     if not TYPE_CHECKING:  # type checkers report what is missing
 
-        def __enter__(self):
-            raise TypeError(self._right)
-
-        def __exit__(self, *exception):
-            """Only looked for, before `__enter__` is called."""
-
         def __iter__(self):
             raise TypeError(self._right)
 
-        def __aenter__(self):
-            raise TypeError(self._right)
-
-        def __aexit__(self, *exception):
-            """Only looked for, before `__aenter__` is called."""
+        __enter__ = __exit__ = __aenter__ = __aexit__ = __iter__
 
         def __getattr__(self, name):
             if name.startswith("cr_") or name in ("__name__", "__qualname__"):

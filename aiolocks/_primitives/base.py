@@ -15,7 +15,7 @@ from .._core.elsewhere import Elsewhere
 from .._core.keys import Keys
 from .._core.offers import Offer, offer_of
 from .._core.options import UNSET, Duration, Options, Unset, check_fencing_token, check_timeout
-from .._core.teaching import called_itself, teaching
+from .._core.teaching import called_itself, entered_without_async, teaching
 from .._core.who import Holder, Waiter
 from .._engine.acquire import take
 from .._engine.block import Enterable
@@ -325,6 +325,8 @@ class Acquirable(Elsewhere, Enterable[Lease]):
 
         def __call__(self, *args, **keywords):
             raise called_itself(self._called, keywords)
+
+        __enter__ = __exit__ = entered_without_async
 
     def _asking(self, timeout: float | None, permits: int, *, entering: bool) -> LeaseState:
         grantor, options = self._grantor(), self._options

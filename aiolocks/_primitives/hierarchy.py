@@ -124,7 +124,7 @@ class HierarchicalLock(Elsewhere):
         def __aenter__(self):
             raise TypeError(f"{self!r} cannot be held itself: enter its .read or .write")
 
-        __aexit__ = __aenter__
+        __aexit__ = __enter__ = __exit__ = __aenter__
 
 
 @final

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import ClassVar, Literal, final
 
+from .._core.elsewhere import Elsewhere
 from .._core.keys import Keys
 from .._core.options import Duration, Replicas, options_of
 from .._core.teaching import teaching
@@ -80,8 +81,12 @@ class MultiLock(Acquirable):
             raise TypeError(f"names must be several, such as [{given!r}], not one {type(given).__name__}")
         if not isinstance(given, Iterable):
             pool_of(client)  # client and names may be swapped
+            _check_no_lock(given)
             raise TypeError(f'names must be several, such as ["a", "b"], not {type(given).__name__}')
-        each = {name: Keys(prefix, self.kind, name, self.family) for name in names}
+        each: dict[str, Keys] = {}
+        for name in names:
+            _check_no_lock(name)
+            each[name] = Keys(prefix, self.kind, name, self.family)
         if not each:
             raise ValueError("names must not be empty")
         if len(each) > MOST_NAMES:
@@ -159,3 +164,12 @@ class MultiLock(Acquirable):
 
     def _grantor(self) -> Grantor:
         return AllOf(Session.of(self._pool).context, self.kind, self.name, self._grantors(), self._options)
+
+
+def _check_no_lock(name: object) -> None:
+    """Raise TypeError if *name* is a lock or semaphore."""
+    if isinstance(name, Elsewhere):
+        raise TypeError(
+            f"a MultiLock takes names and no locks, such as this {type(name).__name__}; to hold several locks or "
+            "semaphores, enter them in the same order everywhere: `async with first, second:`"
+        )

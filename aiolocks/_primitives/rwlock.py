@@ -108,7 +108,7 @@ class RWLock(Elsewhere):
         def __aenter__(self):
             raise TypeError(f"{self!r} cannot be held itself: enter its .read, .write or .upgradeable")
 
-        __aexit__ = __aenter__
+        __aexit__ = __enter__ = __exit__ = __aenter__
 
 
 @final
