@@ -20,7 +20,7 @@ from aiolocks._core.modes import (
     UPGRADE,
     UPGRADEABLE,
 )
-from tests.bench.crowded import _hold
+from bench.crowded import _hold
 from tests.scripts.calls import TTL, Busy, Grant, Granted, Queued, Refused, Scripts, on_server, token
 from tests.scripts.states import (
     configured,
