@@ -1332,6 +1332,14 @@ async def test_an_acquire_that_is_closed_before_it_began_asks_for_nothing_and_sa
 
 
 @jumping
+async def test_an_acquire_without_await_shows_how_it_is_awaited_and_how_it_is_entered() -> None:
+    block = Acquiring(Primitive(ScriptedGrantor()), None, 1)
+    with pytest.raises(TypeError, match=r"`lease = await lock\.acquire\(\)`, or `async with lock\.acquire\(\):`"):
+        bool(block)
+    block.close()
+
+
+@jumping
 async def test_the_block_of_an_acquire_is_one_at_a_time_and_may_be_entered_again() -> None:
     primitive = Primitive(ScriptedGrantor())
     block = Acquiring(primitive, None, 1)
