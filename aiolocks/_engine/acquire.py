@@ -93,6 +93,8 @@ async def take(
     lease, task = handle(state), state.task
     if by_hand and task is not None:
         context.holdings.add(task, state, lease)
+        if state.renewer is None:
+            state.watch_deadline()  # or it would be listed for as long as its task runs
     else:
         state.task = None
     if state.acquisition or events.listeners:

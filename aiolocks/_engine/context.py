@@ -100,11 +100,6 @@ class Context:
         if self._idle_timer is None and not self.loop.is_closed():
             self._idle_timer = self.loop.call_later(IDLE, self._idle)
 
-    def look_again(self, seconds: float) -> None:
-        """Look in so many *seconds* whether the session may end, though nothing happens until then."""
-        if self._idle_timer is None:
-            self._idle_timer = self.loop.call_later(max(seconds, IDLE), self._idle)
-
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run *coroutine* in the background; it ends with the session."""
         task = background(coroutine)

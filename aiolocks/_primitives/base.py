@@ -20,9 +20,9 @@ from .._core.who import Holder, Waiter
 from .._engine.acquire import take
 from .._engine.block import Enterable
 from .._engine.context import Context, Grantor
-from .._engine.holdings import Base
+from .._engine.holdings import Base, Loss
 from .._engine.lease import Hold, Lease
-from .._engine.lease_state import GONE_FROM_SERVER, Entry, LeaseState
+from .._engine.lease_state import GONE_FROM_SERVER, Entry, LeaseState, loss_error
 from .._engine.must_await import LOCKED, TRY_ACQUIRE, Acquiring, MustAwait, must_await
 from .._engine.request import Request
 from .._grantors.adoption import adopt
@@ -211,27 +211,29 @@ class Acquirable(Elsewhere, Enterable[Lease]):
 
         Raises:
             RuntimeError: There is no such lease. A block releases its own, and `lease.release()` releases any.
-            LeaseLostError: It was lost before. For a lease without references, that is remembered for another TTL.
+            LeaseLostError: It was lost before. That is remembered for one more TTL, and raised once.
             RedisError: Not confirmed; the lease ends with its TTL.
 
         After a cancellation the release goes on in the background.
         """
         session = Session.find(self._pool)
-        state: LeaseState | None = (
-            None if session is None else session.context.holdings.newest(asyncio.current_task(), self._base)
-        )
-        if state is None and session is not None:
+        found: LeaseState | Loss | None = None
+        if session is not None:
+            holdings = session.context.holdings
+            found = holdings.newest(asyncio.current_task(), self._base)
             for _ in range(_TURNS):  # until its next turn, the loop itself refers to the task that it ran last
-                state = session.context.holdings.newest_unreferenced(self._base)
-                if state is not None:
-                    break
-                await asyncio.sleep(0)
-        if state is None:
+                if found is None:
+                    found = holdings.newest_unreferenced(self._base)
+                    if found is None:
+                        await asyncio.sleep(0)
+        if found is None:
             raise RuntimeError(
                 f"{self.kind} {self.name!r}: the calling task holds no lease to release that it acquired by hand"
             )
-        if not await Lease(state).release():
-            raise state.error(None if state.lost else GONE_FROM_SERVER)
+        if isinstance(found, Loss):
+            raise loss_error(self.kind, self.name, found.fence, found.reason)
+        if not await Lease(found).release():
+            raise found.error(None if found.lost else GONE_FROM_SERVER)
 
     @teaching
     async def revoke(

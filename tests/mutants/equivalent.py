@@ -33,7 +33,7 @@ EQUIVALENT: dict[str, str] = {
     "aiolocks/_engine/context.py: self._last_used = 0.0  ->  pass": "`touch` sets it before it sets the timer that reads it",
     "aiolocks/_engine/context.py: self._last_used = 0.0  ->  self._last_used = 1.0": "`touch` sets it before it sets the timer that reads it",
     'aiolocks/_engine/guard.py: error.args = (f"command {at} of {len(asked.names)} ({asked.names[at - 1]}): {error}{earlier}", *error.args[1:])  ->  error.args = (f"command {at} of {len(asked.names)} ({asked.names[at - 1]}): {error}{earlier}", *error.args[2:])': "What redis-py makes of an answer has one argument; the rest is for those that may come to have more",
-    "aiolocks/_engine/holdings.py: if self._clock() >= until:  ->  if self._clock() > until:": "at that very instant either answer is right",
+    "aiolocks/_engine/holdings.py: while self._ends and self._ends[0][0] <= now:  ->  while self._ends and self._ends[0][0] < now:": "the timer is set again, for the same instant",
     "aiolocks/_engine/holdings.py: left = of.inside.pop(one, 0) - permits  ->  left = of.inside.pop(one, 1) - permits": "what is taken off was counted before, so that the default is not used",
     "aiolocks/_engine/holdings.py: self._dropped.clear()  ->  pass": "what is looked at after the end is passed over",
     "aiolocks/_engine/holdings.py: task.remove_done_callback(self._task_ended)  ->  pass": "it finds nothing of that task",
