@@ -1,4 +1,4 @@
-"""What a call costs does not grow with what else is held. Function calls are counted, so a busy machine does no harm."""
+"""What a call costs does not grow with what else is held. Calls are counted, so a busy machine changes nothing."""
 
 import asyncio
 import gc
