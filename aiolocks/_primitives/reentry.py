@@ -226,13 +226,14 @@ def nest_of(context: Context, base: bytes, task: "Task | None") -> SharedLease |
 
 def held_by_parent(context: Context, base: bytes, task: "Task | None") -> bool:
     """Whether a task that has not ended holds *base*, and held it when it started *task* or a parent of *task*."""
-    for nest in _all_of(context, base):
-        parent = nest.task
-        if parent is None or parent is task or parent.done() or not (nest.core.held and nest.held_by(parent)):
-            continue
-        if any(known() is parent and newest >= nest.number for known, newest in _lineage.get()):
-            return True
-    return False
+    return any(nest.core.held and _inherited(nest, task) for nest in _all_of(context, base))
+
+
+def _inherited(nest: SharedLease, task: "Task | None") -> bool:
+    """Whether the task that acquired *nest* holds it still, and had it when it started *task* or a parent of *task*."""
+    parent = nest.task
+    holds = parent is not None and parent is not task and not parent.done() and nest.held_by(parent)
+    return holds and any(known() is parent and newest >= nest.number for known, newest in _lineage.get())
 
 
 def _all_of(context: Context, base: bytes) -> Iterable[SharedLease]:
