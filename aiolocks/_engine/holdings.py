@@ -86,7 +86,7 @@ class Loss(NamedTuple):
 class _Ledger(Generic[H]):
     """What one task holds; or, of no task, the leases that nothing refers to.
 
-    Invariant: a lease is in `leases` or in `named`, or in neither. Those in `leases` are newer than those in `named`.
+    Invariant: a lease is never in both `leases` and `named`, and those in `leases` are newer than those in `named`.
     """
 
     __slots__ = ("bodies", "inside", "leases", "losses", "named")
@@ -339,6 +339,7 @@ class Holdings(Generic[H]):
             _, _, of, what = heapq.heappop(self._ends)
             if not isinstance(what, (bytes, tuple)):
                 of.strike(what)
+                what.task = None
             elif of.losses and what in of.losses and of.losses[what].until <= now:  # else there was another since
                 del of.losses[what]
 
