@@ -8,6 +8,7 @@ object, and objects may be made and dropped at will.
 import asyncio
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -29,7 +30,7 @@ from .._grantors.adoption import adopt
 from .._grantors.one_server import RedisGrantor
 from .._grantors.revocation import meant, revoke_all, wait_until_gone
 from .._grantors.session import Session
-from .._grantors.who import holders_of, waiters_of
+from .._grantors.who import holders_of, time_of, waiters_of
 from .._redis.clients import Client, check_replicas_of, check_uptime_of, pool_of
 from .._redis.scripts import Arguments
 
@@ -43,11 +44,14 @@ class Statistics:
 
     Attributes:
         name: What was asked about.
-        permits: Permits in use; 1 for a lock while it is held; as many as `holders` where there are readers.
-        holders: Leases held.
+        permits: Permits in use, also those that only `min_hold` keeps. 1 for a lock while it is held or kept. Where
+            there are readers, one for each lease.
+        holders: Leases held, without those that were released and that only `min_hold` keeps.
         waiting: Waiters in the queue.
         fencing_token: The newest fencing token; 0 if none was given for a day.
         limit: How many permits may be in use; 1 for a lock; 0 where there is no limit.
+        kept_until: When the last of the released leases that only `min_hold` keeps ends, by the server's clock. None
+            if there are none.
     """
 
     name: str
@@ -56,6 +60,7 @@ class Statistics:
     waiting: int
     fencing_token: int
     limit: int
+    kept_until: datetime | None = None
 
 
 class Acquirable(Elsewhere, Enterable[Lease]):
@@ -195,13 +200,13 @@ class Acquirable(Elsewhere, Enterable[Lease]):
 
     @must_await(LOCKED)
     async def locked(self) -> bool:
-        """Say whether the name is held; for a `Redlock`, whether it is held on most servers.
+        """Say whether the name is held, or kept by `min_hold`; for a `Redlock`, whether it is so on most servers.
 
         Raises:
             QuorumError: `Redlock`: too few servers answered.
             RedisError: Redis could not be asked. Cancelling is harmless.
         """
-        return (await self.statistics()).holders > 0
+        return (await self.statistics()).permits > 0
 
     async def release(self) -> None:
         """Release the newest lease of this name that the calling task took by hand and has not released.
@@ -287,13 +292,13 @@ class Acquirable(Elsewhere, Enterable[Lease]):
     async def statistics(self) -> Statistics:
         """Ask Redis how the name stands.
 
-        Waiters of more than 500 processes are counted in parts, one after the other, so the sum is of several moments.
+        Waiters of more than 500 processes, and more than 500 leases, are counted in parts, one after the other, so
+        the sums are of several moments.
 
         Raises:
             RedisError: Redis could not be asked. Cancelling is harmless.
         """
-        permits, holders, waiting, fence, limit, *_ = await self._standing()
-        return Statistics(self.name, permits, holders, waiting, fence, limit)
+        return statistics_of(self.name, await self._standing())
 
     async def holders(self) -> tuple[Holder, ...]:
         """Ask Redis who holds the name: a `Holder` for each lease, oldest first.
@@ -366,6 +371,13 @@ def call_holders(acquirable: Acquirable, holder: str) -> None:
     """Have `holders()` call those who hold or await *acquirable* so, once their leases have lasted for a while."""
     for keys in acquirable._every_keys():
         keys.holder = holder
+
+
+def statistics_of(name: str, row: Sequence[int]) -> Statistics:
+    """Return what a script, or several, told of a name."""
+    permits, leases, waiting, fence, limit, _, kept, kept_until_ms, *_ = row
+    # Counted in parts, a lease that moves on meanwhile may be counted twice.
+    return Statistics(name, permits, max(leases - kept, 0), waiting, fence, limit, time_of(1000 * kept_until_ms))
 
 
 def waits_for_itself(kind: str, name: str) -> RuntimeError:

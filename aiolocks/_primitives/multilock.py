@@ -14,7 +14,7 @@ from .._grantors.one_server import RedisGrantor
 from .._grantors.session import Session
 from .._grantors.who import holders_of, waiters_of
 from .._redis.clients import Client, pool_of
-from .base import Acquirable, Statistics
+from .base import Acquirable, Statistics, statistics_of
 
 MOST_NAMES = 1000
 """So many names and the words that `lease.guard` takes fit on Lua's stack; renewing them takes the server a few ms."""
@@ -124,8 +124,8 @@ class MultiLock(Acquirable):
     async def statistics(self) -> Statistics:
         """Ask Redis how the names stand, taken as one lock: it is held when one of them is.
 
-        `waiting` counts the waiters of all names: each waiter waits for one name at a time; `fencing_token` is the
-        largest.
+        `waiting` counts the waiters of all names: each waiter waits for one name at a time; `fencing_token` and
+        `kept_until` are the largest.
 
         Raises:
             RedisError: Redis could not be asked. Cancelling is harmless.
@@ -133,9 +133,9 @@ class MultiLock(Acquirable):
         session = Session.of(self._pool)
         grantors = [session.grantor(keys) for keys in self._each]
         rows = [await grantor.statistics() for grantor in grantors]
-        _, holders, waiting, fences, *_ = zip(*rows, strict=True)
-        held = max(holders)
-        return Statistics(self.name, held, held, sum(waiting), max(fences), 1)
+        permits, leases, waiting, fences, _, _, kept, ends = zip(*rows, strict=True)
+        holders = max(each - released for each, released in zip(leases, kept, strict=True))
+        return statistics_of(self.name, (max(permits), holders, sum(waiting), max(fences), 1, 0, 0, max(ends)))
 
     async def holders(self) -> tuple[Holder, ...]:
         """Ask Redis who holds the names: a `Holder` for each name that is held, in their order.

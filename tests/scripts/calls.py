@@ -144,6 +144,8 @@ class Statistics:
     waiting: int
     fence: int
     limit: int
+    kept: int
+    kept_until_ms: int
 
 
 def token(who: str) -> bytes:
@@ -376,11 +378,13 @@ class Scripts:
         while place < 0:
             answer = self.run("statistics", first=0)
             place = answer[5]
+        kept, kept_until = answer[6], answer[7]
         while place > 0:
-            _, _, more, _, _, place, *_ = self.run("statistics", first=place)
-            waiting += more
+            part = self.run("statistics", first=place)
+            waiting, place = waiting + part[2], part[5]
+            kept, kept_until = kept + part[6], max(kept_until, part[7])
         permits, holders, first, fence, limit, *_ = answer
-        return Statistics(permits, holders, first + waiting, fence, limit)
+        return Statistics(permits, holders, first + waiting, fence, limit, kept, kept_until)
 
     def limit_in_force(self) -> int:
         """Return what is written down: asking a script would also drop what has run out."""

@@ -262,9 +262,9 @@ async def queued(acquirable: Acquirable, count: int) -> None:
 
 
 async def free(acquirable: Acquirable) -> None:
-    """Wait until nobody holds anything."""
+    """Wait until nobody holds anything, and nothing is kept by `min_hold`."""
 
     async def nobody() -> bool:
-        return (await acquirable.statistics()).holders == 0
+        return (await acquirable.statistics()).permits == 0
 
     await until(nobody)

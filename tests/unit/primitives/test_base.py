@@ -63,7 +63,7 @@ def test_a_primitive_shows_its_name() -> None:
 @jumping
 async def test_statistics_count_all_who_wait_and_whether_a_mode_can_be_had_counts_none() -> None:
     """One script counts the waiters of some sessions, and says where the next is to begin."""
-    places = {0: [1, 1, 100, 41, 1, 7], 7: [1, 1, 20, 41, 1, 0]}
+    places = {0: [1, 1, 100, 41, 1, 7, 0, 0], 7: [1, 1, 20, 41, 1, 0, 0, 0]}
     server = Answering(lambda asked: [*places[int(asked.arguments[0])], [0] * 6])
     rw = RWLock(server.client(), "catalogue")
     assert (await rw.write.statistics()).waiting == 120

@@ -8,7 +8,7 @@
 -- An older version of these scripts knows no third word. It extends such a lease and lets its guard write, so that it goes
 -- on until it is released, or its process has the new ones; and if an acquire of its token was sent twice, has it wait in
 -- line, or grants it without the mark. It releases it as any other, does not downgrade it, and grants nothing beside it.
--- Needs the names: holders, meta; and `numbers`.
+-- Needs the names: holders, meta; first for `count_kept`; and `numbers`.
 
 local MOST = 500 -- holders that are asked about, or whose leases that ran out are dropped, at once
 local backlog = false -- more leases have run out than one script drops
@@ -151,6 +151,26 @@ local function cool(token, terms, min_hold_ms)
       return left_ms
     end
   end
+end
+
+-- Of the leases from the place *first* on, returns how many were released and only min_hold keeps, and when the last of
+-- these ends (ms), or 0; and the place to go on from, or 0 after the last.
+local function count_kept()
+  local from = tonumber(first)
+  local found = redis.call('ZRANGE', holders, from, from + MOST - 1, 'WITHSCORES')
+  local tokens, kept, last = {}, 0, 0
+  for at = 1, #found, 2 do
+    tokens[#tokens + 1] = found[at]
+  end
+  local known = tokens[1] and redis.call('HMGET', meta, spread(tokens, 1, #tokens)) or tokens
+  for at, terms in ipairs(known) do
+    local _, mark = parts_of(terms)
+    local ends = tonumber(found[2 * at])
+    if mark == 'C' and ends > now_ms then
+      kept, last = kept + 1, ends -- in the order in which they end
+    end
+  end
+  return kept, last, #tokens == MOST and from + MOST or 0
 end
 
 -- A clock that stepped back left scores further ahead than any lease can last: nothing renews those of dead holders, so
