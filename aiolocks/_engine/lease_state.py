@@ -17,6 +17,7 @@ from .._core.errors import LeaseLostError
 from .._core.options import Duration, Options, Unset
 from .._core.timing import margin
 from .cancellation import BodyTask
+from .closing import Closing
 from .context import Context, Grantor
 from .holdings import Base
 from .release import Release
@@ -73,9 +74,9 @@ class LeaseState:
 
     __slots__ = (
         "_deadline_before", "_ended", "_hidden_reason", "_over", "_reason", "_runs", "_timer", "acquisition",
-        "asked_at", "base", "begun", "changes", "context", "deadline", "dropped", "due", "entered", "failures", "fence",
-        "grantor", "inside", "on_loss", "options", "renew_until", "renewer", "renewing", "request", "task", "timeout",
-        "trouble",
+        "asked_at", "base", "begun", "changes", "closing", "context", "deadline", "dropped", "due", "entered",
+        "failures", "fence", "grantor", "inside", "on_loss", "options", "renew_until", "renewer", "renewing", "request",
+        "task", "timeout", "trouble",
     )  # fmt: skip
 
     def __init__(
@@ -102,6 +103,8 @@ class LeaseState:
         """When the watchdog looks after it next."""
         self.changes: ModeChanges | None = None
         """What changes its mode, of a lease that has one."""
+        self.closing: Closing | None = None
+        """Ends the wait when the manager that it was begun through is closed."""
         self._runs: Runs | None = None
         self.renewer: Renewer | None = None
         self.entered = False

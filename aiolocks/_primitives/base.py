@@ -20,6 +20,7 @@ from .._core.teaching import called_itself, entered_without_async, teaching
 from .._core.who import Holder, Waiter
 from .._engine.acquire import take
 from .._engine.block import Enterable
+from .._engine.closing import Closing, closed_error
 from .._engine.context import Context, Grantor
 from .._engine.holdings import Base, Loss
 from .._engine.lease import Hold, Lease
@@ -69,6 +70,8 @@ class Acquirable(Elsewhere, Enterable[Lease]):
     kind: ClassVar[str]
     family: ClassVar[str] = ""
     """The primitive whose scripts it uses, if not its own."""
+    _closing: Closing | None = None
+    """That of the manager that made it, if one did."""
     _share = 1
     """What a block asks for by default: one permit, or a mode."""
 
@@ -112,7 +115,7 @@ class Acquirable(Elsewhere, Enterable[Lease]):
         return await take(state, Lease, must=True, by_hand=True)
 
     async def _try_acquire(self, permits: int) -> Lease | None:
-        if self._would_wait_for_itself(Session.of(self._pool).context, asyncio.current_task()):
+        if self._would_wait_for_itself(self._session().context, asyncio.current_task()):
             return None
         return await take(self._asking(0.0, permits, entering=False), Lease, must=False, by_hand=True)
 
@@ -344,18 +347,34 @@ class Acquirable(Elsewhere, Enterable[Lease]):
         wait = timeout is None or timeout > 0
         # Positional: with keywords, Python 3.11 takes a fifth of a microsecond longer.
         request = Request(options.ttl, permits, wait, context.new_token(), 0, options.needed_uptime)
-        return LeaseState(context, grantor, self._base, request, options, timeout, task)
+        state = LeaseState(context, grantor, self._base, request, options, timeout, task)
+        if self._closing is not None:
+            state.closing = self._closing
+        return state
 
     def _grantor(self) -> Grantor:
         """Return the grantor for the running loop; it is kept, as making one costs as much as asking it."""
         kept = self._newest_grantor
         try:
-            if kept is not None and kept.context.loop is asyncio.get_running_loop() and not kept.context.closed:
+            if (
+                kept is not None and kept.context.loop is asyncio.get_running_loop() and not kept.context.closed
+                and (self._closing is None or not self._closing.closed)
+            ):  # fmt: skip
                 return kept
         except RuntimeError:  # no loop runs here; told next
             pass
-        grantor = self._newest_grantor = Session.of(self._pool).grantor(self._keys)
+        grantor = self._newest_grantor = self._session().grantor(self._keys)
         return grantor
+
+    def _session(self) -> Session:
+        """Return the session of the running loop.
+
+        Raises:
+            RuntimeError: The manager that made this is closed.
+        """
+        if self._closing is not None and self._closing.closed:
+            raise closed_error(self.kind, self.name)
+        return Session.of(self._pool)
 
     def _would_wait_for_itself(self, context: Context, task: "asyncio.Task[Any] | None") -> bool:
         return context.holdings.inside(task, self._base) > 0
@@ -367,10 +386,12 @@ class Acquirable(Elsewhere, Enterable[Lease]):
         return self._options.acquire_timeout if timeout is UNSET else check_timeout("timeout", timeout)
 
 
-def call_holders(acquirable: Acquirable, holder: str) -> None:
-    """Have `holders()` call those who hold or await *acquirable* so, once their leases have lasted for a while."""
-    for keys in acquirable._every_keys():
-        keys.holder = holder
+def made_by_manager(acquirable: Acquirable, closing: Closing, holder: str | None) -> None:
+    """Have *closing* end the waits of *acquirable*, and `holders()` call its holders and waiters *holder*."""
+    acquirable._closing = closing
+    if holder is not None:
+        for keys in acquirable._every_keys():
+            keys.holder = holder
 
 
 def statistics_of(name: str, row: Sequence[int]) -> Statistics:

@@ -154,7 +154,7 @@ class HierarchicalMode(Acquirable):
         Raises:
             RedisError: Redis could not be asked. Cancelling is harmless.
         """
-        session = Session.of(self._pool)
+        session = self._session()
         asked = [session.grantor(keys).statistics(waiting=False) for keys in self._levels]
         answers: list[Any] = await asyncio.gather(*asked)
         return not all(answer[-1][mode - 1] for answer, mode in zip(answers, self._modes, strict=True))
@@ -165,7 +165,7 @@ class HierarchicalMode(Acquirable):
         Raises:
             RedisError: Redis could not be asked. Cancelling is harmless.
         """
-        session, *above = Session.of(self._pool), *self._levels[:-1]
+        session, *above = self._session(), *self._levels[:-1]
         found = [await holders_of(session.grantor(keys), _WHOLE) for keys in above]
         return tuple([holder for level in found for holder in level]) + await holders_of(session.grantor(self._keys))
 
@@ -177,12 +177,12 @@ class HierarchicalMode(Acquirable):
         Raises:
             RedisError: Redis could not be asked. Cancelling is harmless.
         """
-        session, *above = Session.of(self._pool), *self._levels[:-1]
+        session, *above = self._session(), *self._levels[:-1]
         found = [await waiters_of(session.grantor(keys), _WHOLE) for keys in above]
         return tuple([waiter for level in found for waiter in level]) + await waiters_of(session.grantor(self._keys))
 
     def _asking(self, timeout: float | None, permits: int, *, entering: bool) -> LeaseState:
-        session, task = Session.of(self._pool), asyncio.current_task()
+        session, task = self._session(), asyncio.current_task()
         tickets = self._tickets(session.context, task)
         if entering and None in tickets:
             raise RuntimeError(

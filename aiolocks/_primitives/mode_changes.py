@@ -90,7 +90,7 @@ def _asking(state: LeaseState, timeout: float | None) -> LeaseState:
     if options.max_hold is not None:
         options = replace(options, max_hold=max(state.renew_until - context.clock(), 0.001))
     beside = _Beside(context, state.grantor, base, request, options, timeout, task)
-    beside.changes = state.changes
+    beside.changes, beside.closing = state.changes, state.closing
     beside.siblings = context.upgrades.setdefault(state.request.token, beside.siblings)
     beside.siblings.add(beside)
     return beside

@@ -11,7 +11,6 @@ from .._core.who import Holder, Waiter
 from .._engine.context import Grantor
 from .._grantors.all_of import AllOf
 from .._grantors.one_server import RedisGrantor
-from .._grantors.session import Session
 from .._grantors.who import holders_of, waiters_of
 from .._redis.clients import Client, pool_of
 from .base import Acquirable, Statistics, statistics_of
@@ -130,7 +129,7 @@ class MultiLock(Acquirable):
         Raises:
             RedisError: Redis could not be asked. Cancelling is harmless.
         """
-        session = Session.of(self._pool)
+        session = self._session()
         grantors = [session.grantor(keys) for keys in self._each]
         rows = [await grantor.statistics() for grantor in grantors]
         permits, leases, waiting, fences, _, _, kept, ends = zip(*rows, strict=True)
@@ -143,7 +142,7 @@ class MultiLock(Acquirable):
         Raises:
             RedisError: Redis could not be asked. Cancelling is harmless.
         """
-        session = Session.of(self._pool)
+        session = self._session()
         return tuple([holder for keys in self._each for holder in await holders_of(session.grantor(keys))])
 
     async def waiters(self) -> tuple[Waiter, ...]:
@@ -152,18 +151,18 @@ class MultiLock(Acquirable):
         Raises:
             RedisError: Redis could not be asked. Cancelling is harmless.
         """
-        session = Session.of(self._pool)
+        session = self._session()
         return tuple([waiter for keys in self._each for waiter in await waiters_of(session.grantor(keys))])
 
     def _every_keys(self) -> tuple[Keys, ...]:
         return self._each
 
     def _grantors(self) -> list[RedisGrantor]:
-        session = Session.of(self._pool)
+        session = self._session()
         return [session.grantor(keys) for keys in self._each]
 
     def _grantor(self) -> Grantor:
-        return AllOf(Session.of(self._pool).context, self.kind, self.name, self._grantors(), self._options)
+        return AllOf(self._session().context, self.kind, self.name, self._grantors(), self._options)
 
 
 def _check_no_lock(name: object) -> None:

@@ -128,4 +128,5 @@ class Redlock(Acquirable):
         return await revoke_of_quorum(self._grantor(), self._options.ttl, fencing_token, force=force, timeout=timeout)
 
     def _grantor(self) -> Quorum:
+        self._session()  # which says so if the manager that made this is closed
         return Quorum([Session.of(pool).grantor(self._keys) for pool in self._pools], self._keys, self._places)
