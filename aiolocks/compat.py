@@ -84,6 +84,9 @@ class RedisLock(PlainLock):
         self._keys = Keys.exact(key, key.decode(errors="backslashreplace"))
         self._releasing: dict[bytes, Release] = {}
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._keys.name!r}>"
+
     @must_await("acquire() must be awaited: use `if await lock.acquire():`")
     async def acquire(  # pyright: ignore[reportIncompatibleMethodOverride]  # a coroutine, of a class of our own
         self, blocking: bool | None = None, blocking_timeout: float | None = None, token: str | bytes | None = None

@@ -234,7 +234,7 @@ class Lease(Elsewhere):
         if state.changes is None:
             raise RuntimeError(f"{state.what}: only a lease of RWLock's `upgradeable` can be upgraded")
         asking = state.changes.upgrade(state, timeout)
-        return Hold(lambda: take(asking(), Lease, must=True))
+        return Hold(lambda: take(asking(), Lease, must=True), state.what)
 
     async def downgrade(self) -> None:
         """Go on as a reader: others may read beside it from now on, and no other holder has written in between.
@@ -322,10 +322,12 @@ def state_of(lease: Lease) -> LeaseState:
 class Hold:
     """`async with lock.hold(...)`: one acquisition and its block. Use it once at a time."""
 
-    __slots__ = ("_body", "_in_use", "_take")
+    __slots__ = ("_body", "_in_use", "_of", "_take")
 
-    def __init__(self, take: Callable[[], Coroutine[Any, Any, Lease]]) -> None:
+    def __init__(self, take: Callable[[], Coroutine[Any, Any, Lease]], of: object) -> None:
+        """*of*: What is held, for `repr`."""
         self._take = take
+        self._of = of
         self._in_use = False
         self._body: Block | None = None
 
@@ -364,6 +366,9 @@ class Hold:
             raise RuntimeError("this hold was left already")
         self._in_use = False
         return as_coroutine(body.leave(exc, frame))
+
+    def __repr__(self) -> str:
+        return f"<Hold of {self._of}>"
 
     if not TYPE_CHECKING:  # type checkers know without it
 

@@ -127,3 +127,6 @@ class Acquiring(MustAwait[Lease]):
         if self._hold is None:
             raise RuntimeError("this block was not entered")
         return self._hold.leave(exc, calling_frame())
+
+    def __repr__(self) -> str:
+        return f"<Acquiring of {self._primitive!r}>"

@@ -67,8 +67,8 @@ class Statistics:
 class Acquirable(Elsewhere, Enterable[Lease]):
     """The base of the primitives; not for use by itself."""
 
-    kind: ClassVar[str]
-    family: ClassVar[str] = ""
+    _kind: ClassVar[str]
+    _family: ClassVar[str] = ""
     """The primitive whose scripts it uses, if not its own."""
     _closing: Closing | None = None
     """That of the manager that made it, if one did."""
@@ -81,7 +81,7 @@ class Acquirable(Elsewhere, Enterable[Lease]):
             check_replicas_of(self._pool)
         if options.min_uptime:
             check_uptime_of(self._pool)
-        self._keys = Keys(prefix, self.kind, name, self.family)
+        self._keys = Keys(prefix, self._kind, name, self._family)
         self._base: Base = self._keys.base
         self._options = options
         self._newest_grantor: RedisGrantor | None = None
@@ -107,7 +107,7 @@ class Acquirable(Elsewhere, Enterable[Lease]):
         return self._hold_for(self._timeout(timeout), permits)
 
     def _hold_for(self, timeout: float | None, permits: int) -> Hold:
-        return Hold(lambda: take(self._asking(timeout, permits, entering=True), Lease, must=True))
+        return Hold(lambda: take(self._asking(timeout, permits, entering=True), Lease, must=True), self)
 
     async def _acquire(self, timeout: Duration | Unset | None, permits: int) -> Lease:
         # The task that awaits this is the one that asks; it need not be the one that called `acquire`.
@@ -190,7 +190,11 @@ class Acquirable(Elsewhere, Enterable[Lease]):
         """
         offer = offer_of(text)
         mine = self._share_adopted(offer.share)
-        if (offer.kind, offer.bases, offer.share) != (self.kind, tuple(keys.base for keys in self._every_keys()), mine):
+        if (offer.kind, offer.bases, offer.share) != (
+            self._kind,
+            tuple(keys.base for keys in self._every_keys()),
+            mine,
+        ):
             raise ValueError(f"{self!r}: the text is of a lease of another kind, name, prefix or mode")
         return await self._adopt(self._asking(None, mine, entering=False), offer)
 
@@ -236,10 +240,10 @@ class Acquirable(Elsewhere, Enterable[Lease]):
                         await asyncio.sleep(0)
         if found is None:
             raise RuntimeError(
-                f"{self.kind} {self.name!r}: the calling task holds no lease to release that it acquired by hand"
+                f"{self._kind} {self.name!r}: the calling task holds no lease to release that it acquired by hand"
             )
         if isinstance(found, Loss):
-            raise loss_error(self.kind, self.name, found.fence, found.reason)
+            raise loss_error(self._kind, self.name, found.fence, found.reason)
         if not await Lease(found).release():
             raise found.error(None if found.lost else GONE_FROM_SERVER)
 
@@ -285,7 +289,7 @@ class Acquirable(Elsewhere, Enterable[Lease]):
             of_names = [one for one in found if one is not None]
             if of_names:
                 revoke = partial(revoke_all, of_names, force=force)
-                await wait_until_gone(f"{self.kind} {self.name!r}", self.name, revoke, timeout)
+                await wait_until_gone(f"{self._kind} {self.name!r}", self.name, revoke, timeout)
         return tuple(holder for one in of_names for holder in one.holders)
 
     def _grantors(self) -> Sequence[RedisGrantor]:
@@ -343,7 +347,7 @@ class Acquirable(Elsewhere, Enterable[Lease]):
         context = grantor.context
         task = asyncio.current_task(context.loop)
         if entering and context.holdings.blocks and self._would_wait_for_itself(context, task):
-            raise waits_for_itself(self.kind, self.name)
+            raise waits_for_itself(self._kind, self.name)
         wait = timeout is None or timeout > 0
         # Positional: with keywords, Python 3.11 takes a fifth of a microsecond longer.
         request = Request(options.ttl, permits, wait, context.new_token(), 0, options.needed_uptime)
@@ -373,7 +377,7 @@ class Acquirable(Elsewhere, Enterable[Lease]):
             RuntimeError: The manager that made this is closed.
         """
         if self._closing is not None and self._closing.closed:
-            raise closed_error(self.kind, self.name)
+            raise closed_error(self._kind, self.name)
         return Session.of(self._pool)
 
     def _would_wait_for_itself(self, context: Context, task: "asyncio.Task[Any] | None") -> bool:

@@ -131,12 +131,12 @@ class HierarchicalLock(Elsewhere):
 class HierarchicalMode(Acquirable):
     """One way to hold a path: its `read` or `write`. Make a `HierarchicalLock` to get one."""
 
-    kind: ClassVar[str] = "hierarchy"
-    family: ClassVar[str] = "modes"
+    _kind: ClassVar[str] = "hierarchy"
+    _family: ClassVar[str] = "modes"
 
     def __init__(self, client: Client, path: str, prefix: str, options: Options, word: str, mode: int) -> None:
         super().__init__(client, path, prefix, options)
-        self._levels = levels(prefix, self.kind, path, self.family)
+        self._levels = levels(prefix, self._kind, path, self._family)
         self._modes = [_ABOVE[mode]] * (len(self._levels) - 1) + [mode]
         self._keys = self._levels[-1]
         self._base = tuple(_held(keys, mode) for keys, mode in zip(self._levels, self._modes, strict=True))
@@ -186,7 +186,7 @@ class HierarchicalMode(Acquirable):
         tickets = self._tickets(session.context, task)
         if entering and None in tickets:
             raise RuntimeError(
-                f"{self.kind} {self.name!r}: this task is inside a block of the same tree, and might wait for itself: "
+                f"{self._kind} {self.name!r}: this task is inside a block of the same tree, and might wait for itself: "
                 "inside it, only paths beside its own can be taken, and paths below one that it reads can be read; "
                 "for more, hold the path above both in one block around them"
             )
@@ -194,7 +194,7 @@ class HierarchicalMode(Acquirable):
         wishes = [(mode, ticket or 0) for mode, ticket in zip(self._modes, tickets, strict=True)]
         grantors = [session.grantor(keys) for keys in self._levels]
         seal = partial(self._seal, session) if len(grantors) > 1 else None
-        state.grantor = AllOf(session.context, self.kind, self.name, grantors, self._options, wishes, seal)
+        state.grantor = AllOf(session.context, self._kind, self.name, grantors, self._options, wishes, seal)
         return state
 
     def _every_keys(self) -> tuple[Keys, ...]:

@@ -60,7 +60,7 @@ class Lock(Acquirable):
             any I/O.
     """
 
-    kind: ClassVar[str] = "lock"
+    _kind: ClassVar[str] = "lock"
 
     @teaching
     def __init__(

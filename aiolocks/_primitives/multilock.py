@@ -52,8 +52,8 @@ class MultiLock(Acquirable):
             Both before any I/O.
     """
 
-    kind: ClassVar[str] = "multilock"
-    family: ClassVar[str] = "lock"
+    _kind: ClassVar[str] = "multilock"
+    _family: ClassVar[str] = "lock"
 
     @teaching
     def __init__(
@@ -85,7 +85,7 @@ class MultiLock(Acquirable):
         each: dict[str, Keys] = {}
         for name in names:
             _check_no_lock(name)
-            each[name] = Keys(prefix, self.kind, name, self.family)
+            each[name] = Keys(prefix, self._kind, name, self._family)
         if not each:
             raise ValueError("names must not be empty")
         if len(each) > MOST_NAMES:
@@ -162,7 +162,7 @@ class MultiLock(Acquirable):
         return [session.grantor(keys) for keys in self._each]
 
     def _grantor(self) -> Grantor:
-        return AllOf(self._session().context, self.kind, self.name, self._grantors(), self._options)
+        return AllOf(self._session().context, self._kind, self.name, self._grantors(), self._options)
 
 
 def _check_no_lock(name: object) -> None:

@@ -53,8 +53,8 @@ class Redlock(Acquirable):
             Cluster or ``memory://``. Both before any I/O.
     """
 
-    kind: ClassVar[str] = "redlock"
-    family: ClassVar[str] = "lock"
+    _kind: ClassVar[str] = "redlock"
+    _family: ClassVar[str] = "lock"
 
     @teaching
     def __init__(

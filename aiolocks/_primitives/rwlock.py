@@ -115,8 +115,8 @@ class RWLock(Elsewhere):
 class RWLockMode(Acquirable):
     """One way to hold a read-write lock: its `read`, `write` or `upgradeable`. Make an `RWLock` to get one."""
 
-    kind: ClassVar[str] = "rwlock"
-    family: ClassVar[str] = "modes"
+    _kind: ClassVar[str] = "rwlock"
+    _family: ClassVar[str] = "modes"
 
     def __init__(self, client: Client, name: str, prefix: str, options: Options, word: str, mode: int) -> None:
         super().__init__(client, name, prefix, options)

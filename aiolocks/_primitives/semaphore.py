@@ -118,7 +118,7 @@ class Semaphore(Acquirable):
         ValueError: A value out of range, or `min_uptime` as of a `Lock`. Both before any I/O.
     """
 
-    kind: ClassVar[str] = "semaphore"
+    _kind: ClassVar[str] = "semaphore"
 
     @teaching
     def __init__(
@@ -236,6 +236,9 @@ class Semaphore(Acquirable):
         """
         now = await super().statistics()
         return now if now.limit else replace(now, limit=self._limit)
+
+    def __repr__(self) -> str:
+        return f"<Semaphore {self.name!r} limit={self._limit}>"
 
     def _share_adopted(self, share: int) -> int:
         return share
