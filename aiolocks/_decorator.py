@@ -55,7 +55,7 @@ def with_lock(
     name: str,
     *,
     kind: type[Semaphore],
-    limit: int,
+    limit: int | None,
     **options: Unpack[LeaseOptions],
 ) -> Decorator: ...
 @overload

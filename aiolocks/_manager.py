@@ -112,7 +112,7 @@ class LockManager(Elsewhere):
         """Return an `RWLock`; *options* override the defaults."""
         return self._called(RWLock(self._client, name, **self._with(options)))
 
-    def semaphore(self, name: str, limit: int, **options: Unpack[LeaseOptions]) -> Semaphore:
+    def semaphore(self, name: str, limit: int | None, **options: Unpack[LeaseOptions]) -> Semaphore:
         """Return a `Semaphore`; *options* override the defaults."""
         return self._called(Semaphore(self._client, name, limit, **self._with(options, Semaphore)))
 

@@ -250,7 +250,7 @@ class Scripts:
             "ticket": "+" if brief else ticket if wait else ~ticket,
         }  # fmt: skip
         if self.kind == "semaphore":
-            args |= {"limit": limit or self.limit, "declare": int(declare)}
+            args |= {"limit": self.limit if limit is None else limit, "declare": int(declare)}
         if needed_s:
             args["needed_s"] = needed_s
         answer = self.run("grant", session=session, who=who, **args)
@@ -339,9 +339,11 @@ class Scripts:
         assert set(answers) <= {0, 1}
         return [answer == 1 for answer in answers]
 
-    def resize(self, limit: int, *, session: str = "home", life_ms: int = LIFE) -> tuple[int, list[Grant]]:
+    def resize(
+        self, limit: int, *, pin: int = -1, session: str = "home", life_ms: int = LIFE
+    ) -> tuple[int, list[Grant]]:
         """Return the limit before, and what that freed for the asking session."""
-        before, *mine = self.run("resize", session=session, limit=limit, life_ms=life_ms)
+        before, *mine = self.run("resize", session=session, limit=limit, pin=pin, life_ms=life_ms)
         return before, _grants(mine)
 
     def downgrade(self, who: str, mode: int, *, session: str = "home", life_ms: int = LIFE) -> tuple[bool, list[Grant]]:
