@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .._core import VERSION
-from . import _bench, _completion, _demo, _doctor, _ls, _release, _run, _watch
+from . import _bench, _completion, _demo, _doctor, _ls, _release, _resize, _run, _watch
 from ._arguments import Parser
 from ._errors import Unusable
 
@@ -74,6 +74,7 @@ def _parser() -> "tuple[Parser, Commands]":
     _ls.register(commands)
     _watch.register(commands)
     _release.register(commands)
+    _resize.register(commands)
     _doctor.register(commands)
     _bench.register(commands)
     _completion.register(commands, parser)

@@ -162,7 +162,7 @@ async def _shown(arguments: argparse.Namespace) -> list[_names.Name]:
 
 def lines(name: _names.Name) -> list[str]:
     """Return all that is known of a name."""
-    limit = f", limit {name.limit}" if name.limit else ""
+    limit = f", limit {name.limit}{' (pinned)' if name.pinned else ''}" if name.limit else ""
     told = [f"{name.kind} {printable(name.name)}: {name.held} held, {name.waiting} waiting{limit}"]
     told += [
         f"  held    {duration(one.seconds):>7}, {duration(one.remaining):>7} left  {_share(name, one)}"

@@ -85,6 +85,8 @@ class Name:
     waiting: int = 0
     waiters: list[Person] = field(default_factory=list[Person])
     limit: int | None = None
+    pinned: bool = False
+    """No declaration changes the limit."""
 
     @property
     def seconds(self) -> float | None:
@@ -196,6 +198,7 @@ async def _holders(client: Any, page: Sequence[Name], now: float, most: int) -> 
     for (name, scored), answer in zip(sets, await _pipelined(client, asked), strict=True):
         told = _list(answer) or [None] * (1 + len(scored))
         name.limit = int(told[0]) if told[0] else None
+        name.pinned = _text(told[0] or b"").startswith("+")
         for (token, ends), known in zip(scored, told[1:], strict=True):
             share, fence, mark = _words(known or b"1 0")
             one = _person(token, fence, mark, now)
@@ -315,6 +318,7 @@ def as_json(name: Name, *, waiters: bool = False) -> Mapping[str, Any]:
     told: dict[str, Any] = {
         "kind": name.kind, "name": name.name, "held": name.held, "waiting": name.waiting,
         "seconds": _rounded(name.seconds), "remaining": _rounded(name.remaining), "limit": name.limit,
+        "pinned": name.pinned,
         "holders": [
             {**_as_json(one), "remaining": _rounded(one.remaining), "fencing_token": one.fencing_token,
              "state": one.state or "held"}

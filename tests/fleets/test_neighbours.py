@@ -325,6 +325,32 @@ def test_a_lease_of_one_version_is_renewed_while_the_other_waits(first: Peer, se
         assert one_after_the_other([working[kind].result(PATIENCE), turns[kind].result(PATIENCE)]), kind
 
 
+def test_the_older_version_goes_by_a_limit_that_the_newer_has_pinned(both: dict[str, Peer], name: str) -> None:
+    older, newer = both[OLDER], both[NEWER]
+    lease, _ = older("acquire", "permits", name)
+    newer("resize", name, 2, pin=True)
+    assert [asked("state", "permits", name)[2] for asked in (older, newer)] == [2, 2]
+    second_lease, _ = older("acquire", "permits", name)
+    assert older("try_acquire", "permits", name) is None
+    assert newer("try_acquire", "permits", name, limit=5) is None
+    assert newer("state", "permits", name)[2] == 2, "what the newer version declares is ignored"
+    assert older("release", lease)
+    assert older("release", second_lease)
+    until(lambda: newer("state", "permits", name)[0] == 0, "the end of all leases")
+    newer("turn", "permits", name, limit=6)
+    assert newer("state", "permits", name)[2] == 2, "the older version's scripts leave the pin"
+
+
+def test_a_limit_that_the_older_version_declares_ends_a_pin(both: dict[str, Peer], name: str) -> None:
+    """It knows no pins, as is said of `resize`."""
+    older, newer = both[OLDER], both[NEWER]
+    newer("resize", name, 2, pin=True)
+    older("turn", "permits", name, limit=4)
+    assert newer("state", "permits", name)[2] == 4
+    newer("turn", "permits", name, limit=5)
+    assert [asked("state", "permits", name)[2] for asked in (older, newer)] == [5, 5]
+
+
 @pytest.mark.parametrize("kind", ["lock", "rlock", "semaphore", "write lock"])
 def test_a_guard_of_one_version_is_refused_once_the_other_has_the_lease(
     first: Peer, second: Peer, kind: str, name: str

@@ -154,8 +154,8 @@ class Worker:
         made = self._made(kind, name, {})
         return [one.pid for one in await made.holders()], [one.pid for one in await made.waiters()]
 
-    async def resize(self, name: str, limit: int) -> None:
-        await self._made("permits", name, {}).resize(limit)
+    async def resize(self, name: str, limit: int, **options: Any) -> None:
+        await self._made("permits", name, {}).resize(limit, **options)
 
     async def hand_off(self, lease: int) -> str:
         return str(await self._leases[lease].hand_off())
