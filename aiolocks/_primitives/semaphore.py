@@ -51,7 +51,7 @@ class _Declaration(Extension):
         permits: int,
         inside: int,
     ) -> None:
-        """*permits* are asked for, and the task is *inside* of blocks with so many. Without *limit* it declares none."""
+        """*permits* are asked for, the task is *inside* of blocks with so many. Without *limit* it declares none."""
         self._name = name
         self._limit = limit or 0
         self._declaration = (base, self._limit)
@@ -241,8 +241,8 @@ class Semaphore(Acquirable):
                 False. None leaves it as it is: a pinned limit stays pinned, any other stays free to be declared.
 
         A pin lasts as long as the limit is remembered: 30 days after the name was used last, by a grant, a renewal or a
-        `resize`. Where only processes of an older version use it, which know no pins, it is a day; and where one of
-        these declares another limit, that is in force, and pinned no more.
+        `resize`. Processes of an older version know no pins. Where only they use the name, a pin lasts for a day. If
+        one of them declares another limit, or is the first to come after all holders have died, the pin is gone.
 
         Raises:
             TypeError, ValueError: Not a number of permits, or *pin* is no bool.
