@@ -7,8 +7,8 @@ success.
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from datetime import MAXYEAR, MINYEAR, UTC, datetime
-from decimal import Decimal
-from typing import Annotated, Any, Literal, NoReturn, Unpack, cast, final
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
+from typing import Annotated, Any, Literal, NoReturn, Unpack, cast, final, get_args
 
 from . import Lease, LockManager
 from ._core.keys import LONGEST_NAME
@@ -269,7 +269,7 @@ def _value(connection: HTTPConnection, field: str, errors: list[Any]) -> object:
         errors.extend(found)
         if not found:
             made = values[parameter.name]
-            value = parameter.serialize(_one_of_equals(made), mode="json")
+            value = parameter.serialize(_one_of_equals(made, parameter.field_info.annotation), mode="json")
             (unchanged if made == raw else changed)[str(value)] = value
     names = changed or unchanged or {"": raw}
     if len(names) > 1:
@@ -304,11 +304,19 @@ def _dependant(connection: HTTPConnection) -> Dependant:
     return dependant
 
 
-def _one_of_equals(value: object) -> object:
-    """Return the same for equal values that print differently, such as 1.0 and 1.00."""
+def _one_of_equals(value: object, declared: object) -> object:
+    """Return the same for equal values of one declaration that print differently, such as 1.0 and 1.00, or 0 and -0."""
+    if isinstance(value, bool | float) and int in get_args(declared) and float(value).is_integer():
+        return int(value)  # `int | float` makes an int of 10 and a float of 1e1
     if isinstance(value, Decimal):
-        value = value.normalize()
+        value = _EXACT.normalize(value) if value else Decimal(0)
         return Decimal(format(value, "f")) if abs(value.adjusted()) < LONGEST_NAME else value
+    if isinstance(value, float) and not value:
+        return 0.0
     if isinstance(value, datetime) and value.tzinfo is not None and MINYEAR < value.year < MAXYEAR:
         return value.astimezone(UTC)
     return value
+
+
+_EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
+"""Neither rounds nor overflows. The default context, of 28 digits, makes one value of many."""
