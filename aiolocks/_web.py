@@ -4,6 +4,7 @@ The one rule: until the response has begun, an error is answered in terms of HTT
 so that the response is cut off.
 """
 
+import asyncio
 import logging
 import math
 import re
@@ -15,13 +16,16 @@ from typing import Any, Literal, Protocol, final
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from ._core.background import LAST_GRACE
 from ._core.errors import AcquireTimeoutError, LeaseLostError
 from ._core.keys import check_name
 from ._core.options import Duration, TrackedOptions, check_seconds, check_timeout
 from ._engine.lease import Lease
+from ._grantors.session import Session
 from ._manager import LockManager, check_manager
 from ._primitives.lock import Lock
 from ._primitives.semaphore import Semaphore
+from ._redis.clients import pool_of
 
 log = logging.getLogger("aiolocks")
 
@@ -36,6 +40,8 @@ TRY_LATER = 1013
 
 LOST = "lease lost"
 """The reason that the client of a WebSocket is told."""
+
+_LOOK = 0.002
 
 _FIELD = re.compile(r"[^\W\d][\w-]*")
 
@@ -127,6 +133,26 @@ class Plan:
     def _seconds(self, own: float = 1.0) -> int:
         """Return the value of Retry-After: the argument of `locked`, else the error's *own*, in whole seconds."""
         return max(math.ceil(own), 1) if self._retry_after is None else math.ceil(self._retry_after)
+
+
+async def releases(manager: LockManager) -> None:
+    """Wait until the requests that the server has cancelled have released their locks, for a second at most.
+
+    The server may end its process right after the application: uvicorn does, by the signal that it got.
+    """
+    session = Session.find(pool_of(manager.client))
+    if session is None:
+        return
+    context, ours = session.context, asyncio.current_task()
+
+    def unreleased() -> bool:
+        return bool(context.tokens) and any(task.cancelling() for task in asyncio.all_tasks() - {ours})
+
+    until = context.clock() + LAST_GRACE
+    while (now := context.clock()) < until:
+        if not unreleased() and not context.undos.begun_since(now - LAST_GRACE):
+            return
+        await asyncio.sleep(_LOOK)
 
 
 def fields_of(template: str) -> list[str]:

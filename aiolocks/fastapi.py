@@ -13,7 +13,19 @@ from typing import Annotated, Any, Literal, NoReturn, Unpack, cast, final, get_a
 from . import Lease, LockManager
 from ._core.keys import LONGEST_NAME
 from ._core.options import Duration, TrackedOptions
-from ._web import LOST, RESTART, STATUSES, TRY_LATER, Answers, Plan, Status, check_callables, check_known, fields_of
+from ._web import (
+    LOST,
+    RESTART,
+    STATUSES,
+    TRY_LATER,
+    Answers,
+    Plan,
+    Status,
+    check_callables,
+    check_known,
+    fields_of,
+    releases,
+)
 
 try:
     from fastapi import Depends, FastAPI, HTTPException, WebSocket, WebSocketException, params
@@ -47,9 +59,10 @@ def lifespan(
     Raises:
         ValueError: When the application starts: a URL of another kind, or an option out of range.
 
-    Redis is not asked: an application starts without it, and its requests are answered with 503. The manager is closed
-    also when *inner* or the start of the application fails or is cancelled. An application that is mounted in another
-    one has no lifespan: give `locked` a dependency that returns the manager.
+    Redis is not asked: an application starts without it, and its requests are answered with 503. At the end, requests
+    that the server has cancelled get a second to release their locks. The manager is closed also when *inner* or the
+    start of the application fails or is cancelled. An application that is mounted in another one has no lifespan: give
+    `locked` a dependency that returns the manager.
     """
 
     @asynccontextmanager
@@ -61,6 +74,7 @@ def lifespan(
                     yield cast("Mapping[str, Any]", state)  # None is allowed, but FastAPI declares no union
             finally:
                 del app.state.locks  # so that a request that comes too late is told so, and opens no connection
+                await releases(manager)
 
     return keep
 
