@@ -83,8 +83,8 @@ def with_lock(
         @with_lock(redis, "invoice:{invoice_id}", ttl=10, acquire_timeout=5)
         async def send(invoice_id: int, *, copy: bool = False) -> None: ...
 
-    Each call waits for the lock, runs, and releases it; see the primitive's ``async with``. What the function returns
-    and raises is unchanged, and so is its signature.
+    Each call waits for the lock, runs, and releases it; see the primitive's ``async with``. It waits for ever, unless
+    there is `acquire_timeout`. What the function returns and raises is unchanged, and so is its signature.
 
     Args:
         client: A `redis.asyncio.Redis`; a `LockManager`, whose defaults then apply; or a function without parameters

@@ -49,15 +49,15 @@ _FIELD = re.compile(r"[^\W\d][\w-]*")
 class Answers(Protocol):
     """What a framework makes of a request that cannot go on."""
 
-    def refusal(self, status: int, retry_after: int, detail: str | None) -> Exception:
-        """Return what to raise so that the request is answered with *status*."""
+    def refusal(self, status: int, retry_after: int | None, detail: str | None) -> Exception:
+        """Return what to raise so that the request is answered with *status*, and Retry-After unless that is None."""
         ...
 
     def invalid(self, name: str, why: str) -> Exception:
         """Return what to raise for a request whose values make a *name* that cannot be one."""
         ...
 
-    def loss(self, retry_after: int) -> Exception | None:
+    def loss(self, retry_after: int | None) -> Exception | None:
         """Return what to raise when the lease is lost; None if the response has begun; it is cut off then."""
         ...
 
@@ -130,9 +130,16 @@ class Plan:
             log.warning("request ended: %s", lost)
             raise told from lost
 
-    def _seconds(self, own: float = 1.0) -> int:
-        """Return the value of Retry-After: the argument of `locked`, else the error's *own*, in whole seconds."""
-        return max(math.ceil(own), 1) if self._retry_after is None else math.ceil(self._retry_after)
+    def _seconds(self, own: float | None = 1.0) -> int | None:
+        """Return the whole seconds of Retry-After: the argument of `locked`, else the error's *own*, if it is known."""
+        if self._retry_after is not None:
+            return math.ceil(self._retry_after)
+        return None if own is None else max(math.ceil(own), 1)
+
+
+def retry_header(seconds: int | None) -> dict[str, str]:
+    """Return the headers that tell the client when to ask again; none where that is unknown."""
+    return {} if seconds is None else {"Retry-After": str(seconds)}
 
 
 async def releases(manager: LockManager) -> None:

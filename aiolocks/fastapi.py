@@ -25,6 +25,7 @@ from ._web import (
     check_known,
     fields_of,
     releases,
+    retry_header,
 )
 
 try:
@@ -125,7 +126,7 @@ def locked(
     limit: int | None = None,
     timeout: Duration | None = 0.0,
     status: Status = 423,
-    retry_after: Duration | None = 1.0,
+    retry_after: Duration | None = None,
     detail: str | None = None,
     locks: Callable[..., LockManager | Awaitable[LockManager]] = app_locks,
     scope: Literal["function", "request"] = "function",
@@ -143,10 +144,12 @@ def locked(
             a dependency, so that ``/orders/7`` and ``/orders/007`` are one order; or any dependency that returns the
             name.
         limit: Hold one permit of a semaphore with this limit, instead of a lock.
-        timeout: Seconds to wait before the answer is "busy"; 0 asks once, None waits for ever.
+        timeout: Seconds to wait before the answer is "busy". Left out, a request asks once, as with 0. None waits for
+            ever.
         status: What "busy" is answered with: 409, 423, 429 or 503.
-        retry_after: Seconds after which the client may ask again, sent as ``Retry-After`` in whole seconds. None: when
-            the lease in the way lapses if its holder has died, which may take its whole ttl.
+        retry_after: Seconds after which the client may ask again, sent as ``Retry-After`` in whole seconds. Left
+            out, the error's own `retry_after` is sent, at least 1: when the lease in the way lapses if its holder has
+            died. If that is unknown, no header is sent.
         detail: What the answer "busy" says; None for the words of the status.
         locks: A dependency that returns the manager, whose defaults apply. For a WebSocket it cannot take a `Request`,
             only an `HTTPConnection`.
@@ -223,15 +226,15 @@ class _Answers(Answers):
     def __init__(self, connection: HTTPConnection) -> None:
         self._connection = connection
 
-    def refusal(self, status: int, retry_after: int, detail: str | None) -> Exception:
+    def refusal(self, status: int, retry_after: int | None, detail: str | None) -> Exception:
         if isinstance(self._connection, WebSocket) and not _may_deny(self._connection):
             return WebSocketException(TRY_LATER, (detail or "").encode()[:_LONGEST_REASON].decode(errors="ignore"))
-        return HTTPException(status, detail, {"Retry-After": str(retry_after)})
+        return HTTPException(status, detail, retry_header(retry_after))
 
     def invalid(self, name: str, why: str) -> Exception:
         return _invalid(self._connection, [{"type": "value_error", "loc": ("path",), "msg": why, "input": name}])
 
-    def loss(self, retry_after: int) -> Exception | None:
+    def loss(self, retry_after: int | None) -> Exception | None:
         if not isinstance(self._connection, WebSocket):
             return self.refusal(503, retry_after, None)
         if WebSocketState.DISCONNECTED in (self._connection.application_state, self._connection.client_state):

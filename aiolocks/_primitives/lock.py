@@ -26,7 +26,7 @@ class Lock(Acquirable):
         client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
         name: What to lock: 1 to 1,024 bytes of UTF-8, any text.
         ttl: Seconds a lease lasts unless renewed: how long others wait when the holder's process dies. At least 0.1.
-        acquire_timeout: Seconds to wait for the lock; None waits for ever, 0 asks once.
+        acquire_timeout: Seconds to wait for the lock. Left out, a block waits for ever, as with None. 0 asks once.
         on_lost: "cancel" stops the body of a block when its lease is lost; "flag" only marks the lease.
         renew: False lets the lease end after its TTL, whatever the holder does.
         max_hold: Seconds after which a lease is not renewed any more, so that a hung body cannot hold for ever.

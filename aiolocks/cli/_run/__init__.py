@@ -52,7 +52,7 @@ def register(commands: "Commands") -> None:
         "--wait",
         type=_arguments.seconds,
         metavar="S",
-        help="seconds to wait for the lock, 0 to ask once; else for ever",
+        help="seconds to wait for the lock, 0 to ask once; waits for ever if left out",
     )
     parser.add_argument(
         "--min-hold", type=_arguments.seconds, default=0.0, metavar="S",
