@@ -100,6 +100,7 @@ def locked(
     Args:
         name: What to lock. A template over ``match_info``, whose values are text as it stands in the URL: if ``7`` and
             ``007`` are one cart, say so in the route (``{cart_id:[1-9][0-9]*}``), or give a function of the request.
+            Texts that may contain the separator need quotes, ``{a!r}:{b!r}``, or two resources share a name.
         limit: Hold one permit of a semaphore with this limit, instead of a lock.
         timeout: Seconds to wait before the answer is "busy". Left out, a request asks once, as with 0. None waits for
             ever.

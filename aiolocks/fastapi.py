@@ -142,7 +142,7 @@ def locked(
     Args:
         name: What to lock. A template over the parameters of the path, each as FastAPI validates it for the endpoint or
             a dependency, so that ``/orders/7`` and ``/orders/007`` are one order; or any dependency that returns the
-            name.
+            name. Texts that may contain the separator need quotes, ``{a!r}:{b!r}``, or two resources share a name.
         limit: Hold one permit of a semaphore with this limit, instead of a lock.
         timeout: Seconds to wait before the answer is "busy". Left out, a request asks once, as with 0. None waits for
             ever.

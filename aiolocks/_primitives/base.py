@@ -134,8 +134,9 @@ class Acquirable(Elsewhere, Enterable[Lease]):
     def acquire(self, *, timeout: Duration | Unset | None = UNSET) -> Acquiring:
         """Wait for a lease and return it; the caller must release it. As a block it works like `hold`.
 
-        It is renewed until then. Prefer `async with`, which also stops the body when the lease is lost. An `RLock` that
-        was acquired several times must be released as often.
+        It is renewed until then. Prefer `async with`, which also stops the body when the lease is lost. A task that
+        acquires a name by hand which it already has by hand waits for itself: this is not noticed. An `RLock` that was
+        acquired several times must be released as often.
 
         Args:
             timeout: Seconds to wait. Left out: `acquire_timeout`. None waits for ever; 0 asks once. The holder of an
@@ -174,8 +175,8 @@ class Acquirable(Elsewhere, Enterable[Lease]):
     async def adopt(self, text: str | bytes) -> Lease:
         """Go on with a lease that was handed off, in this process or another; the caller must release it.
 
-        It is a new lease, with a token, a fencing token and a TTL of its own, renewed like any other; but nobody has
-        held the name in between. Of several who adopt the same text, one gets it.
+        It is a new lease, with a token, a fencing token, a TTL and a `min_hold` of its own, renewed like any other; but
+        nobody has held the name in between. Of several who adopt the same text, one gets it.
 
         Args:
             text: What `lease.hand_off()` returned, or the same in bytes.
@@ -261,8 +262,8 @@ class Acquirable(Elsewhere, Enterable[Lease]):
         Args:
             fencing_token: That of the one holder to stop, such as one of several readers. Left out: all there are now,
                 in whatever mode, and no later one.
-            force: End their leases at once, without waiting for anything. Until they hear of it, which is when they
-                renew next, two may be at work; only the fencing token tells them apart.
+            force: End their leases at once, in whatever mode, without waiting for anything. Until they hear of it,
+                which is when they renew next, two may be at work; only the fencing token tells them apart.
             timeout: Seconds to wait until they are gone; None waits for ever; 0 asks once.
 
         Returns:

@@ -134,7 +134,9 @@ class RWLockMode(Acquirable):
 
     @must_await(LOCKED)
     async def locked(self) -> bool:
-        """Say whether a holder is in the way of this mode: of `read`, a writer; of `write`, any holder.
+        """Say whether a holder keeps this mode out: `read` is kept out by a writer, `write` by any holder.
+
+        So ``rw.read.locked()`` is False beside readers. Waiters do not count: a reader may have to wait behind one.
 
         Raises:
             RedisError: Redis could not be asked. Cancelling is harmless.

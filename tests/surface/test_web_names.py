@@ -294,6 +294,17 @@ async def test_who_takes_the_text_shares_the_name_with_who_takes_the_number(memo
 
 
 @pytest.mark.asyncio
+async def test_texts_in_quotes_make_a_name_of_their_own_though_they_contain_the_separator(memory: LockManager) -> None:
+    app = app_with(memory)
+
+    @app.post("/{a}/{b}")
+    async def endpoint(a: str, b: str, lease: Annotated[Lease, locked("{a!r}:{b!r}")]) -> str:
+        return lease.name
+
+    assert len(await names(app, "/x:y/z", "/x/y:z", "/x':'y/z", "/x/y':'z")) == 4
+
+
+@pytest.mark.asyncio
 async def test_what_one_declaration_makes_of_a_text_goes_before_the_text(memory: LockManager) -> None:
     app = app_with(memory)
 
