@@ -119,18 +119,16 @@ async def _work(arguments: argparse.Namespace, lease: Lease, signals: "_Signals"
 
 
 async def _stop(child: Child, state: LeaseState) -> None:
-    """Have all of the command's group end: TERM, and KILL before anyone else can be granted the lease."""
+    """Have all that descends from the command end: TERM, and KILL before another caller can be granted the lease."""
     now = state.context.clock()
     if state.reason == "revoked":
         until = min(now + _LONGEST_FAREWELL, state.deadline)  # until the margin, nobody else is granted it
     else:
         cleanup = margin(state.ttl) - DRIFT * state.ttl - PRECISION
         until = min(now, state.deadline) + _SHARE_OF_CLEANUP * cleanup
-    child.send(signal.SIGTERM)
-    child.send(signal.SIGCONT)  # one that is stopped would not hear of it
-    await child.gone(until - now)
-    child.kill()
-    await child.gone(1.0)
+    child.ask_to_end()
+    await child.gone(until - state.context.clock())
+    await child.killed(1.0)
 
 
 async def _let_go(arguments: argparse.Namespace, lease: Lease, status: int, url: str) -> int:
