@@ -199,6 +199,12 @@ def reason(error: Exception, url: str) -> str:
     return text if len(text) <= 120 else text[:119] + "…"
 
 
+async def trouble(error: Exception, url: str) -> str:
+    """Return `reason`, and whether it is TLS that is in the way."""
+    unreachable = isinstance(error, (OSError, RedisConnectionError, RedisTimeoutError)) and not _keeps_us_out(error)
+    return reason(error, url) + (await _about_tls(url) if unreachable else "")
+
+
 def _options_of(url: str) -> dict[str, Any]:
     options: dict[str, Any] = {} if url.startswith(SCHEME) else clients.pool_of(client_of(url)).connection_kwargs
     return options

@@ -103,6 +103,10 @@ class Name:
         return sum(one.permits for one in self.holders)
 
 
+_LONGEST_NUMBER = 19
+"""Digits of the largest number that Redis counts with."""
+
+
 def split(prefix: bytes) -> Callable[[bytes], tuple[str, str, bytes] | None]:
     """Return what takes a key apart: into kind, name and base; or None if it is no holder's and no queue."""
     words = {Keys("", kind, "x").base.partition(b":")[0].decode(): kind for kind in FAMILIES}
@@ -197,8 +201,8 @@ async def _holders(client: Any, page: Sequence[Name], now: float, most: int) -> 
     asked = [("HMGET", name.base + b":meta", "limit", *(token for token, _ in scored)) for name, scored in sets]
     for (name, scored), answer in zip(sets, await _pipelined(client, asked), strict=True):
         told = _list(answer) or [None] * (1 + len(scored))
-        name.limit = int(told[0]) if told[0] else None
-        name.pinned = _text(told[0] or b"").startswith("+")
+        limit = _text(told[0] or b"")
+        name.limit, name.pinned = _number(limit.removeprefix("+")) or None, limit.startswith("+")
         for (token, ends), known in zip(scored, told[1:], strict=True):
             share, fence, mark = _words(known or b"1 0")
             one = _person(token, fence, mark, now)
@@ -306,7 +310,9 @@ def _person(token: bytes, fence: bytes, mark: str, now: float) -> Person:
 
 
 def _number(text: Any) -> int:
-    return int(text) if text is not None and (text if isinstance(text, bytes) else str(text).encode()).isdigit() else 0
+    """Return the number that *text* is; 0 where it is none, as any client may write anything."""
+    digits = b"" if text is None else text if isinstance(text, bytes) else str(text).encode()
+    return int(digits) if digits.isdigit() and len(digits) <= _LONGEST_NUMBER else 0
 
 
 def _text(value: bytes | str) -> str:

@@ -18,7 +18,7 @@ from ..._core.timing import DRIFT, PRECISION, margin
 from ..._engine.lease import Lease, state_of
 from ..._engine.lease_state import LeaseState
 from ..._manager import LockManager
-from .._connect import manager_of, place_of, reason
+from .._connect import manager_of, place_of, reason, trouble
 from ._child import Child
 
 _LOST = 74
@@ -74,7 +74,7 @@ async def _run(arguments: argparse.Namespace, url: str, place: str) -> int:
                     _say(f"{arguments.name!r} is held elsewhere: not got within {arguments.wait:g} s")
                 return int(arguments.busy_exit)
             except (RedisError, OSError) as error:
-                _say(f"cannot use Redis at {place}: {reason(error, url)}")
+                _say(f"cannot use Redis at {place}: {await trouble(error, url)}")
                 return _UNAVAILABLE
             status = _SIGNALLED + signals.ended_by
             if lease is not None and not signals.ended_by:
