@@ -74,7 +74,7 @@ async def test_what_another_kind_has_kept_of_the_name_may_be_malformed(
     locks: LockManager, own_server: RedisServer, limit: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lease = await locks.lock("x").acquire()
-    await locks.client.hset("aiolocks:semaphore:{x}:meta", "limit", limit)  # type: ignore[misc]
+    await locks.client.hset("aiolocks:semaphore:{x}:meta", "limit", limit)
     assert await release(own_server.url, "--force") == 0
     assert "released: 1 holder gone after" in capsys.readouterr().out
     await lease.release()
