@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from .._core import VERSION
 from . import _bench, _completion, _demo, _doctor, _ls, _release, _resize, _run, _watch
 from ._arguments import Parser
+from ._connect import REFUSALS
 from ._errors import Unusable
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except Unusable as error:
         print(f"aiolocks {arguments.command}: {error}", file=sys.stderr)
+        return 2
+    except REFUSALS as error:  # P14: redis-py's texts hold no password
+        print(f"aiolocks {arguments.command}: Redis cannot be asked: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"aiolocks {arguments.command}: interrupted", file=sys.stderr)

@@ -26,6 +26,9 @@ FAMILIES = {
 MOST = 100
 """Holders and sessions of waiters of one name that are looked at, unless more are asked for."""
 
+COUNTED = 500
+"""Maximum number of sessions of one name whose waiters are counted; as many as one script of the library counts."""
+
 _SCANNED = 1000
 _AT_ONCE = 250
 """Names in one pipeline."""
@@ -87,6 +90,8 @@ class Name:
     limit: int | None = None
     pinned: bool = False
     """No declaration changes the limit."""
+    more_wait: bool = False
+    """There are more than `COUNTED` sessions, so `waiting` is a lower bound."""
 
     @property
     def seconds(self) -> float | None:
@@ -215,30 +220,38 @@ async def _holders(client: Any, page: Sequence[Name], now: float, most: int) -> 
 
 
 async def _waiting(client: Any, page: Sequence[Name], now: float, most: int, waiters: bool) -> None:
-    answers = await _pipelined(client, [("ZRANGE", name.base + b":queue", 0, most - 1) for name in page])
+    """Count the waiters of all sessions; list those of the first *most* sessions, as many of each."""
+    answers = await _pipelined(client, [("ZRANGE", name.base + b":queue", 0, COUNTED) for name in page])
     asked, of = list[tuple[Any, ...]](), list[Name]()
-    for name, sessions in zip(page, answers, strict=True):
-        name.waiting, name.waiters = 0, []
-        for session in _list(sessions):
+    for name, answer in zip(page, answers, strict=True):
+        sessions = _list(answer)
+        name.waiting, name.waiters, name.more_wait = 0, [], len(sessions) > COUNTED
+        for at, session in enumerate(sessions[:COUNTED]):
             line = name.base + b":q:" + (session if isinstance(session, bytes) else session.encode())
-            asked.append(("ZRANGE", line, 0, most - 1, "WITHSCORES") if waiters else ("ZCARD", line))
+            asked.append(("ZCARD", line))
             of.append(name)
+            if waiters and at < most:
+                asked.append(("ZRANGE", line, 0, most - 1, "WITHSCORES"))
+                of.append(name)
     for name, answer in zip(of, await _pipelined(client, asked), strict=True):
         if isinstance(answer, int):
             name.waiting += answer
         else:
-            for entry, ticket in _scored(_list(answer)):
-                token, _, share, *_ = [*entry.split(), b"", b"", b"1"]
-                one = _person(token, b"%.0f" % ticket, "", now)
-                one.fencing_token = 0
-                if FAMILIES[name.kind] == "modes":
-                    one.mode = _MODES.get(_number(share))
-                else:
-                    one.permits = _number(share)
-                name.waiters.append(one)
-                name.waiting += 1
+            name.waiters += [_waiter(name, entry, ticket, now) for entry, ticket in _scored(_list(answer))]
     for name in page:
         name.waiters.sort(key=lambda one: -(one.seconds or 0))
+        del name.waiters[most:]
+
+
+def _waiter(name: Name, entry: bytes, ticket: float, now: float) -> Person:
+    token, _, share, *_ = [*entry.split(), b"", b"", b"1"]
+    one = _person(token, b"%.0f" % ticket, "", now)
+    one.fencing_token = 0
+    if FAMILIES[name.kind] == "modes":
+        one.mode = _MODES.get(_number(share))
+    else:
+        one.permits = _number(share)
+    return one
 
 
 async def _introduce(client: Any, everybody: Iterable[Person], prefix: str) -> None:
@@ -322,7 +335,7 @@ def _text(value: bytes | str) -> str:
 def as_json(name: Name, *, waiters: bool = False) -> Mapping[str, Any]:
     """Return it as JSON has it."""
     told: dict[str, Any] = {
-        "kind": name.kind, "name": name.name, "held": name.held, "waiting": name.waiting,
+        "kind": name.kind, "name": name.name, "held": name.held, "waiting": name.waiting, "more_wait": name.more_wait,
         "seconds": _rounded(name.seconds), "remaining": _rounded(name.remaining), "limit": name.limit,
         "pinned": name.pinned,
         "holders": [

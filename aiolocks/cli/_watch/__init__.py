@@ -67,8 +67,8 @@ async def _watch(arguments: argparse.Namespace) -> None:
             from ._live import Live as live
         except ImportError:
             raise Unusable("on a terminal it needs the extra 'demo' of aiolocks; or use --once") from None
-    async with primaries(_arguments.url_of(arguments)) as (client, nodes):
-        board = Board(client, nodes, arguments.prefix, arguments.pattern, arguments.kind, arguments.sort)
+    async with primaries(_arguments.url_of(arguments)) as found:
+        board = Board(found.client, found.nodes, arguments.prefix, arguments.pattern, arguments.kind, arguments.sort)
         await board.begin()
         if live is not None:
             await live(board, arguments.interval).run()

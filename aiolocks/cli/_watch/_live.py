@@ -42,7 +42,7 @@ def table(
     listed.add_column("WAITING", width=7, justify="right", no_wrap=True)
     listed.add_column("BY", ratio=4 if width >= _WIDE else 2, no_wrap=True, overflow="ellipsis")
     for at, name in enumerate(rows[first : first + room], first):
-        waiting = Text(f"{name.waiting:,}" if name.waiting else "", style="yellow" if name.waiting else "")
+        waiting = Text(_ls.waiting(name) if name.waiting else "", style="yellow" if name.waiting else "")
         left = Text(_ls.duration(name.remaining), style="red" if (name.remaining or 9) < 1 else "")
         listed.add_row(
             Text(_ls.printable(name.name)), Text(name.kind, style="cyan"), _ls.duration(name.seconds), left, waiting,
