@@ -234,7 +234,7 @@ def test_the_url_of_one_node_of_a_cluster_is_refused_and_the_clusters_is_named(
 async def wait_in(redis: Redis, name: str, sessions: int, waiters: int) -> None:
     """Have so many *sessions* wait for *name*, with so many *waiters* each, as the scripts write them down."""
     base = f"aiolocks:lock:{{{name}}}"
-    pipeline = redis.pipeline(transaction=False)
+    pipeline: Any = redis.pipeline(transaction=False)
     pipeline.set(base, "t" * 33 + " 1", px=60_000)
     for session in range(sessions):
         known_as = f"s{session:010}"
