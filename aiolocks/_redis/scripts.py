@@ -14,19 +14,19 @@ in sending. So the command is packed once around stand-ins for both, and split t
 """
 
 import hashlib
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, Protocol, cast, final
 
 import hiredis
 
 from .._core.tokens import LENGTH
 
-_FOLDER = os.path.join(os.path.dirname(__file__), "lua")
-_loader: Any = __loader__
+_FOLDER = Path(__file__).with_name("lua")
+_loader: Any = cast("Any", __spec__).loader
 """The module's own, which also reads from a zip file; importing `importlib.resources` takes 16 ms more."""
 
 # Compiled when the first script is loaded, not when the library is imported.
@@ -174,8 +174,7 @@ def _names(code: str) -> list[str]:
 
 
 def _read(name: str) -> str:
-    folder, file = f"{name}.lua".split("/")
-    text: bytes = _loader.get_data(os.path.join(_FOLDER, folder, file))
+    text: bytes = _loader.get_data(str(_FOLDER / f"{name}.lua"))
     return text.decode()
 
 

@@ -72,6 +72,6 @@ async def _resize(arguments: argparse.Namespace) -> int:
 async def _standing(arguments: argparse.Namespace, url: str) -> _names.Name:
     """Return the semaphore as it stands before."""
     (name,) = _names.named(arguments.prefix, arguments.name, "semaphore")
-    async with primaries(url) as (client, _):
-        await _names.look(client, [name], arguments.prefix)
+    async with primaries(url) as found:
+        await _names.look(found.client, [name], arguments.prefix)
     return name
