@@ -9,6 +9,7 @@ import anyio
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from .._core.answers import may_be_mended
 from .._core.overdue_timer import OverdueTimer
 from .._core.timing import retry_delay
 from .request import Request, ResultCallback
@@ -168,7 +169,7 @@ class Release:
         """
         interruption: asyncio.CancelledError | None = None
         with anyio.CancelScope(shield=True):  # costs as much as all the rest, so only where it is needed
-            while not self.done and self._undos.clock() < until:
+            while not self.done and not self.refused and self._undos.clock() < until:
                 try:
                     await self.wait(until)
                 except asyncio.CancelledError as cancelled:
@@ -199,6 +200,14 @@ class Release:
         if not self.done:
             raise RedisTimeoutError("Redis has not confirmed it in time")
         return self.ended
+
+    @property
+    def refused(self) -> bool:
+        """Whether the server has answered with an error that the next try will most likely meet again.
+
+        A caller hears of it at once. The tries go on in the background: a right may be given back, a disk be emptied.
+        """
+        return isinstance(self.trouble, Exception) and not may_be_mended(self.trouble)
 
     def obstacle(self) -> BaseException | None:
         """Return why it is not confirmed so far, if that is known: where it has parts, why one of them is not."""
@@ -244,6 +253,8 @@ class Release:
             self.finish(error)
         elif self._pause is None:
             self._begin_pause(pause)
+        if self.refused:
+            self.wake()
 
     def finish(self, result: bool | BaseException | None) -> None:
         if self.done:
