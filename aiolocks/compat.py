@@ -14,6 +14,7 @@ from typing import Any, Literal, final
 
 from redis.asyncio.lock import Lock as PlainLock
 from redis.exceptions import LockError, LockNotOwnedError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ._core.answers import LONGEST_WAIT
 from ._core.errors import AcquireTimeoutError
@@ -80,7 +81,7 @@ class RedisLock(PlainLock):
     def __init__(self, redis: Any, name: str | bytes | memoryview, *args: Any, **keywords: Any) -> None:
         super().__init__(redis, name, *args, **keywords)
         self._pool = pool_of(redis)
-        key = encoder_of(self._pool).encode(name)
+        key = bytes(encoder_of(self._pool).encode(name))  # a memoryview stays one
         self._keys = Keys.exact(key, key.decode(errors="backslashreplace"))
         self._releasing: dict[bytes, Release] = {}
 
@@ -96,7 +97,8 @@ class RedisLock(PlainLock):
         Args:
             blocking: False asks once. Left out: as the constructor was told.
             blocking_timeout: Seconds to wait at most: an answer of no comes up to 20 ms earlier. Left out: as the
-                constructor was told; None there waits for ever.
+                constructor was told; None there waits for ever. The lock is asked for once whatever it is, and the
+                server has 10 s to answer that.
             token: What to put into the key: without white space. It takes one request more, and whoever has it may
                 release the lock. Left out: a fresh one that cannot be guessed.
 
@@ -113,7 +115,13 @@ class RedisLock(PlainLock):
             return bool(await super().acquire(blocking, wait, token))
         if wait:  # the most that the caller waits, so that the answer is there by then
             wait -= min(_LEEWAY, wait / 10, self.sleep / 2)
-        lease = await self._take(None if token is None else self._encoded(token), wait)
+        chosen = None if token is None else self._encoded(token)
+        try:
+            lease = await self._take(chosen, wait)
+        except RedisTimeoutError:
+            if not wait:
+                raise
+            lease = await self._take(chosen, 0.0)  # redis-py asks once however long that takes, and so do we
         if lease is None:
             return False
         self.local.lease, self.local.token = lease, bytes(state_of(lease).request.token)
@@ -173,13 +181,13 @@ class RedisLock(PlainLock):
     async def do_extend(self, additional_time: float, replace_ttl: bool) -> Literal[True]:
         ttl_ms = int(additional_time * 1000)
         if not replace_ttl:
-            ttl_ms += await self._expire("")
-        await self._expire(ttl_ms)
+            ttl_ms += await self._expire("", "extend")
+        await self._expire(ttl_ms, "extend")
         return True
 
     async def do_reacquire(self) -> Literal[True]:
         assert self.timeout is not None  # `reacquire` has looked
-        await self._expire(int(self.timeout * 1000))
+        await self._expire(int(self.timeout * 1000), "reacquire")
         return True
 
     async def _take(self, token: bytes | None, wait: float | None) -> Lease | None:
@@ -264,8 +272,8 @@ class RedisLock(PlainLock):
         until = session.context.clock() + max(self.timeout or _UNLIMITED, 1.0)
         return session.context.undo(session.grantor(self._keys), request, until, None, LONGEST_RELEASE)
 
-    async def _expire(self, ttl_ms: int | Literal[""]) -> int:
-        """Set how long the lock is held, or only ask; return the milliseconds.
+    async def _expire(self, ttl_ms: int | Literal[""], verb: str) -> int:
+        """Set how long the lock is held, or only ask; return the milliseconds. *verb* is for the error's text.
 
         Raises:
             LockNotOwnedError: It is not, by this token.
@@ -279,7 +287,7 @@ class RedisLock(PlainLock):
             )  # before the server is asked: it may be done, and no answer come
         left: int | None = await session.grantor(self._keys).ask("expire", (token, str(ttl_ms).encode()))
         if left is None or left == -1:
-            raise LockNotOwnedError("Cannot extend a lock that's no longer owned", lock_name=self._keys.name)
+            raise LockNotOwnedError(f"Cannot {verb} a lock that's no longer owned", lock_name=self._keys.name)
         if state is not None and ttl_ms != "":
             state.extend(deadline(sent_at, ttl_ms / 1000))
         return left

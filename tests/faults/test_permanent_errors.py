@@ -1,6 +1,7 @@
 """An error that asking again does not change reaches its caller at once, and is not ridden out like an outage."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -26,7 +27,8 @@ async def put_a_list_at(redis: Redis, key: str) -> None:
 async def test_a_release_by_hand_of_a_key_of_another_type_raises_at_once(make: type[Lock], redis: Redis) -> None:
     lock = make(redis, "orders:42")
     lease = await lock.acquire()
-    (key,) = await redis.keys("aiolocks:*{orders:42}")
+    keys: Any = await redis.keys("aiolocks:*{orders:42}")
+    (key,) = keys
     await put_a_list_at(redis, key.decode())
     async with asyncio.timeout(AT_ONCE):
         with pytest.raises(ResponseError, match=WRONG_TYPE):
@@ -64,7 +66,7 @@ async def test_a_release_that_is_refused_goes_on_in_the_background(redis: Redis)
     """What was refused may be allowed again, as when a right is given back."""
     lock = Lock(redis, "orders:42", ttl=20)
     lease = await lock.acquire()
-    value = await redis.get("aiolocks:lock:{orders:42}")
+    value: Any = await redis.get("aiolocks:lock:{orders:42}")
     await put_a_list_at(redis, "aiolocks:lock:{orders:42}")
     with pytest.raises(ResponseError, match=WRONG_TYPE):
         await lease.release()

@@ -125,6 +125,33 @@ async def test_a_time_to_wait_that_is_over_asks_once(redis: Redis, kind: type[Pl
     await lock.release()
 
 
+@pytest.mark.parametrize("seconds", [0.02, 0.25])
+async def test_a_lock_on_a_far_server_is_asked_for_once_whatever_the_time_to_wait(
+    proxy: FaultProxy, kind: type[PlainLock], seconds: float
+) -> None:
+    proxy.delay_requests = 0.08
+    async with Redis.from_url(proxy.url) as far:
+        first = far.lock("orders", timeout=10, blocking_timeout=seconds, lock_class=kind)
+        assert await first.acquire() is True
+        assert await far.lock("orders", timeout=10, blocking_timeout=seconds, lock_class=kind).acquire() is False
+        await first.release()
+
+
+async def test_a_name_may_be_a_memoryview(redis: Redis, kind: type[PlainLock]) -> None:
+    async with redis.lock(memoryview(b"orders"), timeout=10, lock_class=kind):
+        assert await redis.exists("orders")
+
+
+async def test_reacquiring_a_lock_that_is_gone_says_so(redis: Redis, kind: type[PlainLock]) -> None:
+    lock = redis.lock("orders", timeout=10, lock_class=kind)
+    await lock.acquire()
+    await redis.delete("orders")
+    with pytest.raises(LockNotOwnedError, match="Cannot reacquire a lock that's no longer owned"):
+        await lock.reacquire()
+    with pytest.raises(LockNotOwnedError):
+        await lock.release()
+
+
 @pytest.mark.parametrize(("sleep", "seconds"), [(0.05, 0.4), (60, 0.5)])
 async def test_the_time_to_wait_is_the_longest(
     redis: Redis, kind: type[PlainLock], sleep: float, seconds: float
