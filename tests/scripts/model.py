@@ -123,13 +123,15 @@ class Model:
             self._enqueue(asker, by, ticket, seen)
         else:
             self._return_to_line(by)
+        possible = asker.permits <= self.free
         if self.free or declared:  # else the line is all that changes, though its first may wait in vain
             handed += self._hand_over(by, seen)
         if asker.who not in self.holders and not self.standing and asker.permits <= self.free:
             self._hold(asker, asker.ttl_ms, seen)
         if asker.who in self.holders:
             return "granted", handed
-        self._clamp(seen, surely=asker.permits > self.free)
+        # Where it could be had and a waiter got it, the others in line are not looked at; their re-checks will be.
+        self._clamp(seen, surely=asker.permits > self.free and not (possible and self.standing))
         return "queued" if wait else "busy", handed
 
     def may_be_brief(self, asker: Asker) -> bool:

@@ -192,6 +192,17 @@ def _where_the_last_permit_is_given_after_the_clock_stepped_back(history: Semaph
     history.time_passes([0, 1, 2, 3])
 
 
+def _where_a_waiter_gets_the_last_permit_as_another_asks_after_the_clock_stepped_back(
+    history: SemaphoreHistory,
+) -> None:
+    """P9: the same, where a newcomer hands it over."""
+    history.crowd([0, 1, 3])
+    history.a_lease_lapses(0)
+    history.the_clock_steps_back(0)
+    history.crowd([0, 1, 2])
+    history.time_passes([0, 1, 2, 3])
+
+
 def _where_a_session_releases_that_was_passed_over(history: SemaphoreHistory) -> None:
     """P13: another release may have taken the queue for empty; the next re-check gets what is free."""
     history.crowd([0, 1, 5])
@@ -215,6 +226,7 @@ def _where_no_permit_is_free_for_the_first_in_line_who_wants_too_many(history: S
     "play",
     [
         _where_the_last_permit_is_given_after_the_clock_stepped_back,
+        _where_a_waiter_gets_the_last_permit_as_another_asks_after_the_clock_stepped_back,
         _where_a_session_releases_that_was_passed_over,
         _where_no_permit_is_free_for_the_first_in_line_who_wants_too_many,
     ],
