@@ -48,7 +48,8 @@ class Family:
         return (_ZSCORE, (base, request.token)) if request.permits == EXCLUSIVE else None
 
     def _to_grant(self, base: bytes, args: Arguments) -> tuple[bytes, ...]:
-        return (*self.common(base), waiters_of(base, args[4]), base + b":t:" + cast("bytes", args[0]))
+        token = cast("bytes", args[0])
+        return (*self.common(base), waiters_of(base, args[4]), base + b":t:" + token, base + b":ticket")
 
     def _to_release(self, base: bytes, args: Arguments) -> tuple[bytes, ...]:
         keys = (*self.common(base), waiters_of(base, args[3]))

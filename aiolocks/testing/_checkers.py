@@ -114,8 +114,8 @@ def check_ended(history: Iterable[HistoryEvent]) -> list[str]:
 def check_residue(keys: Mapping[bytes, int]) -> list[str]:
     """C4, of the server: after the last lease and waiter only residue stays, and not for ever.
 
-    Residue is a fencing token, a semaphore's limit, a tombstone, the last answers to a lease's guards, the two marks of
-    a `Versioned`, and what a session says of its host and process.
+    Residue is a fencing token, a semaphore's limit, the newest ticket of a queue, a tombstone, the last answers to a
+    lease's guards, the two marks of a `Versioned`, and what a session says of its host and process.
 
     Args:
         keys: Each key of the library with its PTTL, as `keys_left` returns them.
@@ -129,7 +129,7 @@ def check_residue(keys: Mapping[bytes, int]) -> list[str]:
     return wrong
 
 
-_PARTS = re.compile(rb"\}[^}:]*:(?:fence|meta|agreed|[tg]:[^}]*)\Z", re.DOTALL)
+_PARTS = re.compile(rb"\}[^}:]*:(?:fence|meta|ticket|agreed|[tg]:[^}]*)\Z", re.DOTALL)
 """What may stay beside a name. The last brace ends the name's tag, and colons in the rest of a path are escaped."""
 
 _SESSION = re.compile(rb"\A[^{]*session:[\w-]{11}\Z", re.DOTALL)

@@ -185,3 +185,30 @@ async def test_a_step_back_disturbs_neither_a_holder_nor_the_queue(
         async with asyncio.timeout(TTL):
             await asyncio.gather(*waiters)
     assert order == list(range(6))
+
+
+@kinds
+async def test_a_step_back_lets_no_newcomer_of_one_process_overtake_a_waiter_of_another(
+    clock: ServerClock, stepped: RedisServer, kind: Kind
+) -> None:
+    """F16: the queue shows the first waiter of each process, and its others are not overtaken either."""
+    order: list[str] = []
+
+    async def take_a_turn(client: Redis, who: str) -> None:
+        async with make(kind, client, "stepped", ttl=TTL):
+            order.append(who)
+
+    asked = ["A1", "B1", "A2", "A3", "B2", "B3", "A4", "B4"]
+    async with Redis.from_url(stepped.url) as a, Redis.from_url(stepped.url) as b, Redis.from_url(stepped.url) as c:
+        async with make(kind, c, "stepped", ttl=TTL):
+            waiters = []
+            for number, who in enumerate(asked):
+                if who == "B2":
+                    clock.step(-5.0)
+                    await asyncio.sleep(0.15)  # Valkey 9.1 reads its clock once in 0.1 s
+                waiters.append(asyncio.create_task(take_a_turn(a if who[0] == "A" else b, who)))
+                while (await make(kind, c, "stepped", ttl=TTL).statistics()).waiting <= number:
+                    await asyncio.sleep(0.005)
+        async with asyncio.timeout(TTL * SLACK):
+            await asyncio.gather(*waiters)
+    assert order == asked

@@ -6,7 +6,7 @@ So a fleet can be deployed step by step. Each test runs in both orders: the olde
 import itertools
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.faults.support.lag import SLACK
+from tests.faults.support.server_clock import NoShim, ServerClock
 from tests.fleets.neighbours.peer import NEIGHBOUR, PATIENCE, REPOSITORY, Peer, PeerError, neighbour, peer
 from tests.fleets.neighbours.worker import ALONE
 from tests.support.servers import RedisServer
@@ -72,6 +73,22 @@ def first(both: dict[str, Peer], order: tuple[str, str]) -> Peer:
 @pytest.fixture
 def second(both: dict[str, Peer], order: tuple[str, str]) -> Peer:
     return both[order[1]]
+
+
+@pytest.fixture(scope="module")
+def stepping(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerClock, dict[str, Peer]]]:
+    """The clock of a server, and two processes of this checkout and one of the older version, its clients."""
+    try:
+        clock = ServerClock(tmp_path_factory.mktemp("clock"))
+    except NoShim as missing:
+        pytest.skip(str(missing))
+    older = neighbour(tmp_path_factory.mktemp("neighbour"))
+    with ExitStack() as stack:
+        stack.enter_context(closing(clock))
+        server = RedisServer(environment=clock.environment)
+        stack.callback(server.stop)
+        packages = {"older": older, "one": REPOSITORY, "other": REPOSITORY}
+        yield clock, {who: stack.enter_context(peer(who, at, server.url)) for who, at in packages.items()}
 
 
 @pytest.fixture
@@ -412,3 +429,24 @@ def test_a_killed_holder_and_a_killed_waiter_of_one_version_do_not_strand_the_ot
     for kind in QUEUEING:
         turns[kind].result(PATIENCE)
     assert time.monotonic() - killed_at < 1.0 + 0.5 * SLACK
+
+
+@pytest.mark.parametrize("kind", ["lock", "semaphore", "write lock"])
+def test_after_the_clock_stepped_back_waiters_of_this_version_keep_their_order_beside_an_older_one(
+    stepping: tuple[ServerClock, dict[str, Peer]], kind: str, name: str
+) -> None:
+    """The older version does not know the newest ticket of others: only its own waiters may overtake."""
+    clock, peers = stepping
+    holder, _ = peers["older"]("acquire", kind, name)
+    turns = []
+    for asking in ("one", "older", "one", "one", "step", "other", "older", "other", "one"):
+        if asking == "step":
+            clock.step(-5.0)
+        else:
+            turns.append((asking, peers[asking].ask("turn", kind, name)))
+            waiting(peers["other"], kind, name, len(turns))
+    assert peers["older"]("release", holder)
+    served = [(asking, turn.result(PATIENCE)) for asking, turn in turns]
+    assert one_after_the_other(sorted(turn for _, turn in served))
+    assert one_after_the_other([turn for asking, turn in served if asking != "older"])
+    assert_free(kind, name, *peers.values())

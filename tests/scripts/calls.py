@@ -204,7 +204,7 @@ class Scripts:
         """Return the key that headers call *field*."""
         parts = {
             "fence": b"fence", "meta": b"meta", "queue": b"queue",
-            "waiters": b"q:" + session.encode(), "tombstone": b"t:" + token(who),
+            "waiters": b"q:" + session.encode(), "tombstone": b"t:" + token(who), "highest": b"ticket",
         }  # fmt: skip
         return self.keys.base if field in {"holder", "holders"} else self.keys.part(parts[field])
 

@@ -159,6 +159,8 @@ class History(ScriptMachine):
                 pipeline.zincrby(self.scripts.key("waiters", session=name), _HOUR, entry)
         for name in self.seen.queue:
             pipeline.zincrby(self.scripts.key("queue"), _HOUR, name)
+        if self.seen.newest:
+            pipeline.incrby(self.scripts.key("highest"), _HOUR)
         for who, fence in self.seen.fences.items():
             later = str(fence + _HOUR).encode()
             if self.kind == "lock":
@@ -195,6 +197,6 @@ class History(ScriptMachine):
         """After the last lease and waiter nothing is left but residue."""
         for asker in [*self.askers, *self.askers]:  # as hand-overs make holders of those who had nothing to release
             self.undo(asker, asker.home, bury=False)
-        residue = {self.scripts.key("fence"), self.scripts.key("meta")}
+        residue = {self.scripts.key(field) for field in ("fence", "meta", "highest")}
         residue |= {self.scripts.key("tombstone", who=who) for who in self.model.buried}
         assert set(self.seen.lives) <= residue

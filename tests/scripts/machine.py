@@ -57,6 +57,7 @@ class ScriptMachine(RuleBasedStateMachine):
         self.tickets: dict[Asker, int] = {}
         """The last that each was told."""
         self.highest = 0
+        """The newest ticket of all."""
         self.seen = Seen.read(self.scripts, 0)
 
     def permits(self) -> st.SearchStrategy[int]:
@@ -103,10 +104,12 @@ class ScriptMachine(RuleBasedStateMachine):
                 if self.tickets.get(asker) == ticket:
                     assert drawn == ticket
                 else:
-                    assert ticket <= drawn <= max(seen.now, self.highest + 1), "W8: never behind those who come later"
+                    assert ticket <= drawn, "W8: never ahead of those who came before"
+                    assert drawn <= max(seen.now, self.highest + 1), "W8: never behind those who come later"
                 line[asker] = self.tickets[asker] = drawn
         assert [name for name in seen.queue if name in lines] == [session.name for session in model.queue()]
-        self.highest = max([0, *seen.scores.values(), *self.tickets.values()])
+        self.highest = seen.newest
+        assert all(ticket <= seen.newest for line in seen.lines.values() for ticket in line.values())
         for session in model.standing:
             assert seen.scores[session.name] == min(model.lines[session].values())
             line_life = seen.lives[self.scripts.key("waiters", session=session.name)]

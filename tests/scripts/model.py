@@ -235,8 +235,8 @@ class Model:
     def _enqueue(self, asker: Asker, by: Session, old: int, seen: Seen) -> None:
         line = self.lines.setdefault(by, {})
         if asker not in line:
-            firsts = [self.lines[session][self.line(session)[0]] for session in self.standing]
-            fresh = max([seen.before, *(ticket + 1 for ticket in [*firsts, *line.values()])])
+            before = [ticket for other in self.lines.values() for ticket in other.values()]
+            fresh = max([seen.before, *(ticket + 1 for ticket in before)])
             line[asker] = min(old, fresh) if old else fresh
         self.standing.add(by)
 

@@ -27,6 +27,8 @@ class Seen:
     scores: dict[str, int]
     buried: set[str]
     last_fence: int
+    newest: int
+    """The newest ticket of all, as it is written down; 0: none is."""
     lives: dict[bytes, int]
     """ms that each key has left."""
     strange: list[bytes]
@@ -66,7 +68,9 @@ class Seen:
         fences, permits, ends, last_fence = (_mutex if scripts.kind == "lock" else _semaphore)(
             scripts, now, lives, values
         )
-        known = {scripts.keys.base, scripts.key("queue"), scripts.key("fence" if scripts.kind == "lock" else "meta")}
+        known = {scripts.keys.base, scripts.key("queue"), scripts.key("highest")}
+        known.add(scripts.key("fence" if scripts.kind == "lock" else "meta"))
+        newest = values.get(scripts.key("highest"))
         return cls(
             before, now, slack, fences, permits, ends,
             {name: _scores(values[lines_at + name.encode()]) for name in lines},
@@ -74,6 +78,7 @@ class Seen:
             {name.decode(): score for name, score in queue.items()},
             {who(token) for token in buried},
             last_fence,
+            int(newest) if isinstance(newest, bytes) else 0,
             lives,
             [name for name in values if name not in known and not name.startswith((lines_at, tombs_at))],
         )  # fmt: skip

@@ -55,9 +55,17 @@ def test_a_request_sent_twice_stands_in_line_once(waited: Scripts) -> None:
 def test_after_the_clock_stepped_back_it_names_a_place_behind_all_others(waited: Scripts) -> None:
     last = now_us(waited) + 3_600_000_000
     waited.redis.zadd(waited.key("waiters"), {waited.entry("dan"): last})
+    waited.redis.set(waited.key("highest"), last, ex=60)
     answer = waited.grant("cat", brief=True)
     assert isinstance(answer, QueuedBeside)
     assert answer.ticket == last + 1
+
+
+def test_where_the_newest_ticket_was_deleted_it_names_a_place_behind_its_own_session(waited: Scripts) -> None:
+    last = now_us(waited) + 3_600_000_000
+    waited.redis.zadd(waited.key("waiters"), {waited.entry("dan"): last})
+    waited.redis.delete(waited.key("highest"))
+    assert waited.grant("cat", brief=True) == QueuedBeside(last + 1)
 
 
 # Where there is more to do or to say.

@@ -191,8 +191,8 @@ def test_an_upgrade_that_waits_for_readers_is_refused_once_it_is_looked_at(rwloc
 
 def _upgrade(scripts: Scripts, upgrade: bytes, *, wait: bool) -> list[object]:
     script = load("modes/grant")
-    tombstone = scripts.keys.part(b"t:" + upgrade)
-    keys = [scripts.key(field) for field in script.keys[:-1]] + [tombstone]
+    known = {"tombstone": scripts.keys.part(b"t:" + upgrade)}
+    keys = [known.get(field) or scripts.key(field) for field in script.keys]
     values = [upgrade, TTL, UPGRADE, 1 if wait else ~1, "home", scripts.channels, LIFE]
     answer: list[object] = scripts.redis.execute_command("EVAL", script.source, len(keys), *keys, *values)
     return answer

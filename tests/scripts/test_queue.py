@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.scripts.calls import LIFE, TTL, Busy, Scripts, told_either_way
-from tests.scripts.states import die, line, listening, now_us, pttl, sessions, tickets
+from tests.scripts.calls import LIFE, TTL, Busy, QueuedBeside, Scripts, told_either_way
+from tests.scripts.states import die, keys, line, listening, now_us, pttl, sessions, tickets
 
 pytest_plugins = ["tests.scripts.fixtures"]
 
@@ -22,6 +22,24 @@ def _in_line(scripts: Scripts, who: str, session: str, ticket: int) -> None:
     scripts.redis.zadd(scripts.key("waiters", session=session), {scripts.entry(who): ticket})
     if len(line(scripts, session)) == 1:
         scripts.redis.zadd(scripts.key("queue"), {session: ticket})
+
+
+def _clock_steps_back(scripts: Scripts) -> None:
+    """By an hour: all tickets lie that much further ahead."""
+    for key in keys(scripts):
+        if key == scripts.key("highest"):
+            scripts.redis.incrby(key, _HOUR_US)
+        elif key == scripts.key("queue") or key.startswith(scripts.keys.part(b"q:")):
+            for member in scripts.redis.zrange(key, 0, -1):
+                scripts.redis.zincrby(key, _HOUR_US, member)
+
+
+def _two_sessions_wait(scripts: Scripts) -> int:
+    """One has three waiters, of whom the queue shows the first. Return the newest ticket, an hour ahead of now."""
+    for who, session in (("a1", "away"), ("b1", "home"), ("a2", "away"), ("a3", "away")):
+        scripts.queued(who, session=session)
+    _clock_steps_back(scripts)
+    return max(tickets(scripts, "away").values())
 
 
 def test_a_waiter_stands_in_its_session_and_the_session_in_the_queue(held: Scripts) -> None:
@@ -98,6 +116,55 @@ def test_a_newcomer_stands_behind_all_of_its_own_session_after_the_clock_stepped
     _in_line(held, "ben", "home", last - 10)
     _in_line(held, "cat", "home", last)
     assert held.queued("dan").ticket == last + 1
+
+
+@pytest.mark.parametrize("session", ["home", "third"])
+def test_a_newcomer_stands_behind_every_waiter_of_other_sessions_after_the_clock_stepped_back(
+    held: Scripts, session: str
+) -> None:
+    last = _two_sessions_wait(held)
+    assert [held.queued(who, session=session).ticket for who in ("b2", "b3")] == [last + 1, last + 2]
+
+
+def test_a_newcomer_stands_behind_every_waiter_though_all_that_the_queue_shows_are_older_than_the_clock(
+    held: Scripts,
+) -> None:
+    last = _two_sessions_wait(held)
+    for who, session in (("a1", "away"), ("b1", "home")):  # they came long before the others, and before the step
+        held.redis.zadd(held.key("waiters", session=session), {held.entry(who): 1})
+        held.redis.zadd(held.key("queue"), {session: 1})
+    assert held.queued("b2", session="home").ticket == last + 1
+
+
+def test_a_newcomer_stands_behind_a_session_that_was_passed_over_after_the_clock_stepped_back(held: Scripts) -> None:
+    """W2: its next re-check puts it back, with the tickets that it had."""
+    last = _two_sessions_wait(held)
+    held.redis.zrem(held.key("queue"), "away")
+    assert held.queued("b2", session="home").ticket == last + 1
+
+
+@pytest.mark.parametrize("exclusive", ["lock", "semaphore"], indirect=True)
+def test_a_newcomer_with_a_short_answer_stands_behind_every_waiter_after_the_clock_stepped_back(held: Scripts) -> None:
+    last = _two_sessions_wait(held)
+    assert held.grant("b2", session="home", brief=True) == QueuedBeside(last + 1)
+
+
+def test_a_waiter_of_an_older_version_that_the_queue_shows_is_not_overtaken_after_the_clock_stepped_back(
+    held: Scripts,
+) -> None:
+    """An older version does not write down its newest ticket."""
+    held.queued("ben", session="home")
+    last = now_us(held) + _HOUR_US
+    _in_line(held, "cat", "away", last)
+    assert held.queued("dan", session="home").ticket == last + 1
+
+
+def test_the_newest_ticket_is_written_down_for_a_day_and_never_falls(held: Scripts) -> None:
+    last = _two_sessions_wait(held)
+    held.queued("b2", session="home")
+    held.queued("eve", session="third", ticket=5)  # one that comes back to its old place
+    assert int(held.redis.get(held.key("highest"))) >= last + 1
+    assert 0 < pttl(held, held.key("highest")) <= 24 * 3_600_000
 
 
 def test_a_line_lives_for_the_time_its_session_may_be_silent(held: Scripts) -> None:

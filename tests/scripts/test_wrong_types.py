@@ -65,6 +65,15 @@ def test_a_key_of_another_type_is_an_error_and_nothing_changes(exclusive: Script
     _is_refused(exclusive, field, verb)
 
 
+def test_a_newest_ticket_of_another_type_stays_as_it_is_and_waiters_queue_all_the_same(exclusive: Scripts) -> None:
+    exclusive.granted("ann")
+    _spoil(exclusive, exclusive.key("highest"))
+    before = exclusive.queued("ben").ticket
+    exclusive.redis.zincrby(exclusive.key("waiters"), 10**12, exclusive.entry("ben"))
+    assert exclusive.queued("cat").ticket == before + 10**12 + 1
+    assert exclusive.redis.lrange(exclusive.key("highest"), 0, -1) == [b"a list of somebody else's"]
+
+
 @one_by_one("field, verb", _LOCK)
 def test_a_key_of_a_lock_of_another_type_is_an_error_and_nothing_changes(lock: Scripts, field: str, verb: str) -> None:
     lock.redis.flushall()

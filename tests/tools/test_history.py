@@ -139,7 +139,7 @@ def test_c4_sees_a_lease_that_never_ends() -> None:
 def test_c4_sees_holders_queues_and_residue_without_an_end() -> None:
     base = b"aiolocks:lock:{n}"
     residue = {base + b":fence": 86_000_000, base + b":t:token": 60_000, b"aiolocks:semaphore:{n}:meta": 1}
-    residue |= {b"aiolocks:hierarchy:{shop}/orders/42:meta": 1, b"aiolocks:quorum:{n}:agreed": 1}
+    residue |= {b"aiolocks:hierarchy:{shop}/orders/42:meta": 1, b"aiolocks:quorum:{n}:agreed": 1, base + b":ticket": 1}
     assert check_residue(residue) == []
     assert check_residue({b"aiolocks:hierarchy:{shop}/orders": 1}) != []
     for part in (b"", b":queue", b":q:session"):

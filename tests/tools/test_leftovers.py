@@ -16,12 +16,13 @@ from tests.support.servers import RedisServer
     [
         b"aiolocks:lock:{orders}:fence",
         b"aiolocks:semaphore:{scraper}:meta",
+        b"aiolocks:lock:{orders}:ticket",
         b"aiolocks:lock:{orders}:t:\x00}\xff",
         b"aiolocks:lock:{a:q:b}:fence",
         b"plain:fence",
     ],
 )
-def test_fences_metas_and_tombstones_are_residue(key: bytes) -> None:
+def test_fences_metas_tickets_and_tombstones_are_residue(key: bytes) -> None:
     assert is_residue(key)
 
 
@@ -30,6 +31,7 @@ def test_fences_metas_and_tombstones_are_residue(key: bytes) -> None:
     [
         b"aiolocks:lock:{orders}",
         b"aiolocks:lock:{orders:fence}",
+        b"aiolocks:lock:{orders:ticket}",
         b"aiolocks:lock:{a:t:b}",
         b"aiolocks:lock:{orders}:queue",
         b"aiolocks:lock:{orders}:q:0af3",

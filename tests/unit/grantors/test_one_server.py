@@ -127,7 +127,7 @@ async def test_a_request_names_the_keys_of_the_name_of_the_session_and_of_its_to
         await granted
         session, [asked] = there.session.context.id, there.server.asked
         queue, waiters, tombstone = BASE + b":queue", BASE + b":q:" + session, BASE + b":t:" + request.token
-        assert keys_of(asked) == [BASE, BASE + b":fence", queue, waiters, tombstone]
+        assert keys_of(asked) == [BASE, BASE + b":fence", queue, waiters, tombstone, BASE + b":ticket"]
         assert args_of(asked) == [request.token, b"2000", b"1", b"0", session, b"aiolocks:wake:", b"1500"]
         assert there.grantor.channel() == b"aiolocks:wake:" + session
     async with scene("redlock", "lock") as there:

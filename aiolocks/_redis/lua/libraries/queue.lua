@@ -3,8 +3,8 @@
 -- session keeps asking. So a thousand waiters of a dead process are skipped in one step.
 -- An entry may have a fourth word: the uptime in seconds that the server must have for it. Older versions of the scripts
 -- know none, and hand over to it whatever the uptime; that ends with the last process that has them.
--- Needs the names: queue, waiters, session, channels, life_ms; entries for `recheck`; first for `count_waiting`; of the
--- primitive busy_for, extend, instant.
+-- Needs the names: queue, waiters, session, channels, life_ms; highest for `enqueue`; entries for `recheck`; first for
+-- `count_waiting`; of the primitive busy_for, extend, instant.
 
 -- Ends each entry, which so has more than 64 bytes: then Redis keeps the line in order as a skip list, while it would
 -- read through a hundred shorter entries, packed one behind the other, for every one that comes and goes.
@@ -59,15 +59,28 @@ local function leave(entry)
   end
 end
 
--- Returns a ticket behind all others', and the same as text.
-local function next_ticket()
+-- Puts an entry in line behind all others, also after the clock stepped back (W8). Returns its ticket, and the same as
+-- text; or nothing, if it is there already, or nothing can be added.
+-- The queue shows only the first ticket of each session in it, so a key of its own keeps the newest ticket of all, for a
+-- day: it fails only after a step by more than a day. An older version of these scripts does not move that key, so the
+-- tickets that can be seen count as well, and alone where the key is missing.
+-- The line comes first: a key of another type, or the memory limit, is an error before anything is changed (W9).
+local function stand_last(entry)
   local ticket, text = instant()
-  if redis.call('ZCOUNT', queue, text, 'inf') > 0 or redis.call('ZCOUNT', waiters, text, 'inf') > 0 then
-    -- The clock is of no use: it has stepped back, or two came within a microsecond.
-    local last = redis.call('ZRANGE', queue, '-1', '-1', 'WITHSCORES')[2] or 0
-    local own_last = redis.call('ZRANGE', waiters, '-1', '-1', 'WITHSCORES')[2] or 0
-    ticket = math.max(tonumber(last), tonumber(own_last)) + 1
+  if redis.call('ZCOUNT', queue, text, 'inf') > 0 then -- the clock has stepped back, or two came within a microsecond
+    ticket = redis.call('ZRANGE', queue, '-1', '-1', 'WITHSCORES')[2] + 1
     text = string.format('%.0f', ticket)
+  end
+  if redis.pcall('ZADD', waiters, 'NX', text, entry) ~= 1 then
+    return
+  end
+  local last = tonumber(redis.pcall('SET', highest, text, 'EX', '86400', 'GET'))
+  if last and last >= ticket or not last and redis.call('ZCOUNT', waiters, text, 'inf') > 1 then
+    local own_last = redis.call('ZRANGE', waiters, '-1', '-1', 'WITHSCORES')[2]
+    ticket = math.max(last or 0, tonumber(own_last)) + 1
+    text = string.format('%.0f', ticket)
+    redis.call('ZADD', waiters, text, entry)
+    redis.pcall('SET', highest, text, 'EX', '86400', 'GET') -- GET: so that a key of another type stays as it is
   end
   return ticket, text
 end
@@ -76,15 +89,16 @@ end
 -- its old ticket, unless a clock that stepped back has made that one worse than a new one.
 -- *others*: there is a queue, and a line of this session; so the session is in its place, if it is in the queue.
 local function enqueue(entry, old_ticket, others)
-  local ticket, text = next_ticket()
   local newcomer = old_ticket == '0'
+  local placed = others and newcomer and redis.call('ZRANK', queue, session)
+  local ticket, text = stand_last(entry)
+  if not ticket then -- it is there already, or nothing can be added
+    text = redis.call('ZSCORE', waiters, entry) or redis.call('ZADD', waiters, 'NX', 0, entry) -- the error
+    return tonumber(text), keep_queue()
+  end
   if not newcomer and tonumber(old_ticket) < ticket then
     ticket, text = tonumber(old_ticket), old_ticket
-  end
-  local placed = others and newcomer and redis.call('ZRANK', queue, session)
-  if redis.pcall('ZADD', waiters, 'NX', text, entry) ~= 1 then -- it is there already, or nothing can be added
-    text = redis.call('ZSCORE', waiters, entry) or redis.call('ZADD', waiters, 'NX', text, entry)
-    return tonumber(text), keep_queue()
+    redis.call('ZADD', waiters, text, entry)
   end
   return ticket, keep_queue(placed)
 end
@@ -93,10 +107,7 @@ end
 -- is to be told. Returns its ticket; or nothing, where more has to be done or said.
 local function enqueue_behind_own(entry)
   if redis.call('ZRANK', queue, session) then
-    local ticket, text = next_ticket()
-    if redis.pcall('ZADD', waiters, 'NX', text, entry) == 1 then
-      return ticket
-    end
+    return (stand_last(entry))
   end
 end
 

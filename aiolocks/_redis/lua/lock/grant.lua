@@ -5,6 +5,7 @@
 -- KEYS[3]  queue      zset    session -> ticket of its first waiter
 -- KEYS[4]  waiters    zset    entry of this session's waiters -> ticket
 -- KEYS[5]  tombstone  string  there when this token was withdrawn
+-- KEYS[6]  highest    string  the newest ticket of all, for a day
 -- ARGV[1]  token      bytes   who asks
 -- ARGV[2]  ttl_ms     int     how long the lease lasts
 -- ARGV[3]  permits    int     always 1
