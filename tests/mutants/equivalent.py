@@ -53,7 +53,7 @@ EQUIVALENT: dict[str, str] = {
     "aiolocks/_engine/release.py: return any(release.begun > at for release in self.under_way.values())  ->  return any(release.begun >= at for release in self.under_way.values())": "The very instant of a second, either is right",
     "aiolocks/_engine/release.py: return now < self._keeps_until  ->  return now <= self._keeps_until": "It differs only at the very instant of the bound",
     "aiolocks/_engine/release.py: self.due = until if until < now + wait else now + wait  ->  self.due = until if until <= now + wait else now + wait": "Where the two are equal it does not matter which is taken",
-    "aiolocks/_engine/release.py: while not self.done and self._undos.clock() < until:  ->  while not self.done and self._undos.clock() <= until:": "at that very instant it waits for no time at all",
+    "aiolocks/_engine/release.py: while not self.done and not self.refused and self._undos.clock() < until:  ->  while not self.done and not self.refused and self._undos.clock() <= until:": "at that very instant it waits for no time at all",
     "aiolocks/_engine/renewal.py: _LONGEST_END = 0.5  ->  _LONGEST_END = 1.0": "how long the end waits for a thread that hangs is a choice, and none hangs",
     "aiolocks/_engine/renewal.py: _LOOK = 0.2  ->  _LOOK = 0.4": "a thread whose loop was closed may end a moment later",
     "aiolocks/_engine/renewal.py: _TOGETHER = 100  ->  _TOGETHER = 101": "101 at a time serve as well as 100",
