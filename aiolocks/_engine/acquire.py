@@ -16,6 +16,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from .._core import events
 from .._core.answers import LONGEST_WAIT, UNCERTAIN
 from .._core.errors import AcquireTimeoutError
+from .._redis.clients import place_of
 from .closing import closed_error
 from .context import Grantor, Replicating
 from .lease_state import Entry, LeaseState
@@ -134,11 +135,13 @@ def _too_late(state: LeaseState) -> Exception:
     request, grantor = state.request, state.grantor
     if request.retry_after is not None:
         return timed_out(grantor, request, state.timeout or 0.0)
-    return (
-        state.trouble
-        or request.trouble
-        or RedisTimeoutError(f"{grantor.kind} {grantor.name!r}: Redis did not answer within {_bound(state):g} s")
-    )
+    trouble = state.trouble or request.trouble
+    if trouble is not None:
+        return trouble
+    context, late = state.context, "Redis did not answer within"
+    if context.pipeline.stuck:
+        late = f"still connecting to {place_of(context.pool)} after"
+    return RedisTimeoutError(f"{grantor.kind} {grantor.name!r}: {late} {_bound(state):g} s")
 
 
 def _bound(state: LeaseState) -> float:

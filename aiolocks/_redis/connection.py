@@ -37,6 +37,9 @@ _TOGETHER = 64
 
 _NEVER = Retry(NoBackoff(), 0)
 
+_LIBRARY = ("driver_info", "lib_name", "lib_version")
+"""Attributes of redis-py's connections that say which library connects, in its older and newer versions."""
+
 
 class ConnectionCancelled(RedisConnectionError):
     """All tasks of the loop are being cancelled, or this one alone."""
@@ -74,6 +77,8 @@ class Connection(Protocol):
     """What the layers above ask of a connection."""
 
     lost: Exception | None
+    library: tuple[tuple[bytes, bytes], ...]
+    """What to tell the server of the library by CLIENT SETINFO, which redis-py's handshake would wait for."""
     loaded: set[str]
     """Scripts that were sent whole over this connection."""
     receivers: deque[Receiver]
@@ -98,7 +103,9 @@ class Connection(Protocol):
 class _Pending:
     """Who waits for which reply, and what happens when no more replies will come."""
 
-    __slots__ = ("_on_heard", "_on_lost", "_on_push", "full", "loaded", "lost", "receivers", "resent")
+    __slots__ = ("_on_heard", "_on_lost", "_on_push", "full", "library", "loaded", "lost", "receivers", "resent")
+
+    library: tuple[tuple[bytes, bytes], ...]
 
     def __init__(self, on_push: Receiver | None, on_lost: Callable[[Exception], None], on_heard: Heard) -> None:
         self.lost: Exception | None = None
@@ -294,16 +301,33 @@ class ReplyConnection(_Pending):
 async def connected(connection: Any, connect: Callable[[], Awaitable[None]]) -> Any:
     """Return a *connection* of redis-py once it is connected.
 
-    Its own retries are off: code that retries must know whether a request may have been carried out.
+    Its own retries are off: code that retries must know whether a request may have been carried out. Its handshake
+    takes a round trip for each answer. So it neither says which library connects, see `Connection.library`, nor
+    subscribes to notices of maintenance, which nothing here reads.
     """
     connection.retry = _NEVER
     connection.health_check_interval = 0
+    if hasattr(connection, "maint_notifications_config"):
+        connection.maint_notifications_config = None
+    library = {name: getattr(connection, name) for name in _LIBRARY if hasattr(connection, name)}
+    for name in library:
+        setattr(connection, name, None)
     try:
         await connect()
     except BaseException:
         await connection.disconnect(nowait=True)
         raise
+    for name, value in library.items():
+        setattr(connection, name, value)
     return connection
+
+
+def _library_of(connection: Any) -> tuple[tuple[bytes, bytes], ...]:
+    """Return what redis-py's handshake says of the library that connects."""
+    info = getattr(connection, "driver_info", None)
+    name = getattr(connection, "lib_name", None) if info is None else info.formatted_name
+    version = getattr(connection if info is None else info, "lib_version", None)
+    return tuple((what, said.encode()) for what, said in ((b"LIB-NAME", name), (b"LIB-VER", version)) if said)
 
 
 async def open_connection(
@@ -329,5 +353,6 @@ async def open_connection(
         link = ReplyConnection(connection, on_push, on_lost, on_heard)
         if link.lost is not None:  # an eager task has read the end already
             raise link.lost
+    link.library = _library_of(connection)
     endpoint.opened(connection, link)
     return link

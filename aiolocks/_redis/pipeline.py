@@ -39,7 +39,7 @@ from .._core.background import background
 from .._core.overdue_timer import OverdueTimer
 from .busy_poll import BusyPoll
 from .connection import Connection, ConnectionCancelled, Endpoint, Receiver, open_connection
-from .scripts import Arguments, Command, pack, source_of
+from .scripts import Arguments, Command, PlainCommand, pack, source_of
 
 _SHORTEST_PATIENCE = 0.25
 """The least time in seconds to wait for a reply whose loss holds up other callers."""
@@ -187,6 +187,12 @@ class Redirecting(Protocol):
     def may_not_ask(self) -> None:
         """Note that the user lacks the right to ASKING."""
 
+
+def _ignore(call: PendingCall, reply: object) -> None:
+    """Take the answer to CLIENT SETINFO, which older servers refuse."""
+
+
+_SET_INFO = PlainCommand("CLIENT", "SETINFO")
 
 _ASKING = pack(("ASKING",))
 
@@ -419,6 +425,8 @@ class Pipeline:
                 link.close()
             else:
                 waiting, self._waiting = self._waiting, deque()
+                for said in link.library:
+                    self.submit(_SET_INFO, said, _ignore, LONGEST_WAIT)
                 self._on_connected()
                 self._waiting += waiting
                 self._flow()
@@ -455,7 +463,8 @@ class Pipeline:
 
     def _silent(self, call: PendingCall) -> None:
         """Give up the link over which a reply is overdue, or a call that waits too long for a link with room for it."""
-        error = RedisTimeoutError("Timeout reading from Redis: no reply in time")
+        reading = "Timeout reading from Redis: no reply in time"
+        error = RedisTimeoutError(reading if self._link is not None else "Timeout connecting to server")
         quiet_since = max(call.sent_at, self._heard_at)
         if (call.link or self._link) is not None and self._clock() < quiet_since + call.patience:
             call.due = quiet_since + call.patience  # a crowd, or a loop that was late, is not a dead link

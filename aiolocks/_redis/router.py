@@ -243,6 +243,11 @@ class Router:
         for pipeline in list(self._pipelines.values()):
             pipeline.close()
 
+    @property
+    def stuck(self) -> bool:
+        """Whether calls wait, and there is no link to any node."""
+        return bool(self._pipelines) and all(pipeline.stuck for pipeline in self._pipelines.values())
+
     def detach_in_fork(self) -> None:
         """In a forked child: see `Connection.detach_in_fork`."""
         for pipeline in self._pipelines.values():

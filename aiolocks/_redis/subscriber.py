@@ -140,6 +140,8 @@ class Subscriber:
             self._connected()
             if self._wanted:
                 self._link = link
+                for said in link.library:
+                    link.send(pack(("CLIENT", "SETINFO", *said)), lambda reply: None)
                 self._asked_at = self._clock()
                 self._subscribe(link, tuple(sorted(self._wanted)))  # in one order, so that a simulation can be repeated
             else:  # closed meanwhile

@@ -76,7 +76,10 @@ async def test_a_connection_that_the_server_closed_behind_its_handshake_is_no_li
         writer.close()
 
     lost: list[Exception] = []
-    async with await asyncio.start_unix_server(greet, path), Redis(unix_socket_path=path, protocol=2) as client:
+    async with (
+        await asyncio.start_unix_server(greet, path),
+        Redis(unix_socket_path=path, protocol=2, password="any") as client,
+    ):
         try:
             link = await open_connection(Server(client.connection_pool), None, lost.append)
         except RedisConnectionError:
