@@ -54,8 +54,7 @@ async def take(
     """
     context, request, closing = state.context, state.request, state.closing
     granted: Granted | None
-    if closing is not None:
-        closing.begin(state.grantor.kind, state.grantor.name)
+    waiting = None if closing is None else closing.begin(state.grantor.kind, state.grantor.name)
     if events.listeners or _logs(_DEBUG):  # looked at for each, as the level may change at any time
         state.tell_asked()
     try:
@@ -80,7 +79,7 @@ async def take(
         if granted is not None:
             state.begin(granted, context.clock())
     except BaseException as error:
-        closed = closing is not None and closing.end(error)
+        closed = closing is not None and closing.end(waiting, error)
         if state.acquisition or events.listeners:
             _tell_in_vain(state, error)
         await _undo(state, error)
@@ -90,7 +89,7 @@ async def take(
             raise
         raise _too_late(state) from None
     if closing is not None:
-        closing.end(None)
+        closing.end(waiting, None)
     if granted is None:
         if state.request.unanswered:  # an attempt whose answer was lost may still reach Redis
             context.undo(state.grantor, state.request, context.clock() + state.request.undo_for)

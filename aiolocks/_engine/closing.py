@@ -20,8 +20,8 @@ class Closing:
         self._waits: dict[asyncio.Task[Any], int] = {}
         self._stopped: set[asyncio.Task[Any]] = set()
 
-    def begin(self, kind: str, name: str) -> None:
-        """Note that the running task waits from now on.
+    def begin(self, kind: str, name: str) -> "asyncio.Task[Any] | None":
+        """Note that the running task waits from now on, and return it.
 
         Raises:
             RuntimeError: It is closed.
@@ -30,16 +30,21 @@ class Closing:
         if task is not None:
             self._waits[task] = task.cancelling()
         if self.closed:  # looked at after that is written, as another thread may close it between the two
-            self.end(None)
+            self.end(task, None)
             raise closed_error(kind, name)
+        return task
 
-    def end(self, error: BaseException | None) -> bool:
-        """Note that the running task does not wait any more, and say whether *error* is due to the close alone."""
-        task = asyncio.current_task()
+    def end(self, task: "asyncio.Task[Any] | None", error: BaseException | None) -> bool:
+        """Note that *task* does not wait any more, and say whether *error* is due to the close alone.
+
+        A coroutine that is destroyed may end in any thread, or after its loop: then another task may run, or none.
+        """
         before = self._waits.pop(task, None) if task is not None else None
         if task is None or before is None or task not in self._stopped:
             return False
         self._stopped.discard(task)
+        if isinstance(error, GeneratorExit):
+            return False
         # P12: a cancellation by others wins.
         return task.uncancel() <= before and isinstance(error, asyncio.CancelledError)
 

@@ -74,12 +74,16 @@ H = TypeVar("H", bound=Held)
 
 
 class Loss(NamedTuple):
-    """All that is remembered of a lease that ended unreleased, so that `lock.release()` can report it, once."""
+    """What is remembered of leases of one name that ended unreleased: `lock.release()` reports each of them once."""
 
     until: float
     """When it is forgotten."""
     fence: int
+    """Of the newest."""
     reason: str
+    """The same."""
+    count: int
+    """How many there are to report."""
 
 
 @final
@@ -243,7 +247,7 @@ class Holdings(Generic[H]):
     def newest(self, task: Task | None, base: Base) -> H | Loss | None:
         """Return the newest lease of *base* that *task* took by hand and has not released.
 
-        If it has ended: its loss, once. After that, an older one comes first.
+        If it has ended: its loss, once. Of several that have ended, each in turn.
         """
         of = None if task is None else self._tasks.get(task)
         return None if of is None else self._newest(of, base)
@@ -277,9 +281,16 @@ class Holdings(Generic[H]):
         of = None if task is None else self._tasks.get(task)
         if of is not None and of.losses:
             loss = of.losses.get(state.listed_as)
-            if loss is not None and loss.fence == state.fence:
-                del of.losses[state.listed_as]
-                self._on_change()
+            if loss is not None and (loss.fence == state.fence or loss.count > 1):
+                self._count_off(of.losses, state.listed_as, loss)
+
+    def _count_off(self, losses: dict[Base, Loss], base: Base, loss: Loss) -> None:
+        """Note that one more loss of *base* was reported."""
+        if loss.count > 1:
+            losses[base] = loss._replace(count=loss.count - 1)
+        else:
+            del losses[base]
+            self._on_change()
 
     def _newest(self, of: _Ledger[H], base: Base) -> H | Loss | None:
         state = of.newest(base)
@@ -287,8 +298,7 @@ class Holdings(Generic[H]):
             self._forget_ended()  # the loop may be late
             loss = of.losses.get(base)
             if loss is not None and (state is None or state.fence < loss.fence):
-                del of.losses[base]
-                self._on_change()
+                self._count_off(of.losses, base, loss)
                 return loss
         return state
 
@@ -313,7 +323,8 @@ class Holdings(Generic[H]):
         """Keep the loss of *state* for another TTL."""
         until, base = self._clock() + state.ttl, state.listed_as
         losses = of.losses = {} if of.losses is None else of.losses
-        losses[base] = Loss(until, state.fence, state.reason)
+        earlier = losses.get(base)
+        losses[base] = Loss(until, state.fence, state.reason, 1 if earlier is None else 1 + earlier.count)
         self._forget_at(until, of, base)
 
     def _forget_at(self, until: float, of: _Ledger[H], what: H | Base) -> None:

@@ -280,7 +280,16 @@ class Acquirable(Elsewhere, Enterable[Lease]):
             check_fencing_token(fencing_token)
         seconds = check_timeout("timeout", timeout)
         known = {holder.fencing_token: holder for holder in await self.holders()}
-        stopped = await self._revoke(fencing_token, bool(force), seconds)
+        closing = self._closing
+        waiting = None if closing is None else closing.begin(self._kind, self.name)
+        try:
+            stopped = await self._revoke(fencing_token, bool(force), seconds)
+        except BaseException as error:
+            if closing is not None and closing.end(waiting, error):
+                raise closed_error(self._kind, self.name) from None
+            raise
+        if closing is not None:
+            closing.end(waiting, None)
         return tuple(known.get(holder.fencing_token, holder) for holder in stopped)
 
     async def _revoke(self, fencing_token: int | None, force: bool, timeout: float | None) -> tuple[Holder, ...]:

@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from aiolocks import AcquireTimeoutError, Lock, LockManager, Semaphore, with_lock
 from aiolocks._manager import check_manager
 from aiolocks.testing import FaultProxy
-from tests.support.primitives import queued
+from tests.support.primitives import queued, until
 from tests.support.servers import RedisServer
 
 pytest_plugins = ["tests.support.table"]
@@ -493,3 +493,41 @@ def test_what_a_web_application_keeps_must_be_a_manager() -> None:
     check_manager(LockManager(Redis(port=1)), "app.state.locks")
     with pytest.raises(TypeError, match=r"needs a LockManager in app\.state\.locks.*, not Redis"):
         check_manager(Redis(port=1), "app.state.locks")
+
+
+@pytest.mark.redis
+@pytest.mark.leaves_residue
+@pytest.mark.asyncio
+async def test_a_revoke_that_waits_ends_when_its_manager_is_closed(redis: Redis) -> None:
+    lease = await Lock(redis, "orders:42", renew=False).acquire()
+    locks = LockManager(redis)
+    revoking = asyncio.ensure_future(locks.lock("orders:42").revoke())
+    await until(lambda: lease_is_revoked(redis))
+    await locks.aclose()
+    with pytest.raises(RuntimeError, match="its LockManager is closed"):
+        await revoking
+    await lease.release()
+
+
+async def lease_is_revoked(redis: Redis) -> bool:
+    return bytes(await redis.get("aiolocks:lock:{orders:42}") or b"").endswith(b" R")
+
+
+@pytest.mark.redis
+@pytest.mark.leaves_residue
+@pytest.mark.asyncio
+async def test_a_wait_that_is_destroyed_in_another_thread_is_undone(redis: Redis) -> None:
+    """As when a coroutine is collected as garbage: no loop runs there."""
+    locks = LockManager(redis)
+    async with Lock(redis, "orders:42"):
+        waiting = locks.lock("orders:42").acquire()
+        first: Any = waiting.send(None)
+        await until(lambda: waits(locks, 1))
+        await asyncio.to_thread(waiting.close)
+        await until(lambda: waits(locks, 0))
+        assert first is not None
+    await locks.aclose()
+
+
+async def waits(locks: LockManager, count: int) -> bool:
+    return (await Lock(locks.client, "orders:42").statistics()).waiting == count

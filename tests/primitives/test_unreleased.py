@@ -154,3 +154,15 @@ async def test_a_revoked_lease_is_released_by_name_at_once_though_its_loss_is_kn
         await reading.release()
     async with asyncio.timeout(0.5):
         await revoking
+
+
+async def test_of_several_lost_leases_of_one_name_each_is_an_error_once(client: Redis) -> None:
+    semaphore = Semaphore(client, "scraper", 3, ttl=BRIEF, renew=False)
+    for _ in range(2):
+        await semaphore.acquire()
+    await asyncio.sleep(1.2 * BRIEF)
+    for _ in range(2):
+        with pytest.raises(LeaseLostError):
+            await semaphore.release()
+    with pytest.raises(RuntimeError):
+        await semaphore.release()

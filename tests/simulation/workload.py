@@ -203,7 +203,14 @@ class Program:
             if self._rng.random() < 0.5:
                 await lease.release()
             else:
-                await primitive.release()
+                await self._release_by_name(primitive, lease)
+
+    async def _release_by_name(self, primitive: Any, lease: Lease) -> None:
+        try:
+            await primitive.release()
+        except RuntimeError:
+            if not lease.lost:  # a loss is remembered for one more TTL, and then forgotten
+                raise
 
     def _acquired(self, thing: Thing, lease: Lease, asked: int) -> None:
         self._world.meet(f"leases of {thing.kind}", self.process.name)

@@ -538,6 +538,7 @@ async def test_a_newer_loss_of_a_name_is_remembered_for_a_ttl_of_its_own() -> No
     loss = holdings_of(grantor).newest(asyncio.current_task(), base(grantor))
     assert isinstance(loss, Loss)
     assert loss.fence == second.fencing_token
+    assert isinstance(holdings_of(grantor).newest(asyncio.current_task(), base(grantor)), Loss)  # that of the first
     assert holdings_of(grantor).newest(asyncio.current_task(), base(grantor)) is None
     await asyncio.sleep(1)
     assert grantor.context.closed
