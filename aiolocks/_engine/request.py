@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, Protocol, final
 from redis.exceptions import RedisError
 
 from .._core.errors import LimitMismatchError, LockError
+from .._core.replies import check_reply
 from .._core.timing import deadline
 from .._core.tokens import fresh_token, session_of
 
@@ -211,6 +212,10 @@ class Request:
         )
         self.reached = self.reached or call.link is not None
 
+    def unread(self, call: Attempt) -> None:
+        """Note that the answer to this attempt cannot be read: it may have been carried out, or not."""
+        self.unanswered = tuple(sorted((*self.unanswered, call), key=lambda attempt: attempt.sent_at))
+
     def granted(self, call: Attempt) -> None:
         """Note that this very attempt was granted."""
         self.reached = True
@@ -329,3 +334,14 @@ def resolve(future: "asyncio.Future[Any]", answer: object) -> None:
         future.exception()  # the caller may leave still
     else:
         future.set_result(answer)
+
+
+def resolve_call(call: Any, reply: object) -> None:
+    """Pass on the reply to a pending call, to the future that it tells.
+
+    Raises:
+        ValueError: Nothing like that is ever answered.
+    """
+    if not isinstance(reply, Exception):
+        check_reply(call.bound.name, reply)
+    resolve(call.tell, reply)

@@ -8,13 +8,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from typing import Any, Protocol, cast, final
 
-from redis.exceptions import ResponseError
+from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .._core import events
 from .._core.answers import LONGEST_WAIT, as_the_client_would, ask_until, ride_out, was_not_run
 from .._core.keys import Keys, channel_of
 from .._core.options import Replicas
+from .._core.replies import UNREADABLE, check_numbers, check_reply, grants_in
 from .._engine.context import Context, Holding
 from .._engine.release import Release
 from .._engine.request import (
@@ -212,7 +213,7 @@ class RedisGrantor:
         request: Request
         future: asyncio.Future[Answer]
         request, future = call.subject, call.tell
-        if isinstance(reply, int) and reply > 0:  # granted at once, and there is nothing else to tell
+        if type(reply) is int and reply > 0:  # granted at once, and there is nothing else to tell
             request.granted(call)
             if self._queues:
                 self._leave_line(request)
@@ -229,13 +230,16 @@ class RedisGrantor:
             if not future.done():  # not raised on the way: a traceback would keep all callers, and what they hold
                 future.set_exception(reply)
             return
+        request.answered(call)
         try:
-            request.answered(call)
             objection = None if request.extension is None else self._extend(request.extension, call, reply)
             answer = self._read_grant(call, reply, request)
             if objection is not None:
                 raise objection
         except Exception as error:
+            if isinstance(error, UNREADABLE) and not isinstance(error, RedisError):
+                request.unread(call)
+                raise
             if not future.done():
                 future.set_exception(error)
         else:
@@ -252,7 +256,9 @@ class RedisGrantor:
         return None
 
     def _read_grant(self, call: PendingCall, reply: Any, request: Request) -> Answer | None:
-        if isinstance(reply, int):  # it waits beside others, whose re-checks tell all else
+        if type(reply) is int:  # it waits beside others, whose re-checks tell all else
+            if not reply or cast("Arguments", call.args)[3] != _BRIEFLY:
+                raise ValueError
             request.queued(-reply, call.sent_at, 0)
             turned = request.wait_by(call.tell)
             if not request.turn.done():
@@ -260,12 +266,14 @@ class RedisGrantor:
             return None if turned else Queued()
         verdict = reply[0]
         if verdict == b"granted":
+            check_numbers(reply[1])
             request.left_at(call.sent_at)
             self.deliver(reply[2])  # this very grant may be among them
             self._leave_line(request)
             return Granted(reply[1], call.sent_at)
         if verdict == b"queued":
             _, ticket, busy_ms, fence, subscribers, grants, *_ = reply
+            check_numbers(ticket, busy_ms, fence, subscribers)
             request.queued(ticket, call.sent_at, fence)
             request.busy_for(max(busy_ms, 0) / 1000)
             turned = request.wait_by(call.tell)
@@ -284,8 +292,11 @@ class RedisGrantor:
                 return None
             return Busy(young=verdict == b"young")
         if verdict == b"refused":
+            check_numbers(reply[1])
             self.deliver(reply[2])
             raise request.refused(self.kind, self.name, reply[1])
+        if verdict != b"withdrawn":
+            raise ValueError
         raise WithdrawnError("this request was withdrawn before it came")
 
     async def replicate(self, request: Request, replicas: Replicas) -> Granted:
@@ -393,7 +404,9 @@ class RedisGrantor:
         request: Request
         tell: ResultCallback
         request, tell = call.subject, call.tell
-        if isinstance(reply, int):  # no waiter of this process has been granted anything
+        if type(reply) is int:  # no waiter of this process has been granted anything
+            if not 0 <= reply <= 1:
+                raise ValueError
             tell(reply == 1)
         elif isinstance(reply, Exception):
             if call.link is not None and not isinstance(reply, ResponseError):
@@ -401,6 +414,8 @@ class RedisGrantor:
             tell(reply)
         else:
             ended, *grants = reply.split()
+            if ended not in {b"0", b"1"} or not grants:
+                raise ValueError
             self.deliver(grants)
             if events.listeners:
                 for fence in map(int, grants[1::3]):
@@ -458,6 +473,7 @@ class RedisGrantor:
     def _asked_once(self, call: PendingCall, reply: Any) -> None:
         as_waiter, future = call.subject, call.tell
         if not isinstance(reply, Exception):
+            check_reply(call.bound.name, reply)
             if as_waiter:
                 self.deliver(reply[1:])  # such scripts answer {what was asked, grants…}
             elif as_waiter is False and not future.done() and self._overtook(call, lambda: self._ask_anew(call)):
@@ -528,13 +544,12 @@ class RedisGrantor:
             Whether something may still be free, unless that is seen to here (*go_on*).
         """
         more = False
-        if isinstance(grants, list):
-            fields = iter(grants)
-            for token, fence, amount in zip(fields, fields, fields, strict=True):
-                if int(fence) == _MORE and not go_on:
+        if grants:
+            for token, fence, amount in grants_in(grants):
+                if fence == _MORE and not go_on:
                     more = True
                 else:
-                    self.told(token, int(fence), int(amount))
+                    self.told(token, fence, amount)
         return more
 
     def _leave_line(self, request: Request) -> None:

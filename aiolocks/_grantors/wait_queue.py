@@ -16,6 +16,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from .._core.errors import LockError
 from .._core.keys import Keys, of_shard
+from .._core.replies import check_numbers, grants_in
 from .._core.timing import SHORTEST_RECHECK, patience, recheck_delay, recheck_interval, retry_delay
 from .._engine.context import Context
 from .._engine.request import Answer, Granted, Request, WithdrawnError
@@ -30,6 +31,15 @@ _LONGEST_LIST = 250
 """Waiters per re-check: no script keeps the server from all others for long."""
 
 _LONGEST_INTERVAL = recheck_interval(float("inf"))
+
+
+def _check(reply: Any, count: int) -> None:
+    """Raise unless that is the reply to a re-check of so many waiters, before anything of it is noted."""
+    subscribers, busy_ms, fence, passed_over, answers, grants, *limit = reply
+    check_numbers(subscribers, busy_ms, fence, passed_over, *answers, *limit)
+    grants_in(grants)
+    if len(answers) != count:
+        raise ValueError
 
 
 class Asked(Told, Protocol):
@@ -128,6 +138,7 @@ class WaitQueue:
 
         def receive(call: PendingCall, reply: Any) -> None:
             if not isinstance(reply, Exception):
+                _check(reply, 0)
                 self._server.deliver(reply[5])
             elif call.link is not None and not isinstance(reply, ResponseError):  # ahead of whatever is sent next
                 self._abandon(former, until)
@@ -235,6 +246,8 @@ class WaitQueue:
         """
 
         def receive(call: PendingCall, reply: Any) -> None:
+            if not isinstance(reply, Exception):
+                _check(reply, 0)
             listening.handing_over.discard(self._base)
             if not isinstance(reply, Exception):
                 self._server.deliver(reply[5])
@@ -247,6 +260,8 @@ class WaitQueue:
 
     def _ask(self, requests: Sequence[Request]) -> None:
         def receive(call: PendingCall, reply: object) -> None:
+            if not isinstance(reply, Exception):
+                _check(reply, len(requests))
             self._on_their_way -= 1
             if isinstance(reply, Exception):
                 self._failed(call, reply)

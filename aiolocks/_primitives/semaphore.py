@@ -16,6 +16,7 @@ from .._core.options import (
     check_permits,
     options_of,
 )
+from .._core.replies import check_numbers
 from .._core.teaching import teaching
 from .._engine.context import Context
 from .._engine.lease import Acquiring, Hold, Lease
@@ -67,6 +68,7 @@ class _Declaration(Extension):
             verdict, before, limit = b"queued", 0, self._limit
         else:
             verdict, *_, before, limit = reply
+            check_numbers(before, limit)
         objection = self.objection(limit) if verdict == b"queued" else None
         if objection is not None:
             raise objection
