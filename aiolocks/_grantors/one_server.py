@@ -5,6 +5,7 @@ uses this, and adds what it needs beyond: the semaphore its limit.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from typing import Any, Protocol, cast, final
 
@@ -48,6 +49,12 @@ _MORE = -2
 
 _LATER = -3
 """In place of a fencing token: what is in the way ends soon, and the session that hears it is to look again then."""
+
+_DAY = 86_400_000_000
+"""A fencing token is at most so many µs ahead of what is known of the server's time and of the last fencing token."""
+
+_FIRST_TIME = 10**15
+"""Tickets and fencing tokens are µs since 1970, except tickets that pass the queue."""
 
 _BRIEFLY = b"+"
 """In place of a ticket: it has none yet, and a short answer will do."""
@@ -512,9 +519,23 @@ class RedisGrantor:
         elif fence == _REFUSED:
             self._leave_line(request)
             request.fail(request.refused(self.kind, self.name, amount))
+        elif fence - request.ticket > _DAY and self._far_ahead(request, fence):
+            self.line.recheck()  # W5: only the server's answer makes such a grant believed
         elif request.grant(fence):
             self.listening().told()
             self._leave_line(request)
+
+    def _far_ahead(self, request: Request, fence: int) -> bool:
+        """Whether *fence* is more than a day ahead of what the newest answer that *request* waits says.
+
+        The ticket is the server's time when it was queued. A message that overtakes that answer is compared with the
+        time here.
+        """
+        known = max(request.fence_seen, request.ticket)
+        if known < _FIRST_TIME:
+            known = time.time_ns() // 1000
+        waited = 0.0 if request.asked_at is None else self.context.clock() - request.asked_at
+        return fence > known + _DAY + 1_000_000 * waited
 
     def _return_stray_grant(self, token: bytes, ttl: float) -> None:
         """Give back a lease that no caller here wants: at once, rather than when it expires."""
