@@ -6,6 +6,7 @@ change.
 """
 
 import asyncio
+import errno
 import math
 import re
 from collections.abc import Awaitable, Callable
@@ -42,6 +43,8 @@ _KEYS = re.compile(r"(permissions to|can't) access .*\bkeys?\b")
 _IN_SCRIPT = re.compile(r"can't run this command .*?@user_script: ?(\d+)|@user_script: ?(\d+).*can't run this command")
 _CALLED = re.compile(rb"redis\.p?call\('(\w+)'")
 
+_FULL = "max number of clients reached"
+
 _Answers = dict[str, type[Exception] | tuple[()]]
 
 _NOT_NOW: _Answers = {"BUSY ": (), "NOREPLICAS ": (), "TRYAGAIN ": TryAgainError, "CLUSTERDOWN ": ClusterDownError}
@@ -58,6 +61,11 @@ class NotNowError(ResponseError):
 
 class NoPrimaryError(NotNowError, RedisConnectionError):
     """The server that was asked is no primary, or not yet: another must be looked for."""
+
+
+class NoRoomError(NotNowError, RedisConnectionError):
+    """No connection can be made just now: the server has as many clients as it may have, or this process as many files
+    open. Nothing was asked."""
 
 
 class WrongServerError(ResponseError):
@@ -84,6 +92,16 @@ def recognized(error: Exception) -> Exception:
             if found:
                 return NotNowError(found)
     return error
+
+
+def without_room(error: BaseException) -> NoRoomError | None:
+    """Return a `NoRoomError` if it was for want of room that connecting failed with *error*."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in {errno.EMFILE, errno.ENFILE}:
+            return NoRoomError(f"No file descriptor is left to connect with: {cause.strerror}")
+        cause = cause.__cause__ or cause.__context__
+    return NoRoomError(str(error)) if _FULL in str(error) else None
 
 
 def explained(error: ResponseError, script: Callable[[], bytes]) -> ResponseError:

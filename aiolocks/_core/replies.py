@@ -53,7 +53,6 @@ def _described(reply: object) -> str:
             return f"a {type(reply).__name__}"
 
 
-_NUMBER = re.compile(rb"-?\d{1,18}")
 _SHAPES = {
     "adopt": r"n",
     "downgrade": r"\[n.*\]",
@@ -92,7 +91,7 @@ def _shape_of(reply: Any) -> str:
     if type(reply) is int:  # a bool is none
         return "n"
     if isinstance(reply, bytes):
-        return "d" if _NUMBER.fullmatch(reply) else "b"
+        return "d" if reply.removeprefix(b"-").isdigit() and len(reply) < 20 else "b"
     if isinstance(reply, (list, tuple)):
         return f"[{''.join(map(_shape_of, reply))}]"
     return "-" if reply is None else "?"

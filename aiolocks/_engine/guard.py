@@ -6,7 +6,6 @@ or that comes too late.
 """
 
 import asyncio
-import re
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -25,9 +24,6 @@ from .._redis.scripts import Arguments, PreparedScript, load
 from .context import Holding
 from .lease_state import LeaseState
 from .request import LONGEST_RETRY, Request, resolve
-
-_ANSWERS = re.compile(rb"\*[1-9].*\r\n", re.DOTALL)
-"""An array in Redis's protocol."""
 
 _REVOKED = -2
 """In place of the answers."""
@@ -117,7 +113,7 @@ def _answered(call: PendingCall, reply: object) -> None:
     if type(reply) is int:
         if not _REVOKED <= reply <= 0:
             raise ValueError
-    elif not isinstance(reply, Exception) and not (isinstance(reply, bytes) and _ANSWERS.fullmatch(reply)):
+    elif not isinstance(reply, Exception) and not (isinstance(reply, bytes) and reply[:1] == b"*"):
         raise TypeError
     resolve(call.tell, reply)
 

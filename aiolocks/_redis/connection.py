@@ -18,7 +18,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import InvalidResponse, RedisError, ResponseError
 
-from .._core.answers import explained, recognized
+from .._core.answers import NoRoomError, explained, recognized, without_room
 from .._core.background import background
 from .._core.replies import UNREADABLE, unreadable, unreadable_protocol
 
@@ -320,12 +320,14 @@ async def connected(connection: Any, connect: Callable[[], Awaitable[None]]) -> 
 
 def connect_error(failure: Exception) -> Exception:
     """Return what to tell callers of a *failure* to connect."""
-    error = recognized(failure)
+    error = without_room(failure) or recognized(failure)
+    if isinstance(error, NoRoomError):
+        return error
     if isinstance(error, ResponseError):
         return explained(error, bytes)
     if isinstance(error, InvalidResponse) or (isinstance(error, UNREADABLE) and _of_redis_py(error)):
         return unreadable_protocol(error)
-    if isinstance(error, OSError):  # such as: no file descriptor is left
+    if isinstance(error, OSError):
         return RedisConnectionError(str(error))
     return error
 
