@@ -124,9 +124,9 @@ class Plan:
             log.warning("request ended: %s", lost)
             raise told from lost
 
-    def _seconds(self, own: float = 1.0) -> int:
+    def _seconds(self, own: float | None = None) -> int:
         """Return the value of Retry-After: the argument of `locked`, else the error's *own*, in whole seconds."""
-        return max(math.ceil(own), 1) if self._retry_after is None else math.ceil(self._retry_after)
+        return max(math.ceil(own or 0.0), 1) if self._retry_after is None else math.ceil(self._retry_after)
 
 
 def fields_of(template: str) -> list[str]:

@@ -17,6 +17,7 @@ from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
     ClusterDownError,
+    InvalidResponse,
     MasterDownError,
     NoPermissionError,
     ReadOnlyError,
@@ -27,6 +28,7 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from .replies import UNREADABLE, unreadable_protocol
 from .timing import retry_delay
 
 T = TypeVar("T")
@@ -122,6 +124,28 @@ def _missing(text: str, script: Callable[[], bytes]) -> str:
         called = _CALLED.findall(b"".join(script().splitlines()[line - 1 : line]))
         return " or ".join(dict.fromkeys(f"+{each.decode().lower()}" for each in called))
     return ""
+
+
+def connect_error(failure: Exception) -> Exception:
+    """Return what to tell callers of a *failure* to connect."""
+    error = without_room(failure) or recognized(failure)
+    if isinstance(error, NoRoomError):
+        return error
+    if isinstance(error, ResponseError):
+        return explained(error, bytes)
+    if isinstance(error, InvalidResponse) or (isinstance(error, UNREADABLE) and _of_redis_py(error)):
+        return unreadable_protocol(error)
+    if isinstance(error, OSError):
+        return RedisConnectionError(str(error))
+    return error
+
+
+def _of_redis_py(error: Exception) -> bool:
+    """Whether redis-py has raised *error* itself, and not what it calls, such as the user's credential provider."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    return frame is not None and str(frame.tb_frame.f_globals.get("__name__")).startswith("redis.")
 
 
 def was_not_run(error: Exception) -> bool:

@@ -71,6 +71,7 @@ _SHAPES = {
     "redlock/raise": r"n",
     "redlock/revoke": r"\[[bd]nn\]",
     "redlock/statistics": r"\[nn\]",
+    "EXISTS": r"n",
     "HMGET": r"\[[bd-]*\]",
     "PUBSUB NUMSUB": r"\[[bd]n\]",
     "PUBSUB SHARDNUMSUB": r"\[[bd]n\]",

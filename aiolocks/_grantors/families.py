@@ -111,7 +111,7 @@ def renewal_patience(pipeline: Route, ttl: float) -> float:
 def _renewed_together(call: PendingCall, reply: Any) -> None:
     if not isinstance(reply, Exception):
         check_numbers(*reply)
-        if 2 * len(reply) != len(call.args):
+        if 2 * len(reply) != len(cast("Arguments", call.args)):
             raise ValueError
     call.subject(reply)
 

@@ -5,9 +5,8 @@ uses this, and adds what it needs beyond: the semaphore its limit.
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
-from typing import Any, Protocol, cast, final
+from typing import Any, cast, final
 
 from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
@@ -20,6 +19,7 @@ from .._core.replies import UNREADABLE, check_numbers, check_reply, grants_in
 from .._engine.context import Context, Holding
 from .._engine.release import Release
 from .._engine.request import (
+    A_DAY,
     LONGEST_RETRY,
     Answer,
     Busy,
@@ -39,8 +39,8 @@ from .._redis.router import Route, SlotRoute
 from .._redis.scripts import Arguments, Command, NamedScript, PreparedScript, Script, load
 from .families import Family, Together, renewal_patience, renewed_alone, waiters_of
 from .listening import Listening, SessionAddress
-from .replication import LONGEST_REPLICATION, AlwaysEval, Replication
-from .wait_queue import WaitQueue
+from .replication import LONGEST_REPLICATION, AlwaysEval
+from .wait_queue import Servers, WaitQueue
 
 _REFUSED = -1
 
@@ -50,30 +50,8 @@ _MORE = -2
 _LATER = -3
 """In place of a fencing token: what is in the way ends soon, and the session that hears it is to look again then."""
 
-_DAY = 86_400_000_000
-"""A fencing token is at most so many µs ahead of what is known of the server's time and of the last fencing token."""
-
-_FIRST_TIME = 10**15
-"""Tickets and fencing tokens are µs since 1970, except tickets that pass the queue."""
-
 _BRIEFLY = b"+"
 """In place of a ticket: it has none yet, and a short answer will do."""
-
-
-class Servers(Protocol):
-    """What a session has for each server that its names are on: one, or the nodes of a Cluster."""
-
-    alone: bool
-    """Whether all names are on one server."""
-    queues: dict[bytes, WaitQueue]
-
-    def listening(self, route: Route) -> Listening:
-        """Return by what waiters are told whose names are where *route* leads."""
-        ...
-
-    def replication(self, route: Route) -> Replication:
-        """Return by what replicas are waited for where *route* leads."""
-        ...
 
 
 @final
@@ -87,7 +65,7 @@ class RedisGrantor:
         "__weakref__", "_base", "_family", "_grant", "_keys", "_queues", "_release", "_route", "_servers", "context",
     )  # fmt: skip
 
-    def __init__(self, context: Context, keys: Keys, family: Family, servers: "Servers") -> None:
+    def __init__(self, context: Context, keys: Keys, family: Family, servers: Servers) -> None:
         self.context = context
         self._servers = servers
         self._queues = servers.queues
@@ -272,24 +250,26 @@ class RedisGrantor:
                 self.line.join_others(request)
             return None if turned else Queued()
         verdict = reply[0]
+        if verdict == b"withdrawn":
+            raise WithdrawnError("this request was withdrawn before it came")
+        check_numbers(reply[1])
         if verdict == b"granted":
-            check_numbers(reply[1])
             request.left_at(call.sent_at)
             self.deliver(reply[2])  # this very grant may be among them
             self._leave_line(request)
             return Granted(reply[1], call.sent_at)
         if verdict == b"queued":
             _, ticket, busy_ms, fence, subscribers, grants, *_ = reply
-            check_numbers(ticket, busy_ms, fence, subscribers)
+            check_numbers(busy_ms, fence, subscribers)
             request.queued(ticket, call.sent_at, fence)
-            request.busy_for(max(busy_ms, 0) / 1000)
+            request.busy_for_ms(busy_ms)
             turned = request.wait_by(call.tell)
             if not request.turn.done():
                 self.line.join(request, busy_ms, subscribers, cast("Arguments", call.args)[4:7])
             self.deliver(grants)
             return None if turned else Queued()
         if verdict in (b"busy", b"young"):
-            request.busy_for(max(reply[1], 0) / 1000)
+            request.busy_for_ms(reply[1])
             more = self.deliver(reply[2], go_on=call.abandoned or call.tell.done())
             given_up = call.abandoned or call.tell.done() or request.overtook
             if more:
@@ -299,12 +279,9 @@ class RedisGrantor:
                 return None
             return Busy(young=verdict == b"young")
         if verdict == b"refused":
-            check_numbers(reply[1])
             self.deliver(reply[2])
             raise request.refused(self.kind, self.name, reply[1])
-        if verdict != b"withdrawn":
-            raise ValueError
-        raise WithdrawnError("this request was withdrawn before it came")
+        raise ValueError
 
     async def replicate(self, request: Request, replicas: Replicas) -> Granted:
         """Write the lease once more, for WAIT to count; see `replication`.
@@ -411,9 +388,7 @@ class RedisGrantor:
         request: Request
         tell: ResultCallback
         request, tell = call.subject, call.tell
-        if type(reply) is int:  # no waiter of this process has been granted anything
-            if not 0 <= reply <= 1:
-                raise ValueError
+        if type(reply) is int and 0 <= reply <= 1:  # no waiter of this process has been granted anything
             tell(reply == 1)
         elif isinstance(reply, Exception):
             if call.link is not None and not isinstance(reply, ResponseError):
@@ -519,23 +494,11 @@ class RedisGrantor:
         elif fence == _REFUSED:
             self._leave_line(request)
             request.fail(request.refused(self.kind, self.name, amount))
-        elif fence - request.ticket > _DAY and self._far_ahead(request, fence):
+        elif fence - request.ticket > A_DAY and request.far_behind(fence, self.context.clock()):
             self.line.recheck()  # W5: only the server's answer makes such a grant believed
         elif request.grant(fence):
             self.listening().told()
             self._leave_line(request)
-
-    def _far_ahead(self, request: Request, fence: int) -> bool:
-        """Whether *fence* is more than a day ahead of what the newest answer that *request* waits says.
-
-        The ticket is the server's time when it was queued. A message that overtakes that answer is compared with the
-        time here.
-        """
-        known = max(request.fence_seen, request.ticket)
-        if known < _FIRST_TIME:
-            known = time.time_ns() // 1000
-        waited = 0.0 if request.asked_at is None else self.context.clock() - request.asked_at
-        return fence > known + _DAY + 1_000_000 * waited
 
     def _return_stray_grant(self, token: bytes, ttl: float) -> None:
         """Give back a lease that no caller here wants: at once, rather than when it expires."""

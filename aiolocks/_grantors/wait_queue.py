@@ -8,6 +8,7 @@ needs no more than a ticket for an answer, and is no sign of life: that saves 4 
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import Sequence
 from typing import Any, Protocol, cast, final
@@ -19,11 +20,13 @@ from .._core.keys import Keys, of_shard
 from .._core.replies import check_numbers, grants_in
 from .._core.timing import SHORTEST_RECHECK, patience, recheck_delay, recheck_interval, retry_delay
 from .._engine.context import Context
-from .._engine.request import Answer, Granted, Request, WithdrawnError
+from .._engine.request import ENDLESS, Answer, Granted, Request, WithdrawnError
 from .._redis.pipeline import CallReceiver, PendingCall
 from .._redis.router import Route
 from .._redis.scripts import Arguments
+from . import endless
 from .listening import Listening, SessionAddress, Told, address_of, interval_of
+from .replication import Replication
 
 log = logging.getLogger("aiolocks")
 
@@ -42,7 +45,7 @@ def _check(reply: Any, count: int) -> None:
         raise ValueError
 
 
-class Asked(Told, Protocol):
+class Asked(Told, endless.Asked, Protocol):
     """What is asked here of the grantor."""
 
     def grant(self, request: Request) -> "asyncio.Future[Answer]":
@@ -102,6 +105,9 @@ class WaitQueue:
         self._interval = _LONGEST_INTERVAL
         self._told: Arguments | None = None
         """What the server was last told of this session here."""
+        self._one_holder = keys.family in {"lock", "exact"}
+        self._endless_since: float | None = None
+        """When a re-check first found that the lease in the way has no expiry; infinite once that was looked into."""
         self._busy_ms = -1
         """How long the lease in the way lasted when that was last told."""
 
@@ -189,7 +195,7 @@ class WaitQueue:
 
     def join_others(self, request: Request) -> None:
         """Let a request wait beside others, unless they have left meanwhile."""
-        request.busy_for(max(self._busy_ms, 0) / 1000)
+        request.busy_for_ms(self._busy_ms)
         if self.waiting:
             self.waiting[request.token] = request
         else:
@@ -283,12 +289,16 @@ class WaitQueue:
     def _read(self, call: PendingCall, reply: Any, requests: Sequence[Request]) -> None:
         subscribers, busy_ms, fence, passed_over, answers, grants, *limit = reply
         self._busy_ms = busy_ms
+        if busy_ms != ENDLESS:
+            self._endless_since = None
+        elif self._one_holder:
+            self._note_endless(call.sent_at, requests)
         for request, answer in zip(requests, answers, strict=True):
             if request.turn.done():
                 continue
             if answer > 0:
                 request.queued(answer, call.sent_at, fence)
-                request.busy_for(max(busy_ms, 0) / 1000)
+                request.busy_for_ms(busy_ms)
                 objection = request.extension.objection(limit[0]) if request.extension and limit else None
                 if objection:
                     self.leave(request)
@@ -301,6 +311,14 @@ class WaitQueue:
                 self._send_anew(request)
         self._server.deliver(grants)
         self._answered(call, busy_ms, subscribers, bool(passed_over))
+
+    def _note_endless(self, now: float, requests: Sequence[Request]) -> None:
+        """Look into a lease without an expiry, once a holder that lives would have renewed it."""
+        if self._endless_since is None:
+            self._endless_since = now
+        elif requests and now - self._endless_since >= requests[0].ttl / 2:
+            self._endless_since = math.inf
+            self._context.spawn(endless.warn_of_endless(self._server))
 
     def _send_anew(self, request: Request) -> None:
         """Ask for a waiter that the server has forgotten (a restart, or silence for too long) at its old place."""
@@ -392,3 +410,19 @@ class WaitQueue:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+class Servers(Protocol):
+    """What a session has for each server that its names are on: one, or the nodes of a Cluster."""
+
+    alone: bool
+    """Whether all names are on one server."""
+    queues: dict[bytes, WaitQueue]
+
+    def listening(self, route: Route) -> Listening:
+        """Return by what waiters are told whose names are where *route* leads."""
+        ...
+
+    def replication(self, route: Route) -> Replication:
+        """Return by what replicas are waited for where *route* leads."""
+        ...

@@ -18,7 +18,6 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import InvalidResponse, RedisError, ResponseError
 
-from .._core.answers import NoRoomError, explained, recognized, without_room
 from .._core.background import background
 from .._core.replies import UNREADABLE, unreadable, unreadable_protocol
 
@@ -316,28 +315,6 @@ async def connected(connection: Any, connect: Callable[[], Awaitable[None]]) -> 
         await connection.disconnect(nowait=True)
         raise
     return connection
-
-
-def connect_error(failure: Exception) -> Exception:
-    """Return what to tell callers of a *failure* to connect."""
-    error = without_room(failure) or recognized(failure)
-    if isinstance(error, NoRoomError):
-        return error
-    if isinstance(error, ResponseError):
-        return explained(error, bytes)
-    if isinstance(error, InvalidResponse) or (isinstance(error, UNREADABLE) and _of_redis_py(error)):
-        return unreadable_protocol(error)
-    if isinstance(error, OSError):
-        return RedisConnectionError(str(error))
-    return error
-
-
-def _of_redis_py(error: Exception) -> bool:
-    """Whether redis-py has raised *error* itself, and not what it calls, such as the user's credential provider."""
-    frame = error.__traceback__
-    while frame is not None and frame.tb_next is not None:
-        frame = frame.tb_next
-    return frame is not None and str(frame.tb_frame.f_globals.get("__name__")).startswith("redis.")
 
 
 async def open_connection(

@@ -32,6 +32,7 @@ from .._core.answers import (
     NotNowError,
     RidingOut,
     WrongServerError,
+    connect_error,
     explained,
     recognized,
 )
@@ -40,7 +41,7 @@ from .._core.overdue_timer import OverdueTimer
 from .._core.replies import UNREADABLE, UnreadableReplyError, unreadable
 from .._core.timing import retry_delay
 from .busy_poll import BusyPoll
-from .connection import Connection, ConnectionCancelled, Endpoint, Receiver, connect_error, open_connection
+from .connection import Connection, ConnectionCancelled, Endpoint, Receiver, open_connection
 from .scripts import Arguments, Command, pack, source_of
 
 _SHORTEST_PATIENCE = 0.25

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -82,7 +83,7 @@ async def test_a_question_that_is_answered_oddly_ends_with_redis_pys_error(one_s
         for odd in ODD.keys() - usual:
             async with odd_answers(one_server) as (proxy, client):
                 proxy.instead = {script: ODD[odd]}
-                error = await _error_of(lambda client=client: ask(client))
+                error = await _error_of(partial(ask, client))
                 assert proxy.asked[script] == 1, (odd, proxy.asked)
                 assert isinstance(error, RedisConnectionError), (odd, error)
 
@@ -145,8 +146,8 @@ async def test_replicas_that_are_counted_oddly_are_redis_pys_error(one_server: R
     async with odd_answers(one_server) as (proxy, client):
         for command in ("ROLE",) if odd == "zero" else ("WAIT", "ROLE"):
             proxy.instead = {command: ODD[odd]}
-            wanted = "all" if command == "ROLE" else 1
-            error = await _error_of(lambda wanted=wanted: Lock(client, "odd", replicas=wanted, ttl=2).try_acquire())
+            lock = Lock(client, "odd", replicas="all" if command == "ROLE" else 1, ttl=2)
+            error = await _error_of(lock.try_acquire)
             assert isinstance(error, RedisError), (command, error)
 
 
@@ -163,7 +164,7 @@ async def test_an_odd_answer_to_the_greeting_is_redis_pys_error(one_server: Redi
 async def test_no_token_is_named_in_what_is_said_of_an_odd_answer(one_server: RedisServer) -> None:
     async with odd_answers(one_server) as (proxy, client):
         lease = await Lock(client, "odd").acquire()
-        token = lease.token.encode() if isinstance(lease.token, str) else lease.token
+        token = lease.token.encode()
         proxy.instead = {"lock_renew": b"$%d\r\n%s\r\n" % (len(token), token)}
         error = await _error_of(lease.renew)
         proxy.instead = {}

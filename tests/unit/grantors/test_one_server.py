@@ -1,6 +1,7 @@
 """What is asked of one Redis about one name, in virtual time, and what becomes of each answer."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -338,7 +339,7 @@ async def test_who_gives_up_before_its_place_is_heard_of_does_not_wait() -> None
 
 @jumping
 async def test_who_is_busy_is_told_for_how_long() -> None:
-    for busy_ms, seconds in [(1500, 1.5), (0, 0), (-1, 0), (-2, 0)]:
+    for busy_ms, seconds in [(1500, 1.5), (0, 0), (-1, math.inf), (-2, 0)]:
         async with scene(lock_grant=[b"busy", busy_ms, 0]) as there:
             request, asked = there.ask(wait=False)
             assert await asked == Busy()
