@@ -245,14 +245,14 @@ class Request:
         self.fence_seen = max(self.fence_seen, fence_seen)
 
     def busy_for(self, seconds: float | None) -> None:
-        """Note how long the lease in the way lasts at least, perhaps for ever; None: none is known to be in the way."""
+        """Note how long the other's lease lasts at least, perhaps for ever; None: no other lease is known."""
         self.retry_after = seconds
         if self.on_busy is not None and seconds is not None:
             on_busy, self.on_busy = self.on_busy, None
             on_busy()
 
     def busy_for_ms(self, busy_ms: int) -> None:
-        """Note what a script says of the lease in the way: its ms, `ENDLESS`, or less if none is known."""
+        """Note what a script says of the other's lease: its ms, `ENDLESS`, or less if none is known."""
         self.busy_for(math.inf if busy_ms == ENDLESS else max(busy_ms, 0) / 1000)
 
     def was_reached(self) -> None:

@@ -1,7 +1,7 @@
 """Warns of a lease that never ends and whose process is gone: such a lease keeps its name until it is ended by hand.
 
 A lease always has an expiry; PERSIST, or a tool that rewrites keys, can take it away. A holder that lives gives it back
-with its next renewal. Whether it lives is told by the key of its session (W23).
+with its next renewal. The key of its session says whether it lives (W23).
 """
 
 import asyncio
@@ -52,7 +52,7 @@ async def warn_of_endless(grantor: Asked) -> None:
         context.pipeline.route(key).submit(_EXISTS, (key,), resolve_call, LONGEST_WAIT, None, found)
         if await found:
             return
-    except RedisError:  # the waiters' re-checks find out what is wrong
+    except RedisError:  # the waiters' re-checks report it
         return
     told = _told.setdefault(lifetime_of(context.pool), {})
     lease = keys.base, int(row[1])

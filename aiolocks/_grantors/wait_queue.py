@@ -107,7 +107,7 @@ class WaitQueue:
         """What the server was last told of this session here."""
         self._one_holder = keys.family in {"lock", "exact"}
         self._endless_since: float | None = None
-        """When a re-check first found that the lease in the way has no expiry; infinite once that was looked into."""
+        """When a re-check first found a lease without an expiry; infinite once that was looked into."""
         self._busy_ms = -1
         """How long the lease in the way lasted when that was last told."""
 

@@ -257,7 +257,7 @@ class Pipeline:
         """The link, while a command can leave at once: it has room, and no call waits."""
         self._connecting = self._closing = False
         self._unreadable = 0
-        """Number of links in a row that were closed for what they were answered."""
+        """Number of links in a row that were closed because their answers could not be read."""
         self._unreadable_at = -math.inf
         self._task: asyncio.Task[None] | None = None
         self._connect_time = FIRST_CONNECT
