@@ -70,7 +70,7 @@ _SHAPES = {
     "write": r"\[n[bd]\]",
     "redlock/raise": r"n",
     "redlock/revoke": r"\[[bd]nn\]",
-    "redlock/statistics": r"\[nn\]",
+    "redlock/statistics": r"\[nn.*\]",
     "EXISTS": r"n",
     "HMGET": r"\[[bd-]*\]",
     "PUBSUB NUMSUB": r"\[[bd]n\]",
