@@ -45,11 +45,14 @@ html_show_sphinx = False
 _VARIABLES = {"lease": "Lease", "lock": "Lock", "locks": "LockManager", "semaphore": "Semaphore", "rw": "RWLock"}
 """What examples call an object of which class."""
 
+_LEASE = "~aiolocks._engine.lease.Lease"
+
 _SHOWN = {
     " | ~aiolocks._core.options.Unset": "",
     "UNSET": "...",  # as stubs have it
-    "~aiolocks._engine.lease.Acquiring": "~aiolocks._engine.lease.Lease",  # once it is awaited
-    "~aiolocks._engine.lease.Hold": "~contextlib.AbstractAsyncContextManager[~aiolocks._engine.lease.Lease]",
+    "~aiolocks._engine.must_await.Acquiring": _LEASE,  # once it is awaited
+    f"~aiolocks._engine.must_await.MustAwait[{_LEASE} | None]": f"{_LEASE} | None",
+    "~aiolocks._engine.lease.Hold": f"~contextlib.AbstractAsyncContextManager[{_LEASE}]",
 }
 
 _NOT_FOR_USERS = {"family"}

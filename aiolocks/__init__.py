@@ -1,6 +1,13 @@
 """Locks and semaphores for asyncio programs, shared across processes and machines through Redis."""
 
+import sys
 from typing import TYPE_CHECKING
+
+if sys.argv[:1] == ["-m"] or (sys.argv[:1] and sys.argv[0].rpartition("/")[2] == "aiolocks"):
+    # The command line: until its `main` runs, Ctrl-C ends the process without a traceback of half-done imports.
+    from ._core import interrupts
+
+    interrupts.end_at_once()
 
 from ._core import VERSION
 from ._core.elsewhere import missing_from_package

@@ -9,6 +9,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 from redis.asyncio import Redis
 
 from ._core.options import LeaseOptions, RedlockOptions, TrackedOptions
+from ._core.teaching import needing
 from ._engine.lease import Lease
 from ._manager import LockManager
 from ._primitives.base import Acquirable
@@ -54,7 +55,7 @@ def with_lock(
     name: str,
     *,
     kind: type[Semaphore],
-    limit: int,
+    limit: int | None,
     **options: Unpack[LeaseOptions],
 ) -> Decorator: ...
 @overload
@@ -69,6 +70,7 @@ def with_lock(
     kind: KindOfServers,
     **options: Unpack[RedlockOptions],
 ) -> Decorator: ...
+@needing(("client", "name"), 'with_lock takes a client and a name: @with_lock(redis, "invoice:{invoice_id}")')
 def with_lock(
     client: Clients | Callable[[], Clients],
     name: str | Sequence[str],
@@ -81,16 +83,17 @@ def with_lock(
         @with_lock(redis, "invoice:{invoice_id}", ttl=10, acquire_timeout=5)
         async def send(invoice_id: int, *, copy: bool = False) -> None: ...
 
-    Each call waits for the lock, runs, and releases it; see the primitive's ``async with``. What the function returns
-    and raises is unchanged, and so is its signature.
+    Each call waits for the lock, runs, and releases it; see the primitive's ``async with``. It waits for ever, unless
+    there is `acquire_timeout`. What the function returns and raises is unchanged, and so is its signature.
 
     Args:
         client: A `redis.asyncio.Redis`; a `LockManager`, whose defaults then apply; or a function without parameters
             that returns one of them and is called each time: for a client that does not exist yet when the module
             is imported. A list of clients for a *kind* that takes a list.
         name: What to lock: a template over the function's arguments, defaults included, written as for `str.format`:
-            ``"invoice:{invoice.id}"``, ``"shop:{keys[0]}"``, ``"{self.name}"``. A list of templates for a *kind* that
-            takes a list of names.
+            ``"invoice:{invoice.id}"``, ``"shop:{keys[0]}"``, ``"{self.name}"``. Texts that may contain the separator
+            need quotes, ``"{a!r}:{b!r}"``, or two calls share a name. A list of templates for a *kind* that takes a
+            list of names.
         kind: The primitive, or a function that makes one: it is called with client, name and *options*, as in
             ``kind=Semaphore, limit=10``, and what it returns is entered. For a primitive with modes, choose one:
             ``kind=lambda client, name, **options: RWLock(client, name, **options).read``.

@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack, cast, final
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast, final
 
 from redis.asyncio import Redis
 
 from ._core.elsewhere import Elsewhere
 from ._core.options import Duration, LeaseOptions, TrackedOptions
-from ._primitives.base import Acquirable, call_holders
+from ._core.teaching import entered_without_async
+from ._engine.closing import Closing
+from ._primitives.base import Acquirable, made_by_manager
 from ._primitives.hierarchy import HierarchicalLock
 from ._primitives.lock import Lock
 from ._primitives.multilock import MultiLock
@@ -16,7 +18,7 @@ from ._primitives.rlock import RLock
 from ._primitives.rwlock import RWLock
 from ._primitives.semaphore import Semaphore
 from ._primitives.versioned import Versioned
-from ._redis.clients import Client, pool_of
+from ._redis.clients import Client, in_memory, place_of, pool_of
 from ._redis.urls import client_of, close_client
 
 T = TypeVar("T")
@@ -56,6 +58,7 @@ class LockManager(Elsewhere):
         self._client = client
         self._owns_client = False
         self._defaults = options
+        self._closing = Closing()
         self.lock("checks the defaults")
 
     @classmethod
@@ -109,25 +112,37 @@ class LockManager(Elsewhere):
         """Return an `RWLock`; *options* override the defaults."""
         return self._called(RWLock(self._client, name, **self._with(options)))
 
-    def semaphore(self, name: str, limit: int, **options: Unpack[LeaseOptions]) -> Semaphore:
+    def semaphore(self, name: str, limit: int | None, **options: Unpack[LeaseOptions]) -> Semaphore:
         """Return a `Semaphore`; *options* override the defaults."""
         return self._called(Semaphore(self._client, name, limit, **self._with(options, Semaphore)))
 
     def versioned(self, key: str, *, expire: Duration | None = None, prefix: str | None = None) -> Versioned:
         """Return a `Versioned`; of the defaults, only `prefix` applies."""
         prefix = self._defaults.get("prefix", "aiolocks:") if prefix is None else prefix
-        return Versioned(self._client, key, expire=expire, prefix=prefix)
+        made = Versioned(self._client, key, expire=expire, prefix=prefix)
+        made._closing = self._closing
+        return made
 
     def _make(self, kind: Callable[..., T], name: object, options: Mapping[str, object]) -> T:
         """Return what *kind* makes of the client, *name* and *options*, which override the defaults."""
         return self._called(kind(self._client, name, **self._with(options, kind)))
 
     async def aclose(self) -> None:
-        """Close the client if `from_url` made it. Leases that are still held go on until they are released."""
+        """Close this manager, and its client if `from_url` made that.
+
+        Waits begun through it end with RuntimeError, and later calls through it raise RuntimeError. Leases stay until
+        their owners release them, or until they expire; they are renewed as before. Closing it again does no harm.
+        """
+        self._closing.close()
         if self._owns_client:
             await close_client(self._client)
 
+    if not TYPE_CHECKING:  # type checkers know without it
+        __enter__ = __exit__ = entered_without_async
+
     async def __aenter__(self) -> Self:
+        if self._closing.closed:
+            raise RuntimeError(f"{self!r}: it cannot be used again; make another")
         return self
 
     async def __aexit__(
@@ -136,15 +151,20 @@ class LockManager(Elsewhere):
         await self.aclose()
 
     def __repr__(self) -> str:
-        return f"<LockManager {self._defaults!r}>"
+        pool = pool_of(self._client)
+        place = "memory://" if in_memory(pool) else place_of(pool)
+        terms = {**({} if self._holder is None else {"holder": self._holder}), **self._defaults}
+        shown = "".join(f" {name}={value!r}" for name, value in terms.items())
+        return f"<LockManager {place}{shown}{' closed' if self._closing.closed else ''}>"
 
     def _called(self, made: T) -> T:
         """Return *made*, whose leases are this manager's."""
-        if self._holder is not None:
-            ways = [made] if isinstance(made, Acquirable) else [getattr(made, way, None) for way in _WAYS]
-            for way in ways:
+        if isinstance(made, Acquirable):
+            made_by_manager(made, self._closing, self._holder)
+        else:
+            for way in (getattr(made, way, None) for way in _WAYS):
                 if isinstance(way, Acquirable):
-                    call_holders(way, self._holder)
+                    made_by_manager(way, self._closing, self._holder)
         return made
 
     def _with(self, options: Mapping[str, object], kind: object = None) -> Any:

@@ -4,6 +4,7 @@ The one rule: until the response has begun, an error is answered in terms of HTT
 so that the response is cut off.
 """
 
+import asyncio
 import logging
 import math
 import re
@@ -15,13 +16,16 @@ from typing import Any, Literal, Protocol, final
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from ._core.background import LAST_GRACE
 from ._core.errors import AcquireTimeoutError, LeaseLostError
 from ._core.keys import check_name
 from ._core.options import Duration, TrackedOptions, check_seconds, check_timeout
 from ._engine.lease import Lease
+from ._grantors.session import Session
 from ._manager import LockManager, check_manager
 from ._primitives.lock import Lock
 from ._primitives.semaphore import Semaphore
+from ._redis.clients import pool_of
 
 log = logging.getLogger("aiolocks")
 
@@ -37,21 +41,23 @@ TRY_LATER = 1013
 LOST = "lease lost"
 """The reason that the client of a WebSocket is told."""
 
+_LOOK = 0.002
+
 _FIELD = re.compile(r"[^\W\d][\w-]*")
 
 
 class Answers(Protocol):
     """What a framework makes of a request that cannot go on."""
 
-    def refusal(self, status: int, retry_after: int, detail: str | None) -> Exception:
-        """Return what to raise so that the request is answered with *status*."""
+    def refusal(self, status: int, retry_after: int | None, detail: str | None) -> Exception:
+        """Return what to raise so that the request is answered with *status*, and Retry-After unless that is None."""
         ...
 
     def invalid(self, name: str, why: str) -> Exception:
         """Return what to raise for a request whose values make a *name* that cannot be one."""
         ...
 
-    def loss(self, retry_after: int) -> Exception | None:
+    def loss(self, retry_after: int | None) -> Exception | None:
         """Return what to raise when the lease is lost; None if the response has begun; it is cut off then."""
         ...
 
@@ -124,9 +130,36 @@ class Plan:
             log.warning("request ended: %s", lost)
             raise told from lost
 
-    def _seconds(self, own: float | None = None) -> int:
-        """Return the value of Retry-After: the argument of `locked`, else the error's *own*, in whole seconds."""
-        return max(math.ceil(own or 0.0), 1) if self._retry_after is None else math.ceil(self._retry_after)
+    def _seconds(self, own: float | None = 1.0) -> int | None:
+        """Return the whole seconds of Retry-After: the argument of `locked`, else the error's *own*, if it is known."""
+        if self._retry_after is not None:
+            return math.ceil(self._retry_after)
+        return None if own is None else max(math.ceil(own), 1)
+
+
+def retry_header(seconds: int | None) -> dict[str, str]:
+    """Return the headers that tell the client when to ask again; none where that is unknown."""
+    return {} if seconds is None else {"Retry-After": str(seconds)}
+
+
+async def releases(manager: LockManager) -> None:
+    """Wait until the requests that the server has cancelled have released their locks, for a second at most.
+
+    The server may end its process right after the application: uvicorn does, by the signal that it got.
+    """
+    session = Session.find(pool_of(manager.client))
+    if session is None:
+        return
+    context, ours = session.context, asyncio.current_task()
+
+    def unreleased() -> bool:
+        return bool(context.tokens) and any(task.cancelling() for task in asyncio.all_tasks() - {ours})
+
+    until = context.clock() + LAST_GRACE
+    while (now := context.clock()) < until:
+        if not unreleased() and not context.undos.begun_since(now - LAST_GRACE):
+            return
+        await asyncio.sleep(_LOOK)
 
 
 def fields_of(template: str) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, TypeVarTuple, Unpack, final
 
 from . import Lease, LockManager
 from ._core.options import Duration, TrackedOptions
-from ._web import LOST, RESTART, Answers, Plan, Status, check_callables, check_known, fields_of
+from ._web import LOST, RESTART, Answers, Plan, Status, check_callables, check_known, fields_of, retry_header
 
 try:
     from aiohttp import web
@@ -81,7 +81,7 @@ def locked(
     limit: int | None = None,
     timeout: Duration | None = 0.0,
     status: Status = 423,
-    retry_after: Duration | None = 1.0,
+    retry_after: Duration | None = None,
     detail: str | None = None,
     locks: Callable[[web.Request], LockManager] = _app_locks,
     **options: Unpack[TrackedOptions],
@@ -100,11 +100,14 @@ def locked(
     Args:
         name: What to lock. A template over ``match_info``, whose values are text as it stands in the URL: if ``7`` and
             ``007`` are one cart, say so in the route (``{cart_id:[1-9][0-9]*}``), or give a function of the request.
+            Texts that may contain the separator need quotes, ``{a!r}:{b!r}``, or two resources share a name.
         limit: Hold one permit of a semaphore with this limit, instead of a lock.
-        timeout: Seconds to wait before the answer is "busy"; 0 asks once, None waits for ever.
+        timeout: Seconds to wait before the answer is "busy". Left out, a request asks once, as with 0. None waits for
+            ever.
         status: What "busy" is answered with: 409, 423, 429 or 503.
-        retry_after: Seconds after which the client may ask again, sent as ``Retry-After`` in whole seconds. None: when
-            the lease in the way lapses if its holder has died, which may take its whole ttl.
+        retry_after: Seconds after which the client may ask again, sent as ``Retry-After`` in whole seconds. Left
+            out, the error's own `retry_after` is sent, at least 1: when the lease in the way lapses if its holder has
+            died. If that is unknown, no header is sent.
         detail: The body of the answer "busy"; None for the words of the status.
         locks: A function of the request that returns the manager, whose defaults apply.
         options: The lease's; they override the manager's. See `Lock`. With ``on_lost="flag"`` the handler's answer
@@ -172,13 +175,13 @@ class _Answers(Answers):
         self._request = request
         self._sent = request.writer.output_size  # "100 Continue", with aiohttp 3.10
 
-    def refusal(self, status: int, retry_after: int, detail: str | None) -> Exception:
-        return _REFUSALS[status](headers={"Retry-After": str(retry_after)}, text=detail)
+    def refusal(self, status: int, retry_after: int | None, detail: str | None) -> Exception:
+        return _REFUSALS[status](headers=retry_header(retry_after), text=detail)
 
     def invalid(self, name: str, why: str) -> Exception:
         return web.HTTPBadRequest(text=why)
 
-    def loss(self, retry_after: int) -> Exception | None:
+    def loss(self, retry_after: int | None) -> Exception | None:
         writer = self._request.writer
         # aiohttp 3.14 holds back the head of a plain response; but once it is prepared as chunked, our answer would be
         # chunked too.

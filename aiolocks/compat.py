@@ -23,6 +23,7 @@ from ._core.timing import deadline, margin
 from ._engine.acquire import take
 from ._engine.lease import Lease, state_of
 from ._engine.lease_state import LeaseState
+from ._engine.must_await import LOCKED, must_await
 from ._engine.release import GRACE, LONGEST_RELEASE, Release
 from ._engine.request import LONGEST_RETRY, Granted, Request
 from ._grantors.one_server import RedisGrantor
@@ -83,7 +84,11 @@ class RedisLock(PlainLock):
         self._keys = Keys.exact(key, key.decode(errors="backslashreplace"))
         self._releasing: dict[bytes, Release] = {}
 
-    async def acquire(
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._keys.name!r}>"
+
+    @must_await("acquire() must be awaited: use `if await lock.acquire():`")
+    async def acquire(  # pyright: ignore[reportIncompatibleMethodOverride]  # a coroutine, of a class of our own
         self, blocking: bool | None = None, blocking_timeout: float | None = None, token: str | bytes | None = None
     ) -> bool:
         """Return True once the lock is acquired, or False if it is not within the time to wait.
@@ -113,6 +118,10 @@ class RedisLock(PlainLock):
             return False
         self.local.lease, self.local.token = lease, bytes(state_of(lease).request.token)
         return True
+
+    @must_await(LOCKED)
+    async def locked(self) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]  # as above
+        return bool(await super().locked())
 
     async def do_acquire(self, token: str | bytes) -> bool:
         """Ask once for the lock with this *token*, and say whether it was granted."""
@@ -230,7 +239,7 @@ class RedisLock(PlainLock):
         return Lease(renewed)
 
     def _options(self, *, renew: bool) -> Options:
-        return Options(ttl=max(self.timeout or _UNLIMITED, SHORTEST_TTL), on_lost="flag", renew=renew)
+        return Options(ttl=float(max(self.timeout or _UNLIMITED, SHORTEST_TTL)), on_lost="flag", renew=renew)
 
     def _state(self, token: bytes) -> LeaseState | None:
         """Return what is known of the lease with this *token*, if it was acquired here."""

@@ -7,13 +7,26 @@ success.
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from datetime import MAXYEAR, MINYEAR, UTC, datetime
-from decimal import Decimal
-from typing import Annotated, Any, Literal, NoReturn, Unpack, cast, final
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
+from typing import Annotated, Any, Literal, NoReturn, Unpack, cast, final, get_args
 
 from . import Lease, LockManager
 from ._core.keys import LONGEST_NAME
 from ._core.options import Duration, TrackedOptions
-from ._web import LOST, RESTART, STATUSES, TRY_LATER, Answers, Plan, Status, check_callables, check_known, fields_of
+from ._web import (
+    LOST,
+    RESTART,
+    STATUSES,
+    TRY_LATER,
+    Answers,
+    Plan,
+    Status,
+    check_callables,
+    check_known,
+    fields_of,
+    releases,
+    retry_header,
+)
 
 try:
     from fastapi import Depends, FastAPI, HTTPException, WebSocket, WebSocketException, params
@@ -47,9 +60,10 @@ def lifespan(
     Raises:
         ValueError: When the application starts: a URL of another kind, or an option out of range.
 
-    Redis is not asked: an application starts without it, and its requests are answered with 503. The manager is closed
-    also when *inner* or the start of the application fails or is cancelled. An application that is mounted in another
-    one has no lifespan: give `locked` a dependency that returns the manager.
+    Redis is not asked: an application starts without it, and its requests are answered with 503. At the end, requests
+    that the server has cancelled get a second to release their locks. The manager is closed also when *inner* or the
+    start of the application fails or is cancelled. An application that is mounted in another one has no lifespan: give
+    `locked` a dependency that returns the manager.
     """
 
     @asynccontextmanager
@@ -61,6 +75,7 @@ def lifespan(
                     yield cast("Mapping[str, Any]", state)  # None is allowed, but FastAPI declares no union
             finally:
                 del app.state.locks  # so that a request that comes too late is told so, and opens no connection
+                await releases(manager)
 
     return keep
 
@@ -111,7 +126,7 @@ def locked(
     limit: int | None = None,
     timeout: Duration | None = 0.0,
     status: Status = 423,
-    retry_after: Duration | None = 1.0,
+    retry_after: Duration | None = None,
     detail: str | None = None,
     locks: Callable[..., LockManager | Awaitable[LockManager]] = app_locks,
     scope: Literal["function", "request"] = "function",
@@ -127,12 +142,14 @@ def locked(
     Args:
         name: What to lock. A template over the parameters of the path, each as FastAPI validates it for the endpoint or
             a dependency, so that ``/orders/7`` and ``/orders/007`` are one order; or any dependency that returns the
-            name.
+            name. Texts that may contain the separator need quotes, ``{a!r}:{b!r}``, or two resources share a name.
         limit: Hold one permit of a semaphore with this limit, instead of a lock.
-        timeout: Seconds to wait before the answer is "busy"; 0 asks once, None waits for ever.
+        timeout: Seconds to wait before the answer is "busy". Left out, a request asks once, as with 0. None waits for
+            ever.
         status: What "busy" is answered with: 409, 423, 429 or 503.
-        retry_after: Seconds after which the client may ask again, sent as ``Retry-After`` in whole seconds. None: when
-            the lease in the way lapses if its holder has died, which may take its whole ttl.
+        retry_after: Seconds after which the client may ask again, sent as ``Retry-After`` in whole seconds. Left
+            out, the error's own `retry_after` is sent, at least 1: when the lease in the way lapses if its holder has
+            died. If that is unknown, no header is sent.
         detail: What the answer "busy" says; None for the words of the status.
         locks: A dependency that returns the manager, whose defaults apply. For a WebSocket it cannot take a `Request`,
             only an `HTTPConnection`.
@@ -209,15 +226,15 @@ class _Answers(Answers):
     def __init__(self, connection: HTTPConnection) -> None:
         self._connection = connection
 
-    def refusal(self, status: int, retry_after: int, detail: str | None) -> Exception:
+    def refusal(self, status: int, retry_after: int | None, detail: str | None) -> Exception:
         if isinstance(self._connection, WebSocket) and not _may_deny(self._connection):
             return WebSocketException(TRY_LATER, (detail or "").encode()[:_LONGEST_REASON].decode(errors="ignore"))
-        return HTTPException(status, detail, {"Retry-After": str(retry_after)})
+        return HTTPException(status, detail, retry_header(retry_after))
 
     def invalid(self, name: str, why: str) -> Exception:
         return _invalid(self._connection, [{"type": "value_error", "loc": ("path",), "msg": why, "input": name}])
 
-    def loss(self, retry_after: int) -> Exception | None:
+    def loss(self, retry_after: int | None) -> Exception | None:
         if not isinstance(self._connection, WebSocket):
             return self.refusal(503, retry_after, None)
         if WebSocketState.DISCONNECTED in (self._connection.application_state, self._connection.client_state):
@@ -269,7 +286,7 @@ def _value(connection: HTTPConnection, field: str, errors: list[Any]) -> object:
         errors.extend(found)
         if not found:
             made = values[parameter.name]
-            value = parameter.serialize(_one_of_equals(made), mode="json")
+            value = parameter.serialize(_one_of_equals(made, parameter.field_info.annotation), mode="json")
             (unchanged if made == raw else changed)[str(value)] = value
     names = changed or unchanged or {"": raw}
     if len(names) > 1:
@@ -304,11 +321,19 @@ def _dependant(connection: HTTPConnection) -> Dependant:
     return dependant
 
 
-def _one_of_equals(value: object) -> object:
-    """Return the same for equal values that print differently, such as 1.0 and 1.00."""
+def _one_of_equals(value: object, declared: object) -> object:
+    """Return the same for equal values of one declaration that print differently, such as 1.0 and 1.00, or 0 and -0."""
+    if isinstance(value, bool | float) and int in get_args(declared) and float(value).is_integer():
+        return int(value)  # `int | float` makes an int of 10 and a float of 1e1
     if isinstance(value, Decimal):
-        value = value.normalize()
+        value = _EXACT.normalize(value) if value else Decimal(0)
         return Decimal(format(value, "f")) if abs(value.adjusted()) < LONGEST_NAME else value
+    if isinstance(value, float) and not value:
+        return 0.0
     if isinstance(value, datetime) and value.tzinfo is not None and MINYEAR < value.year < MAXYEAR:
         return value.astimezone(UTC)
     return value
+
+
+_EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
+"""Neither rounds nor overflows. The default context, of 28 digits, makes one value of many."""

@@ -34,7 +34,9 @@ def orders(redis_url: str) -> FastAPI:
     app = FastAPI(lifespan=lifespan(redis_url, ttl=10))
 
     @app.post("/orders/{order_id}/pay", responses=responses())  # in the documentation, at /docs
-    async def pay(order_id: int, lease: Annotated[Lease, locked("orders:{order_id}")]) -> dict[str, object]:
+    async def pay(
+        order_id: int, lease: Annotated[Lease, locked("orders:{order_id}", retry_after=1)]
+    ) -> dict[str, object]:
         await asyncio.sleep(1)  # here the money moves; tell the bank lease.fencing_token
         return {"order": order_id, "paid": True}
 

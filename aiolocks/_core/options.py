@@ -1,11 +1,16 @@
 """The options that every primitive shares, checked once, before any I/O."""
 
+import logging
 import math
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal, TypedDict
+
+log = logging.getLogger("aiolocks")
+
+_warned_of_milliseconds = False
 
 SHORTEST_TTL = 0.1
 """Seconds. With less, the network's own delays would use up the lease."""
@@ -94,6 +99,11 @@ class Options:
         Raises:
             TypeError, ValueError: The text names the option and says what is wrong.
         """
+        if callable(on_lost):
+            raise TypeError(
+                'on_lost must be "cancel" or "flag", not a function: `await lease.wait_lost()` returns when a lease is '
+                "over, and aiolocks.events.on_event(function) calls a function"
+            )
         if on_lost not in ("cancel", "flag"):
             raise ValueError(f'on_lost must be "cancel" or "flag", not {on_lost!r}')
         if not isinstance(renew, bool):
@@ -154,7 +164,20 @@ def check_ttl(ttl: Duration | None) -> float:
         raise ValueError(f"ttl must be >= {SHORTEST_TTL} seconds, not {ttl!r}")
     if seconds > 10**9:
         raise ValueError(f"ttl must be <= 1e9 seconds, not {ttl!r}")
+    if seconds >= 3600 and isinstance(ttl, int) and ttl % 1000 == 0:
+        _warn_of_milliseconds(ttl)
     return seconds
+
+
+def _warn_of_milliseconds(ttl: int) -> None:
+    """Log once in a process that a *ttl* such as 30000 is taken for seconds."""
+    global _warned_of_milliseconds
+    if not _warned_of_milliseconds:
+        _warned_of_milliseconds = True
+        log.warning(
+            "ttl=%d lasts %.1f hours, as ttl is in seconds; if milliseconds are meant, use ttl=%d",
+            ttl, ttl / 3600, ttl // 1000,
+        )  # fmt: skip
 
 
 def check_timeout(what: str, timeout: Duration | None) -> float | None:

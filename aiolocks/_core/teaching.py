@@ -9,7 +9,7 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 from .options import QUORUM_OF_PERMITS, UNSET
 
@@ -84,8 +84,8 @@ def teaching(function: F) -> F:
     if function.__name__ == "__init__":
         _options[_owner(function)] = _keywords(function)
     call = _timed(function) if function.__kwdefaults__ == {"timeout": UNSET} else _any(function)
-    if inspect.iscoroutinefunction(function) or function.__name__ == "acquire":  # which returns a block as well
-        _mark_coroutine_function(call)
+    if inspect.iscoroutinefunction(function) or function.__name__ in ("acquire", "try_acquire"):  # see `MustAwait`
+        mark_coroutine_function(call)
     return cast("F", functools.wraps(function)(call))
 
 
@@ -123,7 +123,7 @@ def _timed(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _mark_coroutine_function(call: Any) -> None:
+def mark_coroutine_function(call: Any) -> None:
     """Mark *call* as a coroutine function; `unittest.mock` looks at that."""
     if sys.version_info >= (3, 12):
         inspect.markcoroutinefunction(call)
@@ -140,6 +140,26 @@ def called_itself(called: str, keywords: Mapping[str, object]) -> TypeError:
         f"{called} is not called to be held: use `async with {variable}:`, or `async with {variable}.hold({asked}):`, "
         f"or `lease = await {variable}.acquire({asked})`"
     )
+
+
+def entered_without_async(thing: object) -> NoReturn:
+    """Raise the error of ``with lock:``; this is the `__enter__` of what `async with` enters."""
+    raise TypeError(f"{thing!r} is entered by `async with`, not by `with`")
+
+
+def needing(needed: tuple[str, ...], wrong: str) -> Callable[[F], F]:
+    """Make a function raise TypeError(*wrong*) if the call leaves out one of its first arguments, *needed*."""
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def call(*args: Any, **keywords: Any) -> Any:
+            if not keywords.keys() >= set(needed[len(args) :]):
+                raise TypeError(wrong)
+            return function(*args, **keywords)
+
+        return cast("F", call)
+
+    return decorate
 
 
 def _owner(function: Callable[..., Any]) -> str:

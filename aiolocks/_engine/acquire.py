@@ -17,6 +17,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from .._core import events
 from .._core.answers import LONGEST_WAIT, UNCERTAIN
 from .._core.errors import AcquireTimeoutError
+from .closing import closed_error
 from .context import Grantor, Replicating
 from .lease_state import Entry, LeaseState
 from .release import GRACE
@@ -49,9 +50,12 @@ async def take(
     Raises:
         AcquireTimeoutError: Another holder had it all the time, and *must* is true.
         RedisError: Redis could not be asked.
+        RuntimeError: The manager that made the primitive is closed.
     """
-    context, request = state.context, state.request
+    context, request, closing = state.context, state.request, state.closing
     granted: Granted | None
+    if closing is not None:
+        closing.begin(state.grantor.kind, state.grantor.name)
     if events.listeners or _logs(_DEBUG):  # looked at for each, as the level may change at any time
         state.tell_asked()
     try:
@@ -76,12 +80,17 @@ async def take(
         if granted is not None:
             state.begin(granted, context.clock())
     except BaseException as error:
+        closed = closing is not None and closing.end(error)
         if state.acquisition or events.listeners:
             _tell_in_vain(state, error)
         await _undo(state, error)
+        if closed:
+            raise closed_error(state.grantor.kind, state.grantor.name) from None
         if not isinstance(error, TimeoutError) or isinstance(error, RedisError):
             raise
         raise _too_late(state) from None
+    if closing is not None:
+        closing.end(None)
     if granted is None:
         if state.request.unanswered:  # an attempt whose answer was lost may still reach Redis
             context.undo(state.grantor, state.request, context.clock() + state.request.undo_for)
@@ -94,6 +103,8 @@ async def take(
     lease, task = handle(state), state.task
     if by_hand and task is not None:
         context.holdings.add(task, state, lease)
+        if state.renewer is None:
+            state.watch_deadline()  # or it would be listed for as long as its task runs
     else:
         state.task = None
     if state.acquisition or events.listeners:

@@ -8,6 +8,7 @@ a while.
 import asyncio
 import contextlib
 import time
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol, final
@@ -52,6 +53,8 @@ class Context:
         self.holdings: Holdings[Any] = Holdings(loop, self.clock, self.schedule_idle_close)
         self.tokens: dict[bytes, Request] = {}
         """What was asked for, from before its first byte leaves until it is given up, lost, or let go."""
+        self.upgrades: weakref.WeakValueDictionary[bytes, weakref.WeakSet[Any]] = weakref.WeakValueDictionary()
+        """The states of upgrades that were asked for beside a lease, by its token; each of them keeps its set."""
         self.new_token = tokens_of(self.id)
         """Returns a token of this session."""
         self.introduction: Any = None
@@ -99,11 +102,6 @@ class Context:
         self._last_used = self.clock()
         if self._idle_timer is None and not self.loop.is_closed():
             self._idle_timer = self.loop.call_later(IDLE, self._idle)
-
-    def look_again(self, seconds: float) -> None:
-        """Look in so many *seconds* whether the session may end, though nothing happens until then."""
-        if self._idle_timer is None:
-            self._idle_timer = self.loop.call_later(max(seconds, IDLE), self._idle)
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run *coroutine* in the background; it ends with the session."""

@@ -1,15 +1,17 @@
 """Who in this session holds what: by task, the blocks it is inside of and the leases it took by hand, newest last.
 
-Pure bookkeeping. A lease taken by hand is kept here as long as its task runs, since `lock.release()` can still name
-it. Afterwards only the caller's own references keep it; when they are gone it is renewed no more, and `lock.release()`
-of any task finds it until a TTL after it has lapsed.
+Pure bookkeeping. A lease taken by hand is kept here while it lasts and its task runs, since `lock.release()` can still
+name it. When the task has ended, only the caller's own references keep it; when they are gone it is renewed no more,
+and `lock.release()` of any task finds it. Of a lease that has ended unreleased only a `Loss` stays, for another TTL.
 """
 
 import asyncio
+import heapq
+import itertools
 import warnings
 from collections import deque
-from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar, cast, final
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast, final
 
 Task = asyncio.Task[Any]
 
@@ -21,7 +23,7 @@ class Held(Protocol):
     """What is asked here of a lease that was taken by hand."""
 
     task: Task | None
-    deadline: float
+    fence: int
 
     @property
     def what(self) -> str:
@@ -43,6 +45,16 @@ class Held(Protocol):
         """It was released, or its loss was noted."""
         ...
 
+    @property
+    def reason(self) -> str:
+        """Why it is lost."""
+        ...
+
+    @property
+    def awaits_release(self) -> bool:
+        """Its loss was noted, and it keeps waiters out until it is released, or ends on the server."""
+        ...
+
     def let_lapse(self, on_lapsed: Callable[[Any], None]) -> None:
         """Renew no more, as no reference to the lease is left."""
         ...
@@ -61,18 +73,79 @@ class Inside(Protocol):
 H = TypeVar("H", bound=Held)
 
 
-@final
-class _OfTask(Generic[H]):
-    """What one task holds."""
+class Loss(NamedTuple):
+    """All that is remembered of a lease that ended unreleased, so that `lock.release()` can report it, once."""
 
-    __slots__ = ("bodies", "inside", "leases")
+    until: float
+    """When it is forgotten."""
+    fence: int
+    reason: str
+
+
+@final
+class _Ledger(Generic[H]):
+    """What one task holds; or, of no task, the leases that nothing refers to.
+
+    Invariant: a lease is never in both `leases` and `named`, and those in `leases` are newer than those in `named`.
+    """
+
+    __slots__ = ("bodies", "inside", "leases", "losses", "named")
 
     def __init__(self) -> None:
         self.leases: dict[H, object] = {}
-        """With the handle that the caller got, which lives for as long."""
+        """Those that came since `lock.release()` last had to search; each with the handle that the caller got, which
+        lives for as long."""
+        self.named: dict[Base, dict[H, object]] | None = None
+        """The older ones, by name: most are released by `lease.release()`, which needs no name."""
+        self.losses: dict[Base, Loss] | None = None
+        """The newest of each name."""
         self.bodies: dict[Inside, None] = {}
         self.inside: dict[bytes, int] = {}
         """Permits of each name, by open blocks whose leases are not over."""
+
+    def states(self) -> Iterator[H]:
+        yield from self.leases
+        for states in (self.named or {}).values():
+            yield from states
+
+    def clear(self) -> None:
+        self.leases.clear()
+        self.named = self.losses = None
+
+    def newest(self, base: Base) -> H | None:
+        state = _last(self.leases)
+        if state is not None and state.listed_as == base:
+            return state
+        self._sort()
+        return _last({} if self.named is None else self.named.get(base, {}))
+
+    def _sort(self) -> None:
+        """Put all in order by name; each lease once, so that a release by name costs the same among any number."""
+        if self.leases:
+            named = self.named = {} if self.named is None else self.named
+            for state, handle in self.leases.items():
+                named.setdefault(state.listed_as, {})[state] = handle
+            self.leases.clear()
+
+    def strike(self, state: H) -> bool:
+        """List *state* no more; return whether it was listed."""
+        if self.leases.pop(state, None) is not None:
+            return True
+        named = None if self.named is None else self.named.get(state.listed_as)
+        if self.named is None or named is None or named.pop(state, None) is None:
+            return False
+        if not named:
+            del self.named[state.listed_as]
+        return True
+
+
+def _last(states: dict[H, object]) -> H | None:
+    """Return the last one; `reversed` would go through all that were behind it and are removed, each time."""
+    if not states:
+        return None
+    state, handle = states.popitem()
+    states[state] = handle
+    return state
 
 
 @final
@@ -87,25 +160,29 @@ class Holdings(Generic[H]):
         self._on_change = on_change
         self.blocks = 0
         """How many are open, in whatever task; while there are none, no task is inside of anything."""
-        self._tasks: dict[Task, _OfTask[H]] = {}
+        self._tasks: dict[Task, _Ledger[H]] = {}
         self._dropped: deque[H] = deque()
         """Whose `Lease` was garbage-collected, not looked at yet."""
-        self._unreferenced: dict[Base, dict[H, float]] = {}
-        """The same, newest last, and until when each is remembered: `lock.release()` may find it."""
+        self._unreferenced: _Ledger[H] = _Ledger()
+        """The same, newest last: `lock.release()` may find them."""
+        self._ends: list[tuple[float, int, _Ledger[H], H | Base]] = []
+        """A heap: when each loss is to be forgotten, by its name, or a lost lease that awaits its release.
+
+        Invariant: it has an entry for each of these. Other entries change nothing when they come up."""
+        self._sequence = itertools.count()
+        self._timer: asyncio.TimerHandle | None = None
+        """Set for the first in `_ends`, or an earlier one that has gone."""
         self._closed = False
 
     def in_use(self) -> bool:
-        self._forget_old()
-        return bool(self._unreferenced) or any(of.inside or of.leases or of.bodies for of in self._tasks.values())
-
-    def forgets_in(self) -> float | None:
-        """Return the seconds after which no lease is remembered that its caller has dropped; None if none is now."""
-        ends = [until for states in self._unreferenced.values() for until in states.values()]
-        return max(ends) - self._clock() if ends else None
+        return any(
+            of.inside or of.leases or of.bodies or of.named or of.losses
+            for of in (self._unreferenced, *self._tasks.values())
+        )
 
     def running(self) -> bool:
         """Whether a task that is inside a block, or took a lease by hand, still runs."""
-        return any((of.bodies or of.leases) and not task.done() for task, of in self._tasks.items())
+        return any((of.bodies or of.leases or of.named) and not task.done() for task, of in self._tasks.items())
 
     def close(self) -> None:
         """Let go of the tasks that are still running."""
@@ -114,7 +191,11 @@ class Holdings(Generic[H]):
             task.remove_done_callback(self._task_ended)
         self._tasks.clear()
         self._dropped.clear()
-        self._unreferenced.clear()
+        self._unreferenced = _Ledger()
+        self._ends.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     # Blocks.
 
@@ -156,29 +237,59 @@ class Holdings(Generic[H]):
 
     def remove(self, task: Task, state: H) -> None:
         of = self._tasks.get(task)
-        if of is not None:
-            of.leases.pop(state, None)
+        if of is not None and of.leases.pop(state, None) is None:
+            of.strike(state)
 
-    def newest(self, task: Task | None, base: Base) -> H | None:
-        """Return the newest lease of *base* that *task* took by hand and has not released."""
+    def newest(self, task: Task | None, base: Base) -> H | Loss | None:
+        """Return the newest lease of *base* that *task* took by hand and has not released.
+
+        If it has ended: its loss, once. After that, an older one comes first.
+        """
         of = None if task is None else self._tasks.get(task)
-        return None if of is None else next((state for state in reversed(of.leases) if state.listed_as == base), None)
+        return None if of is None else self._newest(of, base)
 
     def dropped(self, state: H) -> None:
         """Note, from any thread, that no reference to the lease of *state* is left: it is renewed no more."""
         self._dropped.append(state)
         self._loop.call_soon_threadsafe(self._look_at_dropped)
 
-    def newest_unreferenced(self, base: Base) -> H | None:
-        """Return, once, the newest lease of *base* that no reference is left to, also if it has lapsed lately."""
+    def newest_unreferenced(self, base: Base) -> H | Loss | None:
+        """Return, once, the newest lease of *base* that no reference is left to; if it has lapsed lately, its loss."""
         self._look_at_dropped()
-        self._forget_old()
-        states = self._unreferenced.get(base)
-        if states is None:
-            return None
-        state, _ = states.popitem()
-        if not states:
-            del self._unreferenced[base]
+        found = self._newest(self._unreferenced, base)
+        if found is not None and not isinstance(found, Loss):
+            self._unreferenced.strike(found)
+        return found
+
+    def lost(self, task: Task, state: H) -> None:
+        """Note that a lease which *task* took by hand has ended: if it was not released, only its loss is kept."""
+        of = self._tasks.get(task)
+        if of is None:
+            return
+        if state.awaits_release:  # W16: `lock.release()` lets the next waiter in, and needs the state for that
+            self._forget_at(self._clock() + state.ttl, of, state)
+        elif of.strike(state):
+            state.task = None
+            self._remember(of, state)
+
+    def reported(self, task: Task | None, state: H) -> None:
+        """Note that *task* knows of this loss: `lock.release()` need not report it."""
+        of = None if task is None else self._tasks.get(task)
+        if of is not None and of.losses:
+            loss = of.losses.get(state.listed_as)
+            if loss is not None and loss.fence == state.fence:
+                del of.losses[state.listed_as]
+                self._on_change()
+
+    def _newest(self, of: _Ledger[H], base: Base) -> H | Loss | None:
+        state = of.newest(base)
+        if of.losses:
+            self._forget_ended()  # the loop may be late
+            loss = of.losses.get(base)
+            if loss is not None and (state is None or state.fence < loss.fence):
+                del of.losses[base]
+                self._on_change()
+                return loss
         return state
 
     def _look_at_dropped(self) -> None:
@@ -186,8 +297,7 @@ class Holdings(Generic[H]):
             state = self._dropped.popleft()
             if self._closed:
                 continue
-            until = max(state.deadline, self._clock()) + state.ttl
-            self._unreferenced.setdefault(state.listed_as, {})[state] = until
+            self._unreferenced.leases[state] = state
             if state.over:  # it has lapsed since: the loop was late
                 self._lapsed(state)
             else:
@@ -195,23 +305,50 @@ class Holdings(Generic[H]):
 
     def _lapsed(self, state: H) -> None:
         self._on_change()
-        if state in self._unreferenced.get(state.listed_as, ()):
+        if self._unreferenced.strike(state):
+            self._remember(self._unreferenced, state)
             self._loop.call_soon(_warn, state.what)  # warnings may be errors, and others are told of the loss next
 
-    def _forget_old(self) -> None:
-        for base, states in list(self._unreferenced.items()):
-            for state, until in list(states.items()):
-                if self._clock() >= until:
-                    del states[state]
-            if not states:
-                del self._unreferenced[base]
+    def _remember(self, of: _Ledger[H], state: H) -> None:
+        """Keep the loss of *state* for another TTL."""
+        until, base = self._clock() + state.ttl, state.listed_as
+        losses = of.losses = {} if of.losses is None else of.losses
+        losses[base] = Loss(until, state.fence, state.reason)
+        self._forget_at(until, of, base)
+
+    def _forget_at(self, until: float, of: _Ledger[H], what: H | Base) -> None:
+        heapq.heappush(self._ends, (until, next(self._sequence), of, what))
+        if self._timer is None or self._ends[0][0] == until:
+            self._set_timer()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._ends and not self._loop.is_closed():
+            self._timer = self._loop.call_later(max(self._ends[0][0] - self._clock(), 0.0), self._wake)
+
+    def _wake(self) -> None:
+        self._forget_ended()
+        self._set_timer()
+        self._on_change()
+
+    def _forget_ended(self) -> None:
+        now = self._clock()
+        while self._ends and self._ends[0][0] <= now:
+            _, _, of, what = heapq.heappop(self._ends)
+            if not isinstance(what, (bytes, tuple)):
+                of.strike(what)
+                what.task = None
+            elif of.losses and what in of.losses and of.losses[what].until <= now:  # else there was another since
+                del of.losses[what]
 
     # Tasks.
 
-    def _of(self, task: Task) -> _OfTask[H]:
-        of: _OfTask[H] | None = self._tasks.get(task)
+    def _of(self, task: Task) -> _Ledger[H]:
+        of: _Ledger[H] | None = self._tasks.get(task)
         if of is None:
-            of = cast("_OfTask[H]", _OfTask())  # _OfTask[H]() takes three times as long
+            of = cast("_Ledger[H]", _Ledger())  # _Ledger[H]() takes three times as long
             if not self._closed:
                 self._tasks[task] = of
                 task.add_done_callback(self._task_ended)
@@ -221,11 +358,12 @@ class Holdings(Generic[H]):
         """Keep no finished task: its result, or the traceback of its exception, may be all that refers to a lease."""
         of = self._tasks.pop(task, None)
         if of is not None:
-            for state in of.leases:
+            for state in of.states():
                 state.task = None
             self.blocks -= len(of.bodies)
             for body in of.bodies:
                 body.task_ended()
+            of.clear()  # entries in `_ends` may refer to it
             self._on_change()
 
 

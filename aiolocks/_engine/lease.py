@@ -1,20 +1,21 @@
 """The lease as its holder sees it: the right to act until a moment, and all that can be asked of it or done with it.
 
-With `Hold` and `Acquiring`, the blocks that `hold()` and `acquire()` return.
+With `Hold`, the block that `hold()` returns.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Generator, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from types import CoroutineType, FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, final
+from typing import TYPE_CHECKING, Any, NoReturn, final
 
 from .._core import events
 from .._core.answers import LONGEST_WAIT, ride_out
 from .._core.elsewhere import Elsewhere
 from .._core.guard_commands import Command, Reply
 from .._core.options import UNSET, Duration, Unset, check_ttl
+from .._core.teaching import entered_without_async
 from .._core.timing import deadline
 from .acquire import take
 from .block import Block, as_coroutine, calling_frame, current_task
@@ -233,7 +234,7 @@ class Lease(Elsewhere):
         if state.changes is None:
             raise RuntimeError(f"{state.what}: only a lease of RWLock's `upgradeable` can be upgraded")
         asking = state.changes.upgrade(state, timeout)
-        return Hold(lambda: take(asking(), Lease, must=True))
+        return Hold(lambda: take(asking(), Lease, must=True), state.what)
 
     async def downgrade(self) -> None:
         """Go on as a reader: others may read beside it from now on, and no other holder has written in between.
@@ -279,6 +280,9 @@ class Lease(Elsewhere):
             raise RuntimeError(f"no block with this lease of {self.name!r} is open")
         return as_coroutine(body.leave(exc, calling_frame()))
 
+    if not TYPE_CHECKING:  # type checkers know without it
+        __enter__ = __exit__ = entered_without_async
+
     def __repr__(self) -> str:
         state = self._state
         status = "held" if state.held else "lost" if state.lost else "released"
@@ -318,10 +322,12 @@ def state_of(lease: Lease) -> LeaseState:
 class Hold:
     """`async with lock.hold(...)`: one acquisition and its block. Use it once at a time."""
 
-    __slots__ = ("_body", "_in_use", "_take")
+    __slots__ = ("_body", "_in_use", "_of", "_take")
 
-    def __init__(self, take: Callable[[], Coroutine[Any, Any, Lease]]) -> None:
+    def __init__(self, take: Callable[[], Coroutine[Any, Any, Lease]], of: object) -> None:
+        """*of*: What is held, for `repr`."""
         self._take = take
+        self._of = of
         self._in_use = False
         self._body: Block | None = None
 
@@ -361,62 +367,15 @@ class Hold:
         self._in_use = False
         return as_coroutine(body.leave(exc, frame))
 
+    def __repr__(self) -> str:
+        return f"<Hold of {self._of}>"
 
-class _Primitive(Protocol):
-    def _acquire(self, timeout: Duration | Unset | None, permits: int) -> Coroutine[Any, Any, Lease]: ...
+    if not TYPE_CHECKING:  # type checkers know without it
 
-    def _hold(self, timeout: Duration | Unset | None, permits: int) -> Hold: ...
+        def __await__(self):
+            raise TypeError(
+                "hold() returns a block: use `async with lock.hold(timeout=5) as lease:`; for a lease without a block, "
+                "use `lease = await lock.acquire(timeout=5)`"
+            )
 
-
-@final
-class Acquiring(Coroutine[Any, Any, Lease]):
-    """What `acquire()` returns: ``lease = await lock.acquire(timeout=5)``, or ``async with lock.acquire(timeout=5):``.
-
-    A coroutine like any other, for tasks, `gather` and `wait_for`; or a block, as `hold()` returns it.
-    """
-
-    __slots__ = ("__weakref__", "_by_hand", "_hold", "_permits", "_primitive", "_timeout")
-
-    def __init__(self, primitive: _Primitive, timeout: Duration | Unset | None, permits: int) -> None:
-        self._by_hand = primitive._acquire(timeout, permits)  # made at once: Python warns if it is never awaited
-        self._primitive, self._timeout, self._permits = primitive, timeout, permits
-        self._hold: Hold | None = None
-
-    def __await__(self) -> Generator[Any, Any, Lease]:
-        return self._by_hand.__await__()
-
-    def send(self, value: Any) -> Any:
-        return self._by_hand.send(value)
-
-    def throw(self, *exception: Any) -> Any:
-        return self._by_hand.throw(*exception)
-
-    def close(self) -> None:
-        self._by_hand.close()
-
-    if not TYPE_CHECKING:  # type checkers know what there is
-
-        def __getattr__(self, name):
-            if name.startswith("cr_") or name in ("__name__", "__qualname__"):
-                return getattr(self._by_hand, name)  # for tools that show tasks and their stacks
-            if not name.startswith("_") and hasattr(Lease, name):
-                raise AttributeError(
-                    f"acquire() must be awaited, or entered by `async with`, to get the lease with its {name!r}",
-                    name=name,
-                    obj=self,
-                )
-            return object.__getattribute__(self, name)
-
-    def __aenter__(self) -> "CoroutineType[Any, Any, Lease]":
-        """Begin a block; see `Hold`."""
-        if self._hold is None:
-            self._by_hand.close()  # it was not begun
-            self._hold = self._primitive._hold(self._timeout, self._permits)
-        return self._hold.__aenter__()
-
-    def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> "CoroutineType[Any, Any, None]":
-        if self._hold is None:
-            raise RuntimeError("this block was not entered")
-        return self._hold.leave(exc, calling_frame())
+        __enter__ = __exit__ = __await__

@@ -17,6 +17,7 @@ from .._core.errors import LeaseLostError
 from .._core.options import Duration, Options, Unset
 from .._core.timing import margin
 from .cancellation import BodyTask
+from .closing import Closing
 from .context import Context, Grantor
 from .holdings import Base
 from .release import Release
@@ -73,9 +74,9 @@ class LeaseState:
 
     __slots__ = (
         "_deadline_before", "_ended", "_hidden_reason", "_over", "_reason", "_runs", "_timer", "acquisition",
-        "asked_at", "base", "begun", "changes", "context", "deadline", "dropped", "due", "entered", "failures", "fence",
-        "grantor", "inside", "on_loss", "options", "renew_until", "renewer", "renewing", "request", "task", "timeout",
-        "trouble",
+        "asked_at", "base", "begun", "changes", "closing", "context", "deadline", "dropped", "due", "entered",
+        "failures", "fence", "grantor", "inside", "on_loss", "options", "renew_until", "renewer", "renewing", "request",
+        "task", "timeout", "trouble",
     )  # fmt: skip
 
     def __init__(
@@ -102,6 +103,8 @@ class LeaseState:
         """When the watchdog looks after it next."""
         self.changes: ModeChanges | None = None
         """What changes its mode, of a lease that has one."""
+        self.closing: Closing | None = None
+        """Ends the wait when the manager that it was begun through is closed."""
         self._runs: Runs | None = None
         self.renewer: Renewer | None = None
         self.entered = False
@@ -162,9 +165,17 @@ class LeaseState:
         return REVOKED if self.request.revoked else GONE_FROM_SERVER
 
     def unlist(self) -> None:
-        """Let the task that took the lease no longer find it by `release()` of its primitive."""
+        """Let the task that took the lease no longer find it, or its loss, by `release()` of its primitive."""
+        holdings = self.context.holdings
         if self.task is not None:
-            self.context.holdings.remove(self.task, self)
+            holdings.remove(self.task, self)
+        elif self._reason is not None:
+            holdings.reported(asyncio.current_task(self.context.loop), self)
+
+    @property
+    def awaits_release(self) -> bool:
+        """Whether its loss was noted, and it keeps waiters out until it is released, or ends on the server."""
+        return self._reason is not None and self.request.revoked
 
     @property
     def over(self) -> bool:
@@ -204,14 +215,19 @@ class LeaseState:
             self._reason = reason
             self._conclude()
             self.grantor.forget(self.request)
+            if self.task is not None:
+                self.context.holdings.lost(self.task, self)
             if self.on_loss is not None:
                 self.on_loss()
             if self.acquisition or events.listeners:
                 self.tell("revoked" if reason == REVOKED else "lost", self.context.clock() - self.begun)
 
     def find_lost(self, reason: str) -> None:
-        """Note a loss that no caller has asked about; one that stops a body is raised, any other is logged."""
-        if not self.over and self.on_loss is None:
+        """Note a loss that no caller has asked about; one that stops a body is raised, any other is logged.
+
+        Where the caller wished no renewal, the lease has lasted as it should, and nothing is logged.
+        """
+        if not self.over and self.on_loss is None and self.options.renew:
             log.warning("%s", self.error(reason))
         self.lose(reason)
 
@@ -363,13 +379,14 @@ class LeaseState:
             raise self.error(None if self.lost else "it was released before")
 
     def error(self, reason: str | None = None) -> LeaseLostError:
-        reason = reason or self.reason
-        return LeaseLostError(
-            f"{self.what}: {reason}; stop acting on it",
-            name=self.grantor.name,
-            fencing_token=self.fence,
-            reason=reason,
-        )
+        return loss_error(self.grantor.kind, self.grantor.name, self.fence, reason or self.reason)
+
+
+def loss_error(kind: str, name: str, fence: int, reason: str) -> LeaseLostError:
+    """Return what to raise of a lease that was lost."""
+    return LeaseLostError(
+        f"{kind} {name!r}: {reason}; stop acting on it", name=name, fencing_token=fence, reason=reason
+    )
 
 
 class Entry(Protocol):

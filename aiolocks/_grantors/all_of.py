@@ -2,7 +2,8 @@
 
 A Grantor made of Grantors. The one rule: a waiter holds only what comes before what it waits for. So what is
 missing is asked for at once without waiting, and what was granted out of turn is given back before it waits in line.
-What it holds meanwhile is renewed like any lease; when one of them is lost, all begins anew.
+Where that happens again and again, fewer of the missing ones are asked for together, so that n names that come free one
+by one cost O(n) scripts. What it holds meanwhile is renewed like any lease; when one of them is lost, all begins anew.
 """
 
 import asyncio
@@ -165,6 +166,10 @@ class AllOf(Composite):
         return Busy()
 
 
+_FEWEST = 4
+"""Parts that are asked for together at least, if so many are missing: one round trip for the usual few names."""
+
+
 @final
 class _Kept(LeaseState):
     """A part that is kept while others are waited for: no event, as the caller has nothing yet."""
@@ -177,13 +182,21 @@ class _Kept(LeaseState):
 
 @final
 class OrderedAttempt:
-    """One try to get all parts of a request, from the first to the last."""
+    """One try to get all parts of a request, from the first to the last.
+
+    It asks for `_together` of the missing parts at once, at first for all: half as many each time that one of them is
+    busy, and twice as many each time that all are granted. With a potential of two scripts for each of `_together`, a
+    round that fails costs nothing, and one that succeeds three scripts for each part that it adds.
+
+    Invariant: `_held` are the first parts of the request, in their order; `_waiting` is the one behind them, or None.
+    """
 
     def __init__(self, context: Context, request: Request, options: Options) -> None:
         self._context = context
         self._request = request
         self._options = options
         self._held: list[LeaseState] = []
+        self._together = len(request.parts)
         self._waiting: Request | None = None
 
     async def take(self) -> Granted:
@@ -194,19 +207,22 @@ class OrderedAttempt:
             RedisError: One could not be asked for.
         """
         try:
-            while True:
-                missing = self._request.parts[len(self._held) :]
-                answers = await ask_all(self._request, missing)
+            while len(self._held) < len(self._request.parts):
+                asked = self._request.parts[len(self._held) : len(self._held) + self._together]
+                answers = await ask_all(self._request, asked)
                 granted = [answer for answer in answers if isinstance(answer, Granted)]
                 if len(granted) == len(self._request.parts):
                     return _all_granted(self._request, granted)
                 in_turn = list(takewhile(lambda answer: isinstance(answer, Granted), answers))
-                for part, lease in zip(missing, granted[: len(in_turn)], strict=False):
+                for part, lease in zip(asked, granted[: len(in_turn)], strict=False):
                     self._keep(part, lease)
-                if len(in_turn) == len(missing):
-                    return self._all_held()
-                self._give_back(missing[len(in_turn) + 1 :], answers[len(in_turn) + 1 :])
-                await self._wait_in_line(missing[len(in_turn)])
+                if len(in_turn) == len(asked):
+                    self._together *= 2
+                    continue
+                self._together = max(self._together // 2, _FEWEST)
+                self._give_back(asked[len(in_turn) + 1 :], answers[len(in_turn) + 1 :])
+                await self._wait_in_line(asked[len(in_turn)])
+            return self._all_held()
         finally:
             for state in self._held:
                 state.end(self._context.clock())

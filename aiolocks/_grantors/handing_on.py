@@ -84,7 +84,8 @@ def _refuse(state: LeaseState) -> None:
         raise TypeError(f"{state.what}: its lease is on several servers, and cannot be handed on; that of a Lock can")
     if b"+" in token:
         raise RuntimeError(f"{state.what}: an upgrade ends with its block, and cannot be handed on")
-    if any(other.startswith(token + b"+") for other in state.context.tokens):
+    context = state.context
+    if any(upgrade.request.token in context.tokens for upgrade in context.upgrades.get(token, ())):
         raise RuntimeError(f"{state.what}: this lease is being upgraded; leave that block before it is handed on")
     if state.shares > 1:
         raise RuntimeError(

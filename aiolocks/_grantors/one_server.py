@@ -467,10 +467,7 @@ class RedisGrantor:
             self._route.submit(call.bound, call.args, self._asked_once, call.patience, None, call.tell)
 
     async def statistics(self, *, waiting: bool = True) -> list[Any]:
-        """Ask how the name stands, and how many are *waiting*: one script counts those of some sessions.
-
-        So a count over many sessions is of several instants.
-        """
+        """Ask how the name stands; *waiting*: count all waiters and leases, in parts, and so at several instants."""
         answer: list[Any] = await self.ask("statistics", (0,))
         while answer[5] < 0:  # more leases had run out than one script drops
             answer = await self.ask("statistics", (0,))
@@ -478,6 +475,7 @@ class RedisGrantor:
         while waiting and place > 0:
             part = await self.ask("statistics", (place,))
             answer[2] += part[2]
+            answer[6], answer[7] = answer[6] + part[6], max(answer[7], part[7])
             place = part[5]
         return answer
 

@@ -265,8 +265,9 @@ class Quorum(Composite):
             else:
                 self._home.loop.call_later(SHORTEST_VOTE, resolve, decided, None)
 
-    async def statistics(self, ttl: float) -> tuple[bool, int]:
-        """Return whether a majority is held, and the last fencing token.
+    async def statistics(self, ttl: float) -> tuple[bool, int, int]:
+        """Return whether a majority is held, the last fencing token, and the server time in ms until which only
+        `min_hold` keeps it; 0 if nothing does, or a majority may have a holder.
 
         Raises:
             QuorumError: Too few servers answered for that to be known.
@@ -277,32 +278,39 @@ class Quorum(Composite):
                 stack.enter_context(context.keep_open())
             return await ride_out(partial(self._count, ttl), clock, clock() + LONGEST_WAIT)
 
-    async def _count(self, ttl: float) -> tuple[bool, int]:
-        fences = [0]
+    async def _count(self, ttl: float) -> tuple[bool, int, int]:
+        fences, ends = [0], [0]
         size = len(self._contexts)
         ballot = Vote(size)
-        decided: asyncio.Future[bool | None] = self._home.loop.create_future()
-        held = VoteCount(size, self._quorum, partial(resolve, decided))
+        decided: asyncio.Future[None] = self._home.loop.create_future()
+        taken, held = (
+            VoteCount(size, self._quorum),
+            VoteCount(size, self._quorum),
+        )  # by a holder or min_hold; by a holder
 
         def answered(at: int, call: PendingCall, reply: Any) -> None:
             if isinstance(reply, Exception):
                 ballot.failed[at] = reply
+                taken.note(reply)
                 held.note(reply)
             else:
                 check_reply(call.bound.name, reply)
-                ballot.granted[at] = reply[1]
-                fences.append(reply[1])
-                held.note(reply[0] == 1)
+                is_taken, ballot.granted[at], kept_until_ms = reply
+                fences.append(ballot.granted[at])
+                ends.append(kept_until_ms)
+                taken.note(is_taken == 1)
+                held.note(is_taken == 1 and not kept_until_ms)
+            verdict = taken.verdict()
+            if verdict is not None and (verdict is not True or held.verdict() is not None):
+                resolve(decided, None)
 
         for at, route in enumerate(self._routes):
             route.submit(self._statistics, (), partial(answered, at), vote_time(ttl))
-        try:
-            verdict = await self._within(decided, ttl)
-        except RedisError:
-            verdict = None
-        if verdict is None:
+        await self._within(decided, ttl)
+        verdict = taken.verdict()
+        if not isinstance(verdict, bool):
             raise self._too_few(ballot)
-        return verdict, max(fences)
+        return verdict, max(fences), max(ends) if verdict and held.verdict() is False else 0
 
     async def holders(self, ttl: float) -> tuple[Holder, ...]:
         """Return who holds the name on a majority of all servers.

@@ -165,13 +165,9 @@ class Session:
 
     def _idle(self) -> None:
         """Nothing has been held or awaited for a while."""
-        holdings = self.context.holdings
-        if holdings.in_use():  # by blocks whose leases were lost, or dropped leases: keep the books, but no connection
+        if self.context.holdings.in_use():  # by blocks whose leases were lost, or losses: keep the books, no connection
             self._end_thread()
             self._disconnect()
-            remembered = holdings.forgets_in()
-            if remembered is not None:
-                self.context.look_again(remembered)
         else:
             self.close()
 

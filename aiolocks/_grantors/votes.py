@@ -21,7 +21,7 @@ class VoteCount:
 
     size: int
     needed: int
-    tell: Callable[[bool | Exception], None]
+    tell: Callable[[bool | Exception], None] = lambda _: None
     patient: bool = False
     yes: int = 0
     no: int = 0

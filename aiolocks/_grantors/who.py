@@ -99,7 +99,7 @@ def holder_of(row: HolderRow, named: Named, grantor: RedisGrantor) -> Holder:
     """Return what a row tells, and what its session says of it."""
     remaining = math.inf if row.left_ms < 0 else row.left_ms / 1000
     return Holder(
-        **named._asdict(), since=_time(row.fence), remaining=remaining, **_share(grantor, row.permits),
+        **named._asdict(), since=time_of(row.fence), remaining=remaining, **_share(grantor, row.permits),
         fencing_token=row.fence,
     )  # fmt: skip
 
@@ -125,12 +125,13 @@ async def waiters_of(grantor: RedisGrantor, only: Sequence[int] = ()) -> tuple[W
 
 
 def _waiter(row: WaiterRow, named: Named, grantor: RedisGrantor) -> Waiter:
-    since = _time(row.ticket)
+    since = time_of(row.ticket)
     waiting = 0.0 if since is None else max(row.now - row.ticket, 0) / 1e6
     return Waiter(**named._asdict(), since=since, waiting=waiting, **_share(grantor, row.permits))
 
 
-def _time(micros: int) -> datetime | None:
+def time_of(micros: int) -> datetime | None:
+    """Return the time that the server's clock shows after so many µs; None if that is not known."""
     if micros < _FIRST_TIME:
         return None
     return datetime.fromtimestamp(micros // 10**6, UTC).replace(microsecond=micros % 10**6)

@@ -8,6 +8,7 @@ object, and objects may be made and dropped at will.
 import asyncio
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -15,20 +16,22 @@ from .._core.elsewhere import Elsewhere
 from .._core.keys import Keys
 from .._core.offers import Offer, offer_of
 from .._core.options import UNSET, Duration, Options, Unset, check_fencing_token, check_timeout
-from .._core.teaching import called_itself, teaching
+from .._core.teaching import called_itself, entered_without_async, teaching
 from .._core.who import Holder, Waiter
 from .._engine.acquire import take
 from .._engine.block import Enterable
+from .._engine.closing import Closing, closed_error
 from .._engine.context import Context, Grantor
-from .._engine.holdings import Base
-from .._engine.lease import Acquiring, Hold, Lease
-from .._engine.lease_state import GONE_FROM_SERVER, Entry, LeaseState
+from .._engine.holdings import Base, Loss
+from .._engine.lease import Hold, Lease
+from .._engine.lease_state import GONE_FROM_SERVER, Entry, LeaseState, loss_error
+from .._engine.must_await import LOCKED, TRY_ACQUIRE, Acquiring, MustAwait, must_await
 from .._engine.request import Request
 from .._grantors.adoption import adopt
 from .._grantors.one_server import RedisGrantor
 from .._grantors.revocation import meant, revoke_all, wait_until_gone
 from .._grantors.session import Session
-from .._grantors.who import holders_of, waiters_of
+from .._grantors.who import holders_of, time_of, waiters_of
 from .._redis.clients import Client, check_replicas_of, check_uptime_of, pool_of
 from .._redis.scripts import Arguments
 
@@ -42,11 +45,14 @@ class Statistics:
 
     Attributes:
         name: What was asked about.
-        permits: Permits in use; 1 for a lock while it is held; as many as `holders` where there are readers.
-        holders: Leases held.
+        permits: Permits in use, also those that only `min_hold` keeps. 1 for a lock while it is held or kept. Where
+            there are readers, one for each lease.
+        holders: Leases held, without those that were released and that only `min_hold` keeps.
         waiting: Waiters in the queue.
         fencing_token: The newest fencing token; 0 if none was given for a day.
         limit: How many permits may be in use; 1 for a lock; 0 where there is no limit.
+        kept_until: When the last of the released leases that only `min_hold` keeps ends, by the server's clock. None
+            if there are none.
     """
 
     name: str
@@ -55,14 +61,17 @@ class Statistics:
     waiting: int
     fencing_token: int
     limit: int
+    kept_until: datetime | None = None
 
 
 class Acquirable(Elsewhere, Enterable[Lease]):
     """The base of the primitives; not for use by itself."""
 
-    kind: ClassVar[str]
-    family: ClassVar[str] = ""
+    _kind: ClassVar[str]
+    _family: ClassVar[str] = ""
     """The primitive whose scripts it uses, if not its own."""
+    _closing: Closing | None = None
+    """That of the manager that made it, if one did."""
     _share = 1
     """What a block asks for by default: one permit, or a mode."""
 
@@ -72,7 +81,7 @@ class Acquirable(Elsewhere, Enterable[Lease]):
             check_replicas_of(self._pool)
         if options.min_uptime:
             check_uptime_of(self._pool)
-        self._keys = Keys(prefix, self.kind, name, self.family)
+        self._keys = Keys(prefix, self._kind, name, self._family)
         self._base: Base = self._keys.base
         self._options = options
         self._newest_grantor: RedisGrantor | None = None
@@ -98,7 +107,7 @@ class Acquirable(Elsewhere, Enterable[Lease]):
         return self._hold_for(self._timeout(timeout), permits)
 
     def _hold_for(self, timeout: float | None, permits: int) -> Hold:
-        return Hold(lambda: take(self._asking(timeout, permits, entering=True), Lease, must=True))
+        return Hold(lambda: take(self._asking(timeout, permits, entering=True), Lease, must=True), self)
 
     async def _acquire(self, timeout: Duration | Unset | None, permits: int) -> Lease:
         # The task that awaits this is the one that asks; it need not be the one that called `acquire`.
@@ -106,7 +115,7 @@ class Acquirable(Elsewhere, Enterable[Lease]):
         return await take(state, Lease, must=True, by_hand=True)
 
     async def _try_acquire(self, permits: int) -> Lease | None:
-        if self._would_wait_for_itself(Session.of(self._pool).context, asyncio.current_task()):
+        if self._would_wait_for_itself(self._session().context, asyncio.current_task()):
             return None
         return await take(self._asking(0.0, permits, entering=False), Lease, must=False, by_hand=True)
 
@@ -125,8 +134,9 @@ class Acquirable(Elsewhere, Enterable[Lease]):
     def acquire(self, *, timeout: Duration | Unset | None = UNSET) -> Acquiring:
         """Wait for a lease and return it; the caller must release it. As a block it works like `hold`.
 
-        It is renewed until then. Prefer `async with`, which also stops the body when the lease is lost. An `RLock` that
-        was acquired several times must be released as often.
+        It is renewed until then. Prefer `async with`, which also stops the body when the lease is lost. A task that
+        acquires a name by hand which it already has by hand waits for itself: this is not noticed. An `RLock` that was
+        acquired several times must be released as often.
 
         Args:
             timeout: Seconds to wait. Left out: `acquire_timeout`. None waits for ever; 0 asks once. The holder of an
@@ -147,7 +157,7 @@ class Acquirable(Elsewhere, Enterable[Lease]):
         return Acquiring(self, timeout, self._share)
 
     @teaching
-    async def try_acquire(self) -> Lease | None:
+    def try_acquire(self) -> MustAwait[Lease | None]:
         """Ask once: return a lease, or None if a holder or waiter is in the way, or `min_uptime`. The holder of an
         `RLock` gets one.
 
@@ -160,13 +170,13 @@ class Acquirable(Elsewhere, Enterable[Lease]):
 
         After an error or a cancellation nothing stays held that was not before.
         """
-        return await self._try_acquire(self._share)
+        return MustAwait(self._try_acquire(self._share), TRY_ACQUIRE)
 
     async def adopt(self, text: str | bytes) -> Lease:
         """Go on with a lease that was handed off, in this process or another; the caller must release it.
 
-        It is a new lease, with a token, a fencing token and a TTL of its own, renewed like any other; but nobody has
-        held the name in between. Of several who adopt the same text, one gets it.
+        It is a new lease, with a token, a fencing token, a TTL and a `min_hold` of its own, renewed like any other; but
+        nobody has held the name in between. Of several who adopt the same text, one gets it.
 
         Args:
             text: What `lease.hand_off()` returned, or the same in bytes.
@@ -181,7 +191,11 @@ class Acquirable(Elsewhere, Enterable[Lease]):
         """
         offer = offer_of(text)
         mine = self._share_adopted(offer.share)
-        if (offer.kind, offer.bases, offer.share) != (self.kind, tuple(keys.base for keys in self._every_keys()), mine):
+        if (offer.kind, offer.bases, offer.share) != (
+            self._kind,
+            tuple(keys.base for keys in self._every_keys()),
+            mine,
+        ):
             raise ValueError(f"{self!r}: the text is of a lease of another kind, name, prefix or mode")
         return await self._adopt(self._asking(None, mine, entering=False), offer)
 
@@ -192,14 +206,15 @@ class Acquirable(Elsewhere, Enterable[Lease]):
         """Return what a lease must have that is adopted here, where it is offered with *share*."""
         return self._share
 
+    @must_await(LOCKED)
     async def locked(self) -> bool:
-        """Say whether the name is held; for a `Redlock`, whether it is held on most servers.
+        """Say whether the name is held, or kept by `min_hold`; for a `Redlock`, whether it is so on most servers.
 
         Raises:
             QuorumError: `Redlock`: too few servers answered.
             RedisError: Redis could not be asked. Cancelling is harmless.
         """
-        return (await self.statistics()).holders > 0
+        return (await self.statistics()).permits > 0
 
     async def release(self) -> None:
         """Release the newest lease of this name that the calling task took by hand and has not released.
@@ -209,27 +224,29 @@ class Acquirable(Elsewhere, Enterable[Lease]):
 
         Raises:
             RuntimeError: There is no such lease. A block releases its own, and `lease.release()` releases any.
-            LeaseLostError: It was lost before. For a lease without references, that is remembered for another TTL.
+            LeaseLostError: It was lost before. That is remembered for one more TTL, and raised once.
             RedisError: Not confirmed; the lease ends with its TTL.
 
         After a cancellation the release goes on in the background.
         """
         session = Session.find(self._pool)
-        state: LeaseState | None = (
-            None if session is None else session.context.holdings.newest(asyncio.current_task(), self._base)
-        )
-        if state is None and session is not None:
+        found: LeaseState | Loss | None = None
+        if session is not None:
+            holdings = session.context.holdings
+            found = holdings.newest(asyncio.current_task(), self._base)
             for _ in range(_TURNS):  # until its next turn, the loop itself refers to the task that it ran last
-                state = session.context.holdings.newest_unreferenced(self._base)
-                if state is not None:
-                    break
-                await asyncio.sleep(0)
-        if state is None:
+                if found is None:
+                    found = holdings.newest_unreferenced(self._base)
+                    if found is None:
+                        await asyncio.sleep(0)
+        if found is None:
             raise RuntimeError(
-                f"{self.kind} {self.name!r}: the calling task holds no lease to release that it acquired by hand"
+                f"{self._kind} {self.name!r}: the calling task holds no lease to release that it acquired by hand"
             )
-        if not await Lease(state).release():
-            raise state.error(None if state.lost else GONE_FROM_SERVER)
+        if isinstance(found, Loss):
+            raise loss_error(self._kind, self.name, found.fence, found.reason)
+        if not await Lease(found).release():
+            raise found.error(None if found.lost else GONE_FROM_SERVER)
 
     @teaching
     async def revoke(
@@ -245,8 +262,8 @@ class Acquirable(Elsewhere, Enterable[Lease]):
         Args:
             fencing_token: That of the one holder to stop, such as one of several readers. Left out: all there are now,
                 in whatever mode, and no later one.
-            force: End their leases at once, without waiting for anything. Until they hear of it, which is when they
-                renew next, two may be at work; only the fencing token tells them apart.
+            force: End their leases at once, in whatever mode, without waiting for anything. Until they hear of it,
+                which is when they renew next, two may be at work; only the fencing token tells them apart.
             timeout: Seconds to wait until they are gone; None waits for ever; 0 asks once.
 
         Returns:
@@ -273,7 +290,7 @@ class Acquirable(Elsewhere, Enterable[Lease]):
             of_names = [one for one in found if one is not None]
             if of_names:
                 revoke = partial(revoke_all, of_names, force=force)
-                await wait_until_gone(f"{self.kind} {self.name!r}", self.name, revoke, timeout)
+                await wait_until_gone(f"{self._kind} {self.name!r}", self.name, revoke, timeout)
         return tuple(holder for one in of_names for holder in one.holders)
 
     def _grantors(self) -> Sequence[RedisGrantor]:
@@ -283,13 +300,13 @@ class Acquirable(Elsewhere, Enterable[Lease]):
     async def statistics(self) -> Statistics:
         """Ask Redis how the name stands.
 
-        Waiters of more than 500 processes are counted in parts, one after the other, so the sum is of several moments.
+        Waiters of more than 500 processes, and more than 500 leases, are counted in parts, one after the other, so
+        the sums are of several moments.
 
         Raises:
             RedisError: Redis could not be asked. Cancelling is harmless.
         """
-        permits, holders, waiting, fence, limit, *_ = await self._standing()
-        return Statistics(self.name, permits, holders, waiting, fence, limit)
+        return statistics_of(self.name, await self._standing())
 
     async def holders(self) -> tuple[Holder, ...]:
         """Ask Redis who holds the name: a `Holder` for each lease, oldest first.
@@ -324,27 +341,45 @@ class Acquirable(Elsewhere, Enterable[Lease]):
         def __call__(self, *args, **keywords):
             raise called_itself(self._called, keywords)
 
+        __enter__ = __exit__ = entered_without_async
+
     def _asking(self, timeout: float | None, permits: int, *, entering: bool) -> LeaseState:
         grantor, options = self._grantor(), self._options
         context = grantor.context
         task = asyncio.current_task(context.loop)
         if entering and context.holdings.blocks and self._would_wait_for_itself(context, task):
-            raise waits_for_itself(self.kind, self.name)
+            raise waits_for_itself(self._kind, self.name)
         wait = timeout is None or timeout > 0
         # Positional: with keywords, Python 3.11 takes a fifth of a microsecond longer.
         request = Request(options.ttl, permits, wait, context.new_token(), 0, options.needed_uptime)
-        return LeaseState(context, grantor, self._base, request, options, timeout, task)
+        state = LeaseState(context, grantor, self._base, request, options, timeout, task)
+        if self._closing is not None:
+            state.closing = self._closing
+        return state
 
     def _grantor(self) -> Grantor:
         """Return the grantor for the running loop; it is kept, as making one costs as much as asking it."""
         kept = self._newest_grantor
         try:
-            if kept is not None and kept.context.loop is asyncio.get_running_loop() and not kept.context.closed:
+            if (
+                kept is not None and kept.context.loop is asyncio.get_running_loop() and not kept.context.closed
+                and (self._closing is None or not self._closing.closed)
+            ):  # fmt: skip
                 return kept
         except RuntimeError:  # no loop runs here; told next
             pass
-        grantor = self._newest_grantor = Session.of(self._pool).grantor(self._keys)
+        grantor = self._newest_grantor = self._session().grantor(self._keys)
         return grantor
+
+    def _session(self) -> Session:
+        """Return the session of the running loop.
+
+        Raises:
+            RuntimeError: The manager that made this is closed.
+        """
+        if self._closing is not None and self._closing.closed:
+            raise closed_error(self._kind, self.name)
+        return Session.of(self._pool)
 
     def _would_wait_for_itself(self, context: Context, task: "asyncio.Task[Any] | None") -> bool:
         return context.holdings.inside(task, self._base) > 0
@@ -356,10 +391,19 @@ class Acquirable(Elsewhere, Enterable[Lease]):
         return self._options.acquire_timeout if timeout is UNSET else check_timeout("timeout", timeout)
 
 
-def call_holders(acquirable: Acquirable, holder: str) -> None:
-    """Have `holders()` call those who hold or await *acquirable* so, once their leases have lasted for a while."""
-    for keys in acquirable._every_keys():
-        keys.holder = holder
+def made_by_manager(acquirable: Acquirable, closing: Closing, holder: str | None) -> None:
+    """Have *closing* end the waits of *acquirable*, and `holders()` call its holders and waiters *holder*."""
+    acquirable._closing = closing
+    if holder is not None:
+        for keys in acquirable._every_keys():
+            keys.holder = holder
+
+
+def statistics_of(name: str, row: Sequence[int]) -> Statistics:
+    """Return what a script, or several, told of a name."""
+    permits, leases, waiting, fence, limit, _, kept, kept_until_ms, *_ = row
+    # Counted in parts, a lease that moves on meanwhile may be counted twice.
+    return Statistics(name, permits, max(leases - kept, 0), waiting, fence, limit, time_of(1000 * kept_until_ms))
 
 
 def waits_for_itself(kind: str, name: str) -> RuntimeError:

@@ -12,6 +12,7 @@ from .._core.teaching import teaching
 from .._core.who import Holder, Waiter
 from .._engine.context import Context
 from .._engine.lease_state import LeaseState
+from .._engine.must_await import LOCKED, must_await
 from .._engine.request import Request
 from .._grantors.all_of import AllOf
 from .._grantors.session import Session
@@ -123,19 +124,19 @@ class HierarchicalLock(Elsewhere):
         def __aenter__(self):
             raise TypeError(f"{self!r} cannot be held itself: enter its .read or .write")
 
-        __aexit__ = __aenter__
+        __aexit__ = __enter__ = __exit__ = __aenter__
 
 
 @final
 class HierarchicalMode(Acquirable):
     """One way to hold a path: its `read` or `write`. Make a `HierarchicalLock` to get one."""
 
-    kind: ClassVar[str] = "hierarchy"
-    family: ClassVar[str] = "modes"
+    _kind: ClassVar[str] = "hierarchy"
+    _family: ClassVar[str] = "modes"
 
     def __init__(self, client: Client, path: str, prefix: str, options: Options, word: str, mode: int) -> None:
         super().__init__(client, path, prefix, options)
-        self._levels = levels(prefix, self.kind, path, self.family)
+        self._levels = levels(prefix, self._kind, path, self._family)
         self._modes = [_ABOVE[mode]] * (len(self._levels) - 1) + [mode]
         self._keys = self._levels[-1]
         self._base = tuple(_held(keys, mode) for keys, mode in zip(self._levels, self._modes, strict=True))
@@ -146,13 +147,14 @@ class HierarchicalMode(Acquirable):
     def _called(self) -> str:
         return f"HierarchicalLock.{self._word}"
 
+    @must_await(LOCKED)
     async def locked(self) -> bool:
         """Say whether a holder is in the way of this mode, here or at a level above.
 
         Raises:
             RedisError: Redis could not be asked. Cancelling is harmless.
         """
-        session = Session.of(self._pool)
+        session = self._session()
         asked = [session.grantor(keys).statistics(waiting=False) for keys in self._levels]
         answers: list[Any] = await asyncio.gather(*asked)
         return not all(answer[-1][mode - 1] for answer, mode in zip(answers, self._modes, strict=True))
@@ -163,7 +165,7 @@ class HierarchicalMode(Acquirable):
         Raises:
             RedisError: Redis could not be asked. Cancelling is harmless.
         """
-        session, *above = Session.of(self._pool), *self._levels[:-1]
+        session, *above = self._session(), *self._levels[:-1]
         found = [await holders_of(session.grantor(keys), _WHOLE) for keys in above]
         return tuple([holder for level in found for holder in level]) + await holders_of(session.grantor(self._keys))
 
@@ -175,16 +177,16 @@ class HierarchicalMode(Acquirable):
         Raises:
             RedisError: Redis could not be asked. Cancelling is harmless.
         """
-        session, *above = Session.of(self._pool), *self._levels[:-1]
+        session, *above = self._session(), *self._levels[:-1]
         found = [await waiters_of(session.grantor(keys), _WHOLE) for keys in above]
         return tuple([waiter for level in found for waiter in level]) + await waiters_of(session.grantor(self._keys))
 
     def _asking(self, timeout: float | None, permits: int, *, entering: bool) -> LeaseState:
-        session, task = Session.of(self._pool), asyncio.current_task()
+        session, task = self._session(), asyncio.current_task()
         tickets = self._tickets(session.context, task)
         if entering and None in tickets:
             raise RuntimeError(
-                f"{self.kind} {self.name!r}: this task is inside a block of the same tree, and might wait for itself: "
+                f"{self._kind} {self.name!r}: this task is inside a block of the same tree, and might wait for itself: "
                 "inside it, only paths beside its own can be taken, and paths below one that it reads can be read; "
                 "for more, hold the path above both in one block around them"
             )
@@ -192,7 +194,7 @@ class HierarchicalMode(Acquirable):
         wishes = [(mode, ticket or 0) for mode, ticket in zip(self._modes, tickets, strict=True)]
         grantors = [session.grantor(keys) for keys in self._levels]
         seal = partial(self._seal, session) if len(grantors) > 1 else None
-        state.grantor = AllOf(session.context, self.kind, self.name, grantors, self._options, wishes, seal)
+        state.grantor = AllOf(session.context, self._kind, self.name, grantors, self._options, wishes, seal)
         return state
 
     def _every_keys(self) -> tuple[Keys, ...]:

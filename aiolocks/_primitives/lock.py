@@ -26,7 +26,7 @@ class Lock(Acquirable):
         client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
         name: What to lock: 1 to 1,024 bytes of UTF-8, any text.
         ttl: Seconds a lease lasts unless renewed: how long others wait when the holder's process dies. At least 0.1.
-        acquire_timeout: Seconds to wait for the lock; None waits for ever, 0 asks once.
+        acquire_timeout: Seconds to wait for the lock. Left out, a block waits for ever, as with None. 0 asks once.
         on_lost: "cancel" stops the body of a block when its lease is lost; "flag" only marks the lease.
         renew: False lets the lease end after its TTL, whatever the holder does.
         max_hold: Seconds after which a lease is not renewed any more, so that a hung body cannot hold for ever.
@@ -46,12 +46,13 @@ class Lock(Acquirable):
         min_hold: Seconds for which the name stays taken from the grant on, even if it is released earlier: for jobs
             that several hosts start at the same minute, so that one which comes late does not run it again. The release
             returns True and ends the lease here at once. It may be longer than `ttl`; but a holder that dies frees the
-            name at its `ttl`. Until then `locked` says True, and what is left counts as a holder in `statistics`.
+            name at its `ttl`. Until then `locked` says True, and what is left counts as a holder in `statistics`. For a
+            lease that was handed off, it counts again from the adoption.
         track: True: where the key of a lease is deleted, evicted or overwritten, the holder knows at once, and not only
             at its next renewal: Redis sends a hint over one more connection, which sets off one renewal, whose answer
             decides. The Redis user needs the right ``+client|tracking``; without it, or on ``memory://``, it is one
-            warning, and all else is as without. A lease is tracked 20 ms after it was granted, so short ones pay next
-            to nothing.
+            warning, and all else is as without. SWAPDB sets off no hint. A lease is tracked 20 ms after it was granted,
+            so short ones pay next to nothing.
         prefix: What every key begins with; no braces.
 
     Raises:
@@ -60,7 +61,7 @@ class Lock(Acquirable):
             any I/O.
     """
 
-    kind: ClassVar[str] = "lock"
+    _kind: ClassVar[str] = "lock"
 
     @teaching
     def __init__(

@@ -5,10 +5,11 @@ cancellation and loss work as in any other acquisition, and afterwards the first
 """
 
 import asyncio
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import cast, final
+from typing import Any, cast, final
 
 from .._core.answers import LONGEST_WAIT
 from .._core.errors import LeaseLostError
@@ -56,6 +57,18 @@ class _Upgrade(Extension):
         return state.error(None if state.lost else "it is not an upgradeable one any more")
 
 
+@final
+class _Beside(LeaseState):
+    """An upgrade, which `hand_off` of the lease that it is beside has to find."""
+
+    __slots__ = ("__weakref__", "siblings")
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.siblings: weakref.WeakSet[_Beside] = weakref.WeakSet()
+        """All upgrades beside that lease, this one too."""
+
+
 def _asking(state: LeaseState, timeout: float | None) -> LeaseState:
     context, base, task = state.context, cast("bytes", state.base) + b"+", asyncio.current_task()
     if not state.held:
@@ -76,8 +89,10 @@ def _asking(state: LeaseState, timeout: float | None) -> LeaseState:
     options = replace(state.options, min_hold=0.0) if state.options.min_hold else state.options
     if options.max_hold is not None:
         options = replace(options, max_hold=max(state.renew_until - context.clock(), 0.001))
-    beside = LeaseState(context, state.grantor, base, request, options, timeout, task)
-    beside.changes = state.changes
+    beside = _Beside(context, state.grantor, base, request, options, timeout, task)
+    beside.changes, beside.closing = state.changes, state.closing
+    beside.siblings = context.upgrades.setdefault(state.request.token, beside.siblings)
+    beside.siblings.add(beside)
     return beside
 
 

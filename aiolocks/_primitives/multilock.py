@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import ClassVar, Literal, final
 
+from .._core.elsewhere import Elsewhere
 from .._core.keys import Keys
 from .._core.options import Duration, Replicas, options_of
 from .._core.teaching import teaching
@@ -10,10 +11,9 @@ from .._core.who import Holder, Waiter
 from .._engine.context import Grantor
 from .._grantors.all_of import AllOf
 from .._grantors.one_server import RedisGrantor
-from .._grantors.session import Session
 from .._grantors.who import holders_of, waiters_of
 from .._redis.clients import Client, pool_of
-from .base import Acquirable, Statistics
+from .base import Acquirable, Statistics, statistics_of
 
 MOST_NAMES = 1000
 """So many names and the words that `lease.guard` takes fit on Lua's stack; renewing them takes the server a few ms."""
@@ -52,8 +52,8 @@ class MultiLock(Acquirable):
             Both before any I/O.
     """
 
-    kind: ClassVar[str] = "multilock"
-    family: ClassVar[str] = "lock"
+    _kind: ClassVar[str] = "multilock"
+    _family: ClassVar[str] = "lock"
 
     @teaching
     def __init__(
@@ -80,8 +80,12 @@ class MultiLock(Acquirable):
             raise TypeError(f"names must be several, such as [{given!r}], not one {type(given).__name__}")
         if not isinstance(given, Iterable):
             pool_of(client)  # client and names may be swapped
+            _check_no_lock(given)
             raise TypeError(f'names must be several, such as ["a", "b"], not {type(given).__name__}')
-        each = {name: Keys(prefix, self.kind, name, self.family) for name in names}
+        each: dict[str, Keys] = {}
+        for name in names:
+            _check_no_lock(name)
+            each[name] = Keys(prefix, self._kind, name, self._family)
         if not each:
             raise ValueError("names must not be empty")
         if len(each) > MOST_NAMES:
@@ -119,18 +123,18 @@ class MultiLock(Acquirable):
     async def statistics(self) -> Statistics:
         """Ask Redis how the names stand, taken as one lock: it is held when one of them is.
 
-        `waiting` counts the waiters of all names: each waiter waits for one name at a time; `fencing_token` is the
-        largest.
+        `waiting` counts the waiters of all names: each waiter waits for one name at a time; `fencing_token` and
+        `kept_until` are the largest.
 
         Raises:
             RedisError: Redis could not be asked. Cancelling is harmless.
         """
-        session = Session.of(self._pool)
+        session = self._session()
         grantors = [session.grantor(keys) for keys in self._each]
         rows = [await grantor.statistics() for grantor in grantors]
-        _, holders, waiting, fences, *_ = zip(*rows, strict=True)
-        held = max(holders)
-        return Statistics(self.name, held, held, sum(waiting), max(fences), 1)
+        permits, leases, waiting, fences, _, _, kept, ends = zip(*rows, strict=True)
+        holders = max(each - released for each, released in zip(leases, kept, strict=True))
+        return statistics_of(self.name, (max(permits), holders, sum(waiting), max(fences), 1, 0, 0, max(ends)))
 
     async def holders(self) -> tuple[Holder, ...]:
         """Ask Redis who holds the names: a `Holder` for each name that is held, in their order.
@@ -138,7 +142,7 @@ class MultiLock(Acquirable):
         Raises:
             RedisError: Redis could not be asked. Cancelling is harmless.
         """
-        session = Session.of(self._pool)
+        session = self._session()
         return tuple([holder for keys in self._each for holder in await holders_of(session.grantor(keys))])
 
     async def waiters(self) -> tuple[Waiter, ...]:
@@ -147,15 +151,24 @@ class MultiLock(Acquirable):
         Raises:
             RedisError: Redis could not be asked. Cancelling is harmless.
         """
-        session = Session.of(self._pool)
+        session = self._session()
         return tuple([waiter for keys in self._each for waiter in await waiters_of(session.grantor(keys))])
 
     def _every_keys(self) -> tuple[Keys, ...]:
         return self._each
 
     def _grantors(self) -> list[RedisGrantor]:
-        session = Session.of(self._pool)
+        session = self._session()
         return [session.grantor(keys) for keys in self._each]
 
     def _grantor(self) -> Grantor:
-        return AllOf(Session.of(self._pool).context, self.kind, self.name, self._grantors(), self._options)
+        return AllOf(self._session().context, self._kind, self.name, self._grantors(), self._options)
+
+
+def _check_no_lock(name: object) -> None:
+    """Raise TypeError if *name* is a lock or semaphore."""
+    if isinstance(name, Elsewhere):
+        raise TypeError(
+            f"a MultiLock takes names and no locks, such as this {type(name).__name__}; to hold several locks or "
+            "semaphores, enter them in the same order everywhere: `async with first, second:`"
+        )

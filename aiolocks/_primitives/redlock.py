@@ -12,6 +12,7 @@ from .._engine.lease import Lease
 from .._grantors.quorum import Quorum
 from .._grantors.revocation import revoke_of_quorum
 from .._grantors.session import Session
+from .._grantors.who import time_of
 from .._redis.clients import Client, check_uptime_of, place_of, pool_of, server_of
 from .base import Acquirable, Statistics
 
@@ -52,8 +53,8 @@ class Redlock(Acquirable):
             Cluster or ``memory://``. Both before any I/O.
     """
 
-    kind: ClassVar[str] = "redlock"
-    family: ClassVar[str] = "lock"
+    _kind: ClassVar[str] = "redlock"
+    _family: ClassVar[str] = "lock"
 
     @teaching
     def __init__(
@@ -102,11 +103,14 @@ class Redlock(Acquirable):
     async def statistics(self) -> Statistics:
         """Ask the servers how the name stands: it is held when most of them have a holder. There is no queue.
 
+        `kept_until` is the latest time that any of them tells, each by its own clock.
+
         Raises:
             QuorumError: Too few servers answered. Cancelling is harmless.
         """
-        held, fence = await self._grantor().statistics(self._options.ttl)
-        return Statistics(self.name, int(held), int(held), 0, fence, 1)
+        taken, fence, kept_until_ms = await self._grantor().statistics(self._options.ttl)
+        holders = int(taken and not kept_until_ms)
+        return Statistics(self.name, int(taken), holders, 0, fence, 1, time_of(1000 * kept_until_ms))
 
     async def holders(self) -> tuple[Holder, ...]:
         """Ask the servers who holds the name on most of them: one `Holder`, or none.
@@ -124,4 +128,5 @@ class Redlock(Acquirable):
         return await revoke_of_quorum(self._grantor(), self._options.ttl, fencing_token, force=force, timeout=timeout)
 
     def _grantor(self) -> Quorum:
+        self._session()  # which says so if the manager that made this is closed
         return Quorum([Session.of(pool).grantor(self._keys) for pool in self._pools], self._keys, self._places)

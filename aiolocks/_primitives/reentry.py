@@ -5,8 +5,9 @@ The one rule: a share has no time of its own. Its deadline and its loss are the 
 
 import asyncio
 import dataclasses
+import itertools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from typing import Any, final
 
@@ -32,14 +33,20 @@ class SharedLease:
         self.key = base + b"#" + core.request.token
         """The key under which `Holdings` has the tasks inside a block of this lease; each lease has its own."""
         task = asyncio.current_task()
-        self._task = None if task is None else weakref.ref(task)  # weak: a share may be referred to by its result alone
+        self._task = reference = (
+            None if task is None else weakref.ref(task)
+        )  # weak: a share may be referred to by its result alone
         self._lease = lease  # kept until it is over, or else it would warn
-        self._shares: list[Reentry] = []
+        self._shares: dict[Reentry, None] = {}
         core.on_loss = self._lost
         if not core.options.renewed_in_loop:
             core.watch_deadline()
-        _newest[core.context, base] = self
-        _inherited.set((*(seen for seen in _inherited.get() if seen() is not None), weakref.ref(self)))
+        self._of_name = _nests.setdefault((core.context, base), _OfName())
+        self._of_name.add(self)
+        self.number = next(_numbers)
+        """Leases that were acquired later have larger ones."""
+        if task is not None and reference is not None:
+            _lineage.set((*_ancestors(task), (reference, self.number)))
 
     @property
     def task(self) -> "Task | None":
@@ -50,7 +57,7 @@ class SharedLease:
         """Return a hold for the running task. It has the lease's own terms; only *on_lost* may differ."""
         task = asyncio.current_task() if by_hand else None  # a block knows its own task
         share = Reentry(self, task, _like(self.core.options, on_lost))
-        self._shares.append(share)
+        self._shares[share] = None
         lease = Lease(share)
         if task is not None:
             self.core.context.holdings.add(task, share, lease)
@@ -60,7 +67,7 @@ class SharedLease:
         """Whether *task* took a share that is not released, or is inside a block with one."""
         if task is None:
             return False
-        return any(share.task is task for share in self._shares) or self.entered_by(task)
+        return self.entered_by(task) or any(share.task is task for share in self._shares)
 
     def entered_by(self, task: "Task | None") -> bool:
         return self.core.context.holdings.inside(task, self.key) > 0
@@ -69,8 +76,7 @@ class SharedLease:
         self, share: "Reentry", now: float, wait: float | None, then: Callable[[Release], None] | None
     ) -> Release | None:
         """Drop *share*, and end the lease if it was the last one."""
-        if share in self._shares:
-            self._shares.remove(share)
+        self._shares.pop(share, None)
         if self._shares:
             self.renew_for_users_only()
             return None
@@ -85,7 +91,7 @@ class SharedLease:
 
     def hand_over(self, share: "Reentry", now: float) -> None:
         """End the lease here with its only *share*, as others are to have it."""
-        self._shares.remove(share)
+        self._shares.pop(share, None)
         self.core.on_loss = None  # or else this object would live until garbage is collected
         self.core.hand_over(now)
 
@@ -177,33 +183,70 @@ class Reentry(LeaseState):
         pass  # it stays inside until it leaves its block: after a loss, the lock must not be taken again in there
 
 
-_newest: "weakref.WeakValueDictionary[tuple[Context, bytes], SharedLease]" = weakref.WeakValueDictionary()
-"""The newest lease of each name in this process; each entry lives as long as one of its holds."""
+@final
+class _OfName:
+    """The leases of one name in this process: one, unless others are lost and their blocks are still open.
 
-_inherited: "ContextVar[tuple[weakref.ref[SharedLease], ...]]" = ContextVar("aiolocks_nests", default=())
-"""The leases that this task acquired, and those that its parents had when they started it: new tasks get a copy."""
+    Each of them keeps this, and this keeps none of them.
+    """
+
+    __slots__ = ("__weakref__", "_nests")
+
+    def __init__(self) -> None:
+        self._nests: list[weakref.ref[SharedLease]] = []
+
+    def add(self, nest: SharedLease) -> None:
+        self._nests = [seen for seen in self._nests if seen() is not None]
+        self._nests.append(weakref.ref(nest))
+
+    def newest_first(self) -> Iterator[SharedLease]:
+        for reference in reversed(self._nests):
+            nest = reference()
+            if nest is not None:
+                yield nest
+
+
+_nests: "weakref.WeakValueDictionary[tuple[Context, bytes], _OfName]" = weakref.WeakValueDictionary()
+"""By name; each entry lives as long as one of its leases."""
+
+_numbers = itertools.count(1)
+"""Of the leases, in the order in which they were acquired."""
+
+_lineage: "ContextVar[tuple[tuple[weakref.ref[Task], int], ...]]" = ContextVar("aiolocks_nests", default=())
+"""The tasks that acquired leases, from the oldest parent to the running one, each with the number of its newest.
+
+New tasks get a copy. So in a child the number of a parent is that of the newest lease that it had when it started the
+child."""
 
 
 def nest_of(context: Context, base: bytes, task: "Task | None") -> SharedLease | None:
     """Return the lease of *base* of which *task* has a hold, or None."""
-    newest = _newest.get((context, base))
-    if newest is not None and newest.held_by(task):
-        return newest
-    return next((nest for nest in _seen(context, base) if nest.held_by(task)), None)
+    return next((nest for nest in _all_of(context, base) if nest.held_by(task)), None)
 
 
 def held_by_parent(context: Context, base: bytes, task: "Task | None") -> bool:
     """Whether a task that has not ended holds *base*, and held it when it started *task* or a parent of *task*."""
-    return any(
-        nest.task is not task and nest.task is not None and not nest.task.done()
-        for nest in _seen(context, base)
-        if nest.core.held and nest.held_by(nest.task)
-    )
+    return any(nest.core.held and _inherited(nest, task) for nest in _all_of(context, base))
 
 
-def _seen(context: Context, base: bytes) -> list[SharedLease]:
-    seen = (reference() for reference in reversed(_inherited.get()))
-    return [nest for nest in seen if nest is not None and nest.base == base and nest.core.context is context]
+def _inherited(nest: SharedLease, task: "Task | None") -> bool:
+    """Whether the task that acquired *nest* holds it still, and had it when it started *task* or a parent of *task*."""
+    parent = nest.task
+    holds = parent is not None and parent is not task and not parent.done() and nest.held_by(parent)
+    return holds and any(known() is parent and newest >= nest.number for known, newest in _lineage.get())
+
+
+def _all_of(context: Context, base: bytes) -> Iterable[SharedLease]:
+    of_name = _nests.get((context, base))
+    return () if of_name is None else of_name.newest_first()
+
+
+def _ancestors(task: Task) -> "Iterator[tuple[weakref.ref[Task], int]]":
+    """Return the part of the lineage that is about other tasks, and such as may still hold what they have acquired."""
+    for reference, number in _lineage.get():
+        other = reference()
+        if other is not None and other is not task and not other.done():
+            yield reference, number
 
 
 def _like(options: Options, on_lost: str) -> Options:

@@ -10,7 +10,6 @@ from .._engine.acquire import take
 from .._engine.lease import Hold, Lease, state_of
 from .._engine.lease_state import Entry, LeaseState
 from .._grantors.adoption import adopt
-from .._grantors.session import Session
 from .._redis.clients import Client
 from .base import Acquirable
 from .reentry import SharedLease, held_by_parent, nest_of
@@ -51,8 +50,8 @@ class RLock(Acquirable):
         ValueError: A value out of range, or `min_uptime` as of a `Lock`. Both before any I/O.
     """
 
-    kind: ClassVar[str] = "rlock"
-    family: ClassVar[str] = "lock"
+    _kind: ClassVar[str] = "rlock"
+    _family: ClassVar[str] = "lock"
 
     @teaching
     def __init__(
@@ -98,7 +97,7 @@ class RLock(Acquirable):
         return None if lease is None else self._first_of(lease, by_hand=True)
 
     def _hold_for(self, timeout: float | None, permits: int) -> Hold:
-        return Hold(lambda: self._take(timeout))
+        return Hold(lambda: self._take(timeout), self)
 
     async def _acquire(self, timeout: Duration | Unset | None, permits: int) -> Lease:
         return await self._take(self._timeout(timeout), by_hand=True)
@@ -113,9 +112,9 @@ class RLock(Acquirable):
         if nest is not None:
             return nest.share(self._options.on_lost, by_hand=by_hand)
         # With a timeout the wait ends by itself, and the lock may come free before.
-        if timeout is None and held_by_parent(Session.of(self._pool).context, self._keys.base, asyncio.current_task()):
+        if timeout is None and held_by_parent(self._session().context, self._keys.base, asyncio.current_task()):
             raise RuntimeError(
-                f"{self.kind} {self.name!r}: a task that holds it has started this one, and most likely waits for "
+                f"{self._kind} {self.name!r}: a task that holds it has started this one, and most likely waits for "
                 "it; give this one a timeout, or start it before the block or with a context of its own"
             )
         lease = await take(self._asking(timeout, 1, entering=False), Lease, must=True)
@@ -133,7 +132,7 @@ class RLock(Acquirable):
         Raises:
             LeaseLostError: The task is inside a block whose lease is lost. A lost lease taken by hand counts as none.
         """
-        context, task = Session.of(self._pool).context, asyncio.current_task()
+        context, task = self._session().context, asyncio.current_task()
         nest = nest_of(context, self._keys.base, task)
         if nest is None or nest.core.held:
             return nest

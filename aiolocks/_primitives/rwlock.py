@@ -8,6 +8,7 @@ from .._core.modes import EXCLUSIVE, SHARED, UPGRADEABLE
 from .._core.options import Duration, Options, Replicas, options_of
 from .._core.teaching import teaching
 from .._engine.lease_state import LeaseState
+from .._engine.must_await import LOCKED, must_await
 from .._redis.clients import Client
 from . import mode_changes as mode_changes
 from .base import Acquirable
@@ -107,15 +108,15 @@ class RWLock(Elsewhere):
         def __aenter__(self):
             raise TypeError(f"{self!r} cannot be held itself: enter its .read, .write or .upgradeable")
 
-        __aexit__ = __aenter__
+        __aexit__ = __enter__ = __exit__ = __aenter__
 
 
 @final
 class RWLockMode(Acquirable):
     """One way to hold a read-write lock: its `read`, `write` or `upgradeable`. Make an `RWLock` to get one."""
 
-    kind: ClassVar[str] = "rwlock"
-    family: ClassVar[str] = "modes"
+    _kind: ClassVar[str] = "rwlock"
+    _family: ClassVar[str] = "modes"
 
     def __init__(self, client: Client, name: str, prefix: str, options: Options, word: str, mode: int) -> None:
         super().__init__(client, name, prefix, options)
@@ -131,8 +132,11 @@ class RWLockMode(Acquirable):
         state.changes = mode_changes
         return state
 
+    @must_await(LOCKED)
     async def locked(self) -> bool:
-        """Say whether a holder is in the way of this mode: of `read`, a writer; of `write`, any holder.
+        """Say whether a holder keeps this mode out: `read` is kept out by a writer, `write` by any holder.
+
+        So ``rw.read.locked()`` is False beside readers. Waiters do not count: a reader may have to wait behind one.
 
         Raises:
             RedisError: Redis could not be asked. Cancelling is harmless.

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, Literal, final
 
 from .._core import events
+from .._core.errors import LimitMismatchError
 from .._core.options import (
     QUORUM_OF_PERMITS,
     UNSET,
@@ -19,8 +20,9 @@ from .._core.options import (
 from .._core.replies import check_numbers
 from .._core.teaching import teaching
 from .._engine.context import Context
-from .._engine.lease import Acquiring, Hold, Lease
+from .._engine.lease import Hold, Lease
 from .._engine.lease_state import LeaseState
+from .._engine.must_await import LOCKED, TRY_ACQUIRE, Acquiring, MustAwait, must_await
 from .._engine.request import Extension
 from .._redis.clients import Client, server_of
 from .base import Acquirable, Statistics, waits_for_itself
@@ -42,16 +44,22 @@ class _Declaration(Extension):
     """Declares a limit, unless this process has done so before; and objects where a task would wait for itself."""
 
     def __init__(
-        self, name: str, base: bytes, limit: int, declared: dict[tuple[bytes, int], None], permits: int, inside: int
+        self,
+        name: str,
+        base: bytes,
+        limit: int | None,
+        declared: dict[tuple[bytes, int], None],
+        permits: int,
+        inside: int,
     ) -> None:
-        """*permits* are asked for, and the task is *inside* of blocks with so many."""
+        """*permits* are asked for, the task is *inside* of blocks with so many. Without *limit* it declares none."""
         self._name = name
-        self._limit = limit
-        self._declaration = (base, limit)
+        self._limit = limit or 0
+        self._declaration = (base, self._limit)
         self._declared = declared
         self._permits, self._inside = permits, inside
-        self._declares = self._declaration not in declared
-        if not self._declares:
+        self._declares = limit is not None and self._declaration not in declared
+        if limit is not None and not self._declares:
             _note(declared, self._declaration)
 
     def arguments(self, *, again: bool = False) -> tuple[bytes | int, ...]:
@@ -74,13 +82,30 @@ class _Declaration(Extension):
             raise objection
         if args[_DECLARE] == 1 and self._declaration not in self._declared:  # an earlier request may not have arrived
             _note(self._declared, self._declaration)
-            if before:
-                if events.listeners:
-                    events.emit(events.Event("limit_differs", self._name, "semaphore"))
-                log.warning(
-                    "semaphore %r: the limit in force was %d and is now %d, as this process declares it",
-                    self._name, before, self._limit,
-                )  # fmt: skip
+            if before or limit != self._limit:
+                self._tell_that_it_differs(before, limit)
+
+    def _tell_that_it_differs(self, before: int, limit: int) -> None:
+        if events.listeners:
+            events.emit(events.Event("limit_differs", self._name, "semaphore"))
+        if before:
+            log.warning(
+                "semaphore %r: the limit in force was %d and is now %d, as this process declares it",
+                self._name, before, limit,
+            )  # fmt: skip
+        else:
+            log.warning(
+                "semaphore %r: the limit in force is pinned at %d; the %d that this process declares is ignored",
+                self._name, limit, self._limit,
+            )  # fmt: skip
+
+    def refusal(self, amount: int) -> LimitMismatchError | None:
+        if amount:
+            return None
+        return LimitMismatchError(
+            f"semaphore {self._name!r}: no process has declared its limit; pass one in place of None, or resize it",
+            name=self._name, permits=self._permits, limit=0,
+        )  # fmt: skip
 
     def objection(self, limit: int) -> RuntimeError | None:
         if self._inside and self._inside + self._permits > limit > 0:
@@ -101,14 +126,16 @@ class Semaphore(Acquirable):
     come back within its TTL. Expiry goes by the server's clock alone.
 
     Each process declares its limit at first use, and the latest declaration or `resize` is in force for everyone; a
-    difference logs one warning. So a rolling deployment changes it without an outage.
+    difference logs one warning. So a rolling deployment changes it without an outage. A limit that `resize` has pinned
+    stays: processes that start later log one warning each, and their declarations are ignored. Processes of an older
+    version, which know no pins, declare their limit all the same, and that ends the pin.
 
     Every duration is a number of seconds or a `timedelta`.
 
     Args:
         client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
         name: What the permits are for: 1 to 1,024 bytes of UTF-8, any text.
-        limit: How many permits there are, at least 1.
+        limit: How many permits there are, at least 1. None declares no limit and goes by the one in force.
         ttl: Seconds a lease lasts unless renewed: how long permits are missing when their holder dies. At least 0.1.
         acquire_timeout: Seconds to wait for permits; None waits for ever, 0 asks once.
         on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, min_uptime, min_hold, prefix: As of a
@@ -119,14 +146,14 @@ class Semaphore(Acquirable):
         ValueError: A value out of range, or `min_uptime` as of a `Lock`. Both before any I/O.
     """
 
-    kind: ClassVar[str] = "semaphore"
+    _kind: ClassVar[str] = "semaphore"
 
     @teaching
     def __init__(
         self,
         client: Client,
         name: str,
-        limit: int,
+        limit: int | None,
         *,
         ttl: Duration = 30.0,
         acquire_timeout: Duration | None = None,
@@ -141,7 +168,8 @@ class Semaphore(Acquirable):
         min_hold: Duration = 0.0,
         prefix: str = "aiolocks:",
     ) -> None:
-        check_limit(limit)
+        if limit is not None:
+            check_limit(limit)
         given: object = client
         if isinstance(given, (list, tuple)):
             raise TypeError(f"a semaphore needs one client: {QUORUM_OF_PERMITS}")
@@ -184,6 +212,7 @@ class Semaphore(Acquirable):
         Raises:
             AcquireTimeoutError: Too few permits came free within *timeout*.
             LimitMismatchError: More permits than the limit in force; also when the limit shrinks during the wait.
+                With ``limit=None``: no limit was ever declared, or it was forgotten.
             RuntimeError: This task's own blocks hold so many that it would wait for itself.
             RedisError: Redis could not be asked.
 
@@ -193,31 +222,43 @@ class Semaphore(Acquirable):
         return Acquiring(self, timeout, permits)
 
     @teaching
-    async def try_acquire(self, *, permits: int = 1) -> Lease | None:
+    def try_acquire(self, *, permits: int = 1) -> MustAwait[Lease | None]:
         """Ask once: return a lease of *permits*, or None if too few are free or another caller waits.
 
         Raises:
-            LimitMismatchError: More permits than the limit in force.
+            LimitMismatchError: More permits than the limit in force. With ``limit=None``: there is none.
             RedisError: Redis could not be asked. After an error or a cancellation nothing stays held.
         """
-        check_permits(permits)
-        return await self._try_acquire(permits)
+        return MustAwait(self._try_acquire(permits), TRY_ACQUIRE)
 
-    async def resize(self, limit: int) -> None:
+    async def resize(self, limit: int, *, pin: bool | None = None) -> None:
         """Put *limit* in force for everyone, at once.
 
         With a higher limit waiters are granted more at once; a lower one revokes nothing, but until enough permits are
         back nothing is granted.
 
+        Args:
+            limit: How many permits there are from now on.
+            pin: True pins the limit: declarations of processes that start later are ignored, until a `resize` with
+                False. None leaves it as it is: a pinned limit stays pinned, any other stays free to be declared.
+
+        A pin lasts as long as the limit is remembered: 30 days after the name was used last, by a grant, a renewal or a
+        `resize`. Processes of an older version know no pins. Where only they use the name, a pin lasts for a day. If
+        one of them declares another limit, or is the first to come after all holders have died, the pin is gone.
+
         Raises:
-            TypeError, ValueError: Not a number of permits.
+            TypeError, ValueError: Not a number of permits, or *pin* is no bool.
             RedisError: Not confirmed: it may be in force. The same after a cancellation. Asking again is harmless.
         """
         check_limit(limit)
-        await self._ask("resize", (limit,), as_waiter=True)
+        if pin is not None and not isinstance(pin, bool):
+            raise TypeError(f"pin must be True, False or None, not {pin!r}")
+        await self._ask("resize", (limit, -1 if pin is None else int(pin)), as_waiter=True)
         for declared in (self._limit, limit):
-            _note(self._declarations(), (self._keys.base, declared))
+            if declared is not None:
+                _note(self._declarations(), (self._keys.base, declared))
 
+    @must_await(LOCKED)
     async def locked(self) -> bool:
         """Say whether no permits are free.
 
@@ -230,13 +271,16 @@ class Semaphore(Acquirable):
     async def statistics(self) -> Statistics:
         """Ask Redis how many permits are in use, of how many, and how many callers wait.
 
-        `limit` is the one in force; if none is, the one that this object declares at its first use.
+        `limit` is the one in force; if none is, the one that this object declares at its first use, or 0.
 
         Raises:
             RedisError: Redis could not be asked. Cancelling is harmless.
         """
         now = await super().statistics()
-        return now if now.limit else replace(now, limit=self._limit)
+        return now if now.limit else replace(now, limit=self._limit or 0)
+
+    def __repr__(self) -> str:
+        return f"<Semaphore {self.name!r} limit={self._limit}>"
 
     def _share_adopted(self, share: int) -> int:
         return share

@@ -17,6 +17,7 @@ from .._core.errors import VersionConflictError
 from .._core.keys import check_name, check_prefix
 from .._core.options import Duration, check_seconds
 from .._core.slots import beside
+from .._engine.closing import Closing, closed_error
 from .._engine.request import LONGEST_RETRY, resolve_call
 from .._grantors.session import Session
 from .._redis.clients import Client, encoder_of, pool_of
@@ -70,6 +71,9 @@ class Versioned(Elsewhere):
         TypeError: A wrong type, or a synchronous client.
         ValueError: A value out of range. Both before any I/O.
     """
+
+    _closing: Closing | None = None
+    """That of the manager that made it, if one did."""
 
     def __init__(self, client: Client, key: str, *, expire: Duration | None = None, prefix: str = "aiolocks:") -> None:
         self._pool = pool_of(client)
@@ -179,6 +183,8 @@ class Versioned(Elsewhere):
 
     async def _ask(self, verb: str, keys: tuple[bytes, ...], args: Arguments) -> Any:
         """Run a script that may run twice, as often and as patiently as the client would retry."""
+        if self._closing is not None and self._closing.closed:
+            raise closed_error("versioned", self._key)
         context = Session.of(self._pool).context
         commands = context.pipeline.route(keys[0])
         bound = PreparedScript(load(f"versioned/{verb}"), lambda _: keys)

@@ -10,9 +10,10 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .._core import VERSION
-from . import _bench, _completion, _demo, _doctor, _ls, _release, _run, _watch
+from .._core import VERSION, interrupts
+from . import _bench, _completion, _demo, _doctor, _ls, _release, _resize, _run, _watch
 from ._arguments import Parser
+from ._connect import REFUSALS
 from ._errors import Unusable
 
 if TYPE_CHECKING:
@@ -28,20 +29,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     Raises:
         SystemExit: From argparse, after ``--help`` (0) or unusable arguments (2).
     """
-    given = list(sys.argv[1:] if argv is None else argv)
-    parser, commands = _parser()
-    if not given:
-        parser.print_help()
-        return 0
-    arguments = _parse(parser, commands, given)
+    command = ""
     try:
+        interrupts.raise_again()
+        given = list(sys.argv[1:] if argv is None else argv)
+        parser, commands = _parser()
+        if not given:
+            parser.print_help()
+            return 0
+        arguments = _parse(parser, commands, given)
+        command = f" {arguments.command}"
         status: int = arguments.run(arguments)
         sys.stdout.flush()
     except Unusable as error:
-        print(f"aiolocks {arguments.command}: {error}", file=sys.stderr)
+        print(f"aiolocks{command}: {error}", file=sys.stderr)
+        return 2
+    except REFUSALS as error:  # P14: redis-py's texts hold no password
+        print(f"aiolocks{command}: Redis cannot be asked: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"aiolocks {arguments.command}: interrupted", file=sys.stderr)
+        print(f"aiolocks{command}: interrupted", file=sys.stderr)
         return _INTERRUPTED
     except BrokenPipeError:
         # The reader of the output has gone. Without this, Python would complain once more when it flushes at exit.
@@ -74,6 +81,7 @@ def _parser() -> "tuple[Parser, Commands]":
     _ls.register(commands)
     _watch.register(commands)
     _release.register(commands)
+    _resize.register(commands)
     _doctor.register(commands)
     _bench.register(commands)
     _completion.register(commands, parser)

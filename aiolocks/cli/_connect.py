@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import MasterNotFoundError
 from redis.backoff import NoBackoff
-from redis.exceptions import AuthenticationError, NoPermissionError, RedisError, ResponseError
+from redis.exceptions import AuthenticationError, NoPermissionError, RedisClusterException, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
@@ -31,6 +31,14 @@ _LONGEST_LOOK = 2.0
 """Seconds for finding out whether it is TLS that is in the way."""
 
 OLDEST = (6, 2)
+
+REFUSALS = (RedisError, RedisClusterException)
+"""What redis-py raises; its error for a Cluster that is away is no RedisError."""
+
+AWAY = (OSError, RedisConnectionError, RedisTimeoutError, RedisClusterException)
+"""Errors after which starting the server may help: it has not answered."""
+
+_UNKNOWN_OPTIONS = "this --url has options that redis-py does not know, behind its question mark"
 
 _NO_MEMORY = "memory:// needs the extra 'demo' of aiolocks; or give the --url of a Redis"
 
@@ -62,7 +70,7 @@ async def connect(url: str, run: str) -> AsyncGenerator[Server]:
         try:
             await _try_out(locks, f"{run}-probe")
             yield Server(url, place, locks, in_process)
-        except RedisError as error:
+        except REFUSALS as error:
             if in_process and "unknown command" in str(error):  # fakeredis without its Lua
                 raise Unusable(_NO_MEMORY) from None
             raise Unusable(f"Redis at {place} cannot be used: {reason(error, url)}") from None
@@ -97,14 +105,26 @@ def place_of(url: str) -> str:
 
 
 def client_of(url: str) -> Any:
+    """Return a client that never retries.
+
+    Raises:
+        Unusable: The URL is wrong. Nothing was sent.
+    """
     try:
-        return urls.client_of(url, retry=Retry(NoBackoff(), 0), socket_connect_timeout=PATIENCE)
+        client = urls.client_of(url, retry=Retry(NoBackoff(), 0), socket_connect_timeout=PATIENCE)
     except ValueError:
         raise Unusable(
             "this --url cannot be read; it looks like redis://HOST:PORT/DB, rediss://…, unix:///PATH, "
             "redis+sentinel://HOST:PORT,HOST:PORT/SERVICE, redis+cluster://HOST:PORT,HOST:PORT or memory://, "
             "with special characters of a password written as %XX"
         ) from None
+    make = getattr(clients.pool_of(client), "make_connection", None)
+    if make is not None:  # a Cluster's client has looked at its options already
+        try:
+            make()
+        except (TypeError, ValueError):
+            raise Unusable(_UNKNOWN_OPTIONS) from None
+    return client
 
 
 def node_of(url: str, host: str, port: int) -> Redis:
@@ -131,13 +151,13 @@ async def answering(url: str, place: str, otherwise: str) -> AsyncGenerator[Redi
         raise  # the reader of our output has gone: redis-py's own errors wrap what happens to a connection
     except TimeoutError:
         why = f"no answer within {PATIENCE:g} s{await _about_tls(url)}"
-    except (RedisError, OSError) as error:
+    except (*REFUSALS, OSError) as error:
         why = reason(error, url)
-        if _keeps_us_out(error) or not isinstance(error, (OSError, RedisConnectionError, RedisTimeoutError)):
+        if _keeps_us_out(error) or not isinstance(error, AWAY):
             raise Unusable(f"cannot use Redis at {place}: {why}") from None  # it runs, and has answered
         why += await _about_tls(url)
     except (ValueError, TypeError):
-        why = "the URL has options that redis-py does not know"
+        raise Unusable(_UNKNOWN_OPTIONS) from None
     raise Unusable(f"cannot use Redis at {place} ({why}): start it{otherwise}")
 
 
@@ -151,7 +171,7 @@ async def _about_tls(url: str) -> str:
     unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE  # nothing is told to it, nor believed
     try:
         async with asyncio.timeout(_LONGEST_LOOK):
-            at = asyncio.open_connection(options["host"], options["port"], ssl=unchecked if plain else None)
+            at = asyncio.open_connection(options["host"], options.get("port", 6379), ssl=unchecked if plain else None)
             reader, writer = await at
             try:
                 writer.write(b"PING\r\n")
@@ -197,6 +217,12 @@ def reason(error: Exception, url: str) -> str:
     if password:
         text = text.replace(password, "…")
     return text if len(text) <= 120 else text[:119] + "…"
+
+
+async def trouble(error: Exception, url: str) -> str:
+    """Return `reason`, and whether it is TLS that is in the way."""
+    unreachable = isinstance(error, (OSError, RedisConnectionError, RedisTimeoutError)) and not _keeps_us_out(error)
+    return reason(error, url) + (await _about_tls(url) if unreachable else "")
 
 
 def _options_of(url: str) -> dict[str, Any]:

@@ -7,10 +7,13 @@ import shlex
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from redis.exceptions import ResponseError
+
 from . import _arguments, _names
-from ._connect import answering, node_of, place_of
+from ._connect import AWAY, PATIENCE, answering, node_of, place_of
 from ._errors import Unusable
 
 if TYPE_CHECKING:
@@ -51,38 +54,80 @@ def add_kind(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kind", choices=sorted(_names.FAMILIES), help="only of this kind; one name may be several")
 
 
+@dataclass(frozen=True, slots=True)
+class Primaries:
+    """What has the keys.
+
+    Attributes:
+        client: Reaches all of them.
+        nodes: A client for each server that has some of them and answers.
+        missing: The addresses of those that do not answer.
+    """
+
+    client: Any
+    nodes: list[Any]
+    missing: list[str]
+
+
 @asynccontextmanager
-async def primaries(url: str) -> AsyncGenerator[tuple[Any, list[Any]]]:
-    """Yield a client that reaches all keys, and one for each server that has some of them.
+async def primaries(url: str) -> AsyncGenerator[Primaries]:
+    """Yield what has the keys.
 
     Raises:
-        Unusable: The server cannot be reached, now or later, or does not let us in.
+        Unusable: The server cannot be reached, now or later, or does not let us in; or it is one node of a Cluster.
     """
     if url.startswith("memory:"):
         raise Unusable("memory:// is seen in its own process alone; give the --url of a Redis")
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(answering(url, place_of(url), ", or correct --url"))
         if "+cluster://" not in url:
-            yield client, [client]
+            await _refuse_a_clusters_node(client, url)
+            yield Primaries(client, [client], [])
             return
         cluster = cast("Any", client)
         await cluster.initialize()
         found = sorted(cluster.get_primaries(), key=lambda node: str(node.name))
-        yield client, [await stack.enter_async_context(node_of(url, node.host, node.port)) for node in found]
+        nodes = [await stack.enter_async_context(node_of(url, node.host, node.port)) for node in found]
+        away = await asyncio.gather(*map(_is_away, nodes))
+        yield Primaries(
+            client,
+            [node for node, is_away in zip(nodes, away, strict=True) if not is_away],
+            [str(node.name) for node, is_away in zip(found, away, strict=True) if is_away],
+        )
+
+
+async def _refuse_a_clusters_node(client: Any, url: str) -> None:
+    """Raise Unusable if the server at *url* is one node of a Cluster: it has only some of the keys."""
+    try:
+        told: dict[str, Any] = await client.info("cluster")
+    except ResponseError:
+        return  # without the right to INFO
+    if told.get("cluster_enabled"):
+        scheme, _, _ = url.partition("://")
+        cluster = f"{'rediss' if scheme == 'rediss' else 'redis'}+cluster://"
+        raise Unusable(f"{place_of(url)} is one node of a Cluster: give --url {cluster}HOST:PORT for all of it")
+
+
+async def _is_away(node: Any) -> bool:
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await node.ping()
+    except AWAY:
+        return True
+    return False
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    asyncio.run(_listed(arguments))
-    return 0
+    return asyncio.run(_listed(arguments))
 
 
-async def _listed(arguments: argparse.Namespace) -> None:
-    """Print each page as soon as it is there; the JSON as well, which is one array in the end."""
+async def _listed(arguments: argparse.Namespace) -> int:
+    """Print each page as soon as it is there; the JSON as well, which is one array in the end. Return the status."""
     lead = first = "[" if arguments.json else HEAD + "\n"
     url = _arguments.url_of(arguments)
-    async with primaries(url) as (client, nodes):
-        async for page in _names.scan(nodes, arguments.prefix, arguments.pattern, arguments.kind):
-            await _names.look(client, page, arguments.prefix)
+    async with primaries(url) as found:
+        async for page in _names.scan(found.nodes, arguments.prefix, arguments.pattern, arguments.kind):
+            await _names.look(found.client, page, arguments.prefix)
             for name in sorted(page, key=lambda name: (name.name, name.kind)):
                 if not name.held and not name.waiting:
                     continue  # it was let go meanwhile
@@ -94,22 +139,32 @@ async def _listed(arguments: argparse.Namespace) -> None:
             sys.stdout.flush()
     if arguments.json:
         print("[]" if lead == first else "]")
-    elif lead == first:
+    if found.missing:
+        away = f"{', '.join(found.missing)} {'does' if len(found.missing) == 1 else 'do'} not answer"
+        print(f"aiolocks ls: {away}: the names there are missing here", file=sys.stderr)
+        return 2
+    if lead == first and not arguments.json:
         names = "" if arguments.pattern == "*" else f", names {printable(arguments.pattern)}"
         kind = f", kind {arguments.kind}" if arguments.kind else ""
         where = f"at {place_of(url)} (prefix {printable(arguments.prefix)}{names}{kind})"
         print(f"aiolocks ls: nothing is held or awaited {where}", file=sys.stderr)
+    return 0
 
 
 def line(name: _names.Name) -> str:
     """Return the line of a name in a table."""
     return (
-        f"{name.kind:9} {duration(name.seconds):>7} {duration(name.remaining):>7} {name.waiting:7}  "
+        f"{name.kind:9} {duration(name.seconds):>7} {duration(name.remaining):>7} {waiting(name):>7}  "
         f"{cut(by(name), 32):32} {printable(name.name)}"
     )
 
 
 ENDLESS = "its lease has no expiry and its process is gone, so it never ends"
+
+
+def waiting(name: _names.Name) -> str:
+    """Return how many wait; with a plus sign where they are too many to be counted."""
+    return f"{name.waiting}{'+' if name.more_wait else ''}"
 
 
 def by(name: _names.Name) -> str:
@@ -159,15 +214,16 @@ def _show(arguments: argparse.Namespace) -> int:
 
 async def _shown(arguments: argparse.Namespace) -> list[_names.Name]:
     names = _names.named(arguments.prefix, arguments.name, arguments.kind)
-    async with primaries(_arguments.url_of(arguments)) as (client, _):
-        await _names.look(client, names, arguments.prefix, most=_MOST_SHOWN, waiters=True)
+    async with primaries(_arguments.url_of(arguments)) as found:
+        await _names.look(found.client, names, arguments.prefix, most=_MOST_SHOWN, waiters=True)
     return [name for name in names if name.held or name.waiting]
 
 
 def lines(name: _names.Name) -> list[str]:
     """Return all that is known of a name."""
-    limit = f", limit {name.limit}" if name.limit else ""
-    told = [f"{name.kind} {printable(name.name)}: {name.held} held, {name.waiting} waiting{limit}"]
+    limit = f", limit {name.limit}{' (pinned)' if name.pinned else ''}" if name.limit else ""
+    at_least = "at least " if name.more_wait else ""
+    told = [f"{name.kind} {printable(name.name)}: {name.held} held, {at_least}{name.waiting} waiting{limit}"]
     told += [
         f"  held    {duration(one.seconds):>7}, {duration(one.remaining):>7} left  {_share(name, one)}"
         f"{printable(one.called)}  fencing token {one.fencing_token}"
@@ -180,6 +236,8 @@ def lines(name: _names.Name) -> list[str]:
     told += [
         f"  waits   {duration(one.seconds):>7}  {_share(name, one)}{printable(one.called)}" for one in name.waiters
     ]
+    if name.waiters and name.waiting > len(name.waiters):
+        told.append(f"  and {at_least}{name.waiting - len(name.waiters)} more")
     return told
 
 

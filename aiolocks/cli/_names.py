@@ -26,6 +26,9 @@ FAMILIES = {
 MOST = 100
 """Holders and sessions of waiters of one name that are looked at, unless more are asked for."""
 
+COUNTED = 500
+"""Maximum number of sessions of one name whose waiters are counted; as many as one script of the library counts."""
+
 _SCANNED = 1000
 _AT_ONCE = 250
 """Names in one pipeline."""
@@ -90,6 +93,10 @@ class Name:
     waiting: int = 0
     waiters: list[Person] = field(default_factory=list[Person])
     limit: int | None = None
+    pinned: bool = False
+    """No declaration changes the limit."""
+    more_wait: bool = False
+    """There are more than `COUNTED` sessions, so `waiting` is a lower bound."""
 
     @property
     def seconds(self) -> float | None:
@@ -104,6 +111,10 @@ class Name:
     @property
     def permits(self) -> int:
         return sum(one.permits for one in self.holders)
+
+
+_LONGEST_NUMBER = 19
+"""Digits of the largest number that Redis counts with."""
 
 
 def split(prefix: bytes) -> Callable[[bytes], tuple[str, str, bytes] | None]:
@@ -204,7 +215,8 @@ async def _holders(client: Any, page: Sequence[Name], now: float, most: int) -> 
     asked = [("HMGET", name.base + b":meta", "limit", *(token for token, _ in scored)) for name, scored in sets]
     for (name, scored), answer in zip(sets, await _pipelined(client, asked), strict=True):
         told = _list(answer) or [None] * (1 + len(scored))
-        name.limit = int(told[0]) if told[0] else None
+        limit = _text(told[0] or b"")
+        name.limit, name.pinned = _number(limit.removeprefix("+")) or None, limit.startswith("+")
         for (token, ends), known in zip(scored, told[1:], strict=True):
             share, fence, mark = _words(known or b"1 0")
             one = _person(token, fence, mark, now)
@@ -217,30 +229,38 @@ async def _holders(client: Any, page: Sequence[Name], now: float, most: int) -> 
 
 
 async def _waiting(client: Any, page: Sequence[Name], now: float, most: int, waiters: bool) -> None:
-    answers = await _pipelined(client, [("ZRANGE", name.base + b":queue", 0, most - 1) for name in page])
+    """Count the waiters of all sessions; list those of the first *most* sessions, as many of each."""
+    answers = await _pipelined(client, [("ZRANGE", name.base + b":queue", 0, COUNTED) for name in page])
     asked, of = list[tuple[Any, ...]](), list[Name]()
-    for name, sessions in zip(page, answers, strict=True):
-        name.waiting, name.waiters = 0, []
-        for session in _list(sessions):
+    for name, answer in zip(page, answers, strict=True):
+        sessions = _list(answer)
+        name.waiting, name.waiters, name.more_wait = 0, [], len(sessions) > COUNTED
+        for at, session in enumerate(sessions[:COUNTED]):
             line = name.base + b":q:" + (session if isinstance(session, bytes) else session.encode())
-            asked.append(("ZRANGE", line, 0, most - 1, "WITHSCORES") if waiters else ("ZCARD", line))
+            asked.append(("ZCARD", line))
             of.append(name)
+            if waiters and at < most:
+                asked.append(("ZRANGE", line, 0, most - 1, "WITHSCORES"))
+                of.append(name)
     for name, answer in zip(of, await _pipelined(client, asked), strict=True):
         if isinstance(answer, int):
             name.waiting += answer
         else:
-            for entry, ticket in _scored(_list(answer)):
-                token, _, share, *_ = [*entry.split(), b"", b"", b"1"]
-                one = _person(token, b"%.0f" % ticket, "", now)
-                one.fencing_token = 0
-                if FAMILIES[name.kind] == "modes":
-                    one.mode = _MODES.get(_number(share))
-                else:
-                    one.permits = _number(share)
-                name.waiters.append(one)
-                name.waiting += 1
+            name.waiters += [_waiter(name, entry, ticket, now) for entry, ticket in _scored(_list(answer))]
     for name in page:
         name.waiters.sort(key=lambda one: -(one.seconds or 0))
+        del name.waiters[most:]
+
+
+def _waiter(name: Name, entry: bytes, ticket: float, now: float) -> Person:
+    token, _, share, *_ = [*entry.split(), b"", b"", b"1"]
+    one = _person(token, b"%.0f" % ticket, "", now)
+    one.fencing_token = 0
+    if FAMILIES[name.kind] == "modes":
+        one.mode = _MODES.get(_number(share))
+    else:
+        one.permits = _number(share)
+    return one
 
 
 async def _introduce(client: Any, everybody: Iterable[Person], prefix: str) -> None:
@@ -312,7 +332,9 @@ def _person(token: bytes, fence: bytes, mark: str, now: float) -> Person:
 
 
 def _number(text: Any) -> int:
-    return int(text) if text is not None and (text if isinstance(text, bytes) else str(text).encode()).isdigit() else 0
+    """Return the number that *text* is; 0 where it is none, as any client may write anything."""
+    digits = b"" if text is None else text if isinstance(text, bytes) else str(text).encode()
+    return int(digits) if digits.isdigit() and len(digits) <= _LONGEST_NUMBER else 0
 
 
 def _text(value: bytes | str) -> str:
@@ -322,8 +344,9 @@ def _text(value: bytes | str) -> str:
 def as_json(name: Name, *, waiters: bool = False) -> Mapping[str, Any]:
     """Return it as JSON has it."""
     told: dict[str, Any] = {
-        "kind": name.kind, "name": name.name, "held": name.held, "waiting": name.waiting,
+        "kind": name.kind, "name": name.name, "held": name.held, "waiting": name.waiting, "more_wait": name.more_wait,
         "seconds": _rounded(name.seconds), "remaining": _rounded(name.remaining), "limit": name.limit,
+        "pinned": name.pinned,
         "holders": [
             {**_as_json(one), "remaining": _rounded(one.remaining), "fencing_token": one.fencing_token,
              "state": one.state or "held"}

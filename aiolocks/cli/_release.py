@@ -99,8 +99,8 @@ async def _release(arguments: argparse.Namespace) -> int:
 async def _held(arguments: argparse.Namespace, url: str) -> _names.Name | None:
     """Return what is meant, or None if no one holds it."""
     names = _names.named(arguments.prefix, arguments.name, arguments.kind)
-    async with primaries(url) as (client, _):
-        await _names.look(client, names, arguments.prefix)
+    async with primaries(url) as found:
+        await _names.look(found.client, names, arguments.prefix)
     held = [name for name in names if name.held]
     if len(held) > 1:
         kinds = ", ".join(name.kind for name in held)

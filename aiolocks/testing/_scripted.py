@@ -157,7 +157,8 @@ class ScriptedGrantor:
         return Hold(
             lambda: take(
                 self.asking(ttl=ttl, timeout=timeout, on_lost=on_lost, renew=renew, max_hold=max_hold), Lease, must=True
-            )
+            ),
+            self,
         )
 
     async def acquire(

@@ -79,6 +79,7 @@ _OF_PYTHON = {
     "_engine/holdings": Answering(_LEASES),
     "_engine/lease": Answering(_LEASES),
     "_engine/lease_state": Answering((*_LEASES, *_units("engine/renewal", "engine/events"))),
+    "_engine/must_await": Answering(_units("engine/acquire"), ()),
     "_engine/release": Answering(_RULES, ()),
     "_engine/renewal": _primitive("watchdog_thread", rows=()),
     "_engine/request": Answering((*_units("engine/acquire", "grantors/wait_queue"), *_RULES), ()),

@@ -169,6 +169,19 @@ async def test_locked_and_owned(redis: Redis, kind: type[PlainLock]) -> None:
         await lock.release()
 
 
+async def test_a_call_without_await_is_never_taken_for_its_answer(redis: Redis) -> None:
+    lock = RedisLock(redis, "orders")
+    for verb in ("acquire", "locked"):
+        call: Any = getattr(lock, verb)()
+        with pytest.raises(TypeError, match=rf"use `if await lock\.{verb}\(\):`"):
+            if not call:
+                pytest.fail("taken for an answer")
+        call.close()
+    assert await asyncio.wait_for(lock.acquire(), 5) is True
+    assert await asyncio.create_task(lock.locked()) is True
+    await lock.release()
+
+
 async def test_releasing_what_is_not_held(redis: Redis, kind: type[PlainLock]) -> None:
     lock = redis.lock("orders", timeout=10, lock_class=kind)
     with pytest.raises(LockError, match="Cannot release a lock that's not owned or is already unlocked"):

@@ -2,12 +2,14 @@
 
 import asyncio
 import sys
+from collections.abc import Awaitable, Callable
 from typing import Any
 
+import anyio
 import pytest
 from redis.asyncio import Redis
 
-from aiolocks import Lock, LockManager, Semaphore
+from aiolocks import AcquireTimeoutError, Lock, LockManager, Semaphore, with_lock
 from aiolocks._manager import check_manager
 from aiolocks.testing import FaultProxy
 from tests.support.primitives import queued
@@ -185,6 +187,266 @@ async def test_a_lease_outlives_its_manager(redis_url: str, quick_sessions: None
         lease = await locks.lock("orders").acquire()
     assert lease.held
     assert await lease.release() is True
+
+
+# After it was closed.
+
+MADE: dict[str, Callable[[LockManager], Any]] = {
+    "lock": lambda locks: locks.lock("orders"),
+    "lock with a timeout": lambda locks: locks.lock("orders", acquire_timeout=60),
+    "rlock": lambda locks: locks.rlock("orders"),
+    "read": lambda locks: locks.rwlock("orders").read,
+    "write": lambda locks: locks.rwlock("orders").write,
+    "upgradeable": lambda locks: locks.rwlock("orders").upgradeable,
+    "semaphore": lambda locks: locks.semaphore("orders", 1),
+    "multilock": lambda locks: locks.multilock(["orders", "stock"]),
+    "hierarchical": lambda locks: locks.hierarchical("orders/42").write,
+}
+"""What is acquired of a manager, by kind."""
+
+every_kind = pytest.mark.parametrize("kind", list(MADE))
+
+
+async def holding(redis: Redis, kind: str) -> Any:
+    """Return a lease in the way of that kind, of another manager."""
+    other = LockManager(redis)
+    in_the_way = other.rwlock("orders").write if kind in {"read", "upgradeable"} else MADE[kind](other)
+    return await asyncio.create_task(in_the_way.acquire())  # no task that it starts would wait for itself
+
+
+@pytest.mark.asyncio
+@every_kind
+async def test_waits_begun_through_it_end_when_it_is_closed(redis: Redis, quick_sessions: None, kind: str) -> None:
+    lease = await holding(redis, kind)
+    locks = LockManager(redis)
+
+    async def block() -> None:
+        async with MADE[kind](locks):
+            raise AssertionError("it is held by another")
+
+    waiting = [
+        asyncio.create_task(block()),
+        asyncio.create_task(MADE[kind](locks).acquire()),
+        asyncio.create_task(MADE[kind](locks).acquire(timeout=60)),
+    ]
+    await queued(MADE[kind](LockManager(redis)), 3)
+    await locks.aclose()
+    async with asyncio.timeout(5):
+        ended = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(error) for error in ended] == [RuntimeError] * 3
+    assert all("closed" in str(error) and "orders" in str(error) for error in ended)
+    assert [task.cancelling() for task in waiting] == [0] * 3
+    await queued(MADE[kind](LockManager(redis)), 0)
+    assert await lease.release()
+
+
+@pytest.mark.asyncio
+@every_kind
+async def test_later_calls_through_it_are_errors(redis: Redis, quick_sessions: None, kind: str) -> None:
+    locks = LockManager(redis)
+    made = MADE[kind](locks)
+    async with made:
+        pass
+    await locks.aclose()
+    calls: list[Callable[[Any], Awaitable[Any]]] = [
+        lambda lock: lock.acquire(), lambda lock: lock.try_acquire(), lambda lock: lock.hold().__aenter__(),
+        lambda lock: lock.locked(), lambda lock: lock.statistics(), lambda lock: lock.holders(),
+        lambda lock: lock.waiters(), lambda lock: lock.revoke(),
+    ]  # fmt: skip
+    for call in calls:
+        for each in (made, MADE[kind](locks)):
+            with pytest.raises(RuntimeError, match="closed"):
+                await call(each)
+    with pytest.raises(RuntimeError, match="closed"):
+        async with made:
+            pass
+    assert await redis.ping(), "a client of yours is left open"
+
+
+@pytest.mark.asyncio
+async def test_what_is_not_acquired_is_refused_too_once_it_is_closed(redis: Redis, quick_sessions: None) -> None:
+    locks = LockManager(redis)
+    price, scraper = locks.versioned("price"), locks.semaphore("scraper", 2)
+
+    @with_lock(locks, "orders:{number}")
+    async def ship(number: int) -> None:
+        pass
+
+    await ship(1)
+    await locks.aclose()
+    for call in (price.read(), price.write("7", ""), scraper.resize(3), ship(2), locks.__aenter__()):
+        with pytest.raises(RuntimeError, match="closed"):
+            await call
+
+
+@pytest.mark.asyncio
+async def test_an_upgrade_that_waits_ends_too_and_its_lease_stays(redis: Redis, quick_sessions: None) -> None:
+    locks = LockManager(redis)
+    reading = await LockManager(redis).rwlock("orders").read.acquire()
+    lease = await locks.rwlock("orders").upgradeable.acquire()
+
+    async def upgraded() -> None:
+        async with lease.upgrade():
+            pass
+
+    waiting = asyncio.create_task(upgraded())
+    await queued(LockManager(redis).rwlock("orders").read, 1)
+    await locks.aclose()
+    with pytest.raises(RuntimeError, match="closed"):
+        await waiting
+    assert await lease.renew()
+    assert await lease.release()
+    assert await reading.release()
+
+
+@pytest.mark.asyncio
+async def test_other_managers_of_one_client_wait_on(redis: Redis, quick_sessions: None) -> None:
+    lease = await Lock(redis, "orders").acquire()
+    closed, other = LockManager(redis), LockManager(redis)
+    waiting = asyncio.create_task(other.lock("orders").acquire(timeout=30))
+    directly = asyncio.create_task(Lock(redis, "orders").acquire(timeout=30))
+    await queued(Lock(redis, "orders"), 2)
+    await closed.aclose()
+    await lease.release()
+    await (await waiting).release()
+    await (await directly).release()
+
+
+@pytest.mark.asyncio
+async def test_leases_of_a_closed_manager_are_renewed_until_their_owners_release_them(
+    redis_url: str, redis: Redis, quick_sessions: None
+) -> None:
+    locks = LockManager.from_url(redis_url, ttl=0.5)
+    lock = locks.lock("orders")
+    async with lock as lease:
+        by_hand = await locks.lock("stock").acquire()
+        dropped = await locks.lock("stock 2").acquire()
+        await locks.aclose()
+        await asyncio.sleep(1)
+        assert lease.held
+        assert by_hand.held
+        assert await Lock(redis, "orders").locked()
+    assert not await Lock(redis, "orders").locked()
+    assert await by_hand.release()
+    await locks.lock("stock 2").release()
+    assert not dropped.held
+
+
+@pytest.mark.asyncio
+async def test_new_callers_of_a_closed_manager_open_no_connection(redis_url: str, redis: Redis) -> None:
+    locks = LockManager.from_url(redis_url)
+    async with locks.lock("orders"):
+        pass
+    await locks.aclose()
+    before = set(await open_connections(redis))
+    with pytest.raises(RuntimeError, match="closed"):
+        await locks.lock("orders").acquire()
+    assert set(await open_connections(redis)) <= before
+
+
+@pytest.mark.asyncio
+async def test_a_cancellation_beside_the_close_stays_a_cancellation(redis: Redis, quick_sessions: None) -> None:
+    lease = await Lock(redis, "orders").acquire()
+    for first in ("close", "cancel"):
+        locks = LockManager(redis)
+        waiting = asyncio.create_task(locks.lock("orders").acquire())
+        await queued(Lock(redis, "orders"), 1)
+        if first == "cancel":
+            waiting.cancel()
+        await locks.aclose()
+        if first == "close":
+            waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+    assert await lease.release()
+
+
+@pytest.mark.asyncio
+async def test_a_wait_in_a_shielded_scope_ends_and_leaves_the_scope_whole(redis: Redis, quick_sessions: None) -> None:
+    lease = await Lock(redis, "orders").acquire()
+    locks = LockManager(redis)
+    after = []
+
+    async def wait() -> None:
+        with anyio.CancelScope(shield=True), anyio.move_on_after(60) as scope:
+            with pytest.raises(RuntimeError, match="closed"):
+                await locks.lock("orders").acquire()
+            await anyio.sleep(0.01)
+            after.append(scope.cancelled_caught)
+
+    waiting = asyncio.create_task(wait())
+    await queued(Lock(redis, "orders"), 1)
+    await locks.aclose()
+    await waiting
+    assert after == [False]
+    assert await lease.release()
+
+
+@pytest.mark.asyncio
+async def test_a_turn_that_comes_as_it_is_closed_is_passed_on(redis: Redis, quick_sessions: None) -> None:
+    for _ in range(20):
+        lease = await Lock(redis, "orders").acquire()
+        locks = LockManager(redis)
+        waiting = asyncio.create_task(locks.lock("orders").acquire())
+        await queued(Lock(redis, "orders"), 1)
+        await asyncio.gather(lease.release(), locks.aclose())
+        (ended,) = await asyncio.gather(waiting, return_exceptions=True)
+        if not isinstance(ended, RuntimeError):
+            await ended.release()  # type: ignore[union-attr]  # it was granted before
+        free = await Lock(redis, "orders").acquire(timeout=2)
+        assert await free.release()
+
+
+@pytest.mark.asyncio
+async def test_a_timeout_after_which_it_is_closed_is_a_timeout(redis: Redis, quick_sessions: None) -> None:
+    lease = await Lock(redis, "orders").acquire()
+    locks = LockManager(redis)
+    with pytest.raises(AcquireTimeoutError):
+        await locks.lock("orders").acquire(timeout=0.05)
+    await locks.aclose()
+    assert await lease.release()
+
+
+@pytest.mark.asyncio
+@pytest.mark.redis
+async def test_a_wait_for_a_silent_server_ends_when_it_is_closed(proxy: FaultProxy, quick_sessions: None) -> None:
+    locks = LockManager.from_url(proxy.url)
+    async with locks.lock("orders"):
+        pass
+    proxy.black_hole = True
+    waiting = asyncio.create_task(locks.lock("orders").acquire())
+    await asyncio.sleep(0.1)
+    async with asyncio.timeout(3):
+        await locks.aclose()
+        with pytest.raises(RuntimeError, match="closed"):
+            await waiting
+
+
+def test_its_repr_shows_the_server_and_what_its_holders_are_called() -> None:
+    locks = LockManager.from_url("redis://me:secret@localhost:1/3", ttl=5, holder="billing")
+    assert repr(locks) == "<LockManager localhost:1/3 holder='billing' ttl=5>"
+    assert repr(LockManager(Redis())) == "<LockManager localhost:6379>"
+    assert "db.sock" in repr(LockManager.from_url("unix:///tmp/db.sock"))
+    asyncio.run(locks.aclose())
+    assert "closed" in repr(locks)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis+sentinel://me:secret@localhost:1/main/0?sentinel_username=you&sentinel_password=secret",
+        "redis+cluster://me:secret@localhost:1",
+        "rediss://:secret@localhost:1",
+    ],
+)
+def test_no_password_is_in_its_repr_whatever_the_url(url: str) -> None:
+    shown = repr(LockManager.from_url(url))
+    assert ":1" in shown
+    assert "secret" not in shown
+
+
+def test_a_memory_is_shown_as_such() -> None:
+    assert repr(LockManager.from_url("memory://tests")).startswith("<LockManager memory://")
 
 
 @pytest.mark.parametrize("url", ["", "localhost", "http://localhost", "redis:localhost", "memory", "memory:/tests"])

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import pytest_asyncio
@@ -89,6 +90,21 @@ async def taken(lock: object) -> tuple[Lease, float]:
 
 
 @exclusive_rows
+async def test_statistics_count_no_holder_of_a_kept_name_and_say_until_when_it_is_kept(make: Make) -> None:
+    async with make(min_hold=60):
+        now = await make().statistics()
+        assert (now.permits, now.holders, now.kept_until) == (1, 1, None)
+    now = await make().statistics()
+    assert (now.permits, now.holders) == (1, 0)
+    assert await make().holders() == ()
+    assert await make().locked()
+    assert now.kept_until is not None
+    assert abs(now.kept_until - datetime.now(UTC) - timedelta(seconds=60)) < timedelta(seconds=5)
+    await make.take_away()
+    assert (await make().statistics()).kept_until is None
+
+
+@exclusive_rows
 async def test_it_may_be_longer_than_the_ttl(make: Make) -> None:
     began = time.monotonic()
     async with make(min_hold=MIN, ttl=0.4):
@@ -154,11 +170,36 @@ async def test_a_permit_that_is_kept_is_one_of_them_still(client: Redis, quick_s
     async with scraper.hold(permits=2):
         pass
     now = await scraper.statistics()
-    assert (now.permits, now.holders) == (2, 1)
+    assert (now.permits, now.holders) == (2, 0)
     assert await scraper.try_acquire(permits=2) is None
     async with scraper:
+        beside = await scraper.statistics()
+        assert (beside.permits, beside.holders, beside.kept_until) == (3, 1, now.kept_until)
         assert await scraper.try_acquire() is None
     await free(scraper)
+
+
+async def test_of_several_that_are_kept_statistics_say_when_the_last_ends(client: Redis, quick_sessions: None) -> None:
+    longer, shorter = (Semaphore(client, "scraper", 3, min_hold=seconds) for seconds in (60, 30))
+    async with longer, shorter:
+        pass
+    now = await shorter.statistics()
+    assert (now.permits, now.holders) == (2, 0)
+    assert now.kept_until is not None
+    assert now.kept_until - datetime.now(UTC) > timedelta(seconds=50)
+    await shorter.revoke()
+
+
+async def test_a_name_kept_among_several_is_not_held_by_any_holder(client: Redis, quick_sessions: None) -> None:
+    async with MultiLock(client, ["a"], min_hold=60):
+        pass
+    async with MultiLock(client, ["b"]):
+        now = await MultiLock(client, ["a", "b"]).statistics()
+        assert (now.permits, now.holders) == (1, 1)
+        assert now.kept_until is not None
+    now = await MultiLock(client, ["a", "b"]).statistics()
+    assert (now.permits, now.holders) == (1, 0)
+    await MultiLock(client, ["a"]).revoke()
 
 
 async def test_readers_that_are_kept_keep_writers_out(client: Redis, quick_sessions: None) -> None:

@@ -1,6 +1,7 @@
 """What a MultiLock promises beyond the conformance table: which others it excludes, and what it says of each name."""
 
 import asyncio
+import random
 from typing import Literal
 
 import pytest
@@ -10,7 +11,7 @@ from aiolocks import AcquireTimeoutError, LeaseLostError, Lock, MultiLock
 from aiolocks._core.guard_commands import MOST_WORDS
 from aiolocks._primitives.multilock import MOST_NAMES
 from tests.faults.support.lag import measured_lag
-from tests.support.primitives import SHORT, SOON, STEADY, free, queued
+from tests.support.primitives import SHORT, SOON, STEADY, as_a_stranger, free, queued
 
 pytest_plugins = ["tests.support.table"]
 
@@ -166,3 +167,26 @@ class TestOnEveryServer:
         async with asyncio.timeout(20):
             await asyncio.gather(*(dine(seat) for seat in range(5)))
         assert turns == 50
+
+    @pytest.mark.redis
+    @pytest.mark.usefixtures("one_server")  # whose commands are counted
+    @pytest.mark.parametrize("order", ["first to last", "last to first", "random"])
+    async def test_names_that_come_free_one_by_one_cost_a_few_scripts_each(self, redis: Redis, order: str) -> None:
+        """Where a waiter asked for all that was missing, each time, the scripts grew with the square of the names."""
+        names = [f"account:{number:04}" for number in range(200)]
+        holders = {name: await as_a_stranger(MultiLock(redis, [name]).acquire()) for name in names}
+        before = await scripts_run(redis)
+        waiter = as_a_stranger(MultiLock(redis, names).acquire())
+        freed = {"first to last": names, "last to first": names[::-1], "random": random.sample(names, len(names))}
+        for name in freed[order]:
+            while not await redis.keys("*:queue"):  # until it waits in line for the next
+                pass
+            await holders.pop(name).release()
+        lease = await waiter
+        assert await scripts_run(redis) - before <= 12 * len(names)
+        await lease.release()
+
+
+async def scripts_run(redis: Redis) -> int:
+    statistics: dict[str, dict[str, int]] = await redis.info("commandstats")
+    return sum(statistics.get(f"cmdstat_{name}", {}).get("calls", 0) for name in ("eval", "evalsha"))

@@ -3,6 +3,8 @@
 import asyncio
 import inspect
 import math
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import fields
@@ -90,6 +92,7 @@ BAD_OPTIONS: list[tuple[str, object, type[Exception]]] = [
     *[("max_stall", value, TypeError) for value in [None, *NOT_SECONDS]],
     *[("max_stall", value, ValueError) for value in [0, timedelta(0), *OUT_OF_RANGE]],
     *[("on_lost", value, ValueError) for value in ["raise", "", None, True]],
+    *[("on_lost", value, TypeError) for value in [print, lambda lease: None]],
     *[("renew", value, TypeError) for value in [None, 1, 0, "yes"]],
     *[("wait_release", value, TypeError) for value in [None, 1, 0, "no"]],
     *[("track", value, TypeError) for value in [None, 1, 0, "yes"]],
@@ -496,6 +499,27 @@ def test_a_constructor_shows_its_own_keywords_and_no_others(primitive: type) -> 
     assert not any(one.kind is inspect.Parameter.VAR_KEYWORD for one in shown.values())
     typed: dict[type, Any] = {Redlock: RedlockOptions, Semaphore: LeaseOptions, HierarchicalLock: LeaseOptions}
     assert keywords == typed.get(primitive, TrackedOptions).__annotations__.keys()
+
+
+def test_a_ttl_that_looks_like_milliseconds_is_logged_once_in_a_process() -> None:
+    program = """
+import logging
+from datetime import timedelta
+from redis.asyncio import Redis
+from aiolocks import Lock, LockManager
+logging.basicConfig(format="%(levelname)s %(name)s %(message)s")
+redis = Redis()
+for ttl in (3599, 3601, 3600.0, 30000.0, 90000.5, timedelta(hours=10)):
+    Lock(redis, "orders", ttl=ttl)
+Lock(redis, "orders", acquire_timeout=30000, max_hold=30000, min_hold=30000)
+for name in ("orders", "invoices"):
+    Lock(redis, name, ttl=30000)
+LockManager(redis, ttl=60000).semaphore("scraper", 3)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stderr.splitlines() == [
+        "WARNING aiolocks ttl=30000 lasts 8.3 hours, as ttl is in seconds; if milliseconds are meant, use ttl=30"
+    ]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)

@@ -392,12 +392,12 @@ async def test_a_hold_that_was_dropped_warns_and_lets_the_lease_lapse_after_the_
 async def test_a_released_lease_is_forgotten_at_once(lock: RLock) -> None:
     gc.collect()
     gc.disable()
-    before = len(_reentry._newest)  # of tests whose tracebacks are kept
+    before = len(_reentry._nests)  # of tests whose tracebacks are kept
     try:
         for _ in range(3):
             async with lock, lock:
-                assert len(_reentry._newest) == before + 1
-        assert len(_reentry._newest) == before
+                assert len(_reentry._nests) == before + 1
+        assert len(_reentry._nests) == before
     finally:
         gc.enable()
 

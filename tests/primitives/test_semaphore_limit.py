@@ -302,3 +302,81 @@ async def test_a_task_that_would_wait_for_itself_under_a_limit_that_shrank_is_to
         async with asyncio.timeout(5):
             with pytest.raises(RuntimeError, match="would wait for itself"):
                 await semaphore.acquire()
+
+
+# A limit that is pinned.
+
+
+async def test_a_pinned_limit_stays_whatever_processes_that_start_later_declare(
+    client: Redis, stranger: Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    await Semaphore(client, "scraper", 5).resize(22, pin=True)
+    with hearing() as heard:
+        for _ in range(3):
+            async with Semaphore(stranger, "scraper", 11):
+                assert (await Semaphore(stranger, "scraper", 11).statistics()).limit == 22
+    (warning,) = warnings_of(caplog)
+    assert all(text in warning for text in ("scraper", "pinned", "11", "22", "ignored"))
+    assert heard.of("limit_differs") == [Event("limit_differs", "scraper", "semaphore")]
+
+
+async def test_a_resize_that_says_nothing_of_the_pin_leaves_it(client: Redis, stranger: Redis) -> None:
+    semaphore = Semaphore(client, "scraper", 5)
+    await semaphore.resize(2, pin=True)
+    await semaphore.resize(3)
+    async with Semaphore(stranger, "scraper", 7):
+        assert (await semaphore.statistics()).limit == 3
+
+
+async def test_a_declaration_is_in_force_again_once_the_limit_is_not_pinned(client: Redis, stranger: Redis) -> None:
+    semaphore = Semaphore(client, "scraper", 5)
+    await semaphore.resize(2, pin=True)
+    await semaphore.resize(2, pin=False)
+    async with Semaphore(stranger, "scraper", 7):
+        assert (await semaphore.statistics()).limit == 7
+
+
+@pytest.mark.parametrize("pin", [1, "yes"])
+async def test_a_pin_is_true_false_or_none(client: Redis, pin: object) -> None:
+    with pytest.raises(TypeError, match="pin must be True, False or None"):
+        await Semaphore(client, "scraper", 5).resize(2, pin=pin)  # type: ignore[arg-type]
+
+
+# Without a limit of its own.
+
+
+async def test_without_a_limit_the_one_in_force_counts(client: Redis, stranger: Redis) -> None:
+    async with Semaphore(client, "scraper", 2):
+        anyones = Semaphore(stranger, "scraper", None)
+        assert (await anyones.statistics()).limit == 2
+        async with anyones:
+            assert await anyones.locked()
+            assert await anyones.try_acquire() is None
+        with pytest.raises(LimitMismatchError):
+            await anyones.acquire(permits=3)
+        assert (await Semaphore(client, "scraper", 2).statistics()).limit == 2
+
+
+async def test_without_a_limit_it_waits_for_its_turn_like_any_other(client: Redis, stranger: Redis) -> None:
+    lease = await Semaphore(client, "scraper", 1).acquire()
+    waiting = asyncio.create_task(Semaphore(stranger, "scraper", None).acquire(timeout=10))
+    await queued(Semaphore(client, "scraper", 1), 1)
+    await lease.release()
+    assert await (await waiting).release()
+
+
+async def test_without_a_limit_it_is_an_error_where_none_was_ever_declared(client: Redis) -> None:
+    anyones = Semaphore(client, "scraper", None)
+    for ask in (anyones.acquire, anyones.try_acquire, lambda: anyones.acquire(timeout=1)):
+        with pytest.raises(LimitMismatchError, match="no process has declared its limit") as caught:
+            await ask()
+        assert (caught.value.permits, caught.value.limit) == (1, 0)
+    assert (await anyones.statistics()).limit == 0
+    assert await client.keys("*scraper*") == []
+
+
+async def test_without_a_limit_it_may_be_resized(client: Redis) -> None:
+    anyones = Semaphore(client, "scraper", None)
+    await anyones.resize(3, pin=True)
+    async with anyones.hold(permits=3):
+        pass

@@ -671,9 +671,11 @@ async def test_it_says_that_it_is_not_the_lease(redis: Redis) -> None:
     acquiring.close()
 
 
-async def test_an_acquire_that_is_not_awaited_says_so(redis: Redis) -> None:
-    with pytest.warns(RuntimeWarning, match="never awaited"):
-        Lock(redis, "orders").acquire()  # type: ignore[unused-awaitable]
+async def test_a_call_that_is_not_awaited_says_so(make: Make) -> None:
+    lock = make()
+    for verb in ("acquire", "try_acquire", "locked"):
+        with pytest.warns(RuntimeWarning, match=rf"{verb}' was never awaited"):
+            getattr(lock, verb)()
 
 
 async def test_a_bad_timeout_of_acquire_is_an_error_of_the_coroutine_and_of_the_block(redis: Redis) -> None:
@@ -682,6 +684,67 @@ async def test_a_bad_timeout_of_acquire_is_an_error_of_the_coroutine_and_of_the_
     with pytest.raises(ValueError, match="permits"):
         async with Semaphore(redis, "scraper", 3).acquire(permits=0):
             pytest.fail("entered")
+
+
+# try_acquire() and locked(): coroutines that cannot be taken for their answers.
+
+
+def negated(call: object) -> bool:
+    return not call
+
+
+def in_a_plain_block(call: Any) -> None:
+    with call:
+        pytest.fail("entered")
+
+
+async def test_a_call_without_await_is_never_taken_for_its_answer(make: Make) -> None:
+    lock = make()
+    for verb in ("acquire", "try_acquire", "locked"):
+        for use in (bool, negated, in_a_plain_block, iter):
+            call = getattr(lock, verb)()
+            with pytest.raises(TypeError, match=rf"{verb}\(\) must be awaited.*: use `.*await lock\.{verb}\(\)"):
+                use(call)
+            call.close()
+
+
+async def test_an_answer_that_may_be_no_lease_is_no_block(make: Make) -> None:
+    lock = make()
+    for verb in ("try_acquire", "locked"):
+        call = getattr(lock, verb)()
+        with pytest.raises(TypeError, match=rf"`if .*await lock\.{verb}\(\):`"):
+            async with call:
+                pytest.fail("entered")
+        with pytest.raises(TypeError, match="must be awaited"):
+            await AsyncExitStack().enter_async_context(call)
+        call.close()
+
+
+async def test_try_acquire_and_locked_are_coroutines(make: Make) -> None:
+    lock = make()
+    for call in (lock.try_acquire(), lock.locked()):
+        assert asyncio.iscoroutine(cast("object", call))
+        assert inspect.isawaitable(call)
+        assert inspect.getcoroutinestate(cast("Any", call)) == inspect.CORO_CREATED
+        call.close()
+    lease = await asyncio.wait_for(lock.try_acquire(), LONG)
+    assert lease is not None
+    async with asyncio.TaskGroup() as group:
+        locked = group.create_task(lock.locked())
+    assert isinstance(locked.result(), bool)
+    assert await lease.release()
+    (lease,) = await asyncio.gather(lock.try_acquire())
+    assert lease is not None
+    assert await lease.release()
+    assert not await asyncio.create_task(lock.locked())
+
+
+async def test_what_try_acquire_returns_says_that_it_is_not_the_lease(redis: Redis) -> None:
+    call: Any = Lock(redis, "orders").try_acquire()
+    with pytest.raises(AttributeError, match="must be awaited") as caught:
+        call.fencing_token  # noqa: B018
+    assert (caught.value.name, caught.value.obj) == ("fencing_token", call)
+    call.close()
 
 
 # hold() after an entry that failed.

@@ -88,6 +88,24 @@ async def test_positional_named_and_default_arguments_make_the_same_name(client:
     assert await pay("a") == await pay("a", 42) == await pay(order=42, shop="a") == {"a:42"}
 
 
+async def test_texts_in_quotes_make_a_name_of_their_own_though_they_contain_the_separator(client: Redis) -> None:
+    locked: list[str] = []
+
+    def kind(client: Redis, name: str, **options: Any) -> Lock:
+        locked.append(name)
+        return Lock(client, name, **options)
+
+    @with_lock(client, "{a!r}:{b!r}", kind=kind)
+    async def send(a: str, b: str) -> None: ...
+
+    locked.clear()  # the decoration has tried the template itself
+    texts = ["x", "x:y", "x':'y", 'x":"y', "'x'", "x\\", ":", "", "\n"]
+    for a in texts:
+        for b in texts:
+            await send(a, b)
+    assert len(set(locked)) == len(texts) ** 2
+
+
 async def test_a_method_may_name_its_object(client: Redis) -> None:
     class Account:
         def __init__(self, number: int) -> None:

@@ -144,6 +144,8 @@ class Statistics:
     waiting: int
     fence: int
     limit: int
+    kept: int
+    kept_until_ms: int
 
 
 def token(who: str) -> bytes:
@@ -248,7 +250,7 @@ class Scripts:
             "ticket": "+" if brief else ticket if wait else ~ticket,
         }  # fmt: skip
         if self.kind == "semaphore":
-            args |= {"limit": limit or self.limit, "declare": int(declare)}
+            args |= {"limit": self.limit if limit is None else limit, "declare": int(declare)}
         if needed_s:
             args["needed_s"] = needed_s
         answer = self.run("grant", session=session, who=who, **args)
@@ -337,9 +339,11 @@ class Scripts:
         assert set(answers) <= {0, 1}
         return [answer == 1 for answer in answers]
 
-    def resize(self, limit: int, *, session: str = "home", life_ms: int = LIFE) -> tuple[int, list[Grant]]:
+    def resize(
+        self, limit: int, *, pin: int = -1, session: str = "home", life_ms: int = LIFE
+    ) -> tuple[int, list[Grant]]:
         """Return the limit before, and what that freed for the asking session."""
-        before, *mine = self.run("resize", session=session, limit=limit, life_ms=life_ms)
+        before, *mine = self.run("resize", session=session, limit=limit, pin=pin, life_ms=life_ms)
         return before, _grants(mine)
 
     def downgrade(self, who: str, mode: int, *, session: str = "home", life_ms: int = LIFE) -> tuple[bool, list[Grant]]:
@@ -376,11 +380,13 @@ class Scripts:
         while place < 0:
             answer = self.run("statistics", first=0)
             place = answer[5]
+        kept, kept_until = answer[6], answer[7]
         while place > 0:
-            _, _, more, _, _, place, *_ = self.run("statistics", first=place)
-            waiting += more
+            part = self.run("statistics", first=place)
+            waiting, place = waiting + part[2], part[5]
+            kept, kept_until = kept + part[6], max(kept_until, part[7])
         permits, holders, first, fence, limit, *_ = answer
-        return Statistics(permits, holders, first + waiting, fence, limit)
+        return Statistics(permits, holders, first + waiting, fence, limit, kept, kept_until)
 
     def limit_in_force(self) -> int:
         """Return what is written down: asking a script would also drop what has run out."""

@@ -148,6 +148,7 @@ class ScriptMachine(RuleBasedStateMachine):
         )  # fmt: skip
         self.look()
         declares = terms.get("limit", 0) if terms.get("declare") or not limit_before else 0
+        declares = 0 if self.model.pinned else declares
         briefly = bool(terms.get("brief")) and self.model.may_be_brief(asker)
         verdict, handed = self.model.grant(asker, self.seen, by=asker.home, wait=wait, ticket=ticket, declares=declares)
         kinds = {

@@ -61,6 +61,8 @@ class Model:
     def __init__(self, limit: int, *, exclusive: bool) -> None:
         self.limit = limit
         """0: nobody has declared one."""
+        self.pinned = False
+        """No declaration changes the limit."""
         self.exclusive = exclusive
         self.holders: dict[str, Lease] = {}
         self.lines: dict[Session, dict[Asker, int]] = {}
@@ -105,7 +107,7 @@ class Model:
         if asker.who in self.buried:
             return "withdrawn", []
         handed: list[Handed] = []
-        declared = declares not in (0, self.limit)
+        declared = declares not in (0, self.limit) and not self.pinned
         if declared:
             self.limit = declares
             self._return_to_line(by)
@@ -174,8 +176,8 @@ class Model:
             self._extend(who, ttl_ms, seen)
         return who in self.holders
 
-    def resize(self, limit: int, seen: Seen, *, by: Session) -> list[Handed]:
-        self.limit = limit
+    def resize(self, limit: int, seen: Seen, *, by: Session, pin: bool) -> list[Handed]:
+        self.limit, self.pinned = limit, pin
         self._return_to_line(by)
         return self._hand_over(by, seen)
 

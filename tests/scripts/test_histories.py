@@ -86,16 +86,20 @@ class SemaphoreHistory(History):
     def try_acquire(self, number: int, limit: int, again: bool) -> None:
         self.twice(again, lambda: self.ask(self.askers[number], wait=False, limit=limit, declare=False))
 
-    @rule(number=st.integers(0, 3), limit=_LIMIT, again=st.booleans())
-    def resize(self, number: int, limit: int, again: bool) -> None:
+    @rule(number=_ASKER, wait=st.booleans(), again=st.booleans())
+    def acquire_without_a_limit(self, number: int, wait: bool, again: bool) -> None:
+        self.twice(again, lambda: self.ask(self.askers[number], wait=wait, limit=0, declare=False))
+
+    @rule(number=st.integers(0, 3), limit=_LIMIT, pin=st.sampled_from([-1, 1, 0]), again=st.booleans())
+    def resize(self, number: int, limit: int, pin: int, again: bool) -> None:
         session = self.sessions[number]
 
         def once() -> None:
-            limit_before = self.model.limit
-            before, mine = self.scripts.resize(limit, session=session.name, life_ms=LIFE)
+            limit_before, pinned = self.model.limit, self.model.pinned if pin < 0 else pin == 1
+            before, mine = self.scripts.resize(limit, pin=pin, session=session.name, life_ms=LIFE)
             self.look()
             assert before == limit_before
-            self.compare(session, self.model.resize(limit, self.seen, by=session), mine)
+            self.compare(session, self.model.resize(limit, self.seen, by=session, pin=pinned), mine)
 
         self.twice(again, once)
 
@@ -201,7 +205,7 @@ def _where_a_session_releases_that_was_passed_over(history: SemaphoreHistory) ->
 def _where_no_permit_is_free_for_the_first_in_line_who_wants_too_many(history: SemaphoreHistory) -> None:
     """Nothing is free, so nobody looks at it: its own re-check refuses it."""
     history.crowd([0, 1, 6])
-    history.resize(number=0, limit=1, again=False)
+    history.resize(number=0, limit=1, pin=-1, again=False)
     history.acquire(number=5, old=None, limit=2, declare=False, again=False)
     history.recheck(number=2, chosen=set(), all_of_it=True, again=False)
     assert history.model.line(history.sessions[2]) == []

@@ -43,6 +43,102 @@ def test_a_lower_limit_that_is_declared_is_reported_with_the_one_before(full: Sc
     assert answer.limit_before == 3
 
 
+# Pinned.
+
+_MONTH_MS = 30 * _DAY_MS
+
+
+@pytest.fixture
+def pinned(full: Scripts) -> Scripts:
+    """Pinned at three, all held by ann."""
+    full.resize(3, pin=1)
+    return full
+
+
+@pytest.mark.parametrize("limit", [2, 4])
+def test_no_declaration_changes_a_limit_that_is_pinned(pinned: Scripts, limit: int) -> None:
+    answer = pinned.queued("ben", limit=limit, declare=True)
+    assert answer.limit_before == 0
+    assert pinned.statistics().limit == 3
+
+
+def test_a_pin_stays_with_another_limit_unless_it_is_taken_out(pinned: Scripts) -> None:
+    pinned.resize(4)
+    pinned.granted("ben", limit=9, declare=True)
+    assert pinned.statistics().limit == 4
+    pinned.resize(4, pin=0)
+    pinned.granted("cat", limit=5, declare=True)
+    assert pinned.statistics().limit == 5
+
+
+def test_a_limit_that_is_not_pinned_is_not_pinned_by_a_resize_that_does_not_say_so(full: Scripts) -> None:
+    full.resize(4)
+    full.queued("ben", permits=4, limit=5, declare=True)
+    assert full.statistics().limit == 5
+
+
+def test_a_pin_outlives_its_holders(pinned: Scripts) -> None:
+    pinned.redis.delete(pinned.key("holders"))  # as Redis does when all leases have run out
+    pinned.granted("ben", limit=5, declare=True)
+    assert pinned.statistics().limit == 3
+
+
+@pytest.mark.parametrize("verb", ["grant", "renew", "renew_many", "recheck", "resize", "declare"])
+def test_a_pinned_limit_is_remembered_for_thirty_days_from_its_last_use(pinned: Scripts, verb: str) -> None:
+    pinned.release("ann", permits=3)
+    pinned.granted("ann")
+    pinned.redis.pexpire(pinned.key("meta"), _DAY_MS)
+    if verb == "grant":
+        pinned.redis.hset(pinned.key("meta"), "fence", 1)  # the last one was long ago
+        pinned.granted("ben")
+    elif verb == "renew":
+        assert pinned.renew("ann", 30_000)
+    elif verb == "renew_many":
+        assert pinned.renew_many((pinned, "ann", 30_000)) == [True]
+    elif verb == "resize":
+        pinned.resize(3)
+    elif verb == "declare":
+        pinned.redis.hset(pinned.key("meta"), "fence", 1)
+        pinned.granted("ben", limit=5, declare=True)
+    else:
+        pinned.redis.delete(pinned.key("holders"))
+        pinned.recheck("ben")
+    assert _MONTH_MS - 60_000 < pttl(pinned, pinned.key("meta")) <= _MONTH_MS
+
+
+def test_a_limit_that_is_not_pinned_is_remembered_for_a_day(full: Scripts) -> None:
+    full.resize(3, pin=1)
+    full.resize(3, pin=0)
+    full.redis.pexpire(full.key("meta"), 1_000)
+    assert full.renew("ann", 30_000)
+    assert pttl(full, full.key("meta")) <= _DAY_MS
+
+
+# Without a limit of one's own.
+
+
+def test_a_request_without_a_limit_goes_by_the_one_in_force(full: Scripts) -> None:
+    assert isinstance(full.grant("ben", limit=0, wait=False), Busy)
+    full.release("ann", permits=3)
+    assert full.granted("ben", limit=0).limit_before == 0
+    assert full.statistics().limit == 3
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_a_request_without_a_limit_is_refused_where_none_is_in_force(semaphore: Scripts, wait: bool) -> None:
+    assert semaphore.grant("ann", limit=0, wait=wait) == Refused(0)
+    assert contents(semaphore) == {}
+
+
+def test_a_grant_without_a_limit_is_the_same_when_it_is_asked_for_again_and_the_limit_was_forgotten(
+    full: Scripts,
+) -> None:
+    full.release("ann", permits=3)
+    full.granted("ben", limit=0)
+    full.redis.delete(full.key("meta"))
+    assert full.granted("ben", limit=0).fence > 0
+
+
 def test_a_limit_that_is_declared_again_is_no_difference(full: Scripts) -> None:
     assert full.queued("ben", limit=3, declare=True).limit_before == 0
 

@@ -170,13 +170,36 @@ def test_when_it_is_over_a_recheck_finds_the_turn(exclusive: Scripts) -> None:
 # Beside others.
 
 
+def test_statistics_say_that_it_is_kept_and_until_when(cooling: Scripts) -> None:
+    counted = cooling.statistics()
+    assert (counted.permits, counted.holders, counted.kept) == (1, 1, 1)
+    assert MIN - SLACK < counted.kept_until_ms - 1000 * time.time() <= MIN
+    lapse(cooling, "ann")
+    cooling.granted("ben")
+    counted = cooling.statistics()
+    assert (counted.permits, counted.holders, counted.kept, counted.kept_until_ms) == (1, 1, 0, 0)
+
+
+@on_server
+def test_many_that_are_kept_are_counted_in_parts(backend: object) -> None:
+    wide = Scripts(backend, "semaphore")  # type: ignore[arg-type]
+    wide.limit = 2_000
+    for number in range(1_100):
+        wide.granted(f"w{number}w", ttl_ms=100 * TTL)
+    for number in range(0, 1_100, 2):
+        wide.release(f"w{number}w", min_hold_ms=50 * TTL)
+    counted = wide.statistics()
+    assert (counted.permits, counted.holders, counted.kept) == (1_100, 1_100, 550)
+
+
 def test_it_is_counted_as_before(semaphore: Scripts) -> None:
     wide = semaphore.named("wide")
     wide.limit = 5
     wide.granted("ann", permits=3)
     wide.granted("ben")
     assert wide.release("ann", permits=3, min_hold_ms=MIN) == TAKEN
-    assert (wide.statistics().permits, wide.statistics().holders) == (4, 2)
+    counted = wide.statistics()
+    assert (counted.permits, counted.holders, counted.kept) == (4, 2, 1)
     assert isinstance(wide.grant("cat", permits=2, wait=False), Busy)
     assert isinstance(wide.grant("dan"), Granted)
     assert wide.release("dan").ended

@@ -20,7 +20,7 @@ from aiolocks._core.modes import (
     UPGRADE,
     UPGRADEABLE,
 )
-from tests.bench.crowded import _hold
+from bench.crowded import _hold
 from tests.scripts.calls import TTL, Busy, Grant, Granted, Queued, Refused, Scripts, on_server, token
 from tests.scripts.states import (
     configured,
@@ -294,12 +294,12 @@ def test_a_hash_that_was_deleted_is_made_anew_with_an_end(rwlock: Scripts, verb:
 
 
 def test_statistics_say_what_could_be_had(rwlock: Scripts) -> None:
-    free = [rwlock.run("statistics", first=0)[6]]
+    free = [rwlock.run("statistics", first=0)[8]]
     rwlock.granted("ann", permits=READ)
-    free.append(rwlock.run("statistics", first=0)[6])
+    free.append(rwlock.run("statistics", first=0)[8])
     rwlock.release("ann", permits=READ)
     rwlock.granted("ben", permits=WRITE)
-    free.append(rwlock.run("statistics", first=0)[6])
+    free.append(rwlock.run("statistics", first=0)[8])
     assert free == [[1] * 6, [1, 0, 1, 0, 1, 0], [0] * 6]
 
 

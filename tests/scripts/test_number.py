@@ -9,7 +9,7 @@ import pytest
 from redis import Redis
 
 from aiolocks._core.modes import SHARED
-from tests.bench.crowded import _hold
+from bench.crowded import _hold
 from tests.scripts import older
 from tests.scripts.calls import LIFE, TTL, Busy, Scripts, on_server, token
 from tests.scripts.states import fence_of, holders, lapse, now_us, pttl, set_last_fence

@@ -1,12 +1,12 @@
 """No script keeps the server for long: each looks at fifty entries, drops five hundred leases, and says "more" (W21).
 
-Counted in commands, at sizes far beyond what one script may do. How long scripts take is for `tests.bench slowest`.
+Counted in commands, at sizes far beyond what one script may do. How long scripts take is for `python .bench slowest`.
 """
 
 import pytest
 
 from aiolocks._grantors.wait_queue import _LONGEST_LIST
-from tests.bench.crowded import Situation, situations
+from bench.crowded import Situation, situations
 from tests.scripts.calls import MORE, Busy, Scripts, entry, on_server, token, told_either_way
 from tests.scripts.states import Message, holders, line, listening, sessions
 from tests.scripts.test_costs import _cost

@@ -1,5 +1,8 @@
 """Fencing tokens that several servers agree on: what each accepts and refuses."""
 
+import time
+from typing import Any
+
 import pytest
 from redis import Redis
 
@@ -67,14 +70,18 @@ def test_what_was_accepted_is_kept_for_a_day(backend: Redis) -> None:
 
 
 def test_statistics_tell_whether_it_is_held_and_the_last_token_that_was_accepted(backend: Redis) -> None:
-    def told() -> object:
+    def told() -> Any:
         return backend.eval(load("redlock/statistics").source, 2, "agreed", "holder")  # type: ignore[arg-type]
 
-    assert told() == [0, 0]
+    assert told() == [0, 0, 0]
     propose(backend, "one", 1_763_733_600_000_000)
-    assert told() == [0, 1_763_733_600_000_000]
+    assert told() == [0, 1_763_733_600_000_000, 0]
     backend.set("holder", "one 7")
-    assert told() == [1, 1_763_733_600_000_000]
+    assert told() == [1, 1_763_733_600_000_000, 0]
+    backend.set("holder", "one 7 C", px=60_000)
+    *taken, kept_until_ms = told()
+    assert taken == [1, 1_763_733_600_000_000]
+    assert 50 < kept_until_ms / 1000 - time.time() <= 60
 
 
 # Who holds it, and revoking that: only what was said to be meant.

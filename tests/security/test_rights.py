@@ -18,6 +18,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from aiolocks import AcquireTimeoutError, Lease, Lock, Semaphore
+from aiolocks._grantors.session import Session
 from aiolocks.cli._doctor import _examine
 from aiolocks.cli._doctor._rights import BROADCASTS, WAKE_UPS, missing_rights
 from tests.faults.support.lag import SLACK, measured_lag
@@ -30,8 +31,8 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.redis]
 
 RULE = OPERATING.read_text(encoding="utf-8").split("<!-- acl -->")[1].split("```")[1].removeprefix("text").split()
 RIGHTS = [right for right in documented_rights() if right[0] == "+"]
-NEEDLESS = {"+ping", "+unsubscribe"}
-"""Sent by redis-py for the user, and at the end of a wait: a refusal is not noticed."""
+NEEDLESS = {"+unsubscribe"}
+"""Sent at the end of a wait: a refusal is noticed by the server's ACL LOG alone."""
 
 
 async def give(server: RedisServer, *rights: str, name: str = RULE[2]) -> str:
@@ -81,6 +82,18 @@ async def test_the_rights_of_the_readme_are_enough_for_everything_at_full_speed(
             assert await lease.release()
     assert slowest < 0.2 + SLACK * 0.1 + lag.worst, "the waiter was told"
     assert caplog.records == []
+
+
+async def test_the_rights_of_the_readme_leave_no_refusal_in_the_log_of_the_server(
+    own_server: RedisServer, quick_sessions: None
+) -> None:
+    admin: Any
+    async with two_clients(await give(own_server, *RULE[5:])) as (one, other), Redis.from_url(own_server.url) as admin:
+        await everything(one, other, "orders")
+        async with asyncio.timeout(10):  # when a session ends, it unsubscribes
+            while Session.begun(one.connection_pool) or Session.begun(other.connection_pool):
+                await asyncio.sleep(0.01)
+        assert await admin.execute_command("ACL", "LOG") == []
 
 
 async def test_the_doctor_finds_nothing_missing_in_the_rights_of_the_readme(own_server: RedisServer) -> None:

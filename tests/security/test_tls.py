@@ -152,15 +152,20 @@ def test_the_doctor_goes_by_tls_and_ends_with_2_when_the_certificate_is_wrong(
     assert keys(tls) == []
 
 
-@pytest.mark.parametrize("command", [["doctor"], ["ls"]], ids=lambda command: command[0])
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [(["doctor"], 2), (["ls"], 2), (["run", "x", "--wait", "1"], 69)],
+    ids=["doctor", "ls", "run"],
+)
 def test_the_command_line_says_when_it_is_tls_that_is_in_the_way(
-    tls: TlsServer, server: RedisServer, command: list[str], capsys: pytest.CaptureFixture[str]
+    tls: TlsServer, server: RedisServer, command: list[str], status: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    words = ["--", "true"] if command[0] == "run" else []
     for url, says in (
         (f"redis://:s3same@localhost:{tls.port}", "this port speaks TLS: rediss://"),
         (f"rediss://:s3same@localhost:{server.port}", "this port speaks without TLS: redis://"),
         (f"rediss://:s3same@localhost:{tls.port}", "?ssl_ca_certs=FILE"),
     ):
-        assert main([*command, "--url", url]) == 2
+        assert main([*command, "--url", url, *words]) == status
         captured = capsys.readouterr()
         assert (captured.out, says in captured.err, "s3same" in captured.err) == ("", True, False)

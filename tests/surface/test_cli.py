@@ -2,8 +2,10 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 from redis.asyncio.sentinel import MasterNotFoundError
 
+import aiolocks
 from aiolocks.cli import main
 from aiolocks.cli._connect import reason
 from tests.support.servers import RedisServer
@@ -166,3 +169,52 @@ def test_other_shells_are_told_every_command_and_option(shell: str, capsys: pyte
     program = shutil.which(shell)
     if program is not None:
         assert subprocess.run([program, "-n"], input=script, text=True, check=False).returncode == 0
+
+
+INTERRUPTED = """
+import os, signal, sys
+
+module, sys.argv = sys.argv[1], ["/usr/bin/aiolocks", "ls"]
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == module:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+from aiolocks.cli import main
+sys.exit(main(["ls", "--url", "redis://127.0.0.1:1"]))
+"""
+
+
+@pytest.mark.parametrize("module", ["redis", "aiolocks._manager", "aiolocks.cli._doctor"])
+def test_ctrl_c_while_modules_are_imported_ends_it_without_a_traceback(module: str) -> None:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED, module], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+
+
+def test_a_program_that_imports_the_library_keeps_its_own_ctrl_c() -> None:
+    program = "import signal, aiolocks; assert signal.getsignal(signal.SIGINT) is signal.default_int_handler"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_the_package_works_from_a_zip_file(tmp_path: Path) -> None:
+    package = Path(aiolocks.__file__).parent
+    with zipfile.ZipFile(tmp_path / "aiolocks.zip", "w") as archive:
+        for file in [*package.rglob("*.py"), *package.rglob("*.lua")]:
+            archive.write(file, file.relative_to(package.parent))
+    program = """
+import aiolocks, asyncio
+
+async def main():
+    async with aiolocks.LockManager.from_url("memory://") as locks:
+        async with locks.lock("orders:42"), locks.semaphore("scraper", 2):
+            print(".zip" in aiolocks.__file__)
+
+asyncio.run(main())
+"""
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "aiolocks.zip")}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, cwd=tmp_path, check=False
+    )
+    assert (done.stdout, done.returncode) == ("True\n", 0), done.stderr

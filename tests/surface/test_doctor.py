@@ -15,6 +15,7 @@ import pytest
 from redis import Redis
 
 from aiolocks.cli import main
+from tests.faults.support.server_clock import ServerClock
 from tests.support.clients import OPERATING
 from tests.support.leftovers import is_residue
 from tests.support.servers import RedisServer
@@ -143,6 +144,7 @@ def test_replicas_are_judged_by_whether_a_primary_cut_off_from_them_goes_on(
             time.sleep(0.05)
         report = ask(primary.url)
         assert report.not_ok() == {"replication": "warning"}
+        assert report.verdict("replica clocks") == "ok"
         assert "min-replicas-to-write 1" in report.text("replication")
 
         admin.config_set("min-replicas-to-write", 1)
@@ -155,6 +157,30 @@ def test_replicas_are_judged_by_whether_a_primary_cut_off_from_them_goes_on(
     assert f"127.0.0.1:{primary.port}" in report.text("replication")
     assert "read only replica" in report.text("hand-over")
     assert keys(replica) == []
+
+
+@pytest.mark.slow
+def test_a_replica_whose_clock_is_off_or_that_does_not_answer_is_named(
+    servers: Servers, ask: Callable[..., Report], tmp_path: Path
+) -> None:
+    clock = ServerClock(tmp_path)
+    primary = servers(options=FIT | {"repl-diskless-sync-delay": "0"})
+    replica = servers(options={"replicaof": f"127.0.0.1 {primary.port}"}, environment=clock.environment)
+    with closing(Redis.from_url(primary.url)) as admin:
+        give_up_at = time.monotonic() + 20
+        while admin.info("replication").get("slave0", {}).get("state") != "online":
+            assert time.monotonic() < give_up_at
+            time.sleep(0.05)
+    assert ask(primary.url).verdict("replica clocks") == "ok"
+    clock.step(20)
+    report = ask(primary.url)
+    assert report.verdict("replica clocks") == "warning"
+    assert f"127.0.0.1:{replica.port} is 20 s off" in report.text("replica clocks")
+    clock.close()
+    replica.pause()
+    report = ask(primary.url)
+    assert report.verdict("replica clocks") == "unknown"
+    assert f"127.0.0.1:{replica.port}" in report.text("replica clocks")
 
 
 @pytest.mark.parametrize(

@@ -199,6 +199,75 @@ async def test_of_a_cluster_each_primary_is_asked(capsys: pytest.CaptureFixture[
             assert shown["held"] == 1
 
 
+@pytest.mark.slow
+@pytest.mark.asyncio
+async def test_with_one_node_of_a_cluster_dead_the_names_on_the_others_are_listed_and_the_status_is_2(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with ClusterSet(replicas=0, options={"cluster-require-full-coverage": "no"}) as cluster:
+        async with LockManager.from_url(cluster.url, ttl=60, renew=False) as locks:
+            names = [f"order:{number}" for number in range(20)]
+            for name in names:
+                await locks.lock(name).acquire()
+            dead = cluster.node_of("aiolocks:lock:{order:0}")
+            lost = {name for name in names if cluster.node_of(f"aiolocks:lock:{{{name}}}") is dead}
+            dead.kill()
+            status = await asyncio.to_thread(main, ["ls", "--json", "--url", cluster.url])
+    printed = capsys.readouterr()
+    assert status == 2
+    assert {one["name"] for one in json.loads(printed.out)} == set(names) - lost
+    assert printed.err == f"aiolocks ls: 127.0.0.1:{dead.port} does not answer: the names there are missing here\n"
+
+
+@pytest.mark.parametrize("command", ["ls", "show x", "release x", "watch --once"])
+def test_the_url_of_one_node_of_a_cluster_is_refused_and_the_clusters_is_named(
+    command: str, servers: Callable[..., RedisServer], capsys: pytest.CaptureFixture[str]
+) -> None:
+    node = servers(options={"cluster-enabled": "yes"})
+    url = f"redis://127.0.0.1:{node.port}"
+    assert main([*command.split(), "--url", url]) == 2
+    printed = capsys.readouterr()
+    assert "one node of a Cluster: give --url redis+cluster://HOST:PORT" in printed.err
+    assert printed.out == ""
+
+
+async def wait_in(redis: Redis, name: str, sessions: int, waiters: int) -> None:
+    """Have so many *sessions* wait for *name*, with so many *waiters* each, as the scripts write them down."""
+    base = f"aiolocks:lock:{{{name}}}"
+    pipeline: Any = redis.pipeline(transaction=False)
+    pipeline.set(base, "t" * 33 + " 1", px=60_000)
+    for session in range(sessions):
+        known_as = f"s{session:010}"
+        line = {f"{known_as}{number:022} 60000 1": number + 1 for number in range(waiters)}
+        pipeline.zadd(f"{base}:queue", {known_as: session + 1})
+        pipeline.zadd(f"{base}:q:{known_as}", line)
+    await pipeline.execute()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("sessions", "waiters", "in_ls", "heading", "listed", "more"),
+    [
+        (1, 3000, "3000", "3000 waiting", 1000, "and 2000 more"),
+        (150, 2, "300", "300 waiting", 300, ""),
+        (600, 1, "500+", "at least 500 waiting", 500, ""),
+    ],
+    ids=["one session", "many sessions", "too many sessions"],
+)
+async def test_all_waiters_are_counted_or_the_count_is_called_a_lower_bound(
+    sessions: int, waiters: int, in_ls: str, heading: str, listed: int, more: str, redis: Redis, redis_url: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    await wait_in(redis, "orders:42", sessions, waiters)
+    assert await asyncio.to_thread(main, ["ls", "--url", redis_url]) == 0
+    assert in_ls in capsys.readouterr().out.splitlines()[-1].split()
+    assert await asyncio.to_thread(main, ["show", "orders:42", "--kind", "lock", "--url", redis_url]) == 0
+    shown = capsys.readouterr().out
+    assert f": 1 held, {heading}\n" in shown
+    assert shown.count("\n  waits") == listed
+    assert more in shown
+
+
 @pytest.mark.parametrize("command", [["ls"], ["show", "x"]])
 def test_without_a_server_or_right_it_ends_with_2_and_shows_no_password(
     command: list[str], servers: Callable[..., RedisServer], capsys: pytest.CaptureFixture[str]

@@ -14,7 +14,7 @@ from tests.support.servers import RedisServer
 
 REPOSITORY = Path(__file__).parents[2]
 DOCUMENTS = ["README.md", "examples/README.md", "examples/OPERATING.md"]
-FOR_CONTRIBUTORS = ["tests/README.md", "tests/bench/README.md", "aiolocks/ARCHITECTURE.md"]
+FOR_CONTRIBUTORS = ["tests/README.md", ".bench/README.md", "aiolocks/ARCHITECTURE.md"]
 BLOCK = re.compile(r"^(<!-- run: fragment -->\n)?```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SLOW = re.compile(r"^Executing <.*> took [\d.]+ seconds\n", re.MULTILINE)
 """What asyncio's debug mode says of a step that took 0.1 s: a busy machine is nobody's fault."""

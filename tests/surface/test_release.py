@@ -69,6 +69,17 @@ async def test_the_holder_is_told_and_the_name_is_free(
     assert capsys.readouterr().out == "x is not held\n"
 
 
+@pytest.mark.parametrize("limit", ["abc", "9" * 5000, "-1", "²"])
+async def test_what_another_kind_has_kept_of_the_name_may_be_malformed(
+    locks: LockManager, own_server: RedisServer, limit: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lease = await locks.lock("x").acquire()
+    await locks.client.hset("aiolocks:semaphore:{x}:meta", "limit", limit)
+    assert await release(own_server.url, "--force") == 0
+    assert "released: 1 holder gone after" in capsys.readouterr().out
+    await lease.release()
+
+
 async def test_of_several_kinds_one_must_be_named(
     locks: LockManager, own_server: RedisServer, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -27,7 +27,9 @@ from aiolocks.cli import main
 from aiolocks.cli._names import Name, Person
 from aiolocks.cli._watch._board import Board
 from aiolocks.cli._watch._live import details, table
+from aiolocks.cli._watch._looks import Looks
 from tests.faults.support.lag import SLACK
+from tests.support.sentinels import SentinelSet
 from tests.support.servers import RedisServer
 
 REPOSITORY = Path(__file__).parents[2]
@@ -200,6 +202,68 @@ async def test_keys_choose_inspect_sort_filter_and_quit(locks: LockManager, own_
             return terminal.ends()
 
         assert await asyncio.to_thread(play) == 0
+
+
+def test_rows_that_do_not_fit_on_the_screen_are_counted() -> None:
+    console = Console(record=True, width=80, file=io.StringIO())
+    board = sample()
+    console.print(table(board, board.listed(), 80, 8, 0))
+    assert "2 more below" in console.export_text()
+
+
+@pytest.mark.redis
+@pytest.mark.leaves_residue
+def test_an_outage_is_shown_with_its_beginning_and_ends_by_itself(own_server: RedisServer) -> None:
+    terminal = Terminal(own_server.tcp_url)
+    terminal.sees("0 held")
+    own_server.kill()
+    terminal.sees(r"nothing is known since \d\d:\d\d:\d\d UTC")
+    own_server.restart()
+    terminal.sees("0 held")
+    terminal.type("q")
+    assert terminal.ends() == 0
+
+
+@pytest.mark.redis
+@pytest.mark.leaves_residue
+@pytest.mark.asyncio
+async def test_without_a_terminal_an_outage_is_a_line_and_ends_by_itself(own_server: RedisServer) -> None:
+    command = [sys.executable, "-m", "aiolocks", "watch", "--json", "--interval", "0.2", "--url", own_server.tcp_url]
+    process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, cwd=REPOSITORY)
+
+    async def look_that_is(known: bool) -> dict[str, Any]:
+        assert process.stdout is not None
+        while True:
+            told: dict[str, Any] = json.loads(await asyncio.wait_for(process.stdout.readline(), WITHIN))
+            if (told["unknown_since"] is None) == known:
+                return told
+
+    await look_that_is(known=True)
+    own_server.kill()
+    first, second = [(await look_that_is(known=False))["unknown_since"] for _ in range(2)]
+    assert first == second
+    own_server.restart()
+    await look_that_is(known=True)
+    process.terminate()
+    await process.communicate()
+
+
+@pytest.mark.redis
+@pytest.mark.faults
+@pytest.mark.slow
+@pytest.mark.asyncio
+async def test_behind_sentinels_a_deposed_primary_is_looked_at_no_more() -> None:
+    """It answers for up to 11 s after another has taken its place."""
+    with SentinelSet() as sentinels:
+        async with LockManager.from_url(sentinels.url, ttl=30) as locks:
+            board = Board(None, [], "aiolocks:")
+            looks = Looks(board, sentinels.url)
+            await looks.begin()
+            await asyncio.to_thread(sentinels.failover)
+            async with locks.lock("orders:42"):
+                await looks.look([])
+                assert [name.name for name in board.listed()] == ["orders:42"]
+            await looks.close()
 
 
 @pytest.mark.redis

@@ -11,7 +11,7 @@ import httpx
 import pytest
 import pytest_asyncio
 from fastapi import APIRouter, Depends, FastAPI, Path, Query, WebSocket
-from pydantic import AfterValidator, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints
 
 from aiolocks import Lease, LockManager
 from aiolocks.fastapi import app_locks, locked
@@ -38,6 +38,18 @@ async def memory() -> AsyncIterator[LockManager]:
 def app_with(memory: LockManager, **options: Any) -> FastAPI:
     app = FastAPI(**options)
     app.state.locks = memory
+    return app
+
+
+def declaring(memory: LockManager, declared: Any) -> FastAPI:
+    """Return an application whose ``POST /orders/{order_id}`` takes the parameter as *declared*."""
+    app = app_with(memory)
+
+    async def endpoint(order_id: Any, lease: Any) -> str:
+        return str(lease.name)
+
+    endpoint.__annotations__ = {"order_id": declared, "lease": Name}
+    app.post("/orders/{order_id}")(endpoint)
     return app
 
 
@@ -132,7 +144,15 @@ async def test_what_is_invalid_is_answered_as_fastapi_does_and_asks_nothing(app:
         (Annotated[str, AfterValidator(lambda text: text.lstrip("0"))], ["007", "7"], "7"),
         (Decimal, ["100", "100.0", "1e2"], "100"),
         (bool, ["1", "true", "yes"], "True"),
+        (Decimal, ["0", "-0", "0.00", "-0e5", "0e-1000000", "-0e1000000"], "0"),
+        (Decimal, ["1e1000000", "10e999999", "0.1e1000001"], "1E+1000000"),
+        (Decimal, ["-1e-1000000", "-1.00e-1000000"], "-1E-1000000"),
+        (Annotated[Decimal, Field(allow_inf_nan=True)], ["Infinity", "+inf", "inf"], "Infinity"),
         (float, ["7", "7.0"], "7.0"),
+        (float, ["0", "-0", "0.0", "-0.0"], "0.0"),
+        (float, ["inf", "Infinity", "1e999"], "inf"),
+        (int | float, ["10", "10.0", "1e1", "010"], "10"),
+        (int | bool, ["1", "true", "01"], "1"),
         (int | str, ["seven"], "seven"),
         (str, ["007"], "007"),
     ],
@@ -142,14 +162,34 @@ async def test_what_is_invalid_is_answered_as_fastapi_does_and_asks_nothing(app:
 async def test_every_spelling_of_a_value_is_one_name(
     memory: LockManager, declared: Any, paths: list[str], name: str
 ) -> None:
-    app = app_with(memory)
-
-    async def endpoint(order_id: Any, lease: Any) -> str:
-        return str(lease.name)
-
-    endpoint.__annotations__ = {"order_id": declared, "lease": Name}
-    app.post("/orders/{order_id}")(endpoint)
+    app = declaring(memory, declared)
     assert await names(app, *(f"/orders/{path}" for path in paths)) == {f"orders:{name}"}
+
+
+@pytest.mark.parametrize(
+    ("declared", "paths"),
+    [
+        (Decimal, [f"0.{'1' * 40}{last}" for last in "123"]),
+        (Decimal, [f"{'9' * 40}{last}" for last in "012"]),
+        (Decimal, ["1e1000000", "-1e1000000", "1e1000001", "1.1e1000000", "1e-1000000"]),
+        (float, ["inf", "-inf", "nan", "0", "5e-324", "-5e-324"]),
+        (int, ["9007199254740992", "9007199254740993"]),
+        (int | float, ["9007199254740992", "9007199254740993", "0.5", "inf"]),
+        (Annotated[Decimal, Field(allow_inf_nan=True)], ["inf", "-inf", "nan", "0"]),
+    ],
+)
+@pytest.mark.asyncio
+async def test_distinct_values_have_names_of_their_own(memory: LockManager, declared: Any, paths: list[str]) -> None:
+    app = declaring(memory, declared)
+    assert len(await names(app, *(f"/orders/{path}" for path in paths))) == len(paths)
+
+
+@pytest.mark.parametrize("path", ["1" * 1017 + ".5", "1" * 1018, "0." + "1" * 2000])
+@pytest.mark.asyncio
+async def test_a_number_whose_digits_do_not_fit_a_name_is_the_clients_mistake(memory: LockManager, path: str) -> None:
+    answer = await post(declaring(memory, Decimal), f"/orders/{path}")
+    assert answer.status_code == 422
+    assert "1,024" in answer.json()["detail"][0]["msg"] or "1024" in answer.json()["detail"][0]["msg"]
 
 
 @pytest.mark.asyncio
@@ -251,6 +291,17 @@ async def test_who_takes_the_text_shares_the_name_with_who_takes_the_number(memo
         return lease.name
 
     assert await names(app, "/a/7", "/a/007", "/b/7", "/b/007") == {"orders:7"}
+
+
+@pytest.mark.asyncio
+async def test_texts_in_quotes_make_a_name_of_their_own_though_they_contain_the_separator(memory: LockManager) -> None:
+    app = app_with(memory)
+
+    @app.post("/{a}/{b}")
+    async def endpoint(a: str, b: str, lease: Annotated[Lease, locked("{a!r}:{b!r}")]) -> str:
+        return lease.name
+
+    assert len(await names(app, "/x:y/z", "/x/y:z", "/x':'y/z", "/x/y':'z")) == 4
 
 
 @pytest.mark.asyncio

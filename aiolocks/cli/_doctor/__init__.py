@@ -19,7 +19,7 @@ from ..._redis.in_memory import SCHEME
 from .. import _arguments
 from .._connect import answering, client_of, connect, node_of, place_of
 from .._screen import WIDTH, Line, Screen
-from . import _settings, _timing
+from . import _replicas, _settings, _timing
 from ._finding import Finding, Verdict, exit_status
 from ._holders import endless
 from ._rights import missing_rights, rights, wake_ups
@@ -109,6 +109,7 @@ async def _examine(url: str, place: str, ttl: float, prefix: str) -> list[Findin
             server,
             _settings.replication(facts, behind_sentinels="+sentinel://" in url),
             *_of_server(facts, samples, ttl),
+            *await _of_replicas(client, facts, samples, ttl),
             rights(missing, prefix),
             wake_ups(missing, prefix),
         ]
@@ -119,6 +120,12 @@ async def _examine(url: str, place: str, ttl: float, prefix: str) -> list[Findin
         _wait_for("handing a lock from one session to another")
         async with client_of(url) as other:
             return [*findings, await hand_over(client, other, prefix, name, url)]
+
+
+async def _of_replicas(client: Any, facts: _settings.Facts, samples: list[_timing.Sample], ttl: float) -> list[Finding]:
+    """Return what is to be said of the clocks of the server's replicas; nothing if it has none."""
+    found = await _replicas.clocks_of(client, facts.info)
+    return [_replicas.clocks(samples, found, ttl)] if found else []
 
 
 def _of_server(facts: _settings.Facts, samples: list[_timing.Sample], ttl: float) -> list[Finding]:
@@ -144,6 +151,7 @@ async def _examine_cluster(url: str, place: str, ttl: float, prefix: str, name: 
             async with node_of(url, primary.host, primary.port) as node:
                 facts = nodes[primary.name] = await _settings.facts_of(node)
                 samples = await _timing.sample(node)
+                of_replicas = await _of_replicas(node, facts, samples, ttl)
                 if there := _name_at(cluster.nodes_manager.slots_cache, primary, prefix, name):
                     sharded = _settings.knows_shards(facts)
                     missing, refusal = await missing_rights(node, prefix, there, of_node=True, sharded=sharded)
@@ -155,6 +163,7 @@ async def _examine_cluster(url: str, place: str, ttl: float, prefix: str, name: 
                 _settings.coverage(facts),
                 _settings.replication(facts),
                 *_of_server(facts, samples, ttl),
+                *of_replicas,
                 *each,
             ]
             findings += [replace(finding, found=f"{primary.name}: {finding.found}") for finding in each]

@@ -19,10 +19,10 @@ async def endless(url: str, prefix: str) -> list[Finding]:
     """Return a finding if there are any, among the first keys of the server; nothing where this user may not look."""
     found = list[_names.Name]()
     try:
-        async with primaries(url) as (client, nodes), aclosing(_names.scan(nodes, prefix, steps=1)) as pages:
+        async with primaries(url) as there, aclosing(_names.scan(there.nodes, prefix, steps=1)) as pages:
             looked = 0
             async for page in pages:
-                await _names.look(client, page, prefix)
+                await _names.look(there.client, page, prefix)
                 found += [name for name in page if any(one.state == _names.ORPHANED for one in name.holders)]
                 looked += 1
                 if looked == _MOST_LOOKED_AT:

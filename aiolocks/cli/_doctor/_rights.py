@@ -72,7 +72,6 @@ def attempts(key: bytes, channel: bytes, *, of_node: bool = False, sharded: bool
         ("+zrem", ("ZREM", key, "member")),
         ("+eval", ("EVAL", _NOTHING, 1, key)),
         ("+evalsha", ("EVALSHA", _NOWHERE, 1, key)),
-        ("+ping", ("PING",)),
         *wake_ups,
         *(more if of_node else ()),
         ("+pexpire", ("PEXPIRE", key, _LIFE_MS)),

@@ -67,10 +67,10 @@ def clock(samples: Sequence[Sample], ttl: float) -> Finding:
     apart = max(abs(ahead) - doubt, 0.0)
     figures = {"ahead_s": round(ahead, 6), "doubt_s": round(doubt, 6)}
     if apart <= margin(ttl):
-        found = f"within {_seconds(abs(ahead) + doubt)} of this host's"
+        found = f"within {in_words(abs(ahead) + doubt)} of this host's"
         return Finding("clock", Verdict.OK, found, figures=figures)
     found = (
-        f"{_seconds(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'} this host's (give or take {_seconds(doubt)})"
+        f"{in_words(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'} this host's (give or take {in_words(doubt)})"
     )
     if apart < ttl * (1 - 1 / RENEWALS_PER_TTL):
         advice = "have NTP slew both clocks: one set forward in a step ends leases early, one set back keeps dead ones"
@@ -87,7 +87,7 @@ def latency(samples: Sequence[Sample], ttl: float) -> Finding:
     if not samples:
         return unknown("latency", "+time")
     usual, worst = median(one.took for one in samples), max(one.took for one in samples)
-    found = f"{_seconds(usual)} per answer, at worst {_seconds(worst)} in {len(samples)}"
+    found = f"{in_words(usual)} per answer, at worst {in_words(worst)} in {len(samples)}"
     figures = {"median_s": round(usual, 6), "worst_s": round(worst, 6), "samples": len(samples)}
     every = ttl / RENEWALS_PER_TTL
     if worst < every / 10:
@@ -97,7 +97,7 @@ def latency(samples: Sequence[Sample], ttl: float) -> Finding:
     return Finding("latency", verdict, f"{found}; leases are to be renewed every {every:.3g} s", advice, figures)
 
 
-def _seconds(seconds: float) -> str:
+def in_words(seconds: float) -> str:
     if seconds < 0.9995e-3:
         return f"{seconds * 1e6:.0f} µs"
     if seconds < 0.9995:

@@ -23,8 +23,9 @@ exit status: the command's own, 128+N if signal N ended it;
  126  the command cannot be run; 127: it was not found
 
 The command has AIOLOCKS_NAME and AIOLOCKS_FENCING_TOKEN in its environment. It runs in a process group of its own:
-TERM, INT, HUP, QUIT and WINCH are passed on to all of that, USR1 and USR2 to the command alone. If this program is
-killed, so is the group. What the command leaves behind when it ends is not guarded any more.
+TERM, INT, HUP, QUIT and WINCH are passed on to all of that, USR1 and USR2 to the command alone. If the lease is lost,
+the group ends, and on Linux all else that descends from the command. If this program is killed, so is the group. What
+the command leaves behind when it ends is not guarded any more.
 
   aiolocks run nightly --wait 0 --min-hold 50 --busy-exit 0 -- ./backup.sh
 """
@@ -52,7 +53,7 @@ def register(commands: "Commands") -> None:
         "--wait",
         type=_arguments.seconds,
         metavar="S",
-        help="seconds to wait for the lock, 0 to ask once; else for ever",
+        help="seconds to wait for the lock, 0 to ask once; waits for ever if left out",
     )
     parser.add_argument(
         "--min-hold", type=_arguments.seconds, default=0.0, metavar="S",

@@ -17,6 +17,8 @@ import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import final
 
+from ._tree import Process, Tree, send_to
+
 _PR_SET_PDEATHSIG = 1
 _LOOK = 0.005
 
@@ -47,7 +49,8 @@ class Child:
         self._may_go_on = may_go_on
         self._terminal = _Terminal()
         self._in_terminal = self._terminal.ours and os.isatty(0) and os.isatty(1)
-        self._loop.add_signal_handler(signal.SIGCHLD, self._look)
+        self._loop.add_signal_handler(signal.SIGCHLD, self._child_ended)
+        self._tree = Tree(environment)
         self._guard = _guard()
         try:
             self._process = _start(words, environment, self._terminal if self._in_terminal else None, self._guard)
@@ -56,6 +59,7 @@ class Child:
             if self._in_terminal:
                 self._terminal.give(os.getpgrp())
             self._terminal.close()
+            self._tree.close()
             self._end_guard()
             raise
         self._group = self._process.pid
@@ -76,23 +80,40 @@ class Child:
         elif not self.ended.done():
             os.kill(self._group, number)
 
+    def ask_to_end(self) -> None:
+        """Send SIGTERM to the group and to all else that descends from the command."""
+        beside = self._beside()  # before the group ends, and its children have another parent
+        for number in (signal.SIGTERM, signal.SIGCONT):  # one that is stopped would not hear of the first
+            self.send(number)
+            send_to(beside, number)
+
     def kill(self) -> None:
-        """Kill the group."""
+        """Kill the group and all else that descends from the command."""
         self.send(signal.SIGKILL)
+        send_to(self._beside(), signal.SIGKILL)
 
     async def gone(self, seconds: float) -> None:
-        """Wait until all of the group have ended, so long at most."""
+        """Wait until all that descends from the command has ended, for so many *seconds* at most."""
         until = self._loop.time() + seconds
         if seconds > 0:
             await asyncio.wait({self.ended}, timeout=seconds)
-        while self.ended.done() and self._populated() and self._loop.time() < until:  # noqa: ASYNC110
+        while self.ended.done() and self._loop.time() < until and self._remain():  # noqa: ASYNC110
             await asyncio.sleep(_LOOK)
+
+    async def killed(self, seconds: float) -> None:
+        """Kill all that descends from the command, and what that still forks, for so many *seconds* at most."""
+        until = self._loop.time() + seconds
+        self.kill()
+        while self._loop.time() < until and (not self.ended.done() or self._remain()):
+            await asyncio.sleep(_LOOK)
+            self.kill()
 
     def close(self) -> None:
         """Kill the command if it runs, have the terminal back, and let the guard go."""
         if not self.ended.done():
             self.kill()
             self._process.wait()
+        self._tree.close()
         self._loop.remove_signal_handler(signal.SIGCHLD)
         if self._mirrors:
             self._loop.remove_signal_handler(signal.SIGTSTP)
@@ -104,6 +125,14 @@ class Child:
         if self._guard is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._guard.communicate(b"\n\n", timeout=1)
+
+    def _beside(self) -> list[Process]:
+        command = 0 if self.ended.done() else self._group
+        return self._tree.beside(self._group, command, 0 if self._guard is None else self._guard.pid)
+
+    def _remain(self) -> bool:
+        """Whether more than the command itself is left."""
+        return self._populated() or bool(self._beside())
 
     def _populated(self) -> bool:
         try:
@@ -123,6 +152,12 @@ class Child:
             else:
                 self._process.returncode = os.waitstatus_to_exitcode(status)  # Popen waits for it no more
                 self.ended.set_result(self._process.returncode)
+
+    def _child_ended(self) -> None:
+        """See which child has ended or stopped: the command, the guard, or an orphan of the command."""
+        self._look()
+        guard = self._guard.pid if self._guard is not None and self._guard.poll() is None else 0
+        self._tree.reap({self._group, guard})
 
     def _stopped(self, number: int) -> None:
         if not self._mirrors or number not in _BY_TERMINAL:

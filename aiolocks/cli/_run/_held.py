@@ -18,7 +18,7 @@ from ..._core.timing import DRIFT, PRECISION, margin
 from ..._engine.lease import Lease, state_of
 from ..._engine.lease_state import LeaseState
 from ..._manager import LockManager
-from .._connect import manager_of, place_of, reason
+from .._connect import manager_of, place_of, reason, trouble
 from ._child import Child
 
 _LOST = 74
@@ -74,7 +74,7 @@ async def _run(arguments: argparse.Namespace, url: str, place: str) -> int:
                     _say(f"{arguments.name!r} is held elsewhere: not got within {arguments.wait:g} s")
                 return int(arguments.busy_exit)
             except (RedisError, OSError) as error:
-                _say(f"cannot use Redis at {place}: {reason(error, url)}")
+                _say(f"cannot use Redis at {place}: {await trouble(error, url)}")
                 return _UNAVAILABLE
             status = _SIGNALLED + signals.ended_by
             if lease is not None and not signals.ended_by:
@@ -119,18 +119,16 @@ async def _work(arguments: argparse.Namespace, lease: Lease, signals: "_Signals"
 
 
 async def _stop(child: Child, state: LeaseState) -> None:
-    """Have all of the command's group end: TERM, and KILL before anyone else can be granted the lease."""
+    """Have all that descends from the command end: TERM, and KILL before another caller can be granted the lease."""
     now = state.context.clock()
     if state.reason == "revoked":
         until = min(now + _LONGEST_FAREWELL, state.deadline)  # until the margin, nobody else is granted it
     else:
         cleanup = margin(state.ttl) - DRIFT * state.ttl - PRECISION
         until = min(now, state.deadline) + _SHARE_OF_CLEANUP * cleanup
-    child.send(signal.SIGTERM)
-    child.send(signal.SIGCONT)  # one that is stopped would not hear of it
-    await child.gone(until - now)
-    child.kill()
-    await child.gone(1.0)
+    child.ask_to_end()
+    await child.gone(until - state.context.clock())
+    await child.killed(1.0)
 
 
 async def _let_go(arguments: argparse.Namespace, lease: Lease, status: int, url: str) -> int:

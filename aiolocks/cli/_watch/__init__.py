@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from .. import _arguments
 from .._errors import Unusable
-from .._ls import add_kind, primaries
+from .._ls import add_kind
 from ._board import SORTS, Board
+from ._looks import Looks
 
 if TYPE_CHECKING:
     from .._arguments import Commands
@@ -29,8 +30,9 @@ def register(commands: "Commands") -> None:
     parser = commands.add_parser(
         "watch",
         help="watch what is held and awaited, live",
-        description="Watch what is held and awaited. It asks the server for little: a few steps of SCAN a second, and "
-        "about the names that are on the screen. The Redis user needs the rights +scan and, for the rates, +info.",
+        description="Watch what is held and awaited. While the server is away, it says since when. It asks the server "
+        "for little: a few steps of SCAN a second, and about the names on the screen. The Redis user needs the "
+        "rights +scan and, for the rates, +info.",
         epilog=_KEYS,
     )
     parser.add_argument(
@@ -67,17 +69,20 @@ async def _watch(arguments: argparse.Namespace) -> None:
             from ._live import Live as live
         except ImportError:
             raise Unusable("on a terminal it needs the extra 'demo' of aiolocks; or use --once") from None
-    async with primaries(_arguments.url_of(arguments)) as (client, nodes):
-        board = Board(client, nodes, arguments.prefix, arguments.pattern, arguments.kind, arguments.sort)
-        await board.begin()
+    board = Board(None, [], arguments.prefix, arguments.pattern, arguments.kind, arguments.sort)
+    looks = Looks(board, _arguments.url_of(arguments))
+    try:
+        await looks.begin()
         if live is not None:
-            await live(board, arguments.interval).run()
+            await live(looks, arguments.interval).run()
             return
         while True:
-            await board.look(board.listed()[:_MOST_LINES])
+            await looks.look(board.listed()[:_MOST_LINES])
             print(json.dumps(board.as_json()) if arguments.json else "\n".join(board.plain(_MOST_LINES)), flush=True)
             if arguments.once:
                 return
             await asyncio.sleep(arguments.interval)
             if not arguments.json:
                 print(flush=True)
+    finally:
+        await looks.close()

@@ -6,6 +6,7 @@ order of all is about right: with 10,000 locks a hundredth of its time at most.
 
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, final
 
 from redis.exceptions import ResponseError
@@ -39,6 +40,19 @@ class Board:
         self._scanning: AsyncGenerator[list[_names.Name]] | None = None
         self._turn: list[_names.Name] = []
         self._published: tuple[float, int] | None = None
+        self._missing: Sequence[str] = ()
+        self._lost: tuple[datetime, str] | None = None
+        """Since when the server has not answered, and why."""
+
+    def connected(self, client: Any, nodes: Sequence[Any], missing: Sequence[str]) -> None:
+        """Ask these from now on; *missing* are the addresses of a Cluster's primaries that do not answer."""
+        self._client, self._nodes, self._missing = client, nodes, missing
+        self._scanning = self._published = self.wake_ups = None
+
+    def lose(self, now: datetime, why: str) -> None:
+        """Note that the server does not answer; a look that it answers takes this back."""
+        since = now if self._lost is None else self._lost[0]
+        self._lost = since, why
 
     async def begin(self) -> None:
         """Find all there is, and how it stands."""
@@ -59,6 +73,7 @@ class Board:
             await _names.look(self._client, [inspected], self._prefix, waiters=True)
         self._forget()
         await self._rates()
+        self._lost = None
 
     def listed(self) -> list[_names.Name]:
         """Return the names that pass the filter, in order."""
@@ -78,14 +93,25 @@ class Board:
         names = self._names.values()
         return sum(bool(name.held) for name in names), sum(name.waiting for name in names)
 
+    @property
+    def known(self) -> bool:
+        """Whether the last look was answered."""
+        return self._lost is None
+
     def heading(self) -> str:
-        """Return how much there is, in one line."""
+        """Return how much there is, in one line; or since when that is not known, and why."""
+        if self._lost is not None:
+            since, why = self._lost
+            return f"nothing is known since {since:%H:%M:%S} UTC: {why}"
         held, waiting = self._totals()
         rate = "" if self.wake_ups is None else f", {self.wake_ups:,.0f} wake-ups/s"
-        return f"{held:,} held, {waiting:,} waiting{rate}"
+        missing = f"; {', '.join(self._missing)} not asked: no answer" if self._missing else ""
+        return f"{held:,} held, {waiting:,} waiting{rate}{missing}"
 
     def plain(self, most: int) -> list[str]:
         """Return all of it as text."""
+        if not self.known:
+            return [self.heading()]
         rows = self.listed()
         more = [f"and {len(rows) - most:,} more"] if len(rows) > most else []
         return [self.heading(), _ls.HEAD, *(_ls.line(name) for name in rows[:most]), *more]
@@ -95,7 +121,10 @@ class Board:
         held, waiting = self._totals()
         rate = None if self.wake_ups is None else round(self.wake_ups, 3)
         names = [_names.as_json(name) for name in self.listed()]
-        return {"held": held, "waiting": waiting, "wake_ups_per_second": rate, "names": names}
+        since = None if self._lost is None else self._lost[0].isoformat()
+        return {
+            "held": held, "waiting": waiting, "wake_ups_per_second": rate, "unknown_since": since, "names": names
+        }  # fmt: skip
 
     async def _scan(self) -> list[_names.Name]:
         """Go on looking through the keys; return what is new."""

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from .. import _ls, _names
 from ._board import SORTS, Board
+from ._looks import Looks
 
 _KEYS = {"\x1b[A": "up", "k": "up", "\x1b[B": "down", "j": "down", "\r": "open", "\n": "open", "\x1b": "back"}
 _TYPED = re.compile(r"(?s)\x1b\[[A-Z]|.")
@@ -42,13 +43,16 @@ def table(
     listed.add_column("WAITING", width=7, justify="right", no_wrap=True)
     listed.add_column("BY", ratio=4 if width >= _WIDE else 2, no_wrap=True, overflow="ellipsis")
     for at, name in enumerate(rows[first : first + room], first):
-        waiting = Text(f"{name.waiting:,}" if name.waiting else "", style="yellow" if name.waiting else "")
+        waiting = Text(_ls.waiting(name) if name.waiting else "", style="yellow" if name.waiting else "")
         left = Text(_ls.duration(name.remaining), style="red" if (name.remaining or 9) < 1 else "")
         listed.add_row(
             Text(_ls.printable(name.name)), Text(name.kind, style="cyan"), _ls.duration(name.seconds), left, waiting,
             Text(_ls.by(name)), style=Style(reverse=True) if at == chosen else None,
         )  # fmt: skip
-    return Group(_heading(board), listed, Text(""), _help(board, typing, width))
+    below = len(rows) - first - room
+    return Group(
+        _heading(board), listed, Text(f"{below:,} more below" if below > 0 else ""), _help(board, typing, width)
+    )
 
 
 def details(board: Board, name: _names.Name, width: int, height: int) -> RenderableType:
@@ -62,7 +66,8 @@ def details(board: Board, name: _names.Name, width: int, height: int) -> Rendera
 
 
 def _heading(board: Board) -> Text:
-    return Text.assemble(("aiolocks watch", "bold"), f"  {board.heading()}", no_wrap=True, overflow="ellipsis")
+    style = "" if board.known else "bold red"
+    return Text.assemble(("aiolocks watch", "bold"), (f"  {board.heading()}", style), no_wrap=True, overflow="ellipsis")
 
 
 def _help(board: Board, typing: bool, width: int) -> Text:
@@ -77,8 +82,8 @@ def _help(board: Board, typing: bool, width: int) -> Text:
 class Live:
     """Draws a board until the user quits."""
 
-    def __init__(self, board: Board, interval: float) -> None:
-        self._board = board
+    def __init__(self, looks: Looks, interval: float) -> None:
+        self._looks, self._board = looks, looks.board
         self._interval = interval
         self._console = Console(highlight=False, emoji=False, markup=False)
         self._chosen = 0
@@ -116,7 +121,7 @@ class Live:
         while True:
             visible = self._rows[max(self._chosen - self._console.height, 0) : self._chosen + self._console.height]
             inspected = self._rows[self._chosen] if self._inspects and self._rows else None
-            await self._board.look(visible, inspected)
+            await self._looks.look(visible, inspected)
             self._keyed.set()  # there is something to draw
             await asyncio.sleep(self._interval)
 

@@ -92,6 +92,27 @@ async def acquire_as_a_coroutine_and_as_a_block(lock: Lock, semaphore: Semaphore
         assert_type(lease, Lease)
 
 
+async def calls_without_await(lock: Lock, semaphore: Semaphore, rw: RWLock, path: HierarchicalLock) -> None:
+    if lock.try_acquire():  # type: ignore[truthy-bool]  # pyright: ignore[reportGeneralTypeIssues]
+        pass
+    if lease := semaphore.try_acquire(permits=2):  # type: ignore[truthy-bool]  # pyright: ignore[reportGeneralTypeIssues]
+        print(lease)
+    if not lock.locked():  # type: ignore[truthy-bool]  # pyright: ignore[reportGeneralTypeIssues]
+        pass
+    while rw.read.locked() or path.write.locked():  # type: ignore[truthy-bool]  # pyright: ignore[reportGeneralTypeIssues]
+        pass
+    if lock.acquire():  # type: ignore[truthy-bool]  # pyright: ignore[reportGeneralTypeIssues]
+        pass
+    with lock.acquire():  # type: ignore[attr-defined]  # pyright: ignore[reportGeneralTypeIssues]
+        pass
+    async with lock.try_acquire():  # type: ignore[attr-defined]  # pyright: ignore[reportGeneralTypeIssues]
+        pass
+    if await lock.try_acquire() and not await lock.locked():
+        assert_type(await asyncio.create_task(lock.try_acquire()), Lease | None)
+        assert_type(await asyncio.wait_for(semaphore.locked(), 1), bool)
+        assert_type(await asyncio.gather(lock.try_acquire(), rw.read.locked()), tuple[Lease | None, bool])
+
+
 async def names_of_other_libraries(lock: Lock, lease: Lease, rw: RWLock, locks: LockManager) -> None:
     """Type checkers know nothing of the hints that these get at run time."""
     lock(timeout=5)  # type: ignore[operator]  # pyright: ignore[reportCallIssue]

@@ -190,7 +190,7 @@ def asking(server: Answering) -> LeaseState:
 
 
 def hold(server: Answering) -> Hold:
-    return Hold(lambda: take(asking(server), Lease, must=True))
+    return Hold(lambda: take(asking(server), Lease, must=True), server)
 
 
 def ends_at(main: Callable[[], Coroutine[Any, Any, object]]) -> float:

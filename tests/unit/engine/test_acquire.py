@@ -23,8 +23,9 @@ from aiolocks._core.options import Duration, Options, Unset
 from aiolocks._core.timing import deadline
 from aiolocks._engine.acquire import take, timed_out
 from aiolocks._engine.context import Grantor
-from aiolocks._engine.lease import Acquiring, Hold
+from aiolocks._engine.lease import Hold
 from aiolocks._engine.lease_state import LeaseState
+from aiolocks._engine.must_await import Acquiring
 from aiolocks._engine.request import LONGEST_RETRY, Granted, Request
 from aiolocks.testing import After, ScriptedGrantor
 from tests.support.jumping import block_loop, clock, jumping
@@ -1328,6 +1329,14 @@ async def test_an_acquire_that_is_closed_before_it_began_asks_for_nothing_and_sa
     Acquiring(primitive, None, 1).close()
     gc.collect()
     assert not primitive.asked
+
+
+@jumping
+async def test_an_acquire_without_await_shows_how_it_is_awaited_and_how_it_is_entered() -> None:
+    block = Acquiring(Primitive(ScriptedGrantor()), None, 1)
+    with pytest.raises(TypeError, match=r"`lease = await lock\.acquire\(\)`, or `async with lock\.acquire\(\):`"):
+        bool(block)
+    block.close()
 
 
 @jumping

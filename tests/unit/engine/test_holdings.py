@@ -11,6 +11,7 @@ from aiolocks import Lease
 from aiolocks._engine.cancellation import BodyTask
 from aiolocks._engine.holdings import Base, Holdings
 from aiolocks._engine.lease import state_of
+from aiolocks._engine.lease_state import LeaseState
 from aiolocks.testing import ScriptedGrantor
 from tests.support.jumping import clock
 
@@ -185,7 +186,7 @@ async def test_the_ledger_keeps_no_lease_of_a_task_that_ended() -> None:
     lease = await and_collect(asyncio.create_task(take()))
     assert lease() is None
     state = grantor.context.holdings.newest_unreferenced(BASE)
-    assert state is not None
+    assert isinstance(state, LeaseState)
     assert await Lease(state).release()
     assert grantor.context.holdings.newest_unreferenced(BASE) is None
 

@@ -14,8 +14,10 @@ from aiolocks import Lease, LeaseLostError
 from aiolocks._core.answers import NotNowError
 from aiolocks._core.timing import deadline
 from aiolocks._core.tokens import LENGTH
+from aiolocks._engine.holdings import Holdings, Loss
+from aiolocks._engine.lease_state import GONE_FROM_SERVER, LeaseState
 from aiolocks.testing import After, ScriptedGrantor
-from tests.support.jumping import block_loop, clock, jumping
+from tests.support.jumping import block_loop, clock, jumping, timers
 
 END = deadline(sent_at=0, ttl=30)
 
@@ -451,12 +453,14 @@ async def test_a_lease_that_its_task_forgot_is_remembered_until_a_ttl_after_it_l
     holdings = grantor.context.holdings
     await forgotten(grantor, at=at)
     assert holdings.in_use() == remembered
-    state = holdings.newest_unreferenced(b"stub:scripted")
-    assert (state is not None) == remembered
+    found = holdings.newest_unreferenced(b"stub:scripted")
+    assert (found is not None) == remembered
+    assert isinstance(found, Loss) == (remembered and at > END)
     assert holdings.newest_unreferenced(b"stub:scripted") is None
     assert not holdings.in_use()
-    if state is not None:
-        assert await Lease(state).release() == (at < END)
+    if at < END:
+        assert isinstance(found, LeaseState)
+        assert await Lease(found).release()
 
 
 @jumping
@@ -480,8 +484,9 @@ async def test_of_several_leases_that_were_forgotten_each_is_found_once_and_the_
         await forgotten(grantor, at=at)
     found = [holdings.newest_unreferenced(b"stub:scripted") for _ in range(4)]
     assert [state and state.fence for state in found] == [3, 2, 1, None]
-    for state in found:
-        assert state is None or await Lease(state).release()
+    for state in found[:3]:
+        assert isinstance(state, LeaseState)
+        assert await Lease(state).release()
 
 
 @jumping
@@ -493,19 +498,90 @@ async def test_of_what_was_forgotten_nothing_is_said_once_its_session_has_ended(
 
 
 @jumping
-async def test_a_lease_that_was_lost_can_be_named_while_its_task_runs_and_then_its_session_ends() -> None:
+async def test_a_lease_that_was_lost_can_be_named_once_while_its_task_runs_and_then_its_session_ends() -> None:
     grantor = ScriptedGrantor(renewals=[False])
 
     async def lose_it() -> None:
         lease = await grantor.acquire()
-        await asyncio.sleep(100)
-        state = grantor.context.holdings.newest(asyncio.current_task(), b"stub:scripted")
-        assert state is not None
-        assert (state.lost, lease.lost, grantor.context.closed) == (True, True, False)
+        await lease.wait_lost()
+        await asyncio.sleep(29)
+        assert not grantor.context.closed
+        loss = grantor.context.holdings.newest(asyncio.current_task(), b"stub:scripted")
+        assert isinstance(loss, Loss)
+        assert loss.reason == GONE_FROM_SERVER
+        await asyncio.sleep(0.6)
+        assert grantor.context.closed
 
     await asyncio.create_task(lose_it())
+
+
+@jumping
+async def test_each_loss_is_remembered_for_its_own_ttl() -> None:
+    short = ScriptedGrantor(name="short")
+    long = ScriptedGrantor(name="long", session=short.session)
+    kept = [await short.acquire(ttl=3, renew=False), await long.acquire(ttl=30, renew=False)]
+    await kept[1].wait_lost()
+    assert not kept[0].held
+    found = [holdings_of(grantor).newest(asyncio.current_task(), base(grantor)) for grantor in (short, long)]
+    assert [type(loss) for loss in found] == [type(None), Loss]
+    short.session.close()
+
+
+@jumping
+async def test_a_newer_loss_of_a_name_is_remembered_for_a_ttl_of_its_own() -> None:
+    grantor = ScriptedGrantor()
+    await (await grantor.acquire(renew=False)).wait_lost()
+    await asyncio.sleep(20)
+    second = await grantor.acquire(ttl=5, renew=False)
+    await second.wait_lost()
+    await asyncio.sleep(4)
+    loss = holdings_of(grantor).newest(asyncio.current_task(), base(grantor))
+    assert isinstance(loss, Loss)
+    assert loss.fence == second.fencing_token
+    assert holdings_of(grantor).newest(asyncio.current_task(), base(grantor)) is None
     await asyncio.sleep(1)
     assert grantor.context.closed
+
+
+@jumping
+async def test_what_a_task_has_lost_is_forgotten_with_the_task() -> None:
+    grantor = ScriptedGrantor()
+
+    async def lose() -> None:
+        await (await grantor.acquire(renew=False)).wait_lost()
+        assert holdings_of(grantor).in_use()
+
+    await asyncio.create_task(lose())
+    await asyncio.sleep(0)
+    assert not holdings_of(grantor).in_use()
+    await asyncio.sleep(0.6)
+    assert grantor.context.closed
+    assert timers() == 0
+
+
+@jumping
+async def test_a_session_that_is_closed_leaves_no_timer_for_what_it_remembered() -> None:
+    grantor = ScriptedGrantor()
+    await (await grantor.acquire(renew=False)).wait_lost()
+    assert timers() > 0
+    grantor.session.close()
+    assert timers() == 0
+
+
+@jumping
+async def test_a_lease_that_was_not_to_be_renewed_ends_without_a_line_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    await (await ScriptedGrantor().acquire(renew=False)).wait_lost()
+    assert not caplog.records
+
+
+def holdings_of(grantor: ScriptedGrantor) -> Holdings[LeaseState]:
+    return grantor.context.holdings
+
+
+def base(grantor: ScriptedGrantor) -> bytes:
+    return f"stub:{grantor.name}".encode()
 
 
 @jumping
@@ -516,7 +592,7 @@ async def test_a_lease_taken_by_hand_is_renewed_while_its_task_runs() -> None:
     gc.collect()
     await asyncio.sleep(3600)
     state = grantor.context.holdings.newest(asyncio.current_task(), b"stub:scripted")
-    assert state is not None
+    assert isinstance(state, LeaseState)
     assert state.held
     assert await Lease(state).release()
 

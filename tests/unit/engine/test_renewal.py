@@ -424,7 +424,7 @@ async def beside(stalling: Stalling, grantor: ScriptedGrantor) -> tuple[Lease, W
     loop = asyncio.get_running_loop()
     thread = Pipelines(loop, clock, lambda: None, lambda: None)
     watchdog = Watchdog(loop, clock, thread, stalling)
-    lease = await grantor.acquire(ttl=30, renew=False)
+    lease = await take(grantor.asking(ttl=30, renew=False), Lease, must=True)
     state = state_of(lease)
     state.renewer = watchdog
     watchdog.add(state, clock())

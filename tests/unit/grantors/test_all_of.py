@@ -49,7 +49,7 @@ class Several:
         return LeaseState(self.session.context, chain, base, request, options, timeout, asyncio.current_task())
 
     def hold(self, *, ttl: float = 30.0, timeout: float | None = None) -> Hold:
-        return Hold(lambda: self.acquire(ttl=ttl, timeout=timeout))
+        return Hold(lambda: self.acquire(ttl=ttl, timeout=timeout), self)
 
     async def acquire(self, *, ttl: float = 30.0, timeout: float | None = None) -> Lease:
         return await take(self.asking(ttl=ttl, timeout=timeout), Lease, must=True)

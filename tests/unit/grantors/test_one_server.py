@@ -901,16 +901,16 @@ async def test_a_question_that_is_cancelled_before_it_left_never_leaves() -> Non
 
 
 def statistics(waiting: int, place: int) -> list[int]:
-    return [1, 0, waiting, 0, 0, place]
+    return [1, 0, waiting, 0, 0, place, 0, 0]
 
 
 @jumping
 async def test_statistics_count_all_who_wait_whose_sessions_one_script_cannot() -> None:
     places = {0: statistics(100, 7), 7: statistics(20, 9), 9: statistics(3, 0)}
     async with scene(lock_statistics=lambda asked: list(places[int(args_of(asked)[0])])) as there:
-        assert await there.grantor.statistics() == [1, 0, 123, 0, 0, 7]
+        assert await there.grantor.statistics() == [1, 0, 123, 0, 0, 7, 0, 0]
         assert len(there.server.asked) == 3
-        assert await there.grantor.statistics(waiting=False) == [1, 0, 100, 0, 0, 7]
+        assert await there.grantor.statistics(waiting=False) == [1, 0, 100, 0, 0, 7, 0, 0]
         assert len(there.server.asked) == 4
         places[7] = statistics(20, 1)
         places[1] = statistics(4, 0)

@@ -119,7 +119,7 @@ class Voter:
         return [asked.arguments[0] for asked in self.pool.asked if asked.what.endswith(f"lock_{name}")]
 
 
-YES = {"grant": 7, "raise": 0, "renew": 1, "release": 1, "statistics": [1, 7]}
+YES = {"grant": 7, "raise": 0, "renew": 1, "release": 1, "statistics": [1, 7, 0]}
 
 
 def takes(milliseconds: int) -> list[object]:
@@ -562,17 +562,22 @@ async def test_a_caller_whose_time_is_over_while_servers_agree_is_not_told_that_
 @pytest.mark.parametrize(
     ("replies", "expected"),
     [
-        ([[1, 7], [1, 9], [0, 3]], (True, 9)),
-        ([[1, 7], [0, 3], [0, 9]], (False, 9)),
-        ([[0, 1], [0, 0], [0, 0]], (False, 1)),
-        ([[0, 0], [0, 0], BROKEN], (False, 0)),
-        ([[1, 7], [1, 5], SILENCE], (True, 7)),
-        ([[0, 0], (RUNS_A_SCRIPT, [0, 3]), RUNS_A_SCRIPT], (False, 3)),
+        ([[1, 7, 0], [1, 9, 0], [0, 3, 0]], (True, 9, 0)),
+        ([[1, 7, 0], [0, 3, 0], [0, 9, 0]], (False, 9, 0)),
+        ([[0, 1, 0], [0, 0, 0], [0, 0, 0]], (False, 1, 0)),
+        ([[0, 0, 0], [0, 0, 0], BROKEN], (False, 0, 0)),
+        ([[1, 7, 0], [1, 5, 0], SILENCE], (True, 7, 0)),
+        ([[1, 7, 50], [1, 7, 40], [0, 3, 0]], (True, 7, 50)),
+        ([[1, 7, 50], [1, 7, 50], BROKEN], (True, 7, 50)),
+        ([[1, 7, 50], [1, 9, 0], [1, 9, 0]], (True, 9, 0)),
+        ([[1, 7, 50], [1, 9, 0], BROKEN], (True, 9, 0)),
+        ([[1, 7, 50], [0, 3, 0], [0, 3, 0]], (False, 7, 0)),
+        ([[0, 0, 0], (RUNS_A_SCRIPT, [0, 3, 0]), RUNS_A_SCRIPT], (False, 3, 0)),
     ],
 )  # fmt: skip
 @jumping
 async def test_a_majority_says_whether_it_is_held_and_the_largest_fencing_token_is_told(
-    replies: list[Any], expected: tuple[bool, int]
+    replies: list[Any], expected: tuple[bool, int, int]
 ) -> None:
     voters = [Voter(statistics=reply) for reply in replies]
     async with quorum(*voters) as majority:
@@ -580,7 +585,7 @@ async def test_a_majority_says_whether_it_is_held_and_the_largest_fencing_token_
             assert await majority.statistics(TTL) == expected
 
 
-@pytest.mark.parametrize("others", [[BROKEN, BROKEN], [BROKEN, SILENCE], [SILENCE, SILENCE], [[0, 3], BROKEN]])
+@pytest.mark.parametrize("others", [[BROKEN, BROKEN], [BROKEN, SILENCE], [SILENCE, SILENCE], [[0, 3, 0], BROKEN]])
 @jumping
 async def test_statistics_that_a_majority_does_not_give_are_an_error(others: list[Any]) -> None:
     voters = [Voter(statistics=other) for other in others]
@@ -615,8 +620,8 @@ async def test_a_loop_that_stands_still_between_two_attempts_ends_no_session_of_
 
 @jumping
 async def test_statistics_of_slow_servers_are_waited_for_as_long_as_a_vote_of_theirs() -> None:
-    async with quorum(*(Voter(statistics=Later(0.9, [0, 3])) for _ in range(3))) as majority:
-        assert await majority.statistics(30) == (False, 3)
+    async with quorum(*(Voter(statistics=Later(0.9, [0, 3, 0])) for _ in range(3))) as majority:
+        assert await majority.statistics(30) == (False, 3, 0)
 
 
 @jumping

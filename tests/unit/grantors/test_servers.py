@@ -163,7 +163,7 @@ class Moving(Nodes):
                 was, self.held = self.held, False
                 return int(was)
             case "lock_statistics":
-                return Later(self.second, [int(self.held), int(self.held), 0, 0, 1, 0])
+                return Later(self.second, [int(self.held), int(self.held), 0, 0, 1, 0, 0, 0])
             case "lock_grant":
                 was, self.held = self.held, True
                 return Later(self.second, [b"busy", 30_000, 0] if was else 7)

@@ -62,7 +62,7 @@ async def acquired(server: Answering, **options: Any) -> Lease:
 
 
 def hold(server: Answering, **options: Any) -> Hold:
-    return Hold(lambda: take(asking(server, **options), Lease, must=True))
+    return Hold(lambda: take(asking(server, **options), Lease, must=True), server)
 
 
 def waiting(server: Answering) -> Request:

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis
 
-from aiolocks import Lock, LockManager, MultiLock, RWLock
+from aiolocks import HierarchicalLock, Lock, LockManager, MultiLock, Redlock, RLock, RWLock, Semaphore
 from aiolocks._redis.clients import place_of, pool_of, server_of
+from aiolocks.compat import RedisLock
 from tests.support.answering import Answering
 from tests.support.jumping import jumping
 
@@ -58,12 +59,33 @@ def test_a_primitive_shows_its_name() -> None:
     client = Redis(port=1)
     assert repr(Lock(client, "orders:42")) == "<Lock 'orders:42'>"
     assert "a" in repr(MultiLock(client, ["a", "b"]))
+    semaphore = Semaphore(client, "scraper", 10)
+    assert repr(semaphore) == "<Semaphore 'scraper' limit=10>"
+    assert repr(semaphore.hold(permits=3)) == "<Hold of <Semaphore 'scraper' limit=10>>"
+    assert repr(RLock(client, "orders:42").hold()) == "<Hold of <RLock 'orders:42'>>"
+    assert repr(RedisLock(client, "orders:42", timeout=5)) == "<RedisLock 'orders:42'>"
+    acquiring = Lock(client, "orders:42").acquire(timeout=5)
+    assert repr(acquiring) == "<Acquiring of <Lock 'orders:42'>>"
+    acquiring.close()
+
+
+def test_kind_and_family_are_no_public_names() -> None:
+    client = Redis(port=1)
+    rw, path = RWLock(client, "a"), HierarchicalLock(client, "a/b")
+    made = [
+        Lock(client, "a"), RLock(client, "a"), Semaphore(client, "a", 1), MultiLock(client, ["a"]),
+        Redlock([client], "a"), rw.read, path.write,
+    ]  # fmt: skip
+    for each in made:
+        for name in ("kind", "family"):
+            assert not hasattr(each, name), each
+            assert name not in dir(each)
 
 
 @jumping
 async def test_statistics_count_all_who_wait_and_whether_a_mode_can_be_had_counts_none() -> None:
     """One script counts the waiters of some sessions, and says where the next is to begin."""
-    places = {0: [1, 1, 100, 41, 1, 7], 7: [1, 1, 20, 41, 1, 0]}
+    places = {0: [1, 1, 100, 41, 1, 7, 0, 0], 7: [1, 1, 20, 41, 1, 0, 0, 0]}
     server = Answering(lambda asked: [*places[int(asked.arguments[0])], [0] * 6])
     rw = RWLock(server.client(), "catalogue")
     assert (await rw.write.statistics()).waiting == 120

@@ -18,7 +18,7 @@ def standing(**rows: list[int]) -> Answering:
     def answer(asked: Asked) -> object:
         name = asked.keys[0].decode().partition("{")[2].partition("}")[0]
         holders, waiting, fence = rows[name]
-        return [holders, holders, waiting, fence, 1, 0]
+        return [holders, holders, waiting, fence, 1, 0, 0, 0]
 
     return Answering(answer)
 

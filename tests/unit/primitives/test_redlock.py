@@ -1,5 +1,6 @@
 """A lock on several servers, in virtual time: what it takes for servers, and what it tells of them."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ from aiolocks import QuorumError, Redlock, Statistics
 from tests.support.answering import Answering, Asked
 from tests.support.jumping import jumping
 
+KEPT_UNTIL = datetime(2026, 11, 21, 12, 0, 0, 500_000, UTC)
+KEPT_MS = round(1000 * KEPT_UNTIL.timestamp())
 A, B = Redis(port=1), Redis(port=2)
 
 
@@ -38,9 +41,10 @@ async def close(several: list[Answering]) -> None:
 @pytest.mark.parametrize(
     ("standing", "expected"),
     [
-        ([[1, 7], [1, 9], [0, 0]], Statistics("orders", 1, 1, 0, 9, 1)),
-        ([[1, 7], [0, 9], [0, 0]], Statistics("orders", 0, 0, 0, 9, 1)),
-        ([[1, 7]], Statistics("orders", 1, 1, 0, 7, 1)),
+        ([[1, 7, 0], [1, 9, 0], [0, 0, 0]], Statistics("orders", 1, 1, 0, 9, 1)),
+        ([[1, 7, 0], [0, 9, 0], [0, 0, 0]], Statistics("orders", 0, 0, 0, 9, 1)),
+        ([[1, 7, 0]], Statistics("orders", 1, 1, 0, 7, 1)),
+        ([[1, 7, KEPT_MS], [1, 7, KEPT_MS], [0, 0, 0]], Statistics("orders", 1, 0, 0, 7, 1, KEPT_UNTIL)),
     ],
 )
 @jumping
@@ -50,13 +54,13 @@ async def test_it_is_held_where_most_servers_are_and_nobody_waits_in_line(
     several = servers(*standing)
     lock = Redlock([server.client() for server in several], "orders")
     assert await lock.statistics() == expected
-    assert await lock.locked() == (expected.holders > 0)
+    assert await lock.locked() == (expected.permits > 0)
     await close(several)
 
 
 @jumping
 async def test_an_error_names_the_servers_by_their_addresses() -> None:
-    several = servers([1, 7], OSError("no route"), OSError("no route"))
+    several = servers([1, 7, 0], OSError("no route"), OSError("no route"))
     with pytest.raises(QuorumError) as caught:
         await Redlock([server.client() for server in several], "orders").statistics()
     assert list(caught.value.outcomes) == ["redis-0:6379", "redis-1:6379", "redis-2:6379"]

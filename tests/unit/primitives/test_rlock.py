@@ -138,6 +138,41 @@ async def test_a_child_of_a_task_that_has_ended_waits_for_what_that_one_holds_st
         await lease.release()
 
 
+@jumping
+async def test_a_child_waits_for_what_its_parent_took_after_it_had_started_the_child() -> None:
+    async with serving() as server:
+        async with server.lock("stock"):
+            child = asyncio.create_task(waits_for(server.lock("orders"), 1))
+        lease = await server.lock("orders").acquire()
+        await asyncio.sleep(2)
+        server.pool.answer = Waiting(server.pool.answer)
+        assert await child
+        await lease.release()
+
+
+async def waits_for(lock: RLock, seconds: float) -> bool:
+    """Ask for *lock* in a while, and return whether that waits."""
+    await asyncio.sleep(seconds)
+    waiter = asyncio.create_task(lock.acquire())
+    await asyncio.sleep(1)
+    waits = not waiter.done()
+    waiter.cancel()
+    await asyncio.wait([waiter])
+    return waits
+
+
+@jumping
+async def test_a_task_inside_a_block_whose_lease_is_lost_does_not_take_it_again_after_others_have_had_it() -> None:
+    async with serving() as server:
+        with pytest.raises(LeaseLostError):
+            async with server.lock(ttl=3, renew=False, on_lost="flag") as lost:
+                await lost.wait_lost()
+                server.forget()
+                await (await stranger(server.lock().acquire())).release()
+                gc.collect()
+                await server.lock().acquire()
+
+
 class Waiting:
     """Answers what a waiter asks besides, with a yes."""
 

@@ -8,7 +8,7 @@
 -- An older version of these scripts knows no third word. It extends such a lease and lets its guard write, so that it goes
 -- on until it is released, or its process has the new ones; and if an acquire of its token was sent twice, has it wait in
 -- line, or grants it without the mark. It releases it as any other, does not downgrade it, and grants nothing beside it.
--- Needs the names: holders, meta; and `numbers`.
+-- Needs the names: holders, meta; first for `count_kept`; and `numbers`.
 
 local MOST = 500 -- holders that are asked about, or whose leases that ran out are dropped, at once
 local backlog = false -- more leases have run out than one script drops
@@ -24,14 +24,21 @@ end
 -- `described`: what the hash tells of the leases may be written; else it was deleted under its holders.
 local newest, longest, described -- the last fencing token, and the largest TTL (ms)
 
--- The hash also tells what is held, and over how many holders that was counted; when the first lease ends at the
+-- The hash also tells the limit, what is held, and over how many holders that was counted; when the first lease ends at the
 -- earliest, and until when the set lives at least (ms): as they were read, since text can be written again as it is, or
 -- as numbers. Who can rely on these need not look at the set.
-local newest_text, first_end, kept_until
+local newest_text, first_end, kept_until, limit_text
 local members = 0
 local settled = false -- this was compared with what is there
 local unwritten = false -- it has changed since it was written
 local MINUTE_US = 60000000
+
+-- How long the hash lives without use, in ms: twice the longest lease, and a day at least. That of a semaphore whose limit
+-- is pinned, which `limit_text` shows by a + in front, lives for 30 days at least. The sign is a number's own: an older
+-- version of these scripts reads the limit as it is, gives the hash its day, and where it writes the limit the pin is gone.
+local function idle_life(ttl_ms)
+  return math.max(string.sub(limit_text or '', 1, 1) == '+' and 30 * DAY_MS or DAY_MS, 2 * ttl_ms)
+end
 
 -- Puts a holder in the set, which gets the next fencing token. Returns 1, or 0 if it was there; what life is to be given
 -- to the set, if it does not live long enough; and whether the hash is to be kept alive. Keys outlive what they tell, and
@@ -73,7 +80,7 @@ local function keep_seated(life, stale)
     redis.call('PEXPIRE', holders, life)
   end
   if stale then
-    redis.call('PEXPIRE', meta, math.max(DAY_MS, 2 * longest))
+    redis.call('PEXPIRE', meta, idle_life(longest))
   end
 end
 
@@ -103,7 +110,7 @@ end
 -- Keys outlive what they tell, and never lose time. PEXPIRE goes first, as it is allowed at the memory limit.
 local function keep(ttl_ms)
   redis.call('PEXPIRE', holders, math.max(redis.call('PTTL', holders), tonumber(ttl_ms)))
-  redis.call('PEXPIRE', meta, math.max(DAY_MS, 2 * math.max(longest, tonumber(ttl_ms))))
+  redis.call('PEXPIRE', meta, idle_life(math.max(longest, tonumber(ttl_ms))))
 end
 
 -- No script ever shortens a lease: the holder may count on what it was told before.
@@ -121,8 +128,8 @@ end
 
 -- Extends a lease that is live, without a mark, and lasts no longer than others have; says whether that was done.
 local function extend_as_usual(token, ttl_ms)
-  local known = redis.call('HMGET', meta, 'ttl', token)
-  longest = tonumber(known[1] or 0)
+  local known = redis.call('HMGET', meta, 'ttl', token, 'limit')
+  longest, limit_text = tonumber(known[1] or 0), known[3]
   if tonumber(ttl_ms) <= longest and not string.find(known[2] or '', ' %u') and is_live(token) then
     extend(token, ttl_ms)
     return true
@@ -151,6 +158,26 @@ local function cool(token, terms, min_hold_ms)
       return left_ms
     end
   end
+end
+
+-- Of the leases from the place *first* on, returns how many were released and only min_hold keeps, and when the last of
+-- these ends (ms), or 0; and the place to go on from, or 0 after the last.
+local function count_kept()
+  local from = tonumber(first)
+  local found = redis.call('ZRANGE', holders, from, from + MOST - 1, 'WITHSCORES')
+  local tokens, kept, last = {}, 0, 0
+  for at = 1, #found, 2 do
+    tokens[#tokens + 1] = found[at]
+  end
+  local known = tokens[1] and redis.call('HMGET', meta, spread(tokens, 1, #tokens)) or tokens
+  for at, terms in ipairs(known) do
+    local _, mark = parts_of(terms)
+    local ends = tonumber(found[2 * at])
+    if mark == 'C' and ends > now_ms then
+      kept, last = kept + 1, ends -- in the order in which they end
+    end
+  end
+  return kept, last, #tokens == MOST and from + MOST or 0
 end
 
 -- A clock that stepped back left scores further ahead than any lease can last: nothing renews those of dead holders, so

@@ -8,7 +8,7 @@
 local known = redis.call('HMGET', meta, 'limit', 'fence', 'weight', 'ttl', 'used', 'line', asking)
 local limit_in_force = (known[1] or 0) + 0 -- 0: none was declared, or the hash was deleted
 newest, longest, described = (known[2] or 0) + 0, (known[4] or 0) + 0, limit_in_force > 0
-newest_text = known[2]
+newest_text, limit_text = known[2], known[1]
 local heaviest = (known[3] or 0) + 0
 local in_line, own = known[6], known[7]
 
@@ -114,9 +114,9 @@ local function settle()
     redis.call('DEL', meta)
     if described then
       redis.call(
-        'HSET', meta, 'limit', limit_in_force, 'fence', newest, 'weight', heaviest, 'ttl', longest, 'line', '1'
+        'HSET', meta, 'limit', limit_text, 'fence', newest, 'weight', heaviest, 'ttl', longest, 'line', '1'
       )
-      redis.call('PEXPIRE', meta, math.max(DAY_MS, 2 * longest))
+      redis.call('PEXPIRE', meta, idle_life(longest))
     end
   elseif anew then
     -- slow path
@@ -196,12 +196,17 @@ local function take_back(token)
   note()
 end
 
--- Puts a limit in force.
-local function declare_limit(limit)
+-- Whether the limit in force is pinned: then no declaration changes it.
+local function is_pinned()
+  return string.sub(limit_text or '', 1, 1) == '+'
+end
+
+-- Puts a limit in force; *pin*: and pins it.
+local function declare_limit(limit, pin)
   local forgotten = heaviest == 0 and members > 0
-  limit_in_force, described = tonumber(limit), true
-  redis.call('HSET', meta, 'limit', limit)
-  redis.call('PEXPIRE', meta, math.max(redis.call('PTTL', meta), DAY_MS))
+  limit_in_force, described, limit_text = tonumber(limit), true, (pin and '+' or '') .. limit
+  redis.call('HSET', meta, 'limit', limit_text)
+  redis.call('PEXPIRE', meta, math.max(redis.call('PTTL', meta), idle_life(longest)))
   if forgotten then
     -- slow path
     count_anew()

@@ -3,16 +3,20 @@
 -- KEYS[1]  holders  zset  token -> server time (ms) at which its lease ends
 -- KEYS[2]  meta     hash  fence, ttl, held, line; and token -> `mode fence [mark]`
 -- KEYS[3]  queue    zset  session -> ticket of its first waiter
--- ARGV[1]  first    int   place of the first session whose waiters are counted, from 0
--- returns  {leases held, the same, waiters of those sessions, last fencing token, 0 as there is no limit, place to go on
---          from, or 0; or -1 when the first was asked for and leases that ran out still count: ask again; and for each
+-- ARGV[1]  first    int   place of the first session whose waiters are counted, and of the first lease that is looked at,
+--                         from 0
+-- returns  {leases, the same, waiters of those sessions, last fencing token, 0 as there is no limit, place to go on
+--          from, or 0; or -1 when the first was asked for and leases that ran out still count: ask again; how many of
+--          those leases were released and only min_hold keeps, and when the last of these ends (ms), or 0; and for each
 --          mode 1 if no holder is in its way}
 local asking = ''
 -- uses     numbers, leases, modes, queue
 settle()
-local waiting, next_place = count_waiting()
+local waiting, next_session = count_waiting()
+local kept, kept_until_ms, next_lease = count_kept()
+local next_place = backlog and first == '0' and -1 or math.max(next_session, next_lease)
 local free = {}
 for mode = 1, EXCLUSIVE do
   free[mode] = can_grant(mode, '') == 'yes' and 1 or 0
 end
-return { members, members, waiting, newest, 0, backlog and first == '0' and -1 or next_place, free }
+return { members, members, waiting, newest, 0, next_place, kept, kept_until_ms, free }

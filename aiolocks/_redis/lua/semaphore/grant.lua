@@ -13,8 +13,8 @@
 -- ARGV[5]  session    bytes   whom to tell
 -- ARGV[6]  channels   bytes   start of every session's channel
 -- ARGV[7]  life_ms    int     how long the session is taken for alive without a re-check
--- ARGV[8]  limit      int     this process's limit
--- ARGV[9]  declare    int     1: put that limit in force for everyone
+-- ARGV[8]  limit      int     this process's limit, or 0: that in force
+-- ARGV[9]  declare    int     1: put that limit in force for everyone, unless the one in force is pinned
 -- ARGV[10] needed_s   int     the uptime in seconds that the server must have; left out: any will do, and so it is if
 --                             the ticket is +
 -- returns  fencing token, when nothing was in the way and no limit is declared; or minus the ticket, the short answer
@@ -23,7 +23,7 @@
 --          {'queued', ticket, ms until a lease can end, last fencing token, subscribers, grants…, limits}
 --          {'busy', ms until a lease can end, grants…, limits}
 --          {'young', ms until the server has that uptime, grants…, limits}, when that alone is in the way
---          {'refused', limit in force, grants…, limits};
+--          {'refused', limit in force, or 0 if there is none and this process has none, grants…, limits};
 --          {'withdrawn'}, when this token is granted nothing any more: it was undone, or its lease is revoked;
 --          limits are two fields: the limit before, if this has changed it, else 0; and the limit in force
 local asking = token
@@ -67,7 +67,7 @@ then
     redis.call('PEXPIRE', holders, life)
   end
   if now_us - now_us % MINUTE_US > newest then
-    redis.call('PEXPIRE', meta, math.max(DAY_MS, 2 * longest))
+    redis.call('PEXPIRE', meta, idle_life(longest))
   end
   return declare == '0' and now_us or { 'granted', now_us, {}, 0, limit_in_force }
 end
@@ -101,9 +101,10 @@ if mark ~= '' then
 end
 local wait = string.sub(ticket, 1, 1) ~= '-'
 local differed = 0
-local declared = limit_in_force == 0 or (declare == '1' and limit_in_force ~= tonumber(limit))
+local none = limit == '0' and limit_in_force == 0
+local declared = not none and (limit_in_force == 0 or declare == '1' and limit_in_force ~= tonumber(limit) and not is_pinned())
 local busy_ms, place_in_line
-if not declared and used >= limit_in_force and not is_live(token) and can_grant(tonumber(permits)) == 'later' then
+if not declared and not none and used >= limit_in_force and not is_live(token) and can_grant(tonumber(permits)) == 'later' then
   -- No permit is free: the line is all that changes.
   if wait then
     place_in_line, busy_ms = enqueue(entry, ticket, redis.call('EXISTS', queue, waiters) == 2)
@@ -144,9 +145,9 @@ if number then
   return { 'granted', number, grants, differed, limit_in_force }
 end
 local verdict, amount = can_grant(tonumber(permits))
-if verdict == 'never' then
+if verdict == 'never' or none then
   leave(entry) -- it may stand in line since before the limit was lowered, and no caller would wait for that turn
-  return { 'refused', amount, grants, differed, limit_in_force }
+  return { 'refused', limit_in_force, grants, differed, limit_in_force }
 end
 existing = redis.call('EXISTS', queue, waiters)
 if existing > 0 then

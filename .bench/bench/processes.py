@@ -1,0 +1,97 @@
+"""The processes that the bench starts: their environment, and their end."""
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Self, final
+
+BENCH = Path(__file__).parents[1]
+
+REPOSITORY = BENCH.parent
+
+PACKAGE_VARIABLE = "AIOLOCKS_BENCH_PACKAGE"
+"""Names the folder that aiolocks must have been imported from, where two versions are compared."""
+
+
+def environment() -> dict[str, str]:
+    """Return this process's environment, with the bench and the repository on Python's path.
+
+    They come first, unless they are there already.
+    """
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    paths[:0] = [path for path in map(str, (BENCH, REPOSITORY)) if path not in paths]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def check_package(imported_from: str) -> None:
+    """Raise RuntimeError if aiolocks is not the version that this process is to measure.
+
+    A figure of the wrong version looks like any other: nothing else would tell.
+
+    Args:
+        imported_from: The package's `__file__`.
+    """
+    wanted = os.environ.get(PACKAGE_VARIABLE)
+    found = Path(imported_from).resolve().parent
+    if wanted and found != Path(wanted).resolve():
+        raise RuntimeError(f"aiolocks was imported from {found}, not from {wanted}")
+
+
+@final
+class Slices:
+    """Lets groups of processes run by turns, one at a time, so that whatever the machine does falls on all alike.
+
+    A machine that is shared is twice as fast in one second as in the next; of slices this short, each group gets as
+    many fast ones as the others.
+    """
+
+    def __init__(self, seconds: float = 0.1) -> None:
+        self._seconds = seconds
+        self._groups: list[int] = []
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._turn, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    @contextmanager
+    def sharing(self, leader: int) -> Iterator[None]:
+        """Have the group of *leader* take its turns until the end of the block."""
+        with self._lock:
+            self._groups.append(leader)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._groups.remove(leader)
+                _signal_group(leader, signal.SIGCONT)
+
+    def _turn(self) -> None:
+        while not self._over.wait(self._seconds):
+            with self._lock:
+                self._groups = self._groups[1:] + self._groups[:1]
+                for waiting in self._groups[1:]:
+                    _signal_group(waiting, signal.SIGSTOP)
+                for running in self._groups[:1]:
+                    _signal_group(running, signal.SIGCONT)
+
+
+def _signal_group(leader: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(leader, number)
+
+
+def end_group(process: "subprocess.Popen[str]") -> None:
+    """Kill a process that leads a session of its own, and all that it started, stopped ones too."""
+    _signal_group(process.pid, signal.SIGKILL)
+    process.wait()

@@ -1,0 +1,20 @@
+"""What Ctrl-C does to the command line while its modules are being imported, and afterwards."""
+
+import signal
+import threading
+
+
+def end_at_once() -> None:
+    """Let SIGINT end the process without a word; a shell then shows status 130."""
+    _replace(signal.default_int_handler, signal.SIG_DFL)
+
+
+def raise_again() -> None:
+    """Let SIGINT raise KeyboardInterrupt, as Python does."""
+    _replace(signal.SIG_DFL, signal.default_int_handler)
+
+
+def _replace(before: object, after: "signal._HANDLER") -> None:
+    """Set the handler, unless it is another than *before*: a program started by nohup ignores the signal."""
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) == before:
+        signal.signal(signal.SIGINT, after)

@@ -1,0 +1,77 @@
+"""`aiolocks resize NAME N`: put another limit of a semaphore in force, for everyone."""
+
+import argparse
+import asyncio
+import json
+from typing import TYPE_CHECKING
+
+from redis.exceptions import RedisError
+
+from . import _arguments, _names
+from ._connect import manager_of, place_of, reason
+from ._errors import Unusable
+from ._ls import primaries, printable
+
+if TYPE_CHECKING:
+    from ._arguments import Commands
+
+
+def register(commands: "Commands") -> None:
+    """Add this command to the parser."""
+    parser = commands.add_parser(
+        "resize",
+        help="change a semaphore's limit",
+        description="Put another limit of a semaphore in force, for everyone, at once. With a higher one waiters are "
+        "granted more; a lower one revokes nothing. It never waits.",
+    )
+    parser.add_argument("name", metavar="NAME", type=_arguments.name, help="the name")
+    parser.add_argument("limit", metavar="N", type=_limit, help="how many permits there are")
+    _arguments.add_url(parser)
+    _arguments.add_prefix(parser)
+    parser.add_argument("--kind", choices=["semaphore"], help="the only kind that has a limit")
+    pins = parser.add_mutually_exclusive_group()
+    pins.add_argument(
+        "--pin", action="store_true", default=None, help="processes that start later do not change it by their own"
+    )
+    pins.add_argument("--unpin", dest="pin", action="store_false", default=None, help="they change it again")
+    _arguments.add_json(parser)
+    parser.set_defaults(run=_run)
+
+
+def _limit(text: str) -> int:
+    """The type of an argument that is a limit."""
+    if not text.isdecimal() or not 1 <= int(text[:11]) <= 10**9:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 to 1,000,000,000, not {text!r}")
+    return int(text)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    return asyncio.run(_resize(arguments))
+
+
+async def _resize(arguments: argparse.Namespace) -> int:
+    url = _arguments.url_of(arguments)
+    before = await _standing(arguments, url)
+    async with manager_of(url) as locks:
+        semaphore = locks.semaphore(arguments.name, None, prefix=arguments.prefix)
+        try:
+            await semaphore.resize(arguments.limit, pin=arguments.pin)
+        except (RedisError, OSError) as error:
+            raise Unusable(f"Redis at {place_of(url)} cannot be used: {reason(error, url)}") from None
+    pinned = before.pinned if arguments.pin is None else arguments.pin
+    if arguments.json:
+        told = {"name": arguments.name, "limit": arguments.limit, "pinned": pinned, "before": before.limit}
+        print(json.dumps(told, indent=2))
+    else:
+        was = "there was none" if before.limit is None else f"it was {before.limit}"
+        shown = f"{arguments.limit}{' (pinned)' if pinned else ''}"
+        print(f"semaphore {printable(arguments.name)}: the limit is {shown}; {was}")
+    return 0
+
+
+async def _standing(arguments: argparse.Namespace, url: str) -> _names.Name:
+    """Return the semaphore as it stands before."""
+    (name,) = _names.named(arguments.prefix, arguments.name, "semaphore")
+    async with primaries(url) as found:
+        await _names.look(found.client, [name], arguments.prefix)
+    return name

@@ -1,0 +1,164 @@
+"""All that descends from the command, in whatever session. Only Linux tells that: elsewhere no process is known here.
+
+The one rule: no signal reaches a process that does not descend from the command.
+"""
+
+import contextlib
+import ctypes
+import errno
+import os
+import signal
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple, final
+
+_PR_SET_CHILD_SUBREAPER = 36
+_PR_GET_CHILD_SUBREAPER = 37
+
+_FIRST = 1
+"""Pid of the process to which the system gives all orphans: in a container it may be this program."""
+
+_ENDED = ("Z", "X")
+
+_MARKS = ("AIOLOCKS_NAME", "AIOLOCKS_FENCING_TOKEN")
+"""Variables that a process inherits from the command. Their values are those of one command alone."""
+
+
+class Process(NamedTuple):
+    """A line of the system's table. A pid is used again, but not with the same time of start."""
+
+    pid: int
+    state: str
+    parent: int
+    group: int
+    started: str
+
+
+@final
+class Tree:
+    """Made before the command is started, and closed after it has ended.
+
+    Invariant: until it is closed, each orphan of the command becomes a child of this program.
+    """
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        """*environment* is that of the command."""
+        self._marks = {f"{name}={environment.get(name, '')}".encode() for name in _MARKS}
+        self._open = sys.platform == "linux"
+        self._strangers = frozenset[int]()
+        if self._open:
+            self._was_subreaper = _subreaper()
+            _set_subreaper(True)
+            # A shell that had started some may have become this program.
+            self._strangers = frozenset(one.pid for one in _processes() if one.parent == os.getpid())
+            self._marked_only = bool(self._strangers) or self._was_subreaper or os.getpid() == _FIRST
+            """Whether orphans of other programs may become children of this one."""
+
+    def beside(self, group: int, command: int, guard: int) -> list[Process]:
+        """Return what descends from the command, lives, and is not in its *group*.
+
+        Args:
+            command: Its pid; 0 once that has been waited for, as it may mean another process then.
+            guard: A child of this program that does not descend from it; 0 if there is none.
+        """
+        if not self._open:
+            return []
+        found = {one.pid: one for one in _processes()}
+        ours, others = os.getpid(), {guard, *self._strangers}
+
+        def descends(one: Process) -> bool:
+            seen = set[int]()  # the table is read while it changes
+            while one.pid not in seen:
+                seen.add(one.pid)
+                if one.pid == command:
+                    return True
+                if one.parent == ours:
+                    return one.pid not in others and (not self._marked_only or self._marked(one.pid))
+                if one.parent not in found:
+                    return False
+                one = found[one.parent]
+            return False
+
+        return [one for one in found.values() if one.group != group and one.state not in _ENDED and descends(one)]
+
+    def reap(self, spared: Collection[int]) -> None:
+        """Let the orphans go that have ended. The children in *spared* are waited for elsewhere."""
+        if sys.platform != "linux" or not self._open:
+            return
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+                if ended.si_pid in spared:
+                    return
+                os.waitpid(ended.si_pid, os.WNOHANG)
+
+    def close(self) -> None:
+        """Inherit no more orphans."""
+        if self._open:
+            self._open = False
+            _set_subreaper(self._was_subreaper)
+
+    def _marked(self, pid: int) -> bool:
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as environment:
+                return self._marks <= set(environment.read().split(b"\0"))
+        except OSError:
+            return False
+
+
+def send_to(processes: Iterable[Process], number: int) -> None:
+    """Send a signal to *processes*, except to those that have ended or can no longer be told to be the same."""
+    for one in processes:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            _send(one, number)
+
+
+def _send(one: Process, number: int) -> None:
+    if sys.platform != "linux":
+        return
+    try:
+        fd = os.pidfd_open(one.pid)
+    except OSError as error:
+        if error.errno == errno.ESRCH:
+            return
+        fd = -1  # the system is older than Linux 5.3, or forbids it
+    try:
+        now = _process(one.pid)  # looked at while the descriptor keeps its pid from meaning another
+        if now is None or now.started != one.started or now.parent not in (one.parent, os.getpid()):
+            return
+        if fd >= 0:
+            signal.pidfd_send_signal(fd, number)
+        else:
+            os.kill(one.pid, number)
+    finally:
+        if fd >= 0:
+            os.close(fd)
+
+
+def _processes() -> Iterator[Process]:
+    try:
+        pids = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+    except OSError:
+        return
+    for pid in pids:
+        one = _process(pid)
+        if one is not None:
+            yield one
+
+
+def _process(pid: int) -> Process | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as stat:
+            words = stat.read().decode(errors="replace").rpartition(")")[2].split()  # a program's name may have both
+    except OSError:
+        return None
+    return Process(pid, words[0], int(words[1]), int(words[2]), words[19]) if len(words) > 19 else None
+
+
+def _subreaper() -> bool:
+    found = ctypes.c_int()
+    ctypes.CDLL(None).prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(found), 0, 0, 0)
+    return bool(found.value)
+
+
+def _set_subreaper(wanted: bool) -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(wanted), 0, 0, 0)

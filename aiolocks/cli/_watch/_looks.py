@@ -1,0 +1,69 @@
+"""Looks at the server again and again, over a new connection when one is lost: `watch` outlives an outage."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from typing import final
+
+from ..._redis.clients import behind_sentinels, pool_of
+from .. import _names
+from .._connect import PATIENCE, REFUSALS, reason
+from .._errors import Unusable
+from .._ls import Primaries, primaries
+from ._board import Board
+
+
+@final
+class Looks:
+    """The looks of one board.
+
+    Invariant: while `_found` is None there is no connection, and the next look opens one.
+    """
+
+    def __init__(self, board: Board, url: str) -> None:
+        self.board = board
+        self._url = url
+        self._stack = AsyncExitStack()
+        self._found: Primaries | None = None
+
+    async def begin(self) -> None:
+        """Find all there is.
+
+        Raises:
+            Unusable: The server cannot be asked.
+        """
+        try:
+            await self._connect()
+            await self.board.begin()
+        except (*REFUSALS, OSError) as error:
+            raise Unusable(f"Redis cannot be asked: {self._why(error)}") from None
+
+    async def look(self, visible: Sequence[_names.Name], inspected: _names.Name | None = None) -> None:
+        """See `Board.look`. Where the server does not answer, the board notes since when and why."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self._connect()
+                await self.board.look(visible, inspected)
+        except BrokenPipeError:
+            raise  # the reader of our output has gone
+        except (Unusable, *REFUSALS, OSError) as error:
+            await self.close()
+            self.board.lose(datetime.now(UTC), self._why(error))
+
+    async def close(self) -> None:
+        self._found = None
+        await self._stack.aclose()
+
+    async def _connect(self) -> None:
+        if self._found is None:
+            self._found = await self._stack.enter_async_context(primaries(self._url))
+            self.board.connected(self._found.client, self._found.nodes, self._found.missing)
+        pool = pool_of(self._found.client)
+        if behind_sentinels(pool):  # a deposed primary answers for up to 11 s
+            await pool.get_master_address()
+
+    def _why(self, error: Exception) -> str:
+        if isinstance(error, TimeoutError):
+            return f"no answer within {PATIENCE:g} s"
+        return str(error) if isinstance(error, Unusable) else reason(error, self._url)

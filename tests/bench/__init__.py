@@ -1,4 +1,0 @@
-"""Benchmarks: aiolocks beside its peers, on one machine, in one run. `python -m tests.bench --help`.
-
-They are measurements and not tests: nothing here fails because something was slow.
-"""

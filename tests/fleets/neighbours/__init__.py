@@ -1,0 +1,1 @@
+"""What runs the processes of two versions of aiolocks, for `test_neighbours`."""

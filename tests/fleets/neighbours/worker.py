@@ -1,0 +1,259 @@
+"""One process of some version of aiolocks: `python worker.py URL…`, a script that obeys lines of JSON.
+
+The version is the first on PYTHONPATH, so this uses only public names that both versions have. A line is
+`[number, verb, arguments, options]`, and its answer `[number, result, error]`. Verbs run side by side, each in a task
+of its own. The end of the input ends the process.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeAlias, final
+
+from redis.asyncio import Redis
+
+import aiolocks
+from aiolocks import (
+    HierarchicalLock,
+    Lease,
+    LeaseLostError,
+    Lock,
+    MultiLock,
+    Redlock,
+    RLock,
+    RWLock,
+    Semaphore,
+    VersionConflictError,
+    Versioned,
+)
+from aiolocks.compat import RedisLock
+
+Interval: TypeAlias = tuple[int, int, int, list[int]]
+"""A lease as its holder saw it: its first and last nanosecond, its permits, and its fencing tokens by name."""
+
+TIMEOUT = 20.0
+"""Seconds after which a waiter counts as stranded."""
+
+ALONE = 1_000_000
+"""How many permits a lease counts as that must be alone."""
+
+
+def several(clients: list[Redis], name: str, **options: Any) -> MultiLock:
+    return MultiLock(clients[0], [f"{name}, third", name, f"{name}, second"], **options)
+
+
+def mode(word: str, clients: list[Redis], name: str, **options: Any) -> Any:
+    return getattr(RWLock(clients[0], name, **options), word)
+
+
+def level(path: str, word: str, clients: list[Redis], name: str, **options: Any) -> Any:
+    return getattr(HierarchicalLock(clients[0], path.format(name), **options), word)
+
+
+def on_one(kind: Callable[..., Any], clients: list[Redis], name: str, **options: Any) -> Any:
+    return kind(clients[0], name, **options)
+
+
+KINDS: dict[str, Callable[..., Any]] = {
+    "lock": partial(on_one, Lock),
+    "rlock": partial(on_one, RLock),
+    "semaphore": partial(on_one, Semaphore, limit=1),
+    "permits": partial(on_one, Semaphore, limit=3),
+    "read lock": partial(mode, "read"),
+    "write lock": partial(mode, "write"),
+    "upgradeable lock": partial(mode, "upgradeable"),
+    "multilock": several,
+    "write table": partial(level, "shop/{}", "write"),
+    "read row": partial(level, "shop/{}/row", "read"),
+    "write row": partial(level, "shop/{}/row", "write"),
+    "redlock": Redlock,
+}
+
+
+@final
+class Worker:
+    """What the verbs share: the clients of this process, and the leases that it has, by number."""
+
+    def __init__(self, urls: list[str]) -> None:
+        self._clients = [Redis.from_url(url) for url in urls]
+        self._leases: list[Any] = []
+
+    async def close(self) -> None:
+        for client in self._clients:
+            await client.aclose()
+
+    def _made(self, kind: str, name: str, options: dict[str, Any]) -> Any:
+        return KINDS[kind](self._clients, name, **options)
+
+    def _kept(self, lease: Any) -> tuple[int, list[int]]:
+        self._leases.append(lease)
+        return len(self._leases) - 1, fences_of(lease)
+
+    async def where(self) -> str:
+        """Return the file of the version that this process runs."""
+        return str(aiolocks.__file__)
+
+    async def acquire(self, kind: str, name: str, permits: int = 1, **options: Any) -> tuple[int, list[int]]:
+        """Return the number of a new lease, and its fencing tokens."""
+        more = {} if permits == 1 else {"permits": permits}
+        return self._kept(await self._made(kind, name, options).acquire(timeout=TIMEOUT, **more))
+
+    async def try_acquire(self, kind: str, name: str, **options: Any) -> tuple[int, list[int]] | None:
+        lease = await self._made(kind, name, options).try_acquire()
+        return None if lease is None else self._kept(lease)
+
+    async def release(self, lease: int) -> bool:
+        return bool(await self._leases[lease].release())
+
+    async def held(self, lease: int) -> bool:
+        return bool(self._leases[lease].held)
+
+    async def downgrade(self, lease: int) -> None:
+        await self._leases[lease].downgrade()
+
+    async def turn(self, kind: str, name: str, work: float = 0.002, permits: int = 1, **options: Any) -> Interval:
+        """Wait for the name, have it for *work* seconds in a block, and return when that was."""
+        more = {} if permits == 1 else {"permits": permits}
+        async with self._made(kind, name, options).hold(timeout=TIMEOUT, **more) as lease:
+            return await used(lease, work, permits)
+
+    async def upgraded(self, lease: int, work: float = 0.002) -> Interval:
+        async with self._leases[lease].upgrade(timeout=TIMEOUT) as upgrade:
+            return await used(upgrade, work, 1)
+
+    async def until_lost(self, kind: str, name: str, **options: Any) -> tuple[str, int]:
+        """Hold until the lease is lost, and return why, and the moment at which the body had ended."""
+        ended = 0
+        try:
+            async with self._made(kind, name, options).hold(timeout=TIMEOUT):
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    ended = time.monotonic_ns()
+        except LeaseLostError as lost:
+            return str(lost.reason), ended
+        raise AssertionError("it ended without a loss")
+
+    async def revoke(self, kind: str, name: str, **options: Any) -> list[int]:
+        """Return the fencing tokens of the leases that were revoked."""
+        holders = await self._made(kind, name, {}).revoke(timeout=TIMEOUT, **options)
+        return [holder.fencing_token for holder in holders]
+
+    async def state(self, kind: str, name: str) -> tuple[int, int, int]:
+        """Return how many hold the name, how many wait for it, and its limit."""
+        statistics = await self._made(kind, name, {}).statistics()
+        return statistics.holders, statistics.waiting, statistics.limit
+
+    async def known(self, kind: str, name: str) -> tuple[list[int | None], list[int | None]]:
+        """Return the processes that hold the name, and those that wait for it."""
+        made = self._made(kind, name, {})
+        return [one.pid for one in await made.holders()], [one.pid for one in await made.waiters()]
+
+    async def resize(self, name: str, limit: int, **options: Any) -> None:
+        await self._made("permits", name, {}).resize(limit, **options)
+
+    async def hand_off(self, lease: int) -> str:
+        return str(await self._leases[lease].hand_off())
+
+    async def adopt(self, kind: str, name: str, text: str) -> tuple[int, list[int]]:
+        return self._kept(await self._made(kind, name, {}).adopt(text))
+
+    async def guard(self, lease: int, *command: str) -> Any:
+        [answer] = await self._leases[lease].guard(command)
+        return answer.decode() if isinstance(answer, bytes) else answer
+
+    async def read(self, key: str) -> tuple[str | None, str]:
+        value, version = await Versioned(self._clients[0], key).read()
+        return value.decode() if isinstance(value, bytes) else value, version
+
+    async def write(self, key: str, value: str, version: str) -> str | None:
+        """Return the new version, or None if the value had been changed."""
+        try:
+            return await Versioned(self._clients[0], key).write(value, version)
+        except VersionConflictError:
+            return None
+
+    async def count(self, key: str, times: int) -> None:
+        """Add one to a number, so many times."""
+        for _ in range(times):
+            await Versioned(self._clients[0], key).update(lambda old: str(int(old or 0) + 1), attempts=1000)
+
+    async def plain_acquire(self, name: str, **options: Any) -> int | None:
+        """Acquire a lock of redis-py's kind; return its number, or None after the timeout."""
+        lock = RedisLock(self._clients[0], name, **options)
+        if not await lock.acquire(blocking_timeout=TIMEOUT):
+            return None
+        self._leases.append(lock)
+        return len(self._leases) - 1
+
+    async def plain_turn(self, name: str, work: float = 0.002) -> Interval:
+        async with RedisLock(self._clients[0], name, blocking_timeout=TIMEOUT):
+            began = time.monotonic_ns()
+            await asyncio.sleep(work)
+            return began, time.monotonic_ns(), 1, []
+
+    async def plain_waiting(self, name: str) -> int:
+        """Return the number of waiters for a lock of redis-py's kind."""
+        lines = self._clients[0].scan_iter(match=f"aiolocks:exact:*{name}*:q:*", count=1000)
+        return sum([await self._clients[0].zcard(line) async for line in lines])
+
+    async def plain_release(self, lease: int) -> None:
+        await self._leases[lease].release()
+
+    async def crowd(self, names: dict[str, tuple[str, int]], tasks: int, seconds: float) -> dict[str, list[Interval]]:
+        """Have *tasks* tasks for each kind take its name again and again; a kind comes with its name and permits."""
+        until = time.monotonic() + seconds
+        had: dict[str, list[Interval]] = {kind: [] for kind in names}
+
+        async def take(kind: str, name: str, permits: int) -> None:
+            while time.monotonic() < until:
+                *_, fences = at = await self.turn(kind, name, 0.001, 1 if permits == ALONE else permits)
+                had[kind].append((*at[:2], permits, fences))
+
+        async with asyncio.TaskGroup() as group:
+            for kind, (name, permits) in names.items():
+                for _ in range(tasks):
+                    group.create_task(take(kind, name, permits))
+        return had
+
+
+def fences_of(lease: Lease) -> list[int]:
+    return [fence for _, fence in sorted(lease.fencing_tokens.items())]
+
+
+async def used(lease: Lease, work: float, permits: int) -> Interval:
+    began = time.monotonic_ns()
+    await asyncio.sleep(work)
+    lease.check()
+    return began, time.monotonic_ns(), permits, fences_of(lease)
+
+
+async def answer(worker: Worker, number: int, verb: str, arguments: list[Any], options: dict[str, Any]) -> None:
+    result = error = None
+    try:
+        result = await getattr(worker, verb)(*arguments, **options)
+    except Exception as raised:
+        error = f"{type(raised).__name__}: {raised}"
+    os.write(sys.stdout.fileno(), json.dumps([number, result, error]).encode() + b"\n")
+
+
+async def main(urls: list[str]) -> None:
+    worker = Worker(urls)
+    lines = asyncio.StreamReader(limit=2**20)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+    tasks = set[asyncio.Task[None]]()
+    while line := await lines.readline():
+        task = asyncio.create_task(answer(worker, *json.loads(line)))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+    await worker.close()
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the test ends it
+    asyncio.run(main(sys.argv[1:]))

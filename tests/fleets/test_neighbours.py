@@ -1,0 +1,414 @@
+"""Two neighbouring versions share a Redis and every name: exclusion, order and fencing hold, and no waiter is stranded.
+
+So a fleet can be deployed step by step. Each test runs in both orders: the older version comes first, or the newer.
+"""
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from tests.faults.support.lag import SLACK
+from tests.fleets.neighbours.peer import NEIGHBOUR, PATIENCE, REPOSITORY, Peer, PeerError, neighbour, peer
+from tests.fleets.neighbours.worker import ALONE
+from tests.support.servers import RedisServer
+
+pytestmark = [pytest.mark.redis, pytest.mark.slow]
+
+OLDER, NEWER = f"the older version, {NEIGHBOUR}", "this checkout"
+
+QUEUEING = ("lock", "rlock", "semaphore", "write lock", "multilock", "write row")
+"""Kinds of which one lease excludes all others, and whose waiters stand in line."""
+
+EXCLUSIVE = (*QUEUEING, "redlock")
+
+SHARED = (("read lock", "write lock"), ("read row", "write row"), ("read row", "write table"))
+"""Kinds whose leases go together, and those that must be alone beside them."""
+
+each_queueing_kind = pytest.mark.parametrize("kind", QUEUEING)
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def urls() -> Iterator[list[str]]:
+    """Three servers, of which a Redlock needs all, and all other kinds the first."""
+    with ExitStack() as stack:
+        started = [RedisServer() for _ in range(3)]
+        for each in started:
+            stack.callback(each.stop)
+        yield [each.url for each in started]
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory, urls: list[str]) -> Iterator[Callable[[str], Peer]]:
+    """Starts a process of a version."""
+    packages = {OLDER: neighbour(tmp_path_factory.mktemp("neighbour")), NEWER: REPOSITORY}
+    with ExitStack() as stack:
+        yield lambda version: stack.enter_context(peer(version, packages[version], *urls))
+
+
+@pytest.fixture(scope="module")
+def both(start: Callable[[str], Peer]) -> dict[str, Peer]:
+    return {version: start(version) for version in (OLDER, NEWER)}
+
+
+@pytest.fixture(params=[(OLDER, NEWER), (NEWER, OLDER)], ids=["older-first", "newer-first"])
+def order(request: pytest.FixtureRequest) -> tuple[str, str]:
+    chosen: tuple[str, str] = request.param
+    return chosen
+
+
+@pytest.fixture
+def first(both: dict[str, Peer], order: tuple[str, str]) -> Peer:
+    return both[order[0]]
+
+
+@pytest.fixture
+def second(both: dict[str, Peer], order: tuple[str, str]) -> Peer:
+    return both[order[1]]
+
+
+@pytest.fixture
+def name() -> str:
+    """A name that no other test has."""
+    return f"orders:{next(_numbers)}"
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    give_up_at = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < give_up_at, f"never came: {what}"
+        time.sleep(0.005)
+
+
+def waiting(asked: Peer, kind: str, name: str, count: int) -> None:
+    until(lambda: asked("state", kind, name)[1] == count, f"{count} waiters for {kind} {name}")
+
+
+def held(asked: Peer, kind: str, name: str) -> None:
+    until(lambda: asked("state", kind, name)[0] == 1, f"a holder of {kind} {name}")
+
+
+def knows(asked: Peer, name: str, pids: list[list[int]]) -> bool:
+    return bool(asked("known", "lock", name) == pids)
+
+
+def rise(fences: list[list[int]]) -> bool:
+    """Whether the fencing tokens of each name rise from lease to lease."""
+    return all(
+        before < after for one, next_one in pairwise(fences) for before, after in zip(one, next_one, strict=True)
+    )
+
+
+def one_after_the_other(turns: list[Any]) -> bool:
+    return all(before[1] <= after[0] for before, after in pairwise(turns))
+
+
+def most_permits(intervals: list[Any]) -> int:
+    """Return the most permits that were held at one instant."""
+    changes = [(began, permits) for began, _, permits, _ in intervals]
+    changes += [(ended, -permits) for _, ended, permits, _ in intervals]
+    depth = deepest = 0
+    for _, change in sorted(changes):  # at one instant, ends come first
+        depth += change
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def assert_free(kind: str, name: str, *peers: Peer) -> None:
+    """Nothing is left: each process gets the name at once."""
+    for one in peers:
+        assert one("state", kind, name)[:2] == [0, 0]
+        lease, _ = one("try_acquire", kind, name)
+        assert one("release", lease)
+
+
+@each_queueing_kind
+def test_waiters_of_two_versions_are_served_in_the_order_in_which_they_asked(
+    first: Peer, second: Peer, kind: str, name: str
+) -> None:
+    lease, fences = first("acquire", kind, name)
+    turns = []
+    for asking in (second, first, second, second, first, first):
+        turns.append(asking.ask("turn", kind, name))
+        waiting(first, kind, name, len(turns))
+        assert first("try_acquire", kind, name) is None
+        assert second("try_acquire", kind, name) is None
+    assert first("release", lease)
+    served = [turn.result(PATIENCE) for turn in turns]
+    assert one_after_the_other(served)
+    assert rise([fences, *(turn[3] for turn in served)])
+    assert_free(kind, name, first, second)
+
+
+def test_a_quorum_that_one_version_has_is_refused_to_the_other_until_its_release(
+    first: Peer, second: Peer, name: str
+) -> None:
+    lease, fences = first("acquire", "redlock", name)
+    assert second("try_acquire", "redlock", name) is None
+    turn = second.ask("turn", "redlock", name)
+    time.sleep(0.05)  # it has asked, and been refused
+    assert not turn.done()
+    assert first("release", lease)
+    *_, later = turn.result(PATIENCE)
+    assert rise([fences, later])
+    assert_free("redlock", name, second, first)
+
+
+def test_locks_of_the_plain_kind_of_two_versions_exclude_each_other_in_order(
+    first: Peer, second: Peer, urls: list[str], name: str
+) -> None:
+    lease = first("plain_acquire", name)
+    turns = []
+    for asking in (second, first, second, second, first, first):
+        turns.append(asking.ask("plain_turn", name))
+        until(lambda: first("plain_waiting", name) == len(turns), f"{len(turns)} waiters for {name}")
+    first("plain_release", lease)
+    assert one_after_the_other([turn.result(PATIENCE) for turn in turns])
+    second("plain_release", second("plain_acquire", name))
+
+
+@pytest.mark.parametrize(("shared", "alone"), SHARED)
+def test_leases_that_go_together_and_leases_that_do_not_are_so_between_two_versions(
+    first: Peer, second: Peer, shared: str, alone: str, name: str
+) -> None:
+    one, _ = first("acquire", shared, name)
+    other, _ = second("acquire", shared, name)
+    turns = [second.ask("turn", alone, name)]
+    waiting(first, alone, name, 1)
+    assert first("try_acquire", shared, name) is None  # it would pass the one who waits
+    for asking in (first, second):
+        turns.append(asking.ask("turn", shared, name, 0.1))
+        waiting(first, alone, name, len(turns))
+    turns.append(first.ask("turn", alone, name))
+    waiting(first, alone, name, 4)
+    assert first("release", one)
+    assert second("release", other)
+    before, reading, also_reading, after = (turn.result(PATIENCE) for turn in turns)
+    assert one_after_the_other([before, reading, after])
+    assert one_after_the_other([before, also_reading, after])
+    assert rise([before[3], after[3]])
+    assert_free(alone, name, first, second)
+
+
+def test_an_upgrade_waits_for_readers_of_the_other_version_and_a_downgrade_lets_them_in(
+    first: Peer, second: Peer, name: str
+) -> None:
+    lease, _ = first("acquire", "upgradeable lock", name)
+    reading, _ = second("acquire", "read lock", name)
+    upgrade = first.ask("upgraded", lease)
+    waiting(second, "write lock", name, 1)
+    read = second.ask("turn", "read lock", name)
+    waiting(second, "write lock", name, 2)
+    released = time.monotonic_ns()
+    assert second("release", reading)
+    began, ended, _, _ = upgrade.result(PATIENCE)
+    assert released < began
+    assert ended <= read.result(PATIENCE)[0]
+    assert first("release", lease)
+
+    lease, _ = first("acquire", "write lock", name)
+    read = second.ask("turn", "read lock", name)
+    waiting(second, "write lock", name, 1)
+    first("downgrade", lease)
+    read.result(PATIENCE)
+    assert first("held", lease)
+    assert first("release", lease)
+    assert_free("write lock", name, first, second)
+
+
+def test_a_heavy_waiter_of_one_version_is_not_passed_by_light_ones_of_the_other(
+    first: Peer, second: Peer, name: str
+) -> None:
+    leases = [first("acquire", "permits", name)[0], first("acquire", "permits", name)[0]]
+    heavy = second.ask("turn", "permits", name, permits=3)
+    waiting(first, "permits", name, 1)
+    assert first("try_acquire", "permits", name) is None  # one permit is free, and a waiter is ahead
+    light = first.ask("turn", "permits", name)
+    waiting(second, "permits", name, 2)
+    for lease in leases:
+        assert first("release", lease)
+    assert one_after_the_other([heavy.result(PATIENCE), light.result(PATIENCE)])
+    assert_free("permits", name, second, first)
+
+
+def test_a_limit_that_one_version_sets_is_in_force_for_the_other(first: Peer, second: Peer, name: str) -> None:
+    lease, _ = second("acquire", "permits", name)
+    first("resize", name, 1)
+    assert second("state", "permits", name) == [1, 0, 1]
+    assert second("try_acquire", "permits", name) is None
+    second("resize", name, 2)
+    another, _ = first("try_acquire", "permits", name)
+    assert second("release", lease)
+    assert first("release", another)
+
+
+def test_processes_of_two_versions_that_take_every_kind_as_fast_as_they_can_never_meet_and_all_go_on(
+    first: Peer, second: Peer, name: str
+) -> None:
+    names = {kind: (f"{name} {kind}", 1) for kind in EXCLUSIVE}
+    shared = {"permits": (f"{name} permits", 2), "read lock": (f"{name} rw", 1), "read row": (f"{name} rows", 1)}
+    alone = {"write lock": (f"{name} rw", ALONE), "write table": (f"{name} rows", ALONE)}
+    asked = [one.ask("crowd", set_, 2, 1.0) for one in (first, second) for set_ in (names, shared, alone)]
+    had = [each.result(PATIENCE) for each in asked]
+    for kinds in had:
+        for kind, intervals in kinds.items():
+            assert len(intervals) >= 2, f"{kind} was had {len(intervals)} times"
+    for kind in EXCLUSIVE:
+        turns = sorted(had[0][kind] + had[3][kind])
+        assert one_after_the_other(turns), kind
+        assert rise([turn[3] for turn in turns]), kind
+    assert most_permits(had[1]["permits"] + had[4]["permits"]) <= 3
+    for reading, writing in (("read lock", "write lock"), ("read row", "write table")):
+        everything = [*had[1][reading], *had[4][reading], *had[2][writing], *had[5][writing]]
+        assert most_permits(everything) == ALONE, f"{writing} beside {reading}, or never"
+        assert rise([turn[3][-1:] for turn in sorted(had[2][writing] + had[5][writing])])
+    for kind in (*EXCLUSIVE, "permits"):
+        assert_free(kind, f"{name} {kind}", first, second)
+
+
+@pytest.mark.parametrize("kind", [*QUEUEING, "read lock"])
+def test_a_lease_is_handed_on_from_one_version_to_the_other(first: Peer, second: Peer, kind: str, name: str) -> None:
+    lease, fences = first("acquire", kind, name)
+    text = first("hand_off", lease)
+    adopted, later = second("adopt", kind, name, text)
+    assert rise([fences, later])
+    assert not first("held", lease)
+    with pytest.raises(PeerError, match="LeaseLostError"):
+        first("adopt", kind, name, text)
+    back, latest = first("adopt", kind, name, second("hand_off", adopted))
+    assert rise([later, latest])
+    turn = second.ask("turn", "write lock" if kind == "read lock" else kind, name)
+    waiting(first, kind, name, 1)
+    assert first("release", back)
+    assert rise([latest, turn.result(PATIENCE)[3]])
+
+
+def test_a_holder_of_one_version_stops_when_the_other_revokes_its_lease(first: Peer, second: Peer, name: str) -> None:
+    holding = {kind: first.ask("until_lost", kind, f"{name} {kind}", ttl=1.0) for kind in EXCLUSIVE}
+    for kind in EXCLUSIVE:
+        held(second, kind, f"{name} {kind}")
+    next_one = {kind: second.ask("turn", kind, f"{name} {kind}") for kind in EXCLUSIVE}
+    revoked = {kind: second.ask("revoke", kind, f"{name} {kind}") for kind in EXCLUSIVE}
+    for kind in EXCLUSIVE:
+        fences = revoked[kind].result(PATIENCE)
+        reason, ended = holding[kind].result(PATIENCE)
+        turn = next_one[kind].result(PATIENCE)
+        assert reason == "revoked", kind
+        assert ended <= turn[0], kind
+        assert fences, kind
+        assert min(fences) < turn[3][0], kind
+
+
+def test_a_min_hold_of_one_version_keeps_the_other_out_until_it_is_over(first: Peer, second: Peer, name: str) -> None:
+    asked = {}
+    for kind in EXCLUSIVE:
+        began, *_ = first("turn", kind, f"{name} {kind}", 0.0, min_hold=0.6)
+        asked[kind] = began, second.ask("turn", kind, f"{name} {kind}")
+    for kind, (began, turn) in asked.items():
+        later, *_ = turn.result(PATIENCE)
+        assert 0.5 < (later - began) / 1e9 < 0.6 + 0.5 * SLACK, kind
+
+
+def test_a_lease_of_one_version_is_renewed_while_the_other_waits(first: Peer, second: Peer, name: str) -> None:
+    working = {kind: first.ask("turn", kind, f"{name} {kind}", 1.6, ttl=1.0) for kind in EXCLUSIVE}
+    for kind in EXCLUSIVE:
+        held(second, kind, f"{name} {kind}")
+    turns = {kind: second.ask("turn", kind, f"{name} {kind}", ttl=1.0) for kind in EXCLUSIVE}
+    for kind in EXCLUSIVE:
+        assert one_after_the_other([working[kind].result(PATIENCE), turns[kind].result(PATIENCE)]), kind
+
+
+def test_the_older_version_goes_by_a_limit_that_the_newer_has_pinned(both: dict[str, Peer], name: str) -> None:
+    older, newer = both[OLDER], both[NEWER]
+    lease, _ = older("acquire", "permits", name)
+    newer("resize", name, 2, pin=True)
+    assert [asked("state", "permits", name)[2] for asked in (older, newer)] == [2, 2]
+    second_lease, _ = older("acquire", "permits", name)
+    assert older("try_acquire", "permits", name) is None
+    assert newer("try_acquire", "permits", name, limit=5) is None
+    assert newer("state", "permits", name)[2] == 2, "what the newer version declares is ignored"
+    assert older("release", lease)
+    assert older("release", second_lease)
+    until(lambda: newer("state", "permits", name)[0] == 0, "the end of all leases")
+    newer("turn", "permits", name, limit=6)
+    assert newer("state", "permits", name)[2] == 2, "the older version's scripts leave the pin"
+
+
+def test_a_limit_that_the_older_version_declares_ends_a_pin(both: dict[str, Peer], name: str) -> None:
+    """It knows no pins, as is said of `resize`."""
+    older, newer = both[OLDER], both[NEWER]
+    newer("resize", name, 2, pin=True)
+    older("turn", "permits", name, limit=4)
+    assert newer("state", "permits", name)[2] == 4
+    newer("turn", "permits", name, limit=5)
+    assert [asked("state", "permits", name)[2] for asked in (older, newer)] == [5, 5]
+
+
+@pytest.mark.parametrize("kind", ["lock", "rlock", "semaphore", "write lock"])
+def test_a_guard_of_one_version_is_refused_once_the_other_has_the_lease(
+    first: Peer, second: Peer, kind: str, name: str
+) -> None:
+    lease, _ = first("acquire", kind, name)
+    assert first("guard", lease, "INCR", f"{name} counter") == 1
+    assert first("guard", lease, "INCR", f"{name} counter") == 2
+    adopted, _ = second("adopt", kind, name, first("hand_off", lease))
+    with pytest.raises(PeerError, match="LeaseLostError"):
+        first("guard", lease, "INCR", f"{name} counter")
+    assert second("guard", adopted, "INCR", f"{name} counter") == 3
+    assert second("revoke", kind, name, force=True)
+    with pytest.raises(PeerError, match="LeaseLostError"):
+        second("guard", adopted, "INCR", f"{name} counter")
+    lease, _ = first("acquire", kind, name)
+    assert first("guard", lease, "INCR", f"{name} counter") == 4
+    assert first("release", lease)
+
+
+def test_a_value_that_two_versions_write_loses_no_write_and_takes_no_late_one(
+    first: Peer, second: Peer, name: str
+) -> None:
+    value, version = first("read", name)
+    assert value is None
+    written = first("write", name, "1", version)
+    assert second("read", name) == ["1", written]
+    assert second("write", name, "2", version) is None
+    again = second("write", name, "2", written)
+    assert first("write", name, "3", written) is None
+    assert first("read", name) == ["2", again]
+    for counting in [one.ask("count", name, 50) for one in (first, second)]:
+        counting.result(PATIENCE)
+    assert first("read", name)[0] == "102"
+
+
+def test_each_version_says_which_processes_of_the_other_hold_and_wait(first: Peer, second: Peer, name: str) -> None:
+    lease, _ = first("acquire", "lock", name, ttl=0.9)
+    turn = second.ask("turn", "lock", name, ttl=0.9)
+    waiting(first, "lock", name, 1)
+    for asked in (first, second):  # what short leases write comes with their first renewal
+        until(partial(knows, asked, name, [[first.pid], [second.pid]]), f"who holds and waits, from {asked}")
+    assert first("release", lease)
+    turn.result(PATIENCE)
+
+
+def test_a_killed_holder_and_a_killed_waiter_of_one_version_do_not_strand_the_other(
+    second: Peer, order: tuple[str, str], start: Callable[[str], Peer], name: str
+) -> None:
+    killed = start(order[0])
+    for kind in QUEUEING:
+        killed("acquire", kind, f"{name} {kind}", ttl=1.0)
+        killed.ask("turn", kind, f"{name} {kind}", ttl=1.0)
+        waiting(second, kind, f"{name} {kind}", 1)
+    turns = {kind: second.ask("turn", kind, f"{name} {kind}") for kind in QUEUEING}
+    for kind in QUEUEING:
+        waiting(second, kind, f"{name} {kind}", 2)
+    killed.end()
+    killed_at = time.monotonic()
+    for kind in QUEUEING:
+        turns[kind].result(PATIENCE)
+    assert time.monotonic() - killed_at < 1.0 + 0.5 * SLACK

@@ -1,0 +1,156 @@
+"""What stays of leases that their callers never release: nothing of a lease that has ended, but for one error."""
+
+import asyncio
+import gc
+from collections.abc import Awaitable, Callable
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolocks import LeaseLostError, Lock, RLock, RWLock, Semaphore
+from aiolocks.compat import RedisLock
+from tests.support.primitives import SHORT, as_a_stranger, until
+
+pytest_plugins = ["tests.support.table"]
+pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quick_sessions")]
+
+MANY = 300
+
+Forgotten = Callable[[], Awaitable[bool]]
+
+BRIEF = 0.3
+"""Seconds of a TTL that is meant to lapse."""
+
+
+def states() -> int:
+    """Return how many leases the library knows of, in whatever state."""
+    gc.collect()
+    return sum(type(known).__name__ in ("LeaseState", "Reentry") for known in gc.get_objects())
+
+
+@pytest.fixture
+def forgotten() -> Forgotten:
+    """Says whether the test leaves no more than a few leases behind."""
+    before = states()  # of tests whose tracebacks are kept
+
+    async def few() -> bool:
+        return states() - before < MANY / 10
+
+    return few
+
+
+# Dropped.
+
+
+@pytest.mark.filterwarnings("ignore:.*was dropped without being released:ResourceWarning")
+async def test_a_session_that_goes_on_forgets_dropped_leases_once_they_have_lapsed(
+    client: Redis, forgotten: Forgotten
+) -> None:
+    async with Lock(client, "busy"):
+        for number in range(MANY):
+            assert await as_a_stranger(Lock(client, f"job:{number}", ttl=BRIEF, renew=False).try_acquire()) is not None
+        await until(forgotten, within=10)
+
+
+@pytest.mark.redis
+@pytest.mark.filterwarnings("ignore:.*was dropped without being released:ResourceWarning")
+async def test_a_session_that_goes_on_forgets_redis_locks_once_they_have_lapsed(
+    redis: Redis, forgotten: Forgotten
+) -> None:
+    async with Lock(redis, "busy"):
+        for number in range(MANY):
+            assert await redis.lock(f"job:{number}", timeout=BRIEF, lock_class=RedisLock).acquire(blocking=False)
+        await until(forgotten, within=10)
+
+
+# Ended in a task that goes on.
+
+
+async def test_a_task_that_goes_on_keeps_nothing_of_its_leases_that_have_lapsed(
+    client: Redis, forgotten: Forgotten
+) -> None:
+    async with Lock(client, "busy"):
+        for number in range(MANY):
+            assert await Lock(client, f"job:{number}", ttl=BRIEF, renew=False).try_acquire() is not None
+        await until(forgotten, within=10)
+
+
+async def test_a_task_that_goes_on_keeps_nothing_of_its_leases_that_were_lost(
+    client: Redis, forgotten: Forgotten
+) -> None:
+    async with Lock(client, "busy"):
+        for number in range(MANY):
+            assert await Lock(client, f"job:{number}", ttl=SHORT, max_hold=SHORT / 10).try_acquire() is not None
+        await until(forgotten, within=10)
+
+
+async def test_a_release_by_name_after_the_lease_has_lapsed_is_an_error_once(client: Redis) -> None:
+    lock = Lock(client, "orders", ttl=BRIEF, renew=False)
+    lease = await lock.acquire()
+    assert await lease.wait_lost()
+    with pytest.raises(LeaseLostError, match=r"^lock 'orders': not renewed within its 0.3 s TTL; stop") as caught:
+        await lock.release()
+    assert (caught.value.name, caught.value.fencing_token) == ("orders", lease.fencing_token)
+    with pytest.raises(RuntimeError, match="holds no lease to release"):
+        await lock.release()
+
+
+async def test_a_release_by_name_a_ttl_after_the_lease_has_lapsed_finds_nothing(client: Redis) -> None:
+    lock = Lock(client, "orders", ttl=BRIEF, renew=False)
+    lease = await lock.acquire()
+    assert await lease.wait_lost()
+    await asyncio.sleep(1.1 * BRIEF)
+    with pytest.raises(RuntimeError, match="holds no lease to release"):
+        await lock.release()
+
+
+async def test_a_release_by_name_reports_no_loss_that_the_lease_s_own_release_or_block_reported(client: Redis) -> None:
+    lock = Lock(client, "orders", ttl=BRIEF, renew=False)
+    lease = await lock.acquire()
+    assert await lease.wait_lost()
+    assert not await lease.release()
+    with pytest.raises(RuntimeError, match="holds no lease to release"):
+        await lock.release()
+    with pytest.raises(LeaseLostError):
+        async with await lock.acquire():
+            await asyncio.sleep(10)
+    with pytest.raises(RuntimeError, match="holds no lease to release"):
+        await lock.release()
+
+
+async def test_a_release_by_name_goes_through_the_newest_first_whether_lost_or_not(client: Redis) -> None:
+    kept, brief = Semaphore(client, "scraper", 3), Semaphore(client, "scraper", 3, ttl=BRIEF, renew=False)
+    first = await kept.acquire()
+    lost = await brief.acquire()
+    assert await lost.wait_lost()
+    last = await kept.acquire()
+    await kept.release()
+    assert (first.held, last.held) == (True, False)
+    with pytest.raises(LeaseLostError):
+        await kept.release()
+    await kept.release()
+    assert not first.held
+    async with kept.hold(permits=3):  # which removes what has lapsed
+        pass
+
+
+async def test_a_share_of_an_rlock_that_was_lost_is_an_error_of_its_release_by_name_once(client: Redis) -> None:
+    lock = RLock(client, "orders", ttl=BRIEF, renew=False)
+    lease = await lock.acquire()
+    await lock.acquire()
+    assert await lease.wait_lost()
+    with pytest.raises(LeaseLostError):
+        await lock.release()
+
+
+async def test_a_revoked_lease_is_released_by_name_at_once_though_its_loss_is_known(client: Redis) -> None:
+    """A caller that stops when it finds its lease lost lets the next waiter in, and not only the end of the TTL."""
+    reading = RWLock(client, "orders", ttl=3).read
+    lease = await reading.acquire()
+    revoking = asyncio.create_task(reading.revoke())
+    assert await lease.wait_lost()
+    assert not revoking.done()
+    with pytest.raises(LeaseLostError, match="revoked"):
+        await reading.release()
+    async with asyncio.timeout(0.5):
+        await revoking

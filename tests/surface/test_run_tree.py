@@ -1,0 +1,155 @@
+"""`aiolocks run` on Linux: with a lost lease, all end that descend from the command, in whatever session; no others."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from tests.faults.support.lag import SLACK
+from tests.support.children import family
+from tests.support.servers import RedisServer
+from tests.surface.test_run import REPOSITORY, Process, alive, result, said, wait_until
+
+pytestmark = [
+    pytest.mark.redis,
+    pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the process group ends, and no more"),
+]
+
+SESSION = "setsid sleep 60 >/dev/null 2>&1 & echo $!"
+"""Prints the pid of a process that leaves the group of the command."""
+
+DAEMON = "setsid sh -c 'sleep 60 >/dev/null 2>&1 & echo $!'"
+"""The same of one whose parents have ended, as those of a daemon have."""
+
+
+@contextmanager
+def running(server: RedisServer, command: str, *options: str, before: str = "") -> Iterator[Process]:
+    """Run a line of the shell under the lock "tree", in the process of a shell that has run the line *before*."""
+    environment = {**os.environ, "AIOLOCKS_URL": server.tcp_url, "PYTHONPATH": str(REPOSITORY)}
+    program = [sys.executable, "-m", "aiolocks", "run", "tree", *options, "--", "sh", "-c", command]
+    with family(
+        "sh", "-c", f'{before}exec "$@"', "sh", *program,
+        env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        yield process
+
+
+@pytest.fixture
+def pids() -> Iterator[list[int]]:
+    """Pids to be killed at the end of a test, whatever becomes of it."""
+    started: list[int] = []
+    yield started
+    for pid in started:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def lose(server: RedisServer) -> None:
+    with closing(Redis.from_url(server.url)) as admin:
+        admin.delete("aiolocks:lock:{tree}")
+
+
+def children(pid: int) -> list[tuple[int, str]]:
+    """Return the pid and the state of each child of *pid*."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            number, rest = int(stat.parent.name), stat.read_text().rpartition(")")[2].split()
+            if int(rest[1]) == pid:
+                found.append((number, rest[0]))
+    return found
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+@pytest.mark.parametrize(
+    "command", [SESSION, DAEMON, f"env -i PATH=$PATH {DAEMON}"], ids=["session", "daemon", "without environment"]
+)
+@pytest.mark.parametrize("ignored", ["", "TERM"])
+def test_a_lost_lease_ends_a_process_that_has_left_the_group_of_the_command(
+    server: RedisServer, pids: list[int], command: str, ignored: str
+) -> None:
+    trap = f"trap '' {ignored}; " if ignored else ""
+    with running(server, f"{trap}{command}; exec sleep 60", "--ttl", "1") as process:
+        pids.append(int(said(process)))
+        lose(server)
+        assert result(process)[0] == 74
+    assert not alive(pids[0])
+
+
+def test_a_lost_lease_asks_a_daemon_to_end_before_it_is_killed(
+    server: RedisServer, pids: list[int], tmp_path: Path
+) -> None:
+    asked = tmp_path / "asked"
+    program = (
+        "import os, pathlib, signal, sys, time\n"
+        "if os.fork(): os._exit(0)\n"
+        "os.setsid()\n"
+        f"signal.signal(signal.SIGTERM, lambda *_: (pathlib.Path({str(asked)!r}).touch(), os._exit(0)))\n"
+        "print(os.getpid(), flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    script = tmp_path / "daemon.py"
+    script.write_text(program)
+    with running(server, f"{sys.executable} {script}; sleep 60", "--ttl", "10") as process:
+        pids.append(int(said(process)))
+        lose(server)
+        assert result(process)[0] == 74
+    assert not alive(pids[0])
+    assert asked.exists()
+
+
+def test_a_lost_lease_leaves_alone_what_does_not_descend_from_the_command(
+    server: RedisServer, pids: list[int], tmp_path: Path
+) -> None:
+    """Its shell has started processes before, and has become this program; one of them has an orphan later."""
+    late, go_on = tmp_path / "late", tmp_path / "go on"
+    more = f"until test -e '{go_on}'; do sleep 0.02; done; {DAEMON} >{late}; exec sleep 60"
+    before = f"{SESSION}; {DAEMON}; ({more}) >/dev/null 2>&1 & echo $!; "
+    with running(server, f"{DAEMON}; exec sleep 60", "--ttl", "1", before=before) as process:
+        pids.extend(int(said(process)) for _ in range(4))
+        go_on.touch()
+        wait_until(lambda: late.exists() and bool(late.read_text()))
+        pids.append(int(late.read_text()))
+        assert process.pid in [parent_of(pids[-1])], "it has inherited some"
+        lose(server)
+        assert result(process)[0] == 74
+        *strangers, own, orphan = pids
+        assert not alive(own)
+        assert all(map(alive, [*strangers, orphan]))
+
+
+def test_what_a_command_leaves_behind_is_reaped_while_it_runs(server: RedisServer) -> None:
+    leaves = "for n in 1 2 3 4 5; do setsid sh -c 'sleep 0.1 &' >/dev/null; done; "
+    with running(server, f"{leaves} echo begun; exec sleep 60") as process:
+        assert said(process) == "begun"
+        wait_until(lambda: len(children(process.pid)) == 2)  # the command and the guard
+        assert "Z" not in [state for _, state in children(process.pid)]
+
+
+def test_what_a_command_leaves_behind_when_it_ends_goes_on(server: RedisServer, pids: list[int]) -> None:
+    with running(server, DAEMON) as process:
+        pids.append(int(said(process)))
+        assert process.wait(10 * SLACK) == 0
+    assert alive(pids[0])
+
+
+def test_a_tree_that_forks_on_is_ended_before_the_lease_is(server: RedisServer, pids: list[int]) -> None:
+    forks = "trap '' TERM; loop() { while :; do setsid sh -c 'sleep 60 >/dev/null 2>&1 & :'; sleep 0.02; done; }; loop"
+    with ExitStack() as stack:
+        process = stack.enter_context(running(server, f"echo $$; {forks}", "--ttl", "2"))
+        own = int(said(process))
+        wait_until(lambda: len(children(process.pid)) > 4)
+        lose(server)
+        pids.extend(pid for pid, _ in children(process.pid))
+        assert result(process)[0] == 74
+        assert not alive(own)
+        assert not any(map(alive, pids))

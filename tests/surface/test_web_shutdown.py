@@ -1,0 +1,127 @@
+"""A web server that is told to end cancels the requests it still serves: their locks are free once it has ended.
+
+uvicorn ends its process by the signal that it got, right behind the lifespan, so that nothing after that runs.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+import textwrap
+from contextlib import AsyncExitStack
+
+import httpx
+import pytest
+from redis.asyncio import Redis
+
+from aiolocks import Lock
+from tests.support.children import family
+from tests.support.web import WITHIN
+
+pytestmark = pytest.mark.redis
+
+STREAMS = 20
+
+GRACE = 1
+"""Seconds that the servers give their requests, which take longer."""
+
+FASTAPI = """
+    import asyncio, os, socket
+    from collections.abc import AsyncIterator
+    from typing import Annotated
+
+    import uvicorn
+    from fastapi import FastAPI, Request
+    from fastapi.responses import StreamingResponse
+
+    import aiolocks.fastapi
+    from aiolocks import Lease
+
+    app = FastAPI(lifespan=aiolocks.fastapi.lifespan(os.environ["AIOLOCKS_URL"], ttl=30))
+
+    async def lines() -> AsyncIterator[bytes]:
+        while True:
+            yield b"line\\n"
+            await asyncio.sleep(0.05)
+
+    @app.get("/locked/{number}")
+    async def locked(
+        number: int, lease: Annotated[Lease, aiolocks.fastapi.locked("exports:{number}", scope="request")],
+    ) -> StreamingResponse:
+        return StreamingResponse(lines())
+
+    @app.get("/block/{number}")
+    async def block(number: int, request: Request) -> StreamingResponse:
+        async def body() -> AsyncIterator[bytes]:
+            async with request.app.state.locks.lock(f"exports:{number}", on_lost="flag"):
+                async for line in lines():
+                    yield line
+
+        return StreamingResponse(body())
+
+    listening = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=int(os.environ["GRACE"]))
+    print(listening.getsockname()[1], flush=True)
+    uvicorn.Server(config).run(sockets=[listening])
+"""
+
+AIOHTTP = """
+    import asyncio, os, socket
+
+    from aiohttp import web
+
+    import aiolocks.aiohttp
+    from aiolocks import Lease
+    from aiolocks.aiohttp import LOCKS
+
+    async def write(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while True:
+            await response.write(b"line\\n")
+            await asyncio.sleep(0.05)
+
+    @aiolocks.aiohttp.locked("exports:{number}")
+    async def locked(request: web.Request, lease: Lease) -> web.StreamResponse:
+        return await write(request)
+
+    async def block(request: web.Request) -> web.StreamResponse:
+        async with request.app[LOCKS].lock("exports:" + request.match_info["number"]):
+            return await write(request)
+
+    app = web.Application()
+    app.cleanup_ctx.append(aiolocks.aiohttp.cleanup_ctx(os.environ["AIOLOCKS_URL"], ttl=30))
+    app.add_routes([web.get("/locked/{number}", locked), web.get("/block/{number}", block)])
+    listening = socket.create_server(("127.0.0.1", 0))
+    print(listening.getsockname()[1], flush=True)
+    web.run_app(app, sock=listening, print=None, shutdown_timeout=int(os.environ["GRACE"]))
+"""
+
+
+@pytest.mark.parametrize("path", ["locked", "block"])
+@pytest.mark.parametrize("program", [FASTAPI, AIOHTTP], ids=["fastapi", "aiohttp"])
+@pytest.mark.asyncio
+async def test_streams_that_are_cut_off_by_the_end_of_their_server_free_their_locks(
+    redis: Redis, tcp_url: str, program: str, path: str
+) -> None:
+    environment = {**os.environ, "AIOLOCKS_URL": tcp_url, "GRACE": str(GRACE)}
+    with family(sys.executable, "-c", textwrap.dedent(program), env=environment) as process:
+        assert process.stdout is not None
+        port = await asyncio.to_thread(process.stdout.readline)
+        async with AsyncExitStack() as stack:
+            url = f"http://127.0.0.1:{int(port)}"
+            client = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=WITHIN))
+            streams = []  # httpx hangs up when one is collected
+            for number in range(STREAMS):
+                response = await stack.enter_async_context(client.stream("GET", f"/{path}/{number}"))
+                streams.append(response.aiter_bytes())
+                assert await anext(streams[-1])
+            assert await held(redis) == list(range(STREAMS))
+            process.send_signal(signal.SIGTERM)
+            await asyncio.to_thread(process.wait, WITHIN)
+    assert await held(redis) == []
+
+
+async def held(redis: Redis) -> list[int]:
+    """Return the numbers of the exports whose locks are taken."""
+    return [number for number in range(STREAMS) if await Lock(redis, f"exports:{number}").locked()]

@@ -1,0 +1,230 @@
+"""The benchmarks still run: the least of every scenario, so that nobody finds them broken when figures are wanted.
+
+No figure is asserted. How fast something is depends on the machine; that it is measured does not.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from bench import against, event_loops, peers
+from bench.command import main
+from bench.environment import describe
+from bench.figures import Run
+from bench.processes import PACKAGE_VARIABLE, environment
+from bench.running import run_all
+from bench.scale import TINY
+from bench.scenarios import SCENARIOS
+from tests.support.servers import ServerError, find_binary
+
+REPOSITORY = Path(__file__).parents[3]
+
+
+def has_server() -> bool:
+    try:
+        find_binary()
+    except ServerError:
+        return False
+    return True
+
+
+pytestmark = [
+    pytest.mark.redis,
+    pytest.mark.skipif(not has_server(), reason="no redis-server"),
+]
+
+
+_MEASURED = [name for name in SCENARIOS if name != "faults"]
+"""What gives figures; the other one gives verdicts."""
+
+
+@pytest.mark.slow
+def test_every_scenario_runs_and_prints_whole_tables(tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    done = subprocess.run(
+        [sys.executable, ".bench", *_MEASURED, "--tiny", "--only", "aiolocks", "--json", str(figures)],
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        timeout=50,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    for name in _MEASURED:
+        assert f"## {SCENARIOS[name].title}" in lines
+    for above, line in pairwise(lines):
+        if above.startswith("|") and line.startswith("|"):
+            assert len(above) == len(line), "a table whose columns do not line up"
+            assert above.count(" | ") == line.count(" | ")
+    runs = json.loads(figures.read_text(encoding="utf-8"))["runs"]
+    assert list(runs) == _MEASURED
+    for rows in runs.values():
+        assert rows
+        for row, measured in rows.items():
+            assert all(run["figures"] and not run["remarks"] for run in measured), row
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+def test_aiolocks_passes_when_things_go_wrong_and_the_table_shows_who_does_not() -> None:
+    scenario = SCENARIOS["faults"]
+    results = run_all(scenario, TINY, ["aiolocks", "redis-py"], lambda _: None)
+    [table] = scenario.report(results, TINY).tables
+    passed = {row: run.figures.get("passed") for row, [run] in results.items()}
+    assert [row for row in passed if row.startswith("aiolocks") and passed[row] != 1] == [], table
+    assert len(passed) == 2 * 6
+    assert None not in passed.values(), table
+    assert passed["redis-py: cancelled-acquire"] == 0, "what leaves ten locks behind must not pass"
+    assert table.count("FAILS") == sum(verdict == 0 for verdict in passed.values())
+
+
+def test_a_measurement_runs_in_a_process_of_its_own() -> None:
+    results = run_all(SCENARIOS["one-task"], replace(TINY, fresh=True), ["aiolocks"], lambda _: None)
+    assert len(results) == 2
+    assert all(runs[0].figures["pairs_per_s"] > 0 for runs in results.values())
+
+
+@pytest.mark.parametrize("loop", event_loops.LOOPS)
+@pytest.mark.parametrize("fresh", [True, False])
+def test_it_is_measured_on_the_loop_that_is_asked_for(loop: str, fresh: bool) -> None:
+    scenario = SCENARIOS["one-lock"]
+    long_enough = replace(TINY, loop=loop, fresh=fresh, seconds=1.0)  # for a process that is late
+    [runs] = run_all(scenario, long_enough, ["aiolocks"], lambda _: None).values()
+    assert runs[0].figures["handoffs_per_s"] > 0, runs
+
+    async def measure(*_: object) -> Run:
+        return Run(remarks=(event_loops.running(),))
+
+    [runs] = run_all(
+        replace(scenario, measure=measure), replace(TINY, loop=loop), ["aiolocks"], lambda _: None
+    ).values()
+    assert runs == [Run(remarks=(loop,))]
+
+
+@pytest.mark.parametrize("loop", event_loops.LOOPS)
+def test_the_circumstances_name_the_loop(loop: str) -> None:
+    assert describe([], loop)["event loop"].split()[0] == loop
+
+
+def test_a_loop_that_is_not_installed_is_wrong_usage(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(event_loops, "find_spec", lambda _: None)
+    with pytest.raises(SystemExit) as ended:
+        main(["one-task", "--tiny", "--loop", "uvloop"])
+    assert ended.value.code == 2
+    assert "uvloop is not installed: pip install uvloop" in capsys.readouterr().err
+
+
+def test_a_library_that_is_not_installed_is_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    absent = peers.Peer("absent", "absent", "no_such_package", "none")
+    monkeypatch.setitem(peers.PEERS, "absent", absent)
+    results = run_all(SCENARIOS["one-task"], TINY, ["absent"], lambda _: None)
+    assert results == {"absent": [Run(remarks=("not installed: pip install -e '.[bench]'",))]}
+    assert "not installed" in SCENARIOS["one-task"].report(results, TINY).tables[0]
+
+
+_LATE = """
+from aiolocks._primitives.semaphore import Semaphore as _Semaphore
+
+async def _late(self, *arguments, _acquire=_Semaphore.acquire, **options):
+    import asyncio
+    await asyncio.sleep(0.05)
+    return await _acquire(self, *arguments, **options)
+
+_Semaphore.acquire = _late
+"""
+
+
+@pytest.mark.slow
+def test_another_checkout_s_version_is_measured_in_turns_and_a_slower_one_is_told_apart(tmp_path: Path) -> None:
+    checkout, figures = tmp_path / "other", tmp_path / "figures.json"
+    shutil.copytree(REPOSITORY / "aiolocks", checkout / "aiolocks", ignore=shutil.ignore_patterns("__pycache__"))
+    with (checkout / "aiolocks" / "__init__.py").open("a", encoding="utf-8") as package:
+        package.write(_LATE)
+    command = [".bench", "semaphore", "--tiny", "--seconds", "0.5", "--runs", "2"]  # some slices long, for each
+    command += ["--against", str(checkout), "--json", str(figures)]
+    done = subprocess.run(
+        [sys.executable, *command],
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        timeout=50,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows_begun = sorted(line for line in done.stderr.splitlines() if ": aiolocks" in line)  # of a turn, all at once
+    assert rows_begun == [
+        f"semaphore {turn}/2: {row}" for turn in (1, 2) for row in ("aiolocks", "aiolocks async with")
+    ]
+    turns = json.loads(figures.read_text(encoding="utf-8"))["turns"]["semaphore"]
+    by_hand = {name: [run["figures"]["wait_p50_ms"] for run in runs] for name, runs in turns["aiolocks"].items()}
+    assert min(by_hand["other"]) >= 50, "the other checkout's code was not the one measured"
+    assert f"| {'aiolocks':19} |       handoffs_per_s |" in done.stdout
+    assert "no slower |" in done.stdout
+    assert f" {checkout} |" in done.stdout
+
+
+def test_a_process_refuses_to_measure_another_version_than_it_was_told_to(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "import bench.peers.own"],
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        env={**environment(), PACKAGE_VARIABLE: str(tmp_path)},
+        timeout=30,
+    )
+    assert done.returncode == 1
+    assert f"RuntimeError: aiolocks was imported from {REPOSITORY / 'aiolocks'}, not from {tmp_path}" in done.stderr
+
+
+def test_each_version_has_its_own_package_and_this_checkout_s_scenarios(tmp_path: Path) -> None:
+    (tmp_path / "aiolocks").mkdir()
+    (tmp_path / "aiolocks" / "__init__.py").touch()
+    (tmp_path / "tests").mkdir()
+    asks = "import aiolocks, bench as b; print(aiolocks.__file__, b.__file__)"
+    with against.versions(tmp_path) as pair:
+        for version in pair:
+            done = subprocess.run(
+                [sys.executable, "-c", asks],
+                capture_output=True,
+                text=True,
+                cwd=REPOSITORY,
+                env={**os.environ, **version.variables},
+                timeout=30,
+                check=True,
+            )
+            package, bench = map(Path, done.stdout.split())
+            assert package.resolve() == version.checkout / "aiolocks" / "__init__.py"
+            assert bench == REPOSITORY / ".bench" / "bench" / "__init__.py"
+
+
+@pytest.mark.parametrize(
+    ("this", "other", "figure", "verdict"),
+    [
+        ([97, 1, 500], [100, 100, 100], "pairs_per_s", None),
+        ([96.9, 1, 500], [100, 100, 100], "handoffs_per_s", "0.969"),
+        ([100], [97], "release_us", None),
+        ([104], [100], "release_us", "0.962"),
+        ([1], [100], "wait_p99_ms", None),
+    ],
+)
+def test_slower_is_what_has_under_97_percent_of_the_other_s_speed(
+    this: list[float], other: list[float], figure: str, verdict: str | None
+) -> None:
+    turns = {"row": {"this": [Run({figure: one}) for one in this], "other": [Run({figure: one}) for one in other]}}
+    assert against.slower(turns) == ([] if verdict is None else [f"row: {figure} {verdict}"])
+    assert ("SLOWER" in against.table(turns)) == (verdict is not None)
+
+
+@pytest.mark.parametrize("options", [["--only", "redis-py"], ["--profile"], []])
+def test_what_cannot_be_compared_is_wrong_usage(options: list[str], tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["one-task", "--tiny", "--against", str(REPOSITORY if options else tmp_path), *options])
+    assert ended.value.code == 2

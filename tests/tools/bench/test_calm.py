@@ -1,0 +1,74 @@
+"""What the bench makes of a host that takes its processors away: by figures alone, none of them a library's."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from bench.calm import CALM, FIGURE, calmest, processor_times, remark
+from bench.figures import Run
+
+LEFT_ALONE, DISTURBED, WORSE = 0.0, 10.0, 20.0
+FAILED = Run(remarks=("failed",))
+
+
+class Host:
+    """Takes these percents from one measurement after the other; the processors are idle for half of the time."""
+
+    def __init__(self, taken: Iterable[float], failing: int = 0) -> None:
+        self.taken = iter(taken)
+        self.times = {"user": 0, "idle": 0, "steal": 0}
+        self.measured = 0
+        self.failing = failing
+        """Which measurement fails."""
+
+    def measure(self) -> Run:
+        self.measured += 1
+        percent = round(next(self.taken))
+        spent = {"user": 100 - percent, "idle": 100, "steal": percent}
+        self.times = {kind: ticks + spent[kind] for kind, ticks in self.times.items()}
+        return FAILED if self.measured == self.failing else Run({"speed": float(self.measured)})
+
+    def calmest(self, attempts: int = 3) -> Run:
+        return calmest(self.measure, attempts, lambda: self.times)
+
+
+def test_a_run_that_was_left_alone_is_made_once() -> None:
+    host = Host([CALM])
+    assert host.calmest() == Run({"speed": 1.0, FIGURE: CALM})
+
+
+def test_a_disturbed_run_is_made_again() -> None:
+    host = Host([DISTURBED, LEFT_ALONE])
+    assert host.calmest() == Run({"speed": 2.0, FIGURE: LEFT_ALONE})
+
+
+def test_of_disturbed_runs_the_one_that_lost_least_counts_however_fast_it_was() -> None:
+    host = Host([WORSE, DISTURBED, WORSE])
+    assert host.calmest() == Run({"speed": 2.0, FIGURE: DISTURBED})
+
+
+def test_a_failure_counts_as_any_other_run() -> None:
+    assert Host([LEFT_ALONE], failing=1).calmest() is FAILED
+    assert Host([DISTURBED, LEFT_ALONE], failing=1).calmest() == Run({"speed": 2.0, FIGURE: LEFT_ALONE})
+    assert Host([DISTURBED, WORSE, WORSE], failing=2).calmest() == Run({"speed": 1.0, FIGURE: DISTURBED})
+    assert Host([WORSE, DISTURBED, WORSE], failing=2).calmest() is FAILED
+
+
+def test_a_system_that_does_not_tell_is_taken_at_its_word() -> None:
+    assert calmest(lambda: Run({"speed": 1.0}), 3, dict) == Run({"speed": 1.0})
+
+
+def test_what_the_host_took_is_said_below_the_table() -> None:
+    runs = {"one": [Run({FIGURE: 0.5}), Run({FIGURE: 1.5})], "other": [Run({FIGURE: 0.0})]}
+    assert remark(runs, attempts=1).endswith(
+        "took 0.5 % of the time in which processors had something to do (0.0–1.5)."
+    )
+    assert "measured again, up to 2 times" in remark(runs, attempts=3)
+    assert remark({"one": [Run({"speed": 1.0})]}, attempts=3) == ""
+
+
+@pytest.mark.skipif(not processor_times(), reason="the system does not tell")
+def test_linux_tells_the_time_of_each_kind() -> None:
+    times = processor_times()
+    assert len(times) == 8
+    assert times["user"] > 0

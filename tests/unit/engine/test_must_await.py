@@ -1,0 +1,97 @@
+"""A call that must be awaited is Python's own coroutine in all but this: no other use of it passes for its answer."""
+
+import asyncio
+import inspect
+from typing import Any
+
+import pytest
+
+from aiolocks._engine.must_await import MustAwait, must_await
+
+RIGHT = "answer() must be awaited: use `if await answer():`"
+
+
+@must_await(RIGHT)
+async def answer(given: int = 0, *, doubled: bool = False) -> int:
+    """Return what is given, after a turn of the loop."""
+    try:
+        await asyncio.sleep(0)
+    except KeyError as error:
+        raise ValueError("thrown in") from error
+    return given * 2 if doubled else given
+
+
+def test_an_awaited_call_gives_the_answer_of_its_function() -> None:
+    async def asked() -> list[int]:
+        return [await answer(7, doubled=True), await asyncio.create_task(answer(7)), await asyncio.shield(answer())]
+
+    assert asyncio.run(asked()) == [14, 7, 0]
+
+
+def test_the_function_keeps_its_name_signature_and_docstring() -> None:
+    function: Any = answer
+    assert (function.__name__, function.__doc__) == ("answer", "Return what is given, after a turn of the loop.")
+    assert str(inspect.signature(function)) == "(given: int = 0, *, doubled: bool = False) -> int"
+    assert asyncio.iscoroutinefunction(function)
+
+
+def test_a_call_is_driven_as_a_coroutine_is() -> None:
+    call = answer(7)
+    assert call.send(None) is None
+    with pytest.raises(ValueError, match="thrown in"):
+        call.throw(KeyError())
+    call = answer(7)
+    call.send(None)
+    with pytest.raises(StopIteration) as stopped:
+        call.send(None)
+    assert stopped.value.value == 7
+
+
+def test_a_closed_call_cannot_be_awaited_and_warns_of_nothing() -> None:
+    call: Any = answer()
+    assert inspect.getcoroutinestate(call) == inspect.CORO_CREATED
+    call.close()
+    assert inspect.getcoroutinestate(call) == inspect.CORO_CLOSED
+    with pytest.raises(RuntimeError, match="already awaited"):
+        call.send(None)
+
+
+def test_tools_find_the_name_and_code_of_the_function() -> None:
+    call: Any = answer()
+    assert (call.__name__, call.__qualname__) == ("answer", "answer")
+    assert call.cr_code.co_name == "answer"
+    call.close()
+
+
+def test_every_other_use_raises_the_text_with_the_right_call() -> None:
+    async def as_a_block(call: Any) -> None:
+        async with call:
+            pytest.fail("entered")
+
+    def as_a_plain_block(call: Any) -> None:
+        with call:
+            pytest.fail("entered")
+
+    for use in (bool, iter, as_a_plain_block, lambda call: asyncio.run(as_a_block(call))):
+        call: Any = answer()
+        with pytest.raises(TypeError) as caught:
+            use(call)
+        assert str(caught.value) == RIGHT
+        call.close()
+
+
+def test_what_only_the_lease_has_is_missing_with_the_right_call_in_the_text() -> None:
+    call: Any = answer()
+    with pytest.raises(AttributeError) as caught:
+        call.fencing_token  # noqa: B018
+    assert str(caught.value) == f"{RIGHT}; until then there is no 'fencing_token'"
+    assert (caught.value.name, caught.value.obj) == ("fencing_token", call)
+    for name in ("colour", "_state"):
+        with pytest.raises(AttributeError, match=rf"^'MustAwait' object has no attribute '{name}'$"):
+            getattr(call, name)
+    call.close()
+
+
+def test_a_call_that_is_never_awaited_is_warned_of() -> None:
+    with pytest.warns(RuntimeWarning, match="'answer' was never awaited"):
+        MustAwait(answer(), RIGHT)  # type: ignore[unused-awaitable]
