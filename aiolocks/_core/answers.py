@@ -6,6 +6,7 @@ change.
 """
 
 import asyncio
+import errno
 import math
 import re
 from collections.abc import Awaitable, Callable
@@ -16,6 +17,7 @@ from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
     ClusterDownError,
+    InvalidResponse,
     MasterDownError,
     NoPermissionError,
     ReadOnlyError,
@@ -26,6 +28,7 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from .replies import UNREADABLE, unreadable_protocol
 from .timing import retry_delay
 
 T = TypeVar("T")
@@ -41,6 +44,8 @@ _COMMAND = re.compile(r"permissions to run the '([^']+)' command")
 _KEYS = re.compile(r"(permissions to|can't) access .*\bkeys?\b")
 _IN_SCRIPT = re.compile(r"can't run this command .*?@user_script: ?(\d+)|@user_script: ?(\d+).*can't run this command")
 _CALLED = re.compile(rb"redis\.p?call\('(\w+)'")
+
+_FULL = "max number of clients reached"
 
 _Answers = dict[str, type[Exception] | tuple[()]]
 
@@ -58,6 +63,11 @@ class NotNowError(ResponseError):
 
 class NoPrimaryError(NotNowError, RedisConnectionError):
     """The server that was asked is no primary, or not yet: another must be looked for."""
+
+
+class NoRoomError(NotNowError, RedisConnectionError):
+    """No connection can be made just now: the server has as many clients as it may have, or this process as many files
+    open. Nothing was asked."""
 
 
 class WrongServerError(ResponseError):
@@ -86,6 +96,16 @@ def recognized(error: Exception) -> Exception:
     return error
 
 
+def without_room(error: BaseException) -> NoRoomError | None:
+    """Return a `NoRoomError` if it was for want of room that connecting failed with *error*."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in {errno.EMFILE, errno.ENFILE}:
+            return NoRoomError(f"No file descriptor is left to connect with: {cause.strerror}")
+        cause = cause.__cause__ or cause.__context__
+    return NoRoomError(str(error)) if _FULL in str(error) else None
+
+
 def explained(error: ResponseError, script: Callable[[], bytes]) -> ResponseError:
     """Return *error* in words that say which right is missing, if one is; *script* returns what was run, or nothing."""
     right = _missing(str(error), script)
@@ -104,6 +124,28 @@ def _missing(text: str, script: Callable[[], bytes]) -> str:
         called = _CALLED.findall(b"".join(script().splitlines()[line - 1 : line]))
         return " or ".join(dict.fromkeys(f"+{each.decode().lower()}" for each in called))
     return ""
+
+
+def connect_error(failure: Exception) -> Exception:
+    """Return what to tell callers of a *failure* to connect."""
+    error = without_room(failure) or recognized(failure)
+    if isinstance(error, NoRoomError):
+        return error
+    if isinstance(error, ResponseError):
+        return explained(error, bytes)
+    if isinstance(error, InvalidResponse) or (isinstance(error, UNREADABLE) and _of_redis_py(error)):
+        return unreadable_protocol(error)
+    if isinstance(error, OSError):
+        return RedisConnectionError(str(error))
+    return error
+
+
+def _of_redis_py(error: Exception) -> bool:
+    """Whether redis-py has raised *error* itself, and not what it calls, such as the user's credential provider."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    return frame is not None and str(frame.tb_frame.f_globals.get("__name__")).startswith("redis.")
 
 
 def was_not_run(error: Exception) -> bool:

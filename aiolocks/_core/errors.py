@@ -47,10 +47,11 @@ class AcquireTimeoutError(LockError, TimeoutError):
         name: What was asked for.
         timeout: Seconds the caller was willing to wait.
         retry_after: Seconds after which asking again may succeed: what is left of the lease in the way. A
-            holder at work extends it, so this is a hint, fit for a ``Retry-After`` header.
+            holder at work extends it, so this is a hint, fit for a ``Retry-After`` header. None: not known,
+            as that lease has no expiry.
     """
 
-    def __init__(self, message: str, *, name: str, timeout: float, retry_after: float) -> None:
+    def __init__(self, message: str, *, name: str, timeout: float, retry_after: float | None) -> None:
         super().__init__(message, name=name)
         self.timeout = timeout
         self.retry_after = retry_after

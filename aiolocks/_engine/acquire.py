@@ -7,6 +7,7 @@ the request is undone before the caller hears of it, or in the background when R
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import Callable
 from typing import Literal, TypeVar, cast, overload
 
@@ -152,12 +153,13 @@ def timed_out(grantor: Grantor, request: Request, timeout: float) -> AcquireTime
     state = "too few permits are free" if grantor.kind == "semaphore" else "held by another holder"
     if request.needed_uptime:
         state += ", or its server restarted too short a time ago"
+    retry_after = request.ttl if request.retry_after is None else request.retry_after
     when = f"still {state} after {timeout:g} s" if timeout else state
     return AcquireTimeoutError(
         f"{grantor.kind} {grantor.name!r}: {when}",
         name=grantor.name,
         timeout=timeout,
-        retry_after=request.ttl if request.retry_after is None else request.retry_after,
+        retry_after=None if retry_after == math.inf else retry_after,
     )
 
 

@@ -7,7 +7,6 @@ or that comes too late.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Protocol, cast, runtime_checkable
 
 import hiredis
@@ -17,6 +16,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .._core.answers import LONGEST_WAIT, ask_until
 from .._core.guard_commands import Batch, Command, Encoder, Reply, batch
+from .._core.replies import UNREADABLE, unreadable
 from .._core.slots import slot_of, tag_of
 from .._redis.clients import encoder_of
 from .._redis.pipeline import PendingCall
@@ -90,7 +90,7 @@ async def _run(state: LeaseState, held: Holding, asked: Batch, number: int) -> o
 
     async def ask(failures: int) -> object:
         answer: asyncio.Future[object] = context.loop.create_future()
-        call = commands.submit(bound, args, partial(_answered, answer), commands.patience_after(failures))
+        call = commands.submit(bound, args, _answered, commands.patience_after(failures), None, answer)
         timer = context.loop.call_later(begun + LONGEST_WAIT - context.clock(), _give_up_unsent, call)
         try:
             return await answer
@@ -109,8 +109,13 @@ def _give_up_unsent(call: PendingCall) -> None:
         call.finish(RedisTimeoutError(f"Redis had no room for it within {LONGEST_WAIT:g} s"))
 
 
-def _answered(answer: "asyncio.Future[object]", _: PendingCall, reply: object) -> None:
-    resolve(answer, reply)
+def _answered(call: PendingCall, reply: object) -> None:
+    if type(reply) is int:
+        if not _REVOKED <= reply <= 0:
+            raise ValueError
+    elif not isinstance(reply, Exception) and not (isinstance(reply, bytes) and reply[:1] == b"*"):
+        raise TypeError
+    resolve(call.tell, reply)
 
 
 _parse_error = cast("Callable[[str], Exception]", cast("Any", BaseParser).parse_error)
@@ -121,8 +126,11 @@ def _read(reply: bytes, encoder: Encoder, asked: Batch) -> list[Reply]:
     encoding = encoder.encoding if encoder.decode_responses else None
     reader = hiredis.Reader(replyError=_parse_error, encoding=encoding, errors=encoder.encoding_errors)
     reader.feed(reply)
-    answers: list[Any] = reader.gets()
-    error = answers[-1]
+    try:
+        answers: list[Any] = reader.gets()
+        error = answers[-1]
+    except (hiredis.ProtocolError, *UNREADABLE):
+        raise unreadable("lease.guard", reply) from None
     if isinstance(error, RedisError):
         at = len(answers)
         earlier = "" if at == 1 else "; what came before it stays"

@@ -23,8 +23,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import final
 
+from redis.exceptions import ConnectionError as RedisConnectionError
+
 from .._core import events
-from .._core.answers import may_be_mended
+from .._core.answers import may_be_mended, without_room
 from .._core.timing import RENEWALS_PER_TTL, renewal_delay, retry_delay
 from .._redis.connection import ConnectionCancelled
 from .._redis.endpoints import Pipelines
@@ -436,7 +438,10 @@ class ThreadWatchdog:
 
     def _start(self) -> None:
         self._beaten_at = self._clock()
-        inner = asyncio.new_event_loop()
+        try:
+            inner = asyncio.new_event_loop()
+        except OSError as error:
+            raise without_room(error) or RedisConnectionError(str(error)) from error
         pipelines = Pipelines(inner, self._clock, lambda: watchdog.renew_all(), lambda: watchdog.renew_all())
         watchdog = Watchdog(inner, self._clock, pipelines, self.stalled)
         thread = threading.Thread(

@@ -15,6 +15,8 @@ The one rule: a grant counts from the newest request of which it is certain that
 """
 
 import asyncio
+import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,6 +25,7 @@ from typing import Any, NamedTuple, Protocol, final
 from redis.exceptions import RedisError
 
 from .._core.errors import LimitMismatchError, LockError
+from .._core.replies import check_reply
 from .._core.timing import deadline
 from .._core.tokens import fresh_token, session_of
 
@@ -43,6 +46,16 @@ class Attempt(Protocol):
 
 LONGEST_RETRY = 60.0
 """Seconds within which a request sent over a lost connection may still reach Redis; tombstones last at least that."""
+
+
+A_DAY = 86_400_000_000
+"""A fencing token is at most so many µs ahead of the server's time, or of the fencing token before it."""
+
+_FIRST_TIME = 10**15
+"""Tickets and fencing tokens are µs since 1970, except tickets that pass the queue."""
+
+ENDLESS = -1
+"""In place of the ms that a lease lasts: it has no expiry, or that is not known."""
 
 
 class Granted(NamedTuple):
@@ -211,6 +224,10 @@ class Request:
         )
         self.reached = self.reached or call.link is not None
 
+    def unread(self, call: Attempt) -> None:
+        """Note that the answer to this attempt cannot be read: it may have been carried out, or not."""
+        self.unanswered = tuple(sorted((*self.unanswered, call), key=lambda attempt: attempt.sent_at))
+
     def granted(self, call: Attempt) -> None:
         """Note that this very attempt was granted."""
         self.reached = True
@@ -228,11 +245,15 @@ class Request:
         self.fence_seen = max(self.fence_seen, fence_seen)
 
     def busy_for(self, seconds: float | None) -> None:
-        """Note how long the lease in the way lasts at least; None: none is known to be in the way."""
+        """Note how long the other's lease lasts at least, perhaps for ever; None: no other lease is known."""
         self.retry_after = seconds
         if self.on_busy is not None and seconds is not None:
             on_busy, self.on_busy = self.on_busy, None
             on_busy()
+
+    def busy_for_ms(self, busy_ms: int) -> None:
+        """Note what a script says of the other's lease: its ms, `ENDLESS`, or less if none is known."""
+        self.busy_for(math.inf if busy_ms == ENDLESS else max(busy_ms, 0) / 1000)
 
     def was_reached(self) -> None:
         """Note that Redis has answered, to a part of it perhaps."""
@@ -296,6 +317,18 @@ class Request:
         turn.set_result(Granted(fence, valid_from))
         return True
 
+    def far_behind(self, fence: int, now: float) -> bool:
+        """Whether *fence* is more than a day ahead of what the newest answer that this waits says, at local time *now*.
+
+        The ticket is the server's time when it was queued. A message that overtakes that answer is compared with the
+        time here.
+        """
+        known = max(self.fence_seen, self.ticket)
+        if known < _FIRST_TIME:
+            known = time.time_ns() // 1000
+        waited = 0.0 if self.asked_at is None else now - self.asked_at
+        return fence > known + A_DAY + 1_000_000 * waited
+
     def refused(self, kind: str, name: str, limit: int) -> LockError:
         """Return what to raise when this can never be granted: by what the primitive says, or as there is a limit."""
         refusal = None if self.extension is None else self.extension.refusal(limit)
@@ -329,3 +362,14 @@ def resolve(future: "asyncio.Future[Any]", answer: object) -> None:
         future.exception()  # the caller may leave still
     else:
         future.set_result(answer)
+
+
+def resolve_call(call: Any, reply: object) -> None:
+    """Pass on the reply to a pending call, to the future that it tells.
+
+    Raises:
+        ValueError: Nothing like that is ever answered.
+    """
+    if not isinstance(reply, Exception):
+        check_reply(call.bound.name, reply)
+    resolve(call.tell, reply)

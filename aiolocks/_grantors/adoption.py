@@ -122,6 +122,8 @@ class Adoption:
                 request.not_run(call)
             elif isinstance(reply, ResponseError):
                 request.answered(call)
+        elif type(reply) is not int:
+            raise TypeError
         elif reply > 0:
             request.granted(call)
             self._fence = reply

@@ -7,6 +7,7 @@ from redis.exceptions import ResponseError
 
 from .._core.keys import holder_of
 from .._core.modes import EXCLUSIVE
+from .._core.replies import check_numbers
 from .._engine.request import Request, ResultCallback
 from .._redis.endpoints import Pipelines
 from .._redis.pipeline import PendingCall
@@ -109,6 +110,10 @@ def renewal_patience(pipeline: Route, ttl: float) -> float:
 
 
 def _renewed_together(call: PendingCall, reply: Any) -> None:
+    if not isinstance(reply, Exception):
+        check_numbers(*reply)
+        if 2 * len(reply) != len(cast("Arguments", call.args)):
+            raise ValueError
     call.subject(reply)
 
 
@@ -125,4 +130,6 @@ def renewed_alone(call: PendingCall, reply: Any) -> None:
         request.was_revoked()
     if isinstance(reply, ResponseError) and "WRONGTYPE " in str(reply):
         reply = 0  # another's value has replaced the key: asking again would not bring the lease back
+    if not isinstance(reply, Exception) and (type(reply) is not int or not _REVOKED <= reply <= 1):
+        raise ValueError
     tell(reply if isinstance(reply, Exception) else reply == 1)

@@ -13,6 +13,7 @@ from redis.exceptions import NoPermissionError
 
 from .._core import events
 from .._core.keys import of_shard
+from .._core.replies import check_reply
 from .._core.timing import recheck_interval
 from .._engine.context import Context
 from .._redis.clients import lifetime_of
@@ -246,6 +247,8 @@ class Listening:
     def _counted(self, call: PendingCall, reply: Any) -> None:
         if not self.polling or self._context.closed:
             return
+        if not isinstance(reply, Exception):
+            check_reply(call.bound.name, reply)
         if isinstance(reply, NoPermissionError):
             self._forbidden()
         elif isinstance(reply, Exception) or not reply[1]:

@@ -6,18 +6,20 @@ uses this, and adds what it needs beyond: the semaphore its limit.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
-from typing import Any, Protocol, cast, final
+from typing import Any, cast, final
 
-from redis.exceptions import ResponseError
+from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .._core import events
 from .._core.answers import LONGEST_WAIT, as_the_client_would, ask_until, ride_out, was_not_run
 from .._core.keys import Keys, channel_of
 from .._core.options import Replicas
+from .._core.replies import UNREADABLE, check_numbers, check_reply, grants_in
 from .._engine.context import Context, Holding
 from .._engine.release import Release
 from .._engine.request import (
+    A_DAY,
     LONGEST_RETRY,
     Answer,
     Busy,
@@ -37,8 +39,8 @@ from .._redis.router import Route, SlotRoute
 from .._redis.scripts import Arguments, Command, NamedScript, PreparedScript, Script, load
 from .families import Family, Together, renewal_patience, renewed_alone, waiters_of
 from .listening import Listening, SessionAddress
-from .replication import LONGEST_REPLICATION, AlwaysEval, Replication
-from .wait_queue import WaitQueue
+from .replication import LONGEST_REPLICATION, AlwaysEval
+from .wait_queue import Servers, WaitQueue
 
 _REFUSED = -1
 
@@ -52,22 +54,6 @@ _BRIEFLY = b"+"
 """In place of a ticket: it has none yet, and a short answer will do."""
 
 
-class Servers(Protocol):
-    """What a session has for each server that its names are on: one, or the nodes of a Cluster."""
-
-    alone: bool
-    """Whether all names are on one server."""
-    queues: dict[bytes, WaitQueue]
-
-    def listening(self, route: Route) -> Listening:
-        """Return by what waiters are told whose names are where *route* leads."""
-        ...
-
-    def replication(self, route: Route) -> Replication:
-        """Return by what replicas are waited for where *route* leads."""
-        ...
-
-
 @final
 class RedisGrantor:
     """One name on one Redis, for as long as a caller needs it. Waiters of the name share its line in the session.
@@ -79,7 +65,7 @@ class RedisGrantor:
         "__weakref__", "_base", "_family", "_grant", "_keys", "_queues", "_release", "_route", "_servers", "context",
     )  # fmt: skip
 
-    def __init__(self, context: Context, keys: Keys, family: Family, servers: "Servers") -> None:
+    def __init__(self, context: Context, keys: Keys, family: Family, servers: Servers) -> None:
         self.context = context
         self._servers = servers
         self._queues = servers.queues
@@ -212,7 +198,7 @@ class RedisGrantor:
         request: Request
         future: asyncio.Future[Answer]
         request, future = call.subject, call.tell
-        if isinstance(reply, int) and reply > 0:  # granted at once, and there is nothing else to tell
+        if type(reply) is int and reply > 0:  # granted at once, and there is nothing else to tell
             request.granted(call)
             if self._queues:
                 self._leave_line(request)
@@ -229,13 +215,16 @@ class RedisGrantor:
             if not future.done():  # not raised on the way: a traceback would keep all callers, and what they hold
                 future.set_exception(reply)
             return
+        request.answered(call)
         try:
-            request.answered(call)
             objection = None if request.extension is None else self._extend(request.extension, call, reply)
             answer = self._read_grant(call, reply, request)
             if objection is not None:
                 raise objection
         except Exception as error:
+            if isinstance(error, UNREADABLE) and not isinstance(error, RedisError):
+                request.unread(call)
+                raise
             if not future.done():
                 future.set_exception(error)
         else:
@@ -252,13 +241,18 @@ class RedisGrantor:
         return None
 
     def _read_grant(self, call: PendingCall, reply: Any, request: Request) -> Answer | None:
-        if isinstance(reply, int):  # it waits beside others, whose re-checks tell all else
+        if type(reply) is int:  # it waits beside others, whose re-checks tell all else
+            if not reply or cast("Arguments", call.args)[3] != _BRIEFLY:
+                raise ValueError
             request.queued(-reply, call.sent_at, 0)
             turned = request.wait_by(call.tell)
             if not request.turn.done():
                 self.line.join_others(request)
             return None if turned else Queued()
         verdict = reply[0]
+        if verdict == b"withdrawn":
+            raise WithdrawnError("this request was withdrawn before it came")
+        check_numbers(reply[1])
         if verdict == b"granted":
             request.left_at(call.sent_at)
             self.deliver(reply[2])  # this very grant may be among them
@@ -266,15 +260,16 @@ class RedisGrantor:
             return Granted(reply[1], call.sent_at)
         if verdict == b"queued":
             _, ticket, busy_ms, fence, subscribers, grants, *_ = reply
+            check_numbers(busy_ms, fence, subscribers)
             request.queued(ticket, call.sent_at, fence)
-            request.busy_for(max(busy_ms, 0) / 1000)
+            request.busy_for_ms(busy_ms)
             turned = request.wait_by(call.tell)
             if not request.turn.done():
                 self.line.join(request, busy_ms, subscribers, cast("Arguments", call.args)[4:7])
             self.deliver(grants)
             return None if turned else Queued()
         if verdict in (b"busy", b"young"):
-            request.busy_for(max(reply[1], 0) / 1000)
+            request.busy_for_ms(reply[1])
             more = self.deliver(reply[2], go_on=call.abandoned or call.tell.done())
             given_up = call.abandoned or call.tell.done() or request.overtook
             if more:
@@ -286,7 +281,7 @@ class RedisGrantor:
         if verdict == b"refused":
             self.deliver(reply[2])
             raise request.refused(self.kind, self.name, reply[1])
-        raise WithdrawnError("this request was withdrawn before it came")
+        raise ValueError
 
     async def replicate(self, request: Request, replicas: Replicas) -> Granted:
         """Write the lease once more, for WAIT to count; see `replication`.
@@ -393,7 +388,7 @@ class RedisGrantor:
         request: Request
         tell: ResultCallback
         request, tell = call.subject, call.tell
-        if isinstance(reply, int):  # no waiter of this process has been granted anything
+        if type(reply) is int and 0 <= reply <= 1:  # no waiter of this process has been granted anything
             tell(reply == 1)
         elif isinstance(reply, Exception):
             if call.link is not None and not isinstance(reply, ResponseError):
@@ -401,6 +396,8 @@ class RedisGrantor:
             tell(reply)
         else:
             ended, *grants = reply.split()
+            if ended not in {b"0", b"1"} or not grants:
+                raise ValueError
             self.deliver(grants)
             if events.listeners:
                 for fence in map(int, grants[1::3]):
@@ -458,6 +455,7 @@ class RedisGrantor:
     def _asked_once(self, call: PendingCall, reply: Any) -> None:
         as_waiter, future = call.subject, call.tell
         if not isinstance(reply, Exception):
+            check_reply(call.bound.name, reply)
             if as_waiter:
                 self.deliver(reply[1:])  # such scripts answer {what was asked, grants…}
             elif as_waiter is False and not future.done() and self._overtook(call, lambda: self._ask_anew(call)):
@@ -494,6 +492,8 @@ class RedisGrantor:
         elif fence == _REFUSED:
             self._leave_line(request)
             request.fail(request.refused(self.kind, self.name, amount))
+        elif fence - request.ticket > A_DAY and request.far_behind(fence, self.context.clock()):
+            self.line.recheck()  # W5: only the server's answer makes such a grant believed
         elif request.grant(fence):
             self.listening().told()
             self._leave_line(request)
@@ -526,13 +526,12 @@ class RedisGrantor:
             Whether something may still be free, unless that is seen to here (*go_on*).
         """
         more = False
-        if isinstance(grants, list):
-            fields = iter(grants)
-            for token, fence, amount in zip(fields, fields, fields, strict=True):
-                if int(fence) == _MORE and not go_on:
+        if grants:
+            for token, fence, amount in grants_in(grants):
+                if fence == _MORE and not go_on:
                     more = True
                 else:
-                    self.told(token, int(fence), int(amount))
+                    self.told(token, fence, amount)
         return more
 
     def _leave_line(self, request: Request) -> None:

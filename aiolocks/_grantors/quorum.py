@@ -19,6 +19,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from .._core.answers import LONGEST_WAIT, NotNowError, ask_until, came_too_early, ride_out
 from .._core.errors import QuorumError
 from .._core.keys import Keys
+from .._core.replies import check_reply
 from .._core.tokens import own_part
 from .._core.who import Holder
 from .._engine.release import GRACE
@@ -235,6 +236,8 @@ class Quorum(Composite):
         decided: asyncio.Future[None] = self._home.loop.create_future()
 
         def answered(at: int, call: PendingCall, reply: Any) -> None:
+            if not isinstance(reply, Exception):
+                check_reply(call.bound.name, reply)
             if isinstance(reply, Exception):
                 ballot.failed[at] = reply
             elif reply < 0:
@@ -291,6 +294,7 @@ class Quorum(Composite):
                 taken.note(reply)
                 held.note(reply)
             else:
+                check_reply(call.bound.name, reply)
                 is_taken, ballot.granted[at], kept_until_ms = reply
                 fences.append(ballot.granted[at])
                 ends.append(kept_until_ms)
@@ -335,6 +339,7 @@ class Quorum(Composite):
             if isinstance(reply, Exception):
                 ballot.failed[at] = reply
             else:
+                check_reply(call.bound.name, reply)
                 ballot.granted[at] = 0
                 rows.update(zip([at], holder_rows(reply[1:]), strict=False))
             if len(ballot.failed) + len(ballot.granted) == ballot.size:
@@ -391,6 +396,7 @@ class Quorum(Composite):
             if isinstance(reply, Exception):
                 ballot.failed[at] = reply
             else:
+                check_reply(call.bound.name, reply)
                 ballot.granted[at] = 0
                 found.append((reply[0], reply[1], reply[2] / 1000))
             if not ballot.pending:

@@ -11,7 +11,8 @@ from typing import Any, Literal, NamedTuple, final
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from .._core.answers import NoPrimaryError
-from .._engine.request import resolve
+from .._core.replies import check_reply
+from .._engine.request import resolve, resolve_call
 from .._redis.connection import Endpoint
 from .._redis.pipeline import PendingCall, Pipeline
 from .._redis.scripts import Command, PlainCommand
@@ -68,7 +69,7 @@ class Replication:
             RedisError: Redis could not be asked.
         """
         answer: asyncio.Future[Any] = self.pipeline.loop.create_future()
-        self.pipeline.submit(_ROLE, (), lambda _, reply: resolve(answer, reply), self.pipeline.patience)
+        self.pipeline.submit(_ROLE, (), resolve_call, self.pipeline.patience, None, answer)
         role, _, replicas, *_ = await answer
         if role != b"master":
             raise NoPrimaryError(f"it takes {wanted} of a primary's replicas, and the server is none")
@@ -103,9 +104,11 @@ class Replication:
         self.pipeline.submit(_WAIT, (least, max(slice_ms, 1)), self._answered, patience, asked)  # 0 would be for ever
 
     def _answered(self, call: PendingCall, reply: Any) -> None:
+        failed = isinstance(reply, Exception)  # then those behind it get no answer over this connection either
+        if not failed:
+            check_reply(call.bound.name, reply)
         self._on_its_way = False
         now = self._clock()
-        failed = isinstance(reply, Exception)  # then those behind it get no answer over this connection either
         for each in self._asked if failed else call.subject:
             if failed:
                 resolve(each.future, reply)

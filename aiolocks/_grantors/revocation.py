@@ -207,5 +207,5 @@ async def wait_until_gone(what: str, name: str, revoke: Callable[[], Awaitable[f
             f"{what}: revoked, but still held after {timeout:g} s",
             name=name,
             timeout=timeout,
-            retry_after=max(left, 0.0),
+            retry_after=None if left < 0 else left,
         ) from None

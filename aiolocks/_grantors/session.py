@@ -5,6 +5,7 @@ undoes them is answered.
 """
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable, Container
 from typing import Any, final
@@ -58,7 +59,8 @@ class Session:
         self._families: dict[str, Family] = {}
         self._together: dict[str, Together] = {}
         self._at_exit = at_loop_end(self._loop_ends)
-        anyio.CancelScope()  # the first one imports a good deal, which must not eat from a lease that is running
+        self._imported = False
+        self._import()
 
     @staticmethod
     def of(pool: Any) -> "Session":
@@ -133,6 +135,16 @@ class Session:
         self.context.cancel_tasks()
         self._disconnect()
         finish(self._at_exit)
+
+    def _import(self) -> None:
+        """Have all imported that is imported when it is first used: that must not eat from a lease that is running.
+
+        If no file descriptor is left, the next link has it done: without one, nothing is granted.
+        """
+        with contextlib.suppress(OSError):
+            "".encode("idna")  # by which asyncio looks up hosts; Python remembers a codec that it could not import
+            anyio.CancelScope()
+            self._imported = True
 
     def _renewer_of(self, state: LeaseState) -> Renewer | None:
         if not state.options.track:
@@ -215,6 +227,8 @@ class Session:
         self.servers.link_lost()
 
     def _connected(self) -> None:
+        if not self._imported:
+            self._import()
         self.introduction.connected()
         self.context.undos.go_first()
         self._renew_all()

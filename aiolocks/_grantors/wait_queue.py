@@ -8,6 +8,7 @@ needs no more than a ticket for an answer, and is no sign of life: that saves 4 
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import Sequence
 from typing import Any, Protocol, cast, final
@@ -16,13 +17,16 @@ from redis.exceptions import RedisError, ResponseError
 
 from .._core.errors import LockError
 from .._core.keys import Keys, of_shard
+from .._core.replies import check_numbers, grants_in
 from .._core.timing import SHORTEST_RECHECK, patience, recheck_delay, recheck_interval, retry_delay
 from .._engine.context import Context
-from .._engine.request import Answer, Granted, Request, WithdrawnError
+from .._engine.request import ENDLESS, Answer, Granted, Request, WithdrawnError
 from .._redis.pipeline import CallReceiver, PendingCall
 from .._redis.router import Route
 from .._redis.scripts import Arguments
+from . import endless
 from .listening import Listening, SessionAddress, Told, address_of, interval_of
+from .replication import Replication
 
 log = logging.getLogger("aiolocks")
 
@@ -32,7 +36,16 @@ _LONGEST_LIST = 250
 _LONGEST_INTERVAL = recheck_interval(float("inf"))
 
 
-class Asked(Told, Protocol):
+def _check(reply: Any, count: int) -> None:
+    """Raise unless that is the reply to a re-check of so many waiters, before anything of it is noted."""
+    subscribers, busy_ms, fence, passed_over, answers, grants, *limit = reply
+    check_numbers(subscribers, busy_ms, fence, passed_over, *answers, *limit)
+    grants_in(grants)
+    if len(answers) != count:
+        raise ValueError
+
+
+class Asked(Told, endless.Asked, Protocol):
     """What is asked here of the grantor."""
 
     def grant(self, request: Request) -> "asyncio.Future[Answer]":
@@ -92,6 +105,9 @@ class WaitQueue:
         self._interval = _LONGEST_INTERVAL
         self._told: Arguments | None = None
         """What the server was last told of this session here."""
+        self._one_holder = keys.family in {"lock", "exact"}
+        self._endless_since: float | None = None
+        """When a re-check first found a lease without an expiry; infinite once that was looked into."""
         self._busy_ms = -1
         """How long the lease in the way lasted when that was last told."""
 
@@ -128,6 +144,7 @@ class WaitQueue:
 
         def receive(call: PendingCall, reply: Any) -> None:
             if not isinstance(reply, Exception):
+                _check(reply, 0)
                 self._server.deliver(reply[5])
             elif call.link is not None and not isinstance(reply, ResponseError):  # ahead of whatever is sent next
                 self._abandon(former, until)
@@ -178,7 +195,7 @@ class WaitQueue:
 
     def join_others(self, request: Request) -> None:
         """Let a request wait beside others, unless they have left meanwhile."""
-        request.busy_for(max(self._busy_ms, 0) / 1000)
+        request.busy_for_ms(self._busy_ms)
         if self.waiting:
             self.waiting[request.token] = request
         else:
@@ -235,6 +252,8 @@ class WaitQueue:
         """
 
         def receive(call: PendingCall, reply: Any) -> None:
+            if not isinstance(reply, Exception):
+                _check(reply, 0)
             listening.handing_over.discard(self._base)
             if not isinstance(reply, Exception):
                 self._server.deliver(reply[5])
@@ -247,6 +266,8 @@ class WaitQueue:
 
     def _ask(self, requests: Sequence[Request]) -> None:
         def receive(call: PendingCall, reply: object) -> None:
+            if not isinstance(reply, Exception):
+                _check(reply, len(requests))
             self._on_their_way -= 1
             if isinstance(reply, Exception):
                 self._failed(call, reply)
@@ -268,12 +289,16 @@ class WaitQueue:
     def _read(self, call: PendingCall, reply: Any, requests: Sequence[Request]) -> None:
         subscribers, busy_ms, fence, passed_over, answers, grants, *limit = reply
         self._busy_ms = busy_ms
+        if busy_ms != ENDLESS:
+            self._endless_since = None
+        elif self._one_holder:
+            self._note_endless(call.sent_at, requests)
         for request, answer in zip(requests, answers, strict=True):
             if request.turn.done():
                 continue
             if answer > 0:
                 request.queued(answer, call.sent_at, fence)
-                request.busy_for(max(busy_ms, 0) / 1000)
+                request.busy_for_ms(busy_ms)
                 objection = request.extension.objection(limit[0]) if request.extension and limit else None
                 if objection:
                     self.leave(request)
@@ -286,6 +311,14 @@ class WaitQueue:
                 self._send_anew(request)
         self._server.deliver(grants)
         self._answered(call, busy_ms, subscribers, bool(passed_over))
+
+    def _note_endless(self, now: float, requests: Sequence[Request]) -> None:
+        """Look into a lease without an expiry, once a holder that lives would have renewed it."""
+        if self._endless_since is None:
+            self._endless_since = now
+        elif requests and now - self._endless_since >= requests[0].ttl / 2:
+            self._endless_since = math.inf
+            self._context.spawn(endless.warn_of_endless(self._server))
 
     def _send_anew(self, request: Request) -> None:
         """Ask for a waiter that the server has forgotten (a restart, or silence for too long) at its old place."""
@@ -377,3 +410,19 @@ class WaitQueue:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+class Servers(Protocol):
+    """What a session has for each server that its names are on: one, or the nodes of a Cluster."""
+
+    alone: bool
+    """Whether all names are on one server."""
+    queues: dict[bytes, WaitQueue]
+
+    def listening(self, route: Route) -> Listening:
+        """Return by what waiters are told whose names are where *route* leads."""
+        ...
+
+    def replication(self, route: Route) -> Replication:
+        """Return by what replicas are waited for where *route* leads."""
+        ...

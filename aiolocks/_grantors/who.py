@@ -17,7 +17,8 @@ from .._core.keys import session_key
 from .._core.modes import EXCLUSIVE, INTENT_EXCLUSIVE, INTENT_SHARED, SHARED, UPGRADE, UPGRADEABLE
 from .._core.tokens import digest_of, session_of
 from .._core.who import Holder, Waiter
-from .._engine.request import resolve
+from .._engine.request import resolve_call
+from .._redis.pipeline import PendingCall
 from .._redis.scripts import PlainCommand
 from .one_server import RedisGrantor
 
@@ -156,13 +157,28 @@ async def names_of(grantor: RedisGrantor, rows: Sequence[HolderRow] | Sequence[W
         for session, (host, pid, *texts) in zip(some, answers, strict=True):
             for digest, text in zip(digests[session], texts, strict=True):
                 called, _, task = (text or b"").decode(errors="replace").partition("\0")
-                named = Named(_text(host), int(pid) if pid and pid.isdigit() else None, called or None, task or None)
+                named = Named(
+                    _text(host),
+                    _number(pid),
+                    called or None,
+                    task or None,
+                )
                 found[session, digest] = named
     return [found.get((row.session, row.digest), Named()) for row in rows]
 
 
+def _number(value: bytes | None) -> int | None:
+    return int(value) if value and value.isdigit() and len(value) < 10 else None
+
+
 def _text(value: bytes | None) -> str | None:
     return value.decode(errors="replace") or None if value else None
+
+
+def _said(call: PendingCall, reply: Any) -> None:
+    if isinstance(reply, list) and len(reply) != call.subject:
+        raise ValueError
+    resolve_call(call, reply)
 
 
 async def _ask(grantor: RedisGrantor, session: bytes, digests: list[bytes]) -> list[bytes | None]:
@@ -171,7 +187,7 @@ async def _ask(grantor: RedisGrantor, session: bytes, digests: list[bytes]) -> l
     future: asyncio.Future[list[bytes | None]] = context.loop.create_future()
     route = context.pipeline.route(key)
     with context.keep_open():
-        route.submit(_HMGET, (key, b"host", b"pid", *digests), lambda _, reply: resolve(future, reply), LONGEST_WAIT)
+        route.submit(_HMGET, (key, b"host", b"pid", *digests), _said, LONGEST_WAIT, 2 + len(digests), future)
         try:
             return await future
         except RedisError:

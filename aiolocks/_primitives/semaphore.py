@@ -17,6 +17,7 @@ from .._core.options import (
     check_permits,
     options_of,
 )
+from .._core.replies import check_numbers
 from .._core.teaching import teaching
 from .._engine.context import Context
 from .._engine.lease import Hold, Lease
@@ -75,6 +76,7 @@ class _Declaration(Extension):
             verdict, before, limit = b"queued", 0, self._limit
         else:
             verdict, *_, before, limit = reply
+            check_numbers(before, limit)
         objection = self.objection(limit) if verdict == b"queued" else None
         if objection is not None:
             raise objection

@@ -9,7 +9,6 @@ import inspect
 import os
 import random
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any, TypeVar, final, overload
 
 from .._core.answers import LONGEST_WAIT, as_the_client_would
@@ -19,10 +18,9 @@ from .._core.keys import check_name, check_prefix
 from .._core.options import Duration, check_seconds
 from .._core.slots import beside
 from .._engine.closing import Closing, closed_error
-from .._engine.request import LONGEST_RETRY, resolve
+from .._engine.request import LONGEST_RETRY, resolve_call
 from .._grantors.session import Session
 from .._redis.clients import Client, encoder_of, pool_of
-from .._redis.pipeline import PendingCall
 from .._redis.scripts import Arguments, PreparedScript, load
 
 Value = bytes | str | None
@@ -195,7 +193,7 @@ class Versioned(Elsewhere):
         async def ask() -> Any:
             nonlocal patience
             answer: asyncio.Future[Any] = context.loop.create_future()
-            call = commands.submit(bound, args, partial(_answered, answer), patience)
+            call = commands.submit(bound, args, resolve_call, patience, None, answer)
             patience = min(2 * patience, LONGEST_WAIT)  # the wait may have been too short
             try:
                 return await answer
@@ -205,7 +203,3 @@ class Versioned(Elsewhere):
 
         with context.keep_open():
             return await as_the_client_would(context.pipeline.retry_policy(), ask)
-
-
-def _answered(answer: "asyncio.Future[Any]", _: PendingCall, reply: object) -> None:
-    resolve(answer, reply)

@@ -12,6 +12,7 @@ from redis.asyncio.client import Pipeline
 from redis.asyncio.cluster import NodesManager, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import SentinelConnectionPool
+from redis.backoff import NoBackoff
 
 from .connection import Connection, connected
 
@@ -41,7 +42,10 @@ class Server:
     def retry(self) -> Retry:
         policy: Retry | None = self._pool.connection_kwargs.get("retry") or self._default_retry
         if policy is None:  # making a connection takes milliseconds
-            policy = self._default_retry = cast("Retry", self._pool.make_connection().retry)
+            try:
+                policy = self._default_retry = cast("Retry", self._pool.make_connection().retry)
+            except OSError:  # it reads files, and no file descriptor may be left
+                return Retry(NoBackoff(), 0)
         return policy
 
     def close(self) -> None:

@@ -19,6 +19,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import InvalidResponse, RedisError, ResponseError
 
 from .._core.background import background
+from .._core.replies import UNREADABLE, unreadable, unreadable_protocol
 
 Receiver = Callable[[object], None]
 """Gets the reply, or the exception that came in its place."""
@@ -124,7 +125,13 @@ class _Pending:
     def _unasked(self, reply: object) -> None:
         """Take what answers no request: a message, or a notice of maintenance or invalidation under RESP3."""
         if self._on_push is not None:
-            self._on_push(reply)
+            try:
+                self._on_push(reply)
+            except UNREADABLE:
+                self.close(unreadable("a subscription", reply))
+
+    def close(self, reason: Exception | None = None) -> None:
+        raise NotImplementedError
 
     def _lose(self, reason: Exception) -> None:
         if self.lost is None:
@@ -186,15 +193,19 @@ class StreamConnection(_Pending, asyncio.BufferedProtocol):
         if self.receivers:
             self._on_heard(self.receivers[0])
         parser = self._parser
-        try:
-            parser.feed(self._read, 0, nbytes)
-            while (reply := parser.gets(False)) is not _MORE:
-                if self.receivers and not isinstance(reply, hiredis.PushNotification):
-                    self.receivers.popleft()(reply)
-                else:
-                    self._unasked(reply)
-        except InvalidResponse as error:
-            self.close(RedisConnectionError(f"Redis answered with what is not its protocol: {error}"))
+        parser.feed(self._read, 0, nbytes)
+        while True:
+            try:
+                reply = parser.gets(False)
+            except Exception as error:  # also of redis-py, which makes classes of errors
+                self.close(unreadable_protocol(error))
+                return
+            if reply is _MORE:
+                return
+            if self.receivers and not isinstance(reply, hiredis.PushNotification):
+                self.receivers.popleft()(reply)
+            else:
+                self._unasked(reply)
 
     def pause_writing(self) -> None:
         self.full = True

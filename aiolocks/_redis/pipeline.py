@@ -32,11 +32,14 @@ from .._core.answers import (
     NotNowError,
     RidingOut,
     WrongServerError,
+    connect_error,
     explained,
     recognized,
 )
 from .._core.background import background
 from .._core.overdue_timer import OverdueTimer
+from .._core.replies import UNREADABLE, UnreadableReplyError, unreadable
+from .._core.timing import retry_delay
 from .busy_poll import BusyPoll
 from .connection import Connection, ConnectionCancelled, Endpoint, Receiver, open_connection
 from .scripts import Arguments, Command, PlainCommand, pack, source_of
@@ -46,6 +49,9 @@ _SHORTEST_PATIENCE = 0.25
 
 _LONGEST_GIVEN_WAY = 1.0
 """The longest silence in seconds during which such a call waits along with others, which may wait much longer."""
+
+_LONGEST_HOLD_OFF = 0.25
+"""Seconds from a link whose answers could not be read to the next one at most: leases have to be renewed over it."""
 
 FIRST_CONNECT = 2.0
 _LONGEST_CONNECT = 5.0
@@ -140,7 +146,14 @@ class PendingCall:
                 reply = RedisConnectionError("The script broke off, as the slot is being moved to another node")
         receiver, self.receiver = self.receiver, None
         if receiver is not None:
-            receiver(self, reply)
+            try:
+                receiver(self, reply)
+            except UNREADABLE:
+                if isinstance(reply, Exception) or self.link is None:
+                    raise
+                error = unreadable(self.bound.name, reply)
+                self.link.close(error)
+                receiver(self, error)  # which has noted nothing of the reply
 
     def finish(self, reply: object) -> None:
         receiver, self.receiver = self.receiver, None
@@ -249,6 +262,9 @@ class Pipeline:
         self.ready: Connection | None = None
         """The link, while a command can leave at once: it has room, and no call waits."""
         self._connecting = self._closing = False
+        self._unreadable = 0
+        """Number of links in a row that were closed because their answers could not be read."""
+        self._unreadable_at = -math.inf
         self._task: asyncio.Task[None] | None = None
         self._connect_time = FIRST_CONNECT
         self._waiting: deque[PendingCall] = deque()
@@ -402,6 +418,8 @@ class Pipeline:
     async def _open_link(self) -> None:
         error: Exception
         try:
+            if self._unreadable:
+                await self._hold_off()
             async with asyncio.timeout(self._connect_time):
                 link = await open_connection(self.endpoint, self._on_push, self._lost, self._flow, self._heard)
         except TimeoutError as late:
@@ -409,9 +427,7 @@ class Pipeline:
             error = late if isinstance(late, RedisError) else RedisTimeoutError("Timeout connecting to server")
             self.endpoint.unreachable()
         except Exception as failure:
-            error = recognized(failure)
-            if isinstance(error, ResponseError):
-                error = explained(error, bytes)
+            error = connect_error(failure)
             self.endpoint.unreachable()
         except asyncio.CancelledError:
             self._connected()
@@ -433,6 +449,14 @@ class Pipeline:
             return
         self._connected()
         self._fail_waiting(error)
+
+    async def _hold_off(self) -> None:
+        """Pause after links whose answers could not be read, longer each time."""
+        since = self._clock() - self._unreadable_at
+        if since >= LONGEST_WAIT:
+            self._unreadable = 0
+        else:
+            await asyncio.sleep(min(retry_delay(math.inf, self._unreadable), _LONGEST_HOLD_OFF) - since)
 
     def _connected(self) -> None:
         self._connecting = False
@@ -457,6 +481,9 @@ class Pipeline:
 
     def _lost(self, reason: Exception) -> None:
         self._link = self.ready = None
+        if isinstance(reason, UnreadableReplyError):
+            self._unreadable += 1
+            self._unreadable_at = self._clock()
         if self._waiting:  # held back when the link was full
             self._connect()
         self._on_lost()

@@ -22,6 +22,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import AskError, MovedError, NoPermissionError, ResponseError
 
 from .._core.answers import NotNowError, RidingOut, recognized
+from .._core.replies import UNREADABLE, unreadable
 from .._core.slots import SLOTS, slot_of
 from .clients import warn_once
 from .connection import Connection, ConnectionCancelled, connected
@@ -272,7 +273,10 @@ class Router:
         if not self.sharded and address not in self._ids:
             slots = await _ask_alone(connection, _SLOTS)
             if not isinstance(slots, Exception):
-                self._note_slots(slots, self.node(address))
+                try:
+                    self._note_slots(slots, self.node(address))
+                except UNREADABLE:
+                    raise unreadable(_SLOTS.name, slots) from None
 
     def _hear_of_channels(self, call: PendingCall, reply: Any) -> None:
         if call.link is not None and call.link.lost is None:
@@ -305,6 +309,8 @@ class Router:
         owners: list[Address | None] = [None] * SLOTS
         others = list(self._startup)
         for first, last, *nodes in reply:
+            if not 0 <= first <= last < SLOTS:
+                raise ValueError
             address, *replicas = (
                 self.address_of((host or b"").decode(), int(port), teller) for host, port, *_ in nodes
             )

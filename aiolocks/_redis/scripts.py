@@ -13,7 +13,9 @@ Every acquisition sends the same bytes around a name and a fresh token, and pack
 in sending. So the command is packed once around stand-ins for both, and split there.
 """
 
+import contextlib
 import hashlib
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -174,8 +176,21 @@ def _names(code: str) -> list[str]:
 
 
 def _read(name: str) -> str:
-    text: bytes = _loader.get_data(str(_FOLDER / f"{name}.lua"))
-    return text.decode()
+    return (_texts.get(name) or cast("bytes", _loader.get_data(str(_FOLDER / f"{name}.lua")))).decode()
+
+
+def _read_all() -> dict[str, bytes]:
+    """Return all texts by name. It takes a millisecond; later, no file descriptor may be left to read one with."""
+    found: dict[str, bytes] = {}
+    with contextlib.suppress(OSError):  # such as in a zip file: then each is read when it is used
+        for folder in os.listdir(_FOLDER):
+            for file in os.listdir(_FOLDER / folder):
+                with open(f"{_FOLDER}/{folder}/{file}", "rb", buffering=0) as text:
+                    found[f"{folder}/{file.removesuffix('.lua')}"] = text.read()
+    return found
+
+
+_texts = _read_all()
 
 
 def _strip(text: str) -> str:

@@ -10,7 +10,7 @@ own, since the user's clients of Sentinels may belong to another loop.
 import asyncio
 import math
 from collections.abc import Callable
-from typing import Any, cast, final
+from typing import Any, NamedTuple, final
 
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import MasterNotFoundError
@@ -140,6 +140,25 @@ class SentinelPrimary:
                     link.close(error)
 
 
+class _State(NamedTuple):
+    """What a Sentinel knows of the primary."""
+
+    flags: str
+    epoch: int
+    address: Address
+    others: int
+    """Sentinels that it knows besides itself."""
+
+    @classmethod
+    def of(cls, reply: Any) -> "_State":
+        fields: dict[bytes, Any] = reply
+        if not isinstance(reply, dict):  # by RESP2
+            fields = dict(zip(reply[::2], reply[1::2], strict=True))
+        address = fields[b"ip"].decode(), int(fields[b"port"])
+        others = int(fields[b"num-other-sentinels"])
+        return cls(fields[b"flags"].decode(), int(fields[b"config-epoch"]), address, others)
+
+
 @final
 class _Inquiry:
     """Asks all Sentinels at once; *tell* is called, later, when a majority has answered, or nobody else will.
@@ -175,33 +194,30 @@ class _Inquiry:
         return "; ".join(f"Sentinel {place}: {said}" for place, said in self._said.items()) or "there is no Sentinel"
 
     def _note(self, call: PendingCall, reply: Any) -> None:
-        self._states[call.subject] = reply
+        self._states[call.subject] = reply if isinstance(reply, Exception) else _State.of(reply)
 
     def _take(self, call: PendingCall, reply: Any) -> None:
+        found = None if isinstance(reply, Exception) or reply is None else (reply[0].decode(), int(reply[1]))
         self._missing -= 1
         before = self.epoch
         state = self._states.get(call.subject)
-        if isinstance(reply, Exception) or isinstance(state, Exception) or not (state and reply):
+        if not isinstance(state, _State) or found is None:
             self._said[call.subject] = str(state if isinstance(state, Exception) else reply)
         else:
             self._answered += 1
-            self._read(call.subject, state, (reply[0].decode(), int(reply[1])))
+            self._read(call.subject, state, found)
         if self._tell is not None and (self._answered >= self._majority or not self._missing):
             tell, self._tell = self._tell, None
             tell(self)
         elif self._tell is None and self.epoch > before:
             self._correct(self)
 
-    def _read(self, place: str, state: Any, address: Address) -> None:
-        if not isinstance(state, dict):  # by RESP2
-            state = dict(zip(state[::2], state[1::2], strict=True))
-        fields = cast("dict[bytes, Any]", state)
-        flags, epoch = fields[b"flags"].decode(), int(fields[b"config-epoch"])
-        promoted = address != (fields[b"ip"].decode(), int(fields[b"port"]))
-        up = promoted or ("master" in flags and "_down" not in flags)
-        known = int(fields[b"num-other-sentinels"]) >= self._fewest_others
+    def _read(self, place: str, state: "_State", address: Address) -> None:
+        flags = state.flags
+        up = address != state.address or ("master" in flags and "_down" not in flags)  # in the first case: promoted
+        known = state.others >= self._fewest_others
         self.failing_over |= "failover_in_progress" in flags
         self._said[place] = "{}:{} is ".format(*address) + flags if known else "it knows too few other Sentinels"
-        if known and epoch >= self.epoch and (up or epoch > self.epoch):
-            self.epoch = epoch
+        if known and state.epoch >= self.epoch and (up or state.epoch > self.epoch):
+            self.epoch = state.epoch
             self.address = (self._forced_host or address[0], address[1]) if up else None

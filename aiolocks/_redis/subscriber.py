@@ -19,8 +19,9 @@ from .connection import Connection, ConnectionCancelled, Endpoint, open_connecti
 from .scripts import pack
 
 _LONGEST_CONNECT = 5.0
-_NOTICE = re.compile(rb"(\S+) (-?\d+) (\d+) (.+)", re.DOTALL)
-"""Token, fencing token, ms of the lease (or the limit, when the fencing token is -1), key of the holder."""
+_NOTICE = re.compile(rb"(\S+) (-?\d{1,16}) (\d{1,15}) (.+)", re.DOTALL)
+"""Token, fencing token, ms of the lease (or the limit, when the fencing token is -1), key of the holder. Any client can
+publish anything, and a fencing token is below 2**53."""
 
 _MOST_UNUSED = 64
 """Channels that nobody waits at and that are still listened to: at a busy name there is soon somebody again."""
@@ -211,7 +212,7 @@ class Subscriber:
                     self._on_moved(channel)
             case [b"message" | b"smessage", _, bytes(notice)]:
                 fields = _NOTICE.fullmatch(notice)
-                if fields is not None:  # any client may publish anything
+                if fields is not None:
                     token, fence, amount, base = fields.groups()
                     self._on_grant(token, int(fence), int(amount), base)
             case _:

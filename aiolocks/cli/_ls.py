@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import json
+import shlex
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -158,6 +159,9 @@ def line(name: _names.Name) -> str:
     )
 
 
+ENDLESS = "its lease has no expiry and its process is gone, so it never ends"
+
+
 def waiting(name: _names.Name) -> str:
     """Return how many wait; with a plus sign where they are too many to be counted."""
     return f"{name.waiting}{'+' if name.more_wait else ''}"
@@ -225,6 +229,8 @@ def lines(name: _names.Name) -> list[str]:
         f"{printable(one.called)}  fencing token {one.fencing_token}"
         for one in name.holders
     ]
+    if any(one.state == _names.ORPHANED for one in name.holders):
+        told.append(f"  {ENDLESS}: free it with aiolocks release {shlex.quote(printable(name.name))} --force")
     if name.held > len(name.holders):
         told.append(f"  and {name.held - len(name.holders)} more")
     told += [

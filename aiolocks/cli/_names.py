@@ -39,6 +39,9 @@ _SESSION, _TOKEN = 11, 33
 _GLOB = re.compile(rb"([*?\[\]\\^])")
 _ESCAPED = re.compile("%(25|7B|7D|3A)")
 _MARKS = {"R": "revoked", "C": "cooling", "O": "offered"}
+ORPHANED = "orphaned"
+"""The state of a holder whose lease never ends and whose session is gone (W23): no process renews or releases it."""
+
 _MODES = {
     modes.INTENT_SHARED: "intent-read", modes.INTENT_EXCLUSIVE: "intent-write", modes.SHARED: "read",
     modes.SHARED_INTENT_EXCLUSIVE: "read+intent-write", modes.UPGRADEABLE: "upgradeable",
@@ -61,6 +64,8 @@ class Person:
     mode: str | None = None
     fencing_token: int = 0
     state: str = ""
+    endless: bool = False
+    """Whether its key has no expiry."""
     host: str | None = None
     pid: int | None = None
     holder: str | None = None
@@ -168,6 +173,9 @@ async def look(client: Any, names: Sequence[Name], prefix: str, *, most: int = M
         await _waiting(client, page, now, most, waiters)
         everybody = [one for name in page for one in (*name.holders, *name.waiters)]
         await _introduce(client, everybody, prefix)
+        for one in everybody:
+            if one.endless and one.session and one.host is None and not one.state:
+                one.state = ORPHANED
 
 
 async def _now(client: Any) -> float:
@@ -202,6 +210,7 @@ async def _holders(client: Any, page: Sequence[Name], now: float, most: int) -> 
             token, fence, mark = _words(first)
             one = _person(token, fence, mark, now)
             one.remaining = second / 1000 if isinstance(second, int) and second >= 0 else None
+            one.endless = second == -1
             name.holders, name.held = [one], 1
     asked = [("HMGET", name.base + b":meta", "limit", *(token for token, _ in scored)) for name, scored in sets]
     for (name, scored), answer in zip(sets, await _pipelined(client, asked), strict=True):

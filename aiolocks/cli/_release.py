@@ -17,7 +17,7 @@ from .._manager import LockManager
 from . import _arguments, _names
 from ._connect import manager_of, place_of, reason
 from ._errors import Unusable
-from ._ls import add_kind, duration, lines, primaries, printable
+from ._ls import ENDLESS, add_kind, duration, lines, primaries, printable
 
 if TYPE_CHECKING:
     from ._arguments import Commands
@@ -131,8 +131,12 @@ def _would(arguments: argparse.Namespace, found: _names.Name) -> str:
         return f"free it at once: {_why_kept(kept)}"
     lasting = [one.remaining for one in found.holders if one not in kept and one.remaining is not None]
     left = duration(max(lasting, default=None))
+    if arguments.force and all(one.state == _names.ORPHANED for one in found.holders):
+        return f"end what is held at once; {ENDLESS}"
     if arguments.force:
         return f"end what is held at once; two may be at work until the holders are told, for up to {left}"
+    if any(one.state == _names.ORPHANED for one in found.holders):
+        return f"have it renewed no more; {ENDLESS}, and only --force frees it"
     return f"have it renewed no more, so that its holders are told and let go; it ends in {left} at the latest"
 
 

@@ -112,6 +112,7 @@ async def test_a_wait_that_is_too_long_is_an_error_that_says_all_about_it(make: 
     with pytest.raises(AcquireTimeoutError) as caught:
         await ask(make(), SOON)
     assert (caught.value.name, caught.value.timeout) == (make.called("orders"), SOON)
+    assert caught.value.retry_after is not None
     assert 0 < caught.value.retry_after <= 30
     for holder in holders:
         await holder.release()

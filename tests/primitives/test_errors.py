@@ -102,6 +102,7 @@ async def test_a_busy_lock_is_an_ordinary_error_of_a_process_pool(
         with pytest.raises(AcquireTimeoutError) as caught:
             await asked
     assert (caught.value.name, caught.value.timeout) == ("orders:42", 0.0)
+    assert caught.value.retry_after is not None
     assert 0 < caught.value.retry_after <= 5
     await asyncio.get_running_loop().run_in_executor(pool, take, redis_url, "orders:42")
 

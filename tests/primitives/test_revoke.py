@@ -80,6 +80,7 @@ async def test_one_that_does_not_heed_it_keeps_it_until_its_lease_ends_and_is_re
     lease = await make(ttl=SHORT, on_lost="flag").acquire()
     with pytest.raises(AcquireTimeoutError, match="revoked, but still held after 0 s") as caught:
         await make().revoke(timeout=0)
+    assert caught.value.retry_after is not None
     assert 0 < caught.value.retry_after <= SHORT
     await make().revoke(timeout=15)
     assert lease.lost

@@ -93,6 +93,7 @@ async def test_who_asks_once_gets_nothing_and_who_waits_is_told_when_to_come_bac
     for timeout in (0, 0.3):
         with pytest.raises(AcquireTimeoutError, match="or its server restarted too short a time ago") as caught:
             await lock.acquire(timeout=timeout)
+        assert caught.value.retry_after is not None
         assert before - SLACK < EVER + 1 - caught.value.retry_after <= before + SLACK
     now = await row.make(client, "orders").statistics()
     assert (now.holders, now.waiting) == (0, 0)

@@ -21,6 +21,7 @@ from .._connect import answering, client_of, connect, node_of, place_of
 from .._screen import WIDTH, Line, Screen
 from . import _replicas, _settings, _timing
 from ._finding import Finding, Verdict, exit_status
+from ._holders import endless
 from ._rights import missing_rights, rights, wake_ups
 from ._trial import hand_over, not_tried, refused
 
@@ -58,7 +59,7 @@ def _run(arguments: argparse.Namespace) -> int:
     url = _arguments.url_of(arguments)
     place = SCHEME if url.startswith(SCHEME) else place_of(url)
     try:
-        findings = asyncio.run(_examine(url, place, arguments.ttl, arguments.prefix))
+        findings = asyncio.run(_examine_all(url, place, arguments.ttl, arguments.prefix))
     finally:
         _wait_for("")
     status = exit_status(findings, strict=arguments.strict)
@@ -78,6 +79,14 @@ def _wait_for(what: str) -> None:
 def _width() -> int:
     """Return for how many columns the report is: those of the terminal, within reason."""
     return min(max(shutil.get_terminal_size().columns, WIDTH), _WIDEST) if sys.stdout.isatty() else WIDTH
+
+
+async def _examine_all(url: str, place: str, ttl: float, prefix: str) -> list[Finding]:
+    findings = await _examine(url, place, ttl, prefix)
+    if url.startswith(SCHEME):
+        return findings
+    _wait_for("looking for holders that are gone")
+    return [*findings, *await endless(url, prefix)]
 
 
 async def _examine(url: str, place: str, ttl: float, prefix: str) -> list[Finding]:

@@ -407,7 +407,7 @@ def conflict(conflict: VersionConflictError) -> LockError:
 def errors(busy: AcquireTimeoutError, lost: LeaseLostError, refused: LimitMismatchError) -> None:
     assert_type(busy.name, str)
     assert_type(busy.timeout, float)
-    assert_type(busy.retry_after, float)
+    assert_type(busy.retry_after, float | None)
     assert_type(lost.name, str)
     assert_type(lost.fencing_token, int)
     assert_type(lost.reason, str)

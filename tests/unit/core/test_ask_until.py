@@ -43,10 +43,10 @@ async def test_it_is_asked_until_just_before_its_time_and_not_beyond() -> None:
 @jumping
 async def test_it_is_asked_again_after_what_that_may_mend_and_the_answer_returned(trouble: object) -> None:
     troubles = [trouble] * 3
-    server = Answering(lambda asked: troubles.pop() if troubles else [b"answer"])
+    server = Answering(lambda asked: troubles.pop() if troubles else [1, 1, 0, 7, 1, 0])
     grantor = server.grantor()
     with grantor.context.keep_open():
-        assert await insist(grantor, until=60) == [b"answer"]
+        assert await insist(grantor, until=60) == [1, 1, 0, 7, 1, 0]
     assert len(server.asked) == 4
     await server.close()
 

@@ -94,7 +94,7 @@ async def test_each_write_has_a_name_of_its_own() -> None:
 
 @jumping
 async def test_a_cancelled_write_that_has_not_left_yet_never_does() -> None:
-    async with asking(lambda _: [1, b"ours"]) as (stock, server):
+    async with asking(lambda _: [b"17", b"ours"]) as (stock, server):
         server.slow = 1.0
         task = asyncio.create_task(stock.write("18", "seen"))
         await asyncio.sleep(0.5)

@@ -144,7 +144,7 @@ async def test_an_attempt_to_connect_is_given_longer_after_each_that_hung_until_
 @jumping
 async def test_patience_follows_the_time_that_answers_take_up_and_down() -> None:
     slow = 0.0
-    server = Answering(lambda asked: Later(slow, 1))
+    server = Answering(lambda asked: Later(slow, [0] * 6))
     async with session_of(server) as session:
         commands, ask = pipeline_in(session.context), server.grantor().ask_once
         await ask("statistics", (0,))

@@ -1,0 +1,125 @@
+"""Whether Redis can have given a reply: what no script of ours returns is refused where it comes in, and never shown.
+
+The port may be something else, or another program's proxy stands in between. Such a reply counts as none: it is unknown
+what has been carried out, the connection is closed, and the caller gets redis-py's ConnectionError.
+"""
+
+import re
+from typing import Any, final
+
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import InvalidResponse
+
+UNREADABLE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
+"""What code raises that reads a reply of a kind that it does not expect."""
+
+
+@final
+class UnreadableReplyError(RedisConnectionError):
+    """Redis answered with what it never does."""
+
+
+def unreadable(what: str, reply: object) -> UnreadableReplyError:
+    """Return what to raise when *reply* came to *what* was asked."""
+    # P14: a reply may repeat a token, so it is not shown.
+    return UnreadableReplyError(
+        f"Redis answered {what} with {_described(reply)}, which it never does; does this address lead to a Redis?"
+    )
+
+
+def unreadable_protocol(error: Exception) -> UnreadableReplyError:
+    """Return what to raise when a parser has failed with *error*."""
+    detail = f": {error}" if isinstance(error, InvalidResponse) else ""  # others' texts may quote the reply
+    return UnreadableReplyError(f"Redis answered with what is not its protocol{detail}")
+
+
+def _described(reply: object) -> str:
+    match reply:
+        case None:
+            return "nothing (nil)"
+        case bool():
+            return "true or false"
+        case int():
+            return f"the number {reply}"
+        case float():
+            return "a number with a fraction"
+        case bytes() | str():
+            return f"a text of {len(reply)} bytes"
+        case list():
+            return f"a list of {len(reply)}"
+        case dict():
+            return f"a map of {len(reply)}"
+        case _:
+            return f"a {type(reply).__name__}"
+
+
+_SHAPES = {
+    "adopt": r"n",
+    "downgrade": r"\[n.*\]",
+    "expire": r"[n-]",
+    "fence": r"n",
+    "guard": r"[nb]",
+    "hand_off": r"n",
+    "holders": r"\[n(?:[bd][nd][nd][nd])*\]",
+    "read": r"\[[bd-][bd]\]",
+    "rename": r"n",
+    "resize": r"\[n.*\]",
+    "revoke": r"\[\[n[bdn](?:[nd][nd][nd])*\].*\]",
+    "statistics": r"\[n{6}.*\]",
+    "waiters": r"\[nn[nd](?:[bd][bd][nd])*\]",
+    "write": r"\[n[bd]\]",
+    "redlock/raise": r"n",
+    "redlock/revoke": r"\[[bd]nn\]",
+    "redlock/statistics": r"\[nn.*\]",
+    "EXISTS": r"n",
+    "HMGET": r"\[[bd-]*\]",
+    "PUBSUB NUMSUB": r"\[[bd]n\]",
+    "PUBSUB SHARDNUMSUB": r"\[[bd]n\]",
+    "ROLE": r"\[bn\[.*\]\]|\[b[bd]nbn\]",
+    "WAIT": r"n",
+}
+"""What a script or command returns, by its name or that of its verb: n an integer, d digits, b other bytes, - nil."""
+
+
+def check_reply(name: str, reply: object) -> None:
+    """Raise ValueError if the script or command of that *name* returns nothing like *reply*."""
+    shape = _SHAPES.get(name) or _SHAPES.get(name.rpartition("/")[2], ".*")
+    if not re.fullmatch(shape, _shape_of(reply)):
+        raise ValueError
+
+
+def _shape_of(reply: Any) -> str:
+    if type(reply) is int:  # a bool is none
+        return "n"
+    if isinstance(reply, bytes):
+        return "d" if reply.removeprefix(b"-").isdigit() and len(reply) < 20 else "b"
+    if isinstance(reply, (list, tuple)):
+        return f"[{''.join(map(_shape_of, reply))}]"
+    return "-" if reply is None else "?"
+
+
+def check_numbers(*numbers: object) -> None:
+    """Raise ValueError unless all of these are integers."""
+    if {*map(type, numbers)} - {int}:
+        raise ValueError
+
+
+Grant = tuple[bytes, int, int]
+"""A token, its fencing token, and the ms of its lease; a notice has a number below 0 in place of the fencing token."""
+
+
+def grants_in(grants: Any) -> list[Grant]:
+    """Return the grants in a reply, which are in one list, or a number if there are none.
+
+    Raises:
+        ValueError, TypeError: No script of ours gives that.
+    """
+    if type(grants) is int:
+        return []
+    if not isinstance(grants, list):
+        raise TypeError
+    fields = iter(grants)
+    found = [(token, int(fence), int(amount)) for token, fence, amount in zip(fields, fields, fields, strict=True)]
+    if any(type(token) is not bytes for token, _, _ in found):
+        raise TypeError
+    return found

@@ -1,0 +1,86 @@
+"""Messages that others publish on our channels: they end no wake-up link, and no grant is believed for one alone."""
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolocks import Lease, Lock
+from tests.faults.support.lag import SLACK
+from tests.support.servers import RedisServer
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
+
+
+async def _waiting(redis: Any, client: Redis) -> "tuple[asyncio.Task[Lease], bytes, bytes]":
+    """Return a waiter of "orders" that has subscribed, its channel, and its token."""
+    task = asyncio.create_task(Lock(client, "orders").acquire())
+    async with asyncio.timeout(10):
+        while not (lines := await redis.keys("aiolocks:lock:{orders}:q:*")):
+            await asyncio.sleep(0.01)
+        while not (channels := await redis.pubsub_channels("aiolocks:*")):
+            await asyncio.sleep(0.01)
+    [entry] = await redis.zrange(lines[0], 0, -1)
+    return task, channels[0], entry.split()[0]
+
+
+async def _wake_up_link(redis: Redis) -> Any:
+    return [each["id"] for each in await redis.client_list() if each["sub"] != "0"]
+
+
+async def test_a_message_with_a_huge_number_does_not_end_the_wake_up_link(one_server: RedisServer) -> None:
+    """PUBLISH alone is enough to send one."""
+    unhandled: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
+    async with Redis.from_url(one_server.url) as redis, Redis.from_url(one_server.url) as client:
+        held = await Lock(redis, "orders").acquire()
+        waiter, channel, token = await _waiting(redis, client)
+        link = await _wake_up_link(redis)
+        for fence, amount in (("9" * 5000, "1"), ("1", "9" * 5000), ("-" + "9" * 5000, "1"), ("1", "9" * 400)):
+            for addressed in (token.decode(), "x"):
+                message = f"{addressed} {fence} {amount} aiolocks:lock:{{orders}}"
+                assert await redis.publish(channel, message) == 1
+        await asyncio.sleep(0.3)
+        assert await _wake_up_link(redis) == link
+        assert not waiter.done()
+        begun = time.monotonic()
+        await held.release()
+        await (await waiter).release()
+        assert time.monotonic() - begun < 0.1 * SLACK
+    assert not unhandled, unhandled
+
+
+async def test_a_grant_that_is_far_ahead_of_the_servers_time_is_not_believed(one_server: RedisServer) -> None:
+    """Its fencing token would refuse all that come after it."""
+    async with Redis.from_url(one_server.url) as redis, Redis.from_url(one_server.url) as client:
+        held = await Lock(redis, "orders").acquire()
+        waiter, channel, token = await _waiting(redis, client)
+        far = held.fencing_token + 2 * 86_400_000_000
+        for fence in (far, 2**53 - 1, 10**16 - 1):
+            await redis.publish(channel, b"%b %d 30000 aiolocks:lock:{orders}" % (token, fence))
+        await asyncio.sleep(0.5)
+        assert not waiter.done()
+        await held.release()
+        lease = await waiter
+        assert held.fencing_token < lease.fencing_token < far
+        await lease.release()
+
+
+async def test_a_grant_that_is_rightly_far_ahead_is_found_by_a_recheck(one_server: RedisServer) -> None:
+    """As when the server's clock was set right by years."""
+    async with Redis.from_url(one_server.url) as redis, Redis.from_url(one_server.url) as client:
+        held = await Lock(redis, "orders").acquire()
+        waiter, channel, token = await _waiting(redis, client)
+        far = held.fencing_token + 2 * 86_400_000_000
+        [key] = await redis.keys("aiolocks:lock:{orders}")
+        await redis.set(key, b"%b %d" % (token, far), px=30_000)
+        begun = time.monotonic()
+        await redis.publish(channel, b"%b %d 30000 aiolocks:lock:{orders}" % (token, far))
+        lease = await waiter
+        assert time.monotonic() - begun < 0.1 * SLACK  # at once, and not only with the next one that is due
+        assert lease.fencing_token == far
+        await lease.release()
+        await held.release()
+        await redis.delete("aiolocks:lock:{orders}:queue", *await redis.keys("aiolocks:lock:{orders}:q:*"))

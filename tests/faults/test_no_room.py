@@ -1,0 +1,122 @@
+"""No connection can be made: the server has as many clients as it may have, or this process as many files open.
+
+Both are ridden out, whatever the client's own policy is; where they last, the caller gets redis-py's ConnectionError.
+"""
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from aiolocks import Lock
+from tests.faults.support.lag import SLACK
+from tests.support.servers import RedisServer
+
+pytestmark = [pytest.mark.redis, pytest.mark.faults]
+
+
+@pytest.mark.asyncio
+async def test_a_server_that_takes_no_more_clients_is_ridden_out(own_server: RedisServer) -> None:
+    never = Retry(NoBackoff(), 0)
+    async with (
+        Redis.from_url(own_server.url) as admin,
+        Redis.from_url(own_server.tcp_url, retry=never) as other,
+        Redis.from_url(own_server.tcp_url, retry=never) as client,
+    ):
+        await other.ping()
+        await admin.config_set("maxclients", 2)
+        begun = time.monotonic()
+        with pytest.raises(RedisConnectionError, match="max number of clients"):
+            await Lock(client, "orders").acquire(timeout=0.5)
+        assert 0.5 <= time.monotonic() - begun < 0.5 + 1.0 * SLACK
+        begun = time.monotonic()
+        with pytest.raises(RedisConnectionError, match="max number of clients"):
+            await Lock(client, "orders").try_acquire()
+        assert time.monotonic() - begun < 0.3 * SLACK
+        acquiring = asyncio.create_task(Lock(client, "orders").acquire(timeout=10))
+        await asyncio.sleep(0.5)
+        assert not acquiring.done()
+        await other.connection_pool.disconnect()
+        await (await acquiring).release()
+
+
+PROGRAM = """
+import asyncio, json, os, resource, sys, time
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from aiolocks import Lock
+
+url, when = sys.argv[1:]
+
+def exhaust():
+    taken = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    try:
+        while True:
+            taken.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        return taken
+
+async def outcome(coroutine):
+    begun = time.monotonic()
+    try:
+        await coroutine
+        said = "done"
+    except BaseException as error:
+        said = [each.__name__ for each in type(error).__mro__] + [str(error)]
+    return said, time.monotonic() - begun
+
+async def main():
+    policy = {} if when == "default" else {"retry": Retry(NoBackoff(), 0)}
+    async with Redis.from_url(url, **policy) as client:
+        lock = Lock(client, "orders")
+        if when == "reconnect":
+            async with lock:
+                pass
+            async with Redis.from_url(url) as other:
+                await other.client_kill_filter(_type="normal", skipme=True)
+            await asyncio.sleep(0.1)  # the link that was cut has one
+        taken = exhaust()
+        outcomes = [await outcome(lock.acquire(timeout=0.6)), await outcome(lock.try_acquire())]
+        acquiring = asyncio.create_task(outcome(lock.acquire(timeout=10)))
+        await asyncio.sleep(0.4)
+        for each in taken:
+            os.close(each)
+        outcomes.append(await acquiring)
+        await lock.locked()
+    print(json.dumps(outcomes))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("when", ["first", "reconnect", "default"])
+@pytest.mark.parametrize("by", ["url", "tcp_url"])
+def test_a_process_without_a_file_descriptor_left_is_ridden_out(own_server: RedisServer, by: str, when: str) -> None:
+    """Also where the first acquire has to import what it needs."""
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM, getattr(own_server, by).replace("127.0.0.1", "localhost"), when],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert not run.stderr, run.stderr
+    (waited, took), (tried, at_once), (later, until_free) = json.loads(run.stdout)
+    for said in (waited, tried):
+        assert "ConnectionError" in said
+        assert "RedisError" in said
+        assert "file" in said[-1]
+    assert 0.6 <= took < 0.6 + 1.0 * SLACK
+    assert at_once < 0.5 * SLACK
+    assert later == "done"
+    assert until_free < 0.4 + 1.0 * SLACK
