@@ -519,13 +519,13 @@ async def lease_is_revoked(redis: Redis) -> bool:
 async def test_a_wait_that_is_destroyed_in_another_thread_is_undone(redis: Redis) -> None:
     """As when a coroutine is collected as garbage: no loop runs there."""
     locks = LockManager(redis)
-    async with Lock(redis, "orders:42"):
-        waiting = locks.lock("orders:42").acquire()
-        first: Any = waiting.send(None)
-        await until(lambda: waits(locks, 1))
-        await asyncio.to_thread(waiting.close)
-        await until(lambda: waits(locks, 0))
-        assert first is not None
+    lease = await Lock(redis, "orders:42").acquire()
+    waiting = locks.lock("orders:42").acquire()
+    assert waiting.send(None) is not None
+    await until(lambda: waits(locks, 1))
+    await asyncio.to_thread(waiting.close)
+    await until(lambda: waits(locks, 0))
+    await lease.release()
     await locks.aclose()
 
 
