@@ -16,6 +16,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .._core import events
 from .._core.answers import LONGEST_WAIT, UNCERTAIN
+from .._core.doing import noted
 from .._core.errors import AcquireTimeoutError
 from .._redis.clients import place_of
 from .closing import closed_error
@@ -86,9 +87,11 @@ async def take(
         await _undo(state, error)
         if closed:
             raise closed_error(state.grantor.kind, state.grantor.name) from None
-        if not isinstance(error, TimeoutError) or isinstance(error, RedisError):
+        late = isinstance(error, TimeoutError) and not isinstance(error, RedisError)
+        reported = noted(_too_late(state) if late else error, f"acquiring {state.what}")
+        if reported is error:
             raise
-        raise _too_late(state) from None
+        raise reported from error.__cause__
     if closing is not None:
         closing.end(waiting, None)
     if granted is None:

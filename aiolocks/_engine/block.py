@@ -137,6 +137,7 @@ class Block:
         if not release.done or release.trouble is not None:
             self._warn_unconfirmed()
         elif release.ended is False:
+            log.warning("%s", self._state.error(GONE_FROM_SERVER))
             self._report(GONE_FROM_SERVER, leaving)
 
     def _report(self, reason: str, leaving: BaseException | None) -> None:

@@ -15,6 +15,7 @@ from redis.exceptions import ClusterCrossSlotError, RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .._core.answers import LONGEST_WAIT, ask_until
+from .._core.doing import Doing
 from .._core.guard_commands import Batch, Command, Encoder, Reply, batch
 from .._core.replies import UNREADABLE, unreadable
 from .._core.slots import slot_of, tag_of
@@ -100,7 +101,8 @@ async def _run(state: LeaseState, held: Holding, asked: Batch, number: int) -> o
         finally:
             timer.cancel()
 
-    return await ask_until(ask, context.clock, min(state.deadline, begun + LONGEST_WAIT), span=state.ttl)
+    with Doing(f"guarding by {state.what}"):
+        return await ask_until(ask, context.clock, min(state.deadline, begun + LONGEST_WAIT), span=state.ttl)
 
 
 def _give_up_unsent(call: PendingCall) -> None:

@@ -5,6 +5,7 @@ With `Hold`, the block that `hold()` returns.
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from types import CoroutineType, FrameType, TracebackType
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, final
 
 from .._core import events
 from .._core.answers import LONGEST_WAIT, ride_out
+from .._core.doing import Doing
 from .._core.elsewhere import Elsewhere
 from .._core.guard_commands import Command, Reply
 from .._core.options import UNSET, Duration, Unset, check_ttl
@@ -20,9 +22,11 @@ from .._core.timing import deadline
 from .acquire import take
 from .block import Block, as_coroutine, calling_frame, current_task
 from .guard import guard
-from .lease_state import LeaseState
+from .lease_state import GONE_FROM_SERVER, LeaseState
 from .release import LONGEST_RELEASE
 from .request import resolve
+
+log = logging.getLogger("aiolocks")
 
 
 @final
@@ -108,7 +112,9 @@ class Lease(Elsewhere):
         if not state.held:
             return False
         clock = state.context.clock
-        sent_at = await ride_out(partial(_renewal, state, ttl), clock, min(state.deadline, clock() + LONGEST_WAIT))
+        until = min(state.deadline, clock() + LONGEST_WAIT)
+        with Doing(f"renewing {state.what}"):
+            sent_at = await ride_out(partial(_renewal, state, ttl), clock, until)
         if sent_at is None:
             state.lose(state.refused_as)
             return False
@@ -172,8 +178,11 @@ class Lease(Elsewhere):
         if release is None or release.waited is None:  # others share the lease, so that there is nothing to wait for
             return True
         await release.waited
-        # None: nothing was there after an attempt whose answer was lost, which must have ended it.
-        return release.outcome() is not False
+        with Doing(f"releasing {state.what}"):
+            ended = release.outcome()
+        if ended is False:
+            log.warning("%s", state.error(GONE_FROM_SERVER))
+        return ended is not False  # None: an attempt whose answer was lost must have ended it
 
     async def hand_off(self, ttl: Duration | None = None) -> str:
         """Renew it, end it here, and return a text with which another process goes on: ``await lock.adopt(text)``.
@@ -202,7 +211,8 @@ class Lease(Elsewhere):
 
         After a cancellation the lease is released as well, in the background if need be.
         """
-        text: str = await self._state.context.hand_off(self._state, ttl)
+        with Doing(f"handing off {self._state.what}"):
+            text: str = await self._state.context.hand_off(self._state, ttl)
         return text
 
     def upgrade(self, *, timeout: Duration | Unset | None = UNSET) -> "Hold":

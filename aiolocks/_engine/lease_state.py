@@ -49,7 +49,10 @@ class Runs:
 
 _NEVER, _FOR_EVER = -math.inf, math.inf
 
-GONE_FROM_SERVER = "it is gone from the server: expired, deleted, or given to somebody else"
+GONE_FROM_SERVER = (
+    "it is gone from the server: its key expired, was deleted or evicted, or was lost in a FLUSHALL, a restart or a "
+    "failover"
+)
 
 REVOKED = "revoked"
 
@@ -210,9 +213,11 @@ class LeaseState:
         self.deadline = min(self.deadline, deadline)
 
     def lose(self, reason: str) -> None:
-        """Note the loss, once, and tell the body and those who wait for it."""
+        """Note the loss, once: log one warning, and tell the body and the callers that wait for it."""
         if not self.over:
             self._reason = reason
+            if self.missed:
+                log.warning("%s", self.error(reason))
             self._conclude()
             self.grantor.forget(self.request)
             if self.task is not None:
@@ -222,21 +227,20 @@ class LeaseState:
             if self.acquisition or events.listeners:
                 self.tell("revoked" if reason == REVOKED else "lost", self.context.clock() - self.begun)
 
-    def find_lost(self, reason: str) -> None:
-        """Note a loss that no caller has asked about; one that stops a body is raised, any other is logged.
+    @property
+    def missed(self) -> bool:
+        """Whether its end is worth a warning: it should have lasted on, or its block is still open.
 
-        Where the caller wished no renewal, the lease has lasted as it should, and nothing is logged.
+        A lease by hand that is not renewed has lasted as it should; a dropped lease is warned of by `Holdings`.
         """
-        if not self.over and self.on_loss is None and self.options.renew:
-            log.warning("%s", self.error(reason))
-        self.lose(reason)
+        return self.renewer is not None or self.inside is not None
 
     def lose_from_thread(self, reason: str) -> None:
         """Note the loss from another thread: the clock shows it at once, the loop when it comes round."""
         self._deadline_before, self.deadline = self.deadline, -math.inf
         self._hidden_reason = reason
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            self.context.loop.call_soon_threadsafe(self.find_lost, reason)
+            self.context.loop.call_soon_threadsafe(self.lose, reason)
 
     def end(self, now: float) -> bool:
         """Stop renewing, because the holder lets go; True if the lease was valid until *now*."""
@@ -262,6 +266,7 @@ class LeaseState:
         """Renew no more, as no reference to the lease is left; tell *on_lapsed* unless it is released before."""
         if self.renewer is not None:
             self.renewer.forget(self)
+            self.renewer = None
         self.on_loss = partial(on_lapsed, self)
         self.watch_deadline()
 
@@ -291,7 +296,7 @@ class LeaseState:
         self._timer = None
         left = self.deadline - self.context.clock()
         if left <= 0:
-            self.find_lost(self.reason)
+            self.lose(self.reason)
         else:
             self._timer = self.context.loop.call_later(left, self._look)
 

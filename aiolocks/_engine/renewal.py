@@ -348,7 +348,7 @@ class Watchdog:
         self._live.pop(state, None)
         self.renewed.pop(state, None)
         if self._thread is None:
-            state.find_lost(reason)
+            state.lose(reason)
         else:
             state.lose_from_thread(reason)
 

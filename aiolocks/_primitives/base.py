@@ -12,6 +12,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from .._core.doing import Doing
 from .._core.elsewhere import Elsewhere
 from .._core.keys import Keys
 from .._core.offers import Offer, offer_of
@@ -200,7 +201,8 @@ class Acquirable(Elsewhere, Enterable[Lease]):
         return await self._adopt(self._asking(None, mine, entering=False), offer)
 
     async def _adopt(self, state: LeaseState, offer: Offer) -> Lease:
-        return await adopt(state, offer, self._keys.family, by_hand=True)
+        with Doing(f"adopting {state.what}"):
+            return await adopt(state, offer, self._keys.family, by_hand=True)
 
     def _share_adopted(self, share: int) -> int:
         """Return what a lease must have that is adopted here, where it is offered with *share*."""
@@ -283,7 +285,8 @@ class Acquirable(Elsewhere, Enterable[Lease]):
         closing = self._closing
         waiting = None if closing is None else closing.begin(self._kind, self.name)
         try:
-            stopped = await self._revoke(fencing_token, bool(force), seconds)
+            with Doing(f"revoking {self._kind} {self.name!r}"):
+                stopped = await self._revoke(fencing_token, bool(force), seconds)
         except BaseException as error:
             if closing is not None and closing.end(waiting, error):
                 raise closed_error(self._kind, self.name) from None
@@ -315,7 +318,8 @@ class Acquirable(Elsewhere, Enterable[Lease]):
         Raises:
             RedisError: Redis could not be asked. Cancelling is harmless.
         """
-        return statistics_of(self.name, await self._standing())
+        with Doing(f"asking about {self._kind} {self.name!r}"):
+            return statistics_of(self.name, await self._standing())
 
     async def holders(self) -> tuple[Holder, ...]:
         """Ask Redis who holds the name: a `Holder` for each lease, oldest first.
@@ -327,7 +331,8 @@ class Acquirable(Elsewhere, Enterable[Lease]):
             QuorumError: `Redlock`: too few servers answered.
             RedisError: Redis could not be asked. Cancelling is harmless.
         """
-        return await holders_of(cast("RedisGrantor", self._grantor()))
+        with Doing(f"asking about {self._kind} {self.name!r}"):
+            return await holders_of(cast("RedisGrantor", self._grantor()))
 
     async def waiters(self) -> tuple[Waiter, ...]:
         """Ask Redis who waits for the name: a `Waiter` for each caller in the queue, first come, first.
@@ -337,7 +342,8 @@ class Acquirable(Elsewhere, Enterable[Lease]):
         Raises:
             RedisError: Redis could not be asked. Cancelling is harmless.
         """
-        return await waiters_of(cast("RedisGrantor", self._grantor()))
+        with Doing(f"asking about {self._kind} {self.name!r}"):
+            return await waiters_of(cast("RedisGrantor", self._grantor()))
 
     async def _standing(self, *, waiting: bool = True) -> list[Any]:
         return await cast("RedisGrantor", self._grantor()).statistics(waiting=waiting)

@@ -6,6 +6,7 @@ The one rule: a share has no time of its own. Its deadline and its loss are the 
 import asyncio
 import dataclasses
 import itertools
+import logging
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
@@ -18,6 +19,8 @@ from .._engine.holdings import Base
 from .._engine.lease import Lease, state_of
 from .._engine.lease_state import LeaseState, Runs
 from .._engine.release import Release
+
+log = logging.getLogger("aiolocks")
 
 Task = asyncio.Task[Any]
 
@@ -100,9 +103,13 @@ class SharedLease:
         core = self.core
         if all(share.unreferenced for share in self._shares) and core.renewer is not None:
             core.renewer.forget(core)
+            core.renewer = None
             core.watch_deadline()
 
     def _lost(self) -> None:
+        core = self.core
+        if core.renewer is None and any(share.inside is not None for share in self._shares):
+            log.warning("%s", core.error())  # a renewed lease has said so itself
         for share in list(self._shares):
             share.note_loss(self.core.reason)
 
@@ -147,6 +154,10 @@ class Reentry(LeaseState):
         if not self.over:
             self.nest.core.lose(reason)  # which tells all shares
             self.note_loss(reason)
+
+    @property
+    def missed(self) -> bool:
+        return False  # the lease warns, once for all shares
 
     def note_loss(self, reason: str) -> None:
         super().lose(reason)

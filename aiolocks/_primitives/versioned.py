@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, final, overload
 
 from .._core.answers import LONGEST_WAIT, as_the_client_would
+from .._core.doing import Doing
 from .._core.elsewhere import Elsewhere
 from .._core.errors import VersionConflictError
 from .._core.keys import check_name, check_prefix
@@ -201,5 +202,5 @@ class Versioned(Elsewhere):
                 call.drop()  # if it has not left yet, it must not leave any more
                 raise
 
-        with context.keep_open():
+        with context.keep_open(), Doing(f"asking for a {verb} of versioned {self._key!r}"):
             return await as_the_client_would(context.pipeline.retry_policy(), ask)

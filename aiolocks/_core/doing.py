@@ -1,0 +1,49 @@
+"""Says in a note on Redis's error what the caller was doing; the errors of this library say it in their text."""
+
+import copy
+from types import TracebackType
+from typing import final
+
+from redis.exceptions import LockError, RedisClusterException, RedisError
+
+_TROUBLE = (RedisError, RedisClusterException, OSError)
+
+_WHILE = "while "
+
+
+def noted(error: BaseException, doing: str) -> BaseException:
+    """Return *error* with a note such as "while acquiring lock 'orders:42'".
+
+    All callers whose requests were under way over one connection get one error object. The first caller's note stays on
+    it; the others get a copy each, with a note of their own.
+    """
+    if not isinstance(error, _TROUBLE) or isinstance(error, LockError):
+        return error
+    note = _WHILE + doing
+    notes: list[str] = getattr(error, "__notes__", [])
+    if note in notes:
+        return error
+    if any(other.startswith(_WHILE) for other in notes):
+        cause, error = error.__cause__, copy.copy(error)
+        error.__cause__, error.__notes__ = cause, []
+    error.add_note(note)
+    return error
+
+
+@final
+class Doing:
+    """A block whose errors of Redis say what was being done."""
+
+    __slots__ = ("_doing",)
+
+    def __init__(self, doing: str) -> None:
+        self._doing = doing
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None and (another := noted(error, self._doing)) is not error:
+            raise another from error.__cause__
