@@ -6,9 +6,9 @@ success.
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from datetime import MAXYEAR, MINYEAR, UTC, datetime
+from datetime import MAXYEAR, MINYEAR, UTC, date, datetime, time
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
-from typing import Annotated, Any, Literal, NoReturn, Unpack, cast, final, get_args
+from typing import Annotated, Any, Literal, NoReturn, Unpack, cast, final, get_args, get_origin
 
 from . import Lease, LockManager
 from ._core.keys import LONGEST_NAME
@@ -323,7 +323,9 @@ def _dependant(connection: HTTPConnection) -> Dependant:
 
 def _one_of_equals(value: object, declared: object) -> object:
     """Return the same for equal values of one declaration that print differently, such as 1.0 and 1.00, or 0 and -0."""
-    if isinstance(value, bool | float) and int in get_args(declared) and float(value).is_integer():
+    if hasattr(value, "get_secret_value"):
+        raise RuntimeError("a secret has no name to be locked by: give locked() a dependency that returns the name")
+    if isinstance(value, bool | float | Decimal) and int in _members(declared) and _is_short_integer(value):
         return int(value)  # `int | float` makes an int of 10 and a float of 1e1
     if isinstance(value, Decimal):
         value = _EXACT.normalize(value) if value else Decimal(0)
@@ -332,7 +334,20 @@ def _one_of_equals(value: object, declared: object) -> object:
         return 0.0
     if isinstance(value, datetime) and value.tzinfo is not None and MINYEAR < value.year < MAXYEAR:
         return value.astimezone(UTC)
+    if isinstance(value, time) and value.utcoffset() is not None:
+        return datetime.combine(date(2000, 1, 2), value).astimezone(UTC).timetz()
     return value
+
+
+def _members(declared: object) -> set[object]:
+    """Return the types of a union, without what annotates them."""
+    return {get_args(each)[0] if get_origin(each) is Annotated else each for each in get_args(declared)}
+
+
+def _is_short_integer(value: bool | float | Decimal) -> bool:
+    if isinstance(value, Decimal):
+        return abs(value.adjusted()) < LONGEST_NAME and value == value.to_integral_value(context=_EXACT)
+    return float(value).is_integer()
 
 
 _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])

@@ -5,6 +5,7 @@ That of `run` is the status of what it runs, or one of its own, which its help l
 """
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -32,6 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = ""
     try:
         interrupts.raise_again()
+        _make_writable()
         given = list(sys.argv[1:] if argv is None else argv)
         parser, commands = _parser()
         if not given:
@@ -40,7 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = _parse(parser, commands, given)
         command = f" {arguments.command}"
         status: int = arguments.run(arguments)
-        sys.stdout.flush()
+        if arguments.command != "run":  # its output is the command's, and so is its status
+            sys.stdout.flush()
     except Unusable as error:
         print(f"aiolocks{command}: {error}", file=sys.stderr)
         return 2
@@ -52,9 +55,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _INTERRUPTED
     except BrokenPipeError:
         # The reader of the output has gone. Without this, Python would complain once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 1
+    except OSError as error:  # of the output: a full disk
+        with contextlib.suppress(OSError):
+            print(f"aiolocks{command}: the output cannot be written: {error.strerror}", file=sys.stderr)
+        _drop_output()
+        return 2
     return status
+
+
+def _make_writable() -> None:
+    """See that the standard streams are there, and take any character: a job may be started without, or in ASCII."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  # it stays until the end
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _drop_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parse(parser: Parser, commands: "Commands", given: list[str]) -> argparse.Namespace:

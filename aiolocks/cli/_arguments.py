@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 URL_VARIABLE = "AIOLOCKS_URL"
 
-_CREDENTIALS = re.compile(r"(://)[^\s/]*@|(password=)[^\s&#]+")
+_CREDENTIALS = re.compile(r"(://)[^\s'\"]*@|(password=)[^\s&#]+")
 
 
 class Parser(argparse.ArgumentParser):
@@ -36,7 +36,9 @@ def add_url(parser: argparse.ArgumentParser) -> None:
 
 def url_of(arguments: argparse.Namespace) -> str:
     """Return the URL that was given, or else that of the environment."""
-    return arguments.url or os.environ.get(URL_VARIABLE) or "redis://localhost"
+    if arguments.url is not None:  # an empty one, of an unset variable of the shell, is a mistake and no other server
+        return str(arguments.url)
+    return os.environ.get(URL_VARIABLE) or "redis://localhost"
 
 
 def add_prefix(parser: argparse.ArgumentParser) -> None:

@@ -1,6 +1,7 @@
 """How a command gets to its server: one check that everything is there, or one line that says what is missing."""
 
 import asyncio
+import errno
 import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -152,12 +153,14 @@ async def answering(url: str, place: str, otherwise: str) -> AsyncGenerator[Redi
     except TimeoutError:
         why = f"no answer within {PATIENCE:g} s{await _about_tls(url)}"
     except (*REFUSALS, OSError) as error:
+        if getattr(error, "errno", None) == errno.ENOSPC:
+            raise  # our own output
         why = reason(error, url)
         if _keeps_us_out(error) or not isinstance(error, AWAY):
             raise Unusable(f"cannot use Redis at {place}: {why}") from None  # it runs, and has answered
         why += await _about_tls(url)
-    except (ValueError, TypeError):
-        raise Unusable(_UNKNOWN_OPTIONS) from None
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        raise Unusable(f"what answers at {place} does not speak as Redis does: correct --url") from None
     raise Unusable(f"cannot use Redis at {place} ({why}): start it{otherwise}")
 
 

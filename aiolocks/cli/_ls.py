@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 HEAD = f"{'KIND':9} {'HELD':>7} {'LEFT':>7} {'WAITING':>7}  {'BY':32} NAME"
 _MOST_SHOWN = 1000
 
+_VERY_LONG = 100 * 365 * 86400.0
+"""Seconds; what lasts longer has no useful number."""
+
 
 def register(commands: "Commands") -> None:
     """Add these commands to the parser."""
@@ -99,6 +102,11 @@ async def primaries(url: str) -> AsyncGenerator[Primaries]:
 async def _refuse_a_clusters_node(client: Any, url: str) -> None:
     """Raise Unusable if the server at *url* is one node of a Cluster: it has only some of the keys."""
     try:
+        if not await client.ping():
+            raise TypeError("not PONG")  # see `answering`
+    except ResponseError:
+        pass  # without the right to PING
+    try:
         told: dict[str, Any] = await client.info("cluster")
     except ResponseError:
         return  # without the right to INFO
@@ -125,18 +133,23 @@ async def _listed(arguments: argparse.Namespace) -> int:
     """Print each page as soon as it is there; the JSON as well, which is one array in the end. Return the status."""
     lead = first = "[" if arguments.json else HEAD + "\n"
     url = _arguments.url_of(arguments)
-    async with primaries(url) as found:
-        async for page in _names.scan(found.nodes, arguments.prefix, arguments.pattern, arguments.kind):
-            await _names.look(found.client, page, arguments.prefix)
-            for name in sorted(page, key=lambda name: (name.name, name.kind)):
-                if not name.held and not name.waiting:
-                    continue  # it was let go meanwhile
-                if arguments.json:
-                    sys.stdout.write(f"{lead}{json.dumps(_names.as_json(name))}")
-                else:
-                    sys.stdout.write(f"{lead}{line(name)}\n")
-                lead = ",\n" if arguments.json else ""
-            sys.stdout.flush()
+    try:
+        async with primaries(url) as found:
+            async for page in _names.scan(found.nodes, arguments.prefix, arguments.pattern, arguments.kind):
+                await _names.look(found.client, page, arguments.prefix)
+                for name in sorted(page, key=lambda name: (name.name, name.kind)):
+                    if not name.held and not name.waiting:
+                        continue  # it was let go meanwhile
+                    if arguments.json:
+                        sys.stdout.write(f"{lead}{json.dumps(_names.as_json(name))}")
+                    else:
+                        sys.stdout.write(f"{lead}{line(name)}\n")
+                    lead = ",\n" if arguments.json else ""
+                sys.stdout.flush()
+    except Unusable:
+        if arguments.json and lead != first:
+            print("]")  # what was listed so far can be read
+        raise
     if arguments.json:
         print("[]" if lead == first else "]")
     if found.missing:
@@ -184,6 +197,8 @@ def duration(seconds: float | None) -> str:
     """Return a length of time in at most seven characters."""
     if seconds is None:
         return "-"
+    if seconds >= _VERY_LONG:
+        return "> 99 y"
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"

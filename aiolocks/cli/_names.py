@@ -6,6 +6,7 @@ that they begin with leaves this module.
 """
 
 import hashlib
+import math
 import re
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -366,4 +367,4 @@ def _as_json(one: Person) -> dict[str, Any]:
 
 
 def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 3)
+    return None if seconds is None or math.isinf(seconds) else round(seconds, 3)

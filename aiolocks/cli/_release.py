@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import json
+import math
 import time
 from collections.abc import Awaitable, Sequence
 from dataclasses import asdict
@@ -120,9 +121,15 @@ def _why_kept(kept: Sequence[_names.Person]) -> str:
     for state, why in _KEPT.items():
         left = [one.remaining or 0.0 for one in kept if one.state == state]
         if left:
-            until = datetime.now(UTC) + timedelta(seconds=max(left))
-            reasons.append(f"{why}, for {duration(max(left))} more, until {until:%Y-%m-%d %H:%M:%S} UTC")
+            reasons.append(f"{why}, for {duration(max(left))} more{_until(max(left))}")
     return "; ".join(reasons)
+
+
+def _until(seconds: float) -> str:
+    try:
+        return f", until {datetime.now(UTC) + timedelta(seconds=seconds):%Y-%m-%d %H:%M:%S} UTC"
+    except OverflowError:
+        return ""  # in no year that has a number
 
 
 def _would(arguments: argparse.Namespace, found: _names.Name) -> str:
@@ -161,7 +168,14 @@ def _tell(
     arguments: argparse.Namespace, gone: tuple[Holder, ...] | list[Holder], took: float, text: str, status: int
 ) -> int:
     if arguments.json:
-        holders = [{**asdict(one), "since": one.since and one.since.isoformat()} for one in gone]
+        holders = [
+            {
+                **asdict(one),
+                "since": one.since and one.since.isoformat(),
+                "remaining": None if math.isinf(one.remaining) else one.remaining,
+            }
+            for one in gone
+        ]
         print(json.dumps({"released": holders, "seconds": round(took, 3), "told": text, "status": status}, indent=2))
     else:
         print(text)

@@ -1,9 +1,18 @@
 """A server that cannot be asked, or a wrong URL, is one line and status 2 for every command (`run`: 69)."""
 
+import asyncio
+import json
+import os
+import socketserver
+import subprocess
+import sys
+import threading
 from collections.abc import Callable
 
 import pytest
+from redis.asyncio import Redis
 
+from aiolocks import Lock
 from aiolocks.cli import main
 from tests.support.servers import RedisServer
 
@@ -63,3 +72,87 @@ def test_a_cluster_that_refuses_the_password_is_one_line_and_status_2(
     node = servers(options={"requirepass": "right", "cluster-enabled": "yes"})
     found = problems(f"redis+cluster://:s3same@127.0.0.1:{node.port}", "password", capsys)
     assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "answer", [b"+OK\r\n", b":1\r\n", b"$-1\r\n", b"*0\r\n"], ids=["text", "number", "nil", "list"]
+)
+@pytest.mark.parametrize("command", ["ls", "show x", "release x", "watch --once", "doctor"])
+def test_what_answers_but_not_as_redis_does_is_one_line_and_status_2(
+    command: str, answer: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), answering_always(answer)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        status, said = ended(command, f"redis://127.0.0.1:{server.server_address[1]}", capsys)
+        server.shutdown()
+    assert (status, len(said.strip().splitlines())) == (2, 1), said
+
+
+def answering_always(answer: bytes) -> type[socketserver.BaseRequestHandler]:
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            while asked := self.request.recv(65536):
+                self.request.sendall(answer * max(asked.count(b"*"), 1))
+
+    return Handler
+
+
+def outcome(arguments: str, redirections: str, url: str) -> int:
+    """Run the command line by a shell that redirects its streams so; return its status."""
+    line = f"{sys.executable} -m aiolocks {arguments} {redirections}"
+    environment = {**os.environ, "AIOLOCKS_URL": url}
+    return subprocess.run(["bash", "-c", line], env=environment, timeout=40, check=False).returncode
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("redirections", [">&-", "2>&-", "2>/dev/full", ">&- 2>&-"])
+def test_run_ends_as_its_command_whatever_its_streams_are(redirections: str, redis_url: str) -> None:
+    assert outcome("run x -- sh -c 'exit 3'", redirections, redis_url) == 3
+
+
+@pytest.mark.redis
+@pytest.mark.asyncio
+@pytest.mark.parametrize("redirections", ["2>/dev/full", "2>&-"])
+async def test_run_says_busy_by_its_status_though_its_line_cannot_be_written(
+    redirections: str, redis: Redis, redis_url: str
+) -> None:
+    async with Lock(redis, "x"):
+        assert await asyncio.to_thread(outcome, "run x --wait 0 -- true", redirections, redis_url) == 75
+
+
+@pytest.mark.redis
+@pytest.mark.asyncio
+async def test_an_output_that_cannot_be_written_is_status_2(redis: Redis, redis_url: str) -> None:
+    async with Lock(redis, "x"):
+        assert await asyncio.to_thread(outcome, "ls --json", ">/dev/full 2>/dev/null", redis_url) == 2
+        assert await asyncio.to_thread(outcome, "ls", ">&-", redis_url) == 0
+
+
+@pytest.mark.redis
+@pytest.mark.asyncio
+async def test_a_name_that_the_terminal_cannot_show_is_escaped(redis: Redis, redis_url: str) -> None:
+    async with Lock(redis, "na\u00efve-\u65e5"):
+        for arguments in ("ls", "show na\u00efve-\u65e5", "watch --once"):
+            environment = f"PYTHONIOENCODING=ascii {sys.executable} -m aiolocks {arguments} --url {redis_url}"
+            done = await asyncio.to_thread(
+                subprocess.run, ["bash", "-c", environment], capture_output=True, check=False
+            )
+            assert (done.returncode, b"na\\xefve-\\u65e5" in done.stdout) == (0, True), done.stderr
+
+
+@pytest.mark.redis
+@pytest.mark.leaves_residue
+@pytest.mark.asyncio
+async def test_a_lease_without_end_is_null_in_json(
+    redis: Redis, redis_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await redis.zadd("aiolocks:semaphore:{inf}", {"t" * 33: float("inf")})
+    assert await asyncio.to_thread(main, ["ls", "--json", "--url", redis_url]) == 0
+    (listed,) = json.loads(capsys.readouterr().out, parse_constant=lambda name: pytest.fail(name))
+    assert listed["remaining"] is None
+    await redis.delete("aiolocks:semaphore:{inf}")
+
+
+def test_an_empty_url_is_a_mistake_and_not_the_default(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ls", "--url", ""]) == 2
+    assert "cannot be read" in capsys.readouterr().err

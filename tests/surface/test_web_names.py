@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import time
 from decimal import Decimal
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -153,6 +154,9 @@ async def test_what_is_invalid_is_answered_as_fastapi_does_and_asks_nothing(app:
         (float, ["inf", "Infinity", "1e999"], "inf"),
         (int | float, ["10", "10.0", "1e1", "010"], "10"),
         (int | bool, ["1", "true", "01"], "1"),
+        (int | Decimal, ["10", "1e1", "10.0"], "10"),
+        (Annotated[int, Field(ge=0)] | Annotated[float, Field(ge=0)], ["10", "1e1"], "10"),
+        (time, ["10:00:00Z", "12:00:00%2B02:00"], "10:00:00Z"),
         (int | str, ["seven"], "seven"),
         (str, ["007"], "007"),
     ],

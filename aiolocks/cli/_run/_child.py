@@ -79,6 +79,8 @@ class Child:
             self.send(number)
         elif not self.ended.done():
             os.kill(self._group, number)
+        if number in (signal.SIGTERM, signal.SIGHUP):  # a command that is stopped would not hear of it
+            self.send(signal.SIGCONT)
 
     def ask_to_end(self) -> None:
         """Send SIGTERM to the group and to all else that descends from the command."""

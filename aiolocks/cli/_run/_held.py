@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import contextlib
 import logging
 import os
 import shutil
@@ -195,4 +196,5 @@ class _Signals:
 
 
 def _say(text: str) -> None:
-    print(f"aiolocks run: {text}", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):  # a log that is full or gone must not cost the command its end, nor its status
+        print(f"aiolocks run: {text}", file=sys.stderr, flush=True)
