@@ -5,7 +5,8 @@ what has been carried out, the connection is closed, and the caller gets redis-p
 """
 
 import re
-from typing import Any, final
+from collections.abc import Sequence, Sized
+from typing import Any, cast, final
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import InvalidResponse
@@ -45,10 +46,8 @@ def _described(reply: object) -> str:
             return "a number with a fraction"
         case bytes() | str():
             return f"a text of {len(reply)} bytes"
-        case list():
-            return f"a list of {len(reply)}"
-        case dict():
-            return f"a map of {len(reply)}"
+        case list() | dict():
+            return f"a {'list' if isinstance(reply, list) else 'map'} of {len(cast('Sized', reply))}"
         case _:
             return f"a {type(reply).__name__}"
 
@@ -94,7 +93,7 @@ def _shape_of(reply: Any) -> str:
     if isinstance(reply, bytes):
         return "d" if reply.removeprefix(b"-").isdigit() and len(reply) < 20 else "b"
     if isinstance(reply, (list, tuple)):
-        return f"[{''.join(map(_shape_of, reply))}]"
+        return f"[{''.join(map(_shape_of, cast('Sequence[Any]', reply)))}]"
     return "-" if reply is None else "?"
 
 
@@ -118,8 +117,10 @@ def grants_in(grants: Any) -> list[Grant]:
         return []
     if not isinstance(grants, list):
         raise TypeError
-    fields = iter(grants)
-    found = [(token, int(fence), int(amount)) for token, fence, amount in zip(fields, fields, fields, strict=True)]
+    fields = iter(cast("list[Any]", grants))
+    found: list[Grant] = [
+        (token, int(fence), int(amount)) for token, fence, amount in zip(fields, fields, fields, strict=True)
+    ]
     if any(type(token) is not bytes for token, _, _ in found):
         raise TypeError
     return found

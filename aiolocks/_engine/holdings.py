@@ -82,7 +82,7 @@ class Loss(NamedTuple):
     """Of the newest."""
     reason: str
     """The same."""
-    count: int
+    times: int
     """How many there are to report."""
 
 
@@ -281,13 +281,13 @@ class Holdings(Generic[H]):
         of = None if task is None else self._tasks.get(task)
         if of is not None and of.losses:
             loss = of.losses.get(state.listed_as)
-            if loss is not None and (loss.fence == state.fence or loss.count > 1):
+            if loss is not None and (loss.fence == state.fence or loss.times > 1):
                 self._count_off(of.losses, state.listed_as, loss)
 
     def _count_off(self, losses: dict[Base, Loss], base: Base, loss: Loss) -> None:
         """Note that one more loss of *base* was reported."""
-        if loss.count > 1:
-            losses[base] = loss._replace(count=loss.count - 1)
+        if loss.times > 1:
+            losses[base] = loss._replace(times=loss.times - 1)
         else:
             del losses[base]
             self._on_change()
@@ -324,7 +324,7 @@ class Holdings(Generic[H]):
         until, base = self._clock() + state.ttl, state.listed_as
         losses = of.losses = {} if of.losses is None else of.losses
         earlier = losses.get(base)
-        losses[base] = Loss(until, state.fence, state.reason, 1 if earlier is None else 1 + earlier.count)
+        losses[base] = Loss(until, state.fence, state.reason, 1 if earlier is None else 1 + earlier.times)
         self._forget_at(until, of, base)
 
     def _forget_at(self, until: float, of: _Ledger[H], what: H | Base) -> None:

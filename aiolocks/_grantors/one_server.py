@@ -395,7 +395,7 @@ class RedisGrantor:
                 request.undo_unanswered()
             tell(reply)
         else:
-            ended, *grants = reply.split()
+            ended, *grants = cast("bytes", reply).split()
             if ended not in {b"0", b"1"} or not grants:
                 raise ValueError
             self.deliver(grants)

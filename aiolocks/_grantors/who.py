@@ -8,7 +8,7 @@ import asyncio
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from redis.exceptions import RedisError
 
@@ -176,7 +176,7 @@ def _text(value: bytes | None) -> str | None:
 
 
 def _said(call: PendingCall, reply: Any) -> None:
-    if isinstance(reply, list) and len(reply) != call.subject:
+    if isinstance(reply, list) and len(cast("list[Any]", reply)) != call.subject:
         raise ValueError
     resolve_call(call, reply)
 

@@ -28,7 +28,7 @@ import hiredis
 from .._core.tokens import LENGTH
 
 _FOLDER = Path(__file__).with_name("lua")
-_loader: Any = cast("Any", __spec__).loader
+_loader: Any = getattr(__spec__, "loader", None)
 """The module's own, which also reads from a zip file; importing `importlib.resources` takes 16 ms more."""
 
 # Compiled when the first script is loaded, not when the library is imported.

@@ -510,7 +510,8 @@ async def test_a_revoke_that_waits_ends_when_its_manager_is_closed(redis: Redis)
 
 
 async def lease_is_revoked(redis: Redis) -> bool:
-    return bytes(await redis.get("aiolocks:lock:{orders:42}") or b"").endswith(b" R")
+    value: Any = await redis.get("aiolocks:lock:{orders:42}")
+    return value is not None and value.endswith(b" R")
 
 
 @pytest.mark.redis

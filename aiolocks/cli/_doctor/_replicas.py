@@ -1,7 +1,7 @@
 """The clocks of replicas beside their primary's: a replica that takes over ends leases by its own clock (limit L4)."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from redis.asyncio import Redis
 from redis.asyncio.connection import SSLConnection
@@ -24,7 +24,8 @@ async def clocks_of(client: Any, info: Mapping[str, Any]) -> dict[str, Sequence[
     found = dict[str, Sequence[_timing.Sample]]()
     for field, told in sorted(info.items()):
         if field.removeprefix("slave").isdigit() and isinstance(told, dict):
-            host, port = str(told["ip"]), int(told["port"])
+            server = cast("dict[str, Any]", told)
+            host, port = str(server["ip"]), int(server["port"])
             found[f"{host}:{port}"] = await _ask(client, host, port)
     return found
 
