@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from aiolocks.testing import HistoryEvent
-from tests.faults.support.lag import SLACK
 from tests.fleets.mix.__main__ import one
 from tests.fleets.mix.faults import Loss
 from tests.fleets.mix.plan import ALL, KINDS, TTL, On, draw
 from tests.fleets.mix.run import run
 from tests.fleets.mix.verdict import as_promised
+from tests.support.lateness import SLACK
 
 pytestmark = pytest.mark.faults
 

@@ -27,7 +27,7 @@ from aiolocks.cli import main
 from aiolocks.cli._names import Name, Person
 from aiolocks.cli._watch._board import Board
 from aiolocks.cli._watch._live import details, table
-from tests.faults.support.lag import SLACK
+from tests.support.lateness import SLACK
 from tests.support.servers import RedisServer
 
 REPOSITORY = Path(__file__).parents[2]
