@@ -12,6 +12,7 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolocks import Semaphore
+from tests.support import seeds
 from tests.support.lateness import SLACK, assert_within
 from tests.support.workers import ACQUIRED, holds, kill, max_depth, open_log, read_records, spawn
 
@@ -71,8 +72,7 @@ def test_fifty_processes_with_random_kills_never_exceed_the_limit_and_all_permit
     redis_url: str, tmp_path: Path
 ) -> None:
     """F8 for permits."""
-    seed = int(os.environ.get("AIOLOCKS_SEED", random.randrange(2**32)))
-    print(f"AIOLOCKS_SEED={seed}")
+    seed = seeds.seed_of_run()
     dice = random.Random(seed)
     log = tmp_path / "log"
     killed = killed_holding = 0
