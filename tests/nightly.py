@@ -9,6 +9,7 @@ Nothing else should run on the machine meanwhile. The exit status is 0 if every 
 
 import argparse
 import os
+import random
 import shlex
 import subprocess
 import sys
@@ -57,6 +58,7 @@ def parts(options: argparse.Namespace) -> list[Part]:
     exact = {"AIOLOCKS_SLACK": "1"}
     seeds = [f"--seed={seed}" for seed in options.seed] or [f"--seeds={options.seeds}"]
     each = options.seconds / (len(options.seed) or options.seeds)
+    simulation = ("-m", "tests.simulation", f"--start={options.start}", f"--jobs={options.jobs}")
     found = [
         Part(
             "mix",
@@ -99,12 +101,18 @@ def parts(options: argparse.Namespace) -> list[Part]:
         Part(
             "simulation",
             "schedules under a virtual clock (F20)",
-            ("-m", "tests.simulation", f"--seeds={options.schedules}", f"--jobs={options.jobs}"),
+            (*simulation, f"--seeds={options.schedules}"),
         ),
         Part(
             "simulation-cluster",
             "the same on the nodes of a Cluster, whose slots move",
-            ("-m", "tests.simulation", "--cluster", f"--seeds={options.schedules // 3}", f"--jobs={options.jobs}"),
+            (*simulation, "--cluster", f"--seeds={options.schedules // 3}"),
+        ),
+        Part(
+            "histories",
+            "histories of the scripts beside a model, longer ones",
+            (*_PYTEST, "tests/scripts/test_histories.py", "-n", "2"),
+            {"AIOLOCKS_EXAMPLES": str(options.histories), "AIOLOCKS_SEED": str(options.start)},
         ),
     ]
     drawn_by = [f"--seed={options.seed[0]}"] if options.seed else []
@@ -172,6 +180,13 @@ def chosen(arguments: Sequence[str] | None = None) -> list[Part]:
     )
     parser.add_argument("--sample", type=int, default=300, help="mutants: how many are drawn")
     parser.add_argument("--schedules", type=int, default=10_000, help="simulation: how many seeds")
+    parser.add_argument("--histories", type=int, default=5_000, help="histories: how many of each kind")
+    parser.add_argument(
+        "--start",
+        type=int,
+        default=random.SystemRandom().randrange(2**31),
+        help="simulation, histories: the first seed; left out: drawn, and printed with the command",
+    )
     parser.add_argument("--jobs", type=int, default=2, help="simulation: in so many processes")
     options = parser.parse_args(arguments)
     known = {part.name: part for part in parts(options)}

@@ -117,7 +117,8 @@ def grants_in(grants: Any) -> list[Grant]:
         return []
     if not isinstance(grants, list):
         raise TypeError
-    fields = iter(cast("list[Any]", grants))
+    listed: Any = grants
+    fields = iter(listed)
     found: list[Grant] = [
         (token, int(fence), int(amount)) for token, fence, amount in zip(fields, fields, fields, strict=True)
     ]

@@ -8,7 +8,7 @@ import asyncio
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from redis.exceptions import RedisError
 
@@ -176,9 +176,10 @@ def _text(value: bytes | None) -> str | None:
 
 
 def _said(call: PendingCall, reply: Any) -> None:
-    if isinstance(reply, list) and len(cast("list[Any]", reply)) != call.subject:
+    answers: Any = reply
+    if isinstance(reply, list) and len(answers) != call.subject:
         raise ValueError
-    resolve_call(call, reply)
+    resolve_call(call, answers)
 
 
 async def _ask(grantor: RedisGrantor, session: bytes, digests: list[bytes]) -> list[bytes | None]:

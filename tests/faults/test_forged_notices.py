@@ -8,7 +8,7 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolocks import Lease, Lock
-from tests.faults.support.lag import SLACK
+from tests.support.lateness import SLACK
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]

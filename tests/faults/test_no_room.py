@@ -17,7 +17,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from aiolocks import Lock
-from tests.faults.support.lag import SLACK
+from tests.support.lateness import SLACK
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.redis, pytest.mark.faults]

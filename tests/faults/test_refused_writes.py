@@ -12,8 +12,8 @@ from redis.exceptions import ResponseError
 from aiolocks import AcquireTimeoutError, LeaseLostError, Lock, Semaphore
 from tests.faults.support.asking import granted_at, outcome_of
 from tests.faults.support.kinds import Kind, fresh_acquire, make
-from tests.faults.support.lag import SLACK, measured_lag
 from tests.faults.support.residue import wait_until_only_residue
+from tests.support.lateness import SLACK, assert_within, measured_lag
 from tests.support.servers import RedisServer
 
 pytestmark = [
@@ -41,7 +41,7 @@ async def configured(redis: Redis, setting: str, value: object, otherwise: objec
 async def check_healed(server: RedisServer, redis: Redis, kind: Kind, name: str, lag: float) -> None:
     """C4."""
     took = await fresh_acquire(server.url, kind, name, ttl=TTL)
-    assert took < TTL + SLACK * 0.2 + lag
+    assert_within(took, TTL + SLACK * 0.2 + lag)
     await wait_until_only_residue(redis, within=2 * TTL)
 
 
@@ -69,7 +69,7 @@ async def test_a_full_server_refuses_new_leases_and_places_and_keeps_renewing_re
                 assert isinstance(result, ResponseError), result
                 assert "maxmemory" in str(result)
                 assert not isinstance(result, AcquireTimeoutError)
-                assert took < SLACK * 0.2 + lag.worst
+                assert_within(took, SLACK * 0.2 + lag.worst)
             async with Redis.from_url(own_server.url) as third:  # whose session has no place in the queue
                 result, took = await outcome_of(lambda: make(kind, third, "kept", ttl=TTL).acquire())
             print(f"{kind.__name__}: enqueueing gave {result!r} after {took:.3f} s")
@@ -89,7 +89,7 @@ async def test_a_full_server_refuses_new_leases_and_places_and_keeps_renewing_re
         await check_healed(own_server, client, kind, "kept", lag.worst)
         await check_healed(own_server, client, kind, "new", lag.worst)
     print(f"{kind.__name__}: handed over within {took:.3f} s while the server was full")
-    assert took < SLACK * 0.2 + lag.worst
+    assert_within(took, SLACK * 0.2 + lag.worst)
 
 
 @pytest.mark.parametrize("policy", ["volatile-ttl", "allkeys-lru"])
@@ -125,7 +125,7 @@ async def test_a_lease_that_is_evicted_is_lost_at_the_next_renewal_and_fences_go
         f"{kind.__name__}, {policy}: granted anew {taken_at - evicted_at:.3f} s after the eviction; "
         f"the evicted holder stopped after {stopped_at - evicted_at:.3f} s, with a ttl of {TTL} s"
     )
-    assert stopped_at - evicted_at < 1.1 * TTL / 3 + SLACK * 0.05 + lag.worst
+    assert_within(stopped_at - evicted_at, 1.1 * TTL / 3 + SLACK * 0.05 + lag.worst)
 
 
 async def test_without_enough_replicas_whoever_asks_is_told_so_and_holders_end_in_time(
@@ -153,7 +153,7 @@ async def test_without_enough_replicas_whoever_asks_is_told_so_and_holders_end_i
                         print(f"{result!r} after {took:.3f} s")
                         assert isinstance(result, ResponseError)
                         assert "NOREPLICAS" in str(result)
-                        assert took < GRACE + SLACK * 0.2 + lag.worst
+                        assert_within(took, GRACE + SLACK * 0.2 + lag.worst)
                     assert lease.held
                     try:
                         await asyncio.sleep(3 * TTL)
@@ -186,4 +186,4 @@ async def test_a_shortage_of_replicas_that_ends_in_time_is_ridden_out(own_server
             left_at = time.monotonic()
         taken_at = await waiter
         await check_healed(own_server, client, kind, "replicated", lag.worst)
-    assert taken_at - left_at < SLACK * 0.2 + lag.worst
+    assert_within(taken_at - left_at, SLACK * 0.2 + lag.worst)

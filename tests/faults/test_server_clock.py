@@ -17,9 +17,9 @@ from redis.asyncio import Redis
 from aiolocks import AcquireTimeoutError, LeaseLostError, Lock, Semaphore
 from tests.faults.support.asking import outcome_of
 from tests.faults.support.kinds import Kind, make
-from tests.faults.support.lag import SLACK, measured_lag
 from tests.faults.support.resource import ACCEPTED, UNCHECKED, write
 from tests.faults.support.server_clock import NoShim, ServerClock
+from tests.support.lateness import SLACK, assert_within, measured_lag
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
@@ -76,7 +76,9 @@ async def test_the_shim_moves_the_servers_wall_clock_and_nothing_else(clock: Ser
         assert abs(await server_time(redis) - time.time() + STEP) < 1
         begun = time.monotonic()
         assert await redis.blpop(["nothing"], timeout=1) is None
-        assert 0.9 < time.monotonic() - begun < 1.1 + SLACK * 0.2
+        took = time.monotonic() - begun
+        assert took > 0.9
+        assert_within(took, 1.1 + SLACK * 0.2)
 
 
 @kinds
@@ -114,7 +116,7 @@ async def test_a_step_forward_is_a_loss_at_the_next_renewal_and_a_late_write_is_
     )
     assert unchecked != sorted(unchecked), "the fault did bite"
     assert accepted == sorted(accepted)
-    assert stopped_at - stepped_at < 1.1 * TTL / 3 + SLACK * 0.05 + lag.worst
+    assert_within(stopped_at - stepped_at, 1.1 * TTL / 3 + SLACK * 0.05 + lag.worst)
 
 
 @kinds
@@ -143,16 +145,16 @@ async def test_after_a_step_back_a_wait_is_bounded_by_the_caller(
         mine = make(kind, client, "stepped", ttl=TTL)
         result, took = await outcome_of(lambda: mine.acquire(timeout=TTL / 3))
         assert isinstance(result, AcquireTimeoutError)
-        assert took < TTL / 3 + SLACK * 0.1 + lag.worst
+        assert_within(took, TTL / 3 + SLACK * 0.1 + lag.worst)
         result, took = await outcome_of(lambda: mine.acquire(timeout=2 * TTL))
         print(f"{kind.__name__}: {result!r} after {took:.3f} s more")
         if kind is Semaphore:
             assert not isinstance(result, Exception)
-            assert took < TTL + SLACK * 0.2 + lag.worst
+            assert_within(took, TTL + SLACK * 0.2 + lag.worst)
             await mine.release()
         else:
             assert isinstance(result, AcquireTimeoutError)
-            assert took < 2 * TTL + SLACK * 0.1 + lag.worst
+            assert_within(took, 2 * TTL + SLACK * 0.1 + lag.worst)
         now = await mine.statistics()
         assert now.waiting == 0
         assert not orphan.held

@@ -11,8 +11,8 @@ import pytest_asyncio
 from aiolocks import LeaseLostError, Lock
 from aiolocks._grantors.session import Session
 from aiolocks._redis.clients import pool_of
-from tests.faults.support.lag import SLACK, measured_lag
 from tests.support.clusters import ClusterSet, slot_of
+from tests.support.lateness import SLACK, assert_within, measured_lag
 from tests.support.primitives import until
 from tests.support.sentinels import SentinelSet
 from tests.support.servers import RedisServer
@@ -80,7 +80,7 @@ async def test_a_lease_is_tracked_where_its_slot_has_gone(cluster: ClusterSet) -
         async def renewed(new: RedisServer) -> bool:
             return int(new.operator.pttl(KEY)) > 0 and len(links(client)) == 2
 
-        assert await stopped_after(Lock(client, "orders", track=True, ttl=6), move) < 0.05 * SLACK
+        assert_within(await stopped_after(Lock(client, "orders", track=True, ttl=6), move), 0.05 * SLACK)
 
 
 @pytest.mark.slow
@@ -94,4 +94,4 @@ async def test_a_lease_is_tracked_at_the_new_primary() -> None:
                 await tracked_at(client, lambda: new)
                 return new
 
-            assert await stopped_after(Lock(client, "orders", track=True, ttl=20), fail_over) < 0.05 * SLACK
+            assert_within(await stopped_after(Lock(client, "orders", track=True, ttl=20), fail_over), 0.05 * SLACK)

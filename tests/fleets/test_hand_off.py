@@ -11,8 +11,8 @@ from redis import Redis
 from redis.asyncio import Redis as Asking
 
 from aiolocks import Lock
-from tests.faults.support.lag import SLACK
 from tests.support.children import family
+from tests.support.lateness import SLACK, assert_within
 from tests.support.servers import RedisServer
 from tests.support.workers import ACQUIRED, max_depth, read_records
 
@@ -118,5 +118,5 @@ async def test_a_process_that_is_killed_in_between_leaves_an_offer_for_its_ttl(
             lease = await lock.adopt(text)
         else:
             lease = await lock.acquire(timeout=10)
-            assert time.monotonic() - began < ttl + 0.2 * SLACK + 0.5
+            assert_within(time.monotonic() - began, ttl + 0.2 * SLACK + 0.5)
         assert await lease.release()

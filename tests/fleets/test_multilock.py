@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import random
 from collections import defaultdict
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolocks import MultiLock
+from tests.support import seeds
 from tests.support.workers import ACQUIRED, Record, overlaps, read_records, spawn
 
 pytestmark = [pytest.mark.redis, pytest.mark.faults, pytest.mark.slow]
@@ -31,8 +31,7 @@ async def nothing_held(url: str) -> bool:
 def test_eight_processes_with_random_names_in_random_order_never_deadlock_and_exclude_each_other_by_name(
     redis_url: str, tmp_path: Path
 ) -> None:
-    seed = int(os.environ.get("AIOLOCKS_SEED", random.randrange(2**32)))
-    print(f"AIOLOCKS_SEED={seed}")
+    seed = seeds.seed_of_run()
     log = tmp_path / "log"
     command = ["-m", "tests.faults.support.worker", "several", redis_url, "fleet", "2", str(log)]
     with ExitStack() as stack:

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from tests.faults.support.lag import SLACK
 from tests.faults.support.server_clock import NoShim, ServerClock
 from tests.fleets.neighbours.peer import NEIGHBOUR, PATIENCE, REPOSITORY, Peer, PeerError, neighbour, peer
 from tests.fleets.neighbours.worker import ALONE
+from tests.support.lateness import SLACK
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]

@@ -11,6 +11,7 @@ from redis.asyncio import Redis
 
 from aiolocks import LeaseLostError, QuorumError, Redlock
 from aiolocks.testing import FaultProxy
+from tests.support import seeds
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.redis, pytest.mark.faults, pytest.mark.slow, pytest.mark.asyncio]
@@ -77,8 +78,7 @@ async def test_fencing_tokens_increase_while_servers_restart_and_requests_are_de
     servers: Callable[..., RedisServer],
 ) -> None:
     asyncio.get_running_loop().slow_callback_duration = 60
-    seed = int(os.environ.get("AIOLOCKS_SEED", random.randrange(2**32)))
-    print(f"AIOLOCKS_SEED={seed}")
+    seed = seeds.seed_of_run()
     dice = random.Random(seed)
     durable = {"appendonly": "yes", "appendfsync": "always"}
     running = [servers(options=durable) for _ in range(SERVERS)]

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from tests.faults.support.lag import SLACK
 from tests.support.children import family
+from tests.support.lateness import SLACK, assert_within
 from tests.support.servers import RedisServer
 from tests.support.workers import ACQUIRED, LOST, max_depth, read_records
 
@@ -95,7 +95,7 @@ def test_killed_runners_are_replaced_one_after_the_other(own_server: RedisServer
             waits.append(time.monotonic() - killed_at)
     check_alone(log)
     print(f"replaced after {max(waits):.2f} s at most, with a TTL of {TTL:g} s")
-    assert max(waits) < TTL + SLACK
+    assert_within(max(waits), TTL + SLACK)
 
 
 def children(pid: int) -> list[int]:

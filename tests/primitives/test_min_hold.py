@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, MultiLock, RLock, RWLock, Semaphore
 from aiolocks.testing import FaultProxy
 from tests.faults.support.asking import retrying
-from tests.faults.support.lag import SLACK, measured_lag
+from tests.support.lateness import SLACK, assert_within, measured_lag
 from tests.support.primitives import ROWS, Make, Row, as_a_stranger, exclusive_rows, free, limited_rows, queued
 
 pytest_plugins = ["tests.support.table"]
@@ -74,7 +74,7 @@ async def test_the_first_waiter_has_it_as_soon_as_that_time_is_over(
         other, at = await waiting
     assert other.fencing_token > lease.fencing_token
     assert at - began > MIN - 0.2, "it was granted a little before"
-    assert at - began - MIN < (SOON if row.queue else IN_TURN) * SLACK + lag.worst
+    assert_within(at - began - MIN, (SOON if row.queue else IN_TURN) * SLACK + lag.worst)
     assert await other.release()
 
 

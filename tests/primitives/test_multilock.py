@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from aiolocks import AcquireTimeoutError, LeaseLostError, Lock, MultiLock
 from aiolocks._core.guard_commands import MOST_WORDS
 from aiolocks._primitives.multilock import MOST_NAMES
-from tests.faults.support.lag import measured_lag
+from tests.support.lateness import measured_lag
 from tests.support.primitives import SHORT, SOON, STEADY, as_a_stranger, free, queued
 
 pytest_plugins = ["tests.support.table"]

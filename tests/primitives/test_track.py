@@ -14,8 +14,8 @@ from redis.asyncio import Redis
 from aiolocks import HierarchicalLock, Lease, LeaseLostError, Lock, LockManager, MultiLock, Redlock, RWLock, Semaphore
 from aiolocks._grantors.session import Session
 from aiolocks._redis.clients import pool_of
-from tests.faults.support.lag import SLACK, measured_lag
 from tests.support.clients import CHOSEN, PASSWORD, chosen_client, documented_rights
+from tests.support.lateness import SLACK, assert_within, measured_lag
 from tests.support.primitives import ROWS, Row, as_a_stranger, until
 from tests.support.servers import RedisServer
 
@@ -116,7 +116,7 @@ async def test_the_body_is_stopped_at_once(client: Redis, redis: Redis, row: Row
     async with row.make(client, "others", track=True, on_lost="flag"):  # the link is there
         await tracked(client)
         took = await stopped_after(row.make(client, "orders", track=True), lambda: take_away(redis, KEYS[row.id]))
-        assert took < PROMISED * SLACK
+        assert_within(took, PROMISED * SLACK)
     await redis.delete(KEYS[row.id])
 
 
@@ -266,7 +266,7 @@ async def test_the_connection_is_there_while_it_is_needed_and_for_a_second_more(
 
         async with measured_lag() as lag:
             await until(none)
-        assert time.monotonic() - ended < 1 + lag.worst
+        assert_within(time.monotonic() - ended, 1 + lag.worst)
         async with Lock(client, "orders", track=True):
             await tracked(client)
             assert len(await trackers(redis)) == 1

@@ -18,14 +18,13 @@ from tests.scripts.shapes import ASKERS, TTLS
 from tests.scripts.states import lapse, listening
 
 EXAMPLES = int(os.environ.get("AIOLOCKS_EXAMPLES", "0"))
-"""How many histories of each machine a long run tries, drawn anew each time; 0: the same few hundred every time."""
+"""How many histories of each machine a long run tries; 0: a few hundred, and shorter ones."""
 
 LONG = bool(EXAMPLES)
 SETTINGS = settings(
     max_examples=EXAMPLES or 200,
     stateful_step_count=50 if LONG else 30,
-    derandomize=not LONG,
-    phases=[Phase.generate, Phase.shrink] if LONG else [Phase.generate],
+    phases=[Phase.generate, Phase.shrink],
     deadline=None,
     database=None,
     report_multiple_bugs=False,

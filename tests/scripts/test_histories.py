@@ -1,6 +1,7 @@
 """Whatever sessions ask for, in whatever order, twice or late, the scripts do what the model in plain Python does.
 
-`AIOLOCKS_EXAMPLES=5000 pytest tests/scripts/test_histories.py` tries that many others of each, and longer ones.
+Each run draws others, by `AIOLOCKS_SEED`. `AIOLOCKS_EXAMPLES=5000 pytest tests/scripts/test_histories.py` tries that
+many of each, and longer ones.
 """
 
 import faulthandler
@@ -8,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar, Literal, cast
 
+import hypothesis
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -19,6 +21,7 @@ from tests.scripts.histories import LONG, SETTINGS, History
 from tests.scripts.model import Model
 from tests.scripts.shapes import ASKERS, LIFE
 from tests.scripts.shared_model import FRONT, IS, IX, SIX, UPGRADE, S, SharedModel, U, X
+from tests.support.seeds import seed_of_run
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(0 if LONG else 60)]
@@ -168,9 +171,10 @@ def test_any_history_of_the_scripts_is_that_of_the_model(
     if LONG:
         faulthandler.cancel_dump_traceback_later()  # pytest's, which would end a run of over three minutes
     with Redis.from_url(server.url) as redis:
-        # Hypothesis draws by the name of the class: those of each part are others.
         shared = {"redis": redis, "knows_shards": server.version >= (7,)}
-        drawn = type(f"{machine.__name__}{part}", (machine,), shared)
+        drawn = hypothesis.seed(f"{seed_of_run()} {machine.__name__} {part}")(
+            type(machine.__name__, (machine,), shared)
+        )
         run_state_machine_as_test(drawn, settings=settings(SETTINGS, max_examples=-(-SETTINGS.max_examples // _PARTS)))
 
 

@@ -1,6 +1,6 @@
-"""F20: a few hundred simulated seeds; ten thousand at night: `python -m tests.simulation --seeds 10000 --jobs 2`.
+"""F20: a few hundred simulated seeds, fresh in each run; ten thousand at night.
 
-AIOLOCKS_SEEDS sets how many, and AIOLOCKS_FIRST_SEED which is first.
+AIOLOCKS_SEEDS sets how many, and AIOLOCKS_SEED the first. The seeds of `corpus.txt`, which once failed, go first.
 """
 
 import os
@@ -14,22 +14,31 @@ from tests.simulation.coverage import missing, table
 from tests.simulation.run import run
 from tests.simulation.runner import command, run_seeds
 from tests.support.cases import the_rest_slow
+from tests.support.seeds import seed_of_run
 
 # A process that crashes runs none of its destructors; in the simulation they run, in a loop that is closed.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 SEEDS = int(os.environ.get("AIOLOCKS_SEEDS", "300"))
-FIRST = int(os.environ.get("AIOLOCKS_FIRST_SEED", "0"))
+CORPUS = Path(__file__).with_name("corpus.txt")
 
 LONGEST = 50.0
 """Seconds. A machine that is slow at the moment runs fewer seeds, but never fewer than coverage needs."""
+
+
+def once_failed(*, cluster: bool) -> list[int]:
+    """Return the seeds of the corpus, on a Cluster or not."""
+    lines = [line.split() for line in CORPUS.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    return [int(words[0]) for words in lines if ("cluster" in words[1:2]) == cluster]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("cluster", [False, True])
 def test_no_schedule_breaks_a_promise_and_all_faults_hit(cluster: bool) -> None:
-    total = run_seeds(range(FIRST, FIRST + SEEDS), cluster=cluster, until_failed=3, longest=LONGEST)
+    first = seed_of_run()
+    seeds = [*once_failed(cluster=cluster), *range(first, first + SEEDS)]
+    total = run_seeds(seeds, cluster=cluster, until_failed=3, longest=LONGEST)
     print(table(total.met))
     found = [f"{command(outcome.seed, cluster=cluster)}\n  {outcome.violations}" for outcome in total.failed]
     assert not found, "\n".join(found)

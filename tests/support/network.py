@@ -9,6 +9,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from aiolocks.testing import FaultProxy
+from tests.support.lateness import bounded
 
 _PATIENCE = 15.0
 """Seconds after which nothing comes any more, however busy the machine is."""
@@ -24,12 +25,12 @@ def command(*words: bytes) -> bytes:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(_PATIENCE):
+    async with bounded(_PATIENCE):
         while not condition():
             await asyncio.sleep(0.002)
 
 
 async def until_exists(redis: Redis, key: str) -> None:
-    async with asyncio.timeout(_PATIENCE):
+    async with bounded(_PATIENCE):
         while not await redis.exists(key):
             await asyncio.sleep(0.002)

@@ -18,6 +18,7 @@ from aiolocks import HierarchicalLock, Holder, Lease, Lock, MultiLock, Redlock, 
 from aiolocks._core.keys import check_name
 from aiolocks._engine.must_await import Acquiring
 from tests.support.clients import CHOSEN
+from tests.support.lateness import bounded
 
 T = TypeVar("T")
 
@@ -246,9 +247,9 @@ async def until(condition: Callable[[], Awaitable[bool]], within: float = 15.0) 
     """Ask until *condition* is true.
 
     Raises:
-        TimeoutError: It was not, for *within* seconds.
+        TooLateError: It was not, for *within* seconds.
     """
-    async with asyncio.timeout(within):
+    async with bounded(within):
         while not await condition():
             await asyncio.sleep(0.005)
 

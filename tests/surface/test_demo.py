@@ -18,7 +18,7 @@ import pytest
 from redis import Redis
 
 from aiolocks.cli import main
-from tests.faults.support.lag import SLACK
+from tests.support.lateness import SLACK, assert_within
 from tests.support.leftovers import is_residue
 from tests.support.servers import RedisServer
 
@@ -125,7 +125,7 @@ def in_memory_it_shows_every_property_in_plain_text(run: Run) -> None:
     assert (run.status, run.errors) == (0, ""), run.output
     assert run.verdicts() == dict.fromkeys(TITLES, True)
     assert "simulated" in run.output
-    assert run.seconds < 20 * SLACK
+    assert_within(run.seconds, 20 * SLACK)
     assert max(map(len, run.output.splitlines())) <= 80
     assert "\x1b" not in run.output
 
@@ -138,7 +138,7 @@ def on_a_server_it_has_processes_and_really_kills_one(run: Run) -> None:
     assert f"SIGKILL to process {pids['gus']}" in run.output
     assert not any(map(alive, pids.values()))
     assert max(map(len, run.output.splitlines())) <= 80
-    assert run.seconds < 20 * SLACK
+    assert_within(run.seconds, 20 * SLACK)
 
 
 def it_leaves_nothing_on_the_server_and_shows_no_password(runs: Runs) -> None:

@@ -15,8 +15,8 @@ from redis.asyncio import Redis
 
 from aiolocks import HierarchicalLock, LockManager, MultiLock, RLock, RWLock, Semaphore
 from aiolocks.cli import main
-from tests.faults.support.lag import SLACK
 from tests.support.clusters import ClusterSet
+from tests.support.lateness import SLACK
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.redis, pytest.mark.leaves_residue]

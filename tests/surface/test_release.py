@@ -16,8 +16,8 @@ import pytest_asyncio
 
 from aiolocks import HierarchicalLock, LeaseLostError, LockManager, MultiLock, RLock, RWLock, Semaphore
 from aiolocks.cli import main
-from tests.faults.support.lag import SLACK
 from tests.support.children import family
+from tests.support.lateness import SLACK
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.redis, pytest.mark.asyncio, pytest.mark.leaves_residue]

@@ -14,8 +14,8 @@ import pytest
 from redis import Redis
 
 from aiolocks.cli import main
-from tests.faults.support.lag import SLACK
 from tests.support.children import family
+from tests.support.lateness import SLACK, assert_within
 from tests.support.servers import RedisServer
 
 pytestmark = pytest.mark.redis
@@ -273,7 +273,7 @@ def test_when_it_is_killed_so_are_the_command_and_what_that_has_started(start: S
     pids = [int(pid) for pid in said(process).split()]
     assert all(map(alive, pids))
     process.kill()
-    assert wait_until(lambda: not any(map(alive, pids))) < SLACK * 0.2
+    assert_within(wait_until(lambda: not any(map(alive, pids))), SLACK * 0.2)
     assert result(start("killed", "--wait", "10", "--", "true"))[0] == 0
 
 
@@ -304,7 +304,7 @@ def test_the_command_is_told_at_the_deadline_and_killed_before_anyone_else_can_h
         own_server.resume()
     assert (status, output) == (74, "asked\n")
     assert "not renewed within its 2 s TTL" in errors
-    assert took < 2.0 * SLACK
+    assert_within(took, 2.0 * SLACK)
     assert not any(map(alive, pids))
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.support.lag import SLACK
 from tests.support.children import hear_signals
+from tests.support.lateness import SLACK
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(120)]

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from tests.faults.support.lag import SLACK
 from tests.support.children import family
+from tests.support.lateness import SLACK
 from tests.support.servers import RedisServer
 from tests.surface.test_run import REPOSITORY, Process, alive, result, said, wait_until
 

@@ -28,7 +28,7 @@ from aiolocks.cli._names import Name, Person
 from aiolocks.cli._watch._board import Board
 from aiolocks.cli._watch._live import details, table
 from aiolocks.cli._watch._looks import Looks
-from tests.faults.support.lag import SLACK
+from tests.support.lateness import SLACK
 from tests.support.sentinels import SentinelSet
 from tests.support.servers import RedisServer
 

@@ -5,6 +5,7 @@ import time
 
 from redis.asyncio import Redis
 
+from tests.support.lateness import assert_within
 from tests.support.leftovers import is_residue
 
 _POLL = 0.01
@@ -38,7 +39,7 @@ async def wait_until_only_residue(redis: Redis, within: float) -> float:
     begun = time.monotonic()
     while found := await alive(redis):
         waited = time.monotonic() - begun
-        assert waited < within, f"still there after {waited:.2f} s: {found}"
+        assert_within(waited, within, f"still there after {waited:.2f} s: {found}")
         await asyncio.sleep(_POLL)
     return time.monotonic() - begun
 

@@ -13,8 +13,8 @@ from redis.asyncio import Redis
 
 from aiolocks import Lock, Semaphore
 from aiolocks.testing import FaultProxy, Recorder, keys_left
-from tests.faults.support.lag import SLACK, measured_lag
 from tests.faults.support.server_clock import NoShim, ServerClock
+from tests.support.lateness import SLACK, measured_lag
 from tests.support.servers import RedisServer
 from tests.support.workers import spawn
 

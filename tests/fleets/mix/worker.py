@@ -23,7 +23,7 @@ from redis.exceptions import RedisError
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, Lock, LockManager, Semaphore
 from aiolocks._engine.lease import state_of
 from aiolocks.testing import Recorder
-from tests.faults.support.lag import SLACK
+from tests.support.lateness import SLACK
 
 from .plan import LIMIT, LOCKS, NAMES, PERMITS, TTL
 from .store import write

@@ -1,0 +1,92 @@
+"""What a test may say of lateness. A failure of lateness is tried once more; any other failure has failed.
+
+Time bounds hold for a machine that runs. A machine that others use too may stand still for a second at any moment. So
+the helpers here raise an error type of their own, and pytest-rerunfailures runs a test that raised it once more (see
+`addopts` in pyproject.toml): three tests in a run at most. A safety assertion, such as that two holders never overlap,
+raises AssertionError and is never tried again. The text of the first failure stays in the log and in JUnit's file.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Generator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+
+SLACK = float(os.environ.get("AIOLOCKS_SLACK", "3"))
+"""What time bounds are multiplied with on machines that others use too. The nightly run takes them as promised."""
+
+_STEP = 0.005
+
+
+class TooLateError(AssertionError):
+    """A time bound was passed. Its name stands in `addopts`."""
+
+
+def assert_within(took: float, bound: float, what: str = "") -> None:
+    """Check that *took* seconds are no more than *bound*.
+
+    Only for how soon the library acts. A bound that protects another holder is a safety assertion: use `assert`.
+
+    Raises:
+        TooLateError: They are more.
+    """
+    if took > bound:
+        raise TooLateError(f"{took:.3f} s, bound {bound:.3f} s{what and f': {what}'}")
+
+
+@asynccontextmanager
+async def bounded(seconds: float) -> AsyncIterator[None]:
+    """Bound a wait for what must come.
+
+    Raises:
+        TooLateError: It did not come within *seconds*.
+    """
+    timer = asyncio.timeout(seconds)
+    try:
+        async with timer:
+            yield
+    except TimeoutError:
+        if timer.expired():
+            raise TooLateError(f"did not come within {seconds:g} s") from None
+        raise
+
+
+@dataclass(slots=True)
+class Lag:
+    """The most seconds that the event loop was late since this was made."""
+
+    worst: float = 0.0
+
+
+@asynccontextmanager
+async def measured_lag() -> AsyncIterator[Lag]:
+    """Measure, while the block runs, how late the event loop wakes its tasks."""
+    lag = Lag()
+
+    async def measure() -> None:
+        while True:
+            due = time.monotonic() + _STEP
+            try:
+                await asyncio.sleep(_STEP)
+            finally:  # also when the block, which was late as well, went first
+                lag.worst = max(lag.worst, time.monotonic() - due)
+
+    task = asyncio.create_task(measure())
+    try:
+        yield lag
+    finally:
+        task.cancel()
+        await asyncio.wait((task,))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Keep the text of a failure of lateness with the test: JUnit's file has only the last attempt's outcome."""
+    if call.excinfo is not None and call.excinfo.errisinstance(TooLateError):
+        item.user_properties.append(("too late", str(call.excinfo.value)))
+    return (yield)

@@ -1,0 +1,77 @@
+"""Only a failure of lateness is tried again: once, and three times in a run at most. Its first text is kept."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+REPOSITORY = Path(__file__).parents[2]
+
+LATE_ONCE = """
+from tests.support.lateness import assert_within
+
+tried = set()
+
+def late_once(name):
+    if name not in tried:
+        tried.add(name)
+        assert_within(2.5, 1.0, "the waiter was woken")
+"""
+
+LOSS = """
+import time
+
+def test_a_second_holder_got_in_while_the_machine_stood_still(tries=[]):
+    tries.append(time.sleep(0.6))
+    holders = ["ada", "ben"] if len(tries) == 1 else ["ada"]
+    assert len(holders) == 1, "C1: two holders of 'orders'"
+"""
+
+
+def run(folder: Path, text: str) -> tuple[subprocess.CompletedProcess[str], ElementTree.Element]:
+    """Run *text* as a file of tests, with this repository's own settings; return what came of it and JUnit's file."""
+    (folder / "test_some.py").write_text(text)
+    (folder / "pytest.ini").write_text(
+        "[pytest]\naddopts = -ra --reruns=1 --only-rerun=^TooLateError: --max-suite-reruns=3 --rerun-show-tracebacks\n"
+    )
+    plugins = ("no:xdist", "no:asyncio", "no:cacheprovider", "tests.support.lateness")
+    words = [word for name in plugins for word in ("-p", name)]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words, "--junitxml=junit.xml", "."],
+        cwd=folder, env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return done, ElementTree.parse(folder / "junit.xml").getroot()
+
+
+def test_the_settings_above_are_those_of_the_repository() -> None:
+    settings = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
+    for option in ("--reruns=1", "--only-rerun=^TooLateError:", "--max-suite-reruns=3", "--rerun-show-tracebacks"):
+        assert f'"{option}"' in settings
+
+
+def test_a_late_test_is_tried_once_more_and_its_first_failure_is_kept(tmp_path: Path) -> None:
+    done, junit = run(tmp_path, LATE_ONCE + "\ndef test_it(): late_once('it')\n")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed, 1 rerun" in done.stdout
+    assert "TooLateError: 2.500 s, bound 1.000 s: the waiter was woken" in done.stdout
+    kept = [each.get("value") for each in junit.iter("property") if each.get("name") == "too late"]
+    assert set(kept) == {"2.500 s, bound 1.000 s: the waiter was woken"}
+
+
+def test_a_test_that_is_late_twice_has_failed(tmp_path: Path) -> None:
+    done, _ = run(tmp_path, LATE_ONCE + "\ndef test_it(): assert_within(2.0, 1.0)\n")
+    assert "1 failed, 1 rerun" in done.stdout, done.stdout + done.stderr
+
+
+def test_the_fourth_late_test_of_a_run_fails_it(tmp_path: Path) -> None:
+    tests = "".join(f"\ndef test_{number}(): late_once({number})\n" for number in range(4))
+    done, _ = run(tmp_path, LATE_ONCE + tests)
+    assert "1 failed, 3 passed, 3 rerun" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_loss_of_exclusion_during_a_stall_fails_the_run(tmp_path: Path) -> None:
+    done, _ = run(tmp_path, LOSS)
+    assert "1 failed" in done.stdout, done.stdout + done.stderr
+    assert "C1: two holders of 'orders'" in done.stdout
+    assert "rerun" not in done.stdout.splitlines()[-1]
