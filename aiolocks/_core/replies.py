@@ -115,9 +115,9 @@ def grants_in(grants: Any) -> list[Grant]:
     """
     if type(grants) is int:
         return []
+    listed: Any = grants
     if not isinstance(grants, list):
         raise TypeError
-    listed: Any = grants
     fields = iter(listed)
     found: list[Grant] = [
         (token, int(fence), int(amount)) for token, fence, amount in zip(fields, fields, fields, strict=True)
