@@ -172,6 +172,7 @@ class LeaseState:
         holdings = self.context.holdings
         if self.task is not None:
             holdings.remove(self.task, self)
+            self.task = None  # of a revoked lease: it is remembered for a while, and its task must not be
         elif self._reason is not None:
             holdings.reported(asyncio.current_task(self.context.loop), self)
 

@@ -120,7 +120,8 @@ async def _forget(locks: LockManager, prefix: str, names: Sequence[str]) -> None
     """Delete what would stay for a day."""
     for name in names:
         try:
-            await locks.client.delete(Keys(prefix, "lock", name).part(b"fence"))
+            keys = Keys(prefix, "lock", name)
+            await locks.client.delete(keys.part(b"fence"), keys.part(b"ticket"))
         except (RedisError, OSError):
             return
 

@@ -81,7 +81,7 @@ async def forget(client: Redis, name: str) -> None:
     """Delete what is left of a lock or semaphore that is no longer used; it would expire after a day."""
     for kind in ("lock", "semaphore"):
         keys = Keys("aiolocks:", kind, name)
-        await client.delete(keys.base, *map(keys.part, (b"fence", b"meta", b"queue")))
+        await client.delete(keys.base, *map(keys.part, (b"fence", b"meta", b"queue", b"ticket")))
 
 
 async def _try_out(locks: LockManager, name: str) -> None:

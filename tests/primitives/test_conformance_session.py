@@ -192,8 +192,9 @@ async def main(url, kind, ending):
         if ending == "after its leases":
             await held.release()
             await (await waiter).release()
-    if ending == "after its client":
-        await asyncio.sleep(0.1)
+    if ending == "after its client":  # the wait has ended with the manager
+        await asyncio.wait([waiter])
+        assert "is closed" in str(waiter.exception())
     sys.exit(7)
 
 asyncio.run(main(*sys.argv[1:]))

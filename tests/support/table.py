@@ -17,6 +17,7 @@ from aiolocks import LockManager
 from aiolocks._engine import context as _context
 from aiolocks._grantors import session as _session
 from tests.support import clients
+from tests.support.lateness import TooLateError
 from tests.support.leftovers import Leftovers
 from tests.support.primitives import WITH_ONE_PLACE, Make, Row, until
 from tests.support.servers import RedisServer
@@ -40,7 +41,7 @@ async def quick_sessions(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]
     async def ended() -> bool:
         return not any(session.context.loop is loop for session in _session._sessions.values())
 
-    with contextlib.suppress(TimeoutError):  # what stays is for the check for leftovers to report
+    with contextlib.suppress(TooLateError):  # what stays is for the check for leftovers to report
         await until(ended, within=1)
 
 
