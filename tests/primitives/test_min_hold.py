@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, MultiLock, RLock, RWLock, Semaphore
 from aiolocks.testing import FaultProxy
 from tests.faults.support.asking import retrying
-from tests.support.lateness import SLACK, assert_within, measured_lag
+from tests.support.lateness import SLACK, TooLateError, assert_within, measured_lag
 from tests.support.primitives import ROWS, Make, Row, as_a_stranger, exclusive_rows, free, limited_rows, queued
 
 pytest_plugins = ["tests.support.table"]
@@ -254,6 +254,6 @@ async def test_a_release_whose_answer_is_lost_is_repeated_and_keeps_the_name(
     proxy.drop_next_reply(b"aiolocks:%b:{orders}" % LOSABLE[row.id], how)  # type: ignore[arg-type]
     assert await lease.release()
     assert await row.make(redis, "orders").try_acquire() is None
-    with contextlib.suppress(TimeoutError):
+    with contextlib.suppress(TooLateError):
         await free(row.make(redis, "orders"))
     assert not await row.make(redis, "orders").locked()

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import socketserver
 import subprocess
 import sys
@@ -156,3 +157,12 @@ async def test_a_lease_without_end_is_null_in_json(
 def test_an_empty_url_is_a_mistake_and_not_the_default(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ls", "--url", ""]) == 2
     assert "cannot be read" in capsys.readouterr().err
+
+
+@pytest.mark.redis
+def test_run_sees_the_end_of_its_command_though_its_parent_has_blocked_the_signal(redis_url: str) -> None:
+    program = [sys.executable, "-m", "aiolocks", "run", "x", "--url", redis_url, "--", "sh", "-c", "exit 3"]
+    mask = {signal.SIGCHLD}
+    blocking = lambda: signal.pthread_sigmask(signal.SIG_BLOCK, mask)  # noqa: E731
+    done = subprocess.run(program, preexec_fn=blocking, timeout=30, check=False)
+    assert done.returncode == 3

@@ -164,6 +164,8 @@ class _Signals:
 
     def __enter__(self) -> Self:
         loop = asyncio.get_running_loop()
+        # A parent may have blocked them, and a mask is inherited: without SIGCHLD the command's end is never seen.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD, *_PASSED_ON})
         for number in _PASSED_ON:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 loop.add_signal_handler(number, self._got, number)
