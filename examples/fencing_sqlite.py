@@ -2,7 +2,7 @@
 
     python examples/fencing_sqlite.py
 
-prints (on redis://localhost, or the Redis whose URL you append)
+prints (on redis://localhost, or the Redis whose URL you append), and a warning of her lost lease on standard error
 
     ben has written 90
     ann has written nothing: a later holder was here already

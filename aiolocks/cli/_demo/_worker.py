@@ -1,6 +1,7 @@
 """A worker: asks for what it is told to, works while it holds it, and records what happens to it."""
 
 import asyncio
+import logging
 from typing import final
 
 from redis.exceptions import RedisError
@@ -24,6 +25,7 @@ class Worker:
     """One worker with a client, and so a session, of its own."""
 
     def __init__(self, name: str, url: str, record: Record) -> None:
+        logging.getLogger("aiolocks").addHandler(logging.NullHandler())  # leases are lost on purpose, which is recorded
         self._name = name
         self._record = record
         self._locks = LockManager.from_url(url)
