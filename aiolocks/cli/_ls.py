@@ -88,7 +88,11 @@ async def primaries(url: str) -> AsyncGenerator[Primaries]:
             yield Primaries(client, [client], [])
             return
         cluster = cast("Any", client)
-        await cluster.initialize()
+        try:
+            await cluster.initialize()
+        except AWAY:
+            if not await _initialized_without_the_first(cluster):
+                raise
         found = sorted(cluster.get_primaries(), key=lambda node: str(node.name))
         nodes = [await stack.enter_async_context(node_of(url, node.host, node.port)) for node in found]
         away = await asyncio.gather(*map(_is_away, nodes))
@@ -97,6 +101,19 @@ async def primaries(url: str) -> AsyncGenerator[Primaries]:
             [node for node, is_away in zip(nodes, away, strict=True) if not is_away],
             [str(node.name) for node, is_away in zip(found, away, strict=True) if is_away],
         )
+
+
+async def _initialized_without_the_first(cluster: Any) -> bool:
+    """Go on where redis-py has learned the nodes, but the first primary, which it asks about commands, is away."""
+    for node in cluster.get_primaries():
+        try:
+            await cluster.commands_parser.initialize(node)
+        except AWAY:
+            continue
+        cluster.set_default_node(node)
+        cluster._initialize = False  # redis-py offers no other way
+        return True
+    return False
 
 
 async def _refuse_a_clusters_node(client: Any, url: str) -> None:
