@@ -183,19 +183,8 @@ async def _now(client: Any) -> float:
     try:
         seconds, micros = await client.time()
     except TypeError:  # a Cluster is asked by the node
-        seconds, micros = await _time_of_any(client)
+        seconds, micros = await client.time(target_nodes=client.get_default_node())  # it answers: see `primaries`
     return float(seconds) + float(micros) / 1e6
-
-
-async def _time_of_any(cluster: Any) -> Any:
-    """Return the time of the first primary that answers."""
-    *others, last = cluster.get_primaries()
-    for node in others:
-        try:
-            return await cluster.time(target_nodes=node)
-        except (RedisError, OSError):
-            continue
-    return await cluster.time(target_nodes=last)
 
 
 async def _holders(client: Any, page: Sequence[Name], now: float, most: int) -> None:

@@ -215,6 +215,7 @@ async def test_with_one_node_of_a_cluster_dead_the_names_on_the_others_are_liste
             status = await asyncio.to_thread(main, ["ls", "--json", "--url", cluster.url])
     printed = capsys.readouterr()
     assert status == 2
+    assert printed.out, printed.err
     assert {one["name"] for one in json.loads(printed.out)} == set(names) - lost
     assert printed.err == f"aiolocks ls: 127.0.0.1:{dead.port} does not answer: the names there are missing here\n"
 
