@@ -91,7 +91,7 @@ async def take(
         reported = noted(_too_late(state) if late else error, f"acquiring {state.what}")
         if reported is error:
             raise
-        raise reported from error.__cause__
+        raise reported from None if late else error.__cause__
     if closing is not None:
         closing.end(waiting, None)
     if granted is None:
