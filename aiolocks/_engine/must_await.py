@@ -4,6 +4,7 @@
 shows the right call. Python still warns of the coroutine that was never awaited.
 """
 
+import sys
 from collections.abc import Callable, Coroutine, Generator
 from functools import wraps
 from types import CoroutineType, TracebackType
@@ -57,10 +58,10 @@ class MustAwait(Coroutine[Any, Any, T_co]):
     def close(self) -> None:
         self._coroutine.close()
 
-    if not MYPY:
+    if TYPE_CHECKING and not MYPY:
 
         def __bool__(self) -> NoReturn:
-            raise TypeError(self._right)
+            raise TypeError
 
     if not TYPE_CHECKING:  # type checkers report what is missing
 
@@ -68,6 +69,12 @@ class MustAwait(Coroutine[Any, Any, T_co]):
             raise TypeError(self._right)
 
         __enter__ = __exit__ = __aenter__ = __aexit__ = __iter__
+
+        def __bool__(self):
+            # From Python 3.12 on, the repr of a task tests the task's coroutine for truth.
+            if sys._getframe(1).f_globals.get("__name__") == "asyncio.base_tasks":
+                return True
+            raise TypeError(self._right)
 
         def __getattr__(self, name):
             if name.startswith("cr_") or name in ("__name__", "__qualname__"):

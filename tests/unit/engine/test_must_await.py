@@ -2,11 +2,15 @@
 
 import asyncio
 import inspect
+import sys
 from typing import Any
 
 import pytest
 
 from aiolocks._engine.must_await import MustAwait, must_await
+
+# asyncio's is deprecated since Python 3.14; inspect's takes a marker since 3.12.
+is_coroutine_function = inspect.iscoroutinefunction if sys.version_info >= (3, 12) else asyncio.iscoroutinefunction
 
 RIGHT = "answer() must be awaited: use `if await answer():`"
 
@@ -32,7 +36,19 @@ def test_the_function_keeps_its_name_signature_and_docstring() -> None:
     function: Any = answer
     assert (function.__name__, function.__doc__) == ("answer", "Return what is given, after a turn of the loop.")
     assert str(inspect.signature(function)) == "(given: int = 0, *, doubled: bool = False) -> int"
-    assert asyncio.iscoroutinefunction(function)
+    assert is_coroutine_function(function)
+
+
+def test_a_task_of_a_call_is_shown_before_and_while_it_runs() -> None:
+    async def shown() -> list[str]:
+        task = asyncio.create_task(answer())
+        before = repr(task)
+        await asyncio.sleep(0)
+        while_it_runs = repr(task)
+        await task
+        return [before, while_it_runs]
+
+    assert all("coro=<answer() " in text for text in asyncio.run(shown()))
 
 
 def test_a_call_is_driven_as_a_coroutine_is() -> None:
