@@ -45,5 +45,9 @@ class Doing:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is not None and (another := noted(error, self._doing)) is not error:
+        if error is None or (another := noted(error, self._doing)) is error:
+            return
+        try:
             raise another from error.__cause__
+        finally:
+            del another  # its traceback refers to this frame

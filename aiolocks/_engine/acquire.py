@@ -16,7 +16,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .._core import events
 from .._core.answers import LONGEST_WAIT, UNCERTAIN
-from .._core.doing import noted
+from .._core.doing import Doing
 from .._core.errors import AcquireTimeoutError
 from .._redis.clients import place_of
 from .closing import closed_error
@@ -88,10 +88,10 @@ async def take(
         if closed:
             raise closed_error(state.grantor.kind, state.grantor.name) from None
         late = isinstance(error, TimeoutError) and not isinstance(error, RedisError)
-        reported = noted(_too_late(state) if late else error, f"acquiring {state.what}")
-        if reported is error:
+        with Doing(f"acquiring {state.what}"):
+            if late:
+                raise _too_late(state) from None
             raise
-        raise reported from None if late else error.__cause__
     if closing is not None:
         closing.end(waiting, None)
     if granted is None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, final
 
 from .._core import events
 from .._core.answers import LONGEST_WAIT, ride_out
-from .._core.doing import Doing, noted
+from .._core.doing import Doing
 from .._core.elsewhere import Elsewhere
 from .._core.guard_commands import Command, Reply
 from .._core.options import UNSET, Duration, Unset, check_ttl
@@ -180,11 +180,9 @@ class Lease(Elsewhere):
         await release.waited
         try:
             ended = release.outcome()
-        except Exception as error:  # not `Doing`, whose text would be made for each release
-            reported = noted(error, f"releasing {state.what}")
-            if reported is error:
+        except Exception:  # only then, as the text costs time
+            with Doing(f"releasing {state.what}"):
                 raise
-            raise reported from error.__cause__
         if ended is False:
             log.warning("%s", state.error(GONE_FROM_SERVER))
         return ended is not False  # None: an attempt whose answer was lost must have ended it
