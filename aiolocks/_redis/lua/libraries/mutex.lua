@@ -31,8 +31,8 @@ end
 -- same in twice the time: here the holder is overwritten, and the fencing token that it had, *last*, is the last of all.
 -- The first write takes a waiter out: it is allowed at the memory limit, and then so are all others.
 local function hand_on(last)
-  local first = redis.pcall('ZRANGE', waiters, '0', '1')
-  local entry, next_entry = first[1], first[2]
+  local first = redis.pcall('ZRANGE', waiters, '0', '1', 'WITHSCORES')
+  local entry, next_entry, next_ticket = first[1], first[3], first[4]
   local number, text = micros()
   if not next_entry or not last or last >= number then
     return
@@ -43,11 +43,11 @@ local function hand_on(last)
   end
   redis.call('ZREM', waiters, entry)
   -- Its expiry is set once a minute.
-  if math.floor(number / 60000000) ~= math.floor(last / 60000000) or not redis.call('SET', fence, text, 'XX', 'KEEPTTL') then
+  if last < number - number % 60000000 or not redis.call('SET', fence, text, 'XX', 'KEEPTTL') then
     redis.call('SET', fence, text, 'EX', '86400')
   end
   redis.call('SET', holder, next_token .. ' ' .. text, 'PX', ttl_ms)
-  redis.call('ZADD', queue, redis.call('ZSCORE', waiters, next_entry), session)
+  redis.call('ZADD', queue, next_ticket, session)
   return '1 ' .. next_token .. ' ' .. text .. ' ' .. ttl_ms
 end
 

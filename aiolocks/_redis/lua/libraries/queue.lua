@@ -74,14 +74,19 @@ local function stand_last(entry)
   if redis.pcall('ZADD', waiters, 'NX', text, entry) ~= 1 then
     return
   end
-  local last = tonumber(redis.pcall('SET', highest, text, 'EX', '86400', 'GET'))
+  local last = tonumber(redis.pcall('GET', highest))
+  if last and last < ticket and last >= ticket - ticket % 60000000 then
+    redis.call('SETRANGE', highest, '0', text) -- with GET, 0.7 of what SET costs with GET and EX; both have 16 digits
+    return ticket, text
+  end
+  -- slow path: once a minute, when its expiry is set; or the clock has stepped back
   if last and last >= ticket or not last and redis.call('ZCOUNT', waiters, text, 'inf') > 1 then
     local own_last = redis.call('ZRANGE', waiters, '-1', '-1', 'WITHSCORES')[2]
     ticket = math.max(last or 0, tonumber(own_last)) + 1
     text = string.format('%.0f', ticket)
     redis.call('ZADD', waiters, text, entry)
-    redis.pcall('SET', highest, text, 'EX', '86400', 'GET') -- GET: so that a key of another type stays as it is
   end
+  redis.pcall('SET', highest, text, 'EX', '86400', 'GET') -- GET: so that a key of another type stays as it is
   return ticket, text
 end
 
