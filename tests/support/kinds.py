@@ -8,6 +8,8 @@ from typing import TypeVar
 
 from aiolocks._core.kinds import KINDS, Kind
 
+__all__ = ["KINDS", "IncompleteTableError", "Kind", "check", "complete", "families", "kinds_where", "leased"]
+
 T = TypeVar("T")
 
 Where = Callable[[Kind], bool]
