@@ -38,15 +38,17 @@ KINDS = kinds_where(lambda kind: kind.leased and not kind.quorum)
 
 def all_of(locks: LockManager) -> dict[str, Any]:
     client = locks.client
-    made: dict[str, Any] = {
-        "lock": locks.lock("x"),
-        "rlock": RLock(client, "x", ttl=2),
-        "semaphore": Semaphore(client, "x", 3, ttl=2),
-        "multilock": MultiLock(client, ["x", "y"], ttl=2),
-        "rwlock": RWLock(client, "x", ttl=2).read,
-        "hierarchy": HierarchicalLock(client, "x", ttl=2).write,
-    }
-    return complete(made, KINDS)
+    return complete(
+        {
+            "lock": locks.lock("x"),
+            "rlock": RLock(client, "x", ttl=2),
+            "semaphore": Semaphore(client, "x", 3, ttl=2),
+            "multilock": MultiLock(client, ["x", "y"], ttl=2),
+            "rwlock": RWLock(client, "x", ttl=2).read,
+            "hierarchy": HierarchicalLock(client, "x", ttl=2).write,
+        },
+        KINDS,
+    )
 
 
 async def release(url: str, *arguments: str) -> int:
