@@ -15,7 +15,7 @@ from aiolocks.testing import check_exclusion, read_history
 from tests.faults.support.asking import granted_at
 from tests.faults.support.resource import ACCEPTED, UNCHECKED, write
 from tests.support.lateness import SLACK, assert_within, measured_lag
-from tests.support.workers import Worker, spawn
+from tests.support.workers import Worker, holding, spawn
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
 
@@ -81,20 +81,21 @@ async def test_forty_waiters_in_two_processes_never_overlap_and_keep_the_order_o
 
 @pytest.mark.parametrize("kind", ["lock", "semaphore"])
 async def test_the_next_waiter_has_the_name_of_a_killed_holder_within_its_ttl(
-    redis: Redis, start: Start, kind: str
+    redis: Redis, redis_url: str, kind: str
 ) -> None:
     """F8: SIGKILL of the holder."""
-    holder = start("hold", "orphaned", kind)
-    assert await holder.says() == "held"
+    made = f"locks.lock('orphaned', ttl={TTL})" if kind == "lock" else f"locks.semaphore('orphaned', 1, ttl={TTL})"
     mine = Lock(redis, "orphaned", ttl=TTL) if kind == "lock" else Semaphore(redis, "orphaned", 1, ttl=TTL)
-    async with measured_lag() as lag:
-        waiting = asyncio.create_task(granted_at(mine))
-        await wait_until_waiting(mine, 1)
-        await asyncio.sleep(0.6 * TTL)  # it has been renewed
-        assert not waiting.done()
-        holder.process.kill()
-        killed_at = time.monotonic()
-        took = await waiting - killed_at
+    with holding(redis_url, made) as holder:
+        assert await holder.says() == "holds"
+        async with measured_lag() as lag:
+            waiting = asyncio.create_task(granted_at(mine))
+            await wait_until_waiting(mine, 1)
+            await asyncio.sleep(0.6 * TTL)  # it has been renewed
+            assert not waiting.done()
+            holder.process.kill()
+            killed_at = time.monotonic()
+            took = await waiting - killed_at
     print(f"{kind}: granted {took:.3f} s after the holder was killed; loop lag up to {lag.worst:.3f} s")
     assert_within(took, TTL + SLACK * 0.2 + lag.worst)
 

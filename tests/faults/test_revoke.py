@@ -13,7 +13,7 @@ from aiolocks.testing import FaultProxy, check_exclusion, read_history
 from tests.faults.support.asking import UNREACHABLE, granted_at, retrying
 from tests.faults.support.kinds import Kind, make
 from tests.support.lateness import SLACK, assert_within, measured_lag
-from tests.support.workers import ACQUIRED, spawn
+from tests.support.workers import ACQUIRED, holding, spawn
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
 
@@ -82,14 +82,14 @@ async def test_who_revokes_and_is_cut_off_is_told_and_has_revoked_it_or_not_at_a
 
 @kinds
 async def test_a_holder_that_stands_still_is_revoked_only_when_its_lease_ends(
-    redis: Redis, redis_url: str, tmp_path: Path, kind: Kind
+    redis: Redis, redis_url: str, kind: Kind
 ) -> None:
     """SIGSTOP: it cannot be told, so no one else is granted it before it must have stopped by its own clock."""
     name = "lock" if kind is Lock else "semaphore"
     mine = make(kind, redis, "told", ttl=LONG)
-    role = ["-m", "tests.faults.support.worker", "hold", redis_url, "told", str(TTL), str(tmp_path / "log"), name]
-    with spawn(*role) as process:
-        assert await process.says() == "held"
+    made = f"locks.lock('told', ttl={TTL})" if kind is Lock else f"locks.semaphore('told', 1, ttl={TTL})"
+    with holding(redis_url, made) as process:
+        assert await process.says() == "holds"
         process.stop()
         async with measured_lag() as lag:
             (holder,) = await mine.holders()
