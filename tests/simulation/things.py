@@ -88,6 +88,7 @@ class Thing:
         if self.kind == "hierarchy":
             path = HierarchicalLock(client, rng.choice(self.names), **options)
             return rng.choice([path.read, path.write])
+        assert self.kind == "semaphore", f"no way to make a {self.kind}"
         limit = options.pop("limit", self.limit)
         return Semaphore(client, self.name, limit, **options)
 
