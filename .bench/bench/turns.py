@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from aiolocks.testing import HistoryEvent, check_exclusion
+
 NEVER = 2**62
 """The instant of a grant that did not come before the end."""
 
@@ -51,15 +53,12 @@ def overlaps(
         limit: What may be held at once: of a read-write lock as much as there are tasks.
         weight: What one holds of it: a reader 1, a writer all.
     """
-    changes: list[tuple[int, int]] = []
-    for one in acquisitions:
+    history: list[HistoryEvent] = []
+    for number, one in enumerate(acquisitions):
         if one.granted != NEVER:
-            changes += [(one.granted, weight(one)), (one.released, -weight(one))]
-    held = found = 0
-    for _, change in sorted(changes):  # at one instant, ends come first
-        held += change
-        found += change > 0 and held > limit
-    return found
+            history.append(HistoryEvent(one.granted, one.process, "acquired", str(number), permits=weight(one)))
+            history.append(HistoryEvent(one.released, one.process, "released", str(number)))
+    return len(check_exclusion(history, limit))
 
 
 def overtaking(acquisitions: Sequence[Acquisition], *, by_fence: bool = False) -> set[Acquisition]:

@@ -7,14 +7,13 @@ hash the name alone. Braces inside a name are escaped, since ``{}`` or a leading
 from functools import lru_cache
 from typing import final
 
+from .kinds import KINDS
 from .slots import beside, tag_of
 
 LONGEST_NAME = 1024
 """Bytes of UTF-8."""
 
-_WORDS = {"rlock": "reentrant", "rwlock": "readwrite", "multilock": "multi", "redlock": "quorum"}
-"""What keys have instead of a kind that ends with another kind: else prefix "r" and kind "lock" would be kind
-"rlock"."""
+_WORDS = {kind.name: kind.key_word for kind in KINDS}
 
 _ESCAPES = str.maketrans({"%": "%25", "{": "%7B", "}": "%7D"})
 

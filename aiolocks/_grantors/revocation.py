@@ -15,6 +15,7 @@ from typing import Protocol, final
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .._core.errors import AcquireTimeoutError
+from .._core.kinds import KINDS
 from .._core.modes import EXCLUSIVE, INTENT_EXCLUSIVE, INTENT_SHARED, SHARED, UPGRADE, UPGRADEABLE
 from .._core.who import Holder
 from .._engine.request import LONGEST_RETRY
@@ -33,7 +34,7 @@ _CANNOT_BE_MARKED = -1
 _Row = tuple[int, int, int]
 """A fencing token, the ms that its lease has left, or -1 if it never ends; and its permits or mode."""
 
-_WITH_MODES = {"rwlock", "hierarchy"}
+_WITH_MODES = {kind.name for kind in KINDS if kind.modes}
 
 _MODES = {
     INTENT_SHARED: "intent-read", INTENT_EXCLUSIVE: "intent-write", SHARED: "read", UPGRADEABLE: "upgradeable",

@@ -17,11 +17,9 @@ from redis.exceptions import RedisError, ResponseError
 
 from .._core import modes
 from .._core.keys import Keys
+from .._core.kinds import KINDS
 
-FAMILIES = {
-    "lock": "lock", "rlock": "lock", "multilock": "lock", "redlock": "lock",
-    "semaphore": "semaphore", "rwlock": "modes", "hierarchy": "modes",
-}  # fmt: skip
+FAMILIES = {kind.name: kind.family for kind in KINDS if kind.leased}
 """Kinds, and how each keeps its holders."""
 
 MOST = 100

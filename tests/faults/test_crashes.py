@@ -1,9 +1,6 @@
 """Processes that are killed or stopped, as holders and as waiters: nobody else pays more than one lease for it."""
 
 import asyncio
-import os
-import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -14,17 +11,17 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolocks import Lock, Semaphore
+from aiolocks.testing import check_exclusion, read_history
 from tests.faults.support.asking import granted_at
 from tests.faults.support.resource import ACCEPTED, UNCHECKED, write
 from tests.support.lateness import SLACK, assert_within, measured_lag
-from tests.support.workers import overlaps, read_records, spawn
+from tests.support.workers import Worker, holding, spawn
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
 
 TTL = 1.0
 
-Process = subprocess.Popen[str]
-Start = Callable[..., Process]
+Start = Callable[..., Worker]
 
 
 @pytest.fixture
@@ -40,17 +37,12 @@ def start(redis_url: str, log: Path) -> Iterator[Start]:
     """Starts workers: `start(role, name, ttl, …)`; see `support.worker`."""
     with ExitStack() as stack:
 
-        def begin(role: str, name: str, *more: object) -> Process:
+        def begin(role: str, name: str, *more: object) -> Worker:
             rest = [str(one) for one in more]
             command = ["-m", "tests.faults.support.worker", role, redis_url, name, str(TTL), str(log), *rest]
             return stack.enter_context(spawn(*command))
 
         yield begin
-
-
-async def line_from(process: Process) -> str:
-    assert process.stdout is not None
-    return (await asyncio.to_thread(process.stdout.readline)).strip()
 
 
 async def wait_until_waiting(lock: Lock | Semaphore, count: int) -> None:
@@ -64,10 +56,6 @@ async def wait_until_listening(redis: Redis, sessions: int) -> None:
         await asyncio.sleep(0.005)
 
 
-async def stopped(process: Process) -> None:
-    await asyncio.to_thread(os.waitid, os.P_PID, process.pid, os.WSTOPPED)
-
-
 @pytest.mark.slow
 async def test_forty_waiters_in_two_processes_never_overlap_and_keep_the_order_of_asking(
     redis: Redis, log: Path, start: Start
@@ -77,14 +65,14 @@ async def test_forty_waiters_in_two_processes_never_overlap_and_keep_the_order_o
         workers = [start("wait", "shared", 20, 0.01) for _ in range(2)]
         await wait_until_waiting(lock, 40)
         begun = time.monotonic()
-    ended = await asyncio.gather(*(asyncio.to_thread(worker.wait) for worker in workers))
+    ended = await asyncio.gather(*(worker.ends() for worker in workers))
     took = time.monotonic() - begun
-    records = read_records(log)
+    records = read_history(log)
     turns = [record for record in records if record.event.startswith("turn ")]
     changes = sum(a.pid != b.pid for a, b in pairwise(turns))
     print(f"{len(turns)} turns of 10 ms in {took:.2f} s; the lock changed the process {changes} times")
     assert ended == [0, 0]
-    assert overlaps(records) == []
+    assert check_exclusion(records) == []
     for worker in workers:
         own = [record for record in turns if record.pid == worker.pid]
         assert [record.event for record in own] == [f"turn {number}" for number in range(20)]
@@ -93,20 +81,21 @@ async def test_forty_waiters_in_two_processes_never_overlap_and_keep_the_order_o
 
 @pytest.mark.parametrize("kind", ["lock", "semaphore"])
 async def test_the_next_waiter_has_the_name_of_a_killed_holder_within_its_ttl(
-    redis: Redis, start: Start, kind: str
+    redis: Redis, redis_url: str, kind: str
 ) -> None:
     """F8: SIGKILL of the holder."""
-    holder = start("hold", "orphaned", kind)
-    assert await line_from(holder) == "held"
+    made = f"locks.lock('orphaned', ttl={TTL})" if kind == "lock" else f"locks.semaphore('orphaned', 1, ttl={TTL})"
     mine = Lock(redis, "orphaned", ttl=TTL) if kind == "lock" else Semaphore(redis, "orphaned", 1, ttl=TTL)
-    async with measured_lag() as lag:
-        waiting = asyncio.create_task(granted_at(mine))
-        await wait_until_waiting(mine, 1)
-        await asyncio.sleep(0.6 * TTL)  # it has been renewed
-        assert not waiting.done()
-        holder.kill()
-        killed_at = time.monotonic()
-        took = await waiting - killed_at
+    with holding(redis_url, made) as holder:
+        assert await holder.says() == "holds"
+        async with measured_lag() as lag:
+            waiting = asyncio.create_task(granted_at(mine))
+            await wait_until_waiting(mine, 1)
+            await asyncio.sleep(0.6 * TTL)  # it has been renewed
+            assert not waiting.done()
+            holder.process.kill()
+            killed_at = time.monotonic()
+            took = await waiting - killed_at
     print(f"{kind}: granted {took:.3f} s after the holder was killed; loop lag up to {lag.worst:.3f} s")
     assert_within(took, TTL + SLACK * 0.2 + lag.worst)
 
@@ -122,14 +111,13 @@ async def test_ten_killed_waiters_hardly_delay_the_next_one_that_lives(
         async with lock:
             dead = [start("wait", "haunted", 1, 60, forking) for _ in range(10)]
             if forking:
-                assert [await line_from(worker) for worker in dead] == ["forked"] * 10
+                assert [await worker.says() for worker in dead] == ["forked"] * 10
             await wait_until_waiting(lock, 10)
             living = asyncio.create_task(granted_at(Lock(client, "haunted", ttl=10)))
             await wait_until_waiting(lock, 11)
             await wait_until_listening(redis, 11)
             for worker in dead:
                 worker.kill()
-                worker.wait()
             await wait_until_listening(redis, 1)
             assert not living.done()
             freed_at = time.monotonic()
@@ -148,23 +136,22 @@ async def test_a_stopped_process_with_ten_waiters_costs_one_lease_in_all(
             frozen = start("wait", "frozen", 10, 0.01)
             await wait_until_waiting(lock, 10)
             await wait_until_listening(redis, 1)
-            frozen.send_signal(signal.SIGSTOP)
-            await stopped(frozen)
+            frozen.stop()
             living = asyncio.create_task(granted_at(Lock(client, "frozen", ttl=TTL)))
             await wait_until_listening(redis, 2)
             freed_at = time.monotonic()
         took = await living - freed_at
-        frozen.send_signal(signal.SIGCONT)
+        frozen.go_on()
         thawed_at = time.monotonic()
-        assert await asyncio.to_thread(frozen.wait, 10) == 0
+        assert await frozen.ends(10) == 0
     print(f"cost {took:.3f} s; its ten had their turns within {time.monotonic() - thawed_at:.3f} s of SIGCONT")
     assert_within(took, TTL + SLACK * 0.2 + lag.worst)
-    records = read_records(log)
+    records = read_history(log)
     turns = [record.event for record in records if record.event.startswith("turn ")]
     assert sorted(turns) == [f"turn {n}" for n in range(10)]
     turns.remove("turn 0")  # it was handed the lease while it was stopped, and asks anew when it has seen that
     assert turns == sorted(turns)
-    assert overlaps(records) == []
+    assert check_exclusion(records) == []
 
 
 async def test_a_holder_stopped_for_two_ttls_loses_its_lease_and_the_resource_refuses_its_write(
@@ -172,15 +159,15 @@ async def test_a_holder_stopped_for_two_ttls_loses_its_lease_and_the_resource_re
 ) -> None:
     """F7: SIGSTOP between its check and its write."""
     writer = start("write", "stopped")
-    assert await line_from(writer) == "held"
-    await stopped(writer)
+    assert await writer.says() == "held"
+    await asyncio.to_thread(writer.wait_until_stopped)
     stopped_at = time.monotonic()
     async with Lock(redis, "stopped", ttl=TTL) as lease:
         took = time.monotonic() - stopped_at
         assert await write(redis, lease.fencing_token) == 1
         await asyncio.sleep(2 * TTL - took)
-        writer.send_signal(signal.SIGCONT)
-        said = [await line_from(writer), await line_from(writer)]
+        writer.go_on()
+        said = [await writer.says(), await writer.says()]
         assert await write(redis, lease.fencing_token) == 1
     unchecked = [int(token) for token in await redis.lrange(UNCHECKED, 0, -1)]
     accepted = [int(token) for token in await redis.lrange(ACCEPTED, 0, -1)]
@@ -188,4 +175,4 @@ async def test_a_holder_stopped_for_two_ttls_loses_its_lease_and_the_resource_re
     assert unchecked != sorted(unchecked), "the stopped holder did write late"
     assert accepted == sorted(accepted)
     assert said == ["refused", "lost"]
-    assert await asyncio.to_thread(writer.wait, 10) == 0
+    assert await writer.ends(10) == 0

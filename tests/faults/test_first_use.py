@@ -9,9 +9,10 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from aiolocks import HierarchicalLock, Lock, MultiLock, RLock, RWLock, Semaphore
+from aiolocks import HierarchicalLock, Lock
 from aiolocks.compat import RedisLock
 from aiolocks.testing import FaultProxy
+from tests.support.primitives import rows_where
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
@@ -19,14 +20,15 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
 DELAY = 0.1
 """Seconds, each way."""
 
-KINDS: dict[str, Callable[[Redis], Any]] = {
-    "lock": lambda redis: Lock(redis, "orders"),
-    "rlock": lambda redis: RLock(redis, "orders"),
-    "write lock": lambda redis: RWLock(redis, "orders").write,
-    "semaphore": lambda redis: Semaphore(redis, "orders", 2),
-    "multilock": lambda redis: MultiLock(redis, ["orders", "stock"]),
-    "row of a table": lambda redis: HierarchicalLock(redis, "orders").write,
-    "redis-py's lock": lambda redis: redis.lock("orders", timeout=10, lock_class=RedisLock),
+AT_SEVERAL = {
+    "redlock": "it connects to several servers",
+    "row of a table": "it takes the levels above it first; the root of a tree stands below",
+}
+
+KINDS: dict[str, Callable[[Redis, str], Any]] = {
+    **{row.id: row.make for row in rows_where(without=AT_SEVERAL).values()},
+    "root of a tree": lambda redis, name: HierarchicalLock(redis, name).write,
+    "redis-py's lock": lambda redis, name: redis.lock(name, timeout=10, lock_class=RedisLock),
 }
 
 
@@ -52,7 +54,7 @@ async def test_a_free_lock_is_acquired_in_three_round_trips_of_which_one_connect
     """TCP connects in one, redis-py greets Redis in another."""
     round_trips = RoundTrips(proxy)
     async with Redis.from_url(proxy.url) as redis:
-        lock = KINDS[kind](redis)
+        lock = KINDS[kind](redis, "orders")
         await lock.acquire()
         assert round_trips.count <= 2
         await lock.release()

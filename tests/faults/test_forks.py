@@ -29,19 +29,18 @@ def test_a_child_never_releases_nor_renews_the_lease_of_its_parent(
         spawn("-m", "tests.faults.support.forking", kind, server.url, str(TTL), watchdog) as parent,
         redis_sync.Redis.from_url(server.url) as operator,
     ):
-        assert parent.stdout is not None
-        said = [parent.stdout.readline().strip() for _ in range(2)]
+        said = [parent.line(), parent.line()]
         assert said == ["child: held False, lost True, renewed False, released False", "parent: held True"]
         assert operator.exists(BASES[kind])
         time.sleep(1.5 * TTL)
         assert operator.exists(BASES[kind]), "the parent renews it"
-        parent.kill()
+        parent.process.kill()
         killed_at = time.monotonic()
         while operator.exists(BASES[kind]) and not expired(operator, kind):
             assert_within(time.monotonic() - killed_at, TTL + SLACK * 0.2, "the child renews it")
             time.sleep(0.01)
         print(f"{kind}, {watchdog}: ended {time.monotonic() - killed_at:.3f} s after the parent was killed")
-        assert parent.stdout.readline() == "child: still here\n"
+        assert parent.line() == "child: still here"
 
 
 def expired(operator: redis_sync.Redis, kind: str) -> bool:
@@ -79,5 +78,5 @@ def test_a_child_that_exits_inside_a_block_of_its_parent_ends_as_it_says(
 ) -> None:
     """There is nothing that it could release, and no loop to do it in."""
     with spawn("-c", EXIT, server.url, kind, watchdog, how) as parent:
-        printed, _ = parent.communicate(timeout=20)
+        printed, _ = parent.process.communicate(timeout=20)
     assert printed == "child: 7\nparent: True\n"

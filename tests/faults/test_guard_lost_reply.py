@@ -8,10 +8,10 @@ import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 
-from aiolocks import HierarchicalLock, Lease, LeaseLostError, Lock, MultiLock, RLock, RWLock, Semaphore
+from aiolocks import HierarchicalLock, Lease, LeaseLostError, Lock, MultiLock
 from aiolocks.testing import FaultProxy
 from tests.faults.support.asking import UNREACHABLE, retrying
-from tests.support.primitives import Acquirable
+from tests.support.primitives import Acquirable, rows_where
 
 pytestmark = [
     pytest.mark.asyncio,
@@ -31,21 +31,14 @@ async def client(proxy: FaultProxy) -> AsyncIterator[Redis]:
         yield through_proxy
 
 
-KINDS: dict[str, Callable[[Redis], Acquirable]] = {
-    "lock": lambda client: Lock(client, "once"),
-    "rlock": lambda client: RLock(client, "once"),
-    "semaphore": lambda client: Semaphore(client, "once", 2),
-    "read lock": lambda client: RWLock(client, "once").read,
-    "multilock": lambda client: MultiLock(client, ["once", "or never"]),
-    "row of a table": lambda client: HierarchicalLock(client, "once/and for all").write,
-}
+KINDS = rows_where(lambda kind: kind.guards)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_commands_whose_answers_are_lost_are_carried_out_once(
     redis: Redis, client: Redis, proxy: FaultProxy, how: Loss, kind: str
 ) -> None:
-    async with KINDS[kind](client) as lease:
+    async with KINDS[kind].make(client, "once") as lease:
         await lease.guard(("INCRBY", "n", 10))
         proxy.drop_next_reply(b":g:", how)
         assert await lease.guard(("INCR", "n"), ("RPUSH", "l", "once"), ("GET", "none")) == [11, 1, None]

@@ -3,17 +3,17 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
-from aiolocks import HierarchicalLock, LeaseLostError, Lock, MultiLock, RLock, RWLock, Semaphore
+from aiolocks import LeaseLostError, Lock
 from aiolocks.testing import FaultProxy
 from tests.faults.support.asking import UNREACHABLE, retrying
 from tests.faults.support.residue import wait_until_only_residue
 from tests.support.lateness import assert_within
+from tests.support.primitives import rows_where
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
 
@@ -22,14 +22,7 @@ SOON = 4.0
 
 NAME = b"handed"
 
-KINDS: dict[str, Callable[..., Any]] = {
-    "lock": Lock,
-    "multilock": lambda client, name, **options: MultiLock(client, [name, name + " as well"], **options),
-    "path": lambda client, name, **options: HierarchicalLock(client, name + "/row", **options).write,
-    "reader": lambda client, name, **options: RWLock(client, name, **options).read,
-    "rlock": RLock,
-    "semaphore": lambda client, name, **options: Semaphore(client, name, 1, **options),
-}
+KINDS = rows_where(lambda kind: kind.handed_on)
 
 of_each_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -40,7 +33,7 @@ either_way = pytest.mark.parametrize("how", ["reset", "black_hole"])
 @of_each_kind
 async def test_a_lost_answer_is_asked_for_again(redis: Redis, proxy: FaultProxy, kind: str, how: Any) -> None:
     async with retrying(proxy) as client:
-        lock = KINDS[kind](client, NAME.decode(), ttl=20)
+        lock = KINDS[kind].make(client, NAME.decode(), ttl=20)
         lease = await lock.acquire()
         proxy.drop_next_reply(NAME, how)
         text = await lease.hand_off()
@@ -49,7 +42,7 @@ async def test_a_lost_answer_is_asked_for_again(redis: Redis, proxy: FaultProxy,
         assert adopted.fencing_token > lease.fencing_token
         assert adopted.held
         with pytest.raises(LeaseLostError):
-            await KINDS[kind](redis, NAME.decode()).adopt(text)
+            await KINDS[kind].make(redis, NAME.decode()).adopt(text)
         assert await adopted.renew()
         assert await adopted.release()
     await wait_until_only_residue(redis, within=SOON)
@@ -58,7 +51,7 @@ async def test_a_lost_answer_is_asked_for_again(redis: Redis, proxy: FaultProxy,
 @of_each_kind
 async def test_a_request_that_is_lost_is_sent_again(redis: Redis, proxy: FaultProxy, kind: str) -> None:
     async with retrying(proxy) as client:
-        lock = KINDS[kind](client, NAME.decode(), ttl=20)
+        lock = KINDS[kind].make(client, NAME.decode(), ttl=20)
         lease = await lock.acquire()
         proxy.drop_next_request(NAME)
         text = await lease.hand_off()
@@ -76,7 +69,7 @@ async def test_what_is_cancelled_while_its_answer_is_lost_is_free_soon(
 ) -> None:
     """Whether Redis has got it or not; a text that was not adopted may be adopted still, until its TTL."""
     async with retrying(proxy) as client:
-        lock = KINDS[kind](client, NAME.decode(), ttl=20)
+        lock = KINDS[kind].make(client, NAME.decode(), ttl=20)
         lease = await lock.acquire()
         text = await lease.hand_off() if what == "adopt" else ""
         (proxy.drop_next_request if lost == "request" else proxy.drop_next_reply)(NAME, "black_hole")
@@ -87,8 +80,8 @@ async def test_what_is_cancelled_while_its_answer_is_lost_is_free_soon(
             await asking
         if what == "adopt" and lost == "request":
             # Of several names some are released, as it is not known whether the first of them was adopted.
-            with contextlib.suppress(*([LeaseLostError] if kind in {"multilock", "path"} else [])):
-                adopted = await KINDS[kind](redis, NAME.decode(), ttl=20).adopt(text)
+            with contextlib.suppress(*([LeaseLostError] if KINDS[kind].kind.several else [])):
+                adopted = await KINDS[kind].make(redis, NAME.decode(), ttl=20).adopt(text)
                 assert await adopted.release()
         await wait_until_only_residue(redis, within=SOON)
 

@@ -13,16 +13,14 @@ from redis.exceptions import RedisError
 
 from aiolocks import (
     AcquireTimeoutError,
-    HierarchicalLock,
     Lock,
     LockManager,
-    MultiLock,
-    RLock,
     RWLock,
     Semaphore,
     with_lock,
 )
 from aiolocks._primitives import semaphore as _semaphore
+from tests.support.primitives import rows_where
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
 
@@ -96,11 +94,7 @@ def _block(make: Callable[[Redis, str], object]) -> Use:
 
 
 USES: dict[str, Use] = {
-    "lock": _block(Lock),
-    "rlock": _block(RLock),
-    "semaphore": _block(lambda client, name: Semaphore(client, name, 3)),
-    "multilock": _block(lambda client, name: MultiLock(client, [name, f"{name} too"])),
-    "row of a table": _block(lambda client, name: HierarchicalLock(client, f"shop/{name}").write),
+    **{row.id: _block(row.make) for row in rows_where().values()},
     "both sides": _both_sides,
     "by hand": _by_hand,
     "LockManager": _by_manager,

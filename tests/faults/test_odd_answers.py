@@ -14,8 +14,10 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
 from aiolocks import LeaseLostError, Lock, RWLock, Semaphore, Versioned
+from tests.support.kinds import families
 from tests.support.network import until
 from tests.support.odd_answers import ODD, OddAnswers
+from tests.support.primitives import one_of_each_family
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults, pytest.mark.leaves_residue]
@@ -51,12 +53,13 @@ def _guarding(lease: Any) -> Callable[[], Awaitable[object]]:
 @pytest.mark.parametrize("odd", ODD)
 async def test_an_attempt_ends_when_redis_answers_it_oddly(one_server: RedisServer, odd: str) -> None:
     async with odd_answers(one_server) as (proxy, client):
-        proxy.instead = dict.fromkeys(("lock_grant", "semaphore_grant", "modes_grant"), ODD[odd])
-        for lock in (Lock(client, "odd"), Semaphore(client, "odd", 3), RWLock(client, "odd").read):
+        proxy.instead = {f"{family}_grant": ODD[odd] for family in families()}
+        for row in one_of_each_family().values():
+            lock = row.make(client, "odd")
             error = await _error_of(lock.try_acquire)
             assert isinstance(error, RedisConnectionError), (lock, error)
             assert "answered" in str(error)
-        assert sum(proxy.asked[each] for each in proxy.instead) == 3, proxy.asked
+        assert [proxy.asked[each] for each in proxy.instead] == [1] * len(proxy.instead), proxy.asked
         proxy.instead = {}
         async with Lock(client, "odd"):
             pass

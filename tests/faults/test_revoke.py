@@ -1,8 +1,6 @@
 """W16 in bad times: whatever is lost or stands still, no two are inside together unless by force."""
 
 import asyncio
-import os
-import signal
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,11 +9,11 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, Lock, Semaphore
-from aiolocks.testing import FaultProxy
+from aiolocks.testing import FaultProxy, check_exclusion, read_history
 from tests.faults.support.asking import UNREACHABLE, granted_at, retrying
 from tests.faults.support.kinds import Kind, make
 from tests.support.lateness import SLACK, assert_within, measured_lag
-from tests.support.workers import ACQUIRED, overlaps, read_records, spawn
+from tests.support.workers import ACQUIRED, holding, spawn
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
 
@@ -84,17 +82,15 @@ async def test_who_revokes_and_is_cut_off_is_told_and_has_revoked_it_or_not_at_a
 
 @kinds
 async def test_a_holder_that_stands_still_is_revoked_only_when_its_lease_ends(
-    redis: Redis, redis_url: str, tmp_path: Path, kind: Kind
+    redis: Redis, redis_url: str, kind: Kind
 ) -> None:
     """SIGSTOP: it cannot be told, so no one else is granted it before it must have stopped by its own clock."""
     name = "lock" if kind is Lock else "semaphore"
     mine = make(kind, redis, "told", ttl=LONG)
-    role = ["-m", "tests.faults.support.worker", "hold", redis_url, "told", str(TTL), str(tmp_path / "log"), name]
-    with spawn(*role) as process:
-        assert process.stdout is not None
-        assert (await asyncio.to_thread(process.stdout.readline)).strip() == "held"
-        process.send_signal(signal.SIGSTOP)
-        await asyncio.to_thread(os.waitid, os.P_PID, process.pid, os.WSTOPPED)
+    made = f"locks.lock('told', ttl={TTL})" if kind is Lock else f"locks.semaphore('told', 1, ttl={TTL})"
+    with holding(redis_url, made) as process:
+        assert await process.says() == "holds"
+        process.stop()
         async with measured_lag() as lag:
             (holder,) = await mine.holders()
             seen_at = time.monotonic()
@@ -119,18 +115,17 @@ async def test_holders_that_are_revoked_again_and_again_never_overlap(
     with ExitStack() as stack:
         for _ in range(3):
             process = stack.enter_context(spawn(*role))
-            assert process.stdout is not None
-            assert (await asyncio.to_thread(process.stdout.readline)).strip() == "up"
+            assert await process.says() == "up"
         revoked = list[int]()
         async with asyncio.timeout(50):
             while len(revoked) < turns:
                 revoked += [holder.fencing_token for holder in await lock.revoke(timeout=15)]
                 await asyncio.sleep(0.01)
-    records = read_records(log)
+    records = read_history(log)
     begun = [record.fence for record in records if record.event == ACQUIRED]
     told = [record.fence for record in records if record.event == "revoked"]
     print(f"{len(revoked)} revoked, {len(told)} told so, of {len({record.pid for record in records})} processes")
-    assert overlaps(records) == []
+    assert check_exclusion(records) == []
     assert begun == sorted(set(begun))
     assert revoked == sorted(set(revoked)), "each was revoked once"
     assert set(told) <= set(revoked)

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from aiolocks import Lock, MultiLock, Redlock, RLock, RWLock, Semaphore
+from aiolocks import Lock
 from aiolocks._engine import release as _release
 from aiolocks.testing import FaultProxy
 from tests.faults.support.asking import retrying
-from tests.support.primitives import another_database, free, until
+from tests.support.primitives import free, one_of_each_family, rows_where, until
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
@@ -27,16 +27,7 @@ REPOSITORY = Path(__file__).parents[2]
 MANY = 50
 """Times that what may go wrong is tried."""
 
-KINDS: dict[str, Callable[..., Any]] = {
-    "lock": Lock,
-    "rlock": RLock,
-    "semaphore": lambda client, name, **options: Semaphore(client, name, 1, **options),
-    "write lock": lambda client, name, **options: RWLock(client, name, **options).write,
-    "multilock": lambda client, name, **options: MultiLock(client, [name, name + " too"], **options),
-    "redlock": lambda client, name, **options: Redlock(
-        [client, Redis(connection_pool=another_database(client.connection_pool, 7))], name, **options
-    ),
-}
+KINDS = {row.id: row.make for row in rows_where(shared=False).values()}
 
 every_kind = pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
 
@@ -72,7 +63,7 @@ async def test_a_block_s_own_lease_is_in_nobodys_way_behind_it(redis: Redis, mak
 
 @pytest.mark.parametrize("how", ["reset", "black_hole"])
 @pytest.mark.parametrize("way", ["request", "reply"])
-@pytest.mark.parametrize("kind", ["lock", "semaphore", "multilock"])
+@pytest.mark.parametrize("kind", [*one_of_each_family(), "multilock"])
 async def test_a_release_that_is_lost_goes_first_over_the_next_connection(
     proxy: FaultProxy, kind: str, way: str, how: Any
 ) -> None:

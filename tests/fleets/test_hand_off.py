@@ -1,7 +1,5 @@
 """Web handlers take a lease each and send it to workers, other processes, through a Redis list: one of them goes on."""
 
-import os
-import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,10 +9,10 @@ from redis import Redis
 from redis.asyncio import Redis as Asking
 
 from aiolocks import Lock
-from tests.support.children import family
+from aiolocks.testing import check_exclusion, read_history
 from tests.support.lateness import SLACK, assert_within
 from tests.support.servers import RedisServer
-from tests.support.workers import ACQUIRED, max_depth, read_records
+from tests.support.workers import ACQUIRED, spawn
 
 pytestmark = [pytest.mark.redis, pytest.mark.faults, pytest.mark.timeout(120)]
 
@@ -39,22 +37,22 @@ WORKER = """
 import asyncio, sys
 from redis.asyncio import Redis
 from aiolocks import LeaseLostError, Lock
-from tests.support.workers import ACQUIRED, RELEASED, open_log, record
+from aiolocks.testing import Recorder
 async def main(url, log):
-    log = open_log(log)
+    log = Recorder(log)
     async with Redis.from_url(url, socket_timeout=30) as redis:
         while job := await redis.brpop("test:jobs", timeout=3):
             order, before, text = job[1].decode().split()
             try:
                 lease = await Lock(redis, f"order:{order}", ttl=20).adopt(text)
             except LeaseLostError:
-                record(log, "refused", order, int(before))
+                log.record("refused", name=f"order:{order}")
                 continue
             async with lease:
-                record(log, ACQUIRED, order, lease.fencing_token)
+                log.record("acquired", lease)
                 assert lease.fencing_token > int(before)
                 await asyncio.sleep(0.005)
-                record(log, RELEASED, order, lease.fencing_token)
+                log.record("released", lease)
 asyncio.run(main(*sys.argv[1:]))
 """
 
@@ -62,27 +60,19 @@ asyncio.run(main(*sys.argv[1:]))
 def test_each_of_a_hundred_jobs_has_exactly_one_adopter(server: RedisServer, tmp_path: Path) -> None:
     server.flush()
     log = tmp_path / "log"
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     with ExitStack() as stack:
-        workers = [
-            stack.enter_context(
-                family(sys.executable, "-c", WORKER, server.tcp_url, str(log), env=environment, cwd=REPOSITORY)
-            )
-            for _ in range(3)
-        ]
-        handler = stack.enter_context(
-            family(sys.executable, "-c", HANDLER, server.tcp_url, env=environment, cwd=REPOSITORY)
-        )
+        workers = [stack.enter_context(spawn("-c", WORKER, server.tcp_url, log)) for _ in range(3)]
+        handler = stack.enter_context(spawn("-c", HANDLER, server.tcp_url))
         assert handler.wait(60) == 0
         for worker in workers:
             assert worker.wait(60) == 0
-    records = list(read_records(log))
+    records = read_history(log)
     adopted = [one for one in records if one.event == ACQUIRED]
     assert len(adopted) == len({one.fence for one in adopted}) == JOBS
     assert len([one for one in records if one.event == "refused"]) == JOBS
-    for order in {one.token for one in records}:
-        assert max_depth([one for one in records if one.token == order]) == 1
-        fences = [one.fence for one in adopted if one.token == order]
+    assert check_exclusion(records) == []
+    for order in {one.name for one in records}:
+        fences = [one.fence for one in adopted if one.name == order]
         assert fences == sorted(fences)
 
 
@@ -105,8 +95,7 @@ async def test_a_process_that_is_killed_in_between_leaves_an_offer_for_its_ttl(
     server: RedisServer, tcp_url: str, ttl: float
 ) -> None:
     server.flush()
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    with family(sys.executable, "-c", KILLED, tcp_url, str(ttl), env=environment, cwd=REPOSITORY) as process:
+    with spawn("-c", KILLED, tcp_url, str(ttl)) as process:
         process.wait(30)
     operator: Redis = server.operator
     text = operator.getdel("test:text")

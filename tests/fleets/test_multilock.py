@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-from collections import defaultdict
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -10,8 +9,9 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolocks import MultiLock
+from aiolocks.testing import check_exclusion, read_history
 from tests.support import seeds
-from tests.support.workers import ACQUIRED, Record, overlaps, read_records, spawn
+from tests.support.workers import ACQUIRED, spawn
 
 pytestmark = [pytest.mark.redis, pytest.mark.faults, pytest.mark.slow]
 
@@ -41,13 +41,12 @@ def test_eight_processes_with_random_names_in_random_order_never_deadlock_and_ex
         ]
         assert [process.wait(60 + SECONDS) for process in processes] == [0] * PROCESSES
 
-    by_name: dict[str, list[Record]] = defaultdict(list)
-    for entry in read_records(log):
-        by_name[entry.token.split("/")[0]].append(entry)
-    assert len(by_name) == NAMES
-    for records in by_name.values():
-        assert not overlaps(records)
-        fences = [record.fence for record in records if record.event == ACQUIRED]
+    records = read_history(log)
+    assert check_exclusion(records) == []
+    names = {record.name for record in records}
+    assert len(names) == NAMES
+    for name in names:
+        fences = [record.fence for record in records if (record.event, record.name) == (ACQUIRED, name)]
         assert fences == sorted(set(fences))
-    print(f"{len({record.token.split('/')[1] for records in by_name.values() for record in records})} leases")
+    print(f"{len({record.token for record in records})} leases")
     assert asyncio.run(nothing_held(redis_url))

@@ -16,6 +16,7 @@ import pytest
 from tests.faults.support.server_clock import NoShim, ServerClock
 from tests.fleets.neighbours.peer import NEIGHBOUR, PATIENCE, REPOSITORY, Peer, PeerError, neighbour, peer
 from tests.fleets.neighbours.worker import ALONE
+from tests.support.kinds import complete, kinds_where
 from tests.support.lateness import SLACK
 from tests.support.servers import RedisServer
 
@@ -23,7 +24,16 @@ pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
 OLDER, NEWER = f"the older version, {NEIGHBOUR}", "this checkout"
 
-QUEUEING = ("lock", "rlock", "semaphore", "write lock", "multilock", "write row")
+_CALLED = complete(
+    {
+        "lock": "lock", "rlock": "rlock", "semaphore": "semaphore", "rwlock": "write lock",
+        "multilock": "multilock", "hierarchy": "write row",
+    },
+    kinds_where(lambda kind: kind.queued),
+)  # fmt: skip
+"""What the workers of both versions call the kinds that have a queue."""
+
+QUEUEING = tuple(_CALLED.values())
 """Kinds of which one lease excludes all others, and whose waiters stand in line."""
 
 EXCLUSIVE = (*QUEUEING, "redlock")
@@ -368,7 +378,7 @@ def test_a_limit_that_the_older_version_declares_ends_a_pin(both: dict[str, Peer
     assert [asked("state", "permits", name)[2] for asked in (older, newer)] == [5, 5]
 
 
-@pytest.mark.parametrize("kind", ["lock", "rlock", "semaphore", "write lock"])
+@pytest.mark.parametrize("kind", [_CALLED[name] for name in kinds_where(lambda kind: kind.guards and not kind.several)])
 def test_a_guard_of_one_version_is_refused_once_the_other_has_the_lease(
     first: Peer, second: Peer, kind: str, name: str
 ) -> None:

@@ -1,6 +1,5 @@
 """`aiolocks run` on several hosts, played by processes: each is replaced when it dies, and none runs beside another."""
 
-import os
 import subprocess
 import sys
 import time
@@ -12,30 +11,31 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
+from aiolocks.testing import check_exclusion, read_history
 from tests.support.children import family
 from tests.support.lateness import SLACK, assert_within
 from tests.support.servers import RedisServer
-from tests.support.workers import ACQUIRED, LOST, max_depth, read_records
+from tests.support.workers import ACQUIRED, LOST, REPOSITORY, environment
 
 pytestmark = [pytest.mark.redis, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(180)]
 
 PROCESSES = 5
 TTL = 3.0
-REPOSITORY = Path(__file__).parents[2]
 
 WORKER = """
 import os, signal, sys, time
-from tests.support.workers import ACQUIRED, LOST, RELEASED, open_log, record
-log, seconds, stubborn = open_log(sys.argv[1]), float(sys.argv[2]), sys.argv[3] == "stubborn"
-fence = int(os.environ["AIOLOCKS_FENCING_TOKEN"])
+from types import SimpleNamespace
+from aiolocks.testing import Recorder
+log, seconds, stubborn = Recorder(sys.argv[1]), float(sys.argv[2]), sys.argv[3] == "stubborn"
+lease = SimpleNamespace(name="job", token="", fencing_token=int(os.environ["AIOLOCKS_FENCING_TOKEN"]))
 if stubborn:
     signal.signal(signal.SIGTERM, lambda *_: None)
-record(log, ACQUIRED, "", fence)
+log.record("acquired", lease)
 began = last = time.monotonic()
 while time.monotonic() < began + seconds:
     time.sleep(0.002)
-    record(log, "alive", "", fence)
-record(log, RELEASED, "", fence)
+    log.record("alive", lease)
+log.record("released", lease)
 """
 
 Process = subprocess.Popen[str]
@@ -46,10 +46,10 @@ def runner(
     server: RedisServer, log: Path, *options: str, seconds: float = 60, stubborn: bool = False
 ) -> Iterator[Process]:
     """Run a worker under the lock "job", as one host does."""
-    environment = {**os.environ, "AIOLOCKS_URL": server.tcp_url, "PYTHONPATH": str(REPOSITORY)}
     command = [sys.executable, "-m", "aiolocks", "run", "job", "--ttl", str(TTL), *options, "--"]
     command += [sys.executable, "-c", WORKER, str(log), str(seconds), "stubborn" if stubborn else "obedient"]
-    with family(*command, env=environment, cwd=REPOSITORY, stderr=subprocess.PIPE) as process:
+    env = environment({"AIOLOCKS_URL": server.tcp_url})
+    with family(*command, env=env, cwd=REPOSITORY, stderr=subprocess.PIPE) as process:
         yield process
 
 
@@ -57,7 +57,7 @@ def until_acquired(log: Path, count: int, within: float = 20 * SLACK) -> int:
     """Wait for the worker that is the *count*-th to begin; return its process's id."""
     give_up_at = time.monotonic() + within
     while time.monotonic() < give_up_at:
-        begun = [one for one in read_records(log) if one.event == ACQUIRED] if log.exists() else []
+        begun = [one for one in read_history(log) if one.event == ACQUIRED] if log.exists() else []
         if len(begun) >= count:
             return begun[count - 1].pid
         time.sleep(0.01)
@@ -67,7 +67,7 @@ def until_acquired(log: Path, count: int, within: float = 20 * SLACK) -> int:
 def last_signs(log: Path) -> list[tuple[int, int]]:
     """Return of each worker when it began and when it last showed that it was alive, by CLOCK_MONOTONIC."""
     spans: dict[int, tuple[int, int]] = {}
-    for one in read_records(log):
+    for one in read_history(log):
         spans[one.pid] = (spans.get(one.pid, (one.monotonic_ns, 0))[0], one.monotonic_ns)
     return sorted(spans.values())
 
@@ -76,7 +76,7 @@ def check_alone(log: Path) -> None:
     """No worker began before the one before it had shown its last sign of life."""
     spans = last_signs(log)
     assert all(end < begin for (_, end), (begin, _) in pairwise(spans)), spans
-    fences = [one.fence for one in read_records(log) if one.event == ACQUIRED]
+    fences = [one.fence for one in read_history(log) if one.event == ACQUIRED]
     assert fences == sorted(set(fences))
 
 
@@ -130,9 +130,9 @@ def test_of_five_hosts_with_a_cron_like_job_none_runs_beside_another(own_server:
             ]
             assert [host.wait(60) for host in hosts] == [0] * PROCESSES
     check_alone(log)
-    assert max_depth(read_records(log)) == 1
-    assert sum(one.event == ACQUIRED for one in read_records(log)) == 5 * PROCESSES
-    assert not any(one.event == LOST for one in read_records(log))
+    assert check_exclusion(read_history(log)) == []
+    assert sum(one.event == ACQUIRED for one in read_history(log)) == 5 * PROCESSES
+    assert not any(one.event == LOST for one in read_history(log))
     with closing(Redis.from_url(own_server.url)) as admin:
         assert admin.get("aiolocks:lock:{job}") is None
 
@@ -153,7 +153,7 @@ def test_of_five_hosts_with_one_crontab_one_runs_the_job_in_each_slot(own_server
             with ExitStack() as stack:
                 hosts = [stack.enter_context(runner(own_server, log, *options, seconds=0.01)) for _ in range(PROCESSES)]
                 assert [host.wait(60) for host in hosts] == [0] * PROCESSES
-            runs = sum(one.event == ACQUIRED for one in read_records(log))
+            runs = sum(one.event == ACQUIRED for one in read_history(log))
             if time.monotonic() < began + MIN_HOLD:  # else this machine was slower than any crontab
                 assert runs == 1, f"slot {slot}"
                 judged += 1

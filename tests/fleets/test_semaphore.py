@@ -1,9 +1,7 @@
 """A semaphore shared by many processes, some of which are killed at any moment, never gives out a permit too many."""
 
 import asyncio
-import os
 import random
-import subprocess
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,9 +10,11 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolocks import Semaphore
+from aiolocks.testing import Recorder, check_exclusion, read_history
+from aiolocks.testing._history import holds
 from tests.support import seeds
 from tests.support.lateness import SLACK, assert_within
-from tests.support.workers import ACQUIRED, holds, kill, max_depth, open_log, read_records, spawn
+from tests.support.workers import ACQUIRED, Worker, spawn
 
 pytestmark = [pytest.mark.redis, pytest.mark.faults, pytest.mark.slow]
 
@@ -22,8 +22,6 @@ PROCESSES = 50
 LIMIT = 7
 TTL = 2.0
 SECONDS = 10.0
-
-Process = subprocess.Popen[str]
 
 
 class Fleet:
@@ -33,26 +31,27 @@ class Fleet:
         self._command = ["-m", "tests.faults.support.worker", "share", url, "fleet", str(TTL), str(log), str(LIMIT)]
         self._log = log
         self._stack = stack
-        self._fd = open_log(log)
-        stack.callback(os.close, self._fd)
-        self.living: dict[int, Process] = {}
+        self._history = Recorder(log)
+        stack.callback(self._history.close)
+        self.living: dict[int, Worker] = {}
 
-    def add(self) -> Process:
+    def add(self) -> Worker:
         process = self._stack.enter_context(spawn(*self._command))
         self.living[process.pid] = process
         return process
 
     def kill(self, pid: int) -> None:
-        kill(self.living.pop(pid), self._fd)
+        self.living.pop(pid).kill(self._history)
 
     def kill_all(self) -> None:
         for process in self.living.values():
-            process.kill()
+            process.process.kill()
         for pid in list(self.living):
             self.kill(pid)
 
     def holders(self) -> list[int]:
-        return [hold.pid for hold in holds(read_records(self._log)) if hold.end_ns is None and hold.pid in self.living]
+        at_work = (held.start.pid for held in holds(read_history(self._log)) if held.end is None)
+        return [pid for pid in at_work if pid in self.living]
 
 
 async def seconds_until_all_are_free(url: str) -> float:
@@ -80,8 +79,7 @@ def test_fifty_processes_with_random_kills_never_exceed_the_limit_and_all_permit
         fleet = Fleet(redis_url, log, stack)
         begun = time.monotonic()
         for process in [fleet.add() for _ in range(PROCESSES)]:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "up\n"
+            assert process.line() == "up"
         print(f"{PROCESSES} processes up after {time.monotonic() - begun:.1f} s")
 
         ends_at = time.monotonic() + SECONDS
@@ -96,14 +94,14 @@ def test_fifty_processes_with_random_kills_never_exceed_the_limit_and_all_permit
         fleet.kill_all()
         free_after = asyncio.run(seconds_until_all_are_free(redis_url))
 
-    records = read_records(log)
-    depth = max_depth(records)
+    records = read_history(log)
     fences = [record.fence for record in records if record.event == ACQUIRED]
     print(
         f"{len(fences)} grants, {killed} processes killed, {killed_holding} of them holding; "
-        f"depth up to {depth} of {LIMIT}; all permits back {free_after:.3f} s after the end, with a TTL of {TTL:g} s"
+        f"all permits back {free_after:.3f} s after the end, with a TTL of {TTL:g} s"
     )
-    assert depth == LIMIT
+    assert check_exclusion(records, LIMIT) == []
+    assert check_exclusion(records, LIMIT - 1), "the limit was reached"
     assert killed_holding > 0
     assert len(set(fences)) == len(fences)
     assert_within(free_after, TTL + SLACK * 0.2)

@@ -13,15 +13,17 @@ import pytest
 
 from aiolocks import AcquireTimeoutError, Lease
 from tests.support.lateness import assert_within
+from tests.support.of_asyncio import and_of_asyncio
 from tests.support.primitives import (
+    EVERY_ROW,
+    ROWS,
     SOON,
+    WITH_A_QUEUE,
     Acquirable,
     Make,
     as_a_stranger,
-    each_with_a_queue,
     every_row,
     every_row_with_a_queue,
-    limited_rows,
     limited_rows_with_a_queue,
     queued,
 )
@@ -70,7 +72,7 @@ async def test_fencing_tokens_increase_in_the_order_of_grants(make: Make) -> Non
     assert fences == sorted(set(fences))
 
 
-@limited_rows
+@and_of_asyncio(ROWS)
 async def test_no_more_tasks_are_inside_at_once_than_there_are_places(make: Make) -> None:
     inside = most = 0
 
@@ -87,7 +89,7 @@ async def test_no_more_tasks_are_inside_at_once_than_there_are_places(make: Make
     assert most <= make.places
 
 
-@every_row_with_a_queue
+@and_of_asyncio(row for row in EVERY_ROW if row.queue)
 async def test_waiters_of_a_process_are_granted_in_the_order_of_asking(make: Make) -> None:
     lock, holders = make(), await make.fill()
     granted: list[tuple[int, int]] = []
@@ -174,7 +176,7 @@ async def test_an_explicit_none_waits_longer_than_the_acquire_timeout(make: Make
     await waiter
 
 
-@each_with_a_queue
+@and_of_asyncio(WITH_A_QUEUE)
 async def test_a_cancelled_waiter_leaves_nothing_behind(make: Make) -> None:
     (holder,) = await make.fill()
     waiter = asyncio.create_task(make().acquire())
@@ -186,7 +188,7 @@ async def test_a_cancelled_waiter_leaves_nothing_behind(make: Make) -> None:
     await holder.release()
 
 
-@limited_rows
+@and_of_asyncio(ROWS)
 async def test_try_acquire_gives_a_lease_while_a_place_is_free_and_then_none(make: Make) -> None:
     leases = [await as_a_stranger(make().try_acquire()) for _ in range(make.places)]
     assert await make().try_acquire() is None
@@ -206,7 +208,7 @@ async def test_try_acquire_never_passes_a_waiter(make: Make) -> None:
         await lease.release()
 
 
-@limited_rows
+@and_of_asyncio(ROWS)
 async def test_locked_says_whether_all_places_are_taken(make: Make) -> None:
     seen = [await make().locked()]
     leases = []

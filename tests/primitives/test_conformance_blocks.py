@@ -10,16 +10,18 @@ import anyio
 import pytest
 
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError
+from tests.support.of_asyncio import and_of_asyncio
 from tests.support.primitives import (
+    ROWS,
     SHORT,
     SOON,
+    WITH_ONE_PLACE,
     Acquirable,
     Make,
     as_a_stranger,
     every_row,
     exclusive_rows,
     free,
-    limited_rows,
     not_reentrant,
     one_place_not_reentrant,
 )
@@ -98,12 +100,14 @@ async def test_a_task_started_in_a_block_waits_like_any_other(make: Make) -> Non
             await asyncio.create_task(make().acquire(timeout=SOON))
 
 
+@and_of_asyncio(WITH_ONE_PLACE)
 async def test_a_task_may_enter_again_what_it_has_left(make: Make) -> None:
     for _ in range(2):
         async with make() as lease:
             assert lease.held
 
 
+@and_of_asyncio(WITH_ONE_PLACE)
 async def test_a_task_may_enter_another_name(make: Make) -> None:
     async with make("outer") as outer, make("inner") as inner:
         assert (outer.held, inner.held) == (True, True)
@@ -131,7 +135,7 @@ async def test_the_lease_of_a_block_cannot_be_entered_in_it(make: Make) -> None:
         await lease.__aenter__()
 
 
-@limited_rows
+@and_of_asyncio(ROWS)
 async def test_tasks_that_share_one_object_never_interfere(make: Make) -> None:
     lock = make()
     inside: set[str] = set()

@@ -9,7 +9,8 @@ import anyio
 import pytest
 
 from aiolocks import Lease, LeaseLostError
-from tests.support.primitives import BRIEF, SHORT, Make, reached
+from tests.support.of_asyncio import and_of_asyncio
+from tests.support.primitives import BRIEF, SHORT, WITH_ONE_PLACE, Make, reached
 
 pytest_plugins = ["tests.support.table"]
 pytestmark = pytest.mark.asyncio
@@ -103,6 +104,7 @@ async def test_a_timeout_at_the_moment_of_the_loss_leaves_no_cancellation_behind
     await asyncio.sleep(0.01)
 
 
+@and_of_asyncio(WITH_ONE_PLACE)
 async def test_a_cancellation_stays_one(make: Make) -> None:
     """F3: cancelled while it waits, works or lets go, a block ends in that cancellation."""
 
@@ -175,6 +177,7 @@ async def test_an_anyio_scope_wins_over_a_loss_by_the_clock(make: Make) -> None:
     assert pending_cancellations() == 0
 
 
+@and_of_asyncio(WITH_ONE_PLACE)
 async def test_move_on_after_ends_a_block_and_frees_the_place(make: Make) -> None:
     with anyio.move_on_after(0.1) as scope:
         async with make():
@@ -183,6 +186,7 @@ async def test_move_on_after_ends_a_block_and_frees_the_place(make: Make) -> Non
     assert await make().locked() is False
 
 
+@and_of_asyncio(WITH_ONE_PLACE)
 async def test_timeouts_around_a_block_work(make: Make) -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.1):

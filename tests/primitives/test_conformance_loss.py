@@ -7,7 +7,8 @@ import pytest
 
 from aiolocks import LeaseLostError
 from tests.support.lateness import assert_within
-from tests.support.primitives import BRIEF, SHORT, Make
+from tests.support.of_asyncio import and_of_asyncio
+from tests.support.primitives import BRIEF, SHORT, WITH_ONE_PLACE, Make
 
 pytest_plugins = ["tests.support.table"]
 pytestmark = pytest.mark.asyncio
@@ -100,6 +101,7 @@ async def test_a_flagged_loss_by_a_blocked_loop_raises_nothing(make: Make) -> No
         assert lease.lost
 
 
+@and_of_asyncio(WITH_ONE_PLACE)
 @pytest.mark.parametrize(
     "error", [ValueError("mine"), TimeoutError(), StopAsyncIteration(), BaseExceptionGroup("both", [SystemExit()])]
 )

@@ -17,6 +17,7 @@ from tests.support.cases import the_rest_slow
 from tests.support.children import dies_with_us
 from tests.support.clients import CHOSEN, client_at
 from tests.support.clusters import ClusterSet, nodes
+from tests.support.kinds import complete
 from tests.support.lateness import assert_within
 from tests.support.primitives import (
     SHORT,
@@ -164,22 +165,28 @@ async def test_a_lease_outlives_its_client(row: Row, redis_url: str, quick_sessi
 
 REPOSITORY = Path(__file__).parents[2]
 
+MADE = complete(
+    {
+        "lock": "locks.lock(name, ttl=0.5)",
+        "rlock": "locks.rlock(name, ttl=0.5)",
+        "multilock": "locks.multilock([name, name + '2', name + '3'], ttl=0.5)",
+        "semaphore": "locks.semaphore(name, 1, ttl=0.5)",
+        "write lock": "locks.rwlock(name, ttl=0.5).write",
+        "row of a table": "locks.hierarchical('shop/table/' + name, ttl=0.5).write",
+    },
+    map(str, WITH_A_QUEUE),
+)
+"""How a program makes each row."""
+
 PROGRAM = """
 import asyncio, sys
 from contextvars import Context
 from aiolocks import LockManager
 
-async def main(url, kind, ending):
+async def main(url, made, ending):
     asyncio.get_running_loop().slow_callback_duration = 60  # a busy machine is nobody's fault
     async with LockManager.from_url(url) as locks:
-        make = {
-            "lock": lambda name: locks.lock(name, ttl=0.5),
-            "rlock": lambda name: locks.rlock(name, ttl=0.5),
-            "multilock": lambda name: locks.multilock([name, name + "2", name + "3"], ttl=0.5),
-            "semaphore": lambda name: locks.semaphore(name, 1, ttl=0.5),
-            "write lock": lambda name: locks.rwlock(name, ttl=0.5).write,
-            "row of a table": lambda name: locks.hierarchical("shop/table/" + name, ttl=0.5).write,
-        }[kind]
+        make = eval("lambda name: " + made, {"locks": locks})
         held = await make("orders").acquire()
         waiter = asyncio.create_task(make("orders").acquire(), context=Context())
         for _ in range(1000):
@@ -206,7 +213,7 @@ asyncio.run(main(*sys.argv[1:]))
     "ending", ["in the middle", "after its client", "after its leases", "by an error within a block"]
 )
 async def test_a_program_may_end_at_any_moment_without_a_word(row: Row, url: str, ending: str) -> None:
-    program = ("-X", "dev", "-c", PROGRAM, url, row.id, ending)
+    program = ("-X", "dev", "-c", PROGRAM, url, MADE[row.id], ending)
     process = await asyncio.create_subprocess_exec(
         sys.executable, *program, stderr=asyncio.subprocess.PIPE, cwd=REPOSITORY, preexec_fn=dies_with_us()
     )

@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ from tests.support.primitives import (
     every_row,
     of_three_servers,
     queued,
+    rows_where,
 )
 from tests.support.servers import RedisServer
 
@@ -356,16 +358,17 @@ async def on_cluster(cluster: str, quick_sessions: None) -> AsyncIterator[Redis]
         yield client
 
 
+IN_ONE_SLOT = [row for row in rows_where(lambda kind: kind.guards).values() if row.slots == 1]
+
+
 @pytest.mark.redis
 @pytest.mark.parametrize(
     ("make", "tag"),
     [
-        (lambda client: Lock(client, "orders:42"), "{orders:42}"),
-        (lambda client: Semaphore(client, "orders:42", 2), "{orders:42}"),
+        *((partial(row.make, name="orders"), row.tag) for row in IN_ONE_SLOT),
         (lambda client: MultiLock(client, ["orders:42"]), "{orders:42}"),
-        (lambda client: HierarchicalLock(client, "shop/orders/42").write, "{shop}"),
     ],
-    ids=["lock", "semaphore", "multilock of one name", "row of a table"],
+    ids=[*map(str, IN_ONE_SLOT), "multilock of one name"],
 )
 async def test_on_a_cluster_keys_of_another_slot_are_refused_and_nothing_is_written(
     on_cluster: Redis, make: Callable[[Redis], Acquirable], tag: str

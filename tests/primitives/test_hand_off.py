@@ -22,15 +22,15 @@ from aiolocks._core.offers import offer_of
 from aiolocks._core.tokens import own_part
 from tests.support import clients
 from tests.support.heard import hearing
-from tests.support.primitives import EVERY_ROW, ROWS, SHORT, Make, Row, as_a_stranger, free, queued
+from tests.support.primitives import EVERY_ROW, ROWS, SHORT, Make, Row, as_a_stranger, free, queued, rows_where
 
 pytest_plugins = ["tests.support.table"]
 pytestmark = pytest.mark.asyncio
 
-handed_on = pytest.mark.parametrize("row", [row for row in EVERY_ROW if row.id != "redlock"], ids=str, indirect=True)
+handed_on = pytest.mark.parametrize("row", [row for row in EVERY_ROW if row.kind.handed_on], ids=str, indirect=True)
 
 exclusive = pytest.mark.parametrize(
-    "row", [row for row in ROWS if row.id != "redlock" and row.places == 1], ids=str, indirect=True
+    "row", [row for row in ROWS if row.kind.handed_on and row.places == 1], ids=str, indirect=True
 )
 
 
@@ -142,16 +142,15 @@ async def test_a_bad_ttl_changes_nothing(make: Make) -> None:
 
 
 @handed_on
-async def test_a_text_of_another_kind_name_or_prefix_is_refused(make: Make, client: Redis) -> None:
+async def test_a_text_of_another_kind_name_or_prefix_is_refused(row: Row, make: Make, client: Redis) -> None:
     text = await (await make().acquire()).hand_off()
-    others = [
-        Lock(client, "of another name"), RLock(client, "x"), Semaphore(client, "x", 3), MultiLock(client, ["x", "y"]),
-        RWLock(client, "x").read, RWLock(client, "x").write, HierarchicalLock(client, "x/y").write,
-        make(prefix="other:"),
-    ]  # fmt: skip
-    for other in others:
+    others = [make("of another name"), make(prefix="other:")]
+    for other in rows_where(lambda kind: kind.handed_on and kind is not row.kind).values():
+        others += [other.make(client, "orders"), other.make(client, "of another name")]
+    assert len(others) > 10
+    for wrong in others:
         with pytest.raises(ValueError, match="another kind") as caught:
-            await other.adopt(text)
+            await wrong.adopt(text)
         assert text not in str(caught.value)
     adopted = await make().adopt(text.encode())
     assert await adopted.release()
@@ -278,7 +277,7 @@ async def test_min_hold_counts_from_the_adoption(make: Make) -> None:
     await make.take_away()
 
 
-@pytest.mark.parametrize("row", [row for row in EVERY_ROW if row.id == "redlock"], ids=str, indirect=True)
+@pytest.mark.parametrize("row", [row for row in EVERY_ROW if not row.kind.handed_on], ids=str, indirect=True)
 async def test_the_lease_of_a_redlock_stays_where_it_is(make: Make, client: Redis) -> None:
     lock = make()
     lease = await lock.acquire()

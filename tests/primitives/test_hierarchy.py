@@ -13,27 +13,13 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from aiolocks import HierarchicalLock, Lease, LeaseLostError, LockManager
 from tests.support.cases import the_rest_slow
 from tests.support.primitives import SHORT, STEADY, queued, until
-from tests.support.workers import spawn
+from tests.support.workers import holding
 
 pytest_plugins = ["tests.support.table"]
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quick_sessions")]
 
 ROOT, TABLE, ROW, SIBLING = "shop", "shop/orders", "shop/orders/42", "shop/orders/43"
 ELSEWHERE = "shop/customers/1"
-
-WORKER = """
-import asyncio, sys
-from aiolocks import HierarchicalLock, LockManager
-
-async def main(url, path):
-    redis = LockManager.from_url(url).client
-    async with HierarchicalLock(redis, path, ttl=0.4).write:
-        print("holds", flush=True)
-        await asyncio.sleep(60)
-
-asyncio.run(main(*sys.argv[1:]))
-"""
-"""Another process: holds until it is killed."""
 
 At = Callable[[str], HierarchicalLock]
 
@@ -263,9 +249,8 @@ async def test_a_lease_is_lost_with_any_of_its_levels(client: Redis, level: str)
 @pytest.mark.parametrize("path", [ROOT, TABLE, ROW])
 async def test_what_a_killed_process_held_can_be_had_within_its_ttl(redis: Redis, redis_url: str, path: str) -> None:
     mode = HierarchicalLock(redis, TABLE).write
-    with spawn("-c", WORKER, redis_url, path) as process:
-        assert process.stdout is not None
-        assert await asyncio.to_thread(process.stdout.readline) == "holds\n"
+    with holding(redis_url, f"locks.hierarchical({path!r}, ttl=0.4).write") as process:
+        assert await process.says() == "holds"
         assert await mode.try_acquire() is None
         process.kill()
         async with mode.hold(timeout=3):

@@ -12,7 +12,8 @@ from redis.asyncio import Redis
 from aiolocks import AcquireTimeoutError, Lock, LockManager, Semaphore, with_lock
 from aiolocks._manager import check_manager
 from aiolocks.testing import FaultProxy
-from tests.support.primitives import queued, until
+from tests.support.kinds import complete
+from tests.support.primitives import queued, rows_where, until
 from tests.support.servers import RedisServer
 
 pytest_plugins = ["tests.support.table"]
@@ -192,15 +193,20 @@ async def test_a_lease_outlives_its_manager(redis_url: str, quick_sessions: None
 # After it was closed.
 
 MADE: dict[str, Callable[[LockManager], Any]] = {
-    "lock": lambda locks: locks.lock("orders"),
     "lock with a timeout": lambda locks: locks.lock("orders", acquire_timeout=60),
-    "rlock": lambda locks: locks.rlock("orders"),
-    "read": lambda locks: locks.rwlock("orders").read,
-    "write": lambda locks: locks.rwlock("orders").write,
     "upgradeable": lambda locks: locks.rwlock("orders").upgradeable,
-    "semaphore": lambda locks: locks.semaphore("orders", 1),
-    "multilock": lambda locks: locks.multilock(["orders", "stock"]),
-    "hierarchical": lambda locks: locks.hierarchical("orders/42").write,
+    **complete(
+        {
+            "lock": lambda locks: locks.lock("orders"),
+            "rlock": lambda locks: locks.rlock("orders"),
+            "read lock": lambda locks: locks.rwlock("orders").read,
+            "write lock": lambda locks: locks.rwlock("orders").write,
+            "semaphore": lambda locks: locks.semaphore("orders", 1),
+            "multilock": lambda locks: locks.multilock(["orders", "stock"]),
+            "row of a table": lambda locks: locks.hierarchical("orders/42").write,
+        },
+        rows_where(lambda kind: bool(kind.method)),
+    ),
 }
 """What is acquired of a manager, by kind."""
 
@@ -210,7 +216,7 @@ every_kind = pytest.mark.parametrize("kind", list(MADE))
 async def holding(redis: Redis, kind: str) -> Any:
     """Return a lease in the way of that kind, of another manager."""
     other = LockManager(redis)
-    in_the_way = other.rwlock("orders").write if kind in {"read", "upgradeable"} else MADE[kind](other)
+    in_the_way = other.rwlock("orders").write if kind in {"read lock", "upgradeable"} else MADE[kind](other)
     return await asyncio.create_task(in_the_way.acquire())  # no task that it starts would wait for itself
 
 

@@ -12,13 +12,14 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from aiolocks import HierarchicalLock, LimitMismatchError, Lock, RWLock, Semaphore
+from aiolocks import HierarchicalLock, LimitMismatchError, Lock, MultiLock, RLock, RWLock, Semaphore
 from aiolocks._grantors.session import Session
 from aiolocks._grantors.wait_queue import WaitQueue
 from aiolocks._redis.clients import pool_of
 from tests.support.clients import CHOSEN
 from tests.support.clusters import nodes
-from tests.support.primitives import queued, until
+from tests.support.kinds import complete
+from tests.support.primitives import queued, rows_where, until
 from tests.support.servers import RedisServer
 
 pytest_plugins = ["tests.support.table"]
@@ -30,13 +31,18 @@ MANY = 170
 DEAD = 1_200
 """More than two scripts drop."""
 
-KINDS: dict[str, Callable[[Redis], Any]] = {
-    "lock": lambda client: Lock(client, "a"),
-    "semaphore": lambda client: Semaphore(client, "a", 2),
-    "read lock": lambda client: RWLock(client, "a").read,
-    "write lock": lambda client: RWLock(client, "a").write,
-    "hierarchy": lambda client: HierarchicalLock(client, "a").write,
-}
+KINDS: dict[str, Callable[[Redis], Any]] = complete(
+    {
+        "lock": lambda client: Lock(client, "a"),
+        "rlock": lambda client: RLock(client, "a"),
+        "semaphore": lambda client: Semaphore(client, "a", 2),
+        "read lock": lambda client: RWLock(client, "a").read,
+        "write lock": lambda client: RWLock(client, "a").write,
+        "row of a table": lambda client: HierarchicalLock(client, "a").write,
+        "multilock": lambda client: MultiLock(client, ["a"]),
+    },
+    rows_where(lambda kind: kind.queued),
+)
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 

@@ -14,7 +14,16 @@ from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, MultiLock, RLoc
 from aiolocks.testing import FaultProxy
 from tests.faults.support.asking import retrying
 from tests.support.lateness import SLACK, TooLateError, assert_within, measured_lag
-from tests.support.primitives import ROWS, Make, Row, as_a_stranger, exclusive_rows, free, limited_rows, queued
+from tests.support.primitives import (
+    Make,
+    Row,
+    as_a_stranger,
+    exclusive_rows,
+    free,
+    limited_rows,
+    one_of_each_family,
+    queued,
+)
 
 pytest_plugins = ["tests.support.table"]
 pytestmark = pytest.mark.asyncio
@@ -234,7 +243,7 @@ async def test_the_last_of_several_holds_counts(client: Redis, quick_sessions: N
     await free(lock)
 
 
-LOSABLE = {"lock": b"lock", "semaphore": b"semaphore", "write lock": b"readwrite"}
+LOSABLE = list(one_of_each_family().values())
 
 
 @pytest_asyncio.fixture
@@ -244,14 +253,14 @@ async def through(proxy: FaultProxy, quick_sessions: None) -> AsyncIterator[Redi
 
 
 @pytest.mark.redis
-@pytest.mark.parametrize("row", [row for row in ROWS if row.id in LOSABLE], ids=str, indirect=True)
+@pytest.mark.parametrize("row", LOSABLE, ids=str, indirect=True)
 @pytest.mark.parametrize("how", ["reset", "black_hole"])
 async def test_a_release_whose_answer_is_lost_is_repeated_and_keeps_the_name(
     row: Row, through: Redis, proxy: FaultProxy, redis: Redis, how: str
 ) -> None:
     lock = row.make(through, "orders", min_hold=MIN)
     lease = await lock.acquire()
-    proxy.drop_next_reply(b"aiolocks:%b:{orders}" % LOSABLE[row.id], how)  # type: ignore[arg-type]
+    proxy.drop_next_reply(b"aiolocks:%b:{orders}" % row.kind.key_word.encode(), how)  # type: ignore[arg-type]
     assert await lease.release()
     assert await row.make(redis, "orders").try_acquire() is None
     with contextlib.suppress(TooLateError):

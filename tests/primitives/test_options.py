@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import fields
 from datetime import timedelta
+from functools import partial
 from typing import Any, cast
 from unittest.mock import create_autospec
 
@@ -18,15 +19,14 @@ from redis.asyncio import Redis
 from redis.asyncio.cluster import RedisCluster
 from redis.asyncio.sentinel import Sentinel
 
+import aiolocks
 from aiolocks import (
     AcquireTimeoutError,
-    HierarchicalLock,
     Lease,
     Lock,
     LockManager,
     MultiLock,
     Redlock,
-    RLock,
     RWLock,
     Semaphore,
     Versioned,
@@ -34,6 +34,7 @@ from aiolocks import (
 from aiolocks._core.options import Duration, LeaseOptions, Options, RedlockOptions, TrackedOptions
 from tests.support.cases import one_by_one
 from tests.support.clients import client_at
+from tests.support.kinds import KINDS, Kind, complete
 from tests.support.primitives import (
     EVERY_ROW,
     ROWS,
@@ -53,29 +54,38 @@ NOBODY = Redis(port=1)
 
 Constructor = Callable[..., object]
 
-CONSTRUCTORS: list[Constructor] = [
-    lambda **options: HierarchicalLock(NOBODY, "a/b", **options),
-    lambda **options: Lock(NOBODY, "a", **options),
-    lambda **options: MultiLock(NOBODY, ["a"], **options),
-    lambda **options: Redlock([NOBODY], "a", **options),
-    lambda **options: RLock(NOBODY, "a", **options),
-    lambda **options: RWLock(NOBODY, "a", **options),
-    lambda **options: Semaphore(NOBODY, "a", 1, **options),
-    lambda **options: LockManager(NOBODY, **options),
-    lambda **options: LockManager(NOBODY).hierarchical("a/b", **options),
-    lambda **options: LockManager(NOBODY).lock("a", **options),
-    lambda **options: LockManager(NOBODY).multilock(["a"], **options),
-    lambda **options: LockManager(NOBODY).rlock("a", **options),
-    lambda **options: LockManager(NOBODY).rwlock("a", **options),
-    lambda **options: LockManager(NOBODY).semaphore("a", 1, **options),
-    lambda **options: LockManager.from_url("redis://localhost:1", **options),
-]
-CONSTRUCTOR_NAMES = [
-    "HierarchicalLock", "Lock", "MultiLock", "Redlock", "RLock", "RWLock", "Semaphore", "LockManager",
-    "locks.hierarchical", "locks.lock", "locks.multilock", "locks.rlock", "locks.rwlock", "locks.semaphore", "from_url",
-]  # fmt: skip
+LEASED = [kind for kind in KINDS if kind.leased]
 
-every_constructor = pytest.mark.parametrize("construct", CONSTRUCTORS, ids=CONSTRUCTOR_NAMES)
+ARGUMENTS: dict[str, tuple[Any, ...]] = complete(
+    {
+        "hierarchy": ("a/b",), "lock": ("a",), "multilock": (["a"],), "redlock": ("a",), "rlock": ("a",),
+        "rwlock": ("a",), "semaphore": ("a", 1), "versioned": ("a",),
+    },
+    [kind.name for kind in KINDS],
+)  # fmt: skip
+"""What a constructor takes behind the client, by kind."""
+
+
+def class_of(kind: Kind) -> Any:
+    return getattr(aiolocks, kind.class_name)
+
+
+def constructor(kind: Kind) -> Constructor:
+    return partial(class_of(kind), [NOBODY] if kind.quorum else NOBODY, *ARGUMENTS[kind.name])
+
+
+CONSTRUCTORS: dict[str, Constructor] = {
+    **{kind.class_name: constructor(kind) for kind in LEASED},
+    "LockManager": partial(LockManager, NOBODY),
+    **{
+        f"locks.{kind.method}": partial(getattr(LockManager(NOBODY), kind.method), *ARGUMENTS[kind.name])
+        for kind in LEASED
+        if kind.method
+    },
+    "from_url": partial(LockManager.from_url, "redis://localhost:1"),
+}
+
+every_constructor = pytest.mark.parametrize("construct", CONSTRUCTORS.values(), ids=CONSTRUCTORS)
 
 NOT_SECONDS: list[object] = ["1", b"1", [], True, 1j, timedelta]
 OUT_OF_RANGE: list[object] = [
@@ -317,7 +327,7 @@ def test_what_is_no_client_is_an_error_that_names_the_right_module(client: Any) 
 
 
 def test_what_is_mistaken_for_a_client_is_an_error_that_says_what_to_do() -> None:
-    several: list[Any] = [HierarchicalLock, Lock, RLock, RWLock, Versioned]
+    of_one_name = [kind for kind in KINDS if ARGUMENTS[kind.name] in [("a",), ("a/b",)] if not kind.quorum]
     mistakes: list[tuple[object, str]] = [
         ("orders", "client goes first, then the name"),
         (["orders"], "client goes first, then the name"),
@@ -327,7 +337,7 @@ def test_what_is_mistaken_for_a_client_is_an_error_that_says_what_to_do() -> Non
         (redis_sync.Redis, r"redis\.asyncio\.Redis\(\), not the class"),
         ([NOBODY], "only a Redlock has several"),
     ]
-    for primitive in several:
+    for primitive in map(class_of, of_one_name):
         for wrong, says in mistakes:
             with pytest.raises(TypeError, match=says) as caught:
                 primitive(wrong, NOBODY)
@@ -484,27 +494,27 @@ async def test_a_keyword_that_a_call_does_not_take_is_an_error_that_says_what_to
             await lock.try_acquire(**{keyword: 1})
 
 
-@pytest.mark.parametrize(
-    "primitive", [HierarchicalLock, Lock, MultiLock, Redlock, RLock, RWLock, Semaphore], ids=lambda kind: kind.__name__
-)
-def test_a_constructor_shows_its_own_keywords_and_no_others(primitive: type) -> None:
+@pytest.mark.parametrize("kind", LEASED, ids=str)
+def test_a_constructor_shows_its_own_keywords_and_no_others(kind: Kind) -> None:
     """What explains a wrong one is not among what a hover, help() and inspect show."""
+    primitive = class_of(kind)
     shown = inspect.signature(primitive).parameters
     keywords = {name for name, one in shown.items() if one.kind is inspect.Parameter.KEYWORD_ONLY}
     expected = {option.name for option in fields(Options) if option.init} | {"prefix"}
-    without = {Redlock: {"replicas", "track"}, Semaphore: {"track"}, HierarchicalLock: {"track"}}
-    assert keywords == expected - without.get(primitive, set())
+    without = {option for option, has in (("replicas", kind.replicated), ("track", kind.tracked)) if not has}
+    assert keywords == expected - without
     for name in keywords - {"prefix"}:
         assert shown[name].default == DEFAULTS[name], name
     assert not any(one.kind is inspect.Parameter.VAR_KEYWORD for one in shown.values())
-    typed: dict[type, Any] = {Redlock: RedlockOptions, Semaphore: LeaseOptions, HierarchicalLock: LeaseOptions}
-    assert keywords == typed.get(primitive, TrackedOptions).__annotations__.keys()
+    typed: Any = TrackedOptions if kind.tracked else LeaseOptions if kind.replicated else RedlockOptions
+    assert keywords == typed.__annotations__.keys()
 
 
 def test_a_ttl_that_looks_like_milliseconds_is_logged_once_in_a_process() -> None:
     program = """
 import logging
 from datetime import timedelta
+from functools import partial
 from redis.asyncio import Redis
 from aiolocks import Lock, LockManager
 logging.basicConfig(format="%(levelname)s %(name)s %(message)s")
@@ -576,7 +586,7 @@ def test_of_a_server_in_this_process_no_uptime_is_asked_for(row: Row) -> None:
     row.make(client, "orders", min_uptime=0)
 
 
-@pytest.mark.parametrize("row", [row for row in EVERY_ROW if row.id != "redlock"], ids=str)
+@pytest.mark.parametrize("row", [row for row in EVERY_ROW if not row.kind.quorum], ids=str)
 def test_behind_sentinel_no_uptime_is_asked_for(row: Row) -> None:
     """A replica takes over, which may have been up for long."""
     with pytest.raises(ValueError, match=r"min_uptime.* Sentinel"):

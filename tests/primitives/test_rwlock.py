@@ -12,30 +12,12 @@ from redis.asyncio import Redis
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, LockManager, RWLock
 from tests.support.lateness import assert_within
 from tests.support.primitives import SHORT, STEADY, free, queued, until
-from tests.support.workers import spawn
+from tests.support.workers import holding
 
 pytest_plugins = ["tests.support.table"]
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quick_sessions")]
 
 MODES = ["read", "upgradeable", "write"]
-
-WORKER = """
-import asyncio, sys
-from aiolocks import LockManager, RWLock
-
-async def main(url, mode, upgrade):
-    redis = LockManager.from_url(url).client
-    async with getattr(RWLock(redis, "catalogue", ttl=0.4), mode) as lease:
-        print("holds", flush=True)
-        if upgrade:
-            async with lease.upgrade():
-                print("holds alone", flush=True)
-                await asyncio.sleep(60)
-        await asyncio.sleep(60)
-
-asyncio.run(main(*sys.argv[1:], *[""] * (4 - len(sys.argv))))
-"""
-"""Another process: holds until it is killed."""
 
 
 @pytest.fixture
@@ -400,17 +382,20 @@ async def test_readers_are_renewed_one_by_one(client: Redis) -> None:
 @pytest.mark.redis
 @pytest.mark.parametrize(
     ("held", "then"),
-    [(["read"], "write"), (["write"], "read"), (["upgradeable"], "upgradeable"), (["upgradeable", "upgrade"], "read")],
+    [
+        (["read"], "write"), (["write"], "read"), (["upgradeable"], "upgradeable"),
+        (["upgradeable", "lease.upgrade()"], "read"),
+    ],
     ids=["reader", "writer", "upgradeable", "upgrade"],
-)
+)  # fmt: skip
 async def test_what_a_killed_process_held_can_be_had_within_its_ttl(
     redis: Redis, redis_url: str, held: list[str], then: str
 ) -> None:
     mode = getattr(RWLock(redis, "catalogue"), then)
-    with spawn("-c", WORKER, redis_url, *held) as process:
-        assert process.stdout is not None
+    first, *more = held
+    with holding(redis_url, f"locks.rwlock('catalogue', ttl=0.4).{first}", *more) as process:
         for _ in held:
-            assert (await asyncio.to_thread(process.stdout.readline)).startswith("holds")
+            assert await process.says() == "holds"
         assert await mode.try_acquire() is None
         process.kill()
         async with mode.hold(timeout=3):

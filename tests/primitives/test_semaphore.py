@@ -9,25 +9,10 @@ from redis.asyncio import Redis
 from aiolocks import Semaphore
 from tests.support.lateness import SLACK, assert_within, measured_lag
 from tests.support.primitives import free, queued
-from tests.support.workers import spawn
+from tests.support.workers import holding
 
 pytest_plugins = ["tests.support.table"]
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quick_sessions")]
-
-WORKER = """
-import asyncio, sys
-from aiolocks import LockManager, Semaphore
-
-async def main(url):
-    redis = LockManager.from_url(url).client
-    semaphore = Semaphore(redis, "scraper", 2, ttl=0.4)
-    async with semaphore.hold(permits=2):
-        print("holds", flush=True)
-        await asyncio.sleep(60)
-
-asyncio.run(main(*sys.argv[1:]))
-"""
-"""Another process: holds two permits until it is killed."""
 
 
 async def test_a_lease_takes_as_many_permits_as_were_asked_for(client: Redis) -> None:
@@ -128,12 +113,11 @@ async def test_expired_holders_are_removed(client: Redis) -> None:
 
 async def test_a_killed_holders_permits_come_back_within_its_ttl(redis: Redis, redis_url: str) -> None:
     semaphore = Semaphore(redis, "scraper", 2)
-    with spawn("-c", WORKER, redis_url) as worker:
-        assert worker.stdout is not None
-        assert await asyncio.to_thread(worker.stdout.readline) == "holds\n"
+    with holding(redis_url, "locks.semaphore('scraper', 2, ttl=0.4).hold(permits=2)") as worker:
+        assert await worker.says() == "holds"
         waiter = asyncio.create_task(semaphore.acquire(permits=2))
         await queued(semaphore, 1)
-        worker.kill()
+        worker.process.kill()
         killed = time.monotonic()
         async with measured_lag() as lag:
             lease = await waiter

@@ -16,25 +16,10 @@ from aiolocks.testing import FaultProxy
 from tests.support.heard import hearing
 from tests.support.lateness import assert_within
 from tests.support.primitives import STEADY, free, queued, until
-from tests.support.workers import spawn
+from tests.support.workers import holding
 
 pytest_plugins = ["tests.support.table"]
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quick_sessions")]
-
-WORKER = """
-import asyncio, sys
-from aiolocks import LockManager, Semaphore
-
-async def main(url, limit):
-    redis = LockManager.from_url(url).client
-    semaphore = Semaphore(redis, "scraper", int(limit), ttl=0.4)
-    async with semaphore:
-        print("holds", flush=True)
-        await asyncio.sleep(60)
-
-asyncio.run(main(*sys.argv[1:]))
-"""
-"""Another process: declares a limit, and holds a permit until it is killed."""
 
 
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -217,7 +202,7 @@ async def test_a_process_declares_its_limit_at_first_use(redis: Redis, redis_url
         return (await semaphore.statistics()).limit == 3
 
     async with semaphore:
-        with spawn("-c", WORKER, redis_url, "3"):
+        with holding(redis_url, "locks.semaphore('scraper', 3, ttl=0.4)"):
             await until(in_force)
     await free(semaphore)
 

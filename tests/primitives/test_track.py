@@ -11,12 +11,12 @@ import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 
-from aiolocks import HierarchicalLock, Lease, LeaseLostError, Lock, LockManager, MultiLock, Redlock, RWLock, Semaphore
+from aiolocks import Lease, LeaseLostError, Lock, LockManager, MultiLock, RWLock
 from aiolocks._grantors.session import Session
 from aiolocks._redis.clients import pool_of
 from tests.support.clients import CHOSEN, PASSWORD, chosen_client, documented_rights
 from tests.support.lateness import SLACK, assert_within, measured_lag
-from tests.support.primitives import ROWS, Row, as_a_stranger, until
+from tests.support.primitives import Row, as_a_stranger, rows_where, until
 from tests.support.servers import RedisServer
 
 pytest_plugins = ["tests.support.table"]
@@ -25,14 +25,11 @@ pytestmark = [pytest.mark.redis, pytest.mark.asyncio]
 PROMISED = 0.05
 """Seconds, net of what the event loop is late."""
 
-KEYS = {
-    "lock": "aiolocks:lock:{orders}",
-    "rlock": "aiolocks:reentrant:{orders}",
-    "multilock": "aiolocks:multi:{orders, second}",
-    "write lock": "aiolocks:readwrite:{orders}",
-}
+TRACKED = list(rows_where(lambda kind: kind.tracked, shared=False).values())
 
-TRACKED = [row for row in ROWS if row.id in KEYS]
+KEYS = {
+    row.id: f"aiolocks:{row.kind.key_word}:{{{'orders, second' if row.kind.several else 'orders'}}}" for row in TRACKED
+}
 
 each = pytest.mark.parametrize("row", TRACKED, ids=str)
 
@@ -385,12 +382,11 @@ async def test_in_memory_it_is_one_warning(caplog: pytest.LogCaptureFixture) -> 
 
 
 async def test_kinds_that_cannot_be_tracked_say_why(client: Redis) -> None:
-    kinds: list[tuple[Any, tuple[Any, ...]]] = [
-        (Semaphore, (client, "a", 1)), (HierarchicalLock, (client, "a")), (Redlock, ([client], "a")),
-    ]  # fmt: skip
-    for kind, args in kinds:
-        with pytest.raises(TypeError, match=f"{kind.__name__} has no 'track': "):
-            kind(*args, track=True)
+    untracked = rows_where(lambda kind: not kind.tracked and kind.leased)
+    assert len(untracked) >= 3
+    for row in untracked.values():
+        with pytest.raises(TypeError, match=f"{row.kind.class_name} has no 'track': "):
+            row.make(client, "a", track=True)
     locks = LockManager(client, track=True)
     assert locks.lock("a")._options.track
     assert not locks.semaphore("a", 1)._options.track

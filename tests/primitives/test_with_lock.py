@@ -23,6 +23,7 @@ from aiolocks import (
     Versioned,
     with_lock,
 )
+from tests.support.kinds import complete, kinds_where
 from tests.support.primitives import SHORT, Make
 
 pytest_plugins = ["tests.support.table"]
@@ -138,9 +139,15 @@ async def test_calls_of_one_name_take_turns_and_those_of_others_do_not(client: R
 @pytest.mark.parametrize(
     ("kind", "options", "prefix"),
     [
-        (Lock, {}, "lock"),
-        (RLock, {"ttl": 5}, "reentrant"),
-        (Semaphore, {"limit": 2, "ttl": 5}, "semaphore"),
+        *complete(
+            {
+                "lock": (Lock, {}, "lock"),
+                "rlock": (RLock, {"ttl": 5}, "reentrant"),
+                "semaphore": (Semaphore, {"limit": 2, "ttl": 5}, "semaphore"),
+            },
+            kinds_where(lambda kind: kind.leased and not kind.modes),
+            without={"multilock": "it takes a list of names; see below", "redlock": "it takes a list of clients"},
+        ).values(),
         (partial(Semaphore, limit=2), {}, "semaphore"),
     ],
 )
@@ -345,9 +352,14 @@ async def test_what_has_modes_is_held_by_the_one_that_kind_chooses(client: Redis
 @pytest.mark.parametrize(
     ("kind", "says"),
     [
-        (RWLock, r"kind=lambda client, name, \*\*options: RWLock\(client, name, \*\*options\)\.read"),
-        (HierarchicalLock, r"kind=lambda .*: HierarchicalLock\(client, name, \*\*options\)\.read"),
-        (Versioned, r"call its update\(\)"),
+        *complete(
+            {
+                "rwlock": (RWLock, r"kind=lambda client, name, \*\*options: RWLock\(client, name, \*\*options\)\.read"),
+                "hierarchy": (HierarchicalLock, r"kind=lambda .*: HierarchicalLock\(client, name, \*\*options\)\.read"),
+                "versioned": (Versioned, r"call its update\(\)"),
+            },
+            kinds_where(lambda kind: bool(kind.modes) or not kind.leased),
+        ).values(),
         (int, "`async with` can enter, not int"),
         ("semaphore", "kind must be a primitive, such as Lock or Semaphore, .* not 'semaphore'"),
     ],

@@ -5,6 +5,7 @@ from fakeredis import FakeRedis, FakeServer
 from redis import Redis
 
 from tests.scripts.calls import Scripts
+from tests.support.kinds import complete, families
 
 
 @pytest.fixture(params=[pytest.param("server", marks=pytest.mark.redis), "memory"])
@@ -45,7 +46,11 @@ def rwlock(backend: Redis, sharded: bool) -> Scripts:
     return Scripts(backend, "rwlock", sharded=sharded)
 
 
-@pytest.fixture(params=["lock", "semaphore", "rwlock"])
+_CALLED = complete({"lock": "lock", "semaphore": "semaphore", "modes": "rwlock"}, families())
+"""What `Scripts` calls the scripts of each family."""
+
+
+@pytest.fixture(params=list(_CALLED.values()))
 def exclusive(request: pytest.FixtureRequest, backend: Redis, sharded: bool) -> Scripts:
     """A mutex, a semaphore of one permit, and a lock to write: for what all promise."""
     return Scripts(backend, request.param, limit=1, sharded=sharded)

@@ -35,11 +35,9 @@ from tests.support.servers import RedisServer
 pytest_plugins = ["tests.support.table"]
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis]
 
-KINDS = ["lock", "rlock", "rwlock", "semaphore"]
+WITH_A_QUEUE = [row for row in ROWS if row.places == 1 and row.queue and not row.composed]
 
-every_row = pytest.mark.parametrize(
-    "row", the_rest_slow([row for row in ROWS if row.places == 1 and row.queue and not row.composed], quick=1), ids=str
-)
+every_row = pytest.mark.parametrize("row", the_rest_slow(WITH_A_QUEUE, quick=1), ids=str)
 
 
 @dataclass(frozen=True)
@@ -283,8 +281,8 @@ async def test_when_the_program_is_wrong(scene: Scene, row: Row) -> None:
             await asyncio.sleep(0)  # what ends with a task ends in its callbacks
             gc.collect()
             await until(lambda: scene.ear.hears("dropped without being released"))
-        for kind in KINDS:
-            scene.admin("SET", Keys("aiolocks:", kind, "typed").part(b"queue"), "no queue")
+        for kind in {row.kind for row in WITH_A_QUEUE}:
+            scene.admin("SET", Keys("aiolocks:", kind.name, "typed").part(b"queue"), "no queue")
         with scene.ear.raises(ResponseError, match="WRONGTYPE"):
             await row.make(client, "typed", ttl=0.2).acquire(timeout=1)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from contextvars import Context
 from dataclasses import dataclass
@@ -16,7 +16,9 @@ from redis.asyncio.sentinel import SentinelConnectionPool
 
 from aiolocks import HierarchicalLock, Holder, Lease, Lock, MultiLock, Redlock, RLock, RWLock, Semaphore, Statistics
 from aiolocks._core.keys import check_name
+from aiolocks._core.kinds import KINDS, Kind
 from aiolocks._engine.must_await import Acquiring
+from tests.support import kinds
 from tests.support.clients import CHOSEN
 from tests.support.lateness import bounded
 
@@ -63,17 +65,14 @@ class Row:
     """One primitive: what `make(client, name, **options)` returns, and how many leases fit into one name."""
 
     id: str
+    kind_name: str
+    """The name of its kind in the registry."""
     make: Callable[..., Acquirable]
     places: int = 1
     called: Callable[[str], str] = str
     """What its leases and errors say that is held, given the name."""
-    queue: bool = True
-    """Whether waiters wait in line, first come, first served. At several servers they cannot: lines could wait for
-    each other."""
     connections: int = 2
     """Connections to the server while somebody waits; on a Cluster to that node which has most of them."""
-    guards: bool = True
-    """Whether its leases guard commands: not where no one server knows of them."""
     tag: str = "{orders}"
     """With what a key begins that its leases of "orders" guard on a Cluster too."""
     slots: int = 1
@@ -82,15 +81,37 @@ class Row:
     """Whether its leases are made of those of others here."""
     round_trips: int = 1
     """How many it takes to be granted what is free."""
-    reentrant: bool = False
-    """Its holder may take it again."""
     limited: bool = True
     """Whether the statistics have a limit: the number of places."""
     filler: Callable[..., Acquirable] | None = None
     """What takes all places, where this does not exclude itself."""
 
+    @property
+    def kind(self) -> Kind:
+        """Its kind, which says what it can do."""
+        return _KINDS[self.kind_name]
+
+    @property
+    def queue(self) -> bool:
+        """Whether waiters wait in line, first come, first served. At several servers they cannot: lines could wait for
+        each other."""
+        return self.kind.queued
+
+    @property
+    def guards(self) -> bool:
+        """Whether its leases guard commands: not where no one server knows of them."""
+        return self.kind.guards
+
+    @property
+    def reentrant(self) -> bool:
+        """Its holder may take it again."""
+        return self.kind.reentrant
+
     def __str__(self) -> str:
         return self.id
+
+
+_KINDS = {kind.name: kind for kind in KINDS}
 
 
 def reading(client: Redis, name: str, **options: Any) -> Acquirable:
@@ -108,6 +129,10 @@ def several(client: Redis, name: str, **options: Any) -> MultiLock:
 def several_names(name: Any) -> list[str]:
     """Return *name* and two more that go with it, not in order."""
     return [f"{name[:200]}, third", name, f"{name[:200]}, second"] if isinstance(name, str) else [name]
+
+
+def all_names(name: Any) -> str:
+    return ", ".join(sorted(several_names(name)))
 
 
 MAY_NOT_SELECT = CHOSEN in ("acl", "cluster")
@@ -150,20 +175,53 @@ def row_path(name: str) -> str:
 
 
 ROWS = (
-    Row("lock", Lock),
-    Row("redlock", of_three_servers, queue=False, guards=False, composed=True, connections=SERVERS, round_trips=2),
-    Row("multilock", several, slots=3, composed=True, called=lambda name: ", ".join(sorted(several_names(name)))),
-    Row("rlock", RLock, reentrant=True),
-    Row("semaphore", partial(Semaphore, limit=1)),
-    Row("write lock", writing, limited=False),
-    Row("row of a table", row_of_a_table, limited=False, composed=True, round_trips=2, called=row_path, tag="{shop}"),
-    Row("semaphore of 3", partial(Semaphore, limit=3), places=3),
-)
+    Row("lock", "lock", Lock),
+    Row("redlock", "redlock", of_three_servers, composed=True, connections=SERVERS, round_trips=2),
+    Row("multilock", "multilock", several, slots=3, composed=True, called=all_names),
+    Row("rlock", "rlock", RLock),
+    Row("semaphore", "semaphore", partial(Semaphore, limit=1)),
+    Row("write lock", "rwlock", writing, limited=False),
+    Row(
+        "row of a table", "hierarchy", row_of_a_table,
+        limited=False, composed=True, round_trips=2, called=row_path, tag="{shop}",
+    ),
+    Row("semaphore of 3", "semaphore", partial(Semaphore, limit=3), places=3),
+)  # fmt: skip
 
-EVERY_ROW = (*ROWS, Row("read lock", reading, limited=False, filler=writing))
+EVERY_ROW = (*ROWS, Row("read lock", "rwlock", reading, limited=False, filler=writing))
 """With those whose leases go together, and wait for others only."""
 
+kinds.check({row.kind_name for row in EVERY_ROW}, kinds.kinds_where(), {})
+
 WITH_ONE_PLACE = [row for row in EVERY_ROW if row.places == 1]
+
+
+def rows_where(
+    where: kinds.Where = kinds.leased, *, without: Mapping[str, str] | None = None, shared: bool = True
+) -> dict[str, Row]:
+    """Return the rows with one place whose kind can do what *where* asks, by their ids: a table of kinds.
+
+    Args:
+        where: Says of a kind whether the table is about it.
+        without: The rows that are left out all the same, each with the reason.
+        shared: Whether the row whose leases go together is among them.
+
+    Raises:
+        IncompleteTableError: A row of *without* would not be in the table in any case.
+    """
+    rows = {row.id: row for row in WITH_ONE_PLACE if where(row.kind) and (shared or row.filler is None)}
+    left = {name: row for name, row in rows.items() if name not in (without or {})}
+    kinds.check(left, rows, without or {})
+    return left
+
+
+def one_of_each_family(where: kinds.Where = kinds.leased) -> dict[str, Row]:
+    """Return the first row of each family of scripts whose kind can do what *where* asks."""
+    first: dict[str, Row] = {}
+    for row in rows_where(where, shared=False).values():
+        first.setdefault(row.kind.family, row)
+    return {row.id: row for row in first.values()}
+
 
 WITH_A_QUEUE = [row for row in ROWS if row.queue and row.places == 1]
 

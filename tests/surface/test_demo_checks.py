@@ -97,11 +97,11 @@ def stopped(events: list[Event]) -> checks.Verdict:
 
 
 def fenced(events: list[Event]) -> checks.Verdict:
-    return checks.check_fences(events, ["name"])
+    return checks.check_fences(events, {})
 
 
 def fenced_permits(events: list[Event]) -> checks.Verdict:
-    return checks.check_fences(events, [])
+    return checks.check_fences(events, {"name": 2})
 
 
 def unsurprising(events: list[Event]) -> checks.Verdict:

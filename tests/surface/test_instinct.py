@@ -21,6 +21,7 @@ from aiolocks import HierarchicalLock, Lease, Lock, LockManager, MultiLock, Redl
 from aiolocks._core import elsewhere
 from aiolocks.testing import ScriptedGrantor
 from tests.support.cases import one_by_one
+from tests.support.kinds import KINDS, complete, kinds_where
 
 pytest_plugins = ["tests.support.table"]
 
@@ -224,15 +225,18 @@ def test_the_rest_is_an_error_all_the_same(code: str) -> None:
 
 @one_by_one(
     "kind, name, offered",
-    [
-        (Lock, "orders", {"replicas", "track"}),
-        (RLock, "orders", {"replicas", "track"}),
-        (RWLock, "orders", {"replicas", "track"}),
-        (MultiLock, ["orders"], {"replicas", "track"}),
-        (HierarchicalLock, "shop/orders", {"replicas"}),
-        (Semaphore, "scraper", {"limit", "replicas"}),
-        (Redlock, "orders", set()),
-    ],
+    complete(
+        {
+            "lock": (Lock, "orders", {"replicas", "track"}),
+            "rlock": (RLock, "orders", {"replicas", "track"}),
+            "rwlock": (RWLock, "orders", {"replicas", "track"}),
+            "multilock": (MultiLock, ["orders"], {"replicas", "track"}),
+            "hierarchy": (HierarchicalLock, "shop/orders", {"replicas"}),
+            "semaphore": (Semaphore, "scraper", {"limit", "replicas"}),
+            "redlock": (Redlock, "orders", set()),
+        },
+        kinds_where(),
+    ).values(),
 )
 def test_a_class_offers_its_own_options_and_no_others(kind: Any, name: object, offered: set[str]) -> None:
     with pytest.raises(TypeError, match="tll") as caught:
@@ -288,10 +292,16 @@ def test_an_error_from_within_a_correct_call_is_as_it_was() -> None:
 # Names that exist nowhere.
 
 THINGS: list[Any] = [
-    HierarchicalLock(NOBODY, "shop/orders"), HierarchicalLock(NOBODY, "shop/orders").read, Lock(NOBODY, "orders"),
-    LockManager(NOBODY), MultiLock(NOBODY, ["orders"]), Redlock([NOBODY], "orders"), RLock(NOBODY, "orders"),
-    RWLock(NOBODY, "orders"), RWLock(NOBODY, "orders").write, Semaphore(NOBODY, "orders", 3),
-    Versioned(NOBODY, "stock"),
+    LockManager(NOBODY), HierarchicalLock(NOBODY, "shop/orders").read, RWLock(NOBODY, "orders").write,
+    *complete(
+        {
+            "hierarchy": HierarchicalLock(NOBODY, "shop/orders"), "lock": Lock(NOBODY, "orders"),
+            "multilock": MultiLock(NOBODY, ["orders"]), "redlock": Redlock([NOBODY], "orders"),
+            "rlock": RLock(NOBODY, "orders"), "rwlock": RWLock(NOBODY, "orders"),
+            "semaphore": Semaphore(NOBODY, "orders", 3), "versioned": Versioned(NOBODY, "stock"),
+        },
+        [kind.name for kind in KINDS],
+    ).values(),
 ]  # fmt: skip
 
 

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from aiolocks import HierarchicalLock, LockManager, MultiLock, RLock, RWLock, Semaphore
+from aiolocks import HierarchicalLock, LockManager, MultiLock, Redlock, RLock, RWLock, Semaphore
 from aiolocks.cli import main
 from tests.support.clusters import ClusterSet
+from tests.support.kinds import kinds_where
 from tests.support.lateness import SLACK
 from tests.support.servers import RedisServer
 
@@ -50,6 +51,7 @@ async def test_every_kind_is_listed_with_its_holders_and_waiters(
         rw = RWLock(client, "price")
         await stack.enter_async_context(rw.read)
         await stack.enter_async_context(HierarchicalLock(client, "shop/orders/4:2").write)
+        await stack.enter_async_context(Redlock([client], "voted"))
         waiting = [asyncio.ensure_future(others.lock("orders:42").acquire()) for _ in range(2)]
         waiting.append(asyncio.ensure_future(RWLock(others.client, "price").write.acquire()))
         while (await locks.lock("orders:42").statistics()).waiting < 2 or (await rw.read.statistics()).waiting < 1:
@@ -67,7 +69,9 @@ async def test_every_kind_is_listed_with_its_holders_and_waiters(
             ("hierarchy", "shop"): (1, 0),
             ("hierarchy", "shop/orders"): (1, 0),
             ("hierarchy", "shop/orders/4:2"): (1, 0),
+            ("redlock", "voted"): (1, 0),
         }
+        assert {one["kind"] for one in found} == set(kinds_where())
         by_name = {one["name"]: one for one in found}
         (holder,) = by_name["orders:42"]["holders"]
         assert (holder["fencing_token"], holder["session"]) == (lease.fencing_token, lease.token[:11])

@@ -65,6 +65,24 @@ def test_c1_ends_all_holds_of_a_killed_process() -> None:
     assert check_exclusion([acquired(1, 1, 10), HistoryEvent(2, 1, "killed"), acquired(3, 2, 11)]) == []
 
 
+def test_c1_counts_a_killed_process_as_a_holder_until_its_death_was_seen() -> None:
+    killed = HistoryEvent(5, 1, "killed")
+    assert len(check_exclusion([acquired(1, 1, 10), acquired(4, 2, 11), killed])) == 1
+
+
+def test_c1_sees_two_holds_of_one_process() -> None:
+    assert len(check_exclusion([acquired(1, 1, 10), acquired(2, 1, 11), ended(3, 1, 10), ended(4, 1, 11)])) == 1
+
+
+def test_c1_sees_each_hold_that_another_encloses() -> None:
+    inner = [acquired(2, 2, 11), ended(3, 2, 11), acquired(4, 3, 12), ended(5, 3, 12)]
+    assert len(check_exclusion([acquired(1, 1, 10), *inner, ended(6, 1, 10)])) == 2
+
+
+def test_the_order_of_the_lines_does_not_matter() -> None:
+    assert check_exclusion([ended(2, 1, 10), acquired(3, 2, 11), acquired(1, 1, 10), ended(4, 2, 11)]) == []
+
+
 def test_c1_takes_names_apart() -> None:
     assert check_exclusion([acquired(1, 1, 10), acquired(2, 2, 10, name="other")]) == []
 

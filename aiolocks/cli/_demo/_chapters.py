@@ -164,6 +164,6 @@ def judge(stage: Stage) -> list[Verdict]:
         check_kept(long_job, KEPT_TTL),
         check_return(death, DEAD_TTL),
         check_loss(taken, TAKEN_TTL),
-        check_fences(records, locks),
+        check_fences(records, {stage.name(PERMITS): LIMIT}),
         check_surprises(records),
     ]

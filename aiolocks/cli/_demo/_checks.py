@@ -1,14 +1,20 @@
 """Judges what was recorded, and nothing else: each check names the figure that its verdict rests on.
 
+Exclusion, limits and fencing tokens are judged by the checkers of `aiolocks.testing`.
+
 A hold lasts from the first step of a body to its last one, or to the kill of its worker. That is less than the lease,
 on purpose: what must not overlap is what holders do.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
+from typing import TYPE_CHECKING, Any
 
 from ._events import ASKED, DELETED, DIED, FAILED, HELD, LEFT, LOST, QUEUED, RENEWED, STALLED, STOPPED, Event, of_kind
+
+if TYPE_CHECKING:
+    from ...testing import HistoryEvent
 
 ALLOWANCE = 0.2
 """Seconds beyond a TTL within which a lock must be with its next holder: the bound for handing over."""
@@ -49,6 +55,24 @@ def holds_of(events: Sequence[Event]) -> list[Hold]:
     return holds
 
 
+def _history(holds: Sequence[Hold]) -> "list[HistoryEvent]":
+    """Return *holds* as the events that the checkers of `aiolocks.testing` judge.
+
+    That package is imported where it is needed: the other commands would start later by it.
+    """
+    from ...testing import HistoryEvent
+
+    workers = sorted({hold.worker for hold in holds})
+    history: list[HistoryEvent] = []
+    for number, hold in enumerate(holds):
+        lease: dict[str, Any] = {"token": str(number), "fence": hold.fence, "name": hold.name}
+        worker = workers.index(hold.worker)
+        history.append(HistoryEvent(hold.start, worker, "acquired", asked_ns=hold.asked, **lease))
+        if hold.end != _NEVER:
+            history.append(HistoryEvent(hold.end, worker, "released", **lease))
+    return history
+
+
 def check_order(events: Sequence[Event]) -> Verdict:
     """Workers are served in the order in which they asked, each known to be in the queue before the next one asked."""
     asked = of_kind(events, ASKED)
@@ -65,6 +89,8 @@ def check_order(events: Sequence[Event]) -> Verdict:
 
 def check_exclusion(events: Sequence[Event]) -> Verdict:
     """No two holds of one lock overlap."""
+    from ...testing import check_exclusion
+
     holds = holds_of(events)
     gaps: list[tuple[int, Hold, Hold]] = []
     for _, group in groupby(sorted(holds, key=lambda hold: (hold.name, hold.start)), lambda hold: hold.name):
@@ -72,28 +98,24 @@ def check_exclusion(events: Sequence[Event]) -> Verdict:
     if not gaps:
         return Verdict("exclusion", False, "no two holds to compare")
     gap, before, after = min(gaps, key=lambda entry: entry[0])
-    if gap < 0:
+    if check_exclusion(_history(holds)):
         return Verdict("exclusion", False, f"{after.worker} held while {before.worker} still did")
     return Verdict("exclusion", True, f"no two of {len(holds)} holds overlap (closest {gap / 1e6:.1f} ms apart)")
 
 
 def check_depth(events: Sequence[Event], limit: int) -> Verdict:
     """Never more than *limit* hold at once; and the limit was reached, or this would show nothing."""
+    from ...testing import check_exclusion
+
     holds = holds_of(events)
-    steps = sorted([(hold.end, -1) for hold in holds] + [(hold.start, 1) for hold in holds])
-    depth = seen = 0
-    for _, step in steps:
-        depth += step
-        seen = max(seen, depth)
     asked = len(of_kind(events, ASKED))
-    figure = f"depth never above {limit} (max seen {seen}, {len(holds)} holds)"
-    if seen > limit:
-        figure = f"depth {seen} seen, above the limit of {limit}"
-    elif seen < limit:
-        figure = f"the limit of {limit} was never reached (max seen {seen}, {len(holds)} holds)"
-    elif len(holds) != asked:
-        figure = f"{asked} asked, but only {len(holds)} held"
-    return Verdict("limit", seen == limit and len(holds) == asked, figure)
+    if check_exclusion(_history(holds), limit):
+        return Verdict("limit", False, f"more than {limit} held at once")
+    if not check_exclusion(_history(holds), limit - 1):
+        return Verdict("limit", False, f"the limit of {limit} was never reached ({len(holds)} holds)")
+    if len(holds) != asked:
+        return Verdict("limit", False, f"{asked} asked, but only {len(holds)} held")
+    return Verdict("limit", True, f"up to {limit} held at once, and never more ({len(holds)} holds)")
 
 
 def check_kept(events: Sequence[Event], ttl: float) -> Verdict:
@@ -135,25 +157,19 @@ def check_loss(events: Sequence[Event], ttl: float) -> Verdict:
     return Verdict("loss", ok, f"LeaseLostError, body stopped {delay:.2f} s after DEL ({bound})")
 
 
-def check_fences(events: Sequence[Event], locks: Iterable[str]) -> Verdict:
+def check_fences(events: Sequence[Event], limits: Mapping[str, int]) -> Verdict:
     """Every grant has a larger fencing token than those known to be before it, and no two have the same.
 
-    For a lock, the worker that held earlier was granted earlier. For a semaphore, that is certain only if it held
-    before the other asked.
+    Args:
+        limits: Of each semaphore; other names are locks.
     """
-    exclusive = set(locks)
+    from ...testing import check_fencing, check_linearizable
+
     holds = holds_of(events)
-    pairs = 0
-    for at, after in enumerate(holds):
-        for before in holds[:at]:
-            if before.name != after.name:
-                continue
-            ordered = before.name in exclusive or before.start < after.asked
-            if before.fence == after.fence or (ordered and before.fence > after.fence):
-                figure = f"{after.worker}'s {after.fence} came after {before.worker}'s {before.fence}"
-                return Verdict("fencing", False, figure)
-            pairs += ordered
-    return Verdict("fencing", pairs > 0, f"{len(holds)} grants, larger each time ({pairs} pairs compared)")
+    history = _history(holds)
+    wrong = check_fencing(history) + check_linearizable(history, limits)
+    figure = wrong[0] if wrong else f"{len(holds)} grants, each with a larger token than those before it"
+    return Verdict("fencing", not wrong and len(holds) > 1, figure)
 
 
 def check_surprises(events: Sequence[Event]) -> Verdict:

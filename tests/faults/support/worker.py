@@ -9,35 +9,29 @@ import random
 import signal
 import sys
 import time
+from dataclasses import dataclass
+from typing import cast
 
 import redis
 from redis.asyncio import Redis
 
-from aiolocks import LeaseLostError, Lock, MultiLock, RWLock, Semaphore
+from aiolocks import Lease, LeaseLostError, Lock, MultiLock, RWLock, Semaphore
 from aiolocks._grantors.session import Session
+from aiolocks.testing import Recorder
 from tests.faults.support.resource import write
-from tests.support.workers import ACQUIRED, ALONE, RELEASED, open_log, record
+from tests.support.workers import ACQUIRED, ALONE, RELEASED
 
 
-async def hold(client: Redis, name: str, ttl: float, log: int, kind: str) -> None:
-    """Acquire and hold until killed."""
-    acquirable = Lock(client, name, ttl=ttl) if kind == "lock" else Semaphore(client, name, 1, ttl=ttl)
-    async with acquirable as lease:
-        record(log, ACQUIRED, lease.token, lease.fencing_token)
-        print("held", flush=True)
-        await asyncio.Event().wait()
-
-
-async def wait(client: Redis, name: str, ttl: float, log: int, count: str, work: str, forking: str = "") -> None:
+async def wait(client: Redis, name: str, ttl: float, log: Recorder, count: str, work: str, forking: str = "") -> None:
     """Have *count* tasks ask for one lock, one after the other, each to work for *work* seconds once it has it."""
     lock = Lock(client, name, ttl=ttl)
 
     async def take_a_turn(number: int) -> None:
         async with lock as lease:
-            record(log, ACQUIRED, lease.token, lease.fencing_token)
-            record(log, f"turn {number}", lease.token, lease.fencing_token)
+            log.record(ACQUIRED, lease)
+            log.record(f"turn {number}", lease)
             await asyncio.sleep(float(work))
-            record(log, RELEASED, lease.token, lease.fencing_token)
+            log.record(RELEASED, lease)
 
     tasks = []
     for number in range(int(count)):
@@ -54,7 +48,7 @@ async def wait(client: Redis, name: str, ttl: float, log: int, count: str, work:
     await asyncio.gather(*tasks)
 
 
-async def write_after_a_stop(client: Redis, name: str, ttl: float, log: int) -> None:
+async def write_after_a_stop(client: Redis, name: str, ttl: float, log: Recorder) -> None:
     """Check the lease, be stopped before the write that follows, write all the same, and check again."""
     with redis.Redis.from_url(sys.argv[2]) as resource:
         try:
@@ -70,7 +64,7 @@ async def write_after_a_stop(client: Redis, name: str, ttl: float, log: int) -> 
             print("lost", flush=True)
 
 
-async def share(client: Redis, name: str, ttl: float, log: int, limit: str) -> None:
+async def share(client: Redis, name: str, ttl: float, log: Recorder, limit: str) -> None:
     """Take and give back a permit until killed."""
     semaphore = Semaphore(client, name, int(limit), ttl=ttl)
     await client.ping()
@@ -78,17 +72,17 @@ async def share(client: Redis, name: str, ttl: float, log: int, limit: str) -> N
     while True:
         try:
             async with semaphore as lease:
-                record(log, ACQUIRED, lease.token, lease.fencing_token)
+                log.record(ACQUIRED, lease)
                 try:
                     await asyncio.sleep(random.uniform(0.01, 0.1))
                 finally:
-                    record(log, RELEASED, lease.token, lease.fencing_token)
+                    log.record(RELEASED, lease)
         except LeaseLostError:
             pass
 
 
 async def read_and_write(
-    client: Redis, name: str, ttl: float, log: int, readers: str, writers: str, seconds: str
+    client: Redis, name: str, ttl: float, log: Recorder, readers: str, writers: str, seconds: str
 ) -> None:
     """Have so many tasks read and so many write, in turns, for so many *seconds*; a writer counts as ALONE permits."""
     rw = RWLock(client, name, ttl=ttl)
@@ -101,16 +95,27 @@ async def read_and_write(
         while (begun := asyncio.get_running_loop().time()) < until:
             async with acquirable as lease:
                 waited_ms = 1000 * (asyncio.get_running_loop().time() - begun)
-                record(log, ACQUIRED, lease.token, lease.fencing_token, permits=permits)
+                log.record(ACQUIRED, lease, permits=permits)
                 await asyncio.sleep(random.uniform(0.001, 0.003))
-                record(log, RELEASED, lease.token, lease.fencing_token, permits=permits)
-            record(log, f"{mode} {waited_ms:.3f}")
+                log.record(RELEASED, lease, permits=permits)
+            log.record(f"{mode} {waited_ms:.3f}")
 
     tasks = [asyncio.create_task(use("read", 1)) for _ in range(int(readers))]
     await asyncio.gather(*tasks, *(use("write", ALONE) for _ in range(int(writers))))
 
 
-async def take_several(client: Redis, name: str, ttl: float, log: int, count: str, seconds: str, seed: str) -> None:
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a history has of a lease: of one of several names."""
+
+    name: str
+    token: str
+    fencing_token: int
+
+
+async def take_several(
+    client: Redis, name: str, ttl: float, log: Recorder, count: str, seconds: str, seed: str
+) -> None:
     """For so many seconds, take random ones of *count* names together, in random order."""
     dice = random.Random(seed)
     names = [f"{name} {number}" for number in range(int(count))]
@@ -120,42 +125,45 @@ async def take_several(client: Redis, name: str, ttl: float, log: int, count: st
     while time.monotonic() < ends_at:
         chosen = dice.sample(names, dice.randint(1, len(names)))
         lease = await MultiLock(client, chosen, ttl=ttl).acquire(timeout=10)
-        for each, fence in lease.fencing_tokens.items():
-            record(log, ACQUIRED, f"{each}/{lease.token}", fence)
+        parts = [cast("Lease", Part(each, lease.token, fence)) for each, fence in lease.fencing_tokens.items()]
+        for part in parts:
+            log.record(ACQUIRED, part)
         await asyncio.sleep(dice.uniform(0.0, 0.004))
-        for each, fence in lease.fencing_tokens.items():
-            record(log, RELEASED, f"{each}/{lease.token}", fence)
+        for part in parts:
+            log.record(RELEASED, part)
         await lease.release()
 
 
-async def stop_when_told(client: Redis, name: str, ttl: float, log: int) -> None:
+async def stop_when_told(client: Redis, name: str, ttl: float, log: Recorder) -> None:
     """Hold until revoked, again and again until killed; a while after it is told it is inside still, to clean up."""
     await client.ping()
     print("up", flush=True)
+    lease: Lease | None = None
     while True:
         try:
             async with Lock(client, name, ttl=ttl) as lease:
-                record(log, ACQUIRED, lease.token, lease.fencing_token)
+                log.record(ACQUIRED, lease)
                 try:
                     await asyncio.Event().wait()
                 finally:
                     try:
                         await asyncio.sleep(random.uniform(0.0, 0.05))
                     finally:
-                        record(log, RELEASED, lease.token, lease.fencing_token)
+                        log.record(RELEASED, lease)
         except LeaseLostError as lost:
-            record(log, str(lost.reason), "", lost.fencing_token)
+            assert lease is not None  # only a block raises this
+            log.record(str(lost.reason), lease)
 
 
 ROLES = {
-    "hold": hold, "wait": wait, "write": write_after_a_stop, "share": share, "read and write": read_and_write,
+    "wait": wait, "write": write_after_a_stop, "share": share, "read and write": read_and_write,
     "several": take_several, "stop": stop_when_told,
 }  # fmt: skip
 
 
 async def main(role: str, url: str, name: str, ttl: str, log: str, *more: str) -> None:
     async with Redis.from_url(url) as client:
-        await ROLES[role](client, name, float(ttl), open_log(log), *more)  # type: ignore[operator]  # as each role says
+        await ROLES[role](client, name, float(ttl), Recorder(log), *more)  # type: ignore[operator]  # as each role says
 
 
 if __name__ == "__main__":

@@ -16,15 +16,13 @@ from aiolocks.testing import FaultProxy, Recorder, keys_left
 from tests.faults.support.server_clock import NoShim, ServerClock
 from tests.support.lateness import SLACK, measured_lag
 from tests.support.servers import RedisServer
-from tests.support.workers import spawn
+from tests.support.workers import Worker, spawn
 
 from .faults import Faults
 from .plan import LIMIT, LOCKS, NAMES, TTL, WORKERS, Plan
 from .sets import SetFaults, connections_of, set_for
 from .verdict import Evidence, Verdict, judge
 from .worker import client_of
-
-Process = subprocess.Popen[str]
 
 
 @final
@@ -42,7 +40,7 @@ class Workers:
         self._generations = [0] * WORKERS
         self._starting: set[asyncio.Task[None]] = set()
         self._wrong: list[str] = []
-        self.up: dict[int, Process] = {}
+        self.up: dict[int, Worker] = {}
 
     async def start(self, worker: int) -> None:
         """Start one, and return when it is at work."""
@@ -54,22 +52,19 @@ class Workers:
                 str(self._plan.replicas),
             )
         )  # fmt: skip
-        assert process.stdout is not None
-        if await asyncio.to_thread(process.stdout.readline) == "up\n":
+        if await process.says() == "up":
             self.up[worker] = process
         else:
             self._wrong.append(f"worker {worker} (process {process.pid}) did not start")
 
     def signal(self, worker: int, number: signal.Signals) -> None:
         if worker in self.up:
-            self.up[worker].send_signal(number)
+            self.up[worker].signal(number)
 
     async def kill(self, worker: int) -> None:
         """Kill one, and record it once it is dead: before that it may still act."""
         if (process := self.up.pop(worker, None)) is not None:
-            process.kill()
-            await asyncio.to_thread(process.wait)
-            self._recorder.record("killed", pid=process.pid)
+            await asyncio.to_thread(process.kill, self._recorder)
 
     async def replace(self, worker: int) -> None:
         if worker in self.up:
@@ -86,7 +81,7 @@ class Workers:
         wrong = self._wrong
         for worker, process in self.up.items():
             try:
-                status = await asyncio.to_thread(process.wait, 10)
+                status = await process.ends(10)
             except subprocess.TimeoutExpired:
                 status = -1
             if status != 0:

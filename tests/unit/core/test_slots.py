@@ -7,9 +7,10 @@ from redis.crc import key_slot
 
 from aiolocks._core.keys import Keys, channel_of
 from aiolocks._core.slots import SLOTS, beside, slot_of, tag_of
+from tests.support.kinds import kinds_where
 from tests.support.odd_names import odd_names
 
-KINDS = ("lock", "rlock", "rwlock", "semaphore", "multilock", "redlock", "hierarchy")
+KINDS = kinds_where(lambda kind: kind.leased)
 PARTS = ("fence", "meta", "queue", "agreed", "q:home", "q:poll250-home", "t:token", "g:token")
 SESSIONS = (b"home", b"poll250-home", b"{", b"}")
 

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis
 
-from aiolocks import HierarchicalLock, Lock, LockManager, MultiLock, Redlock, RLock, RWLock, Semaphore
+from aiolocks import Lock, LockManager, MultiLock, RLock, RWLock, Semaphore
 from aiolocks._redis.clients import place_of, pool_of, server_of
 from aiolocks.compat import RedisLock
 from tests.support.answering import Answering
 from tests.support.jumping import jumping
+from tests.support.primitives import EVERY_ROW
 
 
 def test_a_server_is_called_by_its_address_and_by_nothing_secret() -> None:
@@ -71,12 +72,7 @@ def test_a_primitive_shows_its_name() -> None:
 
 def test_kind_and_family_are_no_public_names() -> None:
     client = Redis(port=1)
-    rw, path = RWLock(client, "a"), HierarchicalLock(client, "a/b")
-    made = [
-        Lock(client, "a"), RLock(client, "a"), Semaphore(client, "a", 1), MultiLock(client, ["a"]),
-        Redlock([client], "a"), rw.read, path.write,
-    ]  # fmt: skip
-    for each in made:
+    for each in [row.make(client, "a") for row in EVERY_ROW]:
         for name in ("kind", "family"):
             assert not hasattr(each, name), each
             assert name not in dir(each)

@@ -2,23 +2,21 @@
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
-from aiolocks import HierarchicalLock, Lock, MultiLock, Redlock, RLock, RWLock, Semaphore
+import aiolocks
+from tests.support.kinds import KINDS, Kind
+from tests.support.primitives import rows_where
 
-A, B, C = (Redis(port=port) for port in (1, 2, 3))
+NOBODY = Redis(port=1)
+"""A client of a port at which nothing listens."""
 
 PRIMITIVES: dict[str, Callable[..., Any]] = {
-    "lock": lambda **terms: Lock(A, "orders", **terms),
-    "redlock": lambda **terms: Redlock([A, B, C], "orders", **terms),
-    "multilock": lambda **terms: MultiLock(A, ["orders", "stock"], **terms),
-    "rlock": lambda **terms: RLock(A, "orders", **terms),
-    "semaphore": lambda **terms: Semaphore(A, "orders", 3, **terms),
-    "rwlock": lambda **terms: RWLock(A, "orders", **terms).read,
-    "hierarchical lock": lambda **terms: HierarchicalLock(A, "orders/42", **terms).read,
+    row.id: partial(row.make, NOBODY, "orders") for row in rows_where().values()
 }
 
 DEFAULTS = {
@@ -48,11 +46,11 @@ def test_each_term_that_is_given_is_the_one_that_it_is_held_on(make: Callable[..
     assert terms_of(make(**OTHERS)) == {**OTHERS, "replicas": 0}
 
 
-@pytest.mark.parametrize("kind", [kind for kind in PRIMITIVES if kind != "redlock"])
+@pytest.mark.parametrize("kind", rows_where(lambda kind: kind.replicated))
 def test_replicas_are_waited_for_where_they_are_asked_for(kind: str) -> None:
     assert PRIMITIVES[kind](replicas=2)._options.replicas == 2
 
 
-@pytest.mark.parametrize("kind", [Lock, MultiLock, RLock, RWLock, HierarchicalLock, Semaphore, Redlock])
-def test_keys_begin_with_the_name_of_the_library_without_further_words(kind: type) -> None:
-    assert inspect.signature(kind).parameters["prefix"].default == "aiolocks:"
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_keys_begin_with_the_name_of_the_library_without_further_words(kind: Kind) -> None:
+    assert inspect.signature(getattr(aiolocks, kind.class_name)).parameters["prefix"].default == "aiolocks:"

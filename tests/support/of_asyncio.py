@@ -1,0 +1,132 @@
+"""Rows of asyncio's own locks in the conformance table: for the promises that they keep as ours do.
+
+With them the table is seen to test locks, and not aiolocks: what asyncio does otherwise is no promise of a lock.
+"""
+
+import asyncio
+import weakref
+from collections.abc import Callable, Iterable
+from functools import partial
+from types import TracebackType
+from typing import Any, final
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolocks import Statistics
+from tests.support.primitives import Row
+
+
+@final
+class Held:
+    """A place that a task has: it stands for a lease."""
+
+    def __init__(self, of: "Named", fence: int) -> None:
+        self._of = of
+        self.name = of.name
+        self.token = str(fence)
+        self.fencing_token = fence
+        self.held = True
+
+    async def release(self) -> bool:
+        held, self.held = self.held, False
+        if held:
+            self._of.give_back()
+        return held
+
+
+class Named:
+    """A lock or semaphore of asyncio, of one name in one loop."""
+
+    def __init__(self, name: str, made: "asyncio.Lock | asyncio.Semaphore") -> None:
+        self.name = name
+        self.made = made
+        self.holders = 0
+        self.waiting = 0
+        self.newest = 0
+
+    async def acquire(self) -> Held:
+        self.waiting += 1
+        try:
+            await self.made.acquire()
+        finally:
+            self.waiting -= 1
+        self.holders += 1
+        self.newest += 1
+        return Held(self, self.newest)
+
+    def give_back(self) -> None:
+        self.holders -= 1
+        self.made.release()
+
+
+@final
+class OfAsyncio:
+    """What asks for it: each object has the blocks that were entered by it, as an object of ours has."""
+
+    def __init__(self, named: Named, places: int) -> None:
+        self.name = named.name
+        self._named = named
+        self._places = places
+        self._blocks: dict[Any, list[Held]] = {}
+
+    async def acquire(self, *, timeout: float | None = None) -> Held:
+        async with asyncio.timeout(timeout):
+            return await self._named.acquire()
+
+    async def try_acquire(self) -> Held | None:
+        return None if self._named.made.locked() else await self._named.acquire()
+
+    async def __aenter__(self) -> Held:
+        held = await self._named.acquire()
+        self._blocks.setdefault(asyncio.current_task(), []).append(held)
+        return held
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._blocks[asyncio.current_task()].pop().release()
+
+    async def locked(self) -> bool:
+        return self._named.made.locked()
+
+    async def statistics(self) -> Statistics:
+        named = self._named
+        return Statistics(self.name, named.holders, named.holders, named.waiting, named.newest, self._places)
+
+
+_named: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[Any, str], Named]]"
+_named = weakref.WeakKeyDictionary()
+
+
+def of_asyncio(
+    make: "Callable[[], asyncio.Lock | asyncio.Semaphore]", places: int, client: Redis, name: str
+) -> OfAsyncio:
+    """Return an object for *name*; in one loop all of them have one lock, as all of ours have one on the server."""
+    names = _named.setdefault(asyncio.get_running_loop(), {})
+    key = (make, name)
+    if key not in names:
+        names[key] = Named(name, make())
+    return OfAsyncio(names[key], places)
+
+
+def row_of_asyncio(
+    name: str, kind_name: str, make: "Callable[[], asyncio.Lock | asyncio.Semaphore]", places: int = 1
+) -> Row:
+    made: Callable[..., Any] = partial(of_asyncio, make, places)
+    return Row(name, kind_name, made, places=places)
+
+
+OF_ASYNCIO = (
+    row_of_asyncio("asyncio.Lock", "lock", asyncio.Lock),
+    row_of_asyncio("asyncio.Semaphore", "semaphore", asyncio.Semaphore),
+    row_of_asyncio("asyncio.Semaphore of 3", "semaphore", partial(asyncio.Semaphore, 3), places=3),
+)
+
+
+def and_of_asyncio(rows: Iterable[Row]) -> pytest.MarkDecorator:
+    """Ask a promise of *rows*, and of asyncio's own locks with no more places than those have."""
+    rows = list(rows)
+    most = max(row.places for row in rows)
+    every = [*rows, *(row for row in OF_ASYNCIO if row.places <= most)]
+    return pytest.mark.parametrize("row", every, ids=str, indirect=True)

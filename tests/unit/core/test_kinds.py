@@ -1,0 +1,81 @@
+"""The registry of kinds says of each primitive what the primitive itself shows, and leaves none out."""
+
+import inspect
+
+import pytest
+from redis.asyncio import Redis
+
+import aiolocks
+from aiolocks import LockManager
+from aiolocks._core.keys import Keys
+from aiolocks._core.kinds import KINDS, Kind
+from aiolocks._primitives.base import Acquirable
+from tests.support.primitives import EVERY_ROW, Row
+
+NOBODY = Redis(port=1)
+
+each_kind = pytest.mark.parametrize("kind", KINDS, ids=str)
+each_leased_kind = pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.leased], ids=str)
+
+
+def made(kind: Kind) -> Acquirable:
+    """Return what a row of this kind makes."""
+    row = next(row for row in EVERY_ROW if row.kind is kind)
+    primitive = row.make(NOBODY, "orders")
+    assert isinstance(primitive, Acquirable)
+    return primitive
+
+
+def test_every_public_primitive_is_in_the_registry_once() -> None:
+    public = {
+        name for name in aiolocks.__all__ if getattr(aiolocks, name).__module__.startswith("aiolocks._primitives")
+    }
+    assert sorted(kind.class_name for kind in KINDS) == sorted(public - {"Statistics"})
+    for word in ("name", "key_word"):
+        assert len({getattr(kind, word) for kind in KINDS}) == len(KINDS)
+
+
+@each_leased_kind
+def test_a_kind_has_the_name_the_family_and_the_word_in_keys_of_its_class(kind: Kind) -> None:
+    primitive = made(kind)
+    assert primitive._kind == kind.name
+    assert (primitive._family or primitive._kind) == kind.family
+    assert primitive._keys.base.startswith(b"aiolocks:%b:{" % kind.key_word.encode())
+
+
+@each_kind
+def test_the_keys_of_a_kind_have_its_word(kind: Kind) -> None:
+    assert Keys("app:", kind.name, "a").base == b"app:%b:{a}" % kind.key_word.encode()
+
+
+@each_kind
+def test_a_kind_has_the_modes_of_its_class(kind: Kind) -> None:
+    cls = getattr(aiolocks, kind.class_name)
+    public = {name for name, value in inspect.getmembers(cls) if not name.startswith("_")}
+    modes = {"read", "write", "upgradeable"} & public if kind.leased else set()
+    assert set(kind.modes) == modes
+    assert issubclass(cls, Acquirable) is (kind.leased and not kind.modes)
+
+
+@each_leased_kind
+def test_a_kind_has_the_options_of_its_class(kind: Kind) -> None:
+    options = inspect.signature(getattr(aiolocks, kind.class_name)).parameters
+    assert {"replicas": kind.replicated, "track": kind.tracked} == {
+        option: option in options for option in ("replicas", "track")
+    }
+    assert kind.permits is ("permits" in inspect.signature(made(kind).acquire).parameters)
+    assert kind.several is (len(made(kind)._every_keys()) > 1)
+    assert kind.quorum is ("clients" in options)
+
+
+@each_kind
+def test_a_manager_has_the_method_of_a_kind(kind: Kind) -> None:
+    methods = {name for name, _ in inspect.getmembers(LockManager, inspect.isfunction)}
+    assert kind.method in methods or (kind.method == "" and kind.name not in methods)
+
+
+@pytest.mark.parametrize("row", EVERY_ROW, ids=str)
+def test_a_row_is_of_the_kind_that_it_says(row: Row) -> None:
+    primitive = row.make(NOBODY, "orders")
+    assert isinstance(primitive, Acquirable)
+    assert primitive._kind == row.kind.name
