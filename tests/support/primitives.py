@@ -15,8 +15,6 @@ from redis.asyncio import Redis
 from redis.asyncio.sentinel import SentinelConnectionPool
 
 from aiolocks import HierarchicalLock, Holder, Lease, Lock, MultiLock, Redlock, RLock, RWLock, Semaphore, Statistics
-from aiolocks._core.keys import check_name
-from aiolocks._engine.must_await import Acquiring
 from tests.support.clients import CHOSEN
 from tests.support.lateness import bounded
 
@@ -46,7 +44,7 @@ class Acquirable(Protocol):
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> bool | None: ...
     def hold(self, *, timeout: float | None = ...) -> AbstractAsyncContextManager[Lease]: ...
-    def acquire(self, *, timeout: float | None = ...) -> Acquiring: ...
+    def acquire(self, *, timeout: float | None = ...) -> Coroutine[Any, Any, Lease]: ...
     def try_acquire(self) -> Coroutine[Any, Any, Lease | None]: ...
     async def release(self) -> None: ...
     def locked(self) -> Coroutine[Any, Any, bool]: ...
@@ -138,7 +136,7 @@ def another_database(pool: Any, db: int) -> Any:
 
 def row_of_a_table(client: Redis, name: str, **options: Any) -> Acquirable:
     try:
-        check_name(name)
+        Lock(client, name)
     except (TypeError, ValueError):
         return HierarchicalLock(client, name, **options).write  # must object
     return HierarchicalLock(client, row_path(name), **options).write
@@ -199,6 +197,7 @@ class Make:
     def __init__(self, row: Row, client: Redis, flush: Callable[[], None] | None = None) -> None:
         self.client = client
         self._flush = flush
+        self.id = row.id
         self.places = row.places
         self.limit = row.places if row.limited else 0
         self.called = row.called
