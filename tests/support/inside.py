@@ -18,6 +18,7 @@ from aiolocks._core.offers import offer_of
 from aiolocks._core.tokens import own_part
 from aiolocks._engine import context as _context
 from aiolocks._engine import release as _release
+from aiolocks._engine.must_await import Acquiring
 from aiolocks._engine.request import Request
 from aiolocks._grantors import session as _session
 from aiolocks._grantors.wait_queue import WaitQueue
@@ -29,7 +30,8 @@ from aiolocks._redis.router import Node, Router
 from aiolocks.testing import FaultProxy
 from aiolocks.testing._resp import Pairing, Scanner
 
-__all__ = ["Pairing", "Scanner"]  # the proxy's own reading of the protocol, for another proxy of the tests
+__all__ = ["Acquiring", "Pairing", "Scanner"]
+"""The type of what `acquire()` returns; and the proxy's reading of the protocol, for another proxy of the tests."""
 
 # Sessions: what a client's leases and waiters share in one loop.
 

@@ -49,7 +49,7 @@ def _defined(tree: ast.AST) -> Iterator[str]:
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _of_itself(node):
             yield node.attr
         elif isinstance(node, ast.ClassDef):
-            targets = [one.target for one in node.body if isinstance(one, ast.AnnAssign)]
+            targets: list[ast.expr] = [one.target for one in node.body if isinstance(one, ast.AnnAssign)]
             targets += [target for one in node.body if isinstance(one, ast.Assign) for target in one.targets]
             yield from (target.id for target in targets if isinstance(target, ast.Name))
 
