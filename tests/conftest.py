@@ -13,10 +13,10 @@ import pytest_asyncio
 from hypothesis import HealthCheck, settings
 from redis.asyncio import Redis
 
-from aiolocks._primitives import semaphore as _semaphore
 from aiolocks.testing import FaultProxy
 from tests.support import bytecode, clients, lateness, parts, seeds
 from tests.support.clusters import ClusterSet
+from tests.support.inside import forget_declarations
 from tests.support.leftovers import Leftovers, empty, tasks_beyond, wait_until_none
 from tests.support.servers import RedisServer
 
@@ -126,7 +126,7 @@ def _nothing_left(request: pytest.FixtureRequest) -> None:
 
     Being autouse, this is set up first and so undone last: when the test's own fixtures have closed their clients.
     """
-    _semaphore._declared.clear()  # as if each test were a process of its own
+    forget_declarations()  # as if each test were a process of its own
     uses_server = "server" in request.fixturenames
     if uses_server:
         empty(request.getfixturevalue("server"))

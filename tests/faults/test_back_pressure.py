@@ -6,8 +6,7 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolocks import Lock, Semaphore
-from aiolocks._grantors.session import Session
-from tests.support.pipelines import pipeline_in
+from tests.support.inside import link_of
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
@@ -27,21 +26,17 @@ async def test_requests_are_held_back_while_the_server_does_not_read_and_all_go_
 
     async with Redis(unix_socket_path=server.socket_path) as redis:
         async with Lock(redis, "first", ttl=30):
-            session = Session.find(redis.connection_pool)
-            assert session is not None
-            link = pipeline_in(session.context)._link
-            assert link is not None
+            assert link_of(redis).connected
             server.pause()
             try:
                 tasks = [asyncio.create_task(work(number)) for number in range(TASKS)]
                 await asyncio.sleep(0)
                 await asyncio.sleep(0)
+                link = link_of(redis)
+                print(link)
                 assert link.full
-                held_back, written = len(pipeline_in(session.context)._waiting), len(link.receivers)
-                assert held_back + written >= TASKS
-                buffered = link._transport.get_write_buffer_size()  # type: ignore[attr-defined]
-                assert buffered <= 256 * 1024
-                print(f"{written} requests written, {held_back} held back, {buffered} bytes in the buffer")
+                assert link.held_back + link.written >= TASKS
+                assert link.buffered <= 256 * 1024
             finally:
                 server.resume()
             await asyncio.gather(*tasks)
@@ -62,9 +57,7 @@ async def test_what_is_given_up_while_it_is_held_back_is_never_sent(server: Redi
             try:
                 tasks = [asyncio.create_task(work(number)) for number in range(TASKS)]
                 await asyncio.sleep(0.1)
-                session = Session.find(redis.connection_pool)
-                assert session is not None
-                assert pipeline_in(session.context)._waiting
+                assert link_of(redis).held_back
                 with pytest.raises(TimeoutError):
                     async with asyncio.timeout(0.05):
                         await semaphore.resize(9)

@@ -18,8 +18,8 @@ from aiolocks import Lease, Lock, Semaphore
 from aiolocks.testing import FaultProxy
 from tests.faults.support.asking import retrying
 from tests.faults.support.residue import wait_until_only_residue
-from tests.faults.support.states import State, request_with, state_of
 from tests.support import seeds
+from tests.support.inside import State, state_of
 from tests.support.lateness import assert_within
 from tests.support.servers import RedisServer
 
@@ -77,7 +77,7 @@ class Acquiring:
 
     @property
     def state(self) -> State:
-        return state_of(request_with(self._client, self._ttl_ms))
+        return state_of(self._client, self._ttl_ms)
 
     async def reach(self, state: State) -> None:
         """Return in the very turn of the loop in which the state is reached, before the acquiring task runs."""
@@ -227,7 +227,7 @@ async def test_a_block_whose_scope_ends_in_the_turn_of_its_grant_never_works_and
             if holding is not None:
                 await asyncio.sleep(0.002)
                 await holding.release()
-            while not task.done() and state_of(request_with(client, ttl_ms)) is not State.GRANTED_UNREAD:
+            while not task.done() and state_of(client, ttl_ms) is not State.GRANTED_UNREAD:
                 await asyncio.sleep(0)
             scope.cancel()
             await task

@@ -10,7 +10,7 @@ import pytest
 from redis.asyncio import BlockingConnectionPool, Redis
 
 from aiolocks import Lock, Semaphore
-from aiolocks._grantors import session as _session
+from tests.support.inside import pool_connections, sessions_here
 from tests.support.lateness import SLACK, assert_within, measured_lag
 from tests.support.servers import RedisServer
 
@@ -35,12 +35,13 @@ CLIENTS: dict[str, Callable[[str], Redis]] = {
 
 def state_of(pool: Any) -> dict[str, object]:
     """Return what a pool was told and what it has."""
+    free, in_use = pool_connections(pool)
     return {
         "settings": dict(pool.connection_kwargs),
         "class": pool.connection_class,
         "most": pool.max_connections,
-        "free": len(pool._available_connections),
-        "in use": len(pool._in_use_connections),
+        "free": len(free),
+        "in use": len(in_use),
     }
 
 
@@ -102,11 +103,11 @@ async def test_a_user_without_channel_rights_waits_by_bounded_re_checks_with_one
 
 async def test_a_thousand_clients_of_one_pool_make_one_session(redis: Redis, server: RedisServer) -> None:
     """As when every request makes its own `Redis(connection_pool=pool)`."""
-    before = len(_session._sessions)
+    before = sessions_here()
     connected = (await redis.info("clients"))["connected_clients"]
     clients = [Redis(connection_pool=redis.connection_pool) for _ in range(1000)]
     async with contextlib.AsyncExitStack() as stack:
         for number, client in enumerate(clients):
             await stack.enter_async_context(Lock(client, f"orders:{number}"))
-        assert len(_session._sessions) == before + 1
+        assert sessions_here() == before + 1
         assert (await redis.info("clients"))["connected_clients"] <= connected + 1

@@ -13,11 +13,10 @@ import pytest_asyncio
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks import Lock, MultiLock
-from aiolocks._grantors.session import Session
-from aiolocks._redis.router import Node, Router
 from tests.faults.support.traffic import NAMES, NEWCOMERS, TTL, WAITERS, key_of, promoted, renewed, traffic
 from tests.support.clients import documented_rights
 from tests.support.clusters import ClusterSet, slot_of
+from tests.support.inside import node_hosts, polling
 from tests.support.lateness import SLACK, assert_within, measured_lag
 from tests.support.leftovers import Leftovers, tasks_beyond, wait_until_none
 from tests.support.servers import RedisServer, find_binary, version_of
@@ -102,13 +101,6 @@ async def replaced(cluster: ClusterSet, outage: Outage) -> tuple[RedisServer, fl
 def at(cluster: ClusterSet, server: RedisServer, keys: Iterable[str]) -> list[str]:
     """Return those of the keys whose slots *server* has."""
     return [key for key in keys if cluster.node_of(key) is server]
-
-
-def polling(*clients: Any) -> list[bool]:
-    """Return which sessions poll where they have waiters; elsewhere nothing would end it, and nothing comes of it."""
-    sessions = [session for client in clients if (session := Session.find(client.nodes_manager)) is not None]
-    listenings = [listening for session in sessions for listening in session.servers.listenings]
-    return [listening.polling for listening in listenings if listening.own()]
 
 
 @pytest.mark.slow
@@ -467,11 +459,6 @@ async def test_nodes_that_go_by_their_names_are_found_by_these() -> None:
                 await asyncio.sleep(0.05)
                 await lease.release()
                 await (await asyncio.wait_for(waiting, 5)).release()
-            session = Session.find(one.nodes_manager)
-            assert session is not None
-            router = session.context.pipeline
-            assert isinstance(router, Router)
-            nodes = [router.at(slot).endpoint for slot in range(0, 16384, 1000)]
-            assert {node.address[0] for node in nodes if isinstance(node, Node)} == {"localhost"}
+            assert node_hosts(one) == {"localhost"}
     finally:
         await asyncio.to_thread(running.stop)

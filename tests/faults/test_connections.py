@@ -12,6 +12,7 @@ from redis.asyncio import Redis
 
 from aiolocks import LeaseLostError, Lock, Semaphore
 from tests.faults.support.residue import connections, wait_until_only_residue
+from tests.support.inside import pool_connections
 from tests.support.lateness import SLACK, assert_within, measured_lag
 from tests.support.servers import RedisServer
 
@@ -206,9 +207,9 @@ async def test_closing_the_client_while_a_lease_is_held_neither_ends_it_nor_reop
     await (await waiter).release()
     print(f"{kind.__name__}: {open_before} connections before closing the client, {open_after} after")
     assert open_after == open_before - 1
-    pool = client.connection_pool
-    assert not any(connection.is_connected for connection in pool._available_connections)
-    assert not pool._in_use_connections
+    free, in_use = pool_connections(client.connection_pool)
+    assert not any(connection.is_connected for connection in free)
+    assert not in_use
 
 
 async def test_twenty_thousand_tasks_that_ask_at_once_are_no_dead_link(server: RedisServer) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import redis as synchronous
 
-from aiolocks.cli._doctor._settings import Facts, versions
 from tests.support.clients import documented_rights
 from tests.support.clusters import ClusterSet
 from tests.support.leftovers import Leftovers
@@ -105,14 +104,3 @@ def test_on_a_cluster_the_rights_of_the_user_are_tried_at_each_node(
     assert all(str(one.port) in finding["found"] for finding in bad)
     assert verdict(found, "hand-over") == ({"unknown"} if wanted else {"ok"})
     assert [key for server in cluster.primaries() for key in Leftovers(server).lasting_keys()] == []
-
-
-def test_nodes_of_different_versions_are_a_warning() -> None:
-    def of(version: str) -> Facts:
-        return Facts({"redis_version": version})
-
-    assert versions({"a": of("7.0.15"), "b": of("7.0.15")}).verdict == "ok"
-    mixed = versions({"a": of("7.0.15"), "b": of("7.2.4")})
-    assert mixed.verdict == "warning"
-    assert "a 7.0.15, b 7.2.4" in mixed.found
-    assert versions({"a": Facts(), "b": of("7.2.4")}).verdict == "unknown"

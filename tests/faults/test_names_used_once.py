@@ -16,10 +16,8 @@ from aiolocks import (
     Lock,
     LockManager,
     RWLock,
-    Semaphore,
     with_lock,
 )
-from aiolocks._primitives import semaphore as _semaphore
 from tests.support.primitives import rows_where
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
@@ -137,18 +135,3 @@ async def test_nothing_of_ours_stays_of_a_name_that_is_used_once(redis: Redis, u
     grown = {what: count for what, count in (_objects() - before).items() if count >= TIMES / 10}
     assert not grown
     assert len(gc.get_objects()) - all_before < 2 * TIMES  # a semaphore's declared limit is kept, for a while
-
-
-async def test_the_limits_declared_of_names_used_once_do_not_pile_up(
-    redis: Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(_semaphore, "_MOST_DECLARED", 5)
-    kept = Semaphore(redis, "kept", 3)
-    async with kept:
-        pass
-    await kept.resize(7)
-    for number in range(20):
-        async with Semaphore(redis, f"once:{number}", 3), kept:
-            pass
-    assert len(kept._declarations()) <= 5
-    assert (await kept.statistics()).limit == 7, "what is used again and again is declared once"

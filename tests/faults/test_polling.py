@@ -11,9 +11,9 @@ import pytest_asyncio
 from redis.asyncio import Redis
 
 from aiolocks import Lock, Semaphore
-from aiolocks._grantors.session import Session
 from aiolocks.testing import FaultProxy
 from tests.faults.support.residue import wait_until_only_residue
+from tests.support.inside import polling
 from tests.support.network import until
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
@@ -31,11 +31,6 @@ RIGHTS = (
     "+pubsub|numsub",
     "+@keyspace",
 )
-
-
-def polls(client: Redis) -> bool:
-    session = Session.find(client.connection_pool)
-    return session is not None and session.servers.listenings[0].polling
 
 
 async def contend(client: Redis, taken: list[float], make: Any) -> None:
@@ -85,7 +80,7 @@ async def test_two_cuts_of_the_wake_ups_in_a_row_cost_no_more_than_a_few_seconds
             proxy.cut_all(b"SUBSCRIBE")
             await asyncio.sleep(1.0)
         await asyncio.sleep(4.0)
-        assert not polls(cut)
+        assert not any(polling(cut))
         begun = time.monotonic()
         await asyncio.sleep(2)
         after = {who: rate(times, begun, time.monotonic()) for who, times in taken.items()}
@@ -110,7 +105,7 @@ async def test_a_subscription_that_was_lost_and_made_anew_is_no_reason_to_poll(r
             proxy.cut_all(b"SUBSCRIBE")
             await redis.zrem("aiolocks:lock:{lost}:queue", *await redis.zrange("aiolocks:lock:{lost}:queue", 0, -1))
             await asyncio.sleep(0.9)
-            assert not polls(client)
+            assert not any(polling(client))
         await held.release()
         await (await waiting).release()
 
@@ -136,7 +131,7 @@ async def test_without_the_right_to_subscribe_one_warning_says_what_is_tried_nex
     for _ in range(2):
         async with Lock(redis, "deaf"):
             waiting = [asyncio.create_task(Lock(limited, "deaf").acquire()) for _ in range(3)]
-            await until(lambda: polls(limited))
+            await until(lambda: any(polling(limited)))
             await asyncio.sleep(2.0)
         subscribed = (await redis.info("commandstats")).get("cmdstat_subscribe", {}).get("rejected_calls", 0)
         for each in waiting:
@@ -163,9 +158,9 @@ async def test_a_right_that_is_given_later_is_found_and_used(redis: Redis, limit
             async with asyncio.timeout(5):
                 while (await Lock(redis, "given").statistics()).waiting <= number:
                     await asyncio.sleep(0.005)
-        await until(lambda: polls(limited))
+        await until(lambda: any(polling(limited)))
         await set_user(redis, "+subscribe", "+unsubscribe", "&aiolocks:*")
-        await until(lambda: not polls(limited))
+        await until(lambda: not any(polling(limited)))
         async with asyncio.timeout(5):
             while (await Lock(redis, "given").statistics()).waiting < 6:
                 await asyncio.sleep(0.005)
@@ -198,9 +193,9 @@ async def test_permits_are_kept_and_given_once_while_a_session_turns_to_polling_
     tasks = [asyncio.create_task(work(client)) for client in (redis, limited) for _ in range(8)]
     turned = 0
     for _ in range(2):
-        await until(lambda: polls(limited))
+        await until(lambda: any(polling(limited)))
         await set_user(redis, "+subscribe", "+unsubscribe", "&aiolocks:*")
-        await until(lambda: not polls(limited))
+        await until(lambda: not any(polling(limited)))
         turned += 1
         before = served
         await asyncio.sleep(0.5)
@@ -225,7 +220,7 @@ async def test_who_leaves_the_line_of_a_session_that_polls_leaves_nobody_behind_
 
     async with make(redis, "warm"):
         warm = asyncio.create_task(make(limited, "warm").acquire())
-        await until(lambda: polls(limited))
+        await until(lambda: any(polling(limited)))
         for round_ in range(3):
             name = f"left:{round_}"
             held = await make(redis, name).acquire()

@@ -16,6 +16,7 @@ from tests.faults.support.quiet import WAYS
 from tests.faults.support.residue import connections, wait_until_only_residue
 from tests.faults.support.suspended import WAYS as SUSPENDED
 from tests.support.children import hear_signals
+from tests.support.inside import our_timers
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.redis, pytest.mark.faults]
@@ -199,19 +200,11 @@ def test_a_task_whose_loop_was_closed_inside_its_block_is_not_kept_and_ends_no_o
     assert printed.splitlines() == ["held", "gone"]
 
 
-def timers_of_ours(loop: Any) -> list[str]:
-    """Return what an asyncio loop would still call later, as far as it is ours."""
-    pending = [handle for handle in getattr(loop, "_scheduled", []) if not handle.cancelled()]  # uvloop does not tell
-    callbacks = [getattr(handle._callback, "func", handle._callback) for handle in pending]
-    return [repr(callback) for callback in callbacks if callback.__module__.startswith("aiolocks.")]
-
-
 @pytest.mark.asyncio
 @pytest.mark.parametrize("where", ["redis", "memory"])
 async def test_a_second_after_the_last_lease_and_waiter_there_is_no_task_connection_or_timer(
     redis: Redis, redis_url: str, where: str
 ) -> None:
-    loop = asyncio.get_running_loop()
     tasks_before = asyncio.all_tasks()
     connections_before = await connections(redis)
     async with LockManager.from_url(redis_url if where == "redis" else "memory://", ttl=2) as locks:
@@ -229,9 +222,9 @@ async def test_a_second_after_the_last_lease_and_waiter_there_is_no_task_connect
         await lease.release()
     if where == "redis":
         assert len(await connections(redis)) > len(connections_before), "or this test looks at nothing"
-        assert timers_of_ours(loop) or not hasattr(loop, "_scheduled")
+        assert our_timers() != [], "or this test looks at nothing"
     await asyncio.sleep(1.0)
-    assert timers_of_ours(loop) == []
+    assert not our_timers()
     assert asyncio.all_tasks() <= tasks_before
     assert await connections(redis) == connections_before
 
@@ -246,5 +239,5 @@ async def test_a_second_after_its_last_lease_was_lost_a_block_still_open_keeps_n
             await redis.delete("aiolocks:lock:{lost}")
             assert await lease.wait_lost()
             await asyncio.sleep(1.0)
-            assert timers_of_ours(asyncio.get_running_loop()) == []
+            assert not our_timers()
             assert await connections(redis) == connections_before

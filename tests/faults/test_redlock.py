@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
 import statistics
 import time
 from collections.abc import AsyncIterator, Callable
@@ -14,12 +13,10 @@ from redis.asyncio import Redis
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks import AcquireTimeoutError, LeaseLostError, QuorumError, Redlock
-from aiolocks._engine.request import Request
-from aiolocks._grantors.session import Session
 from aiolocks.testing import FaultProxy
+from tests.support.inside import link_of, requests_alive, undoing
 from tests.support.lateness import assert_within
 from tests.support.leftovers import is_residue
-from tests.support.pipelines import pipeline_in
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.redis, pytest.mark.faults, pytest.mark.asyncio]
@@ -70,9 +67,8 @@ async def test_a_hung_server_does_not_slow_the_others(five: list[RedisServer], c
 
 async def connected(clients: list[Redis]) -> None:
     """Wait until each server has answered something, so that none is asked for the first time."""
-    sessions = [Session.of(client.connection_pool) for client in clients]
     async with asyncio.timeout(10):
-        while not all(pipeline_in(session.context).round_trip for session in sessions):
+        while not all(link_of(client).round_trip for client in clients):
             await (await Redlock(clients, "connecting", ttl=TTL).acquire()).release()
 
 
@@ -182,27 +178,21 @@ async def test_a_block_is_left_at_once_though_a_minority_has_just_gone(
     assert_within(took, DECIDED)
 
 
-def requests_in_memory() -> int:
-    gc.collect()
-    return sum(isinstance(thing, Request) for thing in gc.get_objects())
-
-
 async def test_what_a_hung_server_is_asked_in_vain_is_not_kept(five: list[RedisServer], clients: list[Redis]) -> None:
     """Or thousands of attempts would wait for the end of one to connect, and the garbage collection stop the loop."""
     lock = Redlock(clients, "orders", ttl=TTL)
     await time_to_acquire(lock)
     five[0].pause()
-    commands = pipeline_in(Session.of(clients[0].connection_pool).context)
     async with asyncio.timeout(10):
-        while commands._link is not None:
+        while link_of(clients[0]).connected:
             await (await lock.acquire()).release()
-    before = requests_in_memory()
+    before = requests_alive()
     for _ in range(50):
         await (await lock.acquire()).release()
     async with asyncio.timeout(10):
-        while any(Session.of(client.connection_pool).context.undos.under_way for client in clients[1:]):
+        while any(undoing(client) for client in clients[1:]):
             await asyncio.sleep(0.01)  # a majority has released it; the others are late
-    kept = requests_in_memory() - before
+    kept = requests_alive() - before
     five[0].resume()
     assert kept < 10
 

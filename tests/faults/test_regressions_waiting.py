@@ -10,17 +10,9 @@ from redis.backoff import ConstantBackoff
 from redis.exceptions import ResponseError
 
 from aiolocks import Lease, Lock, Semaphore
-from aiolocks._core.answers import LONGEST_WAIT
-from aiolocks._core.keys import Keys
-from aiolocks._core.timing import recheck_interval
-from aiolocks._engine.context import lease_clock
-from aiolocks._grantors.session import Session
-from aiolocks._primitives import semaphore as _semaphore
-from aiolocks._redis.clients import Server
-from aiolocks._redis.pipeline import PendingCall, Pipeline
-from aiolocks._redis.scripts import PreparedScript, load
 from aiolocks.testing import FaultProxy
 from tests.faults.support.asking import outcome_of, retrying
+from tests.support.inside import forget_declarations, rechecks_of
 from tests.support.lateness import SLACK, assert_within, measured_lag
 from tests.support.network import until
 from tests.support.servers import RedisServer
@@ -57,7 +49,7 @@ async def test_a_resize_is_not_undone_by_waiters_who_have_to_ask_anew(redis: Red
     """They had declared their own limit when they first asked, which was before it."""
     semaphore = Semaphore(redis, "resized", 3)
     held = [await semaphore.acquire() for _ in range(3)]
-    _semaphore._declared.clear()  # what follows is another process
+    forget_declarations()  # what follows is another process
     async with Redis.from_url(redis_url) as client:
         waiters = [asyncio.create_task(Semaphore(client, "resized", 3).acquire()) for _ in range(3)]
         await until_waiting(semaphore, 3)
@@ -117,14 +109,15 @@ async def test_a_session_shows_life_as_often_as_its_shortest_ttl_asks_though_lon
     """Or its turns would outlast the lease of a session that has died."""
     short, long = 0.4, 30.0
     holding = await Lock(redis, "mixed").acquire()
-    async with Redis.from_url(redis_url) as client:
-        waiters = [asyncio.create_task(Lock(client, "mixed", ttl=ttl).acquire()) for ttl in (*[short] * 4, long)]
-        await until_waiting(Lock(redis, "mixed"), len(waiters))
-        session = Session.find(client.connection_pool)
-        assert session is not None
-        (line,) = session.servers.queues.values()
-        assert line.interval() == recheck_interval(short)
-        await cancel(*waiters)
+    intervals = []
+    for ttls in ([short], [*[short] * 4, long]):
+        async with Redis.from_url(redis_url) as client:
+            waiters = [asyncio.create_task(Lock(client, "mixed", ttl=ttl).acquire()) for ttl in ttls]
+            await until_waiting(Lock(redis, "mixed"), len(waiters))
+            intervals.append(rechecks_of(client).interval)
+            await cancel(*waiters)
+            await until_waiting(Lock(redis, "mixed"), 0)
+    assert intervals[0] == intervals[1] < short
     await holding.release()
 
 
@@ -137,14 +130,7 @@ async def test_a_session_whose_waiters_begin_to_ask_for_more_life_signs_stays_in
     async with Redis.from_url(redis_url) as client:
         first = asyncio.create_task(Lock(client, "mixed", ttl=long).acquire())
         await until_waiting(Lock(redis, "mixed"), 1)
-        session = Session.find(client.connection_pool)
-        assert session is not None
-        (line,) = session.servers.queues.values()
-        await until(
-            lambda: (
-                bool(session.servers.listenings[0].subscriber._confirmed) and line._due - session.context.clock() > 0.8
-            )
-        )
+        await until(lambda: rechecks_of(client).subscribed and rechecks_of(client).due_in > 0.8)
         second = asyncio.create_task(Lock(client, "mixed", ttl=short).acquire())
         await until_waiting(Lock(redis, "mixed"), 2)
         for _ in range(50):
@@ -217,30 +203,6 @@ async def test_a_wake_up_connection_that_is_dead_but_open_is_replaced(redis: Red
             await lease.release()
     print("seconds to the hand-over:", [round(delay, 3) for delay in delays])
     assert max(delays[-2:]) < woken + lag.worst
-
-
-async def test_a_reply_read_after_a_pause_makes_nobody_wait_longer_than_the_contract_says(redis: Redis) -> None:
-    """A minute for which the process was stopped looks like a round trip, and tells nothing of the next one."""
-    paused, keys = 0.0, Keys("aiolocks:", "lock", "paused")
-    commands = Pipeline(
-        Server(redis.connection_pool), asyncio.get_running_loop(), lambda: lease_clock() + paused, lambda: None
-    )
-    statistics = PreparedScript(
-        load("lock/statistics"), lambda _: (keys.base, keys.part(b"fence"), keys.part(b"queue"))
-    )
-    for pause in (0.0, 60.0):
-        replied = asyncio.Event()
-
-        def receive(call: PendingCall, reply: object, replied: asyncio.Event = replied) -> None:
-            assert not isinstance(reply, Exception)
-            replied.set()
-
-        commands.submit(statistics, (0,), receive, LONGEST_WAIT)
-        paused += pause
-        await asyncio.wait_for(replied.wait(), timeout=5)
-    assert commands.round_trip > LONGEST_WAIT
-    assert commands.patience <= LONGEST_WAIT
-    commands.close()
 
 
 async def test_a_primary_that_was_demoted_for_a_moment_is_asked_again(own_server: RedisServer) -> None:

@@ -9,9 +9,8 @@ import pytest
 import pytest_asyncio
 
 from aiolocks import LeaseLostError, Lock
-from aiolocks._grantors.session import Session
-from aiolocks._redis.clients import pool_of
 from tests.support.clusters import ClusterSet, slot_of
+from tests.support.inside import tracked_of
 from tests.support.lateness import SLACK, assert_within, measured_lag
 from tests.support.primitives import until
 from tests.support.sentinels import SentinelSet
@@ -27,14 +26,6 @@ SLOT = slot_of(KEY)
 async def cluster() -> AsyncIterator[ClusterSet]:
     with ClusterSet(replicas=0) as running:
         yield running
-
-
-def links(client: Any) -> dict[Any, Any]:
-    """Return the links for tracking, by that to the server for all else."""
-    session = Session.find(pool_of(client))
-    assert session is not None
-    assert session._tracking is not None
-    return session._tracking._links
 
 
 async def tracked_at(client: Any, at: Callable[[], RedisServer]) -> None:
@@ -78,7 +69,8 @@ async def test_a_lease_is_tracked_where_its_slot_has_gone(cluster: ClusterSet) -
             return new
 
         async def renewed(new: RedisServer) -> bool:
-            return int(new.operator.pttl(KEY)) > 0 and len(links(client)) == 2
+            state = tracked_of(client)
+            return int(new.operator.pttl(KEY)) > 0 and state is not None and state.links == 2
 
         assert_within(await stopped_after(Lock(client, "orders", track=True, ttl=6), move), 0.05 * SLACK)
 

@@ -1,9 +1,7 @@
 """Waiting awake for replies that come soon: who does, who does not, and that it ends soon."""
 
 import asyncio
-import gc
 import time
-import weakref
 from collections.abc import Callable
 
 import pytest
@@ -11,7 +9,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from aiolocks import AcquireTimeoutError, Lock, LockManager
-from aiolocks._redis import busy_poll as _busy_poll
+from tests.support.inside import count_busy_turns, stay_awake_for
 from tests.support.lateness import assert_within
 from tests.support.primitives import queued
 from tests.support.servers import RedisServer
@@ -26,18 +24,7 @@ Turns = Callable[[], int]
 @pytest.fixture(autouse=True)
 def turns(monkeypatch: pytest.MonkeyPatch) -> Turns:
     """How often a loop was kept turning, as if all replies came soon on a machine of any size."""
-    count = 0
-    turn = _busy_poll.BusyPoll._turn
-
-    def counted(vigil: _busy_poll.BusyPoll) -> None:
-        nonlocal count
-        count += 1
-        turn(vigil)
-
-    monkeypatch.setattr(_busy_poll.BusyPoll, "_turn", counted)
-    monkeypatch.setattr(_busy_poll, "_LATELY", 60.0)
-    monkeypatch.setattr(_busy_poll, "_processors", lambda: 2)
-    return lambda: count
+    return count_busy_turns(monkeypatch)
 
 
 async def _make_haste(client: Redis) -> None:
@@ -58,7 +45,7 @@ async def _processor_time_of_waiting(lock: Lock) -> float:
 async def test_who_acquires_and_who_releases_stays_awake(
     server: RedisServer, turns: Turns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_busy_poll, "SOON", 10.0)
+    stay_awake_for(monkeypatch, 10.0)
     async with Redis.from_url(server.url) as client:
         await _make_haste(client)
         before = turns()
@@ -70,7 +57,7 @@ async def test_who_acquires_and_who_releases_stays_awake(
 
 async def test_who_joins_others_sleeps(server: RedisServer, turns: Turns, monkeypatch: pytest.MonkeyPatch) -> None:
     """It will wait for its turn, and that is not about to come."""
-    monkeypatch.setattr(_busy_poll, "SOON", 10.0)
+    stay_awake_for(monkeypatch, 10.0)
     async with Redis.from_url(server.url) as client:
         lock = Lock(client, "full")
         async with lock:
@@ -86,7 +73,7 @@ async def test_who_joins_others_sleeps(server: RedisServer, turns: Turns, monkey
 
 async def test_in_memory_nobody_stays_awake(turns: Turns, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who answers runs in the same loop."""
-    monkeypatch.setattr(_busy_poll, "SOON", 10.0)
+    stay_awake_for(monkeypatch, 10.0)
     async with LockManager.from_url("memory://") as locks:
         for _ in range(10):
             async with locks.lock("near"):
@@ -111,16 +98,3 @@ async def test_a_waiter_sleeps_while_another_holds(own_server: RedisServer) -> N
         async with Lock(client, "held"):
             waiting = asyncio.create_task(_processor_time_of_waiting(Lock(client, "held")))
             assert await waiting < WAIT / 4
-
-
-async def test_what_was_waited_for_is_not_kept(
-    server: RedisServer, turns: Turns, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(_busy_poll, "SOON", 0.05)
-    async with Redis.from_url(server.url) as client:
-        await _make_haste(client)
-        assert turns() > 0
-        grantor = weakref.ref(Lock(client, "hasty")._grantor())
-        await asyncio.sleep(2 * _busy_poll.SOON)
-        gc.collect()
-        assert grantor() is None

@@ -14,9 +14,9 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolocks import Lock
-from aiolocks._engine import release as _release
 from aiolocks.testing import FaultProxy
 from tests.faults.support.asking import retrying
+from tests.support.inside import limit_unawaited
 from tests.support.primitives import free, one_of_each_family, rows_where, until
 from tests.support.servers import RedisServer
 
@@ -164,7 +164,7 @@ async def test_too_many_that_are_not_answered_are_waited_for(
     proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Or a server that does not read would be sent ever more."""
-    monkeypatch.setattr(_release, "MOST_UNAWAITED", 2)
+    limit_unawaited(monkeypatch, 2)
     async with retrying(proxy) as client:
         locks = [Lock(client, f"many:{number}", wait_release=False, ttl=3) for number in range(3)]
         blocks = [await lock.acquire() for lock in locks]

@@ -17,6 +17,7 @@ from redis.exceptions import LockError, LockNotOwnedError
 from aiolocks.compat import RedisLock
 from aiolocks.testing import FaultProxy
 from tests.support.clients import CHOSEN, chosen_client
+from tests.support.inside import leases_without_timeout_last
 from tests.support.lateness import assert_within
 from tests.support.servers import RedisServer
 
@@ -389,7 +390,7 @@ async def test_tasks_may_share_one_object(redis: Redis) -> None:
 
 
 async def test_without_a_time_out_it_is_renewed(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aiolocks.compat._UNLIMITED", 0.6)
+    leases_without_timeout_last(monkeypatch, 0.6)
     lock = redis.lock("orders", lock_class=RedisLock)
     await lock.acquire()
     await asyncio.sleep(1.5)  # longer than the lease
@@ -411,7 +412,7 @@ async def test_a_lost_answer_does_not_lose_the_lock(server: RedisServer, redis: 
 async def test_who_is_freed_by_hand_is_told_and_does_not_come_back(
     redis: Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("aiolocks.compat._UNLIMITED", 0.6)
+    leases_without_timeout_last(monkeypatch, 0.6)
     lock = redis.lock("orders", lock_class=RedisLock)
     await lock.acquire()
     await redis.delete("orders")
@@ -426,7 +427,7 @@ async def test_who_is_freed_by_hand_is_told_and_does_not_come_back(
 
 
 async def test_one_token_for_two_locks_renews_both(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aiolocks.compat._UNLIMITED", 0.9)
+    leases_without_timeout_last(monkeypatch, 0.9)
     lock, other = redis.lock("orders", lock_class=RedisLock), redis.lock("others", lock_class=RedisLock)
     await lock.acquire(token="me")
     await other.acquire(token="me")

@@ -7,7 +7,6 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -17,6 +16,7 @@ from tests.support.cases import the_rest_slow
 from tests.support.children import dies_with_us
 from tests.support.clients import CHOSEN, client_at
 from tests.support.clusters import ClusterSet, nodes
+from tests.support.inside import our_timers
 from tests.support.kinds import complete
 from tests.support.lateness import assert_within
 from tests.support.primitives import (
@@ -36,16 +36,6 @@ from tests.support.servers import RedisServer
 
 pytest_plugins = ["tests.support.table"]
 pytestmark = pytest.mark.asyncio
-
-
-def our_timers() -> list[asyncio.TimerHandle]:
-    """Return what we have asked the loop to call later. (uvloop does not say.)"""
-    scheduled: list[Any] = getattr(asyncio.get_running_loop(), "_scheduled", [])
-    return [
-        timer
-        for timer in scheduled
-        if not timer.cancelled() and getattr(timer._callback, "__module__", "").startswith("aiolocks.")
-    ]
 
 
 @exclusive_rows

@@ -16,8 +16,6 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from aiolocks import HierarchicalLock, Lease, LeaseLostError, Lock, MultiLock, Redlock, RLock, Semaphore
-from aiolocks._core.guard_commands import MOST_WORDS
-from aiolocks._engine.request import LONGEST_RETRY
 from aiolocks.testing import FaultProxy
 from tests.support.cases import the_rest_slow
 from tests.support.clients import CHOSEN, client_at
@@ -34,6 +32,12 @@ from tests.support.primitives import (
     rows_where,
 )
 from tests.support.servers import RedisServer
+
+MOST_WORDS = 4_000
+"""Of all commands of a call."""
+
+LONGEST_RETRY = 60.0
+"""Seconds within which a request may come again that was sent over a lost connection."""
 
 pytest_plugins = ["tests.support.table"]
 pytestmark = [pytest.mark.asyncio, pytest.mark.leaves_residue]

@@ -13,11 +13,9 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from aiolocks import HierarchicalLock, LimitMismatchError, Lock, MultiLock, RLock, RWLock, Semaphore
-from aiolocks._grantors.session import Session
-from aiolocks._grantors.wait_queue import WaitQueue
-from aiolocks._redis.clients import pool_of
 from tests.support.clients import CHOSEN
 from tests.support.clusters import nodes
+from tests.support.inside import session_id, stop_rechecks
 from tests.support.kinds import complete
 from tests.support.primitives import queued, rows_where, until
 from tests.support.servers import RedisServer
@@ -43,13 +41,24 @@ KINDS: dict[str, Callable[[Redis], Any]] = complete(
     },
     rows_where(lambda kind: kind.queued),
 )
+BASES = {
+    "lock": "aiolocks:lock:{a}",
+    "rlock": "aiolocks:reentrant:{a}",
+    "semaphore": "aiolocks:semaphore:{a}",
+    "read lock": "aiolocks:readwrite:{a}",
+    "write lock": "aiolocks:readwrite:{a}",
+    "row of a table": "aiolocks:hierarchy:{a}",
+    "multilock": "aiolocks:multi:{a}",
+}
+"""With which the keys of that name begin."""
+
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 @pytest.fixture
 def no_rechecks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no re-check run."""
-    monkeypatch.setattr(WaitQueue, "recheck", lambda self: None)
+    stop_rechecks(monkeypatch)
 
 
 async def _all_inside(
@@ -71,11 +80,6 @@ async def _all_inside(
         for block in blocks:
             tasks.create_task(visit(block))
         await then()
-
-
-def _base(primitive: Any) -> str:
-    base: bytes = primitive._keys.base
-    return base.decode()
 
 
 async def test_all_readers_come_in_when_a_writer_leaves(client: Redis) -> None:
@@ -108,7 +112,7 @@ async def test_all_waiters_of_another_process_come_in(client: Redis, stranger: R
 
     async def listens() -> bool:
         """Who is not subscribed yet when its turn comes is passed over, until the re-check that follows."""
-        session = _session_of(stranger)
+        session = session_id(stranger)
         if CHOSEN == "cluster":
             return any(_channels(node, session) for node in nodes(server))
         channels = await client.pubsub_numsub(f"aiolocks:wake:{session}")
@@ -120,10 +124,6 @@ async def test_all_waiters_of_another_process_come_in(client: Redis, stranger: R
         await writer.release()
 
     await _all_inside([page.hold() for _ in range(MANY)], leave)
-
-
-def _session_of(client: Redis) -> str:
-    return Session.of(pool_of(client)).context.id.decode()
 
 
 def _channels(node: RedisServer, session: str) -> list[bytes]:
@@ -141,7 +141,7 @@ async def test_one_attempt_gets_what_is_free_behind_any_number_of_dead_sessions(
     free = KINDS[kind](client)
     async with free:
         pass
-    await client.zadd(f"{_base(free)}:queue", {f"dead{number}": number + 1 for number in range(DEAD)})
+    await client.zadd(f"{BASES[kind]}:queue", {f"dead{number}": number + 1 for number in range(DEAD)})
     lease = await free.try_acquire()
     assert lease is not None
     await lease.release()
@@ -152,7 +152,7 @@ async def test_a_waiter_gets_what_is_free_behind_any_number_of_dead_sessions(cli
     free = KINDS[kind](client)
     async with free:
         pass
-    await client.zadd(f"{_base(free)}:queue", {f"dead{number}": number + 1 for number in range(DEAD)})
+    await client.zadd(f"{BASES[kind]}:queue", {f"dead{number}": number + 1 for number in range(DEAD)})
     async with asyncio.timeout(10), free:
         pass
 
@@ -162,7 +162,7 @@ async def test_permits_of_any_number_of_dead_holders_can_be_had_at_once(client: 
     semaphore = Semaphore(client, "a", DEAD)
     async with semaphore:
         pass
-    base = _base(semaphore)
+    base = BASES["semaphore"]
     await client.zadd(base, {f"{number:032}": number + 1 for number in range(DEAD)})
     await client.hset(f"{base}:meta", mapping={f"{number:032}": f"1 {number + 1}" for number in range(DEAD)})
     async with asyncio.timeout(10), semaphore.hold(permits=DEAD, timeout=timeout):
@@ -174,7 +174,7 @@ async def test_what_any_number_of_dead_readers_had_can_be_written_at_once(client
     page = RWLock(client, "a")
     async with page.write:
         pass
-    base = _base(page.read)
+    base = BASES["read lock"]
     await client.zadd(base, {f"{number:032}": number + 1 for number in range(DEAD)})
     readers = {f"{number:032}": f"3 {number + 1}" for number in range(DEAD)}
     await client.hset(f"{base}:meta", mapping=readers)  # type: ignore[arg-type]  # a dict is invariant

@@ -8,10 +8,12 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolocks import AcquireTimeoutError, LeaseLostError, Lock, MultiLock
-from aiolocks._core.guard_commands import MOST_WORDS
-from aiolocks._primitives.multilock import MOST_NAMES
 from tests.support.lateness import measured_lag
 from tests.support.primitives import SHORT, SOON, STEADY, as_a_stranger, free, queued
+
+MOST_NAMES = 1_000
+MOST_WORDS = 4_000
+"""Of all commands that one call guards."""
 
 pytest_plugins = ["tests.support.table"]
 
@@ -32,7 +34,7 @@ def test_more_names_than_a_script_can_look_at_are_an_error_that_says_what_to_do(
     names = [f"account:{number}" for number in range(MOST_NAMES + 1)]
     with pytest.raises(ValueError, match=r"at most 1,000 names, not 1,001.*one stand for many"):
         MultiLock(Redis(port=1), names)
-    assert len(MultiLock(Redis(port=1), names[1:] * 2).names) == MOST_NAMES == 1000
+    assert len(MultiLock(Redis(port=1), names[1:] * 2).names) == MOST_NAMES
 
 
 def test_one_string_is_not_taken_for_its_letters() -> None:

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import fields
 from datetime import timedelta
 from functools import partial
 from typing import Any, cast
@@ -31,7 +30,6 @@ from aiolocks import (
     Semaphore,
     Versioned,
 )
-from aiolocks._core.options import Duration, LeaseOptions, Options, RedlockOptions, TrackedOptions
 from tests.support.cases import one_by_one
 from tests.support.clients import client_at
 from tests.support.kinds import KINDS, Kind, complete
@@ -195,51 +193,10 @@ def test_a_number_that_no_float_can_hold_is_an_error() -> None:
         Lock(NOBODY, "orders").hold(timeout=10**400)
 
 
-def test_options_are_in_seconds_however_they_were_given() -> None:
-    given = Options(timedelta(seconds=5), timedelta(milliseconds=250), max_hold=timedelta(hours=1), max_stall=60)
-    same = Options(5, 0.25, max_hold=3600, max_stall=timedelta(minutes=1))
-    assert given == same
-    assert repr(given) == repr(same)
-    assert hash(given) == hash(same)
-    for seconds in (given.ttl, given.acquire_timeout, given.max_hold, given.max_stall):
-        assert type(seconds) is float
-
-
 DEFAULTS = {
     "ttl": 30.0, "acquire_timeout": None, "on_lost": "cancel", "renew": True, "max_hold": None, "watchdog": "task",
     "max_stall": 60.0, "replicas": 0, "wait_release": True, "min_uptime": 0.0, "min_hold": 0.0, "track": False,
 }  # fmt: skip
-
-
-def test_what_is_given_is_what_counts_and_what_is_left_out_is_as_documented() -> None:
-    given = {
-        "ttl": 60.0, "acquire_timeout": 0.5, "on_lost": "flag", "renew": False, "max_hold": 0.5, "watchdog": "thread",
-        "max_stall": 120.0, "replicas": 2, "wait_release": False, "min_uptime": 9.5, "min_hold": 8.5, "track": True,
-    }  # fmt: skip
-    for options in ({}, given, *({name: value} for name, value in given.items())):
-        made = Options(**cast("Any", options))
-        assert {name: getattr(made, name) for name in DEFAULTS} == DEFAULTS | options
-    for seconds in (0.5, 59.5, 60.0, 61.0):
-        assert Options(max_stall=seconds).max_stall == seconds
-
-
-def test_the_loop_itself_renews_what_is_renewed_and_not_from_a_thread() -> None:
-    assert Options().renewed_in_loop
-    assert not Options(renew=False).renewed_in_loop
-    assert not Options(watchdog="thread").renewed_in_loop
-    assert not Options(renew=False, watchdog="thread").renewed_in_loop
-    assert Options(track=True).renewed_in_loop
-
-
-def test_only_what_is_not_tracked_is_just_renewed() -> None:
-    assert Options().only_renewed_in_loop
-    assert not Options(track=True).only_renewed_in_loop
-    assert not Options(renew=False).only_renewed_in_loop
-
-
-def test_for_type_checkers_too_every_option_may_be_left_out() -> None:
-    for options in (RedlockOptions, LeaseOptions, TrackedOptions):
-        assert options.__required_keys__ == frozenset()
 
 
 @every_row
@@ -500,14 +457,12 @@ def test_a_constructor_shows_its_own_keywords_and_no_others(kind: Kind) -> None:
     primitive = class_of(kind)
     shown = inspect.signature(primitive).parameters
     keywords = {name for name, one in shown.items() if one.kind is inspect.Parameter.KEYWORD_ONLY}
-    expected = {option.name for option in fields(Options) if option.init} | {"prefix"}
+    expected = DEFAULTS.keys() | {"prefix"}
     without = {option for option, has in (("replicas", kind.replicated), ("track", kind.tracked)) if not has}
     assert keywords == expected - without
     for name in keywords - {"prefix"}:
         assert shown[name].default == DEFAULTS[name], name
     assert not any(one.kind is inspect.Parameter.VAR_KEYWORD for one in shown.values())
-    typed: Any = TrackedOptions if kind.tracked else LeaseOptions if kind.replicated else RedlockOptions
-    assert keywords == typed.__annotations__.keys()
 
 
 def test_a_ttl_that_looks_like_milliseconds_is_logged_once_in_a_process() -> None:
@@ -566,11 +521,6 @@ def test_max_stall_is_a_number_of_seconds_above_zero() -> None:
     for wrong, error in ((0, ValueError), (-1, ValueError), (None, TypeError), (float("inf"), ValueError)):
         with pytest.raises(error, match="max_stall"):
             Lock(NOBODY, "orders", watchdog="thread", max_stall=cast("float", wrong))
-
-
-def test_an_uptime_is_asked_for_in_whole_seconds_of_which_the_server_may_tell_one_too_many() -> None:
-    asked: dict[Duration, int] = {0: 0, 0.001: 2, 1: 2, 1.5: 3, 2.0: 3, timedelta(seconds=30): 31, 10**9: 10**9 + 1}
-    assert {given: Options(min_uptime=given).needed_uptime for given in asked} == asked
 
 
 _sentinel: Any = Sentinel

@@ -13,7 +13,6 @@ import pytest_asyncio
 from redis.asyncio import Redis
 
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, Lock, RLock
-from aiolocks._primitives import reentry as _reentry
 from tests.support.lateness import assert_within
 from tests.support.primitives import BRIEF, SHORT, SOON, as_a_stranger, queued
 
@@ -390,19 +389,6 @@ async def test_a_hold_that_was_dropped_warns_and_lets_the_lease_lapse_after_the_
 
     with pytest.warns(ResourceWarning, match="without being released"):
         await let_it_lapse()
-
-
-async def test_a_released_lease_is_forgotten_at_once(lock: RLock) -> None:
-    gc.collect()
-    gc.disable()
-    before = len(_reentry._nests)  # of tests whose tracebacks are kept
-    try:
-        for _ in range(3):
-            async with lock, lock:
-                assert len(_reentry._nests) == before + 1
-        assert len(_reentry._nests) == before
-    finally:
-        gc.enable()
 
 
 async def test_a_wait_for_another_task_still_times_out(lock: RLock) -> None:

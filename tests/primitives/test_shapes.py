@@ -8,7 +8,7 @@ import logging
 import sys
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from types import TracebackType
 from typing import Any, TypeVar, cast, final
 
@@ -17,7 +17,6 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, Lock, Semaphore
-from aiolocks._engine.lease import Hold
 from tests.support.cases import the_rest_slow
 from tests.support.lateness import assert_within
 from tests.support.primitives import (
@@ -752,7 +751,7 @@ async def test_what_try_acquire_returns_says_that_it_is_not_the_lease(redis: Red
 # hold() after an entry that failed.
 
 
-async def cancelled(block: Hold) -> None:
+async def cancelled(block: AbstractAsyncContextManager[Lease]) -> None:
     entering = asyncio.create_task(block.__aenter__())
     await asyncio.sleep(0.01)
     entering.cancel()
@@ -760,24 +759,24 @@ async def cancelled(block: Hold) -> None:
         await entering
 
 
-async def destroyed(block: Hold) -> None:
+async def destroyed(block: AbstractAsyncContextManager[Lease]) -> None:
     entering = block.__aenter__()
     entering.send(None)
     entering.close()
 
 
-async def never_begun(block: Hold) -> None:
+async def never_begun(block: AbstractAsyncContextManager[Lease]) -> None:
     block.__aenter__().close()
 
 
-async def timed_out(block: Hold) -> None:
+async def timed_out(block: AbstractAsyncContextManager[Lease]) -> None:
     with pytest.raises(AcquireTimeoutError):
         await block.__aenter__()
 
 
 @pytest.mark.parametrize("fail", [cancelled, destroyed, never_begun, timed_out])
 async def test_a_hold_whose_entry_failed_may_be_entered_again(
-    redis: Redis, fail: Callable[[Hold], Coroutine[Any, Any, None]]
+    redis: Redis, fail: Callable[[AbstractAsyncContextManager[Lease]], Coroutine[Any, Any, None]]
 ) -> None:
     lock = Lock(redis, "orders", ttl=DROPPED)
     lease = await as_a_stranger(lock.acquire())
@@ -804,7 +803,6 @@ def driven(coroutine: Coroutine[Any, Any, T]) -> "asyncio.Future[T]":
             if waits_for is None:
                 loop.call_soon(step)
             else:
-                waits_for._asyncio_future_blocking = False
                 waits_for.add_done_callback(step)
 
     loop.call_soon(step)

@@ -12,9 +12,8 @@ import pytest_asyncio
 from redis.asyncio import Redis
 
 from aiolocks import Lease, LeaseLostError, Lock, LockManager, MultiLock, RWLock
-from aiolocks._grantors.session import Session
-from aiolocks._redis.clients import pool_of
 from tests.support.clients import CHOSEN, PASSWORD, chosen_client, documented_rights
+from tests.support.inside import tracked_of
 from tests.support.lateness import SLACK, assert_within, measured_lag
 from tests.support.primitives import Row, as_a_stranger, rows_where, until
 from tests.support.servers import RedisServer
@@ -74,14 +73,10 @@ async def overwrite(redis: Redis, key: str) -> None:
 
 async def tracked(client: Any) -> None:
     """Wait until Redis tracks all that is to be tracked."""
-    session = Session.find(pool_of(client))
-    assert session is not None
 
     async def read() -> bool:
-        tracking = session._tracking
-        return tracking is not None and not tracking._new and all(
-            watch.read_at and not watch.reading and watch not in tracking._failed for watch in tracking._all()
-        )  # fmt: skip
+        state = tracked_of(client)
+        return state is not None and state.settled
 
     await until(read)
 
@@ -271,9 +266,7 @@ async def test_the_connection_is_there_while_it_is_needed_and_for_a_second_more(
 
 async def test_without_it_nothing_is_tracked(one_server: RedisServer, client: Redis, redis: Redis) -> None:
     async with Lock(client, "orders"), RWLock(client, "orders", track=True).read:
-        session = Session.find(pool_of(client))
-        assert session is not None
-        assert session._tracking is None
+        assert tracked_of(client) is None
         assert not await trackers(redis)
 
 
@@ -281,24 +274,24 @@ async def test_a_writer_that_goes_on_as_a_reader_is_not_tracked_any_more(client:
     rw = RWLock(client, "orders", track=True)
     async with rw.write as lease:
         await tracked(client)
-        session = Session.find(pool_of(client))
-        assert session is not None
-        assert session._tracking is not None
-        (watch,) = session._tracking._all()
+        before = tracked_of(client)
+        assert before is not None
+        assert before.keys == 1
         await lease.downgrade()
         for _ in range(3):
             await as_a_stranger(enter(rw.read))
-        await until(lambda: dropped(watch))
+
+        async def dropped() -> bool:
+            now = tracked_of(client)
+            return now is not None and now.keys == 0
+
+        await until(dropped)
         assert lease.held
 
 
 async def enter(lock: Any) -> None:
     async with lock:
         pass
-
-
-async def dropped(watch: Any) -> bool:
-    return watch.state is None
 
 
 async def test_while_it_waits_for_one_of_several_names_the_others_are_tracked(client: Redis, redis: Redis) -> None:
@@ -388,6 +381,7 @@ async def test_kinds_that_cannot_be_tracked_say_why(client: Redis) -> None:
         with pytest.raises(TypeError, match=f"{row.kind.class_name} has no 'track': "):
             row.make(client, "a", track=True)
     locks = LockManager(client, track=True)
-    assert locks.lock("a")._options.track
-    assert not locks.semaphore("a", 1)._options.track
-    assert not locks.hierarchical("a").read._options.track
+    async with locks.semaphore("a", 1), locks.hierarchical("a").read:
+        assert tracked_of(client) is None
+        async with locks.lock("a"):
+            await tracked(client)

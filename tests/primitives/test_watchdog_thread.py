@@ -14,11 +14,11 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolocks import LeaseLostError, Lock, Semaphore
-from aiolocks._grantors.session import Session
 from tests.support.cases import the_rest_slow
 from tests.support.clients import chosen_client
 from tests.support.clusters import node_of, nodes
 from tests.support.heard import hearing
+from tests.support.inside import polling
 from tests.support.lateness import assert_within
 from tests.support.network import until
 from tests.support.servers import RedisServer
@@ -227,14 +227,13 @@ def test_a_lease_is_kept_while_its_session_begins_to_poll_and_stops(
         ):
             acl: Any = admin.execute_command
             await acl("ACL", "SETUSER", "deaf", *rights)
-            session = Session.of(deaf.connection_pool)
             async with Lock(deaf, "kept", ttl=TTL, watchdog="thread") as lease, Lock(admin, "awaited", ttl=20):
                 waiting = asyncio.create_task(Lock(deaf, "awaited", ttl=20).acquire())
-                await until(lambda: session.servers.listenings[0].polling)
+                await until(lambda: any(polling(deaf)))
                 await asyncio.sleep(1.5 * TTL)
                 lease.check()
                 await acl("ACL", "SETUSER", "deaf", "+subscribe")
-                await until(lambda: not session.servers.listenings[0].polling)
+                await until(lambda: not any(polling(deaf)))
                 await asyncio.sleep(TTL)
                 lease.check()
             await (await waiting).release()

@@ -11,12 +11,17 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolocks import HierarchicalLock, Holder, Lock, LockManager, Redlock, RLock, RWLock, Semaphore, Waiter
-from aiolocks._grantors.introduction import LONGEST_TEXT, MOST_NAMED
-from aiolocks._grantors.session import Session
+from tests.support.inside import record_sent
 from tests.support.primitives import STEADY, Make, as_a_stranger, queued, until
 
 pytest_plugins = ["tests.support.table"]
 pytestmark = pytest.mark.asyncio
+
+LONGEST_TEXT = 100
+"""Characters of a host's, a holder's and a task's name that are shown."""
+
+MOST_NAMED = 500
+"""Leases, and waiters, of a session whose holders have names."""
 
 HERE = (socket.gethostname()[:LONGEST_TEXT], os.getpid())
 
@@ -230,17 +235,7 @@ async def test_an_uncontended_pair_sends_nothing_more_after_the_first_request(cl
     lock = Lock(client, "orders")
     async with lock:
         pass
-    sent: list[str] = []
-    pipeline: Any = Session.of(lock._pool).context.pipeline
-    route = pipeline.route(b"aiolocks:lock:{orders}").pipeline
-    link = route.ready
-    before = link.send
-
-    def send(packed: bytes, receiver: Any) -> None:
-        sent.append(packed.decode(errors="replace"))
-        before(packed, receiver)
-
-    link.send = send
+    sent = record_sent(client, "aiolocks:lock:{orders}")
     for _ in range(50):
         async with lock:
             pass

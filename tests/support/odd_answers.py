@@ -10,8 +10,8 @@ from typing import Any, Self, final
 
 import hiredis
 
-from aiolocks.testing._resp import Pairing, Scanner
 from tests.simulation.requests import scripts
+from tests.support.inside import Pairing, Scanner
 
 ODD = {
     "a status": b"+OK\r\n",

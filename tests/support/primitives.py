@@ -15,11 +15,10 @@ from redis.asyncio import Redis
 from redis.asyncio.sentinel import SentinelConnectionPool
 
 from aiolocks import HierarchicalLock, Holder, Lease, Lock, MultiLock, Redlock, RLock, RWLock, Semaphore, Statistics
-from aiolocks._core.keys import check_name
 from aiolocks._core.kinds import KINDS, Kind
-from aiolocks._engine.must_await import Acquiring
 from tests.support import kinds
 from tests.support.clients import CHOSEN
+from tests.support.inside import Acquiring
 from tests.support.lateness import bounded
 
 T = TypeVar("T")
@@ -163,7 +162,7 @@ def another_database(pool: Any, db: int) -> Any:
 
 def row_of_a_table(client: Redis, name: str, **options: Any) -> Acquirable:
     try:
-        check_name(name)
+        Lock(client, name)
     except (TypeError, ValueError):
         return HierarchicalLock(client, name, **options).write  # must object
     return HierarchicalLock(client, row_path(name), **options).write
@@ -257,6 +256,7 @@ class Make:
     def __init__(self, row: Row, client: Redis, flush: Callable[[], None] | None = None) -> None:
         self.client = client
         self._flush = flush
+        self.id = row.id
         self.places = row.places
         self.limit = row.places if row.limited else 0
         self.called = row.called

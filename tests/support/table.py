@@ -3,7 +3,6 @@
 Test modules take them by `pytest_plugins = ["tests.support.table"]`.
 """
 
-import asyncio
 import contextlib
 import itertools
 import os
@@ -14,9 +13,8 @@ import pytest_asyncio
 from redis.asyncio import Redis
 
 from aiolocks import LockManager
-from aiolocks._engine import context as _context
-from aiolocks._grantors import session as _session
 from tests.support import clients
+from tests.support.inside import idle_sessions_end_after, sessions_here
 from tests.support.lateness import TooLateError
 from tests.support.leftovers import Leftovers
 from tests.support.primitives import WITH_ONE_PLACE, Make, Row, until
@@ -34,12 +32,11 @@ def url(request: pytest.FixtureRequest, redis_url: str) -> str:
 @pytest_asyncio.fixture
 async def quick_sessions(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
     """End idle sessions sooner, since a test's own end waits for that: some hundred times 0.5 s."""
-    monkeypatch.setattr(_context, "IDLE", 0.02)
+    idle_sessions_end_after(monkeypatch, 0.02)
     yield
-    loop = asyncio.get_running_loop()
 
     async def ended() -> bool:
-        return not any(session.context.loop is loop for session in _session._sessions.values())
+        return not sessions_here()
 
     with contextlib.suppress(TooLateError):  # what stays is for the check for leftovers to report
         await until(ended, within=1)

@@ -619,7 +619,7 @@ async def test_fastapi_without_a_manager_the_error_says_where_to_put_one(redis: 
     with pytest.raises(RuntimeError, match=r"app\.state\.locks is missing: put a LockManager there"):
         await post_in_process(app, "/orders")
     app.state.locks = redis
-    with pytest.raises(TypeError, match=r"needs a LockManager .* such as LockManager\(redis\), not Redis"):
+    with pytest.raises(TypeError, match=r"needs a LockManager in app\.state\.locks,.* LockManager\(redis\), not Redis"):
         await post_in_process(app, "/orders")
 
 

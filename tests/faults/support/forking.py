@@ -32,7 +32,6 @@ async def main(kind: str, url: str, ttl: str, watchdog: Any) -> None:
         await asyncio.sleep(0.5 * lease.remaining())  # it has been renewed
         child = os.fork()
         if child == 0:
-            asyncio._set_running_loop(None)  # the child's copy of the loop never runs again
             print(f"child: {misuse(lease)}", flush=True)
             parent = os.getppid()
             while os.getppid() == parent:

@@ -16,9 +16,9 @@ import redis
 from redis.asyncio import Redis
 
 from aiolocks import Lease, LeaseLostError, Lock, MultiLock, RWLock, Semaphore
-from aiolocks._grantors.session import Session
 from aiolocks.testing import Recorder
 from tests.faults.support.resource import write
+from tests.support.inside import session_id
 from tests.support.workers import ACQUIRED, ALONE, RELEASED
 
 
@@ -38,7 +38,7 @@ async def wait(client: Redis, name: str, ttl: float, log: Recorder, count: str, 
         tasks.append(asyncio.create_task(take_a_turn(number)))
         await asyncio.sleep(0.02)  # the processes of a test ask by turns
     if forking == "fork":
-        channel = b"aiolocks:wake:" + Session.of(client.connection_pool).context.id
+        channel = f"aiolocks:wake:{session_id(client)}"
         while not (await client.pubsub_numsub(channel))[0][1]:
             await asyncio.sleep(0.01)
         if os.fork() == 0:

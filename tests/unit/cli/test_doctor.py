@@ -149,3 +149,14 @@ def test_where_config_is_forbidden_as_on_managed_servers_the_parameter_group_is_
     for check in (_settings.eviction, _settings.replication):
         assert "parameter group" in check(Facts(info)).advice
         assert check(Facts(info, {"save": ""})).advice.startswith("CONFIG SET m")
+
+
+def test_nodes_of_different_versions_are_a_warning() -> None:
+    def of(version: str) -> Facts:
+        return Facts({"redis_version": version})
+
+    assert _settings.versions({"a": of("7.0.15"), "b": of("7.0.15")}).verdict == "ok"
+    mixed = _settings.versions({"a": of("7.0.15"), "b": of("7.2.4")})
+    assert mixed.verdict == "warning"
+    assert "a 7.0.15, b 7.2.4" in mixed.found
+    assert _settings.versions({"a": Facts(), "b": of("7.2.4")}).verdict == "unknown"

@@ -1,6 +1,8 @@
 """What every primitive knows of its client: which server is behind it, and what it is called."""
 
 import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -8,6 +10,7 @@ from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis
 
 from aiolocks import Lock, LockManager, MultiLock, RLock, RWLock, Semaphore
 from aiolocks._redis.clients import place_of, pool_of, server_of
+from aiolocks._redis.in_memory import memory_client
 from aiolocks.compat import RedisLock
 from tests.support.answering import Answering
 from tests.support.jumping import jumping
@@ -97,3 +100,23 @@ def test_release_before_anything_was_asked_begins_nothing() -> None:
             await Lock(Redis(port=1), "orders:42").release()
 
     asyncio.run(release())
+
+
+@pytest.mark.asyncio
+async def test_a_block_that_is_destroyed_after_its_loop_is_kept_nowhere() -> None:
+    async def holding(lock: Lock) -> AsyncGenerator[None]:
+        async with lock:
+            yield
+
+    def cut_off() -> bool:
+        loop = asyncio.new_event_loop()
+        lock = Lock(memory_client("memory://"), "cut off")
+        generator = holding(lock)
+        loop.run_until_complete(anext(generator))
+        loop.close()
+        with contextlib.suppress(StopIteration):
+            generator.aclose().send(None)
+        return bool(lock._kept)
+
+    kept = await asyncio.to_thread(cut_off)
+    assert not kept

@@ -11,6 +11,7 @@ import pytest
 
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, RLock
 from aiolocks._core.timing import deadline
+from aiolocks._primitives import reentry as _reentry
 from tests.support.answering import Answering, Asked
 from tests.support.jumping import block_loop, clock, jumping
 
@@ -366,3 +367,19 @@ async def test_holds_that_nobody_refers_to_end_with_the_lease_that_nobody_renews
         with pytest.warns(ResourceWarning, match="without being released"):
             await forgotten()
         assert len(server.pool.times("lock_renew")) <= 1
+
+
+@jumping
+async def test_a_released_lease_is_forgotten_at_once() -> None:
+    async with serving() as server:
+        lock = server.lock()
+        gc.collect()
+        gc.disable()
+        before = len(_reentry._nests)  # of tests whose tracebacks are kept
+        try:
+            for _ in range(3):
+                async with lock, lock:
+                    assert len(_reentry._nests) == before + 1
+            assert len(_reentry._nests) == before
+        finally:
+            gc.enable()

@@ -8,6 +8,7 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolocks import Semaphore
+from aiolocks._primitives import semaphore as _semaphore
 from aiolocks._primitives.semaphore import check_limit
 from tests.support.answering import SILENCE, Answering, Asked
 from tests.support.jumping import clock, jumping
@@ -220,3 +221,21 @@ async def test_a_task_that_is_granted_more_than_the_limit_in_force_keeps_it() ->
     async with semaphore, semaphore as second:
         assert second.held
     await scraper.server.close()
+
+
+@pytest.mark.asyncio
+@pytest.mark.redis
+@pytest.mark.leaves_residue
+async def test_the_limits_declared_of_names_used_once_do_not_pile_up(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_semaphore, "_MOST_DECLARED", 5)
+    kept = Semaphore(redis, "kept", 3)
+    async with kept:
+        pass
+    await kept.resize(7)
+    for number in range(20):
+        async with Semaphore(redis, f"once:{number}", 3), kept:
+            pass
+    assert len(kept._declarations()) <= 5
+    assert (await kept.statistics()).limit == 7, "what is used again and again is declared once"

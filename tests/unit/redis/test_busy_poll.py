@@ -1,14 +1,21 @@
 """When a loop is kept turning for a reply, and when it may sleep, by a clock and a loop that stand still."""
 
+import asyncio
+import gc
 import os
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from redis.asyncio import Redis
 
+from aiolocks import Lock
 from aiolocks._redis.busy_poll import BusyPoll
+from tests.support.inside import count_busy_turns, stay_awake_for
+from tests.support.servers import RedisServer
 
 SOON = 200e-6
 LATELY = 1e-3
@@ -157,3 +164,21 @@ def test_it_sleeps_where_processors_cannot_be_counted(monkeypatch: pytest.Monkey
     """There it cannot give way on them either."""
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     assert not stays_awake()
+
+
+@pytest.mark.asyncio
+@pytest.mark.redis
+async def test_what_was_waited_for_is_not_kept(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = count_busy_turns(monkeypatch)
+    stay_awake_for(monkeypatch, 0.05)
+    async with Redis.from_url(server.url) as client:
+        lock = Lock(client, "hasty")
+        for _ in range(100):
+            async with lock:
+                pass
+        del lock
+        assert turns() > 0
+        grantor = weakref.ref(Lock(client, "hasty")._grantor())
+        await asyncio.sleep(2 * 0.05)
+        gc.collect()
+        assert grantor() is None

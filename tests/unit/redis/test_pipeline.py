@@ -15,11 +15,13 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, ReadOnlyError, ResponseError
 
-from aiolocks._core.answers import NoPrimaryError, NotNowError, RidingOut
+from aiolocks._core.answers import LONGEST_WAIT, NoPrimaryError, NotNowError, RidingOut
+from aiolocks._core.keys import Keys
+from aiolocks._engine.context import lease_clock
 from aiolocks._redis.clients import Server
 from aiolocks._redis.connection import Connection
 from aiolocks._redis.pipeline import PendingCall, Pipeline
-from aiolocks._redis.scripts import Arguments, pack
+from aiolocks._redis.scripts import Arguments, PreparedScript, load, pack
 from tests.support.answering import SILENCE, Answering, Asked, Later
 from tests.support.jumping import clock, jumping
 
@@ -616,3 +618,29 @@ async def test_what_is_submitted_when_it_has_connected_goes_ahead_of_what_waited
     assert list(sent.all) == ["first", "second", "third"]
     pipeline.close()
     await asyncio.sleep(0)
+
+
+@pytest.mark.asyncio
+@pytest.mark.redis
+async def test_a_reply_read_after_a_pause_makes_nobody_wait_longer_than_the_contract_says(redis: Redis) -> None:
+    """A minute for which the process was stopped looks like a round trip, and tells nothing of the next one."""
+    paused, keys = 0.0, Keys("aiolocks:", "lock", "paused")
+    commands = Pipeline(
+        Server(redis.connection_pool), asyncio.get_running_loop(), lambda: lease_clock() + paused, lambda: None
+    )
+    statistics = PreparedScript(
+        load("lock/statistics"), lambda _: (keys.base, keys.part(b"fence"), keys.part(b"queue"))
+    )
+    for pause in (0.0, 60.0):
+        replied = asyncio.Event()
+
+        def receive(call: PendingCall, reply: object, replied: asyncio.Event = replied) -> None:
+            assert not isinstance(reply, Exception)
+            replied.set()
+
+        commands.submit(statistics, (0,), receive, LONGEST_WAIT)
+        paused += pause
+        await asyncio.wait_for(replied.wait(), timeout=5)
+    assert commands.round_trip > LONGEST_WAIT
+    assert commands.patience <= LONGEST_WAIT
+    commands.close()

@@ -1,0 +1,281 @@
+"""All that the tests of what is promised know of the inside: our private names, and those of redis-py and asyncio.
+
+`tests/primitives` and `tests/faults` use no such name (`tools/test_public_names.py` looks), so that the inside can be
+rebuilt under them. Functions here return plain values: numbers, texts, and small classes of this module.
+"""
+
+import asyncio
+import gc
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import pytest
+
+from aiolocks import compat
+from aiolocks._core.offers import offer_of
+from aiolocks._core.tokens import own_part
+from aiolocks._engine import context as _context
+from aiolocks._engine import release as _release
+from aiolocks._engine.must_await import Acquiring
+from aiolocks._engine.request import Request
+from aiolocks._grantors import session as _session
+from aiolocks._grantors.wait_queue import WaitQueue
+from aiolocks._primitives import semaphore as _semaphore
+from aiolocks._redis import busy_poll as _busy_poll
+from aiolocks._redis.clients import pool_of
+from aiolocks._redis.pipeline import Pipeline
+from aiolocks._redis.router import Node, Router
+from aiolocks.testing import FaultProxy
+from aiolocks.testing._resp import Pairing, Scanner
+
+__all__ = ["Acquiring", "Pairing", "Scanner"]
+"""The type of what `acquire()` returns; and the proxy's reading of the protocol, for another proxy of the tests."""
+
+# Sessions: what a client's leases and waiters share in one loop.
+
+
+def _session_of(client: Any) -> _session.Session:
+    found = _session.Session.find(pool_of(client))
+    assert found is not None, "no session has begun"
+    return found
+
+
+def session_id(client: Any) -> str:
+    """Return the name of the session of *client*, begun if need be, with which its channels end."""
+    return _session.Session.of(pool_of(client)).context.id.decode()
+
+
+def sessions_here() -> int:
+    """Return how many sessions the running loop has."""
+    loop = asyncio.get_running_loop()
+    return sum(session.loop is loop for session in _session._sessions.values())
+
+
+def idle_sessions_end_after(patch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Have sessions end so long after their last lease and waiter."""
+    patch.setattr(_context, "IDLE", seconds)
+
+
+def polling(*clients: Any) -> list[bool]:
+    """Return whether the sessions of *clients* poll: at the only server, or at each node where they have waiters."""
+    sessions = [session for client in clients if (session := _session.Session.find(pool_of(client))) is not None]
+    return [
+        listening.polling
+        for session in sessions
+        for listening in session.servers.listenings
+        if session.servers.alone or listening.own()  # on other nodes nothing would end it, and nothing comes of it
+    ]
+
+
+def undoing(client: Any) -> bool:
+    """Whether *client* still waits for answers to what it gave up or released."""
+    return bool(_session.Session.of(pool_of(client)).context.undos.under_way)
+
+
+# Requests and waiters.
+
+
+class State(Enum):
+    """How far an acquire has come."""
+
+    BEFORE_SENDING = "before sending"
+    IN_FLIGHT = "in flight"
+    QUEUED = "queued"
+    GRANTED_UNREAD = "granted but unread"
+
+
+def state_of(client: Any, ttl_ms: int) -> State:
+    """Return how far the acquire of *client* that asks for *ttl_ms* has come, given that its task has no lease yet."""
+    session = _session.Session.of(pool_of(client))
+    requests = [request for request in session.context.tokens.values() if request.ttl_ms == ttl_ms]
+    assert len(requests) <= 1, f"{len(requests)} requests for {ttl_ms} ms"
+    if not requests:
+        return State.BEFORE_SENDING
+    (request,) = requests
+    if request.turn.done():
+        return State.GRANTED_UNREAD  # handed over
+    if request.ticket:
+        return State.QUEUED
+    if any(call.link is not None for call in request.unanswered):
+        return State.IN_FLIGHT
+    if request.reached:
+        return State.GRANTED_UNREAD  # the answer has come, and it was not "queued"
+    return State.BEFORE_SENDING
+
+
+def requests_alive() -> int:
+    """Return how many requests are in memory."""
+    gc.collect()
+    return sum(isinstance(thing, Request) for thing in gc.get_objects())
+
+
+@dataclass(frozen=True, slots=True)
+class Rechecks:
+    """When the waiters of a name are asked about."""
+
+    interval: float
+    """Seconds between two re-checks at most."""
+    due_in: float
+    """Seconds until the next one."""
+    subscribed: bool
+    """Whether the session is subscribed to its channel."""
+
+
+def rechecks_of(client: Any) -> Rechecks:
+    """Return how the only name that *client* waits for is re-checked."""
+    session = _session_of(client)
+    (queue,) = session.servers.queues.values()
+    subscribed = bool(session.servers.listenings[0].subscriber._confirmed)
+    return Rechecks(queue.interval(), queue._due - session.context.clock(), subscribed)
+
+
+def stop_rechecks(patch: pytest.MonkeyPatch) -> None:
+    """Let no re-check run."""
+    patch.setattr(WaitQueue, "recheck", lambda self: None)
+
+
+# Connections.
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """The connection that a client's requests go over."""
+
+    connected: bool
+    full: bool
+    """Whether more requests are held back."""
+    held_back: int
+    written: int
+    """Requests that are written and not answered."""
+    buffered: int
+    """Bytes that the system has not taken yet."""
+    round_trip: float
+    """Seconds; 0 before the first answer."""
+
+
+def link_of(client: Any) -> Link:
+    """Return how the link of *client* to its one server stands."""
+    pipeline = _session.Session.of(pool_of(client)).context.pipeline
+    assert isinstance(pipeline, Pipeline)
+    link: Any = pipeline._link
+    held_back, round_trip = len(pipeline._waiting), pipeline.round_trip
+    if link is None:
+        return Link(False, False, held_back, 0, 0, round_trip)
+    buffered = link._transport.get_write_buffer_size()
+    return Link(True, link.full, held_back, len(link.receivers), buffered, round_trip)
+
+
+def record_sent(client: Any, key: str) -> list[str]:
+    """Return a list to which each write on the link to the server of *key* is added from now on."""
+    sent: list[str] = []
+    pipeline: Any = _session_of(client).context.pipeline
+    link = pipeline.route(key.encode()).pipeline.ready
+    before = link.send
+
+    def send(packed: bytes, receiver: Any) -> None:
+        sent.append(packed.decode(errors="replace"))
+        before(packed, receiver)
+
+    link.send = send
+    return sent
+
+
+def node_hosts(client: Any) -> set[str]:
+    """Return the hosts at which the session of a Cluster's client finds its nodes."""
+    router = _session_of(client).context.pipeline
+    assert isinstance(router, Router)
+    nodes = [router.at(slot).endpoint for slot in range(0, 16384, 1000)]
+    return {node.address[0] for node in nodes if isinstance(node, Node)}
+
+
+def pool_connections(pool: Any) -> tuple[list[Any], list[Any]]:
+    """Return the connections of a pool of redis-py: the free ones, and those in use."""
+    return list(pool._available_connections), list(pool._in_use_connections)
+
+
+def forget_orders(proxy: FaultProxy) -> None:
+    """Have *proxy* drop and delay nothing that it was told to and has not met yet."""
+    proxy._faults.orders.clear()
+
+
+# Tracking.
+
+
+@dataclass(frozen=True, slots=True)
+class Tracked:
+    """What a session has Redis track."""
+
+    keys: int
+    settled: bool
+    """Whether Redis tracks all that is to be tracked."""
+    links: int
+
+
+def tracked_of(client: Any) -> Tracked | None:
+    """Return what the session of *client* has Redis track; None if it never had anything tracked."""
+    tracking = _session_of(client)._tracking
+    if tracking is None:
+        return None
+    watches = list(tracking._all())
+    failed = tracking._failed
+    settled = not tracking._new and all(w.read_at and not w.reading and w not in failed for w in watches)
+    return Tracked(sum(w.state is not None for w in watches), settled, len(tracking._links))
+
+
+# What primitives and leases keep.
+
+
+def forget_declarations() -> None:
+    """Forget which limits this process has declared: what follows is another process."""
+    _semaphore._declared.clear()
+
+
+def secret_of(text: str) -> str:
+    """Return the part of a text of `hand_off` that no process can guess."""
+    return own_part(offer_of(text).secret).decode()
+
+
+def limit_unawaited(patch: pytest.MonkeyPatch, most: int) -> None:
+    """Have at most so many releases be without an answer before blocks wait for theirs."""
+    patch.setattr(_release, "MOST_UNAWAITED", most)
+
+
+def leases_without_timeout_last(patch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Have a `compat.RedisLock` without a timeout take leases of so many *seconds*, which it renews."""
+    patch.setattr(compat, "_UNLIMITED", seconds)
+
+
+# Loops.
+
+
+def count_busy_turns(patch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """Return what says how often a loop was kept turning, as if replies came soon on a machine of any size."""
+    count = 0
+    turn = _busy_poll.BusyPoll._turn
+
+    def counted(poll: _busy_poll.BusyPoll) -> None:
+        nonlocal count
+        count += 1
+        turn(poll)
+
+    patch.setattr(_busy_poll.BusyPoll, "_turn", counted)
+    patch.setattr(_busy_poll, "_LATELY", 60.0)
+    patch.setattr(_busy_poll, "_processors", lambda: 2)
+    return lambda: count
+
+
+def stay_awake_for(patch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Have a loop kept turning for replies that come within *seconds*."""
+    patch.setattr(_busy_poll, "SOON", seconds)
+
+
+def our_timers() -> list[str] | None:
+    """Return what the running loop would still call later, as far as it is ours; None of uvloop, which does not say."""
+    scheduled: Any = getattr(asyncio.get_running_loop(), "_scheduled", None)
+    if scheduled is None:
+        return None
+    callbacks = [handle._callback for handle in scheduled if not handle.cancelled()]
+    callbacks = [getattr(callback, "func", callback) for callback in callbacks]
+    return [repr(one) for one in callbacks if str(getattr(one, "__module__", "")).startswith("aiolocks.")]
