@@ -5,6 +5,8 @@ from hypothesis import strategies as st
 LIFE = 60_000
 """ms: far longer than any history runs, so that sessions die only when one says so."""
 
+LONGEST_LIFE = 2 * LIFE
+
 ASKERS = 8
 
 _text = st.text(st.characters(codec="utf-8"), min_size=1, max_size=30)

@@ -17,9 +17,9 @@ from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 from redis import Redis
 
 from tests.scripts.calls import token
-from tests.scripts.histories import LONG, SETTINGS, History
+from tests.scripts.histories import LONG, SETTINGS, History, limited
 from tests.scripts.model import Model
-from tests.scripts.shapes import ASKERS, LIFE
+from tests.scripts.shapes import ASKERS
 from tests.scripts.shared_model import FRONT, IS, IX, SIX, UPGRADE, S, SharedModel, U, X
 from tests.support.seeds import seed_of_run
 from tests.support.servers import RedisServer
@@ -99,7 +99,7 @@ class SemaphoreHistory(History):
 
         def once() -> None:
             limit_before, pinned = self.model.limit, self.model.pinned if pin < 0 else pin == 1
-            before, mine = self.scripts.resize(limit, pin=pin, session=session.name, life_ms=LIFE)
+            before, mine = self.scripts.resize(limit, pin=pin, session=session.name, life_ms=self.life)
             self.look()
             assert before == limit_before
             self.compare(session, self.model.resize(limit, self.seen, by=session, pin=pinned), mine)
@@ -149,7 +149,7 @@ class SharedHistory(History):
             return
 
         def once() -> None:
-            held, mine = self.scripts.downgrade(asker.who, S, session=by.name, life_ms=LIFE)
+            held, mine = self.scripts.downgrade(asker.who, S, session=by.name, life_ms=self.life)
             self.look()
             assert isinstance(self.model, SharedModel)
             expected, handed = self.model.downgrade(asker, self.seen, by=by)
@@ -170,8 +170,8 @@ def test_any_history_of_the_scripts_is_that_of_the_model(
 ) -> None:
     if LONG:
         faulthandler.cancel_dump_traceback_later()  # pytest's, which would end a run of over three minutes
-    with Redis.from_url(server.url) as redis:
-        shared = {"redis": redis, "knows_shards": server.version >= (7,)}
+    with Redis.from_url(server.url) as redis, limited(redis) as clients:
+        shared = {"redis": redis, "knows_shards": server.version >= (7,), "limited": clients}
         drawn = hypothesis.seed(f"{seed_of_run()} {machine.__name__} {part}")(
             type(machine.__name__, (machine,), shared)
         )
@@ -239,8 +239,8 @@ def _where_no_permit_is_free_for_the_first_in_line_who_wants_too_many(history: S
 def test_what_a_script_leaves_undone_the_next_recheck_does(
     play: Callable[[SemaphoreHistory], None], server: RedisServer
 ) -> None:
-    with Redis.from_url(server.url) as redis:
-        shared = {"redis": redis, "knows_shards": server.version >= (7,)}
+    with Redis.from_url(server.url) as redis, limited(redis) as clients:
+        shared = {"redis": redis, "knows_shards": server.version >= (7,), "limited": clients}
         history: SemaphoreHistory = type("SemaphoreHistory", (SemaphoreHistory,), shared)()
         history.set_up(Model(0, exclusive=False), cast("st.DataObject", _Drawn([1, 1, 1, 1, 1, 1, 2, 1])))
         try:

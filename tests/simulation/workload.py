@@ -99,12 +99,12 @@ class Program:
         """Take *thing* once and let it go: whoever comes new after all faults must get it."""
         self._patience = 2.0  # a lease shorter than its messages' way is never had
         for primitive in thing.eval(self.clients, thing.ttl * self._patience):
-            lease = await self._insist(primitive)
+            lease = await self.insist(primitive)
             async with lease:
                 self._history.acquired(self.process, lease, self._history.now_ns())
                 self._history.ended(self.process, lease)
 
-    async def _insist(self, primitive: Primitive) -> Lease:
+    async def insist(self, primitive: Primitive) -> Lease:
         while True:
             with contextlib.suppress(QuorumError):  # servers that are far away miss the time for a vote now and then
                 return await primitive.acquire()
