@@ -62,12 +62,13 @@ def limited(redis: Redis) -> Iterator[dict[str, Redis]]:
     path = redis.connection_pool.connection_kwargs["path"]
     clients: dict[str, Redis] = {}
     with ExitStack() as undo:
-        clients["memory"] = undo.enter_context(_AtTheMemoryLimit(unix_socket_path=path))
+        clients["memory"] = undo.enter_context(_AtTheMemoryLimit(unix_socket_path=path, socket_timeout=None))
         for lack, but in {"numsub": "-pubsub", "publish": "resetchannels", "set": "-set"}.items():
             user = f"without-{lack}"
             redis.execute_command("ACL", "SETUSER", user, "reset", "on", "nopass", "~*", "&*", "+@all", but)
             undo.callback(redis.execute_command, "ACL", "DELUSER", user)
-            clients[lack] = undo.enter_context(Redis(unix_socket_path=path, username=user, password="any"))
+            client = Redis(unix_socket_path=path, username=user, password="any", socket_timeout=None)
+            clients[lack] = undo.enter_context(client)
         yield clients
 
 
