@@ -1,11 +1,13 @@
 """Liveness: one process or server fails for good, and all the others go on.
 
-In the other runs all faults end before anybody's patience is judged. Here one never does: a process is stopped, deaf or
-cut off for good, or one of three voting servers is gone. Each acquisition of the other processes must be served within a
-bound of virtual time, which allows for what the failed process had and for one more lease that it was handed (W3).
+In the other runs all faults end before the wait of any process is judged. Here one never does: a process is stopped,
+deaf or cut off for good, or one of three voting servers is gone. Each acquisition of the other processes must be served
+within a bound of virtual time. It allows for the lease of the failed process, and for one more that was handed to it (W3).
 """
 
 import asyncio
+import gc
+from collections.abc import Iterable
 from typing import final
 
 from aiolocks.testing import check_exclusion, check_fencing, check_linearizable
@@ -13,6 +15,7 @@ from aiolocks.testing import check_exclusion, check_fencing, check_linearizable
 from .modes import check_modes, in_modes
 from .process import Process
 from .run import RECHECK, SERVERS, Outcome, governed
+from .runner import Total
 from .scenarios import Stage
 from .things import KINDS, Thing
 from .workload import Program
@@ -26,22 +29,36 @@ WAITERS = 6
 """Tasks of the process that fails: with each of them for a lease, it would be in the way of the others for too long."""
 
 PROCESS_FAULTS = ("stopped", "deaf", "cut off")
+FAULTS = (*PROCESS_FAULTS, "server gone")
 
 
-def run_liveness(seed: int, *, tracing: bool = False, kinds: tuple[str, ...] = KINDS) -> Outcome:
-    """Run one seed in which a fault never heals. The same seed and kinds have the same outcome and trace."""
+FOR_GOOD = "for good: "
+"""How the figures of coverage call the faults of this mode."""
+
+
+def explore(seeds: Iterable[int]) -> Total:
+    """Run *seeds*, and keep the outcomes that failed."""
+    total = Total()
+    for seed in seeds:
+        total.add(run_liveness(seed))
+        gc.collect()
+    return total
+
+
+def run_liveness(seed: int, *, tracing: bool = False) -> Outcome:
+    """Run one seed in which a fault never heals. The same seed has the same outcome and trace."""
     world = World(seed, tracing=tracing)
     with governed(world):
-        _Run(world, kinds).run()
+        _Run(world).run()
     return Outcome(seed, world.violations, world.met, world.trace, world.now)
 
 
 @final
 class _Run:
-    def __init__(self, world: World, kinds: tuple[str, ...]) -> None:
+    def __init__(self, world: World) -> None:
         rng = world.rng
         self._world = world
-        self._thing = Thing.drawn(rng, kinds, "name", [0.8, 1.6, 4.0])
+        self._thing = Thing.drawn(rng, KINDS, "name", [0.8, 1.6, 4.0])
         voting = self._thing.kind == "redlock"
         self._stage = Stage(world, voters=SERVERS if voting else 1)
         self._failing = self._stage.program()
@@ -52,7 +69,7 @@ class _Run:
 
     @property
     def bound(self) -> float:
-        """Seconds for which one may wait: for two leases of the failed process of each name, and a turn of each other."""
+        """Seconds for which a process may wait: two leases of the failed one on each name, and the others' turns."""
         names = {"multilock": self._thing.limit, "hierarchy": 3}.get(self._thing.kind, 1)
         turns = (len(self._others) * self._tasks + WAITERS) * (LONGEST_BODY + 0.1)
         return 2 * names * self._thing.ttl + 2 * RECHECK + turns
@@ -91,11 +108,13 @@ class _Run:
     def _must_be(self, served: asyncio.Event, process: Process) -> None:
         if not served.is_set():
             bound, name = self.bound, self._thing.base
-            self._world.violate(f"P13: {process.name} has waited for {name} for {bound:.3f} s, while one is {self._fault}")
+            self._world.violate(
+                f"P13: {process.name} has waited for {name} for {bound:.3f} s, while one is {self._fault}"
+            )
 
     def _fail(self) -> None:
         world, process = self._world, self._failing.process
-        world.meet(f"for good: {self._fault}")
+        world.meet(f"{FOR_GOOD}{self._fault}")
         if self._fault == "server gone":
             network = world.rng.choice(self._stage.networks)
             network.server.down = True
