@@ -15,7 +15,8 @@ from redis import Redis
 
 from tests.scripts.calls import token
 from tests.scripts.machine import ScriptMachine
-from tests.scripts.shapes import ASKERS, LIFE, LONGEST_LIFE, TTLS
+from tests.scripts.model import MOST_LOOKED_AT
+from tests.scripts.shapes import ASKERS, DEAD, LIFE, LONGEST_LIFE, TTLS
 from tests.scripts.states import lapse, listening
 
 EXAMPLES = int(os.environ.get("AIOLOCKS_EXAMPLES", "0"))
@@ -34,7 +35,8 @@ SETTINGS = settings(
 
 TROUBLES = [
     "a_lease_lapses", "a_lease_lapses", "a_holder_is_late", "a_session_dies", "a_tombstone_ends",
-    "a_session_dies", "the_clock_steps_back", "the_server_forgets_everything", "everybody_leaves",
+    "a_session_dies", "many_sessions_have_died", "the_clock_steps_back",
+    "the_server_forgets_everything", "everybody_leaves",
 ]  # fmt: skip
 LACKS = st.sampled_from(["", "", "memory", "numsub", "publish", "set"])
 """What the scripts lack while one is run: rights, or memory to write to."""
@@ -196,6 +198,18 @@ class History(ScriptMachine):
         session = self.sessions[number % 4]
         self.redis.delete(self.scripts.key("waiters", session=session.name))
         self.model.die(session)
+
+    def many_sessions_have_died(self, number: int) -> None:
+        """More than one script looks at, and they came before all others (W21)."""
+        queue = self.scripts.key("queue")
+        if self.kind == "rwlock" or self.model.dead or not self.model.holders:
+            return
+        self.model.dead = MOST_LOOKED_AT + number
+        self.redis.zadd(queue, {f"{DEAD}{each}": each - 10**15 for each in range(self.model.dead)})
+        if self.redis.pttl(queue) < 0:
+            self.redis.pexpire(queue, LIFE)
+        if self.kind == "semaphore":
+            self.redis.hset(self.scripts.key("meta"), "line", "1")
 
     def a_tombstone_ends(self, number: int) -> None:
         if self.model.buried:

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from tests.scripts.calls import entry
 from tests.scripts.seen import Seen
 
+MOST_LOOKED_AT = 50
+"""Entries, the dead among them, that one script looks at (W21)."""
+
 REFUSED = -1
 """In place of the fencing token, for who asks for more than the limit."""
 
@@ -79,6 +82,10 @@ class Model:
         """How many leases the script that ran last has taken back, as it could not tell who had them."""
         self.lacking = ""
         """What the scripts may not do: "publish" or "set", or have no "memory" for."""
+        self.dead = 0
+        """Sessions that have died and stand in the queue before all others."""
+        self.looked_at = 0
+        """Entries that the script that ran last has looked at (W21)."""
         self.longest = 0
         """ms: the largest TTL, which bounds what a clock that stepped back can leave."""
 
@@ -130,7 +137,7 @@ class Model:
         possible = asker.permits <= self.free
         if self.free or declared:  # else the line is all that changes, though its first may wait in vain
             handed += self._hand_over(by, seen)
-        if asker.who not in self.holders and not self.standing and asker.permits <= self.free:
+        if asker.who not in self.holders and not self.standing and not self.dead and asker.permits <= self.free:
             self._hold(asker, asker.ttl_ms, seen)
         if asker.who in self.holders:
             return "granted", handed
@@ -289,6 +296,8 @@ class Model:
 
     def _hand_over(self, by: Session, seen: Seen) -> list[Handed]:
         handed: list[Handed] = []
+        if not self._looked_at_the_dead():
+            return handed
         while queue := self.queue():
             head = queue[0]
             first = self.line(head)[0]
@@ -312,6 +321,15 @@ class Model:
                 handed.append(self._hand_to(first, head, seen, by=by))
             self._leave(first, head)
         return handed
+
+    def _looked_at_the_dead(self) -> bool:
+        """Drop the dead sessions for which a script has time; return whether there is time left for the others."""
+        if self.exclusive and not self.free:
+            return True  # there is nothing to hand over
+        dropped = min(self.dead, MOST_LOOKED_AT - self.looked_at)
+        self.dead -= dropped
+        self.looked_at += dropped
+        return self.looked_at < MOST_LOOKED_AT
 
     def _hand_to(self, first: Asker, head: Session, seen: Seen, *, by: Session) -> Handed:
         """Give the first of *head*'s line what it waits for: to one that polls, for as long as it may not notice."""

@@ -9,6 +9,9 @@ LONGEST_LIFE = 2 * LIFE
 
 ASKERS = 8
 
+DEAD = "\t"
+"""What the names of sessions that died before all others begin with: no other session has blanks in its name."""
+
 _text = st.text(st.characters(codec="utf-8"), min_size=1, max_size=30)
 NAMES = st.sampled_from(["orders:42", "{", "}", "{}", "a{b}c", "%7B", "a b", "q:home", "queue", "\n", "\0"]) | _text
 PREFIXES = st.sampled_from(["aiolocks:", "", "my app:", "%s:", "é:"]) | _text.filter(lambda text: not {*"{}"} & {*text})

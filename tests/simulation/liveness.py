@@ -2,7 +2,7 @@
 
 In the other runs all faults end before the wait of any process is judged. Here one never does: a process is stopped,
 deaf or cut off for good, or one of three voting servers is gone. Each acquisition of the other processes must be served
-within a bound of virtual time. It allows for the lease of the failed process, and for one more that was handed to it (W3).
+within a bound of virtual time: it allows for the lease of the failed process, and for one more handed to it (W3).
 """
 
 import asyncio
@@ -28,8 +28,8 @@ TURNS = 6
 WAITERS = 6
 """Tasks of the process that fails: with each of them for a lease, it would be in the way of the others for too long."""
 
-PROCESS_FAULTS = ("stopped", "deaf", "cut off")
-FAULTS = (*PROCESS_FAULTS, "server gone")
+FAULTS = ("stopped", "deaf", "cut off", "server gone")
+"""Of a process, the first three; and of one of the servers that vote on a `Redlock`."""
 
 
 FOR_GOOD = "for good: "
@@ -58,13 +58,14 @@ class _Run:
     def __init__(self, world: World) -> None:
         rng = world.rng
         self._world = world
-        self._thing = Thing.drawn(rng, KINDS, "name", [0.8, 1.6, 4.0])
-        voting = self._thing.kind == "redlock"
+        self._fault = rng.choice(FAULTS)
+        voting = self._fault == "server gone"
+        kinds = ("redlock",) if voting else tuple(kind for kind in KINDS if kind != "redlock")
+        self._thing = Thing.drawn(rng, kinds, "name", [0.8, 1.6, 4.0])
         self._stage = Stage(world, voters=SERVERS if voting else 1)
         self._failing = self._stage.program()
         self._others = [self._stage.program() for _ in range(rng.choice([1, 2, 3]))]
         self._tasks = rng.choice([1, 2])
-        self._fault = "server gone" if voting else rng.choice(PROCESS_FAULTS)
         self._fails_at = rng.uniform(0.2, 1.0)
 
     @property
