@@ -6,7 +6,7 @@ Time is made by hand: leases lapse, sessions die and the clock steps back when a
 import os
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, cast
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -38,6 +38,7 @@ TROUBLES = [
     "a_session_dies", "many_sessions_have_died", "the_clock_steps_back",
     "the_server_forgets_everything", "everybody_leaves",
 ]  # fmt: skip
+LIVES = st.sampled_from([LIFE // 2, LIFE, LONGEST_LIFE])
 LACKS = st.sampled_from(["", "", "memory", "numsub", "publish", "set"])
 """What the scripts lack while one is run: rights, or memory to write to."""
 
@@ -51,24 +52,25 @@ class _AtTheMemoryLimit(Redis):
     """Each command but those of a pipeline finds the server at its memory limit."""
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
-        super().execute_command("CONFIG", "SET", "maxmemory", 1)
+        run: Any = super().execute_command
+        run("CONFIG", "SET", "maxmemory", 1)
         try:
-            return super().execute_command(*args, **options)
+            return run(*args, **options)
         finally:
-            super().execute_command("CONFIG", "SET", "maxmemory", 0)
+            run("CONFIG", "SET", "maxmemory", 0)
 
 
 @contextmanager
 def limited(redis: Redis) -> Iterator[dict[str, Redis]]:
     """Make clients of users who have all rights but one, and one at the memory limit, by what they lack."""
-    path = redis.connection_pool.connection_kwargs["path"]
+    path, run = redis.connection_pool.connection_kwargs["path"], cast("Any", redis).execute_command
     clients: dict[str, Redis] = {}
     with ExitStack() as undo:
         clients["memory"] = undo.enter_context(_AtTheMemoryLimit(unix_socket_path=path, socket_timeout=None))
         for lack, but in {"numsub": "-pubsub", "publish": "resetchannels", "set": "-set"}.items():
             user = f"without-{lack}"
-            redis.execute_command("ACL", "SETUSER", user, "reset", "on", "nopass", "~*", "&*", "+@all", but)
-            undo.callback(redis.execute_command, "ACL", "DELUSER", user)
+            run("ACL", "SETUSER", user, "reset", "on", "nopass", "~*", "&*", "+@all", but)
+            undo.callback(run, "ACL", "DELUSER", user)
             client = Redis(unix_socket_path=path, username=user, password="any", socket_timeout=None)
             clients[lack] = undo.enter_context(client)
         yield clients
@@ -146,7 +148,7 @@ class History(ScriptMachine):
         assert renewed == [False, *(self.model.renew_shortly(each.who, ttl_ms, self.seen) for each in askers)]
         self.compare(None, [])
 
-    @rule(life_ms=st.sampled_from([LIFE // 2, LIFE, LONGEST_LIFE]))
+    @rule(life_ms=LIVES)
     def waiters_become_more_or_less_patient(self, life_ms: int) -> None:
         """W3: what a session says of its life when it next speaks is what counts."""
         self.life = life_ms

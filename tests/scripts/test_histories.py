@@ -18,9 +18,9 @@ from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 from redis import Redis
 
 from tests.scripts.calls import token
-from tests.scripts.histories import LONG, SETTINGS, History, limited
+from tests.scripts.histories import LIVES, LONG, SETTINGS, History, limited
 from tests.scripts.model import Model
-from tests.scripts.shapes import ASKERS
+from tests.scripts.shapes import ASKERS, LIFE
 from tests.scripts.shared_model import FRONT, IS, IX, SIX, UPGRADE, S, SharedModel, U, X
 from tests.support.seeds import seed_of_run
 from tests.support.servers import RedisServer
@@ -43,8 +43,9 @@ class MutexHistory(History):
     def begin(self, data: st.DataObject) -> None:
         self.set_up(Model(1, exclusive=True), data)
 
-    @rule(number=_ASKER, old=_TICKET, again=st.booleans())
-    def acquire(self, number: int, old: int | None, again: bool) -> None:
+    @rule(number=_ASKER, old=_TICKET, again=st.booleans(), life_ms=LIVES)
+    def acquire(self, number: int, old: int | None, again: bool, life_ms: int = LIFE) -> None:
+        self.life = life_ms
         self.twice(again, lambda: self.ask(self.askers[number], wait=True, ticket=self.ticket(old)))
 
     @rule(numbers=_CROWD, brief=st.booleans())
@@ -73,9 +74,11 @@ class SemaphoreHistory(History):
     def permits(self) -> st.SearchStrategy[int]:
         return st.sampled_from([1, 1, 2, 1, 2, 3, 10**9])
 
-    @rule(number=_ASKER, old=_TICKET, limit=_LIMIT, declare=st.booleans(), again=st.booleans())
-    def acquire(self, number: int, old: int | None, limit: int, declare: bool, again: bool) -> None:
-        ticket = self.ticket(old)
+    @rule(number=_ASKER, old=_TICKET, limit=_LIMIT, declare=st.booleans(), again=st.booleans(), life_ms=LIVES)
+    def acquire(
+        self, number: int, old: int | None, limit: int, declare: bool, again: bool, life_ms: int = LIFE
+    ) -> None:
+        self.life, ticket = life_ms, self.ticket(old)
         self.twice(
             again,
             lambda: self.ask(self.askers[number], wait=True, ticket=ticket, limit=limit, declare=declare),
