@@ -109,6 +109,11 @@ def parts(options: argparse.Namespace) -> list[Part]:
             (*simulation, "--cluster", f"--seeds={options.schedules // 3}"),
         ),
         Part(
+            "simulation-liveness",
+            "schedules in which one process or server fails for good",
+            (*simulation, "--liveness", f"--seeds={options.schedules // 3}"),
+        ),
+        Part(
             "histories",
             "histories of the scripts beside a model, longer ones",
             (*_PYTEST, "tests/scripts/test_histories.py", "-n", "2"),

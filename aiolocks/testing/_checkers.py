@@ -9,7 +9,19 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ._history import ACCEPTED, ACQUIRED, LIMIT, REFUSED, Held, HistoryEvent, holds, in_order
+from ._history import (
+    ACCEPTED,
+    ACQUIRED,
+    BUSY,
+    FAILED,
+    LIMIT,
+    REFUSED,
+    TIMEOUT,
+    Held,
+    HistoryEvent,
+    holds,
+    in_order,
+)
 
 Limits = int | Mapping[str, int]
 """Permits that may be in use: of every name, or by name. Names that are not listed are mutexes."""
@@ -66,7 +78,9 @@ def stale_writes(history: Iterable[HistoryEvent]) -> int:
     return sum(event.event == REFUSED for event in history)
 
 
-def check_linearizable(history: Iterable[HistoryEvent], limits: Limits = 1, *, exclusive: bool = True) -> list[str]:
+def check_linearizable(
+    history: Iterable[HistoryEvent], limits: Limits = 1, *, exclusive: bool = True, free_after: float | None = None
+) -> list[str]:
     """C3: the history could be that of one fenced mutex or pool of permits, on which each call acted at one instant.
 
     In general that question is hard, as every order of the calls must be tried. Here the server has numbered the
@@ -76,15 +90,21 @@ def check_linearizable(history: Iterable[HistoryEvent], limits: Limits = 1, *, e
     of it, no other choice helps: an earlier grant never hinders those that follow.
 
     What the history leaves open is decided in its favour: a grant whose request was not recorded may have come at any
-    time before its holder knew; a lease that was not recorded does not appear at all. A call that was refused, or that
-    gave up waiting, constrains nothing.
+    time before its holder knew; a lease that was not recorded does not appear at all.
+
+    With *free_after*, the refusals are judged too: a call that ended as "busy" or by "timeout" is wrong if the name was
+    free from the request until the answer. The name counts as free only when no lease can be left on the server, and no
+    other call for it can have been granted or be in line. So each call has to be recorded, however it ended.
 
     Args:
         exclusive: Whether permits count at all. False where leases are lost on the server itself (its clock stepped,
             or its data went): then only the order of the grants is promised.
+        free_after: Seconds until the server has ended each lease that was released, lost, or never reached its caller:
+            the longest TTL and `min_hold`, and the time for which requests can be on their way. None: a call that
+            was refused, or that gave up waiting, constrains nothing.
     """
     history = list(history)
-    wrong: list[str] = []
+    wrong: list[str] = [] if free_after is None or not exclusive else _false_refusals(history, limits, free_after)
     for name, held in _by_name(history).items():
         changes = _limit_changes(history, name)
         earlier: list[Held] = []
@@ -144,6 +164,33 @@ def _is_version(key: bytes) -> bool:
     return _VERSIONS.search(key[: key.find(b"{") + 1]) is not None
 
 
+def _false_refusals(history: list[HistoryEvent], limits: Limits, free_after: float) -> list[str]:
+    """Return the calls that got nothing, although nothing can have been in their way at any time."""
+    after_ns = round(free_after * 1e9)
+    taken: dict[str, list[tuple[HistoryEvent, float, float]]] = defaultdict(list)
+    for held in holds(history):
+        asked = held.asked_ns
+        taken[held.start.name].append((held.start, float("-inf") if asked is None else asked, _end(held) + after_ns))
+    wrong: list[str] = []
+    for event in history:
+        if event.event in (TIMEOUT, FAILED):  # it was in line, or granted a lease that never reached its caller
+            asked = event.asked_ns
+            begin = float("-inf") if asked is None else asked
+            taken[event.name].append((event, begin, event.monotonic_ns + after_ns))
+    for event in history:
+        if event.event not in (BUSY, TIMEOUT) or event.asked_ns is None:
+            continue
+        limit = min(_limits_in_force(_limit_changes(history, event.name), limits, event))
+        others = [
+            other.permits
+            for other, begin, end in taken[event.name]
+            if other is not event and begin <= event.monotonic_ns and end >= event.asked_ns
+        ]
+        if sum(others) + event.permits <= limit:
+            wrong.append(f"C3: refused although it was free since {event.asked_ns / 1e9:.6f}: {event}")
+    return wrong
+
+
 async def keys_left(client: Any, prefix: str = "aiolocks:") -> dict[bytes, int]:
     """Ask *client*, any `redis.asyncio.Redis`, for each key that begins with *prefix*, and its PTTL.
 
@@ -176,16 +223,21 @@ def _limit_changes(history: list[HistoryEvent], name: str) -> list[HistoryEvent]
 
 def _limit(changes: list[HistoryEvent], limits: Limits, new: Held) -> int:
     """Return the largest limit in force at any time from the request for *new* until its holder knew of it."""
-    best = limits if isinstance(limits, int) else limits.get(new.start.name, 1)
-    asked = new.start_ns if new.asked_ns is None else new.asked_ns
-    candidates: list[int] = []
+    return max(_limits_in_force(changes, limits, new.start))
+
+
+def _limits_in_force(changes: list[HistoryEvent], limits: Limits, call: HistoryEvent) -> list[int]:
+    """Return the limits that were in force at any time from the request of *call* until its end."""
+    first = limits if isinstance(limits, int) else limits.get(call.name, 1)
+    asked = call.monotonic_ns if call.asked_ns is None else call.asked_ns
+    found: list[int] = [first]
     for event in changes:
         began = event.monotonic_ns if event.asked_ns is None else event.asked_ns
         if event.monotonic_ns <= asked:
-            candidates = [event.permits]
-        elif began <= new.start_ns:
-            candidates = [*(candidates or [best]), event.permits]
-    return max(candidates, default=best)
+            found = [event.permits]
+        elif began <= call.monotonic_ns:
+            found.append(event.permits)
+    return found
 
 
 def _over(held: Held, point: float) -> bool:

@@ -17,6 +17,7 @@ from .._engine.lease import Lease
 ACQUIRED, RELEASED, LOST, KILLED = "acquired", "released", "lost", "killed"
 ACCEPTED, REFUSED = "accepted", "refused"
 LIMIT = "limit"
+BUSY, TIMEOUT, FAILED = "busy", "timeout", "failed"
 
 Log: TypeAlias = "str | os.PathLike[str]"
 
@@ -31,7 +32,9 @@ class HistoryEvent:
         pid: To whom.
         event: "acquired", "released", "lost"; "killed" (the process was, with all that it held); "accepted",
             "refused" (a resource that checks fencing tokens took a write, or did not); "limit" (a semaphore's, in
-            *permits*, is in force from now on).
+            *permits*, is in force from now on); "busy" (a call that asked once ended without a lease, because the
+            name was held), "timeout" (a call waited and gave up), "failed" (a call was cancelled or raised another
+            error, so it may have been granted a lease).
         token: The lease's token.
         fence: The lease's fencing token.
         name: What is held.
@@ -98,6 +101,12 @@ class Recorder:
                 ...
             finally:
                 recorder.record("released" if lease.held else "lost", lease)
+
+    A call that ends without a lease is recorded by its name, for `check_linearizable` to judge::
+
+        asked = time.monotonic_ns()
+        if await lock.try_acquire() is None:
+            recorder.record("busy", name=lock.name, asked_ns=asked)
 
     A holder that was stopped (SIGSTOP, a blocked loop) notes its loss only when it runs again. Its lease was over at
     `lease.remaining()` seconds after it was last looked at: give that as *at_ns*.

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from aiolocks import AcquireTimeoutError, Lease
-from tests.support.lateness import assert_within
+from tests.support.lateness import SLACK, assert_within, bounded
 from tests.support.of_asyncio import and_of_asyncio
 from tests.support.primitives import (
     EVERY_ROW,
@@ -74,19 +74,25 @@ async def test_fencing_tokens_increase_in_the_order_of_grants(make: Make) -> Non
 
 @and_of_asyncio(ROWS)
 async def test_no_more_tasks_are_inside_at_once_than_there_are_places(make: Make) -> None:
-    inside = most = 0
+    """And no fewer: the first to enter wait until all places are taken. Each task gets its turns."""
+    inside = most = turns = 0
+    all_taken = asyncio.Event()
 
     async def work() -> None:
-        nonlocal inside, most
+        nonlocal inside, most, turns
         for _ in range(3):
             async with make():
-                inside += 1
+                inside, turns = inside + 1, turns + 1
                 most = max(most, inside)
+                if inside == make.places:
+                    all_taken.set()
+                await all_taken.wait()
                 await asyncio.sleep(0.001)
                 inside -= 1
 
-    await asyncio.gather(*(work() for _ in range(12)))
-    assert most <= make.places
+    async with bounded(10 * SLACK):
+        await asyncio.gather(*(work() for _ in range(12)))
+    assert (most, turns) == (make.places, 12 * 3)
 
 
 @and_of_asyncio(row for row in EVERY_ROW if row.queue)

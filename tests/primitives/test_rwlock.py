@@ -67,6 +67,7 @@ async def test_a_writer_is_never_inside_with_anybody(rw: RWLock) -> None:
     await asyncio.gather(*(read() for _ in range(6)), *(write() for _ in range(3)))
     assert all(readers == 0 or writers == 0 for readers, writers in seen)
     assert max(writers for _, writers in seen) == 1
+    assert len(seen) == (6 + 3) * 5
 
 
 async def test_no_reader_passes_an_earlier_writer(rw: RWLock) -> None:

@@ -7,7 +7,7 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolocks import Semaphore
-from tests.support.lateness import SLACK, assert_within, measured_lag
+from tests.support.lateness import SLACK, assert_within, bounded, measured_lag
 from tests.support.primitives import free, queued
 from tests.support.workers import holding
 
@@ -54,19 +54,32 @@ async def test_a_block_within_a_block_that_needs_more_than_is_left_would_wait_fo
 
 async def test_more_permits_than_are_free_are_never_in_use(client: Redis) -> None:
     semaphore = Semaphore(client, "scraper", 5)
-    inside = most = 0
+    inside = most = turns = 0
 
     async def work(permits: int) -> None:
-        nonlocal inside, most
+        nonlocal inside, most, turns
         for _ in range(3):
             async with semaphore.hold(permits=permits):
-                inside += permits
+                inside, turns = inside + permits, turns + 1
                 most = max(most, inside)
                 await asyncio.sleep(0.001)
                 inside -= permits
 
-    await asyncio.gather(*(work(1 + number % 5) for number in range(12)))
-    assert most <= 5
+    async with bounded(10 * SLACK):
+        await asyncio.gather(*(work(1 + number % 5) for number in range(12)))
+    assert (most, turns) == (5, 12 * 3)
+
+
+async def test_as_many_holders_of_one_permit_are_inside_at_once_as_there_are_permits(client: Redis) -> None:
+    semaphore = Semaphore(client, "scraper", 5)
+    inside = asyncio.Barrier(5)
+
+    async def work() -> None:
+        async with semaphore:
+            await inside.wait()
+
+    async with bounded(10 * SLACK):
+        await asyncio.gather(*(work() for _ in range(10)))
 
 
 async def test_a_big_request_is_not_starved_by_small_ones_behind_it(client: Redis) -> None:

@@ -4,17 +4,19 @@ Time is made by hand: leases lapse, sessions die and the clock steps back when a
 """
 
 import os
-from collections.abc import Collection
-from contextlib import ExitStack
-from typing import Any
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, cast
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
+from redis import Redis
 
 from tests.scripts.calls import token
 from tests.scripts.machine import ScriptMachine
-from tests.scripts.shapes import ASKERS, TTLS
+from tests.scripts.model import MOST_LOOKED_AT
+from tests.scripts.shapes import ASKERS, DEAD, LIFE, LONGEST_LIFE, TTLS
 from tests.scripts.states import lapse, listening
 
 EXAMPLES = int(os.environ.get("AIOLOCKS_EXAMPLES", "0"))
@@ -33,30 +35,70 @@ SETTINGS = settings(
 
 TROUBLES = [
     "a_lease_lapses", "a_lease_lapses", "a_holder_is_late", "a_session_dies", "a_tombstone_ends",
-    "a_session_dies", "the_clock_steps_back", "the_server_forgets_everything", "everybody_leaves",
+    "a_session_dies", "many_sessions_have_died", "the_clock_steps_back",
+    "the_server_forgets_everything", "everybody_leaves",
 ]  # fmt: skip
+LIVES = st.sampled_from([LIFE // 2, LIFE, LONGEST_LIFE])
+LACKS = st.sampled_from(["", "", "memory", "numsub", "publish", "set"])
+"""What the scripts lack while one is run: rights, or memory to write to."""
+
+_RENEWED = TTLS | st.just(20_000)
 _HOUR = 3_600_000_000
 """Microseconds."""
 _LONGER = "return redis.call('PEXPIRE', KEYS[1], redis.call('PTTL', KEYS[1]) + ARGV[1])"
 
 
+class _AtTheMemoryLimit(Redis):
+    """Each command but those of a pipeline finds the server at its memory limit."""
+
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        run: Any = super().execute_command
+        run("CONFIG", "SET", "maxmemory", 1)
+        try:
+            return run(*args, **options)
+        finally:
+            run("CONFIG", "SET", "maxmemory", 0)
+
+
+@contextmanager
+def limited(redis: Redis) -> Iterator[dict[str, Redis]]:
+    """Make clients of users who have all rights but one, and one at the memory limit, by what they lack."""
+    path, run = redis.connection_pool.connection_kwargs["path"], cast("Any", redis).execute_command
+    clients: dict[str, Redis] = {}
+    with ExitStack() as undo:
+        clients["memory"] = undo.enter_context(_AtTheMemoryLimit(unix_socket_path=path, socket_timeout=None))
+        for lack, but in {"numsub": "-pubsub", "publish": "resetchannels", "set": "-set"}.items():
+            user = f"without-{lack}"
+            run("ACL", "SETUSER", user, "reset", "on", "nopass", "~*", "&*", "+@all", but)
+            undo.callback(run, "ACL", "DELUSER", user)
+            client = Redis(unix_socket_path=path, username=user, password="any", socket_timeout=None)
+            clients[lack] = undo.enter_context(client)
+        yield clients
+
+
 class History(ScriptMachine):
     """A history, but for how to acquire."""
 
-    @rule(number=st.integers(0, ASKERS - 1), bury=st.booleans(), again=st.booleans())
-    def release(self, number: int, bury: bool, again: bool) -> None:
+    @rule(number=st.integers(0, ASKERS - 1), bury=st.booleans(), again=st.booleans(), lack=LACKS)
+    def release(self, number: int, bury: bool, again: bool, lack: str = "") -> None:
         asker = self.askers[number]
-        self.twice(again, lambda: self.undo(asker, asker.home, bury=bury))
+        with self.lacking(self.possible(lack)):
+            self.twice(again, lambda: self.undo(asker, asker.home, bury=bury))
+
+    def possible(self, lack: str) -> str:
+        """Return what may be lacking: without SET, a mutex is never granted."""
+        return lack if self.kind != "lock" or lack != "set" else ""
 
     @precondition(lambda self: self.model.holders)
-    @rule(number=st.integers(0, ASKERS - 1), other=st.none() | st.integers(0, 3), again=st.booleans())
-    def a_holder_releases(self, number: int, other: int | None, again: bool) -> None:
+    @rule(number=st.integers(0, ASKERS - 1), other=st.none() | st.integers(0, 3), again=st.booleans(), lack=LACKS)
+    def a_holder_releases(self, number: int, other: int | None, again: bool, lack: str = "") -> None:
         """A lease may end in another session than it began in; a place in line may not."""
         asker = next(asker for asker in self.askers if asker.who == self.one_of(self.model.holders, number))
         by = asker.home if other is None else self.sessions[other]
-        self.undo(asker, by, bury=False)
-        if again and not any(asker in line for line in self.model.lines.values()):
+        with self.lacking(self.possible(lack)):
             self.undo(asker, by, bury=False)
+            if again and not any(asker in line for line in self.model.lines.values()):
+                self.undo(asker, by, bury=False)
 
     def one_of(self, names: Collection[str], number: int) -> str:
         return sorted(names)[number % len(names)]
@@ -66,13 +108,15 @@ class History(ScriptMachine):
         chosen=st.sets(st.integers(0, ASKERS - 1)),
         all_of_it=st.booleans(),
         again=st.booleans(),
+        lack=LACKS,
     )
-    def recheck(self, number: int, chosen: set[int], all_of_it: bool, again: bool) -> None:
+    def recheck(self, number: int, chosen: set[int], all_of_it: bool, again: bool, lack: str = "") -> None:
         session = self.sessions[number]
         listed = [self.askers[number] for number in sorted(chosen)]
         if all_of_it:
             listed = [asker for asker in self.askers if asker.home == session]
-        self.twice(again, lambda: self.check(session, listed))
+        with self.lacking(self.possible(lack)):
+            self.twice(again, lambda: self.check(session, listed))
 
     @rule(order=st.permutations(range(4)))
     def time_passes(self, order: list[int]) -> None:
@@ -81,15 +125,33 @@ class History(ScriptMachine):
             session = self.sessions[number]
             self.check(session, list(self.model.lines.get(session, {})))
 
-    @rule(number=st.integers(0, ASKERS - 1), ttl_ms=TTLS | st.just(20_000), again=st.booleans())
-    def renew(self, number: int, ttl_ms: int, again: bool) -> None:
+    @rule(number=st.integers(0, ASKERS - 1), ttl_ms=_RENEWED, again=st.booleans(), full=st.booleans())
+    def renew(self, number: int, ttl_ms: int, again: bool, full: bool = False) -> None:
         def once() -> None:
             renewed = self.scripts.renew(self.askers[number].who, ttl_ms)
             self.look()
             assert renewed == self.model.renew(self.askers[number].who, ttl_ms, self.seen)
             self.compare(None, [])
 
-        self.twice(again, once)
+        with self.lacking("memory" if full else ""):
+            self.twice(again, once)
+
+    @rule(numbers=st.lists(st.integers(0, ASKERS - 1), min_size=1, max_size=4), ttl_ms=_RENEWED)
+    def renew_many(self, numbers: list[int], ttl_ms: int) -> None:
+        """W21: each by itself, although a key of another type is among them."""
+        other = self.scripts.named("of another type")
+        self.redis.rpush(other.keys.base, "another library's")
+        askers = [self.askers[number] for number in numbers]
+        renewed = self.scripts.renew_many((other, "w", ttl_ms), *((self.scripts, each.who, ttl_ms) for each in askers))
+        self.redis.delete(other.keys.base)
+        self.look()
+        assert renewed == [False, *(self.model.renew_shortly(each.who, ttl_ms, self.seen) for each in askers)]
+        self.compare(None, [])
+
+    @rule(life_ms=LIVES)
+    def waiters_become_more_or_less_patient(self, life_ms: int) -> None:
+        """W3: what a session says of its life when it next speaks is what counts."""
+        self.life = life_ms
 
     @rule()
     def statistics(self) -> None:
@@ -138,6 +200,18 @@ class History(ScriptMachine):
         session = self.sessions[number % 4]
         self.redis.delete(self.scripts.key("waiters", session=session.name))
         self.model.die(session)
+
+    def many_sessions_have_died(self, number: int) -> None:
+        """More than one script looks at, and they came before all others (W21)."""
+        queue = self.scripts.key("queue")
+        if self.kind == "rwlock" or self.model.dead or not self.model.holders:
+            return
+        self.model.dead = MOST_LOOKED_AT + number
+        self.redis.zadd(queue, {f"{DEAD}{each}": each - 10**15 for each in range(self.model.dead)})
+        if self.redis.pttl(queue) < 0:
+            self.redis.pexpire(queue, LIFE)
+        if self.kind == "semaphore":
+            self.redis.hset(self.scripts.key("meta"), "line", "1")
 
     def a_tombstone_ends(self, number: int) -> None:
         if self.model.buried:

@@ -1,7 +1,7 @@
 """Runs a script and the model side by side and compares all that can be seen of them: the steps of any history."""
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar, Literal
 
 from hypothesis import strategies as st
@@ -10,6 +10,7 @@ from redis import Redis
 
 from aiolocks._core.keys import Keys
 from tests.scripts.calls import (
+    MORE,
     Busy,
     Grant,
     Granted,
@@ -21,9 +22,9 @@ from tests.scripts.calls import (
     Scripts,
     Withdrawn,
 )
-from tests.scripts.model import Asker, Handed, Model, Session
+from tests.scripts.model import MOST_LOOKED_AT, Asker, Handed, Model, Session
 from tests.scripts.seen import Seen
-from tests.scripts.shapes import ASKERS, LIFE, NAMES, PREFIXES, TTLS, WORDS
+from tests.scripts.shapes import ASKERS, DEAD, LIFE, LONGEST_LIFE, NAMES, PREFIXES, TTLS, WORDS
 from tests.scripts.states import Inbox, Message
 
 
@@ -36,6 +37,9 @@ class ScriptMachine(RuleBasedStateMachine):
 
     knows_shards: ClassVar[bool]
     """Whether the server has the channels of a Cluster's shards."""
+
+    limited: ClassVar[Mapping[str, Redis]]
+    """Clients for whom the scripts lack a right, or memory: by what they lack."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,6 +62,8 @@ class ScriptMachine(RuleBasedStateMachine):
         """The last that each was told."""
         self.highest = 0
         """The newest ticket of all."""
+        self.life = LIFE
+        """ms: how long a session that speaks now is taken for alive."""
         self.seen = Seen.read(self.scripts, 0)
 
     def permits(self) -> st.SearchStrategy[int]:
@@ -67,12 +73,27 @@ class ScriptMachine(RuleBasedStateMachine):
         for _, stack in self.listening.values():
             stack.close()
 
+    @contextmanager
+    def lacking(self, what: str) -> Iterator[None]:
+        """Have scripts run at the memory limit, or by a user without a right: they end what they began (W9)."""
+        scripts, heard = self.scripts, self.model.heard
+        if what:
+            self.scripts = scripts.over(self.limited[what])
+        if what == "numsub":
+            self.model.heard = set()
+        self.model.lacking = what
+        try:
+            yield
+        finally:
+            self.scripts, self.model.heard, self.model.lacking = scripts, heard, ""
+
     def look(self) -> None:
         """Read what is there after a script; what happened since the last look happened between the two."""
         self.seen = Seen.read(self.scripts, self.seen.now)
 
     def compare(self, by: Session | None, handed: Sequence[Handed], mine: Sequence[Grant] = ()) -> None:
         """Compare the server with the model: who was told of what, and all that is written down."""
+        self.model.account_for_taken_back(self.seen)
         self._compare_told(by, handed, mine)
         self._compare_queue(by)
         self._compare_holders()
@@ -82,18 +103,22 @@ class ScriptMachine(RuleBasedStateMachine):
 
     def _compare_told(self, by: Session | None, handed: Sequence[Handed], mine: Sequence[Grant]) -> None:
         expected = [Grant(turn.asker.who, turn.fence, turn.amount) for turn in handed if turn.asker.home == by]
+        if self.model.looked_at == MOST_LOOKED_AT and self.model.dead:  # W21: there was no time for all
+            expected.append(MORE)
+        self.model.looked_at = 0
         assert list(mine) == expected
         for session, (inbox, _) in self.listening.items():
             assert inbox.messages() == [
                 Message(turn.asker.who, turn.fence, turn.amount, self.scripts.keys.base)
                 for turn in handed
-                if turn.asker.home == session != by
+                if turn.asker.home == session != by and self.model.lacking != "publish"
             ]
 
     def _compare_queue(self, by: Session | None) -> None:
         model, seen = self.model, self.seen
         if by and by not in model.standing and model.lines.get(by) and by.name in seen.queue:
             model.standing.add(by)  # whoever speaks may stand in line again, even where it need not
+        assert sum(name.startswith(DEAD) for name in seen.queue) == model.dead
         lines = {session.name: line for session, line in model.lines.items() if line}
         assert {name: set(line) for name, line in seen.lines.items()} == {
             name: {asker.entry for asker in line} for name, line in lines.items()
@@ -113,7 +138,7 @@ class ScriptMachine(RuleBasedStateMachine):
         for session in model.standing:
             assert seen.scores[session.name] == min(model.lines[session].values())
             line_life = seen.lives[self.scripts.key("waiters", session=session.name)]
-            assert line_life <= LIFE, "W3: the life of a line is set, never extended beyond"
+            assert line_life <= LONGEST_LIFE
 
     def _compare_holders(self) -> None:
         model, seen = self.model, self.seen
@@ -128,9 +153,9 @@ class ScriptMachine(RuleBasedStateMachine):
 
     def live(self, session: Session) -> None:
         """Check that a session that gave a sign of life has nearly its whole life left, and a queue to stand in."""
-        life = self.seen.lives.get(self.scripts.key("waiters", session=session.name), LIFE)
+        life = self.seen.lives.get(self.scripts.key("waiters", session=session.name), self.life)
         elapsed = (self.seen.now - self.seen.before + self.seen.slack) // 1_000
-        assert 0.9 * LIFE - elapsed <= life <= LIFE
+        assert 0.9 * self.life - elapsed <= life <= self.life, "W3: the life of a line is set, never extended beyond"
         if session in self.model.standing:
             assert self.seen.lives[self.scripts.key("queue")] >= life - elapsed
 
@@ -147,7 +172,7 @@ class ScriptMachine(RuleBasedStateMachine):
         limit_before, waited = self.model.limit, asker in self.model.lines.get(asker.home, {})
         reply = self.scripts.grant(
             asker.who, session=asker.home.name, ttl_ms=asker.ttl_ms, permits=asker.permits, wait=wait,
-            ticket=ticket, life_ms=LIFE, **terms,
+            ticket=ticket, life_ms=self.life, **terms,
         )  # fmt: skip
         self.look()
         declares = terms.get("limit", 0) if terms.get("declare") or not limit_before else 0
@@ -214,16 +239,17 @@ class ScriptMachine(RuleBasedStateMachine):
             ttl_ms=asker.ttl_ms,
             permits=asker.permits,
             tombstone_ms=60_000 * bury,
-            life_ms=LIFE,
+            life_ms=self.life,
         )
         self.look()
-        ended, handed = self.model.release(asker, self.seen, by=by, bury=bury)
+        # W9: a tombstone that may not be written keeps no waiter from what is free.
+        ended, handed = self.model.release(asker, self.seen, by=by, bury=bury and self.model.lacking != "set")
         assert reply.ended == ended
         self.compare(by, handed, reply.mine)
         return reply
 
     def check(self, session: Session, listed: Sequence[Asker]) -> Rechecked:
-        reply = self.scripts.recheck(*(asker.entry for asker in listed), session=session.name, life_ms=LIFE)
+        reply = self.scripts.recheck(*(asker.entry for asker in listed), session=session.name, life_ms=self.life)
         self.look()
         answers, passed_over, before, handed = self.model.recheck(session, listed, self.seen)
         assert (reply.answers, reply.passed_over, reply.fence) == (answers, passed_over, before)

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from tests.scripts.calls import entry
 from tests.scripts.seen import Seen
 
+MOST_LOOKED_AT = 50
+"""Entries, the dead among them, that one script looks at (W21)."""
+
 REFUSED = -1
 """In place of the fencing token, for who asks for more than the limit."""
 
@@ -75,6 +78,14 @@ class Model:
         """The last fencing token ever."""
         self.remembered = 0
         """The same as far as the server knows, which may have forgotten everything."""
+        self.taken_back = 0
+        """How many leases the script that ran last has taken back, as it could not tell who had them."""
+        self.lacking = ""
+        """What the scripts may not do: "publish" or "set", or have no "memory" for."""
+        self.dead = 0
+        """Sessions that have died and stand in the queue before all others."""
+        self.looked_at = 0
+        """Entries that the script that ran last has looked at (W21)."""
         self.longest = 0
         """ms: the largest TTL, which bounds what a clock that stepped back can leave."""
 
@@ -126,7 +137,7 @@ class Model:
         possible = asker.permits <= self.free
         if self.free or declared:  # else the line is all that changes, though its first may wait in vain
             handed += self._hand_over(by, seen)
-        if asker.who not in self.holders and not self.standing and asker.permits <= self.free:
+        if asker.who not in self.holders and not self.standing and not self.dead and asker.permits <= self.free:
             self._hold(asker, asker.ttl_ms, seen)
         if asker.who in self.holders:
             return "granted", handed
@@ -178,6 +189,10 @@ class Model:
             self._extend(who, ttl_ms, seen)
         return who in self.holders
 
+    def renew_shortly(self, who: str, ttl_ms: int, seen: Seen) -> bool:
+        """Renew one of many: of permits only if no lease was longer, else it must be renewed by itself."""
+        return (self.exclusive or ttl_ms <= self.longest) and self.renew(who, ttl_ms, seen)
+
     def resize(self, limit: int, seen: Seen, *, by: Session, pin: bool) -> list[Handed]:
         self.limit, self.pinned = limit, pin
         self._return_to_line(by)
@@ -205,7 +220,7 @@ class Model:
     def drawn_fence(self, fence: int, seen: Seen) -> None:
         """Take note of a fencing token: the clock's, or one more than the last where the clock is not ahead of that."""
         assert fence > self.fence, "P8: fencing tokens must grow"
-        assert fence == self.fence + 1 or seen.before <= fence <= seen.now
+        assert fence <= self.fence + 1 + self.taken_back or seen.before <= fence <= seen.now
         self.fence = self.remembered = fence
 
     def _hold(self, asker: Asker, ttl_ms: int, seen: Seen) -> int:
@@ -215,6 +230,21 @@ class Model:
         self.longest = max(self.longest, ttl_ms)
         self._check_hold()
         return fence
+
+    def _cannot_tell(self, first: Asker, head: Session, seen: Seen, *, by: Session) -> bool:
+        """Whether a lease was taken back, as its notice could not be sent (W9). Its fencing token is not used again."""
+        if self.lacking != "publish" or head == by or head.polls_ms:
+            return False
+        self.taken_back += 1
+        self.longest = max(self.longest, first.ttl_ms)
+        return True
+
+    def account_for_taken_back(self, seen: Seen) -> None:
+        """Take note of the fencing tokens of leases that were taken back."""
+        if self.taken_back:
+            assert seen.last_fence >= self.fence
+            self.fence = self.remembered = seen.last_fence
+        self.taken_back = 0
 
     def _check_hold(self) -> None:
         assert self.in_use <= self.limit, "P9: no more permits than the limit"
@@ -266,6 +296,8 @@ class Model:
 
     def _hand_over(self, by: Session, seen: Seen) -> list[Handed]:
         handed: list[Handed] = []
+        if not self._looked_at_the_dead():
+            return handed
         while queue := self.queue():
             head = queue[0]
             first = self.line(head)[0]
@@ -281,7 +313,7 @@ class Model:
             elif first.permits > self.free and (reachable or not self.free):
                 self._clamp(seen, surely=True)
                 break
-            elif not reachable:
+            elif not reachable or self._cannot_tell(first, head, seen, by=by):
                 self._clamp(seen, surely=first.permits > self.free)
                 self.standing.remove(head)
                 continue
@@ -289,6 +321,15 @@ class Model:
                 handed.append(self._hand_to(first, head, seen, by=by))
             self._leave(first, head)
         return handed
+
+    def _looked_at_the_dead(self) -> bool:
+        """Drop the dead sessions for which a script has time; return whether there is time left for the others."""
+        if self.exclusive and not self.free:
+            return True  # there is nothing to hand over
+        dropped = min(self.dead, MOST_LOOKED_AT - self.looked_at)
+        self.dead -= dropped
+        self.looked_at += dropped
+        return self.looked_at < MOST_LOOKED_AT
 
     def _hand_to(self, first: Asker, head: Session, seen: Seen, *, by: Session) -> Handed:
         """Give the first of *head*'s line what it waits for: to one that polls, for as long as it may not notice."""

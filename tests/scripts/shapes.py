@@ -5,7 +5,12 @@ from hypothesis import strategies as st
 LIFE = 60_000
 """ms: far longer than any history runs, so that sessions die only when one says so."""
 
+LONGEST_LIFE = 2 * LIFE
+
 ASKERS = 8
+
+DEAD = "\t"
+"""What the names of sessions that died before all others begin with: no other session has blanks in its name."""
 
 _text = st.text(st.characters(codec="utf-8"), min_size=1, max_size=30)
 NAMES = st.sampled_from(["orders:42", "{", "}", "{}", "a{b}c", "%7B", "a b", "q:home", "queue", "\n", "\0"]) | _text

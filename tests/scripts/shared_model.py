@@ -109,7 +109,7 @@ class SharedModel(Model):
                 continue
             if verdict == "never":
                 handed.append(Handed(first, REFUSED, 0))
-            elif not reachable:
+            elif not reachable or self._cannot_tell(first, head, seen, by=by):
                 self.standing.remove(head)
                 continue
             else:

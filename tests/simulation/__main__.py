@@ -2,6 +2,7 @@
 
     python -m tests.simulation --seeds 10000 --jobs 2     the nightly run
     python -m tests.simulation --seeds 4000 --cluster     the same on the nodes of a Cluster
+    python -m tests.simulation --seeds 1000 --liveness    one process or server fails for good, and all others go on
     python -m tests.simulation --seed 42 --trace          one run, exactly as it was
     python -m tests.simulation --defects                  in how many seeds each planted defect is found
 
@@ -13,6 +14,7 @@ import sys
 
 from .coverage import missing, table
 from .defects import DEFECTS, finds, in_cluster, kinds_for, planted
+from .liveness import FOR_GOOD, explore, run_liveness
 from .run import run
 from .runner import command, find, run_seeds
 from .scenarios import SCENARIOS, play
@@ -26,24 +28,42 @@ def main() -> int:
     parser.add_argument("--start", type=int, default=0, help="from this one on")
     parser.add_argument("--jobs", type=int, default=1, help="in so many processes")
     parser.add_argument("--cluster", action="store_true", help="on the nodes of a Cluster")
+    parser.add_argument("--liveness", action="store_true", help="with a fault that never heals; on one server or three")
     parser.add_argument("--defect", choices=sorted(DEFECTS), help="plant this defect first")
     parser.add_argument("--defects", action="store_true", help="plant each defect, and say when it is found")
     options = parser.parse_args()
     if options.seed is not None:
-        return _replay(options.seed, options.defect, tracing=options.trace, cluster=options.cluster)
+        live = options.liveness
+        return _replay(options.seed, options.defect, tracing=options.trace, cluster=options.cluster, liveness=live)
+    if options.liveness:
+        return _run_liveness(range(options.start, options.start + options.seeds), options.defect)
     if options.defects:
         return _find_defects(options.start, options.seeds, options.jobs)
     seeds = range(options.start, options.start + options.seeds)
     return _run_many(seeds, options.jobs, options.defect, cluster=options.cluster)
 
 
-def _replay(seed: int, defect: str | None, *, tracing: bool, cluster: bool) -> int:
+def _replay(seed: int, defect: str | None, *, tracing: bool, cluster: bool, liveness: bool) -> int:
     with planted(defect):
-        outcome = run(seed, tracing=tracing, kinds=kinds_for(defect), cluster=cluster or in_cluster(defect))
+        if liveness:
+            outcome = run_liveness(seed, tracing=tracing)
+        else:
+            outcome = run(seed, tracing=tracing, kinds=kinds_for(defect), cluster=cluster or in_cluster(defect))
     print(*outcome.trace, sep="\n")
     print(f"seed {seed}: {outcome.seconds:.3f} virtual seconds")
     print(*outcome.violations or ["nothing was violated"], sep="\n")
     return bool(outcome.violations)
+
+
+def _run_liveness(seeds: range, defect: str | None) -> int:
+    with planted(defect):
+        total = explore(seeds)
+    print(*(f"{count:>6}  {what}" for what, count in sorted(total.met.items()) if what.startswith(FOR_GOOD)), sep="\n")
+    print(f"{total.runs} seeds; {len(total.failed)} failed")
+    for outcome in total.failed:
+        print(f"\nseed {outcome.seed}:", *outcome.violations, sep="\n  ")
+        print(f"  replay: {command(outcome.seed, defect, liveness=True)}")
+    return bool(total.failed)
 
 
 def _run_many(seeds: range, jobs: int, defect: str | None, *, cluster: bool) -> int:

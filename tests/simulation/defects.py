@@ -197,6 +197,15 @@ DEFECTS: dict[str, Defect] = {
         shared("redis.call('ZRANGE', queue, '0', '0')[1]", "redis.call('ZRANGE', queue, '-1', '-1')[1]"), ("FIFO",)
     ),
     "limit-forgotten": Defect(shared("if used + permits <= limit_in_force then", "if true then"), ("P9",)),
+    "ask-once-refused": Defect(
+        lua(
+            "lock/grant",
+            "if existing == 0 and missing_s <= 0 then",
+            "if existing == 0 and string.sub(ticket, 1, 1) == '-' then\n  return { 'busy', -2, 0 }\nend\n"
+            "if existing == 0 and missing_s <= 0 then",
+        ),
+        ("C3",),
+    ),
     "given-up-call-sent-on": Defect(
         python(_router.SlotRoute, "redirect", "if call.abandoned or call.redirects", "if call.redirects"),
         ("P7",),

@@ -70,6 +70,7 @@ class History:
         taken: Every token whose lease came to its caller.
         look: Called for a name whenever somebody who may hold it does something.
         sane: Whether what is held is held, as the server loses nothing.
+        free_since: Returns the true time since which nobody has held a name.
     """
 
     def __init__(self, world: World) -> None:
@@ -78,6 +79,7 @@ class History:
         self.taken: set[str] = set()
         self.look: Callable[[str], None] = lambda base: None
         self.sane: Callable[[], bool] = lambda: False
+        self.free_since: Callable[[str], float] = lambda base: float("inf")
         self._open: dict[str, _Open] = {}
         self._accepted: dict[str, int] = {}
 
@@ -95,6 +97,15 @@ class History:
             self._close_dead(parts[0].base)
         for part in parts:
             self.look(part.base)
+
+    def refused(self, process: Process, base: str, asked_ns: int) -> None:
+        """C3: a caller goes away empty-handed only if the name was held at some time during its call."""
+        free_since = self.free_since(base)
+        if process.alive and self.sane() and free_since * 1e9 < asked_ns:
+            self._world.violate(
+                f"C3: {process.name} asked for {base} at {asked_ns / 1e9:.6f}, and did not get it; "
+                f"it had been free since {free_since:.6f}"
+            )
 
     def ended(self, process: Process, lease: Lease) -> None:
         """Note, before it is released, that *lease* is not used any more."""

@@ -6,7 +6,7 @@ The keys are read as the headers of the scripts have them: a string is a mutex's
 from dataclasses import dataclass, field
 from typing import Any, final
 
-from .modes import together
+from .modes import in_modes, together
 from .process import Process
 
 
@@ -36,6 +36,7 @@ class Name:
         withdrawn: Tokens that were undone or released.
         unknown_since: Since when something has been amiss with each of these tokens.
         askers: Which process asked with each token.
+        taken_until: The true time at which the last lease ended or ends, unless it is renewed.
     """
 
     base: bytes
@@ -51,6 +52,7 @@ class Name:
     withdrawn: set[bytes] = field(default_factory=set[bytes])
     unknown_since: dict[bytes, float] = field(default_factory=dict[bytes, float])
     askers: dict[bytes, Process] = field(default_factory=dict[bytes, Process])
+    taken_until: float = float("-inf")
 
     def forget(self) -> None:
         """All data are gone."""
@@ -77,6 +79,13 @@ class Name:
                     holders[token] = (int(fence), int(permits))
                     ends[token] = score / 1000
         return holders, ends
+
+    def admits(self, token: bytes, wanted: int) -> bool:
+        """Return whether *token* could hold so many permits, or that mode, beside the present holders."""
+        others = [(other.decode(), amount) for other, (_, amount) in self.holders.items() if other != token]
+        if in_modes(self.base.decode()):
+            return all(together((token.decode(), wanted), other) for other in others)
+        return sum(permits for _, permits in others) + wanted <= self.limit
 
     def at_odds(self) -> list[tuple[int, int]]:
         """Return the modes that are held at one time and do not go together."""

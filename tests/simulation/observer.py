@@ -15,7 +15,7 @@ from .modes import in_modes, suffices
 from .names import Name, Waiter
 from .process import Process
 from .replies import MORE, Replies
-from .requests import read, scripts
+from .requests import Asked, read, scripts, whole
 from .server import WAKE, RawError, ServerSocket, Watcher
 from .world import World
 
@@ -63,6 +63,7 @@ class Observer:
         self.clock_steps_back = False
         server.watcher = self
         history.look = self.look
+        history.free_since = self.free_since
 
     def executed(self, socket: ServerSocket, fields: list[bytes], reply: Any) -> None:
         """See what one request did."""
@@ -103,6 +104,8 @@ class Observer:
             name.askers[asked.args["token"]] = asker
         self._replies.note(name, verb, asked, reply, of_ghost=socket.outlet is None, sane=self.sane)
         self._compare(name, kind, known, asked.args)
+        if verb == "grant":
+            self._check_refusal(name, asked, reply)
 
     def published(self, channel: bytes, message: bytes, subscribers: int) -> None:
         """W1: a session that nobody listens for is handed nothing."""
@@ -135,6 +138,13 @@ class Observer:
         """Return whether anybody holds *base* on the server just now."""
         name = self._names.get(base)
         return name is not None and bool(self._holders(name))
+
+    def free_since(self, base: str) -> float:
+        """Return the true time at which the last lease of *base* ended; infinity while there is one."""
+        name = self._names.get(base.encode())
+        if name is None:
+            return float("-inf")
+        return name.taken_until if name.taken_until < self._world.now else float("inf")
 
     def unwanted(self, base: bytes, longest: float, asking: Callable[[Process], bool]) -> str | None:
         """P7: return what nobody has wanted, or what has been free though somebody waits, for *longest* seconds.
@@ -232,6 +242,8 @@ class Observer:
     def _compare(self, name: Name, kind: str, known: dict[bytes, Waiter], args: dict[str, bytes]) -> None:
         """See who was granted what by the script that has just run."""
         after = name.holders = self._holders(name)
+        ended = max((self._server.true_time(end) for end in name.ends.values()), default=self._world.now)
+        name.taken_until = ended if after else min(name.taken_until, ended)
         published, self._published = self._published, []
         text = name.base.decode()
         if kind == "semaphore":
@@ -259,6 +271,15 @@ class Observer:
         for token in published:
             if token not in after:
                 self._world.violate(f"{text}: a grant was announced that is none")
+
+    def _check_refusal(self, name: Name, asked: Asked, reply: Any) -> None:
+        """C3: what could be had, and nobody waits for, is refused to nobody; unless a script had no time to look."""
+        answer = whole("grant", reply)
+        if answer[0] != b"busy" or any(fence == MORE for _, fence, _ in answer[2]):
+            return
+        token, wanted = asked.args["token"], int(asked.values[2])
+        if name.admits(token, wanted) and not self._server.database().get(name.base + b":queue"):
+            self._world.violate(f"C3: {name.base.decode()}: {token.decode()[:8]} was told busy, though it was free")
 
     def _check_order(self, name: Name, token: bytes, known: dict[bytes, Waiter], asked_anew: int, text: str) -> None:
         """FIFO among those who are known to wait, to live, and to be reachable."""

@@ -30,9 +30,9 @@ class Total:
             self.failed.append(outcome)
 
 
-def command(seed: int, defect: str | None = None, *, cluster: bool = False) -> str:
+def command(seed: int, defect: str | None = None, *, cluster: bool = False, liveness: bool = False) -> str:
     """Return what replays *seed* exactly."""
-    more = f" --defect {defect}" if defect else " --cluster" if cluster else ""
+    more = (f" --defect {defect}" if defect else " --cluster" if cluster else "") + (" --liveness" if liveness else "")
     return f"python -m tests.simulation --seed {seed} --trace{more}"
 
 

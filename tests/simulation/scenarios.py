@@ -30,14 +30,17 @@ class Stage:
 
     Attributes:
         cluster: If there are several *nodes*: these, of which two are primaries. `server` is the first of them.
+        servers: The nodes, or so many *voters*, or the one server.
     """
 
-    def __init__(self, world: World, nodes: int = 0) -> None:
+    def __init__(self, world: World, nodes: int = 0, voters: int = 1) -> None:
         self.world = world
-        servers = [Server(world, 1.0) for _ in range(nodes or 1)]
+        self.servers = servers = [Server(world, 1.0) for _ in range(nodes or voters)]
         self.server = servers[0]
         self.cluster = Cluster(world, servers, primaries=2) if nodes else None
         self.history = History(world)
+        for server in () if nodes else servers[1:]:
+            Observer(world, server, self.history)
         self.observer = Observer(world, self.cluster or self.server, self.history)
         self.networks = [Network(world, server) for server in servers]
         self.network = self.networks[0]

@@ -26,6 +26,9 @@ from .world import World
 
 LONGEST_BODY = 3.0
 
+LONG_ENOUGH = 0.5
+"""Seconds of a timeout in which what is free can be had over any network without faults."""
+
 _UNREACHABLE = (RedisConnectionError, RedisTimeoutError)
 
 
@@ -96,12 +99,12 @@ class Program:
         """Take *thing* once and let it go: whoever comes new after all faults must get it."""
         self._patience = 2.0  # a lease shorter than its messages' way is never had
         for primitive in thing.eval(self.clients, thing.ttl * self._patience):
-            lease = await self._insist(primitive)
+            lease = await self.insist(primitive)
             async with lease:
                 self._history.acquired(self.process, lease, self._history.now_ns())
                 self._history.ended(self.process, lease)
 
-    async def _insist(self, primitive: Primitive) -> Lease:
+    async def insist(self, primitive: Primitive) -> Lease:
         while True:
             with contextlib.suppress(QuorumError):  # servers that are far away miss the time for a vote now and then
                 return await primitive.acquire()
@@ -193,6 +196,8 @@ class Program:
         lease = await primitive.try_acquire(**self._permits(thing, permits))
         if lease is not None:
             await self._have(thing, primitive, lease, asked)
+        elif not thing.in_parts:
+            self._history.refused(self.process, thing.base, asked)
 
     async def _have(self, thing: Thing, primitive: Any, lease: Lease, asked: int) -> None:
         self._acquired(thing, lease, asked)
@@ -226,10 +231,15 @@ class Program:
     async def _timed(self, thing: Thing, acquire: Callable[[], Awaitable[Lease]], timeout: float | None) -> Lease:
         """Acquire, and see that the caller's patience is respected. Whoever waits is counted meanwhile."""
         process, begun = self.process, self.process.monotonic()
-        stops = process.stops
+        stops, asked = process.stops, self._history.now_ns()
         self.waiting[thing.base] += timeout is None
         try:
             return await acquire()
+        except AcquireTimeoutError:
+            # Under faults it may never have been heard; and to be granted takes some round trips.
+            if self._calm and timeout is not None and timeout >= LONG_ENOUGH and not thing.in_parts:
+                self._history.refused(process, thing.base, asked)
+            raise
         except NotNowError:
             ridden_out = min(LONGEST_WAIT, thing.ttl if timeout is None else min(timeout, thing.ttl)) - 0.3
             if process.monotonic() - begun < ridden_out:

@@ -149,6 +149,61 @@ def test_c3_sees_permits_granted_before_they_were_given_back() -> None:
     assert check_linearizable([full[0], ended(3, 1, 10), acquired(3, 2, 11, asked=0)], 2) == []
 
 
+def without(at: int, event: str = "busy", *, asked: int, permits: int = 1, name: str = "n") -> HistoryEvent:
+    """A call that ended without a lease."""
+    return HistoryEvent(at, 9, event, name=name, permits=permits, asked_ns=asked)
+
+
+@pytest.mark.parametrize("event", ["busy", "timeout"])
+def test_c3_sees_a_refusal_of_a_name_that_was_free_through_the_whole_call(event: str) -> None:
+    refused = without(900, event, asked=800)
+    (text,) = check_linearizable([*ONE_AFTER_THE_OTHER, refused], free_after=100e-9)
+    assert f"process 9 {event} 'n'" in text
+    assert check_linearizable([*ONE_AFTER_THE_OTHER, refused]) == []
+    assert check_linearizable([*ONE_AFTER_THE_OTHER, refused], free_after=100e-9, exclusive=False) == []
+
+
+def test_c3_sees_refusals_that_have_only_each_other_for_a_reason() -> None:
+    history = [without(900, asked=800), without(901, asked=801)]
+    assert len(check_linearizable(history, free_after=100e-9)) == 2
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        [acquired(810, 1, 10, asked=805), ended(820, 1, 10)],
+        [acquired(600, 1, 10, asked=599), ended(750, 1, 10)],
+        [acquired(950, 1, 10, asked=850), ended(960, 1, 10)],
+        [acquired(600, 1, 10, asked=599), HistoryEvent(750, 1, "killed")],
+        [acquired(600, 1, 10, asked=599)],
+        [acquired(950, 1, 10)],
+        [without(850, "failed", asked=820)],
+        [without(790, "failed", asked=780)],
+        [acquired(1, 1, 10, asked=0), ended(990, 1, 10), without(850, "timeout", asked=820)],
+    ],
+    ids=[
+        "a lease", "a release that may be on its way", "a lease whose holder learns of it later", "a killed holder",
+        "a lease without an end", "a lease whose request was not recorded", "a call that failed",
+        "a call that failed shortly before", "a call that was in line",
+    ],
+)  # fmt: skip
+def test_c3_lets_a_refusal_have_any_reason_that_it_can_have(reason: list[HistoryEvent]) -> None:
+    assert check_linearizable([*reason, without(900, asked=800)], free_after=100e-9) == []
+
+
+def test_c3_knows_no_reason_in_another_name() -> None:
+    history = [acquired(1, 1, 10, asked=0, name="other"), without(900, asked=800)]
+    assert len(check_linearizable(history, free_after=100e-9)) == 1
+
+
+def test_c3_refuses_permits_only_if_too_few_are_free() -> None:
+    held = [acquired(1, 1, 10, asked=0, permits=2)]
+    assert check_linearizable([*held, without(900, asked=800, permits=2)], 3, free_after=100e-9) == []
+    assert len(check_linearizable([*held, without(900, asked=800)], 3, free_after=100e-9)) == 1
+    shrunk = HistoryEvent(850, 0, "limit", name="n", permits=2)
+    assert check_linearizable([*held, without(900, asked=800), shrunk], 3, free_after=100e-9) == []
+
+
 def test_c4_sees_a_lease_that_never_ends() -> None:
     (text,) = check_ended([acquired(1, 1, 10)])
     assert "fencing token 10" in text

@@ -1,0 +1,41 @@
+"""One process or server fails for good, and the others go on. AIOLOCKS_SEED is the first seed."""
+
+from contextlib import ExitStack
+
+import pytest
+
+from aiolocks._grantors import wait_queue
+from tests.simulation.liveness import FAULTS, FOR_GOOD, explore, run_liveness
+from tests.simulation.runner import command
+from tests.support.garden import Garden
+from tests.support.seeds import seed_of_run
+
+# A process that stops for good runs none of its destructors; in the simulation they run, in a loop that is closed.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@pytest.mark.parametrize("seeds", [5, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.timeout(300)
+def test_each_process_is_served_in_time_while_another_or_a_server_fails_for_good(seeds: int) -> None:
+    first = seed_of_run()
+    total = explore(range(first, first + seeds))
+    found = [f"{command(each.seed, liveness=True)}\n  {each.violations}" for each in total.failed]
+    assert not found, "\n".join(found)
+    assert seeds < 50 or all(total.met[FOR_GOOD + fault] for fault in FAULTS)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_session_that_is_never_taken_for_dead_is_found() -> None:
+    """W3: each of its waiters would cost one lease. Runs in which all faults end do not show it."""
+    with ExitStack() as undo:
+        Garden(undo).source(wait_queue, "address_of", "3000 * interval", "12_000 * interval")
+        total = explore(range(20))
+    assert total.failed
+    assert all("P13" in text for outcome in total.failed for text in outcome.violations)
+
+
+def test_one_seed_has_one_trace() -> None:
+    trace = run_liveness(3, tracing=True).trace
+    assert len(trace) > 50
+    assert run_liveness(3, tracing=True).trace == trace
