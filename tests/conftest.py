@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 
 from aiolocks._primitives import semaphore as _semaphore
 from aiolocks.testing import FaultProxy
-from tests.support import bytecode, clients, lateness, parts, seeds
+from tests.support import bytecode, clients, lateness, parts, seeds, virtual
 from tests.support.clusters import ClusterSet
 from tests.support.leftovers import Leftovers, empty, tasks_beyond, wait_until_none
 from tests.support.servers import RedisServer
@@ -37,6 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
     bytecode.compile_once(config)
     config.pluginmanager.register(lateness, "lateness")
     config.pluginmanager.register(seeds, "seeds")
+    config.pluginmanager.register(virtual, "virtual")
     config.addinivalue_line("markers", "leaves_residue: keys may stay in Redis after this test")
 
 

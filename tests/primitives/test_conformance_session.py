@@ -34,7 +34,7 @@ from tests.support.primitives import (
 from tests.support.servers import RedisServer
 
 pytest_plugins = ["tests.support.table"]
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.engine]
 
 
 def our_timers() -> list[asyncio.TimerHandle]:
@@ -201,6 +201,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("row", the_rest_slow(WITH_A_QUEUE, quick=1), ids=str, indirect=True)
 @pytest.mark.parametrize(
     "ending", ["in the middle", "after its client", "after its leases", "by an error within a block"]

@@ -31,6 +31,7 @@ async def waiters(lock: Any) -> tuple[Waiter, ...]:
     return found
 
 
+@pytest.mark.real_time
 async def test_who_holds_is_told_with_host_and_pid_from_the_first_moment(make: Make) -> None:
     lock: Any = make(ttl=5)
     assert (await holders(lock), await waiters(lock)) == ((), ())
