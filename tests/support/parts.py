@@ -23,7 +23,7 @@ T = TypeVar("T", bound=Named)
 QUICK, REST, FAULTS, LONG = PARTS = ("quick", "rest", "faults", "long")
 
 _TURNS = ("url", "backend", "sharded", "exclusive")
-"""The parameters of promises that are kept on every server, on a Cluster's channels, and by the scripts of each kind."""
+"""Parameters of promises that are kept on every server, on a Cluster's channels, and by the scripts of each kind."""
 
 _GRANTORS = (("lock",), ("redlock",), ("multilock",), ("semaphore of 3", "semaphore"))
 """For each grantor the rows that stand for it, the best one first: the others have the same grantors."""
@@ -83,8 +83,9 @@ def _part_of(item: pytest.Item, others: set[str]) -> str:
         return LONG
     if item.get_closest_marker("faults"):
         return FAULTS
-    in_rest = item.get_closest_marker("slow") or item.get_closest_marker("rest") or item.nodeid in others
-    return REST if in_rest else QUICK
+    if item.get_closest_marker("slow") or item.nodeid in others:
+        return REST
+    return REST if item.get_closest_marker("rest") and not item.get_closest_marker("smoke") else QUICK
 
 
 def _stood_for(items: Sequence[pytest.Item]) -> set[str]:

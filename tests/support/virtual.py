@@ -16,8 +16,10 @@ _set_up: pytest.Item | None = None
 
 
 def in_virtual_time(item: pytest.Item) -> bool:
-    """Return whether *item* runs on a loop whose clock jumps."""
-    return parameters_of(item).get("url") == "memory" and item.get_closest_marker("real_time") is None
+    """Return whether *item* runs on a loop whose clock jumps; threads do not see that clock."""
+    parameters = parameters_of(item)
+    in_memory = parameters.get("url") == "memory" and parameters.get("watchdog") != "thread"
+    return in_memory and item.get_closest_marker("real_time") is None
 
 
 def parameters_of(item: pytest.Item) -> dict[str, Any]:

@@ -12,6 +12,8 @@ import pytest
 
 from tests.support.servers import RedisServer
 
+pytestmark = pytest.mark.rest
+
 REPOSITORY = Path(__file__).parents[2]
 DOCUMENTS = ["README.md", "examples/README.md", "examples/OPERATING.md"]
 FOR_CONTRIBUTORS = ["tests/README.md", ".bench/README.md", "aiolocks/ARCHITECTURE.md"]
@@ -70,6 +72,7 @@ def anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("document", [*DOCUMENTS, *FOR_CONTRIBUTORS])
 def test_a_link_leads_somewhere(document: str) -> None:
     path = REPOSITORY / document
@@ -80,5 +83,6 @@ def test_a_link_leads_somewhere(document: str) -> None:
             assert anchor in anchors(there.read_text(encoding="utf-8")), f"{target}#{anchor}"
 
 
+@pytest.mark.smoke
 def test_the_readme_is_read_in_one_go() -> None:
     assert len((REPOSITORY / "README.md").read_text(encoding="utf-8").splitlines()) <= 350
