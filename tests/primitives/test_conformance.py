@@ -50,6 +50,7 @@ async def by_block(acquirable: Acquirable) -> None:
 either_way = pytest.mark.parametrize("ask", [by_acquire, by_hold])
 
 
+@pytest.mark.core
 @every_row
 async def test_a_block_has_a_held_lease_of_that_name(make: Make) -> None:
     async with make("orders:42", ttl=5) as lease:
@@ -70,6 +71,7 @@ async def test_fencing_tokens_increase_in_the_order_of_grants(make: Make) -> Non
     assert fences == sorted(set(fences))
 
 
+@pytest.mark.core
 @limited_rows
 async def test_no_more_tasks_are_inside_at_once_than_there_are_places(make: Make) -> None:
     inside = most = 0
@@ -87,6 +89,7 @@ async def test_no_more_tasks_are_inside_at_once_than_there_are_places(make: Make
     assert most <= make.places
 
 
+@pytest.mark.core
 @every_row_with_a_queue
 async def test_waiters_of_a_process_are_granted_in_the_order_of_asking(make: Make) -> None:
     lock, holders = make(), await make.fill()
@@ -174,6 +177,7 @@ async def test_an_explicit_none_waits_longer_than_the_acquire_timeout(make: Make
     await waiter
 
 
+@pytest.mark.core
 @each_with_a_queue
 async def test_a_cancelled_waiter_leaves_nothing_behind(make: Make) -> None:
     (holder,) = await make.fill()
@@ -186,6 +190,7 @@ async def test_a_cancelled_waiter_leaves_nothing_behind(make: Make) -> None:
     await holder.release()
 
 
+@pytest.mark.core
 @limited_rows
 async def test_try_acquire_gives_a_lease_while_a_place_is_free_and_then_none(make: Make) -> None:
     leases = [await as_a_stranger(make().try_acquire()) for _ in range(make.places)]

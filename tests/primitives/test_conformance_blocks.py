@@ -25,7 +25,7 @@ from tests.support.primitives import (
 )
 
 pytest_plugins = ["tests.support.table"]
-pytestmark = [pytest.mark.asyncio, pytest.mark.engine]
+pytestmark = pytest.mark.asyncio
 
 
 async def enter_all(make: Make, stack: AsyncExitStack) -> list[Lease]:

@@ -12,7 +12,7 @@ from tests.support.jumping import block_loop
 from tests.support.primitives import BRIEF, SHORT, Make, reached
 
 pytest_plugins = ["tests.support.table"]
-pytestmark = [pytest.mark.asyncio, pytest.mark.engine]
+pytestmark = pytest.mark.asyncio
 
 LONG = 10
 """Seconds that a body would sleep if nobody stopped it."""

@@ -14,7 +14,7 @@ from tests.support.lateness import assert_within
 from tests.support.primitives import BRIEF, SHORT, STEADY, Make, as_a_stranger, every_row, exclusive_rows, free
 
 pytest_plugins = ["tests.support.table"]
-pytestmark = [pytest.mark.asyncio, pytest.mark.engine]
+pytestmark = pytest.mark.asyncio
 
 
 async def test_a_release_that_ended_a_live_lease_says_true(make: Make) -> None:

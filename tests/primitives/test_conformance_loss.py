@@ -10,7 +10,7 @@ from tests.support.lateness import assert_within
 from tests.support.primitives import BRIEF, SHORT, Make
 
 pytest_plugins = ["tests.support.table"]
-pytestmark = [pytest.mark.asyncio, pytest.mark.engine]
+pytestmark = pytest.mark.asyncio
 
 LONG = 10
 """Seconds that a body would sleep if nobody stopped it."""

@@ -34,7 +34,7 @@ from tests.support.primitives import (
 from tests.support.servers import RedisServer
 
 pytest_plugins = ["tests.support.table"]
-pytestmark = [pytest.mark.asyncio, pytest.mark.engine]
+pytestmark = pytest.mark.asyncio
 
 
 def our_timers() -> list[asyncio.TimerHandle]:

@@ -34,7 +34,7 @@ from tests.support.primitives import (
 )
 
 pytest_plugins = ["tests.support.table"]
-pytestmark = [pytest.mark.asyncio, pytest.mark.engine]
+pytestmark = pytest.mark.asyncio
 
 T = TypeVar("T")
 

@@ -90,10 +90,9 @@ def _part_of(item: pytest.Item, others: set[str]) -> str:
 
 def _stood_for(items: Sequence[pytest.Item]) -> set[str]:
     """Return the ids of the tests that others stand for in the quick part."""
-    tests = [item for item in items if isinstance(item, pytest.Function)]
-    of_the_engine = [test for test in tests if test.get_closest_marker("engine")]
+    tests = [item for item in items if isinstance(item, pytest.Function) and not item.get_closest_marker("core")]
     groups = [*map(_but_for_one_turn, count(), _alike(tests, _TURNS))]
-    groups += map(_but_for_grantors, _alike(of_the_engine, ("row",)))
+    groups += map(_but_for_grantors, _alike(tests, ("row",)))
     return {test.nodeid for group in groups for test in group}
 
 
@@ -110,8 +109,6 @@ def _alike(tests: Iterable[pytest.Function], names: Collection[str]) -> Iterable
 
 def _but_for_one_turn(turn: int, group: list[pytest.Function]) -> list[pytest.Function]:
     """Return those whose turn is another one's: the one in virtual time is the quickest, else each has as many."""
-    if group[0].get_closest_marker("every_server"):
-        return []
     if any(map(in_virtual_time, group)):
         return [test for test in group if not in_virtual_time(test)]
     return [test for at, test in enumerate(group) if at != turn % len(group)]
