@@ -25,7 +25,7 @@ QUICK, REST, FAULTS, LONG = PARTS = ("quick", "rest", "faults", "long")
 _TURNS = ("url", "backend", "sharded", "exclusive")
 """Parameters of promises that are kept on every server, on a Cluster's channels, and by the scripts of each kind."""
 
-_GRANTORS = (("lock",), ("redlock",), ("multilock",), ("semaphore of 3", "semaphore"))
+GRANTORS = (("lock",), ("redlock",), ("multilock",), ("semaphore of 3", "semaphore"))
 """For each grantor the rows that stand for it, the best one first: the others have the same grantors."""
 
 _BUSY = "tests/simulation/"
@@ -40,9 +40,9 @@ def add_option(parser: pytest.Parser) -> None:
         "--part",
         choices=PARTS,
         help="only these tests: `quick`, those of a few seconds at most, and of a promise that is kept on several "
-        "servers one at a time, in turns; `rest`, what this leaves out, but for the other two; `faults`, which break "
-        "servers, connections and processes, and whose bounds need a machine that does little else; `long`, what "
-        "nights are for. All: left out.",
+        "servers or by several kinds one for each, in turns; `rest`, what this leaves out, but for the other two; "
+        "`faults`, which break servers, connections and processes, and whose bounds need a machine that does little "
+        "else; `long`, what nights are for. All: left out.",
     )
 
 
@@ -51,7 +51,7 @@ def select(config: pytest.Config, items: list[pytest.Item]) -> None:
     part = config.getoption("--part")
     if part is None:
         return
-    others = _stood_for(items)
+    others = stood_for(items)
     left, out = list[pytest.Item](), list[pytest.Item]()
     for item in items:
         (left if _part_of(item, others) == part else out).append(item)
@@ -88,17 +88,16 @@ def _part_of(item: pytest.Item, others: set[str]) -> str:
     return REST if item.get_closest_marker("rest") and not item.get_closest_marker("smoke") else QUICK
 
 
-def _stood_for(items: Sequence[pytest.Item]) -> set[str]:
-    """Return the ids of the tests that others stand for in the quick part."""
-    tests = [item for item in items if isinstance(item, pytest.Function) and not item.get_closest_marker("core")]
-    groups = [*map(_but_for_one_turn, count(), _alike(tests, _TURNS))]
-    groups += map(_but_for_grantors, _alike(tests, ("row",)))
+def stood_for(items: Sequence[pytest.Item]) -> set[str]:
+    """Return the ids of the tests that another one stands for in the quick part."""
+    tests = [item for item in items if not item.get_closest_marker("core")]
+    groups = [*map(_but_for_one_turn, count(), _alike(tests, _TURNS)), *map(_but_for_grantors, _alike(tests, ("row",)))]
     return {test.nodeid for group in groups for test in group}
 
 
-def _alike(tests: Iterable[pytest.Function], names: Collection[str]) -> Iterable[list[pytest.Function]]:
+def _alike(tests: Iterable[pytest.Item], names: Collection[str]) -> Iterable[list[pytest.Item]]:
     """Return groups of those tests that have any of the parameters *names* and differ in no other."""
-    groups = defaultdict[tuple[str, str], list[pytest.Function]](list)
+    groups = defaultdict[tuple[str, str], list[pytest.Item]](list)
     for test in tests:
         parameters = parameters_of(test)
         if not parameters.keys().isdisjoint(names):
@@ -107,15 +106,14 @@ def _alike(tests: Iterable[pytest.Function], names: Collection[str]) -> Iterable
     return groups.values()
 
 
-def _but_for_one_turn(turn: int, group: list[pytest.Function]) -> list[pytest.Function]:
-    """Return those whose turn is another one's: the one in virtual time is the quickest, else each has as many."""
-    if any(map(in_virtual_time, group)):
-        return [test for test in group if not in_virtual_time(test)]
-    return [test for at, test in enumerate(group) if at != turn % len(group)]
+def _but_for_one_turn(turn: int, group: list[pytest.Item]) -> list[pytest.Item]:
+    """Return all but one, in turns; where some run in virtual time, all but these, which cost the least."""
+    virtual = [test for test in group if in_virtual_time(test)] or [group[turn % len(group)]]
+    return [test for test in group if test not in virtual]
 
 
-def _but_for_grantors(group: list[pytest.Function]) -> list[pytest.Function]:
-    """Return those whose row has the same grantor as another one's."""
+def _but_for_grantors(group: list[pytest.Item]) -> list[pytest.Item]:
+    """Return all but one row for each grantor."""
     of_rows = {str(parameters_of(test)["row"]): test for test in group}
-    first = [next((of_rows[name] for name in names if name in of_rows), None) for names in _GRANTORS]
+    first = [next((of_rows[name] for name in names if name in of_rows), None) for names in GRANTORS]
     return [test for test in group if test not in first] if any(first) else []

@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 import aiolocks
-from tests.support.cases import the_rest_slow
+from tests.support.cases import one_by_one, the_rest_slow
 from tests.support.children import family
 from tests.support.clusters import ClusterSet
 from tests.support.sentinels import SERVICE, SentinelSet
@@ -130,7 +130,7 @@ def test_every_example_is_tested() -> None:
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize("example", EXAMPLES)
+@one_by_one("example", EXAMPLES)
 def test_an_example_has_less_than_60_lines(example: str) -> None:
     assert len((REPOSITORY / "examples" / f"{example}.py").read_text(encoding="utf-8").splitlines()) < 60
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases import one_by_one
 from tests.support.servers import RedisServer
 
 pytestmark = pytest.mark.rest
@@ -73,7 +74,7 @@ def anchors(text: str) -> set[str]:
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize("document", [*DOCUMENTS, *FOR_CONTRIBUTORS])
+@one_by_one("document", [*DOCUMENTS, *FOR_CONTRIBUTORS])
 def test_a_link_leads_somewhere(document: str) -> None:
     path = REPOSITORY / document
     for target, anchor in LINK.findall(path.read_text(encoding="utf-8")):

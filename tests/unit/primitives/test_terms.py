@@ -8,6 +8,7 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolocks import HierarchicalLock, Lock, MultiLock, Redlock, RLock, RWLock, Semaphore
+from tests.support.cases import one_by_one
 
 A, B, C = (Redis(port=port) for port in (1, 2, 3))
 
@@ -48,11 +49,11 @@ def test_each_term_that_is_given_is_the_one_that_it_is_held_on(make: Callable[..
     assert terms_of(make(**OTHERS)) == {**OTHERS, "replicas": 0}
 
 
-@pytest.mark.parametrize("kind", [kind for kind in PRIMITIVES if kind != "redlock"])
+@one_by_one("kind", [kind for kind in PRIMITIVES if kind != "redlock"])
 def test_replicas_are_waited_for_where_they_are_asked_for(kind: str) -> None:
     assert PRIMITIVES[kind](replicas=2)._options.replicas == 2
 
 
-@pytest.mark.parametrize("kind", [Lock, MultiLock, RLock, RWLock, HierarchicalLock, Semaphore, Redlock])
+@one_by_one("kind", [Lock, MultiLock, RLock, RWLock, HierarchicalLock, Semaphore, Redlock])
 def test_keys_begin_with_the_name_of_the_library_without_further_words(kind: type) -> None:
     assert inspect.signature(kind).parameters["prefix"].default == "aiolocks:"
