@@ -147,6 +147,7 @@ async def test_permits_are_told(client: Redis) -> None:
     await (await waiting).release()
 
 
+@pytest.mark.rest
 async def test_more_holders_and_waiters_than_one_script_tells_of_are_told_in_parts(client: Redis) -> None:
     semaphore = Semaphore(client, "scraper", 1100, ttl=60)
     leases = await asyncio.gather(*(semaphore.acquire() for _ in range(1100)))
@@ -176,6 +177,7 @@ async def session_keys(client: Redis) -> list[bytes]:
     return [key.encode() if isinstance(key, str) else key async for key in client.scan_iter("aiolocks:session:*")]
 
 
+@pytest.mark.rest
 @pytest.mark.redis
 async def test_thousands_of_leases_leave_one_small_key_that_ends(client: Redis) -> None:
     for batch in range(25):  # not all at once, as a server in memory takes long for each
