@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from redis.asyncio import Redis
 
 from aiolocks.testing import FaultProxy
-from tests.support import bytecode, clients, lateness, parts, seeds
+from tests.support import bytecode, clients, lateness, parts, seeds, virtual
 from tests.support.clusters import ClusterSet
 from tests.support.inside import forget_declarations
 from tests.support.leftovers import Leftovers, empty, tasks_beyond, wait_until_none
@@ -37,6 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
     bytecode.compile_once(config)
     config.pluginmanager.register(lateness, "lateness")
     config.pluginmanager.register(seeds, "seeds")
+    config.pluginmanager.register(virtual, "virtual")
     config.addinivalue_line("markers", "leaves_residue: keys may stay in Redis after this test")
 
 

@@ -99,6 +99,11 @@ def parts(options: argparse.Namespace) -> list[Part]:
             (*_PYTEST, "--part", "long", "-n", "2", "--dist", "loadscope"),
         ),
         Part(
+            "defects",
+            "each planted defect is found again, which CI leaves out where nothing of it has changed",
+            (*_PYTEST, "tests/simulation/test_defects.py", "-n", "2"),
+        ),
+        Part(
             "simulation",
             "schedules under a virtual clock (F20)",
             (*simulation, f"--seeds={options.schedules}"),

@@ -5,13 +5,13 @@ The table goes on in `test_conformance_lease.py`, `..._loss.py`, `..._blocks.py`
 
 import asyncio
 import dataclasses
-import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
 from aiolocks import AcquireTimeoutError, Lease
+from tests.support.jumping import clock
 from tests.support.lateness import SLACK, assert_within, bounded
 from tests.support.of_asyncio import and_of_asyncio
 from tests.support.primitives import (
@@ -52,6 +52,7 @@ async def by_block(acquirable: Acquirable) -> None:
 either_way = pytest.mark.parametrize("ask", [by_acquire, by_hold])
 
 
+@pytest.mark.core
 @every_row
 async def test_a_block_has_a_held_lease_of_that_name(make: Make) -> None:
     async with make("orders:42", ttl=5) as lease:
@@ -72,6 +73,7 @@ async def test_fencing_tokens_increase_in_the_order_of_grants(make: Make) -> Non
     assert fences == sorted(set(fences))
 
 
+@pytest.mark.core
 @and_of_asyncio(ROWS)
 async def test_no_more_tasks_are_inside_at_once_than_there_are_places(make: Make) -> None:
     """And no fewer: the first to enter wait until all places are taken. Each task gets its turns."""
@@ -95,6 +97,7 @@ async def test_no_more_tasks_are_inside_at_once_than_there_are_places(make: Make
     assert (most, turns) == (make.places, 12 * 3)
 
 
+@pytest.mark.core
 @and_of_asyncio(row for row in EVERY_ROW if row.queue)
 async def test_waiters_of_a_process_are_granted_in_the_order_of_asking(make: Make) -> None:
     lock, holders = make(), await make.fill()
@@ -143,11 +146,11 @@ async def test_a_wait_that_was_too_long_leaves_nothing_behind(make: Make, ask: A
 @either_way
 async def test_a_timeout_of_zero_asks_once_and_never_queues(make: Make, ask: Ask) -> None:
     (holder,) = await make.fill()
-    begun = time.monotonic()
+    begun = clock()
     with pytest.raises(AcquireTimeoutError) as caught:
         await ask(make(), 0)
     assert caught.value.timeout == 0
-    assert_within(time.monotonic() - begun, 0.5)
+    assert_within(clock() - begun, 0.5)
     await holder.release()
 
 
@@ -182,6 +185,7 @@ async def test_an_explicit_none_waits_longer_than_the_acquire_timeout(make: Make
     await waiter
 
 
+@pytest.mark.core
 @and_of_asyncio(WITH_A_QUEUE)
 async def test_a_cancelled_waiter_leaves_nothing_behind(make: Make) -> None:
     (holder,) = await make.fill()
@@ -194,6 +198,7 @@ async def test_a_cancelled_waiter_leaves_nothing_behind(make: Make) -> None:
     await holder.release()
 
 
+@pytest.mark.core
 @and_of_asyncio(ROWS)
 async def test_try_acquire_gives_a_lease_while_a_place_is_free_and_then_none(make: Make) -> None:
     leases = [await as_a_stranger(make().try_acquire()) for _ in range(make.places)]

@@ -1,7 +1,6 @@
 """Every primitive x every promise, on every server: cancellation passes through a block as if there were none."""
 
 import asyncio
-import time
 from collections.abc import Coroutine
 from typing import Any
 
@@ -9,6 +8,7 @@ import anyio
 import pytest
 
 from aiolocks import Lease, LeaseLostError
+from tests.support.jumping import block_loop
 from tests.support.of_asyncio import and_of_asyncio
 from tests.support.primitives import BRIEF, SHORT, WITH_ONE_PLACE, Make, reached
 
@@ -98,7 +98,7 @@ async def test_a_timeout_at_the_moment_of_the_loss_leaves_no_cancellation_behind
     with pytest.raises((LeaseLostError, TimeoutError)):
         async with make(ttl=BRIEF):
             async with asyncio.timeout(BRIEF / 2):
-                time.sleep(2 * BRIEF)
+                block_loop(2 * BRIEF)
                 await asyncio.sleep(LONG)
     assert pending_cancellations() == 0
     await asyncio.sleep(0.01)
@@ -125,7 +125,7 @@ async def test_a_cancellation_stays_one(make: Make) -> None:
 async def test_a_cancellation_wins_over_a_loss_by_the_clock(make: Make) -> None:
     async def work() -> None:
         async with make(ttl=BRIEF):
-            time.sleep(2 * BRIEF)
+            block_loop(2 * BRIEF)
             task = asyncio.current_task()
             assert task is not None
             task.cancel()
@@ -156,7 +156,7 @@ async def test_a_cancellation_that_is_taken_back_leaves_nothing_behind(make: Mak
         assert task is not None
         try:
             async with make(ttl=BRIEF):
-                time.sleep(2 * BRIEF)
+                block_loop(2 * BRIEF)
                 task.cancel()
                 await asyncio.sleep(LONG)
         except asyncio.CancelledError:
@@ -170,7 +170,7 @@ async def test_a_cancellation_that_is_taken_back_leaves_nothing_behind(make: Mak
 async def test_an_anyio_scope_wins_over_a_loss_by_the_clock(make: Make) -> None:
     with anyio.CancelScope() as scope:
         async with make(ttl=BRIEF):
-            time.sleep(2 * BRIEF)
+            block_loop(2 * BRIEF)
             scope.cancel()
             await anyio.sleep(LONG)
     assert scope.cancelled_caught

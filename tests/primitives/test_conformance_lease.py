@@ -4,12 +4,12 @@ import asyncio
 import copy
 import gc
 import pickle
-import time
 from collections.abc import Callable
 
 import pytest
 
 from aiolocks import Lease, LeaseLostError
+from tests.support.jumping import block_loop, clock
 from tests.support.lateness import assert_within
 from tests.support.primitives import BRIEF, SHORT, STEADY, Make, as_a_stranger, every_row, exclusive_rows, free
 
@@ -41,7 +41,7 @@ async def test_a_release_of_a_lease_that_the_server_has_forgotten_says_false(mak
 
 async def test_a_release_of_a_lease_that_has_ended_by_the_clock_says_false(make: Make) -> None:
     lease = await make(ttl=BRIEF, renew=False).acquire()
-    time.sleep(BRIEF)
+    block_loop(BRIEF)
     assert await lease.release() is False
 
 
@@ -115,20 +115,20 @@ async def test_a_body_that_works_for_two_ttls_keeps_its_lease(make: Make) -> Non
 
 
 async def test_a_lease_without_renewal_ends_with_its_ttl(make: Make) -> None:
-    begun = time.monotonic()
+    begun = clock()
     lease = await make(ttl=SHORT, renew=False).acquire()
     assert await lease.wait_lost() is True
-    took = time.monotonic() - begun
+    took = clock() - begun
     assert took > 0.8 * SHORT
     assert_within(took, 2 * SHORT)
     await free(make())
 
 
 async def test_a_lease_is_not_renewed_after_max_hold(make: Make) -> None:
-    begun = time.monotonic()
+    begun = clock()
     lease = await make(ttl=SHORT, max_hold=SHORT).acquire()
     assert await lease.wait_lost() is True
-    took = time.monotonic() - begun
+    took = clock() - begun
     assert took > SHORT
     assert_within(took, 4 * SHORT)
     await free(make())
@@ -143,7 +143,7 @@ async def test_a_body_is_stopped_after_max_hold(make: Make) -> None:
 async def test_a_lease_knows_by_the_clock_that_it_ended_while_the_loop_was_blocked(make: Make) -> None:
     lease = await make(ttl=BRIEF).acquire()
     assert (lease.held, lease.lost) == (True, False)
-    time.sleep(BRIEF)
+    block_loop(BRIEF)
     assert (lease.held, lease.lost, lease.remaining()) == (False, True, 0.0)
     await lease.release()
 
@@ -156,7 +156,7 @@ async def test_a_check_returns_none_while_the_lease_is_held(make: Make) -> None:
 
 async def test_a_check_sees_by_the_clock_that_the_lease_has_ended(make: Make) -> None:
     lease = await make(ttl=BRIEF).acquire()
-    time.sleep(BRIEF)
+    block_loop(BRIEF)
     with pytest.raises(LeaseLostError) as caught:
         lease.check()
     assert (caught.value.name, caught.value.fencing_token) == (make.called("orders"), lease.fencing_token)
@@ -166,7 +166,7 @@ async def test_a_check_sees_by_the_clock_that_the_lease_has_ended(make: Make) ->
 async def test_remaining_goes_down_with_the_clock(make: Make) -> None:
     lease = await make(ttl=5).acquire()
     before = lease.remaining()
-    time.sleep(0.1)
+    block_loop(0.1)
     assert 4 < lease.remaining() <= before - 0.1
     await lease.release()
 

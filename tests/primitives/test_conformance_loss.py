@@ -1,11 +1,11 @@
 """Every primitive x every promise, on every server: a lost lease stops the body, and is in nobody else's way."""
 
 import asyncio
-import time
 
 import pytest
 
 from aiolocks import LeaseLostError
+from tests.support.jumping import block_loop, clock
 from tests.support.lateness import assert_within
 from tests.support.of_asyncio import and_of_asyncio
 from tests.support.primitives import BRIEF, SHORT, WITH_ONE_PLACE, Make
@@ -21,9 +21,9 @@ async def test_a_body_is_stopped_at_the_next_renewal_after_its_lease_was_taken_a
     with pytest.raises(LeaseLostError):
         async with make(ttl=1.5):
             await make.take_away()
-            begun = time.monotonic()
+            begun = clock()
             await asyncio.sleep(LONG)
-    assert_within(time.monotonic() - begun, 1.2)
+    assert_within(clock() - begun, 1.2)
 
 
 async def test_the_error_of_a_loss_says_what_was_lost_and_why(make: Make) -> None:
@@ -72,14 +72,14 @@ async def test_a_body_that_blocked_the_loop_for_three_ttls_ends_in_an_error(make
     """F9: what renews in the loop cannot renew meanwhile."""
     with pytest.raises(LeaseLostError):
         async with make(ttl=BRIEF):
-            time.sleep(3 * BRIEF)
+            block_loop(3 * BRIEF)
             await asyncio.sleep(LONG)
 
 
 async def test_a_body_that_blocked_the_loop_ends_in_an_error_though_it_never_awaits(make: Make) -> None:
     with pytest.raises(LeaseLostError):
         async with make(ttl=BRIEF):
-            time.sleep(3 * BRIEF)
+            block_loop(3 * BRIEF)
 
 
 async def test_a_flagged_loss_marks_the_lease_and_lets_the_body_go_on(make: Make) -> None:
@@ -97,7 +97,7 @@ async def test_a_flagged_loss_that_only_the_release_finds_raises_nothing(make: M
 
 async def test_a_flagged_loss_by_a_blocked_loop_raises_nothing(make: Make) -> None:
     async with make(ttl=BRIEF, on_lost="flag") as lease:
-        time.sleep(3 * BRIEF)
+        block_loop(3 * BRIEF)
         assert lease.lost
 
 
@@ -118,7 +118,7 @@ async def test_the_bodys_own_exception_gets_a_note_when_the_lease_was_lost(make:
     error = ValueError("mine")
     with pytest.raises(ValueError, match="mine") as caught:
         async with make(ttl=BRIEF, on_lost=on_lost):
-            time.sleep(2 * BRIEF)
+            block_loop(2 * BRIEF)
             raise error
     assert caught.value is error
     assert any("orders" in note for note in error.__notes__)

@@ -12,6 +12,7 @@ import redis as redis_sync
 from redis.asyncio import Redis
 
 from aiolocks import AcquireTimeoutError, LeaseLostError, Lock, LockError
+from tests.support.cases import one_by_one
 from tests.support.raising import OrderBusyError, every_error, fail, report, take, told
 
 pytest_plugins = ["tests.support.table"]
@@ -45,7 +46,7 @@ def pool() -> Iterator[ProcessPoolExecutor]:
 
 
 @every_kind
-@pytest.mark.parametrize("way", WAYS)
+@one_by_one("way", WAYS)
 def test_a_copy_of_an_error_says_the_same(number: int, way: str) -> None:
     error = every_error()[number]
     error.add_note("while paying order 42")

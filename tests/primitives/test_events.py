@@ -145,6 +145,7 @@ async def test_a_release_that_hands_over_in_this_process_says_so(make: Make, hea
     await lease.release()
 
 
+@pytest.mark.real_time
 @both_watchdogs
 async def test_renewals_are_told(make: Make, heard: Heard, watchdog: Watchdog) -> None:
     async with make(ttl=STEADY, watchdog=watchdog) as lease:
@@ -190,6 +191,7 @@ async def test_a_lease_that_reaches_max_hold_is_lost(make: Make, heard: Heard, w
     assert heard.kinds(*RENEWALS) == ["acquired", "lost"]
 
 
+@pytest.mark.real_time
 async def test_callbacks_are_called_in_the_loop_also_for_what_the_thread_finds(make: Make, heard: Heard) -> None:
     loops: list[asyncio.AbstractEventLoop | None] = []
 

@@ -11,6 +11,7 @@ from redis.asyncio import Redis
 
 from aiolocks import AcquireTimeoutError, Lock, LockManager, Semaphore, with_lock
 from aiolocks.testing import FaultProxy
+from tests.support.cases import one_by_one
 from tests.support.kinds import complete
 from tests.support.primitives import queued, rows_where, until
 from tests.support.servers import RedisServer
@@ -461,7 +462,7 @@ def test_what_is_no_url_is_an_error(url: Any) -> None:
         LockManager.from_url(url)
 
 
-@pytest.mark.parametrize("rest", ["a/b", "a?x=1", "a#b", "me@a"])
+@one_by_one("rest", ["a/b", "a?x=1", "a#b", "me@a"])
 def test_a_memory_has_a_name_and_nothing_else(rest: str) -> None:
     with pytest.raises(ValueError, match="memory://"):
         LockManager.from_url(f"memory://{rest}")

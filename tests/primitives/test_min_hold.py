@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
@@ -13,6 +12,7 @@ from redis.asyncio import Redis
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, MultiLock, RLock, RWLock, Semaphore
 from aiolocks.testing import FaultProxy
 from tests.faults.support.asking import retrying
+from tests.support.jumping import clock
 from tests.support.lateness import SLACK, TooLateError, assert_within, measured_lag
 from tests.support.primitives import (
     Make,
@@ -73,7 +73,7 @@ async def test_the_first_waiter_has_it_as_soon_as_that_time_is_over(
     """Though the lease that it waited for was to last for long."""
     lock = make(min_hold=MIN, ttl=30)
     lease = await lock.acquire()
-    began = time.monotonic()
+    began = clock()
     waiter = make(client=None if where == "here" else stranger)
     waiting = as_a_stranger(taken(waiter))
     if row.queue:
@@ -95,9 +95,10 @@ async def over(make: Make) -> None:
 
 async def taken(lock: object) -> tuple[Lease, float]:
     lease: Lease = await lock.acquire()  # type: ignore[attr-defined]
-    return lease, time.monotonic()
+    return lease, clock()
 
 
+@pytest.mark.real_time
 @exclusive_rows
 async def test_statistics_count_no_holder_of_a_kept_name_and_say_until_when_it_is_kept(make: Make) -> None:
     async with make(min_hold=60):
@@ -115,7 +116,7 @@ async def test_statistics_count_no_holder_of_a_kept_name_and_say_until_when_it_i
 
 @exclusive_rows
 async def test_it_may_be_longer_than_the_ttl(make: Make) -> None:
-    began = time.monotonic()
+    began = clock()
     async with make(min_hold=MIN, ttl=0.4):
         pass
     lease, at = await taken(make())
@@ -188,6 +189,7 @@ async def test_a_permit_that_is_kept_is_one_of_them_still(client: Redis, quick_s
     await free(scraper)
 
 
+@pytest.mark.real_time
 async def test_of_several_that_are_kept_statistics_say_when_the_last_ends(client: Redis, quick_sessions: None) -> None:
     longer, shorter = (Semaphore(client, "scraper", 3, min_hold=seconds) for seconds in (60, 30))
     async with longer, shorter:

@@ -265,13 +265,13 @@ def test_a_bad_name_is_an_error(row: Row, name: Any, error: type[Exception]) -> 
         row.make(NOBODY, name)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
+@one_by_one("row", ROWS)
 def test_options_are_keywords(row: Row) -> None:
     with pytest.raises(TypeError):
         row.make(NOBODY, "orders", 10.0, 5.0)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
+@one_by_one("row", ROWS)
 def test_a_synchronous_client_is_an_error_that_names_the_right_module(row: Row) -> None:
     with pytest.raises(TypeError, match=r"redis\.asyncio"):
         row.make(redis_sync.Redis(), "orders")
@@ -321,7 +321,7 @@ def test_a_manager_of_no_client_is_an_error_at_once(client: Any) -> None:
         LockManager(client)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
+@one_by_one("row", ROWS)
 def test_a_bad_timeout_of_a_block_is_an_error_before_it_is_entered(row: Row) -> None:
     for value in ("1", True):
         with pytest.raises(TypeError, match="timeout"):
@@ -343,8 +343,8 @@ def test_a_limit_out_of_range_is_an_error(limit: int) -> None:
         Semaphore(NOBODY, "orders", limit)
 
 
-@pytest.mark.parametrize(
-    ("permits", "error"),
+@one_by_one(
+    "permits, error",
     [("1", TypeError), (True, TypeError), (1.0, TypeError), (0, ValueError), (-1, ValueError), (10**9 + 1, ValueError)],
 )
 def test_a_bad_number_of_permits_is_an_error_before_the_block_is_entered(permits: Any, error: type[Exception]) -> None:
@@ -451,7 +451,7 @@ async def test_a_keyword_that_a_call_does_not_take_is_an_error_that_says_what_to
             await lock.try_acquire(**{keyword: 1})
 
 
-@pytest.mark.parametrize("kind", LEASED, ids=str)
+@one_by_one("kind", LEASED)
 def test_a_constructor_shows_its_own_keywords_and_no_others(kind: Kind) -> None:
     """What explains a wrong one is not among what a hover, help() and inspect show."""
     primitive = class_of(kind)
@@ -487,7 +487,7 @@ LockManager(redis, ttl=60000).semaphore("scraper", 3)
     ]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
+@one_by_one("row", ROWS)
 def test_calls_show_their_own_keywords_and_no_others(row: Row) -> None:
     lock: Any = row.make(NOBODY, "orders")
     permits = {"permits"} if isinstance(lock, Semaphore) else set()
@@ -496,7 +496,7 @@ def test_calls_show_their_own_keywords_and_no_others(row: Row) -> None:
     assert inspect.signature(lock.try_acquire).parameters.keys() == permits
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
+@one_by_one("row", ROWS)
 def test_what_is_awaited_is_mocked_as_such(row: Row) -> None:
     lock: Any = create_autospec(type(row.make(NOBODY, "orders")), instance=True)
     for verb in ("try_acquire", "release", "locked", "statistics"):
@@ -527,7 +527,7 @@ _sentinel: Any = Sentinel
 BEHIND_SENTINEL: Redis = _sentinel([("localhost", 1)]).master_for("primary")
 
 
-@pytest.mark.parametrize("row", EVERY_ROW, ids=str)
+@one_by_one("row", EVERY_ROW)
 def test_of_a_server_in_this_process_no_uptime_is_asked_for(row: Row) -> None:
     """It begins and ends with it."""
     client = LockManager.from_url("memory://").client

@@ -1,13 +1,13 @@
 """W16 for every primitive, on every server: `revoke` stops who holds a name; only then is the next one granted it."""
 
 import asyncio
-import time
 from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
 from aiolocks import AcquireTimeoutError, HierarchicalLock, Lease, LeaseLostError, MultiLock, RLock, RWLock, Semaphore
+from tests.support.jumping import clock
 from tests.support.lateness import assert_within
 from tests.support.primitives import SHORT, STEADY, Make, Row, as_a_stranger, every_row, exclusive_rows, free, queued
 
@@ -53,6 +53,7 @@ async def test_a_holder_is_stopped_and_told_and_then_it_is_gone(make: Make) -> N
     await free(make())
 
 
+@pytest.mark.real_time
 async def test_so_is_one_whose_watchdog_is_a_thread(make: Make) -> None:
     body = await Body.enter(make, ttl=STEADY, watchdog="thread")
     await make().revoke(timeout=15)
@@ -63,10 +64,10 @@ async def test_so_is_one_whose_watchdog_is_a_thread(make: Make) -> None:
 async def test_it_does_not_last_until_its_lease_would_have_ended(make: Make) -> None:
     """0.37 of the TTL at most, where the holder is renewed."""
     body = await Body.enter(make, ttl=6.0)
-    begun = time.monotonic()
+    begun = clock()
     await make().revoke(timeout=15)
     await body.end()
-    assert_within(time.monotonic() - begun, 5.0)
+    assert_within(clock() - begun, 5.0)
 
 
 @every_row

@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from contextvars import Context
@@ -13,6 +12,7 @@ import pytest_asyncio
 from redis.asyncio import Redis
 
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, Lock, RLock
+from tests.support.jumping import clock
 from tests.support.lateness import assert_within
 from tests.support.primitives import BRIEF, SHORT, SOON, as_a_stranger, queued
 
@@ -183,10 +183,10 @@ async def test_a_child_that_waits_for_a_while_times_out_like_any_other(
                 pytest.fail("the body ran")
 
     async with lock as lease:
-        begun = time.monotonic()
+        begun = clock()
         with pytest.raises(AcquireTimeoutError) as caught:
             await asyncio.create_task(child())
-        took = time.monotonic() - begun
+        took = clock() - begun
         assert timeout <= took
         assert_within(took, timeout + 1)
         assert caught.value.timeout == timeout
@@ -400,6 +400,7 @@ async def test_a_wait_for_another_task_still_times_out(lock: RLock) -> None:
     await holder.release()
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("watchdog", ["task", "thread"])
 async def test_both_watchdogs_keep_all_holds(client: Redis, quick_sessions: None, watchdog: Any) -> None:
     async with RLock(client, "orders", ttl=LONG, watchdog=watchdog) as outer, RLock(client, "orders") as inner:

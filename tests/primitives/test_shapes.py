@@ -6,7 +6,6 @@ import gc
 import inspect
 import logging
 import sys
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from types import TracebackType
@@ -18,6 +17,7 @@ from redis.asyncio import Redis
 
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, Lock, Semaphore
 from tests.support.cases import the_rest_slow
+from tests.support.jumping import block_loop, clock
 from tests.support.lateness import assert_within
 from tests.support.primitives import (
     SHORT,
@@ -515,7 +515,7 @@ async def test_nor_does_it_lapse_in_silence_when_the_loop_is_late(make: Make) ->
     async def let_it_lapse() -> None:
         await crashed(make(ttl=SHORT))
         gc.collect()
-        time.sleep(1.5 * SHORT)  # so that the loop finds it dropped and lapsed at one time
+        block_loop(1.5 * SHORT)  # so that the loop finds it dropped and lapsed at one time
         await free(make())
         await asyncio.sleep(0.05)
 
@@ -855,10 +855,10 @@ async def test_each_release_ends_one_of_those_that_tasks_took_that_have_ended(re
     for left in (2, 1, 0):
         await semaphore.release()
         assert (await semaphore.statistics()).permits == left
-    begun = time.monotonic()
+    begun = clock()
     with pytest.raises(RuntimeError, match="no lease to release"):
         await semaphore.release()
-    assert_within(time.monotonic() - begun, 1, "it does not wait for one to turn up")
+    assert_within(clock() - begun, 1, "it does not wait for one to turn up")
 
 
 async def test_release_says_once_that_such_a_lease_was_lost(make: Make) -> None:

@@ -66,6 +66,7 @@ async def test_a_session_that_goes_on_forgets_redis_locks_once_they_have_lapsed(
 # Ended in a task that goes on.
 
 
+@pytest.mark.rest
 async def test_a_task_that_goes_on_keeps_nothing_of_its_leases_that_have_lapsed(
     client: Redis, forgotten: Forgotten
 ) -> None:
@@ -75,6 +76,7 @@ async def test_a_task_that_goes_on_keeps_nothing_of_its_leases_that_have_lapsed(
         await until(forgotten, within=10)
 
 
+@pytest.mark.rest
 async def test_a_task_that_goes_on_keeps_nothing_of_its_leases_that_were_lost(
     client: Redis, forgotten: Forgotten
 ) -> None:

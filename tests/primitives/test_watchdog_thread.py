@@ -26,7 +26,7 @@ from tests.support.servers import RedisServer
 TTL = 1.0
 BASE = "aiolocks:lock:{blocked}"
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.real_time]
 Main = Callable[[Redis], Coroutine[Any, Any, None]]
 
 

@@ -36,6 +36,7 @@ async def waiters(lock: Any) -> tuple[Waiter, ...]:
     return found
 
 
+@pytest.mark.real_time
 async def test_who_holds_is_told_with_host_and_pid_from_the_first_moment(make: Make) -> None:
     lock: Any = make(ttl=5)
     assert (await holders(lock), await waiters(lock)) == ((), ())
@@ -151,6 +152,7 @@ async def test_permits_are_told(client: Redis) -> None:
     await (await waiting).release()
 
 
+@pytest.mark.rest
 async def test_more_holders_and_waiters_than_one_script_tells_of_are_told_in_parts(client: Redis) -> None:
     semaphore = Semaphore(client, "scraper", 1100, ttl=60)
     leases = await asyncio.gather(*(semaphore.acquire() for _ in range(1100)))
@@ -180,6 +182,7 @@ async def session_keys(client: Redis) -> list[bytes]:
     return [key.encode() if isinstance(key, str) else key async for key in client.scan_iter("aiolocks:session:*")]
 
 
+@pytest.mark.rest
 @pytest.mark.redis
 async def test_thousands_of_leases_leave_one_small_key_that_ends(client: Redis) -> None:
     for batch in range(25):  # not all at once, as a server in memory takes long for each

@@ -19,6 +19,7 @@ from aiolocks import Semaphore
 from aiolocks._core.keys import Keys
 from aiolocks._redis.scripts import Script, load
 from aiolocks.testing import FaultProxy
+from tests.support.cases import one_by_one
 from tests.support.kinds import kinds_where
 from tests.support.network import client_of, until
 from tests.support.primitives import ROWS, Row, as_a_stranger, queued
@@ -78,7 +79,7 @@ def test_two_prefixes_kinds_or_names_never_share_a_key_whatever_the_sessions_and
     assert all_keys(one, *ids).isdisjoint(all_keys(two, *other_ids))
 
 
-@pytest.mark.parametrize(("kind", "other"), list(permutations(KINDS, 2)))
+@one_by_one("kind, other", list(permutations(KINDS, 2)))
 def test_no_kinds_keys_begin_as_anothers_behind_some_prefix(kind: str, other: str) -> None:
     """Or a longer prefix in front of the shorter one would give the keys of the longer one."""
     assert not Keys("", kind, "a").base.endswith(Keys("", other, "a").base)
@@ -94,8 +95,8 @@ def test_no_key_is_anybody_s_channel_and_no_prefix_hears_another_s(
     assert keys.channels + session != Keys(other, kind, name).channels + token
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
 @pytest.mark.parametrize("name", ["\udc80", "a\ud800", "\udfffa"], ids=ascii)
+@one_by_one("row", ROWS)
 def test_a_lone_surrogate_is_refused_before_any_io(row: Row, name: str) -> None:
     client = Redis(unix_socket_path="/nowhere")
     for arguments in ({"name": name}, {"name": "a", "prefix": name}):

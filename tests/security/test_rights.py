@@ -27,7 +27,7 @@ from tests.support.primitives import ROWS, SOON, Row, as_a_stranger, queued
 from tests.support.servers import RedisServer
 
 pytest_plugins = ["tests.support.table"]
-pytestmark = [pytest.mark.asyncio, pytest.mark.redis]
+pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.rest]
 
 RULE = OPERATING.read_text(encoding="utf-8").split("<!-- acl -->")[1].split("```")[1].removeprefix("text").split()
 RIGHTS = [right for right in documented_rights() if right[0] == "+"]
@@ -99,6 +99,7 @@ async def test_the_rights_of_the_readme_leave_no_refusal_in_the_log_of_the_serve
         assert await admin.execute_command("ACL", "LOG") == []
 
 
+@pytest.mark.smoke
 async def test_the_doctor_finds_nothing_missing_in_the_rights_of_the_readme(own_server: RedisServer) -> None:
     url = await give(own_server, *RULE[5:])
     findings = {finding.check: finding.verdict for finding in await _examine(url, "here", 30, "aiolocks:")}

@@ -33,7 +33,7 @@ from tests.support.secrets import PASSWORD, Ear, listening
 from tests.support.servers import RedisServer
 
 pytest_plugins = ["tests.support.table"]
-pytestmark = [pytest.mark.asyncio, pytest.mark.redis]
+pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.rest]
 
 WITH_A_QUEUE = [row for row in ROWS if row.places == 1 and row.queue and not row.composed]
 
@@ -153,6 +153,7 @@ async def test_when_the_password_is_wrong(scene: Scene, row: Row) -> None:
             await all_refused(scene, row.make(client, "orders"), AuthenticationError, ResponseError)
 
 
+@pytest.mark.smoke
 @every_row
 async def test_when_the_connection_is_refused(scene: Scene, row: Row) -> None:
     scene.proxy.refuse = True

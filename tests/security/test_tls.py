@@ -26,7 +26,7 @@ from tests.support.servers import RedisServer
 from tests.support.tls import TlsServer
 
 pytest_plugins = ["tests.support.table"]
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.rest]
 
 UNREACHABLE = (RedisConnectionError, RedisTimeoutError)
 """The latter where the caller's patience ends before the handshake does."""
@@ -132,6 +132,7 @@ async def test_a_server_that_becomes_another_one_while_a_lease_is_held_is_not_be
     assert keys(tls) == []
 
 
+@pytest.mark.smoke
 @pytest.mark.asyncio
 async def test_a_rediss_url_verifies_by_itself(tls: TlsServer, quick_sessions: None) -> None:
     async with LockManager.from_url(tls.url()) as locks, locks.lock("orders") as lease:

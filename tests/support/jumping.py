@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec
 
@@ -14,6 +15,7 @@ P = ParamSpec("P")
 
 
 def clock() -> float:
+    """Return the time of the running loop."""
     return asyncio.get_running_loop().time()
 
 
@@ -51,5 +53,9 @@ def timers() -> int:
 
 
 def block_loop(seconds: float) -> None:
-    """Do as a body does that blocks the running loop."""
-    the_loop()._jump(seconds)
+    """Do as a body does that blocks the running loop: in virtual time too."""
+    loop = asyncio.get_running_loop()
+    if isinstance(loop, JumpingLoop):
+        loop._jump(seconds)
+    else:
+        time.sleep(seconds)

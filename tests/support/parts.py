@@ -2,10 +2,13 @@
 
 import os
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
+from itertools import count
 from typing import Protocol, TypeVar
 
 import pytest
+
+from .virtual import in_virtual_time, parameters_of
 
 
 class Named(Protocol):
@@ -19,8 +22,11 @@ T = TypeVar("T", bound=Named)
 
 QUICK, REST, FAULTS, LONG = PARTS = ("quick", "rest", "faults", "long")
 
-_SERVERS = "url"
-"""The parameter of promises that are kept on every server that the scripts run on."""
+_TURNS = ("url", "backend", "sharded", "exclusive")
+"""Parameters of promises that are kept on every server, on a Cluster's channels, and by the scripts of each kind."""
+
+GRANTORS = (("lock",), ("redlock",), ("multilock",), ("semaphore of 3", "semaphore"))
+"""For each grantor the rows that stand for it, the best one first: the others have the same grantors."""
 
 _BUSY = "tests/simulation/"
 """Where tests are that keep a core busy, for a minute some of them; nearly all others wait."""
@@ -34,9 +40,9 @@ def add_option(parser: pytest.Parser) -> None:
         "--part",
         choices=PARTS,
         help="only these tests: `quick`, those of a few seconds at most, and of a promise that is kept on several "
-        "servers one at a time, in turns; `rest`, what this leaves out, but for the other two; `faults`, which break "
-        "servers, connections and processes, and whose bounds need a machine that does little else; `long`, what "
-        "nights are for. All: left out.",
+        "servers or by several kinds one for each, in turns; `rest`, what this leaves out, but for the other two; "
+        "`faults`, which break servers, connections and processes, and whose bounds need a machine that does little "
+        "else; `long`, what nights are for. All: left out.",
     )
 
 
@@ -45,10 +51,10 @@ def select(config: pytest.Config, items: list[pytest.Item]) -> None:
     part = config.getoption("--part")
     if part is None:
         return
-    turns = _others_turns(items)
+    others = stood_for(items)
     left, out = list[pytest.Item](), list[pytest.Item]()
     for item in items:
-        (left if _part_of(item, turns) == part else out).append(item)
+        (left if _part_of(item, others) == part else out).append(item)
     if out:
         config.hook.pytest_deselected(items=out)
     items[:] = busy_ones_first(left, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
@@ -72,25 +78,42 @@ def busy_ones_first(items: Sequence[T], workers: int) -> list[T]:
     return ordered
 
 
-def _part_of(item: pytest.Item, turns: set[str]) -> str:
+def _part_of(item: pytest.Item, others: set[str]) -> str:
     if item.get_closest_marker("long"):
         return LONG
     if item.get_closest_marker("faults"):
         return FAULTS
-    return REST if item.get_closest_marker("slow") or item.nodeid in turns else QUICK
+    if item.get_closest_marker("slow") or item.nodeid in others:
+        return REST
+    return REST if item.get_closest_marker("rest") and not item.get_closest_marker("smoke") else QUICK
 
 
-def _others_turns(items: Sequence[pytest.Item]) -> set[str]:
-    """Return the ids of those that another server takes the turn of: each server has as many tests as the next."""
-    alike = defaultdict[tuple[str, str], list[pytest.Item]](list)
-    for item in items:
-        parameters = getattr(getattr(item, "callspec", None), "params", {})
-        if isinstance(item, pytest.Function) and _SERVERS in parameters:
-            others = repr([str(value) for name, value in parameters.items() if name != _SERVERS])
-            alike[item.nodeid.partition("[")[0], others].append(item)
-    return {
-        item.nodeid
-        for turn, group in enumerate(alike.values())
-        for at, item in enumerate(group)
-        if at != turn % len(group)
-    }
+def stood_for(items: Sequence[pytest.Item]) -> set[str]:
+    """Return the ids of the tests that another one stands for in the quick part."""
+    tests = [item for item in items if not item.get_closest_marker("core")]
+    groups = [*map(_but_for_one_turn, count(), _alike(tests, _TURNS)), *map(_but_for_grantors, _alike(tests, ("row",)))]
+    return {test.nodeid for group in groups for test in group}
+
+
+def _alike(tests: Iterable[pytest.Item], names: Collection[str]) -> Iterable[list[pytest.Item]]:
+    """Return groups of those tests that have any of the parameters *names* and differ in no other."""
+    groups = defaultdict[tuple[str, str], list[pytest.Item]](list)
+    for test in tests:
+        parameters = parameters_of(test)
+        if not parameters.keys().isdisjoint(names):
+            others = repr([str(value) for name, value in parameters.items() if name not in names])
+            groups[test.nodeid.partition("[")[0], others].append(test)
+    return groups.values()
+
+
+def _but_for_one_turn(turn: int, group: list[pytest.Item]) -> list[pytest.Item]:
+    """Return all but one, in turns; where some run in virtual time, all but these, which cost the least."""
+    virtual = [test for test in group if in_virtual_time(test)] or [group[turn % len(group)]]
+    return [test for test in group if test not in virtual]
+
+
+def _but_for_grantors(group: list[pytest.Item]) -> list[pytest.Item]:
+    """Return all but one row for each grantor."""
+    of_rows = {str(parameters_of(test)["row"]): test for test in group}
+    first = [next((of_rows[name] for name in names if name in of_rows), None) for names in GRANTORS]
+    return [test for test in group if test not in first] if any(first) else []

@@ -18,6 +18,8 @@ from aiolocks.cli import main
 from aiolocks.cli._connect import reason
 from tests.support.servers import RedisServer
 
+pytestmark = pytest.mark.rest
+
 BASH = """
 source /dev/stdin <<<"$1"; shift
 COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
@@ -26,6 +28,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 """
 
 
+@pytest.mark.smoke
 def test_without_a_command_there_is_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     printed = capsys.readouterr().out
@@ -34,6 +37,7 @@ def test_without_a_command_there_is_help(capsys: pytest.CaptureFixture[str]) -> 
         assert f"\n    {command}" in printed
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -81,6 +85,7 @@ def test_where_the_password_is_the_trouble_it_says_so_and_where_to_give_it(
             assert (captured.out, captured.err) == ("", f"{begins}it {says} {where}")
 
 
+@pytest.mark.smoke
 @pytest.mark.redis
 def test_where_a_right_is_the_trouble_it_is_named(
     own_server: RedisServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -17,6 +17,8 @@ from aiolocks import Lock
 from aiolocks.cli import main
 from tests.support.servers import RedisServer
 
+pytestmark = pytest.mark.rest
+
 COMMANDS = [
     "ls", "show x", "release x", "watch --once", "doctor", "bench --seconds 0.1", "demo",
 ]  # fmt: skip
@@ -54,6 +56,7 @@ def test_a_server_that_is_away_is_one_line_and_status_2(scheme: str, capsys: pyt
     assert not found, "\n".join(found)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     "url",
     [
@@ -141,6 +144,7 @@ async def test_a_name_that_the_terminal_cannot_show_is_escaped(redis: Redis, red
             assert (done.returncode, b"na\\xefve-\\u65e5" in done.stdout) == (0, True), done.stderr
 
 
+@pytest.mark.smoke
 @pytest.mark.redis
 @pytest.mark.leaves_residue
 @pytest.mark.asyncio
@@ -154,6 +158,7 @@ async def test_a_lease_without_end_is_null_in_json(
     await redis.delete("aiolocks:semaphore:{inf}")
 
 
+@pytest.mark.smoke
 def test_an_empty_url_is_a_mistake_and_not_the_default(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ls", "--url", ""]) == 2
     assert "cannot be read" in capsys.readouterr().err

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable
 
-import pytest
-
 from aiolocks.cli._demo import _checks as checks
 from aiolocks.cli._demo._events import Event
+from tests.support.cases import one_by_one
 
 QUEUE = """
 0 ada asked
@@ -108,8 +107,8 @@ def unsurprising(events: list[Event]) -> checks.Verdict:
     return checks.check_surprises(events)
 
 
-@pytest.mark.parametrize(
-    ("check", "lines", "line", "doctored"),
+@one_by_one(
+    "check, lines, line, doctored",
     [
         (in_order, QUEUE, "101 ben held 2", "152 ben held 2"),
         (in_order, QUEUE, "12 ben queued", "21 ben queued"),

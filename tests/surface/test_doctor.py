@@ -20,7 +20,7 @@ from tests.support.clients import OPERATING
 from tests.support.leftovers import is_residue
 from tests.support.servers import RedisServer
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.rest]
 
 PASSWORD = "sesame"
 FIT = {"appendonly": "yes", "appendfsync": "always"}
@@ -219,6 +219,7 @@ def test_what_this_user_may_not_ask_is_unknown_and_names_the_right(
     assert report.not_ok() == {"clock": "unknown", "latency": "unknown", "rights": "danger", "hand-over": "unknown"}
 
 
+@pytest.mark.smoke
 def test_what_only_the_trial_shows_is_a_danger_in_the_server_s_words(
     servers: Servers, ask: Callable[..., Report]
 ) -> None:
@@ -250,12 +251,14 @@ def test_a_server_of_another_kind_is_a_plain_danger(
     assert says in report.text("server")
 
 
+@pytest.mark.smoke
 def test_memory_has_nothing_to_examine_but_itself(ask: Callable[..., Report]) -> None:
     report = ask("memory://")
     assert (report.status, report.not_ok(), set(report.checks)) == (0, {}, {"server", "hand-over"})
     assert "one process" in report.text("server")
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     "url",
     [

@@ -18,12 +18,12 @@ import httpx
 import pytest
 
 import aiolocks
-from tests.support.cases import the_rest_slow
+from tests.support.cases import one_by_one, the_rest_slow
 from tests.support.children import family
 from tests.support.clusters import ClusterSet
 from tests.support.sentinels import SERVICE, SentinelSet
 
-pytestmark = [pytest.mark.redis, pytest.mark.timeout(40)]
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(40), pytest.mark.rest]
 
 REPOSITORY = Path(__file__).parents[2]
 EXAMPLES = sorted(path.stem for path in (REPOSITORY / "examples").glob("*.py"))
@@ -124,11 +124,13 @@ def requests(example: str, url: str) -> list[str]:
     return [url + path for path in found]
 
 
+@pytest.mark.smoke
 def test_every_example_is_tested() -> None:
     assert {*SERVERS, *PRINTING, *OTHERS} == set(EXAMPLES)
 
 
-@pytest.mark.parametrize("example", EXAMPLES)
+@pytest.mark.smoke
+@one_by_one("example", EXAMPLES)
 def test_an_example_has_less_than_60_lines(example: str) -> None:
     assert len((REPOSITORY / "examples" / f"{example}.py").read_text(encoding="utf-8").splitlines()) < 60
 
@@ -162,6 +164,7 @@ def test_the_tests_of_an_example_pass() -> None:
     assert "2 passed" in done.stdout, done.stdout
 
 
+@pytest.mark.smoke
 @pytest.mark.asyncio
 async def test_a_worker_that_is_told_to_end_frees_its_lock_at_once(tcp_url: str) -> None:
     with running("graceful", tcp_url) as process:

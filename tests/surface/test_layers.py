@@ -125,7 +125,7 @@ def test_imports_point_down(file: Path) -> None:
     assert not upward(file)
 
 
-@pytest.mark.parametrize(
+@one_by_one(
     "source",
     [
         "from .._grantors.session import Session",
@@ -186,9 +186,7 @@ def test_modules_say_what_they_are_for_and_stay_small(file: Path) -> None:
     assert len(source.splitlines()) <= LONGEST_MODULE
 
 
-@pytest.mark.parametrize(
-    "package", [aiolocks, aiolocks.events, aiolocks.otel, aiolocks.testing], ids=lambda package: package.__name__
-)
+@one_by_one("package", [aiolocks, aiolocks.events, aiolocks.otel, aiolocks.testing])
 def test_everything_public_has_a_docstring(package: object) -> None:
     names: list[str] = package.__all__  # type: ignore[attr-defined]  # ModuleType knows no module's own names
     assert names == sorted(names)

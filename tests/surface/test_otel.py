@@ -19,6 +19,7 @@ from aiolocks import AcquireTimeoutError, LeaseLostError
 from aiolocks._core.events import Event, emit
 from aiolocks.otel import BOUNDARIES, MOST_NAMES, MOST_RECORDED, collapsed, instrument
 from aiolocks.testing import After, ScriptedGrantor
+from tests.support.cases import one_by_one
 from tests.support.jumping import jumping
 
 OF_JOBS = {"aiolocks.primitive": "stub", "aiolocks.name": "job:*"}
@@ -195,8 +196,8 @@ def duration_of(span: ReadableSpan) -> float:
     return (span.end_time - span.start_time) / 1e9
 
 
-@pytest.mark.parametrize(
-    ("name", "label"),
+@one_by_one(
+    "name, label",
     [
         ("orders", "orders"),
         ("orders:42", "orders:*"),

@@ -5,6 +5,8 @@ import re
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from tests.support.cases import one_by_one
 
 REPOSITORY = Path(__file__).parents[2]
@@ -66,6 +68,7 @@ def test_every_promise_has_its_row() -> None:
     assert list(proofs()) == PROMISES
 
 
+@pytest.mark.rest
 @one_by_one("fault", FAULTS)
 def test_every_fault_is_named_by_a_test(fault: str) -> None:
     assert any(re.search(rf"\b{fault}\b", text) for text in docstrings()), FAULTS[fault]

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases import one_by_one
 from tests.support.servers import RedisServer
+
+pytestmark = pytest.mark.rest
 
 REPOSITORY = Path(__file__).parents[2]
 DOCUMENTS = ["README.md", "examples/README.md", "examples/OPERATING.md"]
@@ -70,7 +73,8 @@ def anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("document", [*DOCUMENTS, *FOR_CONTRIBUTORS])
+@pytest.mark.smoke
+@one_by_one("document", [*DOCUMENTS, *FOR_CONTRIBUTORS])
 def test_a_link_leads_somewhere(document: str) -> None:
     path = REPOSITORY / document
     for target, anchor in LINK.findall(path.read_text(encoding="utf-8")):
@@ -80,5 +84,6 @@ def test_a_link_leads_somewhere(document: str) -> None:
             assert anchor in anchors(there.read_text(encoding="utf-8")), f"{target}#{anchor}"
 
 
+@pytest.mark.smoke
 def test_the_readme_is_read_in_one_go() -> None:
     assert len((REPOSITORY / "README.md").read_text(encoding="utf-8").splitlines()) <= 350

@@ -18,7 +18,7 @@ from tests.support.children import family
 from tests.support.lateness import SLACK, assert_within
 from tests.support.servers import RedisServer
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.rest]
 
 REPOSITORY = Path(__file__).parents[2]
 WITHIN = 10 * SLACK
@@ -79,6 +79,7 @@ def test_the_exit_status_is_the_command_s_own(start: Start, command: str, status
     assert result(start("status", "--", "sh", "-c", command)) == (status, "", "")
 
 
+@pytest.mark.smoke
 def test_the_command_finds_the_name_and_a_fencing_token_that_grows(start: Start) -> None:
     tokens = []
     for _ in range(2):
@@ -154,6 +155,7 @@ def test_a_command_without_its_interpreter_or_format_leaves_nothing_held(start: 
         assert result(start("broken", "--wait", "0", "--", str(program)))[0] == status
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -308,6 +310,7 @@ def test_the_command_is_told_at_the_deadline_and_killed_before_anyone_else_can_h
     assert not any(map(alive, pids))
 
 
+@pytest.mark.smoke
 def test_with_warn_a_lost_lease_is_told_and_the_command_goes_on(start: Start, server: RedisServer) -> None:
     process = start("warned", "--ttl", "0.5", "--on-lost", "warn", "--", "sh", "-c", "echo begun; sleep 1; exit 6")
     assert said(process) == "begun"

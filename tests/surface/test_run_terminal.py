@@ -16,7 +16,7 @@ from tests.support.children import hear_signals
 from tests.support.lateness import SLACK
 from tests.support.servers import RedisServer
 
-pytestmark = [pytest.mark.redis, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(120), pytest.mark.rest]
 
 WITHIN = 10 * SLACK
 REPOSITORY = Path(__file__).parents[2]
@@ -70,6 +70,7 @@ def shell(server: RedisServer) -> Iterator[Shell]:
         shell.close()
 
 
+@pytest.mark.smoke
 def test_the_command_has_the_terminal_and_the_shell_has_it_back(shell: Shell) -> None:
     shell.type("run tty -- sh -c 'echo begun; read word; echo \"got $word\"'")
     shell.sees("begun")

@@ -19,6 +19,7 @@ from tests.surface.test_run import REPOSITORY, Process, alive, result, said, wai
 pytestmark = [
     pytest.mark.redis,
     pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the process group ends, and no more"),
+    pytest.mark.rest,
 ]
 
 SESSION = "setsid sleep 60 >/dev/null 2>&1 & echo $!"
@@ -127,6 +128,7 @@ def test_a_lost_lease_leaves_alone_what_does_not_descend_from_the_command(
         assert all(map(alive, [*strangers, orphan]))
 
 
+@pytest.mark.smoke
 def test_what_a_command_leaves_behind_is_reaped_while_it_runs(server: RedisServer) -> None:
     leaves = "for n in 1 2 3 4 5; do setsid sh -c 'sleep 0.1 &' >/dev/null; done; "
     with running(server, f"{leaves} echo begun; exec sleep 60") as process:

@@ -32,6 +32,8 @@ from tests.support.lateness import SLACK
 from tests.support.sentinels import SentinelSet
 from tests.support.servers import RedisServer
 
+pytestmark = pytest.mark.rest
+
 REPOSITORY = Path(__file__).parents[2]
 PICTURES = REPOSITORY / "examples" / "pictures"
 WITHIN = 10 * SLACK
@@ -70,6 +72,7 @@ def drawn(width: int, *, inspects: bool = False, svg: bool = False) -> str:
     return "\n".join(line.rstrip() for line in console.export_text().splitlines()) + "\n"
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_pictures_are_what_it_shows(width: int) -> None:
     """`python -m tests.surface.test_watch` draws them anew."""
@@ -204,6 +207,7 @@ async def test_keys_choose_inspect_sort_filter_and_quit(locks: LockManager, own_
         assert await asyncio.to_thread(play) == 0
 
 
+@pytest.mark.smoke
 def test_rows_that_do_not_fit_on_the_screen_are_counted() -> None:
     console = Console(record=True, width=80, file=io.StringIO())
     board = sample()

@@ -26,6 +26,7 @@ import aiolocks.fastapi
 from aiolocks import Lease, LeaseLostError, Lock, LockManager, Semaphore
 from aiolocks._web import Plan, retry_header
 from aiolocks.aiohttp import LOCKS
+from tests.support.cases import one_by_one
 from tests.support.leftovers import is_residue
 from tests.support.servers import RedisServer
 from tests.support.web import FOR_EVER, WITHIN, aiohttp_app, fastapi_app, in_aiohttp, in_uvicorn, take_away
@@ -150,8 +151,8 @@ async def test_a_lease_about_to_lapse_is_worth_a_retry_in_a_second_at_least(site
         assert (await client.post("/orders/7")).headers["Retry-After"] == "1"
 
 
-@pytest.mark.parametrize(
-    ("chosen", "own", "headers"),
+@one_by_one(
+    "chosen, own, headers",
     [
         (None, 0.2, {"Retry-After": "1"}),
         (None, 12.1, {"Retry-After": "13"}),
@@ -334,8 +335,8 @@ WRONG: list[tuple[dict[str, object], type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize("locked", ANY)
 @pytest.mark.parametrize(("wrong", "error", "says"), WRONG, ids=[str(wrong) for wrong, _, _ in WRONG])
+@one_by_one("locked", ANY)
 def test_what_is_wrong_is_refused_at_the_declaration(
     locked: Callable[..., object], wrong: dict[str, object], error: type[Exception], says: str
 ) -> None:
@@ -343,11 +344,11 @@ def test_what_is_wrong_is_refused_at_the_declaration(
         locked("orders:{order_id}", **wrong)
 
 
-@pytest.mark.parametrize("locked", ANY)
 @pytest.mark.parametrize(
     "template",
     ["orders:{}", "orders:{0}", "orders:{order.id}", "orders:{order[id]}", "{", "{order_id:{}}", "", "x" * 1025],
 )
+@one_by_one("locked", ANY)
 def test_a_template_with_anything_but_names_or_too_long_itself_is_refused_at_once(
     locked: Callable[..., object], template: str
 ) -> None:

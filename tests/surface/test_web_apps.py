@@ -13,6 +13,7 @@ import aiolocks.aiohttp
 import aiolocks.fastapi
 from aiolocks import Lease, LockManager
 from aiolocks.aiohttp import LOCKS
+from tests.support.cases import one_by_one
 from tests.support.web import WITHIN, in_aiohttp, in_uvicorn
 
 pytestmark = pytest.mark.redis
@@ -100,7 +101,7 @@ async def test_aiohttp_a_cleanup_context_keeps_a_manager_that_later_ones_find(tc
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["endpoint", "router"])
-@pytest.mark.parametrize("status", [409, 423, 429, 503])
+@one_by_one("status", [409, 423, 429, 503])
 def test_openapi_shows_what_a_busy_or_lost_lock_is_answered_with(status: Any, whole: bool) -> None:
     said: dict[str, Any] = {"responses": aiolocks.fastapi.responses(status)}
     router, app = APIRouter(**said if whole else {}), FastAPI()

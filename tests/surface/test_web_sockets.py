@@ -29,7 +29,7 @@ from tests.support.web import (
     take_away,
 )
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.rest]
 
 
 @pytest_asyncio.fixture
@@ -124,6 +124,7 @@ async def test_a_websocket_client_is_told_1012(feed: Feed, redis: Redis) -> None
             assert socket.close_code == 1012
 
 
+@pytest.mark.smoke
 @pytest.mark.asyncio
 async def test_a_websocket_that_is_busy_is_refused_before_it_is_accepted(feed: Feed, redis: Redis) -> None:
     async def work(lease: Lease) -> None: ...

@@ -30,7 +30,7 @@ from tests.support.web import (
     take_away,
 )
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.rest]
 
 LENGTH = 1000
 """What responses of a known length declare; none of them gets so far."""
@@ -108,6 +108,7 @@ async def test_a_loss_leaves_a_body_of_known_length_too_short(export: Export, re
     assert body == b"first\n"
 
 
+@pytest.mark.smoke
 @pytest.mark.asyncio
 async def test_a_loss_leaves_a_chunked_body_without_its_end(export: Export, redis: Redis) -> None:
     head, body = await everything(await export(redis, None), "GET /export HTTP/1.1")

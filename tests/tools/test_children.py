@@ -10,6 +10,8 @@ import pytest
 
 from tests.support.children import family
 
+pytestmark = pytest.mark.rest
+
 _PROGRAM = """
 from tests.support.servers import RedisServer
 with RedisServer() as server:
@@ -38,6 +40,7 @@ def test_a_server_ends_with_the_process_that_started_it_even_if_that_is_killed()
         time.sleep(0.01)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGQUIT])
 def test_a_family_hears_signals_though_this_process_ignores_them(number: signal.Signals) -> None:
     """As when the tests were started by nohup, or by a script with `&`."""

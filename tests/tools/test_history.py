@@ -19,6 +19,7 @@ from aiolocks.testing import (
     read_history,
     stale_writes,
 )
+from tests.support.cases import one_by_one
 
 
 def acquired(
@@ -226,7 +227,7 @@ WRITE = b"0123456789abcdef0123456789abcdef:"
 
 
 @pytest.mark.parametrize("prefix", [b"aiolocks:", b"", b"shop", b"a:versioned:"])
-@pytest.mark.parametrize(
+@one_by_one(
     "key",
     [
         b"lock:{n}:" + GUARDED,
@@ -239,14 +240,13 @@ WRITE = b"0123456789abcdef0123456789abcdef:"
         b"versioned:tagged:{42}}:q:x",
         b"versioned:" + WRITE + b"user:{42}:cart",
     ],
-    ids=bytes.decode,
 )
 def test_c4_knows_what_guards_and_versions_leave_for_a_while(prefix: bytes, key: bytes) -> None:
     assert check_residue({prefix + key: 60_000}) == []
     assert "for ever" in check_residue({prefix + key: -1})[0]
 
 
-@pytest.mark.parametrize(
+@one_by_one(
     "key",
     [
         b"aiolocks:lock:{a:versioned:b}",
@@ -257,7 +257,6 @@ def test_c4_knows_what_guards_and_versions_leave_for_a_while(prefix: bytes, key:
         b"versioned:lock:{n}",
         b"aiolocks:versioned:x:{n}",
     ],
-    ids=bytes.decode,
 )
 def test_c4_is_not_taken_in_by_names(key: bytes) -> None:
     assert check_residue({key: 60_000}) != []

@@ -6,6 +6,10 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pytest
+
+pytestmark = pytest.mark.rest
+
 REPOSITORY = Path(__file__).parents[2]
 
 LATE_ONCE = """
@@ -44,12 +48,14 @@ def run(folder: Path, text: str) -> tuple[subprocess.CompletedProcess[str], Elem
     return done, ElementTree.parse(folder / "junit.xml").getroot()
 
 
+@pytest.mark.smoke
 def test_the_settings_above_are_those_of_the_repository() -> None:
     settings = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
     for option in ("--reruns=1", "--only-rerun=^TooLateError:", "--max-suite-reruns=3", "--rerun-show-tracebacks"):
         assert f'"{option}"' in settings
 
 
+@pytest.mark.smoke
 def test_a_late_test_is_tried_once_more_and_its_first_failure_is_kept(tmp_path: Path) -> None:
     done, junit = run(tmp_path, LATE_ONCE + "\ndef test_it(): late_once('it')\n")
     assert done.returncode == 0, done.stdout + done.stderr

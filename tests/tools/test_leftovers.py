@@ -7,11 +7,12 @@ import pytest_asyncio
 import redis as synchronous
 from redis.asyncio import Redis
 
+from tests.support.cases import one_by_one
 from tests.support.leftovers import Leftovers, is_residue, tasks_beyond, wait_until_none
 from tests.support.servers import RedisServer
 
 
-@pytest.mark.parametrize(
+@one_by_one(
     "key",
     [
         b"aiolocks:lock:{orders}:fence",
@@ -26,7 +27,7 @@ def test_fences_metas_tickets_and_tombstones_are_residue(key: bytes) -> None:
     assert is_residue(key)
 
 
-@pytest.mark.parametrize(
+@one_by_one(
     "key",
     [
         b"aiolocks:lock:{orders}",

@@ -1,10 +1,16 @@
-"""The order of a part's tests: none is lost, and no worker is left with a long one at the end."""
+"""Which tests stand for others in the quick part; and the order of a part's tests, in which none is lost."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import product
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from tests.support.parts import busy_ones_first
+from tests.support.cases import one_by_one
+from tests.support.parts import GRANTORS, busy_ones_first, stood_for
+from tests.support.primitives import EVERY_ROW
 
 
 @dataclass(frozen=True)
@@ -12,8 +18,8 @@ class Named:
     nodeid: str
 
 
-@pytest.mark.parametrize(("busy", "others"), [(0, 0), (10, 90), (3, 4), (5, 0), (18, 2), (0, 7)])
 @pytest.mark.parametrize("workers", [1, 2, 8])
+@one_by_one("busy, others", [(0, 0), (10, 90), (3, 4), (5, 0), (18, 2), (0, 7)])
 def test_all_are_run_and_those_that_keep_a_core_busy_first(busy: int, others: int, workers: int) -> None:
     tests = [Named(f"tests/simulation/{number}") for number in range(busy)]
     tests += [Named(f"tests/unit/{number}") for number in range(others)]
@@ -23,3 +29,59 @@ def test_all_are_run_and_those_that_keep_a_core_busy_first(busy: int, others: in
         share = len(tests) // workers
         begins = [ordered[worker * share].nodeid.startswith("tests/simulation/") for worker in range(workers)]
         assert begins == [worker < 2 and bool(busy) for worker in range(workers)]
+
+
+@dataclass(frozen=True)
+class Collected:
+    """As much of a collected test as its part depends on."""
+
+    nodeid: str
+    callspec: Any
+    marks: set[str] = field(default_factory=set)
+
+    def get_closest_marker(self, name: str) -> bool | None:
+        return True if name in self.marks else None
+
+
+def left_of(name: str, *marks: str, **parameters: Iterable[Any]) -> list[dict[str, Any]]:
+    """Return the parameters of those tests of a function that are left in the quick part."""
+    all_of_them = [dict(zip(parameters, values, strict=True)) for values in product(*parameters.values())]
+    tests = [
+        Collected(f"{name}[{number}]", SimpleNamespace(params=each), set(marks))
+        for number, each in enumerate(all_of_them)
+    ]
+    others = stood_for(cast("list[pytest.Item]", tests))
+    return [test.callspec.params for test in tests if test.nodeid not in others]
+
+
+def test_the_server_in_memory_stands_for_the_others_where_time_is_virtual() -> None:
+    assert left_of("a", url=["memory", "redis"]) == [{"url": "memory"}]
+
+
+def test_of_tests_in_real_time_one_server_stands_for_the_others() -> None:
+    assert len(left_of("a", "real_time", url=["memory", "redis"])) == 1
+    assert len(left_of("a", backend=["memory", "server"], exclusive=["lock", "semaphore", "rwlock"])) == 1
+
+
+def test_no_case_stands_for_another_case() -> None:
+    left = left_of("a", backend=["memory", "server"], seconds=[1, 2, 3])
+    assert sorted(each["seconds"] for each in left) == [1, 2, 3]
+    assert {each["backend"] for each in left} == {"memory", "server"}, "in turns"
+
+
+def test_one_row_of_each_grantor_stands_for_the_others() -> None:
+    left = left_of("a", row=EVERY_ROW)
+    assert {str(each["row"]) for each in left} == {names[0] for names in GRANTORS}
+
+
+def test_rows_stay_where_none_of_them_stands_for_others() -> None:
+    rows = ["read lock", "write lock"]
+    assert left_of("a", row=rows) == [{"row": row} for row in rows]
+
+
+def test_the_core_is_tried_for_every_row_on_every_server() -> None:
+    assert len(left_of("a", "core", url=["memory", "redis"], row=EVERY_ROW)) == 2 * len(EVERY_ROW)
+
+
+def test_a_row_that_stands_for_others_is_in_the_table() -> None:
+    assert {name for names in GRANTORS for name in names} <= {str(row) for row in EVERY_ROW}

@@ -18,6 +18,8 @@ from tests.support.lateness import assert_within
 from tests.support.network import client_of, command, until, until_exists
 from tests.support.servers import RedisServer
 
+pytestmark = pytest.mark.rest
+
 
 @pytest_asyncio.fixture(params=[2, 3], ids=["resp2", "resp3"])
 async def client(proxy: FaultProxy, request: pytest.FixtureRequest) -> AsyncIterator[Redis]:
@@ -27,6 +29,7 @@ async def client(proxy: FaultProxy, request: pytest.FixtureRequest) -> AsyncIter
         yield behind
 
 
+@pytest.mark.smoke
 @pytest.mark.asyncio
 async def test_commands_pass_unchanged(client: Redis) -> None:
     value = bytes(range(256)) * 5000
@@ -100,6 +103,7 @@ async def test_a_request_without_delay_does_not_pass_a_delayed_one(proxy: FaultP
     await writer.wait_closed()
 
 
+@pytest.mark.smoke
 @pytest.mark.asyncio
 async def test_delayed_replies_come_late_though_the_request_is_done(
     proxy: FaultProxy, client: Redis, redis: Redis

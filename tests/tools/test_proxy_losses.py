@@ -13,6 +13,8 @@ from aiolocks.testing import FaultProxy
 from tests.support.network import client_of, command, until
 from tests.support.servers import RedisServer
 
+pytestmark = pytest.mark.rest
+
 
 @pytest_asyncio.fixture(params=[2, 3], ids=["resp2", "resp3"])
 async def client(proxy: FaultProxy, request: pytest.FixtureRequest) -> AsyncIterator[Redis]:
@@ -22,6 +24,7 @@ async def client(proxy: FaultProxy, request: pytest.FixtureRequest) -> AsyncIter
         yield behind
 
 
+@pytest.mark.smoke
 @pytest.mark.asyncio
 async def test_a_dropped_reply_resets_the_connection_after_the_request_was_done(
     proxy: FaultProxy, client: Redis, redis: Redis

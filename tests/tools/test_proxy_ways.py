@@ -11,7 +11,7 @@ from aiolocks.testing import FaultProxy
 from tests.support.lateness import assert_within
 from tests.support.network import client_of, command, until, until_exists
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.rest]
 
 
 async def test_a_dropped_request_never_reaches_redis_and_resets_the_connection(proxy: FaultProxy, redis: Redis) -> None:
@@ -61,6 +61,7 @@ async def test_a_black_hole_for_replies_lets_requests_pass(proxy: FaultProxy, re
         proxy.black_hole = False
 
 
+@pytest.mark.smoke
 async def test_an_unknown_direction_is_refused() -> None:
     with pytest.raises(ValueError, match="replies"):
         FaultProxy().black_hole = "both"  # type: ignore[assignment]  # what callers without a checker set

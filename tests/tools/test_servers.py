@@ -8,7 +8,10 @@ import redis as synchronous
 
 from tests.support.servers import BINARY_VARIABLE, RedisServer, ServerError, find_binary
 
+pytestmark = pytest.mark.rest
 
+
+@pytest.mark.smoke
 def test_a_server_listens_on_a_socket_and_a_port(own_server: RedisServer) -> None:
     for url in (own_server.url, own_server.tcp_url):
         with synchronous.Redis.from_url(url) as client:

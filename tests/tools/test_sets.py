@@ -15,7 +15,7 @@ from tests.support.leftovers import Leftovers, empty
 from tests.support.sentinels import SentinelSet
 from tests.support.servers import RedisServer, ServerError
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.rest]
 
 Build = Callable[[], SentinelSet | ClusterSet]
 
@@ -109,6 +109,7 @@ def test_the_client_of_sentinels_writes_to_the_primary_which_replicas_have_too(s
     assert len(sentinels.replicas()) == 2
 
 
+@pytest.mark.smoke
 def test_groups_have_nothing_in_common() -> None:
     with SentinelSet(groups=2, replicas=0, sentinels=1) as sentinels:
         first, second = sentinels.groups
@@ -170,6 +171,7 @@ def test_the_client_of_a_cluster_writes_to_the_node_of_each_key(cluster: Cluster
     assert [server.operator.dbsize() for server in cluster.primaries()] == [0, 0, 0]
 
 
+@pytest.mark.smoke
 def test_a_slot_is_told_by_the_hash_tag() -> None:
     assert slot_of("{orders}:42") == slot_of(b"orders") == slot_of("x{orders}{y}")
     assert slot_of("123456789") == 0x31C3

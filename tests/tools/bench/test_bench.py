@@ -35,10 +35,7 @@ def has_server() -> bool:
     return True
 
 
-pytestmark = [
-    pytest.mark.redis,
-    pytest.mark.skipif(not has_server(), reason="no redis-server"),
-]
+pytestmark = [pytest.mark.redis, pytest.mark.skipif(not has_server(), reason="no redis-server"), pytest.mark.rest]
 
 
 _MEASURED = [name for name in SCENARIOS if name != "faults"]

@@ -7,6 +7,8 @@ import pytest
 from bench.calm import CALM, FIGURE, calmest, processor_times, remark
 from bench.figures import Run
 
+pytestmark = pytest.mark.rest
+
 LEFT_ALONE, DISTURBED, WORSE = 0.0, 10.0, 20.0
 FAILED = Run(remarks=("failed",))
 

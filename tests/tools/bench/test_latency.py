@@ -12,6 +12,8 @@ from bench.scale import TINY
 from bench.scenarios import latency
 from tests.support.servers import RedisServer
 
+pytestmark = pytest.mark.rest
+
 ONE_WAY = 0.05
 
 

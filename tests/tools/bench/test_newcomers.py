@@ -10,7 +10,7 @@ import pytest
 
 from bench.newcomers import Make, uses, what_stays
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.rest]
 
 
 @contextlib.asynccontextmanager

@@ -9,7 +9,7 @@ import pytest
 from bench.peers import Turn
 from bench.scenarios.quorum import acquire_until
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.rest]
 
 
 async def granted() -> str:

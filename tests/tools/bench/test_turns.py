@@ -1,6 +1,10 @@
 """What the benchmarks say about order and exclusion, on histories that are written down here."""
 
+import pytest
+
 from bench.turns import NEVER, Acquisition, overlaps, overtaking, overtaking_within, percentile, repeated
+
+pytestmark = pytest.mark.rest
 
 MS = 1_000_000
 
@@ -16,6 +20,7 @@ def test_two_that_hold_at_one_time_are_an_overlap() -> None:
     assert overlaps([turn(0, 1, 4), turn(0, 3, 5)]) == 1
 
 
+@pytest.mark.smoke
 def test_one_after_the_other_is_no_overlap() -> None:
     assert overlaps([turn(0, 1, 3), turn(0, 3, 5)]) == 0
 

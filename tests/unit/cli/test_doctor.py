@@ -14,6 +14,7 @@ from aiolocks.cli._doctor._finding import Finding, Verdict, exit_status
 from aiolocks.cli._doctor._rights import BROADCASTS, attempts
 from aiolocks.cli._doctor._settings import Facts
 from aiolocks.cli._doctor._timing import Sample, clock, latency, offset
+from tests.support.cases import one_by_one
 from tests.support.clients import documented_rights
 
 MEMORY = {"maxmemory": 1_000_000, "used_memory": 950_000, "maxmemory_policy": "noeviction"}
@@ -39,8 +40,8 @@ def test_a_clock_that_is_set_while_it_is_asked_is_judged_by_the_best_answer() ->
     assert offset([one(0, 0.5, 0.5), one(60, 0.001, 0.001)]) == pytest.approx((60, 0.001), abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("ahead", "verdict"),
+@one_by_one(
+    "ahead, verdict",
     [(0, "ok"), (1.2, "ok"), (-1.2, "ok"), (2, "warning"), (-19, "warning"), (21, "danger"), (-3600, "danger")],
 )
 def test_a_clock_is_a_danger_when_setting_it_right_would_outlast_a_lease(ahead: float, verdict: str) -> None:
@@ -66,8 +67,8 @@ def test_latency_is_judged_by_how_often_leases_are_renewed(worst: float, verdict
     assert ("ttl" in found.advice) == (verdict != "ok")
 
 
-@pytest.mark.parametrize(
-    ("info", "verdict"),
+@one_by_one(
+    "info, verdict",
     [
         ({"redis_version": "6.0.16"}, "danger"),
         ({"redis_version": "6.2.0"}, "ok"),
@@ -84,8 +85,8 @@ VALKEY = {"redis_version": "7.2.4", "server_name": "valkey", "server_mode": "sta
 """As Valkey tells it: the version of Redis that it began as, and its own by another name."""
 
 
-@pytest.mark.parametrize(
-    ("info", "verdict", "found", "advice"),
+@one_by_one(
+    "info, verdict, found, advice",
     [
         ({"redis_version": "8.0.2", "redis_mode": "standalone"}, "ok", "Redis 8.0.2, standalone", ""),
         (VALKEY | {"valkey_version": "9.1.2"}, "ok", "Valkey 9.1.2, standalone", ""),

@@ -19,12 +19,13 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from aiolocks import QuorumError
 from aiolocks._core.answers import NoPrimaryError, NotNowError, RidingOut, came_too_early, recognized, ride_out
+from tests.support.cases import one_by_one
 from tests.support.jumping import clock, jumping
 
 BUSY = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
 
 
-@pytest.mark.parametrize(
+@one_by_one(
     "text",
     [
         BUSY,
@@ -42,8 +43,8 @@ def test_an_answer_that_a_command_came_at_a_bad_time_is_known(text: str) -> None
 DEMOTED = "You can't write against a read only replica."
 
 
-@pytest.mark.parametrize(
-    ("error", "says"),
+@one_by_one(
+    "error, says",
     [
         (ReadOnlyError(DEMOTED), f"READONLY {DEMOTED}"),
         (ResponseError(f"Error running script: @user_script: 8: -READONLY {DEMOTED}"), f"READONLY {DEMOTED}"),
@@ -78,7 +79,7 @@ def test_a_primary_that_cannot_write_just_now_is_known(error: Exception, says: s
     assert str(known).startswith(says)
 
 
-@pytest.mark.parametrize(
+@one_by_one(
     "text",
     ["BUSYGROUP Consumer Group name already exists", "BUSYKEY Target key name already exists.", "ERR BUSY ", "BUSY"],
 )

@@ -6,6 +6,7 @@ import pytest
 from redis._parsers import Encoder
 
 from aiolocks._core.guard_commands import MOST_WORDS, Batch, batch
+from tests.support.cases import one_by_one
 
 make_encoder: Any = Encoder
 UTF8 = make_encoder("utf-8", "strict", False)
@@ -32,8 +33,8 @@ def test_a_name_of_two_words_may_be_given_as_one_as_in_redis_py() -> None:
     assert of(("OBJECT ENCODING", "k")) == of(("OBJECT", "ENCODING", "k"))
 
 
-@pytest.mark.parametrize(
-    ("command", "keys"),
+@one_by_one(
+    "command, keys",
     [
         (("set", "a", "b"), [b"a"]),
         (("DEL", "a", "b"), [b"a", b"b"]),
@@ -54,7 +55,7 @@ def test_the_keys_of_a_command_are_known(command: Any, keys: list[bytes]) -> Non
     assert list(of(command).keys) == keys
 
 
-@pytest.mark.parametrize("command", [("ZUNION",), ("ZUNION", "many", "a"), ("ZUNION", "", "a"), ("ZUNIONSTORE", "a")])
+@one_by_one("command", [("ZUNION",), ("ZUNION", "many", "a"), ("ZUNION", "", "a"), ("ZUNIONSTORE", "a")])
 def test_a_command_that_does_not_say_how_many_keys_it_has_is_left_to_the_server_to_refuse(command: Any) -> None:
     assert list(of(command).words[1:]) == [word.encode() for word in command]
     assert list(of(command).keys) == ([b"a"] if command[0] == "ZUNIONSTORE" else [])
@@ -68,7 +69,7 @@ def test_each_key_is_named_once() -> None:
     assert of(("SET", "a", 1), ("INCR", "a")).keys == (b"a",)
 
 
-@pytest.mark.parametrize(
+@one_by_one(
     "name", ["BLPOP", "blpop", "MULTI", "EXEC", "WATCH", "SUBSCRIBE", "SELECT", "WAIT", "EVAL", "CLIENT KILL", b"QUIT"]
 )
 def test_a_command_that_cannot_run_with_others_is_refused_by_name(name: Any) -> None:
@@ -82,14 +83,14 @@ def test_a_read_that_waits_is_refused_and_one_that_does_not_is_not() -> None:
     of(("XREAD", "STREAMS", "block", 0))
 
 
-@pytest.mark.parametrize("command", ["SET k 1", b"SET", None, 1, {"SET"}, (1, "k"), (None,), ("SET", "k", None),
+@one_by_one("command", ["SET k 1", b"SET", None, 1, {"SET"}, (1, "k"), (None,), ("SET", "k", None),
                                      ("SET", "k", True), ("SET", "k", [1])])  # fmt: skip
 def test_what_is_no_tuple_of_words_is_a_type_error(command: object) -> None:
     with pytest.raises(TypeError):
         of(command)
 
 
-@pytest.mark.parametrize("commands", [[], [()], [("",)], [(" ",)]])
+@one_by_one("commands", [[], [()], [("",)], [(" ",)]])
 def test_nothing_to_run_is_an_error(commands: list[Any]) -> None:
     with pytest.raises(ValueError):
         batch(commands, UTF8)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from redis.crc import key_slot
 
 from aiolocks._core.keys import Keys, channel_of
+from tests.support.cases import one_by_one
 from tests.support.kinds import kinds_where
 from tests.support.odd_names import odd_names
 
@@ -91,7 +92,7 @@ def test_no_two_names_or_sessions_share_a_channel_of_shards() -> None:
     assert len(channels) == len(names) * len(sessions)
 
 
-@pytest.mark.parametrize("name", ["", "x" * 1025, "\N{EURO SIGN}" * 342, "lone \udc80 surrogate"])
+@one_by_one("name", ["", "x" * 1025, "\N{EURO SIGN}" * 342, "lone \udc80 surrogate"])
 def test_a_name_that_utf_8_cannot_hold_in_1_to_1024_bytes_is_a_value_error(name: str) -> None:
     with pytest.raises(ValueError, match="name"):
         Keys(PREFIX, "lock", name)
@@ -116,7 +117,7 @@ def test_only_who_gives_several_names_is_told_of_a_multilock() -> None:
         Keys(PREFIX, "lock", b"a")  # type: ignore[arg-type]  # as above
 
 
-@pytest.mark.parametrize("prefix", ["{x}:", "{", "}", "lone \udc80 surrogate"])
+@one_by_one("prefix", ["{x}:", "{", "}", "lone \udc80 surrogate"])
 def test_a_prefix_that_would_move_the_slot_is_a_value_error(prefix: str) -> None:
     with pytest.raises(ValueError, match="prefix"):
         Keys(prefix, "lock", "x")

@@ -2,11 +2,11 @@
 
 import random
 
-import pytest
 from redis.crc import key_slot
 
 from aiolocks._core.keys import Keys, channel_of
 from aiolocks._core.slots import SLOTS, beside, slot_of, tag_of
+from tests.support.cases import one_by_one
 from tests.support.kinds import kinds_where
 from tests.support.odd_names import odd_names
 
@@ -15,19 +15,16 @@ PARTS = ("fence", "meta", "queue", "agreed", "q:home", "q:poll250-home", "t:toke
 SESSIONS = (b"home", b"poll250-home", b"{", b"}")
 
 
-@pytest.mark.parametrize(
-    ("key", "tag"),
-    [
+@one_by_one("key, tag", [
         (b"", b""), (b"a", b"a"), (b"{a}", b"a"), (b"x{a}b", b"a"), (b"{a}{b}", b"a"), (b"{{a}}", b"{a"),
         (b"{}a", b"{}a"), (b"a{}b{c}", b"a{}b{c}"), (b"a{b", b"a{b"), (b"a}b", b"a}b"), (b"}{", b"}{"),
         (b"}a{b}", b"b"),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_what_stands_in_the_first_braces_is_hashed_or_all(key: bytes, tag: bytes) -> None:
     assert tag_of(key) == tag
 
 
-@pytest.mark.parametrize(("key", "slot"), [(b"123456789", 0x31C3), (b"", 0), (b"foo", 12182), (b"{foo}bar", 12182)])
+@one_by_one("key, slot", [(b"123456789", 0x31C3), (b"", 0), (b"foo", 12182), (b"{foo}bar", 12182)])
 def test_slots_are_those_of_the_specification(key: bytes, slot: int) -> None:
     """0x31C3 is the check value of CRC16/XMODEM, and under 16,384."""
     assert slot_of(key) == slot
@@ -39,7 +36,7 @@ def test_slots_are_those_that_redis_py_knows() -> None:
     ]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@one_by_one("kind", KINDS)
 def test_all_keys_and_channels_of_a_name_are_in_one_slot(kind: str) -> None:
     for name in odd_names(20_000):
         slots = slots_of(Keys("aiolocks:", kind, name))
@@ -93,8 +90,8 @@ def test_no_two_keys_without_a_tag_have_the_same_beside_them() -> None:
     assert len(plain | odd) == len(keys)
 
 
-@pytest.mark.parametrize(
-    ("key", "end"),
+@one_by_one(
+    "key, end",
     [(b"stock:42", b"{stock:42}"), (b"{shop}:stock", b"{shop}:stock"), (b"a{b", b"{a{b}"), (b"50%", b"{50%}")],
 )
 def test_beside_a_key_of_the_usual_kind_stands_what_always_stood_there(key: bytes, end: bytes) -> None:

@@ -16,6 +16,7 @@ from aiolocks._core.tokens import (
     session_of,
     tokens_of,
 )
+from tests.support.cases import one_by_one
 
 
 def test_the_tokens_of_a_session_begin_with_its_id_and_go_on_with_132_random_bits() -> None:
@@ -59,7 +60,7 @@ def test_letters_are_those_that_scripts_take_for_one_word() -> None:
     assert all(re.fullmatch(rb"[A-Za-z0-9_-]+", another()) for _ in range(100))
 
 
-@pytest.mark.parametrize("token", [b"", b"t", b"x" * (LENGTH - 1), b"x" * (LENGTH + 1), b"x" * 20 + b" " + b"x" * 12])
+@one_by_one("token", [b"", b"t", b"x" * (LENGTH - 1), b"x" * (LENGTH + 1), b"x" * 20 + b" " + b"x" * 12])
 def test_a_token_of_others_is_of_no_session(token: bytes) -> None:
     assert session_of(token) == b""
 

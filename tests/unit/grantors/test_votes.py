@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiolocks._grantors.votes import Vote, VoteCount, next_fence, quorum_of
+from tests.support.cases import one_by_one
 
 sizes = st.integers(1, 9)
 answers = st.sampled_from([True, False, OSError("silent")])
@@ -129,7 +130,7 @@ def outcome_of(size: int, needed: int, words: Sequence[str]) -> str:
 
 
 @pytest.mark.parametrize("patient", [False, True])
-@pytest.mark.parametrize(("size", "needed"), [(size, needed) for size in range(1, 5) for needed in range(1, size + 1)])
+@one_by_one("size, needed", [(size, needed) for size in range(1, 5) for needed in range(1, size + 1)])
 def test_a_tally_tells_as_soon_as_no_further_answer_can_change_it(size: int, needed: int, patient: bool) -> None:
     """A patient one gives up only when all have answered. Of the failures, the last is told."""
     meaning = ("yes", "no", "failed")
@@ -149,7 +150,7 @@ def test_a_tally_tells_as_soon_as_no_further_answer_can_change_it(size: int, nee
             assert not told, words[:count]
 
 
-@pytest.mark.parametrize("size", range(1, 6))
+@one_by_one("size", range(1, 6))
 def test_a_vote_is_decided_as_soon_as_the_missing_answers_change_neither_who_wins_nor_whether_enough_answered(
     size: int,
 ) -> None:
@@ -166,13 +167,10 @@ def test_a_vote_is_decided_as_soon_as_the_missing_answers_change_neither_who_win
             assert (ballot.won, ballot.answered) == result(votes)
 
 
-@pytest.mark.parametrize(
-    ("granted", "busy", "seconds"),
-    [
+@one_by_one("granted, busy, seconds", [
         (0, [4.0, 2.0, 9.0], 4.0), (1, [4.0, 2.0], 2.0), (0, [4.0, 2.0], 4.0), (1, [3.0], 3.0), (0, [3.0], 3.0),
         (2, [3.0], 0.0), (0, [], 0.0), (1, [], 0.0), (3, [], 0.0),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_a_quorum_of_three_is_free_when_so_many_leases_have_ended_as_far_as_that_is_known(
     granted: int, busy: list[float], seconds: float
 ) -> None:
@@ -184,6 +182,6 @@ def test_the_next_fencing_token_is_the_one_after_the_largest() -> None:
     assert next_fence([3, 11, 7]) == 12
 
 
-@pytest.mark.parametrize(("size", "quorum"), [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3), (7, 4)])
+@one_by_one("size, quorum", [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3), (7, 4)])
 def test_a_quorum_is_the_smallest_majority(size: int, quorum: int) -> None:
     assert quorum_of(size) == Vote(size).quorum == quorum

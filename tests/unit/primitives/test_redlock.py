@@ -8,6 +8,7 @@ from redis.asyncio import Redis
 
 from aiolocks import QuorumError, Redlock, Statistics
 from tests.support.answering import Answering, Asked
+from tests.support.cases import one_by_one
 from tests.support.jumping import jumping
 
 KEPT_UNTIL = datetime(2026, 11, 21, 12, 0, 0, 500_000, UTC)
@@ -68,7 +69,7 @@ async def test_an_error_names_the_servers_by_their_addresses() -> None:
     await close(several)
 
 
-@pytest.mark.parametrize("clients", ["redis://localhost", b"redis://localhost", 3, None])
+@one_by_one("clients", ["redis://localhost", b"redis://localhost", 3, None])
 def test_what_is_no_several_clients_is_an_error_that_says_how_to_name_them(clients: Any) -> None:
     with pytest.raises(TypeError, match=r"clients must be several, such as \[a, b, c\], not"):
         Redlock(clients, "orders")

@@ -9,6 +9,7 @@ import pytest
 from redis.asyncio import Redis
 
 import aiolocks
+from tests.support.cases import one_by_one
 from tests.support.kinds import KINDS, Kind
 from tests.support.primitives import rows_where
 
@@ -46,11 +47,11 @@ def test_each_term_that_is_given_is_the_one_that_it_is_held_on(make: Callable[..
     assert terms_of(make(**OTHERS)) == {**OTHERS, "replicas": 0}
 
 
-@pytest.mark.parametrize("kind", rows_where(lambda kind: kind.replicated))
+@one_by_one("kind", [*rows_where(lambda kind: kind.replicated)])
 def test_replicas_are_waited_for_where_they_are_asked_for(kind: str) -> None:
     assert PRIMITIVES[kind](replicas=2)._options.replicas == 2
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=str)
+@one_by_one("kind", KINDS)
 def test_keys_begin_with_the_name_of_the_library_without_further_words(kind: Kind) -> None:
     assert inspect.signature(getattr(aiolocks, kind.class_name)).parameters["prefix"].default == "aiolocks:"

@@ -11,14 +11,13 @@ from redis.exceptions import NoPermissionError, ResponseError
 from aiolocks._core.answers import explained
 from aiolocks._redis.clients import warn_once
 from aiolocks._redis.scripts import source_of
+from tests.support.cases import one_by_one
 
 _LINES = source_of("lock/grant").decode().splitlines()
 _LINE = next(number for number, line in enumerate(_LINES, 1) if "redis.call('TIME')" in line)
 
 
-@pytest.mark.parametrize(
-    ("text", "right"),
-    [
+@one_by_one("text, right", [
         ("this user has no permissions to run the 'eval' command or its subcommand", "+eval"),
         ("this user has no permissions to run the 'pubsub|numsub' command", "+pubsub|numsub"),
         ("User app has no permissions to run the 'sentinel|master' command", "+sentinel|master"),
@@ -35,8 +34,7 @@ _LINE = next(number for number, line in enumerate(_LINES, 1) if "redis.call('TIM
             "The user executing the script can't access at least one of the keys mentioned in the command arguments",
             "~<prefix>*",
         ),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_the_right_that_is_missing_is_named_and_the_server_s_words_are_kept(text: str, right: str) -> None:
     for kind in (NoPermissionError, ResponseError):
         error = explained(kind(text), partial(source_of, "lock/grant"))
@@ -44,7 +42,7 @@ def test_the_right_that_is_missing_is_named_and_the_server_s_words_are_kept(text
         assert str(error) == f"this Redis user lacks the right {right}: {text}"
 
 
-@pytest.mark.parametrize(
+@one_by_one(
     "text",
     [
         "wrong number of arguments",

@@ -18,6 +18,7 @@ from aiolocks._redis.router import Router
 from aiolocks._redis.scripts import PlainCommand, PreparedScript, load
 from tests.support.answering import SILENCE, Asked, Later
 from tests.support.answering_nodes import HOST, Node, Nodes
+from tests.support.cases import one_by_one
 from tests.support.jumping import clock, jumping, timers
 
 RUN = PlainCommand("RUN")
@@ -281,8 +282,8 @@ async def test_the_slots_are_asked_for_five_times_a_second_at_most() -> None:
         assert all(later - sooner >= 0.199 for sooner, later in pairwise(nodes.refresh_times()))
 
 
-@pytest.mark.parametrize("down", [[1], [1, 3], [1, 2, 3]])
 @pytest.mark.parametrize("how", ["refuses", "hangs"])
+@one_by_one("down", [[1], [1, 3], [1, 2, 3]])
 def test_at_the_beginning_nodes_that_are_down_are_passed_over(down: list[int], how: str) -> None:
     """Two of them were asked by turns, and so one that is up was not."""
 
@@ -376,8 +377,8 @@ async def test_another_node_is_asked_for_the_slots_of_one_that_cannot_serve_them
         assert [await ask(router, LOW) for _ in range(5)] == [3] * 5
 
 
-@pytest.mark.parametrize(
-    ("answer", "sharded"),
+@one_by_one(
+    "answer, sharded",
     [
         ([], True),
         (ResponseError("unknown subcommand 'SHARDNUMSUB'"), False),

@@ -3,9 +3,9 @@
 from typing import cast
 
 import hiredis
-import pytest
 
 from aiolocks._redis.scripts import Arguments, Layout, NamedScript, PreparedScript, TokenScript, load, pack
+from tests.support.cases import one_by_one
 
 SCRIPT = load("lock/release")
 TERMS = (b"30000 1", 0, b"session", b"channels", 3000)
@@ -23,7 +23,7 @@ def packed(token: bytes, *terms: bytes | int, name: bytes = b"lock:{name}") -> b
     return pack(("EVALSHA", SCRIPT.sha, 2, *keys(name, (token,)), token, *terms))
 
 
-@pytest.mark.parametrize("token", [b"0" * 33, b"f" * 33, b"", b"short", b"x" * 32], ids=repr)
+@one_by_one("token", [b"0" * 33, b"f" * 33, b"", b"short", b"x" * 32])
 def test_a_command_is_what_packing_it_gives(token: bytes) -> None:
     commands = named()
     assert commands.evalsha((b"a" * 33, *TERMS)) == packed(b"a" * 33, *TERMS)
@@ -40,7 +40,7 @@ def test_each_set_of_terms_has_its_own_bytes() -> None:
 NAMES = [b"a", b"}", b"%s %d", b"$2\r\n", "\N{EURO SIGN}".encode(), b"x" * 3000, *(b"lock:{%d}" % n for n in range(12))]
 
 
-@pytest.mark.parametrize("name", NAMES, ids=lambda name: repr(name[:8]))
+@one_by_one("name", NAMES)
 def test_a_name_gets_its_own_bytes_however_long_it_is(name: bytes) -> None:
     script = TokenScript(SCRIPT, keys)
     for one in (b"another", name, b"z" * len(name), name):

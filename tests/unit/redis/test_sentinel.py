@@ -17,6 +17,7 @@ from aiolocks._redis.pipeline import PendingCall, Pipeline
 from aiolocks._redis.scripts import PlainCommand
 from aiolocks._redis.sentinel import SentinelPrimary
 from tests.support.answering import SILENCE, Answering, Asked, Later
+from tests.support.cases import one_by_one
 from tests.support.jumping import clock, jumping, timers
 
 RUN = PlainCommand("RUN")
@@ -210,8 +211,8 @@ async def test_a_newer_configuration_is_forgotten_when_no_sentinel_says_so_any_m
         assert await ask(pipeline) == 1
 
 
-@pytest.mark.parametrize(
-    ("trouble", "why"),
+@one_by_one(
+    "trouble, why",
     [
         ({"flags": "s_down,master,disconnected"}, "s_down"),
         ({"flags": "o_down,master"}, "o_down"),
@@ -314,7 +315,7 @@ async def test_during_a_failover_it_is_asked_more_often() -> None:
 
 
 @pytest.mark.parametrize("eager", [False, True])
-@pytest.mark.parametrize("how", ["refuses", "absent", "hangs", "deaf"])
+@one_by_one("how", ["refuses", "absent", "hangs", "deaf"])
 def test_the_watch_outlasts_sentinels_that_are_all_gone_for_a_while(how: str, eager: bool) -> None:
     """Refused by all at once, and before the question was noted as asked, none was asked any more."""
     factory = getattr(asyncio, "eager_task_factory", None)

@@ -6,6 +6,7 @@ import pytest
 
 from aiolocks import LockManager
 from aiolocks._redis.urls import client_of, of_node
+from tests.support.cases import one_by_one
 
 
 def pool_of(url: str) -> Any:
@@ -68,8 +69,8 @@ def test_a_node_of_a_cluster_is_reached_by_what_the_url_of_the_cluster_says(url:
     client_of(node)
 
 
-@pytest.mark.parametrize(
-    ("url", "says"),
+@one_by_one(
+    "url, says",
     [
         ("http://localhost", r"url must begin with redis://, rediss://, .*redis\+sentinel://.* or memory://"),
         ("redis", "url must begin with"),
