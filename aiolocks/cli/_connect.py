@@ -36,8 +36,8 @@ OLDEST = (6, 2)
 REFUSALS = (RedisError, RedisClusterException)
 """What redis-py raises; its error for a Cluster that is away is no RedisError."""
 
-AWAY = (OSError, RedisConnectionError, RedisTimeoutError, RedisClusterException)
-"""Errors after which starting the server may help: it has not answered."""
+_AWAY = (OSError, RedisConnectionError, RedisTimeoutError, RedisClusterException)
+"""Errors of a server that has not answered, except for those about the user or the password."""
 
 _UNKNOWN_OPTIONS = "this --url has options that redis-py does not know, behind its question mark"
 
@@ -156,7 +156,7 @@ async def answering(url: str, place: str, otherwise: str) -> AsyncGenerator[Redi
         if getattr(error, "errno", None) == errno.ENOSPC:
             raise  # our own output
         why = reason(error, url)
-        if _keeps_us_out(error) or not isinstance(error, AWAY):
+        if not is_away(error):
             raise Unusable(f"cannot use Redis at {place}: {why}") from None  # it runs, and has answered
         why += await _about_tls(url)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
@@ -222,10 +222,14 @@ def reason(error: Exception, url: str) -> str:
     return text if len(text) <= 120 else text[:119] + "…"
 
 
+def is_away(error: Exception) -> bool:
+    """Whether starting the server may help: it has not answered."""
+    return isinstance(error, _AWAY) and not _keeps_us_out(error)
+
+
 async def trouble(error: Exception, url: str) -> str:
     """Return `reason`, and whether it is TLS that is in the way."""
-    unreachable = isinstance(error, (OSError, RedisConnectionError, RedisTimeoutError)) and not _keeps_us_out(error)
-    return reason(error, url) + (await _about_tls(url) if unreachable else "")
+    return reason(error, url) + (await _about_tls(url) if is_away(error) else "")
 
 
 def _options_of(url: str) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from rich.console import Console
 from aiolocks import LockManager
 from aiolocks.cli import main
 from aiolocks.cli._names import Name, Person
+from aiolocks.cli._nodes import Primaries
 from aiolocks.cli._watch._board import Board
 from aiolocks.cli._watch._live import details, table
 from aiolocks.cli._watch._looks import Looks
@@ -39,7 +40,7 @@ WITHIN = 10 * SLACK
 
 def sample() -> Board:
     """A board with a few names, as a server might have them."""
-    board = Board(None, [], "aiolocks:")
+    board = Board(Primaries([]), "aiolocks:")
     board.wake_ups = 1234
     called: dict[str, Any] = {"host": "web1", "pid": 4711, "holder": "billing", "task": "pay"}
     people = [
@@ -256,7 +257,7 @@ async def test_behind_sentinels_a_deposed_primary_is_looked_at_no_more() -> None
     """It answers for up to 11 s after another has taken its place."""
     with SentinelSet() as sentinels:
         async with LockManager.from_url(sentinels.url, ttl=30) as locks:
-            board = Board(None, [], "aiolocks:")
+            board = Board(Primaries([]), "aiolocks:")
             looks = Looks(board, sentinels.url)
             await looks.begin()
             await asyncio.to_thread(sentinels.failover)
@@ -275,7 +276,7 @@ async def test_ten_thousand_names_cost_the_server_a_hundredth_of_its_time(own_se
     async with Redis.from_url(own_server.url) as client:
         locks = LockManager(client, ttl=100, renew=False)
         await asyncio.gather(*(locks.lock(f"order:{number}").acquire() for number in range(10_000)))
-        board = Board(client, [client], "aiolocks:")
+        board = Board(Primaries([client]), "aiolocks:")
         await board.begin()
         assert len(board.listed()) == 10_000
         await client.config_resetstat()
