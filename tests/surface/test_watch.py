@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -149,10 +150,12 @@ async def test_as_json_it_is_one_object_for_each_look(
 class Terminal:
     """`aiolocks watch` at a terminal of 80 columns."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, ignores: signal.Signals | None = None) -> None:
         environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "TERM": "xterm", "AIOLOCKS_URL": url}
         self.pid, self._fd = pty.fork()
         if self.pid == 0:
+            if ignores is not None:
+                signal.signal(ignores, signal.SIG_IGN)
             os.execve(sys.executable, [sys.executable, "-m", "aiolocks", "watch", "--interval", "0.2"], environment)
         fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         self._seen = ""
@@ -168,6 +171,9 @@ class Terminal:
             assert ready, f"{pattern!r} did not come, but: {self._seen[-2000:]!r}"
             self._seen += os.read(self._fd, 65536).decode(errors="ignore")
         self._seen = self._seen[found.end() :]
+
+    def hang_up(self) -> None:
+        os.close(self._fd)
 
     def ends(self) -> int:
         give_up_at = time.monotonic() + WITHIN
@@ -203,6 +209,24 @@ async def test_keys_choose_inspect_sort_filter_and_quit(locks: LockManager, own_
             return terminal.ends()
 
         assert await asyncio.to_thread(play) == 0
+
+
+@pytest.mark.redis
+@pytest.mark.leaves_residue
+def test_watch_ends_when_its_terminal_hangs_up_though_the_signal_of_that_is_ignored(own_server: RedisServer) -> None:
+    terminal = Terminal(own_server.tcp_url, ignores=signal.SIGHUP)
+    terminal.sees("0 held")
+    terminal.hang_up()
+    give_up_at = time.monotonic() + WITHIN
+    try:
+        while not (ended := os.waitpid(terminal.pid, os.WNOHANG))[0]:
+            assert time.monotonic() < give_up_at, Path(f"/proc/{terminal.pid}/stat").read_text()
+            time.sleep(0.01)
+    except BaseException:
+        os.kill(terminal.pid, signal.SIGKILL)
+        os.waitpid(terminal.pid, 0)
+        raise
+    assert os.waitstatus_to_exitcode(ended[1]) == 2  # the output cannot be written
 
 
 def test_rows_that_do_not_fit_on_the_screen_are_counted() -> None:
