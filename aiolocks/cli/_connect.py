@@ -196,8 +196,17 @@ async def _check(url: str, place: str) -> None:
         raise Unusable(f"Redis at {place} is {'.'.join(map(str, version))}; aiolocks needs 6.2 or newer")
 
 
+async def ping(client: Any) -> None:
+    """Raise an error unless a Redis answers; `answering` makes it one line."""
+    try:
+        if not await client.ping():
+            raise TypeError("not PONG")
+    except ResponseError:
+        pass  # without the right to PING
+
+
 async def _version(client: Any) -> tuple[int, ...]:
-    await client.ping()
+    await ping(client)
     try:
         info: dict[str, Any] = await client.info("server")
         return tuple(int(part) for part in str(info["redis_version"]).split(".")[:2])

@@ -14,7 +14,7 @@ from redis.exceptions import AskError, RedisError, ResponseError
 
 from .._core.slots import SLOTS, slot_of
 from .._redis.clients import pool_of
-from ._connect import PATIENCE, REFUSALS, answering, is_away, node_of, place_of
+from ._connect import PATIENCE, REFUSALS, answering, is_away, node_of, ping, place_of
 from ._errors import Unusable
 
 _T = TypeVar("_T")
@@ -160,11 +160,7 @@ def _of_another_type(error: RedisError) -> bool:
 
 async def _refuse_a_clusters_node(client: Any, url: str) -> None:
     """Raise Unusable if the server at *url* is one node of a Cluster: it has only some of the keys."""
-    try:
-        if not await client.ping():
-            raise TypeError("not PONG")  # see `answering`
-    except ResponseError:
-        pass  # without the right to PING
+    await ping(client)
     try:
         told: dict[str, Any] = await client.info("cluster")
     except ResponseError:
@@ -178,9 +174,7 @@ async def _refuse_a_clusters_node(client: Any, url: str) -> None:
 async def _is_away(node: Any) -> bool:
     try:
         async with asyncio.timeout(PATIENCE):
-            await node.ping()
-    except ResponseError:
-        pass  # without the right to PING
+            await ping(node)
     except (*REFUSALS, OSError) as error:
         if not is_away(error):
             raise

@@ -8,7 +8,8 @@ import socketserver
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 from redis.asyncio import Redis
@@ -78,15 +79,34 @@ def test_a_cluster_that_refuses_the_password_is_one_line_and_status_2(
 @pytest.mark.parametrize(
     "answer", [b"+OK\r\n", b":1\r\n", b"$-1\r\n", b"*0\r\n"], ids=["text", "number", "nil", "list"]
 )
-@pytest.mark.parametrize("command", ["ls", "show x", "release x", "watch --once", "doctor"])
+@pytest.mark.parametrize("command", [*COMMANDS, "resize x 3"])
 def test_what_answers_but_not_as_redis_does_is_one_line_and_status_2(
     command: str, answer: bytes, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    with stub(answer) as url:
+        status, said = ended(command, url, capsys)
+    assert (status, len(said.strip().splitlines())) == (2, 1), said
+
+
+@pytest.mark.parametrize("answer", [b"+OK\r\n", b"$-1\r\n", b"*0\r\n"], ids=["text", "nil", "list"])
+@pytest.mark.parametrize("command", [RUN, "run x -- true"])
+def test_run_at_what_answers_but_not_as_redis_does_is_one_line_and_status_69(
+    command: str, answer: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with stub(answer) as url:
+        status, said = ended(command, url, capsys)
+    assert (status, len(said.strip().splitlines())) == (69, 1), said
+
+
+@contextmanager
+def stub(answer: bytes) -> Iterator[str]:
+    """Run a server that gives the same answer to all that it is asked; yield its URL."""
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), answering_always(answer)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        status, said = ended(command, f"redis://127.0.0.1:{server.server_address[1]}", capsys)
-        server.shutdown()
-    assert (status, len(said.strip().splitlines())) == (2, 1), said
+        try:
+            yield f"redis://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
 
 
 def answering_always(answer: bytes) -> type[socketserver.BaseRequestHandler]:
