@@ -106,7 +106,7 @@ async def _of_cluster(url: str, client: Any, stack: AsyncExitStack) -> Primaries
     owners = await _owners(url, startup)
     addresses = sorted(set(owners), key=_text)
     clients = {address: await stack.enter_async_context(node_of(url, *address)) for address in addresses}
-    away = await asyncio.gather(*map(_is_away, clients.values()))
+    away = await asyncio.gather(*map(_does_not_answer, clients.values()))
     missing = [address for address, is_away in zip(addresses, away, strict=True) if is_away]
     for address in missing:
         del clients[address]
@@ -171,7 +171,7 @@ async def _refuse_a_clusters_node(client: Any, url: str) -> None:
         raise Unusable(f"{place_of(url)} is one node of a Cluster: give --url {cluster}HOST:PORT for all of it")
 
 
-async def _is_away(node: Any) -> bool:
+async def _does_not_answer(node: Any) -> bool:
     try:
         async with asyncio.timeout(PATIENCE):
             await ping(node)

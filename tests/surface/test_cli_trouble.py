@@ -60,12 +60,35 @@ def test_a_server_that_is_away_is_one_line_and_status_2(scheme: str, capsys: pyt
     [
         "redis://user:s3same@{}?foo=1", "redis+cluster://user:s3same@{}?foo=1",
         "redis+sentinel://user:s3same@{}/orders?foo=1", "redis://user:s3same@{}:port", "redis://user:s3same@{}:99999",
-        "https://user:s3same@{}",
+        "https://user:s3same@{}", "unix://", "unix://?password=s3same",
     ],
 )  # fmt: skip
 def test_a_wrong_url_is_one_line_and_status_2(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = problems(url.format(NO_SERVER), "this --url ", capsys, away=False)
     assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("scheme", ["redis", "redis+cluster", "redis+sentinel", "unix"])
+def test_an_option_of_tls_in_a_url_without_tls_is_said_to_need_the_other_scheme(
+    scheme: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = {"unix": "/nowhere/redis.sock", "redis+sentinel": f"{NO_SERVER}/orders"}.get(scheme, NO_SERVER)
+    url = f"{scheme}://{place}?password=s3same&ssl_ca_certs=/nowhere"
+    found = problems(url, "this --url has options of TLS, which need rediss", capsys, away=False)
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("command", ["ls", RUN])
+@pytest.mark.parametrize("scheme", ["rediss", "rediss+sentinel", "rediss+cluster"])
+def test_a_port_that_speaks_without_tls_is_said_to(
+    scheme: str, command: str, own_server: RedisServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service = "/orders" if "sentinel" in scheme else ""
+    other = f"{NO_SERVER}," if "+" in scheme else ""
+    status, said = ended(command, f"{scheme}://{other}127.0.0.1:{own_server.port}{service}", capsys)
+    assert (status, len(said.strip().splitlines())) == (69 if command == RUN else 2, 1), said
+    assert f"this port speaks without TLS: {scheme.replace('rediss', 'redis')}://" in said
 
 
 def test_a_cluster_that_refuses_the_password_is_one_line_and_status_2(
