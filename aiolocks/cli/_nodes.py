@@ -17,6 +17,9 @@ from .._redis.clients import pool_of
 from ._connect import PATIENCE, REFUSALS, answering, is_away, node_of, ping, place_of
 from ._errors import Unusable
 
+_PRIMARY_TIMEOUT = 0.6 * PATIENCE
+"""Timeout for the first answer of each primary of a Cluster: `watch` has `PATIENCE` for that and for a look."""
+
 _T = TypeVar("_T")
 _Command = tuple[Any, ...]
 _Address = tuple[str, int]
@@ -106,8 +109,8 @@ async def _of_cluster(url: str, client: Any, stack: AsyncExitStack) -> Primaries
     owners = await _owners(url, startup)
     addresses = sorted(set(owners), key=_text)
     clients = {address: await stack.enter_async_context(node_of(url, *address)) for address in addresses}
-    away = await asyncio.gather(*map(_does_not_answer, clients.values()))
-    missing = [address for address, is_away in zip(addresses, away, strict=True) if is_away]
+    silent = await asyncio.gather(*map(_does_not_answer, clients.values()))
+    missing = [address for address, is_silent in zip(addresses, silent, strict=True) if is_silent]
     for address in missing:
         del clients[address]
     return Primaries(list(clients.values()), list(map(_text, missing)), url, owners, clients)
@@ -173,7 +176,7 @@ async def _refuse_a_clusters_node(client: Any, url: str) -> None:
 
 async def _does_not_answer(node: Any) -> bool:
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(_PRIMARY_TIMEOUT):
             await ping(node)
     except (*REFUSALS, OSError) as error:
         if not is_away(error):

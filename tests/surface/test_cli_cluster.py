@@ -126,3 +126,14 @@ async def test_a_name_is_shown_while_its_slot_moves_and_after_it_has_moved() -> 
             moved.held = 0
             await _names.look(before, [moved], "aiolocks:")
             assert moved.held == 1
+
+
+def test_watch_once_beside_a_primary_that_hangs_shows_the_names_on_the_others_and_ends_with_2(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with ClusterSet(replicas=0, options={"cluster-require-full-coverage": "no"}) as cluster:
+        hangs = cluster.primaries()[0]
+        hangs.pause()
+        assert main(["watch", "--once", "--json", "--url", cluster.url]) == 2
+        told = json.loads(capsys.readouterr().out)
+        assert (told["unknown_since"], told["missing"]) == (None, [f"127.0.0.1:{hangs.port}"])

@@ -13,6 +13,9 @@ from .._errors import Unusable
 from .._nodes import Primaries, primaries
 from ._board import Board
 
+_RECONNECT_INTERVAL = 10.0
+"""Interval between two connections while a primary of a Cluster is missing. One that hangs costs seconds each time."""
+
 
 @final
 class Looks:
@@ -57,12 +60,12 @@ class Looks:
         await self._stack.aclose()
 
     async def _connect(self) -> None:
-        now = asyncio.get_running_loop().time()
-        if self._found is not None and self._found.missing and now > self._found_at + PATIENCE:
+        clock = asyncio.get_running_loop().time
+        if self._found is not None and self._found.missing and clock() > self._found_at + _RECONNECT_INTERVAL:
             await self.close()  # a replica may have taken the place of a primary that is missing
         if self._found is None:
-            self._found_at = now
             self._found = await self._stack.enter_async_context(primaries(self._url))
+            self._found_at = clock()
             self.board.connected(self._found)
         for pool in map(pool_of, self._found.nodes):
             if behind_sentinels(pool):  # a deposed primary answers for up to 11 s
