@@ -1,4 +1,4 @@
-"""Commands on a Cluster: beside a dead primary the names on the others are shown; slots may move meanwhile."""
+"""Commands on a Cluster: beside a dead primary the names on the others are shown. Slots may move meanwhile."""
 
 import asyncio
 import json

@@ -195,3 +195,18 @@ def test_what_has_left_the_group_of_an_inner_command_is_asked_to_end_when_the_ou
         assert main(["release", "tree", "--force", "--url", server.tcp_url]) == 0
         assert result(process)[0] == 74
     assert count.read_text() == "1"
+
+
+def test_a_command_that_is_stopped_for_a_lost_lease_gets_no_second_signal_from_outside(
+    server: RedisServer, tmp_path: Path
+) -> None:
+    script, count = tmp_path / "counts.py", tmp_path / "count"
+    script.write_text(COUNTS)
+    with running(server, f"exec {sys.executable} {script} {count}", "--ttl", "10") as process:
+        assert said(process) == "begun"
+        assert main(["release", "tree", "--force", "--url", server.tcp_url]) == 0
+        assert process.stderr is not None
+        assert "the command is stopped" in process.stderr.readline()
+        process.terminate()
+        assert result(process)[0] == 74
+    assert count.read_text() == "1"
