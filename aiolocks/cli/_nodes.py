@@ -38,7 +38,7 @@ class Primaries:
     nodes: Sequence[Any]
     missing: Sequence[str] = ()
     _url: str = ""
-    _owners: Sequence["_Address"] = ()
+    _owners: Sequence[_Address] = ()
     """Of a Cluster: the address of the primary of each slot."""
     _clients: dict[_Address, Any] = field(default_factory=dict[_Address, Any])
     """The client of each address that answers."""
@@ -75,7 +75,7 @@ class Primaries:
                 elsewhere.setdefault((answer.host, answer.port), []).append(at)
         for address, places in elsewhere.items():
             async with node_of(self._url, *address) as other:
-                # Without ASKING, a node refuses what has come to it of a slot that is still moving.
+                # Without ASKING, a node refuses the keys of a slot that is still moving to it.
                 asked = [command for at in places for command in (("ASKING",), commands[at])]
                 for at, answer in zip(places, (await _pipelined(other, asked))[1::2], strict=True):
                     answers[at] = answer

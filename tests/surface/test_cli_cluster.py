@@ -76,7 +76,7 @@ def test_doctor_beside_a_dead_primary_examines_the_others_and_ends_with_2(
 
 
 @pytest.mark.parametrize("command", ["show", "release", "resize"])
-def test_a_name_at_a_dead_primary_is_said_to_be_there(
+def test_the_error_about_a_name_at_a_dead_primary_names_that_primary(
     command: str, half_dead: HalfDead, capsys: pytest.CaptureFixture[str]
 ) -> None:
     limit = ["3"] if command == "resize" else []

@@ -81,7 +81,7 @@ def test_an_option_of_tls_in_a_url_without_tls_is_said_to_need_the_other_scheme(
 @pytest.mark.redis
 @pytest.mark.parametrize("command", ["ls", RUN])
 @pytest.mark.parametrize("scheme", ["rediss", "rediss+sentinel", "rediss+cluster"])
-def test_a_port_that_speaks_without_tls_is_said_to(
+def test_the_error_of_a_url_with_tls_says_that_its_port_speaks_without(
     scheme: str, command: str, own_server: RedisServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     service = "/orders" if "sentinel" in scheme else ""
@@ -113,7 +113,7 @@ def test_what_answers_but_not_as_redis_does_is_one_line_and_status_2(
 
 @pytest.mark.parametrize("answer", [b"+OK\r\n", b"$-1\r\n", b"*0\r\n"], ids=["text", "nil", "list"])
 @pytest.mark.parametrize("command", [RUN, "run x -- true"])
-def test_run_at_what_answers_but_not_as_redis_does_is_one_line_and_status_69(
+def test_run_at_a_server_that_does_not_answer_as_redis_does_is_one_line_and_status_69(
     command: str, answer: bytes, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with stub(answer) as url:

@@ -183,7 +183,7 @@ def test_the_command_of_a_run_inside_a_run_is_asked_to_end_once_when_the_outer_l
     assert count.read_text() == "1"
 
 
-def test_what_has_left_the_group_of_an_inner_command_is_asked_to_end_when_the_outer_lease_is_revoked(
+def test_a_process_that_has_left_the_group_of_an_inner_command_is_asked_to_end_when_the_outer_lease_is_revoked(
     server: RedisServer, pids: list[int], tmp_path: Path
 ) -> None:
     script, count = tmp_path / "counts.py", tmp_path / "count"
