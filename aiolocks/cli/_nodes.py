@@ -106,7 +106,7 @@ async def primaries(url: str) -> AsyncGenerator[Primaries]:
 async def _of_cluster(url: str, client: Any, stack: AsyncExitStack) -> Primaries:
     """Return the primaries of the Cluster at *url*, whose clients *stack* closes; *client* is never asked."""
     startup = [(str(node.host), int(node.port)) for node in pool_of(client).startup_nodes.values()]
-    owners = await _owners(url, startup)
+    owners = await _owners(url, startup, stack)
     addresses = sorted(set(owners), key=_text)
     clients = {address: await stack.enter_async_context(node_of(url, *address)) for address in addresses}
     silent = await asyncio.gather(*map(_does_not_answer, clients.values()))
@@ -116,20 +116,21 @@ async def _of_cluster(url: str, client: Any, stack: AsyncExitStack) -> Primaries
     return Primaries(list(clients.values()), list(map(_text, missing)), url, owners, clients)
 
 
-async def _owners(url: str, startup: Sequence[_Address]) -> list[_Address]:
-    """Return the primary of each slot, by the first answer of the nodes at *startup*."""
+async def _owners(url: str, startup: Sequence[_Address], stack: AsyncExitStack) -> list[_Address]:
+    """Return the primary of each slot, by the first answer of the nodes at *startup*. *stack* waits for the others."""
     asking = [asyncio.ensure_future(_owners_by(url, address)) for address in startup]
-    try:
-        for answer in asyncio.as_completed(asking):
-            try:
-                return await answer
-            except (*REFUSALS, OSError, Unusable):
-                continue  # another node may know
-        return await asking[0]  # which raises
-    finally:
-        for task in asking:
-            task.cancel()
-        await asyncio.gather(*asking, return_exceptions=True)
+    # Not cancelled: redis-py can leave a connection open that is cancelled while it is being made.
+    stack.push_async_callback(_wait_for, asking)
+    for answer in asyncio.as_completed(asking):
+        try:
+            return await answer
+        except (*REFUSALS, OSError, Unusable):
+            continue  # another node may know
+    return await asking[0]  # which raises
+
+
+async def _wait_for(tasks: Sequence[asyncio.Future[Any]]) -> None:
+    await asyncio.gather(*tasks, return_exceptions=True)  # an error that is never read would be logged
 
 
 async def _owners_by(url: str, teller: _Address) -> list[_Address]:

@@ -135,5 +135,7 @@ def test_watch_once_beside_a_primary_that_hangs_shows_the_names_on_the_others_an
         hangs = cluster.primaries()[0]
         hangs.pause()
         assert main(["watch", "--once", "--json", "--url", cluster.url]) == 2
-        told = json.loads(capsys.readouterr().out)
+        printed = capsys.readouterr()
+        told = json.loads(printed.out)
+        assert not printed.err
         assert (told["unknown_since"], told["missing"]) == (None, [f"127.0.0.1:{hangs.port}"])
