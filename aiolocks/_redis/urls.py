@@ -46,7 +46,7 @@ def client_of(url: str, **terms: Any) -> Any:
     if not behind or scheme not in makers:
         *others, last = (f"{known}://" for known in (*makers, "memory"))
         raise ValueError(f"url must begin with {', '.join(others)} or {last}")
-    missing = _missing(rest) if makers[scheme] is _behind_sentinels else ""
+    missing = _missing(scheme, rest)
     if missing:
         raise ValueError(f"url names no {missing}: it looks like {_LOOKS[scheme]}")
     try:
@@ -108,8 +108,12 @@ def _split(rest: str) -> tuple[str, str, str, str]:
     return credentials + at, hosts, path.strip("/"), options
 
 
-def _missing(rest: str) -> str:
+def _missing(scheme: str, rest: str) -> str:
     _, hosts, path, _ = _split(rest)
+    if scheme == "unix":
+        return "" if path else "socket"
+    if not scheme.endswith("+sentinel"):
+        return ""
     if not hosts:
         return "Sentinel"
     return "" if path.partition("/")[0] else "service"

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
@@ -16,7 +16,7 @@ from .._core.keys import Keys
 from .._manager import LockManager
 from .._primitives.lock import Lock
 from . import _arguments
-from ._connect import answering, manager_of, place_of, reason
+from ._connect import answering, manager_of, ping, place_of, reason
 from ._errors import Unusable
 from ._screen import WIDTH, Line, Screen
 
@@ -81,8 +81,7 @@ def _run(arguments: argparse.Namespace) -> int:
 async def _measure(arguments: argparse.Namespace, url: str, place: str) -> list[Figure]:
     if not url.startswith("memory:"):
         async with answering(url, place, ", or correct --url") as client:
-            server: Any = client  # whose own types are partial
-            await server.ping()
+            await ping(client)
     name, tasks = f"bench-{os.urandom(6).hex()}", arguments.tasks
     names = [f"{name}-{number}" for number in range(tasks)]
     async with manager_of(url) as locks:

@@ -21,6 +21,7 @@ from .._core.answers import explained
 from .._core.keys import Keys
 from .._manager import LockManager
 from .._redis import clients, urls
+from .._redis.clients import behind_sentinels
 from .._redis.in_memory import SCHEME
 from ._arguments import URL_VARIABLE
 from ._errors import Unusable
@@ -36,10 +37,12 @@ OLDEST = (6, 2)
 REFUSALS = (RedisError, RedisClusterException)
 """What redis-py raises; its error for a Cluster that is away is no RedisError."""
 
-AWAY = (OSError, RedisConnectionError, RedisTimeoutError, RedisClusterException)
-"""Errors after which starting the server may help: it has not answered."""
+_AWAY = (OSError, RedisConnectionError, RedisTimeoutError, RedisClusterException)
+"""Errors of a server that has not answered, except for those about the user or the password."""
 
 _UNKNOWN_OPTIONS = "this --url has options that redis-py does not know, behind its question mark"
+
+_OPTIONS_OF_TLS = "this --url has options of TLS, which need rediss:// (or rediss+sentinel://, rediss+cluster://)"
 
 _NO_MEMORY = "memory:// needs the extra 'demo' of aiolocks; or give the --url of a Redis"
 
@@ -119,6 +122,9 @@ def client_of(url: str) -> Any:
             "redis+sentinel://HOST:PORT,HOST:PORT/SERVICE, redis+cluster://HOST:PORT,HOST:PORT or memory://, "
             "with special characters of a password written as %XX"
         ) from None
+    options = dict(parse_qsl(url.partition("?")[2]))
+    if not url.startswith("rediss") and "ssl" not in options and any(name.startswith("ssl_") for name in options):
+        raise Unusable(_OPTIONS_OF_TLS)
     make = getattr(clients.pool_of(client), "make_connection", None)
     if make is not None:  # a Cluster's client has looked at its options already
         try:
@@ -156,7 +162,7 @@ async def answering(url: str, place: str, otherwise: str) -> AsyncGenerator[Redi
         if getattr(error, "errno", None) == errno.ENOSPC:
             raise  # our own output
         why = reason(error, url)
-        if _keeps_us_out(error) or not isinstance(error, AWAY):
+        if not is_away(error):
             raise Unusable(f"cannot use Redis at {place}: {why}") from None  # it runs, and has answered
         why += await _about_tls(url)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
@@ -166,26 +172,40 @@ async def answering(url: str, place: str, otherwise: str) -> AsyncGenerator[Redi
 
 async def _about_tls(url: str) -> str:
     """Return what to say if the port does speak, but with TLS where the URL has none, or the other way round."""
-    options = getattr(clients.pool_of(client_of(url)), "connection_kwargs", {})
-    if "host" not in options or "+" in url.partition("://")[0]:
+    scheme, _, _ = url.partition("://")
+    plain = not scheme.startswith("rediss")
+    if not any(await asyncio.gather(*(_answers(host, port, tls=plain) for host, port in _ports(url)))):
         return ""
-    plain = not url.startswith("rediss:")
+    _, plus, kind = scheme.partition("+")
+    if plain:
+        return f"; this port speaks TLS: rediss{plus}{kind}://"
+    return f"; this port speaks without TLS: redis{plus}{kind}://"
+
+
+def _ports(url: str) -> list[tuple[str, int]]:
+    """Return the hosts and ports that *url* names; none if it names a unix socket."""
+    pool = clients.pool_of(client_of(url))
+    if "+cluster://" in url:
+        return [(str(node.host), int(node.port)) for node in pool.startup_nodes.values()]
+    pools = [one.connection_pool for one in pool.sentinel_manager.sentinels] if behind_sentinels(pool) else [pool]
+    options = [one.connection_kwargs for one in pools]
+    return [(one["host"], one.get("port", 6379)) for one in options if "host" in one]
+
+
+async def _answers(host: str, port: int, *, tls: bool) -> bool:
+    """Whether a Redis answers at this port, asked with TLS or without."""
     unchecked = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE  # nothing is told to it, nor believed
     try:
         async with asyncio.timeout(_LONGEST_LOOK):
-            at = asyncio.open_connection(options["host"], options.get("port", 6379), ssl=unchecked if plain else None)
-            reader, writer = await at
+            reader, writer = await asyncio.open_connection(host, port, ssl=unchecked if tls else None)
             try:
                 writer.write(b"PING\r\n")
-                answers = (await reader.read(1)) in (b"+", b"-")
+                return (await reader.read(1)) in (b"+", b"-")
             finally:
                 writer.close()
     except (OSError, ValueError):  # a TimeoutError among them
-        return ""
-    if not answers:
-        return ""
-    return "; this port speaks TLS: rediss://" if plain else "; this port speaks without TLS: redis://"
+        return False
 
 
 async def _check(url: str, place: str) -> None:
@@ -196,8 +216,17 @@ async def _check(url: str, place: str) -> None:
         raise Unusable(f"Redis at {place} is {'.'.join(map(str, version))}; aiolocks needs 6.2 or newer")
 
 
+async def ping(client: Any) -> None:
+    """Raise an error unless a Redis answers; `answering` makes it one line."""
+    try:
+        if not await client.ping():
+            raise TypeError("not PONG")
+    except ResponseError:
+        pass  # without the right to PING
+
+
 async def _version(client: Any) -> tuple[int, ...]:
-    await client.ping()
+    await ping(client)
     try:
         info: dict[str, Any] = await client.info("server")
         return tuple(int(part) for part in str(info["redis_version"]).split(".")[:2])
@@ -222,10 +251,14 @@ def reason(error: Exception, url: str) -> str:
     return text if len(text) <= 120 else text[:119] + "…"
 
 
+def is_away(error: Exception) -> bool:
+    """Whether starting the server may help: it has not answered."""
+    return isinstance(error, _AWAY) and not _keeps_us_out(error)
+
+
 async def trouble(error: Exception, url: str) -> str:
     """Return `reason`, and whether it is TLS that is in the way."""
-    unreachable = isinstance(error, (OSError, RedisConnectionError, RedisTimeoutError)) and not _keeps_us_out(error)
-    return reason(error, url) + (await _about_tls(url) if unreachable else "")
+    return reason(error, url) + (await _about_tls(url) if is_away(error) else "")
 
 
 def _options_of(url: str) -> dict[str, Any]:

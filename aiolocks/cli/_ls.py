@@ -5,16 +5,12 @@ import asyncio
 import json
 import shlex
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
-
-from redis.exceptions import ResponseError
+from typing import TYPE_CHECKING
 
 from . import _arguments, _names
-from ._connect import AWAY, PATIENCE, answering, node_of, place_of
+from ._connect import place_of
 from ._errors import Unusable
+from ._nodes import primaries
 
 if TYPE_CHECKING:
     from ._arguments import Commands
@@ -57,91 +53,6 @@ def add_kind(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kind", choices=sorted(_names.FAMILIES), help="only of this kind; one name may be several")
 
 
-@dataclass(frozen=True, slots=True)
-class Primaries:
-    """What has the keys.
-
-    Attributes:
-        client: Reaches all of them.
-        nodes: A client for each server that has some of them and answers.
-        missing: The addresses of those that do not answer.
-    """
-
-    client: Any
-    nodes: list[Any]
-    missing: list[str]
-
-
-@asynccontextmanager
-async def primaries(url: str) -> AsyncGenerator[Primaries]:
-    """Yield what has the keys.
-
-    Raises:
-        Unusable: The server cannot be reached, now or later, or does not let us in; or it is one node of a Cluster.
-    """
-    if url.startswith("memory:"):
-        raise Unusable("memory:// is seen in its own process alone; give the --url of a Redis")
-    async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(answering(url, place_of(url), ", or correct --url"))
-        if "+cluster://" not in url:
-            await _refuse_a_clusters_node(client, url)
-            yield Primaries(client, [client], [])
-            return
-        cluster = cast("Any", client)
-        try:
-            await cluster.initialize()
-        except AWAY:
-            if not await _initialized_without_the_first(cluster):
-                raise
-        found = sorted(cluster.get_primaries(), key=lambda node: str(node.name))
-        nodes = [await stack.enter_async_context(node_of(url, node.host, node.port)) for node in found]
-        away = await asyncio.gather(*map(_is_away, nodes))
-        yield Primaries(
-            client,
-            [node for node, is_away in zip(nodes, away, strict=True) if not is_away],
-            [str(node.name) for node, is_away in zip(found, away, strict=True) if is_away],
-        )
-
-
-async def _initialized_without_the_first(cluster: Any) -> bool:
-    """Go on where redis-py has learned the nodes, but the first primary, which it asks about commands, is away."""
-    for node in cluster.get_primaries():
-        try:
-            await cluster.commands_parser.initialize(node)
-        except AWAY:
-            continue
-        cluster.set_default_node(node)
-        cluster._initialize = False  # redis-py offers no other way
-        return True
-    return False
-
-
-async def _refuse_a_clusters_node(client: Any, url: str) -> None:
-    """Raise Unusable if the server at *url* is one node of a Cluster: it has only some of the keys."""
-    try:
-        if not await client.ping():
-            raise TypeError("not PONG")  # see `answering`
-    except ResponseError:
-        pass  # without the right to PING
-    try:
-        told: dict[str, Any] = await client.info("cluster")
-    except ResponseError:
-        return  # without the right to INFO
-    if told.get("cluster_enabled"):
-        scheme, _, _ = url.partition("://")
-        cluster = f"{'rediss' if scheme == 'rediss' else 'redis'}+cluster://"
-        raise Unusable(f"{place_of(url)} is one node of a Cluster: give --url {cluster}HOST:PORT for all of it")
-
-
-async def _is_away(node: Any) -> bool:
-    try:
-        async with asyncio.timeout(PATIENCE):
-            await node.ping()
-    except AWAY:
-        return True
-    return False
-
-
 def _list(arguments: argparse.Namespace) -> int:
     return asyncio.run(_listed(arguments))
 
@@ -152,8 +63,8 @@ async def _listed(arguments: argparse.Namespace) -> int:
     url = _arguments.url_of(arguments)
     try:
         async with primaries(url) as found:
-            async for page in _names.scan(found.nodes, arguments.prefix, arguments.pattern, arguments.kind):
-                await _names.look(found.client, page, arguments.prefix)
+            async for page in _names.scan(found, arguments.prefix, arguments.pattern, arguments.kind):
+                await _names.look(found, page, arguments.prefix)
                 for name in sorted(page, key=lambda name: (name.name, name.kind)):
                     if not name.held and not name.waiting:
                         continue  # it was let go meanwhile
@@ -245,9 +156,8 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 async def _shown(arguments: argparse.Namespace) -> list[_names.Name]:
-    names = _names.named(arguments.prefix, arguments.name, arguments.kind)
-    async with primaries(_arguments.url_of(arguments)) as found:
-        await _names.look(found.client, names, arguments.prefix, most=_MOST_SHOWN, waiters=True)
+    url = _arguments.url_of(arguments)
+    names = await _names.named(url, arguments.prefix, arguments.name, arguments.kind, most=_MOST_SHOWN, waiters=True)
     return [name for name in names if name.held or name.waiting]
 
 

@@ -8,16 +8,16 @@ that they begin with leaves this module.
 import hashlib
 import math
 import re
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any, cast, final
-
-from redis.exceptions import RedisError, ResponseError
 
 from .._core import modes
 from .._core.keys import Keys
 from .._core.kinds import KINDS
+from ._nodes import Primaries, primaries
 
 FAMILIES = {kind.name: kind.family for kind in KINDS if kind.leased}
 """Kinds, and how each keeps its holders."""
@@ -46,6 +46,10 @@ _MODES = {
     modes.SHARED_INTENT_EXCLUSIVE: "read+intent-write", modes.UPGRADEABLE: "upgradeable",
     modes.EXCLUSIVE: "write", modes.UPGRADE: "write",
 }  # fmt: skip
+
+
+_Ask = Callable[[Sequence[tuple[Any, ...]]], Awaitable[list[Any]]]
+"""Sends commands to the server that has a page's names, and returns the answers: see `Primaries.answers`."""
 
 
 @final
@@ -135,13 +139,13 @@ def split(prefix: bytes) -> Callable[[bytes], tuple[str, str, bytes] | None]:
 
 
 async def scan(
-    nodes: Sequence[Any], prefix: str, pattern: str = "*", kind: str | None = None, steps: int | None = None
+    there: Primaries, prefix: str, pattern: str = "*", kind: str | None = None, steps: int | None = None
 ) -> AsyncGenerator[list[Name]]:
     """Yield what there is, page by page; each name once. *steps*: yield after each so many of SCAN, found or not."""
     parts, known = split(prefix.encode()), set[bytes]()
     match = _GLOB.sub(rb"\\\1", prefix.encode()) + b"*"
     page: list[Name] = []
-    for node in nodes:
+    for node in there.nodes:
         cursor, done = 0, 0
         while cursor or not done:
             cursor, keys = await node.execute_command("SCAN", cursor, "MATCH", match, "COUNT", _SCANNED)
@@ -157,35 +161,47 @@ async def scan(
     yield page
 
 
-def named(prefix: str, name: str, kind: str | None) -> list[Name]:
-    """Return what is called *name*, in one or each kind."""
+async def named(
+    url: str, prefix: str, name: str, kind: str | None, *, most: int = MOST, waiters: bool = False
+) -> list[Name]:
+    """Return what is called *name*, in one or each kind, as the server at *url* has it: see `look`.
+
+    Raises:
+        Unusable: It cannot be asked.
+    """
     kinds = [kind] if kind else list(FAMILIES)
-    return [Name(one, name, Keys(prefix, one, name, path=one == "hierarchy").base) for one in kinds]
+    names = [Name(one, name, Keys(prefix, one, name, path=one == "hierarchy").base) for one in kinds]
+    async with primaries(url) as there:
+        for one in names:
+            there.require(one.base)
+        await look(there, names, prefix, most=most, waiters=waiters)
+    return names
 
 
-async def look(client: Any, names: Sequence[Name], prefix: str, *, most: int = MOST, waiters: bool = False) -> None:
-    """Fill in who holds *names* and how many wait; *waiters*: also who."""
-    for at in range(0, len(names), _AT_ONCE):
-        page = names[at : at + _AT_ONCE]
-        now = await _now(client)
-        await _holders(client, page, now, most)
-        await _waiting(client, page, now, most, waiters)
-        everybody = [one for name in page for one in (*name.holders, *name.waiters)]
-        await _introduce(client, everybody, prefix)
-        for one in everybody:
-            if one.endless and one.session and one.host is None and not one.state:
-                one.state = ORPHANED
+async def look(
+    there: Primaries, names: Sequence[Name], prefix: str, *, most: int = MOST, waiters: bool = False
+) -> None:
+    """Fill in who holds *names* and how many wait; *waiters*: also who. At a server that is away nothing is known."""
+    for node, of_node in there.grouped(names, lambda name: name.base):
+        if node is None:
+            for name in of_node:
+                name.holders, name.held, name.waiters, name.waiting = [], 0, [], 0
+            continue
+        for at in range(0, len(of_node), _AT_ONCE):
+            page = of_node[at : at + _AT_ONCE]
+            ask = partial(there.answers, node)
+            seconds, micros = await node.time()
+            now = float(seconds) + float(micros) / 1e6
+            await _holders(ask, page, now, most)
+            await _waiting(ask, page, now, most, waiters)
+            everybody = [one for name in page for one in (*name.holders, *name.waiters)]
+            await _introduce(there, everybody, prefix)
+            for one in everybody:
+                if one.endless and one.session and one.host is None and not one.state:
+                    one.state = ORPHANED
 
 
-async def _now(client: Any) -> float:
-    try:
-        seconds, micros = await client.time()
-    except TypeError:  # a Cluster is asked by the node
-        seconds, micros = await client.time(target_nodes=client.get_default_node())  # it answers: see `primaries`
-    return float(seconds) + float(micros) / 1e6
-
-
-async def _holders(client: Any, page: Sequence[Name], now: float, most: int) -> None:
+async def _holders(ask: _Ask, page: Sequence[Name], now: float, most: int) -> None:
     asked = list[tuple[Any, ...]]()
     for name in page:
         if FAMILIES[name.kind] == "lock":
@@ -196,7 +212,7 @@ async def _holders(client: Any, page: Sequence[Name], now: float, most: int) -> 
                 ("ZRANGEBYSCORE", name.base, after, "+inf", "WITHSCORES", "LIMIT", 0, most),
                 ("ZCOUNT", name.base, after, "+inf"),
             )
-    answers = await _pipelined(client, asked)
+    answers = await ask(asked)
     sets = list[tuple[Name, list[tuple[bytes, float]]]]()
     for at, name in enumerate(page):
         first, second = answers[2 * at], answers[2 * at + 1]
@@ -212,7 +228,7 @@ async def _holders(client: Any, page: Sequence[Name], now: float, most: int) -> 
             one.endless = second == -1
             name.holders, name.held = [one], 1
     asked = [("HMGET", name.base + b":meta", "limit", *(token for token, _ in scored)) for name, scored in sets]
-    for (name, scored), answer in zip(sets, await _pipelined(client, asked), strict=True):
+    for (name, scored), answer in zip(sets, await ask(asked), strict=True):
         told = _list(answer) or [None] * (1 + len(scored))
         limit = _text(told[0] or b"")
         name.limit, name.pinned = _number(limit.removeprefix("+")) or None, limit.startswith("+")
@@ -227,9 +243,9 @@ async def _holders(client: Any, page: Sequence[Name], now: float, most: int) -> 
             name.holders.append(one)
 
 
-async def _waiting(client: Any, page: Sequence[Name], now: float, most: int, waiters: bool) -> None:
+async def _waiting(ask: _Ask, page: Sequence[Name], now: float, most: int, waiters: bool) -> None:
     """Count the waiters of all sessions; list those of the first *most* sessions, as many of each."""
-    answers = await _pipelined(client, [("ZRANGE", name.base + b":queue", 0, COUNTED) for name in page])
+    answers = await ask([("ZRANGE", name.base + b":queue", 0, COUNTED) for name in page])
     asked, of = list[tuple[Any, ...]](), list[Name]()
     for name, answer in zip(page, answers, strict=True):
         sessions = _list(answer)
@@ -241,7 +257,7 @@ async def _waiting(client: Any, page: Sequence[Name], now: float, most: int, wai
             if waiters and at < most:
                 asked.append(("ZRANGE", line, 0, most - 1, "WITHSCORES"))
                 of.append(name)
-    for name, answer in zip(of, await _pipelined(client, asked), strict=True):
+    for name, answer in zip(of, await ask(asked), strict=True):
         if isinstance(answer, int):
             name.waiting += answer
         else:
@@ -262,40 +278,34 @@ def _waiter(name: Name, entry: bytes, ticket: float, now: float) -> Person:
     return one
 
 
-async def _introduce(client: Any, everybody: Iterable[Person], prefix: str) -> None:
-    """Add what each session has said of itself."""
+async def _introduce(there: Primaries, everybody: Iterable[Person], prefix: str) -> None:
+    """Add what each session has said of itself. On a Cluster that may be at another node than the name."""
     by_session = dict[str, list[Person]]()
     for one in everybody:
         if one.session:
             by_session.setdefault(one.session, []).append(one)
-    asked = [
-        ("HMGET", f"{prefix}session:{session}", "host", "pid", *(one.digest for one in them))
-        for session, them in by_session.items()
-    ]
-    for them, answer in zip(by_session.values(), await _pipelined(client, asked), strict=True):
-        if not _list(answer):
+
+    def key(session: str) -> bytes:
+        return f"{prefix}session:{session}".encode()
+
+    for node, sessions in there.grouped(by_session, key):
+        if node is None:
             continue
-        host, pid, *called = [None if text is None else _text(text) for text in _list(answer)]
-        for one, text in zip(them, called, strict=True):
-            one.host, one.pid = host or None, _number(pid) if pid else None
-            holder, _, task = (text or "").partition("\0")
-            one.holder, one.task = holder or None, task or None
+        asked = [
+            ("HMGET", key(session), "host", "pid", *(one.digest for one in by_session[session])) for session in sessions
+        ]
+        for session, answer in zip(sessions, await there.answers(node, asked), strict=True):
+            _note_session(by_session[session], _list(answer))
 
 
-async def _pipelined(client: Any, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """Send all at once; the answer to one that is refused is its error, as a key may be of another type."""
-    if not commands:
-        return []
-    pipeline = client.pipeline(transaction=False)
-    for command in commands:
-        pipeline.execute_command(*command)
-    answers: list[Any] = await pipeline.execute(raise_on_error=False)
-    for answer in answers:
-        if isinstance(answer, RedisError) and not (
-            isinstance(answer, ResponseError) and str(answer).startswith("WRONGTYPE")
-        ):
-            raise answer
-    return answers
+def _note_session(people: Iterable[Person], answer: Sequence[Any]) -> None:
+    if not answer:
+        return
+    host, pid, *called = [None if text is None else _text(text) for text in answer]
+    for one, text in zip(people, called, strict=True):
+        one.host, one.pid = host or None, _number(pid) if pid else None
+        holder, _, task = (text or "").partition("\0")
+        one.holder, one.task = holder or None, task or None
 
 
 def _list(answer: Any) -> list[Any]:

@@ -18,7 +18,7 @@ from .._manager import LockManager
 from . import _arguments, _names
 from ._connect import manager_of, place_of, reason
 from ._errors import Unusable
-from ._ls import ENDLESS, add_kind, duration, lines, primaries, printable
+from ._ls import ENDLESS, add_kind, duration, lines, printable
 
 if TYPE_CHECKING:
     from ._arguments import Commands
@@ -99,9 +99,7 @@ async def _release(arguments: argparse.Namespace) -> int:
 
 async def _held(arguments: argparse.Namespace, url: str) -> _names.Name | None:
     """Return what is meant, or None if no one holds it."""
-    names = _names.named(arguments.prefix, arguments.name, arguments.kind)
-    async with primaries(url) as found:
-        await _names.look(found.client, names, arguments.prefix)
+    names = await _names.named(url, arguments.prefix, arguments.name, arguments.kind)
     held = [name for name in names if name.held]
     if len(held) > 1:
         kinds = ", ".join(name.kind for name in held)

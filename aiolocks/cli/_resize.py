@@ -10,7 +10,7 @@ from redis.exceptions import RedisError
 from . import _arguments, _names
 from ._connect import manager_of, place_of, reason
 from ._errors import Unusable
-from ._ls import primaries, printable
+from ._ls import printable
 
 if TYPE_CHECKING:
     from ._arguments import Commands
@@ -51,7 +51,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 async def _resize(arguments: argparse.Namespace) -> int:
     url = _arguments.url_of(arguments)
-    before = await _standing(arguments, url)
+    (before,) = await _names.named(url, arguments.prefix, arguments.name, "semaphore")
     async with manager_of(url) as locks:
         semaphore = locks.semaphore(arguments.name, None, prefix=arguments.prefix)
         try:
@@ -67,11 +67,3 @@ async def _resize(arguments: argparse.Namespace) -> int:
         shown = f"{arguments.limit}{' (pinned)' if pinned else ''}"
         print(f"semaphore {printable(arguments.name)}: the limit is {shown}; {was}")
     return 0
-
-
-async def _standing(arguments: argparse.Namespace, url: str) -> _names.Name:
-    """Return the semaphore as it stands before."""
-    (name,) = _names.named(arguments.prefix, arguments.name, "semaphore")
-    async with primaries(url) as found:
-        await _names.look(found.client, [name], arguments.prefix)
-    return name

@@ -8,7 +8,8 @@ import socketserver
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 from redis.asyncio import Redis
@@ -62,12 +63,35 @@ def test_a_server_that_is_away_is_one_line_and_status_2(scheme: str, capsys: pyt
     [
         "redis://user:s3same@{}?foo=1", "redis+cluster://user:s3same@{}?foo=1",
         "redis+sentinel://user:s3same@{}/orders?foo=1", "redis://user:s3same@{}:port", "redis://user:s3same@{}:99999",
-        "https://user:s3same@{}",
+        "https://user:s3same@{}", "unix://", "unix://?password=s3same",
     ],
 )  # fmt: skip
 def test_a_wrong_url_is_one_line_and_status_2(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = problems(url.format(NO_SERVER), "this --url ", capsys, away=False)
     assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("scheme", ["redis", "redis+cluster", "redis+sentinel", "unix"])
+def test_an_option_of_tls_in_a_url_without_tls_is_said_to_need_the_other_scheme(
+    scheme: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = {"unix": "/nowhere/redis.sock", "redis+sentinel": f"{NO_SERVER}/orders"}.get(scheme, NO_SERVER)
+    url = f"{scheme}://{place}?password=s3same&ssl_ca_certs=/nowhere"
+    found = problems(url, "this --url has options of TLS, which need rediss", capsys, away=False)
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("command", ["ls", RUN])
+@pytest.mark.parametrize("scheme", ["rediss", "rediss+sentinel", "rediss+cluster"])
+def test_the_error_of_a_url_with_tls_says_that_its_port_speaks_without(
+    scheme: str, command: str, own_server: RedisServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service = "/orders" if "sentinel" in scheme else ""
+    other = f"{NO_SERVER}," if "+" in scheme else ""
+    status, said = ended(command, f"{scheme}://{other}127.0.0.1:{own_server.port}{service}", capsys)
+    assert (status, len(said.strip().splitlines())) == (69 if command == RUN else 2, 1), said
+    assert f"this port speaks without TLS: {scheme.replace('rediss', 'redis')}://" in said
 
 
 def test_a_cluster_that_refuses_the_password_is_one_line_and_status_2(
@@ -81,15 +105,34 @@ def test_a_cluster_that_refuses_the_password_is_one_line_and_status_2(
 @pytest.mark.parametrize(
     "answer", [b"+OK\r\n", b":1\r\n", b"$-1\r\n", b"*0\r\n"], ids=["text", "number", "nil", "list"]
 )
-@pytest.mark.parametrize("command", ["ls", "show x", "release x", "watch --once", "doctor"])
+@pytest.mark.parametrize("command", [*COMMANDS, "resize x 3"])
 def test_what_answers_but_not_as_redis_does_is_one_line_and_status_2(
     command: str, answer: bytes, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    with stub(answer) as url:
+        status, said = ended(command, url, capsys)
+    assert (status, len(said.strip().splitlines())) == (2, 1), said
+
+
+@pytest.mark.parametrize("answer", [b"+OK\r\n", b"$-1\r\n", b"*0\r\n"], ids=["text", "nil", "list"])
+@pytest.mark.parametrize("command", [RUN, "run x -- true"])
+def test_run_at_a_server_that_does_not_answer_as_redis_does_is_one_line_and_status_69(
+    command: str, answer: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with stub(answer) as url:
+        status, said = ended(command, url, capsys)
+    assert (status, len(said.strip().splitlines())) == (69, 1), said
+
+
+@contextmanager
+def stub(answer: bytes) -> Iterator[str]:
+    """Run a server that gives the same answer to all that it is asked; yield its URL."""
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), answering_always(answer)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        status, said = ended(command, f"redis://127.0.0.1:{server.server_address[1]}", capsys)
-        server.shutdown()
-    assert (status, len(said.strip().splitlines())) == (2, 1), said
+        try:
+            yield f"redis://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
 
 
 def answering_always(answer: bytes) -> type[socketserver.BaseRequestHandler]:

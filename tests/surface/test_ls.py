@@ -203,6 +203,27 @@ async def test_of_a_cluster_each_primary_is_asked(capsys: pytest.CaptureFixture[
             assert shown["held"] == 1
 
 
+@pytest.mark.slow
+@pytest.mark.asyncio
+async def test_with_one_node_of_a_cluster_dead_the_names_on_the_others_are_listed_and_the_status_is_2(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with ClusterSet(replicas=0, options={"cluster-require-full-coverage": "no"}) as cluster:
+        async with LockManager.from_url(cluster.url, ttl=60, renew=False) as locks:
+            names = [f"order:{number}" for number in range(20)]
+            for name in names:
+                await locks.lock(name).acquire()
+            dead = cluster.node_of("aiolocks:lock:{order:0}")
+            lost = {name for name in names if cluster.node_of(f"aiolocks:lock:{{{name}}}") is dead}
+            dead.kill()
+            status = await asyncio.to_thread(main, ["ls", "--json", "--url", cluster.url])
+    printed = capsys.readouterr()
+    assert status == 2
+    assert printed.out, printed.err
+    assert {one["name"] for one in json.loads(printed.out)} == set(names) - lost
+    assert printed.err == f"aiolocks ls: 127.0.0.1:{dead.port} does not answer: the names there are missing here\n"
+
+
 @pytest.mark.parametrize("command", ["ls", "show x", "release x", "watch --once"])
 def test_the_url_of_one_node_of_a_cluster_is_refused_and_the_clusters_is_named(
     command: str, servers: Callable[..., RedisServer], capsys: pytest.CaptureFixture[str]

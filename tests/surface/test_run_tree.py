@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
+from aiolocks.cli import main
 from tests.support.children import family
 from tests.support.lateness import SLACK
 from tests.support.servers import RedisServer
@@ -155,3 +156,59 @@ def test_a_tree_that_forks_on_is_ended_before_the_lease_is(server: RedisServer, 
         assert result(process)[0] == 74
         assert not alive(own)
         assert not any(map(alive, pids))
+
+
+COUNTS = """
+import pathlib, signal, sys, time
+asked = []
+signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
+print("begun", flush=True)
+while not asked:
+    time.sleep(0.002)
+time.sleep(0.5)
+pathlib.Path(sys.argv[1]).write_text(str(len(asked)))
+"""
+"""Writes down how often it was asked to end, half a second after the first time."""
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_the_command_of_a_run_inside_a_run_is_asked_to_end_once_when_the_outer_lease_is_revoked(
+    server: RedisServer, tmp_path: Path, depth: int
+) -> None:
+    script, count = tmp_path / "counts.py", tmp_path / "count"
+    script.write_text(COUNTS)
+    inner = "".join(f"{sys.executable} -m aiolocks run inner{level} -- " for level in range(depth))
+    with running(server, f"exec {inner}{sys.executable} {script} {count}", "--ttl", "10") as process:
+        assert said(process) == "begun"
+        assert main(["release", "tree", "--force", "--url", server.tcp_url]) == 0
+        assert result(process)[0] == 74
+    assert count.read_text() == "1"
+
+
+def test_a_process_that_has_left_the_group_of_an_inner_command_is_asked_to_end_when_the_outer_lease_is_revoked(
+    server: RedisServer, pids: list[int], tmp_path: Path
+) -> None:
+    script, count = tmp_path / "counts.py", tmp_path / "count"
+    script.write_text(COUNTS)
+    inner = f"{sys.executable} -m aiolocks run inner -- sh -c "
+    command = f"(setsid {sys.executable} {script} {count} &); exec sleep 60"
+    with running(server, f'exec {inner} "{command}"', "--ttl", "10") as process:
+        assert said(process) == "begun"
+        assert main(["release", "tree", "--force", "--url", server.tcp_url]) == 0
+        assert result(process)[0] == 74
+    assert count.read_text() == "1"
+
+
+def test_a_command_that_is_stopped_for_a_lost_lease_gets_no_second_signal_from_outside(
+    server: RedisServer, tmp_path: Path
+) -> None:
+    script, count = tmp_path / "counts.py", tmp_path / "count"
+    script.write_text(COUNTS)
+    with running(server, f"exec {sys.executable} {script} {count}", "--ttl", "10") as process:
+        assert said(process) == "begun"
+        assert main(["release", "tree", "--force", "--url", server.tcp_url]) == 0
+        assert process.stderr is not None
+        assert "the command is stopped" in process.stderr.readline()
+        process.terminate()
+        assert result(process)[0] == 74
+    assert count.read_text() == "1"

@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from rich.console import Console
 from aiolocks import LockManager
 from aiolocks.cli import main
 from aiolocks.cli._names import Name, Person
+from aiolocks.cli._nodes import Primaries
 from aiolocks.cli._watch._board import Board
 from aiolocks.cli._watch._live import details, table
 from aiolocks.cli._watch._looks import Looks
@@ -41,7 +43,7 @@ WITHIN = 10 * SLACK
 
 def sample() -> Board:
     """A board with a few names, as a server might have them."""
-    board = Board(None, [], "aiolocks:")
+    board = Board(Primaries([]), "aiolocks:")
     board.wake_ups = 1234
     called: dict[str, Any] = {"host": "web1", "pid": 4711, "holder": "billing", "task": "pay"}
     people = [
@@ -151,10 +153,12 @@ async def test_as_json_it_is_one_object_for_each_look(
 class Terminal:
     """`aiolocks watch` at a terminal of 80 columns."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, ignores: signal.Signals | None = None) -> None:
         environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "TERM": "xterm", "AIOLOCKS_URL": url}
         self.pid, self._fd = pty.fork()
         if self.pid == 0:
+            if ignores is not None:
+                signal.signal(ignores, signal.SIG_IGN)
             os.execve(sys.executable, [sys.executable, "-m", "aiolocks", "watch", "--interval", "0.2"], environment)
         fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         self._seen = ""
@@ -170,6 +174,9 @@ class Terminal:
             assert ready, f"{pattern!r} did not come, but: {self._seen[-2000:]!r}"
             self._seen += os.read(self._fd, 65536).decode(errors="ignore")
         self._seen = self._seen[found.end() :]
+
+    def hang_up(self) -> None:
+        os.close(self._fd)
 
     def ends(self) -> int:
         give_up_at = time.monotonic() + WITHIN
@@ -205,6 +212,24 @@ async def test_keys_choose_inspect_sort_filter_and_quit(locks: LockManager, own_
             return terminal.ends()
 
         assert await asyncio.to_thread(play) == 0
+
+
+@pytest.mark.redis
+@pytest.mark.leaves_residue
+def test_watch_ends_when_its_terminal_hangs_up_though_the_signal_of_that_is_ignored(own_server: RedisServer) -> None:
+    terminal = Terminal(own_server.tcp_url, ignores=signal.SIGHUP)
+    terminal.sees("0 held")
+    terminal.hang_up()
+    give_up_at = time.monotonic() + WITHIN
+    try:
+        while not (ended := os.waitpid(terminal.pid, os.WNOHANG))[0]:
+            assert time.monotonic() < give_up_at, Path(f"/proc/{terminal.pid}/stat").read_text()
+            time.sleep(0.01)
+    except BaseException:
+        os.kill(terminal.pid, signal.SIGKILL)
+        os.waitpid(terminal.pid, 0)
+        raise
+    assert os.waitstatus_to_exitcode(ended[1]) == 2  # the output cannot be written
 
 
 @pytest.mark.smoke
@@ -260,7 +285,7 @@ async def test_behind_sentinels_a_deposed_primary_is_looked_at_no_more() -> None
     """It answers for up to 11 s after another has taken its place."""
     with SentinelSet() as sentinels:
         async with LockManager.from_url(sentinels.url, ttl=30) as locks:
-            board = Board(None, [], "aiolocks:")
+            board = Board(Primaries([]), "aiolocks:")
             looks = Looks(board, sentinels.url)
             await looks.begin()
             await asyncio.to_thread(sentinels.failover)
@@ -279,7 +304,7 @@ async def test_ten_thousand_names_cost_the_server_a_hundredth_of_its_time(own_se
     async with Redis.from_url(own_server.url) as client:
         locks = LockManager(client, ttl=100, renew=False)
         await asyncio.gather(*(locks.lock(f"order:{number}").acquire() for number in range(10_000)))
-        board = Board(client, [client], "aiolocks:")
+        board = Board(Primaries([client]), "aiolocks:")
         await board.begin()
         assert len(board.listed()) == 10_000
         await client.config_resetstat()

@@ -8,19 +8,20 @@ import shutil
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from ..._core.keys import Keys
-from ..._core.slots import slot_of
+from ..._redis import clients
 from ..._redis.in_memory import SCHEME
 from .. import _arguments
-from .._connect import answering, client_of, connect, node_of, place_of
+from .._connect import answering, client_of, connect, place_of
+from .._nodes import Primaries, primaries
 from .._screen import WIDTH, Line, Screen
 from . import _replicas, _settings, _timing
-from ._finding import Finding, Verdict, exit_status
+from ._finding import Finding, Verdict, away, exit_status
 from ._holders import endless
 from ._rights import missing_rights, rights, wake_ups
 from ._trial import hand_over, not_tried, refused
@@ -45,7 +46,8 @@ def register(commands: "Commands") -> None:
         "doctor",
         help="see what endangers locks on a server",
         description="See what endangers locks on a server, and what to do about it. The exit status is 1 when there is "
-        "a danger (with --strict: when anything is not ok), 2 when the server cannot be reached, else 0.",
+        "a danger (with --strict: when anything is not ok), 2 when the server, or a primary of the Cluster, cannot be "
+        "reached, else 0.",
     )
     _arguments.add_url(parser)
     parser.add_argument("--ttl", type=_arguments.ttl, default=30.0, help="seconds of your leases, 30 if left out")
@@ -94,7 +96,7 @@ async def _examine(url: str, place: str, ttl: float, prefix: str) -> list[Findin
     if url.startswith(SCHEME):
         return await _examine_memory(url, prefix, name)
     if "+cluster://" in url:
-        return await _examine_cluster(url, place, ttl, prefix, name)
+        return await _examine_cluster(url, ttl, prefix, name)
     async with answering(url, place, ", or correct --url") as client:
         _wait_for("asking for its settings")
         facts = await _settings.facts_of(client)
@@ -137,49 +139,47 @@ def _of_server(facts: _settings.Facts, samples: list[_timing.Sample], ttl: float
     ]
 
 
-async def _examine_cluster(url: str, place: str, ttl: float, prefix: str, name: str) -> list[Finding]:
+async def _examine_cluster(url: str, ttl: float, prefix: str, name: str) -> list[Finding]:
     """Examine each primary, and try a name that is on one of them."""
     findings: list[Finding] = []
-    nodes: dict[str, _settings.Facts] = {}
+    facts_of = dict[str, _settings.Facts]()
     problems: list[Finding] = []
-    async with answering(url, place, ", or correct --url") as client:
-        cluster = cast("Any", client)
-        await cluster.initialize()
-        for primary in sorted(cluster.get_primaries(), key=lambda node: str(node.name)):
-            _wait_for(f"examining {primary.name}")
-            each: list[Finding] = []
-            async with node_of(url, primary.host, primary.port) as node:
-                facts = nodes[primary.name] = await _settings.facts_of(node)
-                samples = await _timing.sample(node)
-                of_replicas = await _of_replicas(node, facts, samples, ttl)
-                if there := _name_at(cluster.nodes_manager.slots_cache, primary, prefix, name):
-                    sharded = _settings.knows_shards(facts)
-                    missing, refusal = await missing_rights(node, prefix, there, of_node=True, sharded=sharded)
-                    each = [rights(missing, prefix), wake_ups(missing, prefix)]
-                    if refusal or missing:
-                        problems.append(refused(refusal) if refusal else not_tried("rights are missing"))
+    async with primaries(url) as there:
+        for node in there.nodes:
+            place = clients.place_of(node.connection_pool)
+            _wait_for(f"examining {place}")
+            facts = facts_of[place] = await _settings.facts_of(node)
+            samples = await _timing.sample(node)
+            of_replicas = await _of_replicas(node, facts, samples, ttl)
+            sharded = _settings.knows_shards(facts)
+            name_there = _name_at(there, node, prefix, name)
+            missing, refusal = await missing_rights(node, prefix, name_there, of_node=True, sharded=sharded)
+            if refusal or missing:
+                problems.append(refused(refusal) if refusal else not_tried("rights are missing"))
             each = [
                 _settings.node(facts),
                 _settings.coverage(facts),
                 _settings.replication(facts),
                 *_of_server(facts, samples, ttl),
                 *of_replicas,
-                *each,
+                rights(missing, prefix),
+                wake_ups(missing, prefix),
             ]
-            findings += [replace(finding, found=f"{primary.name}: {finding.found}") for finding in each]
-        findings.append(_settings.versions(nodes))
+            findings += [replace(finding, found=f"{place}: {finding.found}") for finding in each]
+        findings += map(away, there.missing)
+        findings.append(_settings.versions(facts_of))
+        if there.missing:
+            problems.append(not_tried("a primary does not answer"))
         if problems:
             return [*findings, problems[0]]
-        async with client_of(url) as other:
-            return [*findings, await hand_over(client, other, prefix, name, url)]
+        async with client_of(url) as one, client_of(url) as other:
+            return [*findings, await hand_over(one, other, prefix, name, url)]
 
 
-def _name_at(slots: Mapping[int, Sequence[Any]], primary: Any, prefix: str, name: str) -> str:
-    """Return a name whose keys *primary* has, by the first of each slot's nodes; "" if it has no slot."""
-    if not any(nodes[0].name == primary.name for nodes in slots.values()):
-        return ""
+def _name_at(there: Primaries, node: Any, prefix: str, name: str) -> str:
+    """Return a name whose keys *node* has: a primary that answers."""
     tried = (f"{name}-{number}" for number in count())
-    return next(one for one in tried if slots[slot_of(Keys(prefix, "lock", one).base)][0].name == primary.name)
+    return next(one for one in tried if there.at(Keys(prefix, "lock", one).base) is node)
 
 
 async def _examine_memory(url: str, prefix: str, name: str) -> list[Finding]:

@@ -38,7 +38,15 @@ def unknown(check: str, *rights: str) -> Finding:
     )
 
 
+def away(place: str) -> Finding:
+    """Return what is said of a primary of a Cluster that does not answer."""
+    advice = "start it, or promote a replica of it; until then its names cannot be locked, and nothing is known of them"
+    return Finding("server", Verdict.DANGER, f"{place}: does not answer", advice, {"away": place})
+
+
 def exit_status(findings: Sequence[Finding], *, strict: bool) -> int:
-    """Return 1 when there is a danger; *strict*: when anything is not ok."""
+    """Return 2 when a primary is `away`, 1 when there is a danger; *strict*: when anything is not ok."""
+    if any("away" in finding.figures for finding in findings):
+        return 2
     bad = {Verdict.DANGER} if not strict else set(Verdict) - {Verdict.OK}
     return 1 if any(finding.verdict in bad for finding in findings) else 0

@@ -6,7 +6,8 @@ from redis.exceptions import RedisError
 
 from .. import _names
 from .._errors import Unusable
-from .._ls import ENDLESS, primaries, printable
+from .._ls import ENDLESS, printable
+from .._nodes import primaries
 from ._finding import Finding, Verdict
 
 _MOST_LOOKED_AT = 200
@@ -19,10 +20,10 @@ async def endless(url: str, prefix: str) -> list[Finding]:
     """Return a finding if there are any, among the first keys of the server; nothing where this user may not look."""
     found = list[_names.Name]()
     try:
-        async with primaries(url) as there, aclosing(_names.scan(there.nodes, prefix, steps=1)) as pages:
+        async with primaries(url) as there, aclosing(_names.scan(there, prefix, steps=1)) as pages:
             looked = 0
             async for page in pages:
-                await _names.look(there.client, page, prefix)
+                await _names.look(there, page, prefix)
                 found += [name for name in page if any(one.state == _names.ORPHANED for one in name.holders)]
                 looked += 1
                 if looked == _MOST_LOOKED_AT:

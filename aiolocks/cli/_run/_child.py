@@ -47,6 +47,7 @@ class Child:
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[int] = self._loop.create_future()
         self._may_go_on = may_go_on
+        self._asked_to_end = False
         self._terminal = _Terminal()
         self._in_terminal = self._terminal.ours and os.isatty(0) and os.isatty(1)
         self._loop.add_signal_handler(signal.SIGCHLD, self._child_ended)
@@ -75,6 +76,8 @@ class Child:
 
     def pass_on(self, number: int) -> None:
         """Do as if a signal that this program got had been the command's."""
+        if number == signal.SIGTERM and self._asked_to_end:
+            return  # the run around this one has lost its lease as well
         if number not in _FOR_COMMAND:
             self.send(number)
         elif not self.ended.done():
@@ -84,7 +87,8 @@ class Child:
 
     def ask_to_end(self) -> None:
         """Send SIGTERM to the group and to all else that descends from the command."""
-        beside = self._beside()  # before the group ends, and its children have another parent
+        self._asked_to_end = True
+        beside = self._tree.unasked(self._beside())  # before the group ends, and its children have another parent
         for number in (signal.SIGTERM, signal.SIGCONT):  # one that is stopped would not hear of the first
             self.send(number)
             send_to(beside, number)

@@ -9,7 +9,7 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, final
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -20,7 +20,7 @@ _FIRST = 1
 
 _ENDED = ("Z", "X")
 
-_MARKS = ("AIOLOCKS_NAME", "AIOLOCKS_FENCING_TOKEN")
+_MARKS = (b"AIOLOCKS_NAME", b"AIOLOCKS_FENCING_TOKEN")
 """Variables that a process inherits from the command. Their values are those of one command alone."""
 
 
@@ -43,7 +43,7 @@ class Tree:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         """*environment* is that of the command."""
-        self._marks = {f"{name}={environment.get(name, '')}".encode() for name in _MARKS}
+        self._marks = {b"%b=%b" % (name, environment.get(name.decode(), "").encode()) for name in _MARKS}
         self._open = sys.platform == "linux"
         self._strangers = frozenset[int]()
         if self._open:
@@ -81,6 +81,20 @@ class Tree:
 
         return [one for one in found.values() if one.group != group and one.state not in _ENDED and descends(one)]
 
+    def unasked(self, beside: Sequence[Process]) -> list[Process]:
+        """Return those of *beside* that no other run asks to end: a run passes SIGTERM on to the group of its command.
+
+        The command is told from all else that descends from that run by its variables, which are not those of its
+        parent, and by its start, which is the first.
+        """
+        commands = dict[int, Process]()
+        for one in sorted(beside, key=lambda one: (int(one.started), one.pid)):
+            marks = _marks_of(one.pid) if one.pid == one.group else set()
+            if len(marks) == len(_MARKS) and marks not in (self._marks, _marks_of(one.parent)):
+                commands.setdefault(one.parent, one)
+        groups = {command.group for command in commands.values()}
+        return [one for one in beside if one.group not in groups]
+
     def reap(self, spared: Collection[int]) -> None:
         """Let the orphans go that have ended. The children in *spared* are waited for elsewhere."""
         if sys.platform != "linux" or not self._open:
@@ -98,11 +112,16 @@ class Tree:
             _set_subreaper(self._was_subreaper)
 
     def _marked(self, pid: int) -> bool:
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as environment:
-                return self._marks <= set(environment.read().split(b"\0"))
-        except OSError:
-            return False
+        return self._marks <= _marks_of(pid)
+
+
+def _marks_of(pid: int) -> set[bytes]:
+    """Return the marks in the environment of a process; none if it may not be read."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as environment:
+            return {line for line in environment.read().split(b"\0") if line.partition(b"=")[0] in _MARKS}
+    except OSError:
+        return set()
 
 
 def send_to(processes: Iterable[Process], number: int) -> None:

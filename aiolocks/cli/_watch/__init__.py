@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from .. import _arguments
 from .._errors import Unusable
 from .._ls import add_kind
+from .._nodes import Primaries
 from ._board import SORTS, Board
 from ._looks import Looks
 
@@ -58,29 +59,29 @@ def _interval(text: str) -> float:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    asyncio.run(_watch(arguments))
-    return 0
+    return asyncio.run(_watch(arguments))
 
 
-async def _watch(arguments: argparse.Namespace) -> None:
+async def _watch(arguments: argparse.Namespace) -> int:
+    """Return the exit status."""
     live: type[Live] | None = None
     if not (arguments.once or arguments.json) and sys.stdout.isatty() and sys.stdin.isatty():
         try:
             from ._live import Live as live
         except ImportError:
             raise Unusable("on a terminal it needs the extra 'demo' of aiolocks; or use --once") from None
-    board = Board(None, [], arguments.prefix, arguments.pattern, arguments.kind, arguments.sort)
+    board = Board(Primaries([]), arguments.prefix, arguments.pattern, arguments.kind, arguments.sort)
     looks = Looks(board, _arguments.url_of(arguments))
     try:
         await looks.begin()
         if live is not None:
             await live(looks, arguments.interval).run()
-            return
+            return 0
         while True:
             await looks.look(board.listed()[:_MOST_LINES])
             print(json.dumps(board.as_json()) if arguments.json else "\n".join(board.plain(_MOST_LINES)), flush=True)
             if arguments.once:
-                return
+                return 2 if board.missing else 0
             await asyncio.sleep(arguments.interval)
             if not arguments.json:
                 print(flush=True)

@@ -12,6 +12,7 @@ from typing import Any, final
 from redis.exceptions import ResponseError
 
 from .. import _ls, _names
+from .._nodes import Primaries
 
 SORTS = ("waiting", "name", "held", "left")
 
@@ -27,26 +28,25 @@ class Board:
     """Begin it, then look again and again."""
 
     def __init__(
-        self, client: Any, nodes: Sequence[Any], prefix: str, pattern: str = "*", kind: str | None = None,
+        self, there: Primaries, prefix: str, pattern: str = "*", kind: str | None = None,
         sort: str = SORTS[0],
     ) -> None:  # fmt: skip
         self.sort = sort
         self.filter = ""
         self.wake_ups: float | None = None
         """A second, between processes: what the server's PUBLISH is called for; None if it does not tell."""
-        self._client, self._nodes, self._prefix = client, nodes, prefix
+        self._there, self._prefix = there, prefix
         self._wanted = pattern, kind
         self._names = dict[bytes, _names.Name]()
         self._scanning: AsyncGenerator[list[_names.Name]] | None = None
         self._turn: list[_names.Name] = []
         self._published: tuple[float, int] | None = None
-        self._missing: Sequence[str] = ()
         self._lost: tuple[datetime, str] | None = None
         """Since when the server has not answered, and why."""
 
-    def connected(self, client: Any, nodes: Sequence[Any], missing: Sequence[str]) -> None:
-        """Ask these from now on; *missing* are the addresses of a Cluster's primaries that do not answer."""
-        self._client, self._nodes, self._missing = client, nodes, missing
+    def connected(self, there: Primaries) -> None:
+        """Ask these from now on."""
+        self._there = there
         self._scanning = self._published = self.wake_ups = None
 
     def lose(self, now: datetime, why: str) -> None:
@@ -56,9 +56,9 @@ class Board:
 
     async def begin(self) -> None:
         """Find all there is, and how it stands."""
-        async for page in _names.scan(self._nodes, self._prefix, *self._wanted):
+        async for page in _names.scan(self._there, self._prefix, *self._wanted):
             self._names |= {name.base: name for name in page}
-            await _names.look(self._client, page, self._prefix)
+            await _names.look(self._there, page, self._prefix)
         self._forget()
         await self._rates()
 
@@ -68,9 +68,9 @@ class Board:
         self._turn = self._turn or list(self._names.values())
         turn, self._turn = self._turn[:_IN_TURN], self._turn[_IN_TURN:]
         due = {name.base: name for name in (*visible, *new, *turn)}
-        await _names.look(self._client, list(due.values()), self._prefix)
+        await _names.look(self._there, list(due.values()), self._prefix)
         if inspected is not None:
-            await _names.look(self._client, [inspected], self._prefix, waiters=True)
+            await _names.look(self._there, [inspected], self._prefix, waiters=True)
         self._forget()
         await self._rates()
         self._lost = None
@@ -94,6 +94,11 @@ class Board:
         return sum(bool(name.held) for name in names), sum(name.waiting for name in names)
 
     @property
+    def missing(self) -> Sequence[str]:
+        """The addresses of a Cluster's primaries that do not answer: their names are not here."""
+        return self._there.missing
+
+    @property
     def known(self) -> bool:
         """Whether the last look was answered."""
         return self._lost is None
@@ -105,7 +110,7 @@ class Board:
             return f"nothing is known since {since:%H:%M:%S} UTC: {why}"
         held, waiting = self._totals()
         rate = "" if self.wake_ups is None else f", {self.wake_ups:,.0f} wake-ups/s"
-        missing = f"; {', '.join(self._missing)} not asked: no answer" if self._missing else ""
+        missing = f"; {', '.join(self.missing)} not asked: no answer" if self.missing else ""
         return f"{held:,} held, {waiting:,} waiting{rate}{missing}"
 
     def plain(self, most: int) -> list[str]:
@@ -123,13 +128,14 @@ class Board:
         names = [_names.as_json(name) for name in self.listed()]
         since = None if self._lost is None else self._lost[0].isoformat()
         return {
-            "held": held, "waiting": waiting, "wake_ups_per_second": rate, "unknown_since": since, "names": names
+            "held": held, "waiting": waiting, "wake_ups_per_second": rate, "unknown_since": since,
+            "missing": list(self.missing), "names": names,
         }  # fmt: skip
 
     async def _scan(self) -> list[_names.Name]:
         """Go on looking through the keys; return what is new."""
         if self._scanning is None:
-            self._scanning = _names.scan(self._nodes, self._prefix, *self._wanted, steps=_STEPS)
+            self._scanning = _names.scan(self._there, self._prefix, *self._wanted, steps=_STEPS)
         try:
             page = await anext(self._scanning)
         except StopAsyncIteration:
@@ -146,7 +152,7 @@ class Board:
     async def _rates(self) -> None:
         """Learn how many sessions were told of their turn: scripts call PUBLISH for nothing else."""
         try:
-            told = [await node.info("commandstats") for node in self._nodes]
+            told = [await node.info("commandstats") for node in self._there.nodes]
         except ResponseError:
             return
         calls = sum(

@@ -6,6 +6,7 @@ import re
 import sys
 import termios
 import tty
+from contextlib import suppress
 from typing import final
 
 from rich.console import Console, Group, RenderableType
@@ -115,7 +116,8 @@ class Live:
         finally:
             looking.cancel()
             loop.remove_reader(fd)
-            termios.tcsetattr(fd, termios.TCSADRAIN, before)
+            with suppress(termios.error):  # the terminal may have hung up
+                termios.tcsetattr(fd, termios.TCSADRAIN, before)
 
     async def _look(self) -> None:
         while True:
@@ -135,8 +137,16 @@ class Live:
         return table(self._board, self._rows, width, height, self._chosen, self._typing)
 
     def _read(self, fd: int) -> None:
-        for typed in _TYPED.findall(os.read(fd, 1024).decode(errors="ignore")):
-            self.key(typed)
+        try:
+            typed = os.read(fd, 1024)
+        except OSError:
+            typed = b""
+        if not typed:  # the terminal has hung up, and stays readable for ever
+            self._quits.set()
+            self._keyed.set()
+            asyncio.get_running_loop().remove_reader(fd)
+        for key in _TYPED.findall(typed.decode(errors="ignore")):
+            self.key(key)
 
     def key(self, typed: str) -> None:
         """Do what a key says."""

@@ -10,8 +10,11 @@ from ..._redis.clients import behind_sentinels, pool_of
 from .. import _names
 from .._connect import PATIENCE, REFUSALS, reason
 from .._errors import Unusable
-from .._ls import Primaries, primaries
+from .._nodes import Primaries, primaries
 from ._board import Board
+
+_RECONNECT_INTERVAL = 10.0
+"""Interval between two connections while a primary of a Cluster is missing. One that hangs costs seconds each time."""
 
 
 @final
@@ -26,6 +29,7 @@ class Looks:
         self._url = url
         self._stack = AsyncExitStack()
         self._found: Primaries | None = None
+        self._found_at = 0.0
 
     async def begin(self) -> None:
         """Find all there is.
@@ -56,12 +60,16 @@ class Looks:
         await self._stack.aclose()
 
     async def _connect(self) -> None:
+        clock = asyncio.get_running_loop().time
+        if self._found is not None and self._found.missing and clock() > self._found_at + _RECONNECT_INTERVAL:
+            await self.close()  # a replica may have taken the place of a primary that is missing
         if self._found is None:
             self._found = await self._stack.enter_async_context(primaries(self._url))
-            self.board.connected(self._found.client, self._found.nodes, self._found.missing)
-        pool = pool_of(self._found.client)
-        if behind_sentinels(pool):  # a deposed primary answers for up to 11 s
-            await pool.get_master_address()
+            self._found_at = clock()
+            self.board.connected(self._found)
+        for pool in map(pool_of, self._found.nodes):
+            if behind_sentinels(pool):  # a deposed primary answers for up to 11 s
+                await pool.get_master_address()
 
     def _why(self, error: Exception) -> str:
         if isinstance(error, TimeoutError):

@@ -80,6 +80,7 @@ def test_a_node_of_a_cluster_is_reached_by_what_the_url_of_the_cluster_says(url:
         ("redis+sentinel://user:secret@one:x/locks", "cannot be read; it looks like"),
         ("redis+sentinel://user:secret@one:99999/locks", "cannot be read"),
         ("redis://user:secret@one:x", "cannot be read"),
+        ("unix://?password=secret", "names no socket: it looks like .*unix:///PATH"),
         ("redis+cluster://user:secret@one/3", r"cannot be read; it looks like redis\+cluster://HOST:PORT,HOST:PORT"),
         ("redis+cluster://user:secret@one,", "cannot be read"),
     ],
