@@ -10,33 +10,17 @@ import asyncio
 import contextlib
 import warnings
 import weakref
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, cast, final
+
+from .coroutines import Wrapped
 
 
 @final
-class _Quiet(Coroutine[Any, Any, None]):
+class _Quiet(Wrapped[None]):
     """A coroutine that gives no "never awaited" warning if its loop ends before its first step."""
 
-    __slots__ = ("__weakref__", "_coroutine")
-
-    def __init__(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        self._coroutine = coroutine
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        return self._coroutine.__await__()
-
-    def send(self, value: Any) -> Any:
-        return self._coroutine.send(value)
-
-    def throw(self, *exception: Any) -> Any:
-        return self._coroutine.throw(*exception)
-
-    def close(self) -> None:
-        self._coroutine.close()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._coroutine, name)  # for tools that show tasks and their stacks
+    __slots__ = ()
 
     def __del__(self) -> None:
         self._coroutine.close()

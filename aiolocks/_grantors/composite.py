@@ -126,9 +126,7 @@ def undo_parts(
             done(part, part.ended)
 
 
-def end(
-    part: Part, tell: ResultCallback = lambda ended: None, on_refused: Callable[[], None] | None = None
-) -> Release:
+def end(part: Part, tell: ResultCallback = lambda ended: None, on_refused: Callable[[], None] | None = None) -> Release:
     """End one part, in the background; if that is under way already, *tell* hears of it too."""
 
     def done(release: Release) -> None:
