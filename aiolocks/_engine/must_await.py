@@ -9,7 +9,7 @@ from functools import wraps
 from types import CoroutineType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Protocol, TypeVar, final
 
-from .._core.coroutines import T_co, Wrapped
+from .._core.background import T_co, Wrapped
 from .._core.options import Duration, Unset
 from .._core.teaching import mark_coroutine_function
 from .block import calling_frame
