@@ -44,11 +44,8 @@ class Composite:
         return len(request.parts)
 
     def obstacle(self, request: Request) -> BaseException | None:
-        known = [
-            release
-            for part in request.parts
-            if (release := part.grantor.context.undos.under_way.get(part.request.token)) is not None
-        ]
+        under_way = (part.grantor.context.undos.under_way.get(part.request.token) for part in request.parts)
+        known: list[Release] = [release for release in under_way if release is not None]
         refused = [release for release in known if release.refused]
         if len(refused) > len(request.parts) - self.needed(request):
             return refused[0].obstacle()
