@@ -89,7 +89,7 @@ class RedisLock(PlainLock):
         return f"<{type(self).__name__} {self._keys.name!r}>"
 
     @must_await("acquire() must be awaited: use `if await lock.acquire():`")
-    async def acquire(  # pyright: ignore[reportIncompatibleMethodOverride]  # a coroutine, of a class of our own
+    async def acquire(
         self, blocking: bool | None = None, blocking_timeout: float | None = None, token: str | bytes | None = None
     ) -> bool:
         """Return True once the lock is acquired, or False if it is not within the time to wait.
@@ -128,7 +128,7 @@ class RedisLock(PlainLock):
         return True
 
     @must_await(LOCKED)
-    async def locked(self) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]  # as above
+    async def locked(self) -> bool:
         return bool(await super().locked())
 
     async def do_acquire(self, token: str | bytes) -> bool:

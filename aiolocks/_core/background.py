@@ -11,19 +11,20 @@ import contextlib
 import warnings
 import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
-from typing import Any, cast, final
+from typing import TYPE_CHECKING, Any, TypeVar, cast, final
+
+T_co = TypeVar("T_co", covariant=True)
 
 
-@final
-class _Quiet(Coroutine[Any, Any, None]):
-    """A coroutine that gives no "never awaited" warning if its loop ends before its first step."""
+class Wrapped(Coroutine[Any, Any, T_co]):
+    """A coroutine around another one: for `await`, tasks and debuggers it is the one inside."""
 
     __slots__ = ("__weakref__", "_coroutine")
 
-    def __init__(self, coroutine: Coroutine[Any, Any, None]) -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, T_co]) -> None:
         self._coroutine = coroutine
 
-    def __await__(self) -> Generator[Any, Any, None]:
+    def __await__(self) -> Generator[Any, Any, T_co]:
         return self._coroutine.__await__()
 
     def send(self, value: Any) -> Any:
@@ -35,8 +36,19 @@ class _Quiet(Coroutine[Any, Any, None]):
     def close(self) -> None:
         self._coroutine.close()
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._coroutine, name)  # for tools that show tasks and their stacks
+    if not TYPE_CHECKING:  # type checkers report what is missing
+
+        def __getattr__(self, name):
+            if name.startswith("cr_") or name in ("__name__", "__qualname__"):
+                return getattr(self._coroutine, name)  # for tools that show tasks and their stacks
+            return object.__getattribute__(self, name)
+
+
+@final
+class _Quiet(Wrapped[None]):
+    """A coroutine that gives no "never awaited" warning if its loop ends before its first step."""
+
+    __slots__ = ()
 
     def __del__(self) -> None:
         self._coroutine.close()

@@ -163,8 +163,8 @@ class Lease(Elsewhere):
             True if this call ended a live lease; False if it was lost or already released.
 
         Raises:
-            RedisError: Not confirmed within the TTL or 10 s. The lease is not renewed any more; the release goes on in
-                the background, and the lease ends with its TTL at the latest.
+            RedisError: Refused, or not confirmed within the TTL or 10 s. The lease is not renewed any more; the release
+                goes on in the background, and the lease ends with its TTL at the latest.
 
         After a cancellation the release goes on in the background.
         """

@@ -5,11 +5,12 @@ shows the right call. Python still warns of the coroutine that was never awaited
 """
 
 import sys
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine
 from functools import wraps
 from types import CoroutineType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Protocol, TypeVar, final
 
+from .._core.background import T_co, Wrapped
 from .._core.options import Duration, Unset
 from .._core.teaching import mark_coroutine_function
 from .block import calling_frame
@@ -17,11 +18,17 @@ from .lease import Hold, Lease
 
 P = ParamSpec("P")
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 
 MYPY = False
 """mypy takes it for True. It reports a truth test only of a type without `__bool__`; pyright, of one that cannot return
 a bool."""
+
+if TYPE_CHECKING:
+    # For pyright, an `async def` in a user's Protocol returns this type and no other. It is final in typeshed, as no
+    # class can be derived from it when the program runs.
+    _Native = CoroutineType
+else:
+    _Native = Coroutine
 
 ACQUIRE = (
     "acquire() must be awaited, or entered by `async with`: use `lease = await lock.acquire()`, or "
@@ -34,29 +41,17 @@ TRY_ACQUIRE = (
 LOCKED = "locked() must be awaited: use `if await lock.locked():`"
 
 
-class MustAwait(Coroutine[Any, Any, T_co]):
+class MustAwait(Wrapped[T_co], _Native[Any, Any, T_co]):  # type: ignore[misc]  # pyright: ignore[reportGeneralTypeIssues]
     """A coroutine like any other, for `await`, tasks, `gather` and `wait_for`; any other use is a TypeError.
 
     Invariant: the coroutine in it is made at once, so that Python warns if it is never awaited.
     """
 
-    __slots__ = ("__weakref__", "_coroutine", "_right")
+    __slots__ = ("_right",)
 
     def __init__(self, coroutine: Coroutine[Any, Any, T_co], right: str) -> None:
         self._coroutine = coroutine
         self._right = right
-
-    def __await__(self) -> Generator[Any, Any, T_co]:
-        return self._coroutine.__await__()
-
-    def send(self, value: Any) -> Any:
-        return self._coroutine.send(value)
-
-    def throw(self, *exception: Any) -> Any:
-        return self._coroutine.throw(*exception)
-
-    def close(self) -> None:
-        self._coroutine.close()
 
     if TYPE_CHECKING and not MYPY:
 
@@ -77,11 +72,9 @@ class MustAwait(Coroutine[Any, Any, T_co]):
             raise TypeError(self._right)
 
         def __getattr__(self, name):
-            if name.startswith("cr_") or name in ("__name__", "__qualname__"):
-                return getattr(self._coroutine, name)  # for tools that show tasks and their stacks
-            if not name.startswith("_") and hasattr(Lease, name):
+            if not name.startswith(("_", "cr_")) and hasattr(Lease, name):
                 raise AttributeError(f"{self._right}; until then there is no {name!r}", name=name, obj=self)
-            return object.__getattribute__(self, name)
+            return super().__getattr__(name)
 
 
 def must_await(
@@ -107,7 +100,7 @@ class _Primitive(Protocol):
 
 
 @final
-class Acquiring(MustAwait[Lease]):
+class Acquiring(MustAwait[Lease]):  # type: ignore[misc]  # see `_Native`
     """What `acquire()` returns: ``lease = await lock.acquire(timeout=5)``, or ``async with lock.acquire(timeout=5):``.
 
     A coroutine like any other, for tasks, `gather` and `wait_for`; or a block, as `hold()` returns it.

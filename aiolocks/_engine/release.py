@@ -42,7 +42,7 @@ class Undoes(Protocol):
         """Note that no caller wants a grant of *request*, or of a part of it, any more."""
 
     def obstacle(self, request: Request) -> BaseException | None:
-        """Return why a part of *request* is not undone so far, if it has parts and that is known."""
+        """Return why *request* is not undone so far, if it has parts and that is known from them."""
         ...
 
 
@@ -109,9 +109,12 @@ class Release:
         wait: Seconds for which a caller waits for it at most; left out, none does at first. See `waited`.
     """
 
+    on_refused: Callable[[], None]
+    """Called when the server refuses it. Only a release of a part has it."""
+
     __slots__ = (
         "_failures", "_grantor", "_keeps_until", "_pause", "_request", "_then", "_under_way", "_undos", "_until",
-        "begun", "done", "due", "ended", "trouble", "waited",
+        "begun", "done", "due", "ended", "on_refused", "trouble", "waited",
     )  # fmt: skip
 
     def __init__(
@@ -205,12 +208,13 @@ class Release:
     def refused(self) -> bool:
         """Whether the server has answered with an error that the next try will most likely meet again.
 
+        Where it has parts, whether so many servers have that the others do not suffice.
         A caller hears of it at once. The tries go on in the background: a right may be given back, a disk be emptied.
         """
-        return isinstance(self.trouble, Exception) and not may_be_mended(self.trouble)
+        return isinstance(trouble := self.obstacle(), Exception) and not may_be_mended(trouble)
 
     def obstacle(self) -> BaseException | None:
-        """Return why it is not confirmed so far, if that is known: where it has parts, why one of them is not."""
+        """Return why it is not confirmed so far, if that is known: where it has parts, why too few of them are."""
         if self.done or self.trouble is not None:
             return self.trouble
         return self._grantor.obstacle(self._request)
@@ -255,6 +259,8 @@ class Release:
             self._begin_pause(pause)
         if self.refused:
             self.wake()
+            if hasattr(self, "on_refused"):
+                self.on_refused()
 
     def finish(self, result: bool | BaseException | None) -> None:
         if self.done:

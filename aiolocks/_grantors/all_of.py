@@ -103,10 +103,11 @@ class AllOf(Composite):
         renew_parts(request, len(request.parts), ttl, tell, thread)
 
     def undo(self, request: Request, tell: ResultCallback) -> None:
+        on_refused = partial(self.part_refused, request)
         if all(part.fence for part in request.parts):
-            release_parts(request, len(request.parts), tell)
+            release_parts(request, len(request.parts), tell, on_refused)
         else:
-            undo_parts(request.parts, tell)
+            undo_parts(request.parts, tell, on_refused=on_refused)
 
     def guarding(self, request: Request) -> Holding:
         """Return what all parts hold together; the answers are kept beside the first."""

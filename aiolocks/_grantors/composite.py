@@ -3,7 +3,7 @@
 Each part is undone by itself, for as long as that makes sense: one that cannot be reached keeps no other waiting.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import final
@@ -39,13 +39,24 @@ class Composite:
         for part in request.parts:
             part.grantor.forget(part.request)
 
+    def needed(self, request: Request) -> int:
+        """Return how many parts of *request* must be ended for it to be: all of them, or a majority."""
+        return len(request.parts)
+
     def obstacle(self, request: Request) -> BaseException | None:
-        for part in request.parts:
-            under_way = part.grantor.context.undos.under_way.get(part.request.token)
-            trouble: BaseException | None = None if under_way is None else under_way.obstacle()
-            if trouble is not None:
-                return trouble
-        return None
+        under_way = (part.grantor.context.undos.under_way.get(part.request.token) for part in request.parts)
+        known: list[Release] = [release for release in under_way if release is not None]
+        refused = [release for release in known if release.refused]
+        if len(refused) > len(request.parts) - self.needed(request):
+            return refused[0].obstacle()
+        troubles = (release.obstacle() for release in known if release not in refused)
+        return next((trouble for trouble in troubles if trouble is not None), None)
+
+    def part_refused(self, request: Request) -> None:
+        """Let the caller that waits for *request* to be undone know if that cannot come about, as one part shows."""
+        whole = self.context.undos.under_way.get(request.token)
+        if whole is not None and whole.refused:
+            whole.wake()
 
     def fencing_tokens(self, request: Request, fence: int) -> Mapping[str, int]:
         return {part.grantor.name: part.fence for part in request.parts}
@@ -65,24 +76,31 @@ def renew_parts(whole: Request, needed: int, ttl: float, tell: ResultCallback, t
         part.grantor.renew(part.request, ttl, tally.note, thread)
 
 
-def release_parts(whole: Request, needed: int, tell: ResultCallback) -> None:
-    """End all; *tell* gets whether *needed* of them were live, as soon as that is certain."""
+def release_parts(
+    whole: Request, needed: int, tell: ResultCallback, on_refused: Callable[[], None] | None = None
+) -> None:
+    """End all; *tell* gets whether *needed* of them were live, as soon as that is certain.
+
+    *on_refused* is called each time that a server refuses to end one.
+    """
     parts: Sequence[Part] = whole.parts
     for part in parts:
         part.request.keep_for(whole.min_hold_ms)
     tally = VoteCount(len(parts), needed, tell, patient=True)
     for part in parts:
         if part.ended is None:
-            end(part, tally.note)
+            end(part, tally.note, on_refused)
         else:
             tally.note(part.ended)
 
 
-def undo_parts(parts: Sequence[Part], tell: ResultCallback, enough: int | None = None) -> None:
+def undo_parts(
+    parts: Sequence[Part], tell: ResultCallback, enough: int | None = None, on_refused: Callable[[], None] | None = None
+) -> None:
     """Undo what was asked for in vain; *tell* hears of it when all are done, or have been given up.
 
     Or when *enough* of them are, and those among them that are known to have been granted: then the next caller can
-    have a majority, and need not wait for servers that do not answer.
+    have a majority, and need not wait for servers that do not answer. *on_refused* is as for `release_parts`.
     """
     missing = len(parts) if enough is None else enough
     granted = {id(part) for part in parts if part.request.valid_from is not None}
@@ -100,12 +118,12 @@ def undo_parts(parts: Sequence[Part], tell: ResultCallback, enough: int | None =
         tell(False)
     for part in parts:
         if part.ended is None:
-            end(part, partial(done, part))
+            end(part, partial(done, part), on_refused)
         else:
             done(part, part.ended)
 
 
-def end(part: Part, tell: ResultCallback = lambda ended: None) -> Release:
+def end(part: Part, tell: ResultCallback = lambda ended: None, on_refused: Callable[[], None] | None = None) -> Release:
     """End one part, in the background; if that is under way already, *tell* hears of it too."""
 
     def done(release: Release) -> None:
@@ -117,8 +135,11 @@ def end(part: Part, tell: ResultCallback = lambda ended: None) -> Release:
             tell(part.ended)
 
     context = part.grantor.context
-    under_way = context.undos.under_way.get(part.request.token)
-    if under_way is not None:  # of two, the context would know but one, and the other would outlive it
-        under_way.tell_too(done)
-        return under_way
-    return context.undo(part.grantor, part.request, context.clock() + part.request.undo_for, done)
+    release = context.undos.under_way.get(part.request.token)
+    if release is not None:  # of two, the context would know but one, and the other would outlive it
+        release.tell_too(done)
+    else:
+        release = context.undo(part.grantor, part.request, context.clock() + part.request.undo_for, done)
+    if on_refused is not None:
+        release.on_refused = on_refused
+    return release

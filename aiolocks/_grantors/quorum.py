@@ -114,10 +114,14 @@ class Quorum(Composite):
         renew_parts(request, self._quorum, ttl, tell, thread)
 
     def undo(self, request: Request, tell: ResultCallback) -> None:
+        on_refused = partial(self.part_refused, request)
         if request.parts and request.parts[0].fence:
-            release_parts(request, self._quorum, tell)
+            release_parts(request, self._quorum, tell, on_refused)
         else:
-            undo_parts(request.parts, tell, self._quorum)
+            undo_parts(request.parts, tell, self._quorum, on_refused)
+
+    def needed(self, request: Request) -> int:
+        return self._quorum
 
     async def _refresh(self, request: Request) -> Granted | None:
         """Renew what was granted a while ago, or give it all back."""

@@ -108,15 +108,16 @@ class Session:
     def after_fork(self) -> None:
         """In a forked child: its copies of the leases are the parent's alone."""
         self.context.after_fork()
-        self.context.pipeline.detach_in_fork()
-        for listening in self.servers.listenings:
-            listening.subscriber.detach_in_fork()
-        for replication in self.servers.replications:
-            replication.pipeline.detach_in_fork()
-        if self._tracking is not None:
-            self._tracking.detach_in_fork()
-        if self._thread_watchdog is not None:
-            self._thread_watchdog.detach_in_fork()
+        with contextlib.ExitStack() as each:  # is called, whatever another raises
+            each.callback(self.context.pipeline.detach_in_fork)
+            for listening in self.servers.listenings:
+                each.callback(listening.subscriber.detach_in_fork)
+            for replication in self.servers.replications:
+                each.callback(replication.pipeline.detach_in_fork)
+            if self._tracking is not None:
+                each.callback(self._tracking.detach_in_fork)
+            if self._thread_watchdog is not None:
+                each.callback(self._thread_watchdog.detach_in_fork)
 
     def close(self) -> None:
         """End everything at once. Leases that are still held run out."""
@@ -257,9 +258,10 @@ _newest: Session | None = None
 def _forked() -> None:
     global _newest
     _newest = None
-    for session in _sessions.values():
-        session.after_fork()
-    _sessions.clear()
+    with contextlib.ExitStack() as each:
+        each.callback(_sessions.clear)  # the last to be called
+        for session in _sessions.values():
+            each.callback(session.after_fork)
 
 
 if hasattr(os, "register_at_fork"):

@@ -233,15 +233,27 @@ class StreamConnection(_Pending, asyncio.BufferedProtocol):
         # socket's file descriptor is made to lead to /dev/null, and closing it later does no harm.
         socket = self._transport.get_extra_info("socket")
         if socket is not None and socket.fileno() >= 0:
-            nowhere = os.open(os.devnull, os.O_RDWR)
-            os.dup2(nowhere, socket.fileno())
-            os.close(nowhere)
+            _lead_nowhere(socket.fileno())
 
     def _shut(self, reason: Exception) -> None:
         self._connection._reader = self._connection._writer = None
         if not isinstance(reason, RedisError):
             reason = RedisConnectionError(f"Connection lost: {reason}")
         self._lose(reason)
+
+
+def _lead_nowhere(descriptor: int) -> None:
+    try:
+        nowhere = os.open(os.devnull, os.O_RDWR)
+    except OSError:
+        # None is free, so the next to be opened gets the number of the one that is closed here: no other thread runs in
+        # a forked child. If even that fails, the number leads nowhere at all.
+        os.close(descriptor)
+        with contextlib.suppress(OSError):
+            os.open(os.devnull, os.O_RDWR)
+        return
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)
 
 
 @final

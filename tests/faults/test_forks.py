@@ -80,3 +80,77 @@ def test_a_child_that_exits_inside_a_block_of_its_parent_ends_as_it_says(
     with spawn("-c", EXIT, server.url, kind, watchdog, how) as parent:
         printed, _ = parent.process.communicate(timeout=20)
     assert printed == "child: 7\nparent: True\n"
+
+
+WITHOUT_A_DESCRIPTOR = """
+import asyncio, contextlib, os, redis, resource, socket, sys
+from redis.asyncio import Redis
+from aiolocks import Lock, Semaphore
+
+def make(client, name):
+    options = {"ttl": 10, "watchdog": watchdog}
+    return Lock(client, name, **options) if kind == "Lock" else Semaphore(client, name, 1, **options)
+
+def links():
+    found = 0
+    for descriptor in range(3, 256):
+        with contextlib.suppress(OSError):
+            link = socket.socket(fileno=descriptor)
+            with contextlib.suppress(OSError):
+                found += bool(link.getpeername())
+            link.detach()
+    return found
+
+def exhaust():
+    taken = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    with contextlib.suppress(OSError):
+        while True:
+            taken.append(os.open(os.devnull, os.O_RDONLY))
+    return taken
+
+async def misuse(leases):
+    return [(await lease.renew(), await lease.release()) for lease in leases]
+
+async def main(url):
+    async with Redis.from_url(url) as one, Redis.from_url(url) as other:
+        leases = [await make(one, "a").acquire(), await make(other, "b").acquire()]
+        waiter = asyncio.create_task(make(one, "b").acquire())
+        with redis.Redis.from_url(url) as operator:
+            while not operator.pubsub_channels():
+                await asyncio.sleep(0.01)
+        print("parent:", links() >= 3)
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        taken = exhaust()
+        child = os.fork()
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        for each in taken:
+            os.close(each)
+        if child == 0:
+            asyncio._set_running_loop(None)
+            print("child:", links(), [lease.held for lease in leases], flush=True)
+            print("child:", asyncio.new_event_loop().run_until_complete(misuse(leases)), flush=True)
+            os._exit(0)
+        print("child:", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        print("parent:", await misuse(leases))
+        await (await waiter).release()
+
+url, kind, watchdog, limit = *sys.argv[1:4], int(sys.argv[4])
+asyncio.run(main(url))
+"""
+
+
+@pytest.mark.parametrize("limit", [64, 3], ids=["all are taken", "the limit is below all"])
+def test_a_child_without_a_free_file_descriptor_keeps_no_link_of_its_parent(
+    server: RedisServer, kind: str, watchdog: str, limit: int
+) -> None:
+    """What leads its copies of the sockets elsewhere needs one."""
+    with spawn("-c", WITHOUT_A_DESCRIPTOR, server.url, kind, watchdog, str(limit)) as parent:
+        printed, _ = parent.communicate(timeout=20)
+    assert printed.splitlines() == [
+        "parent: True",
+        "child: 0 [False, False]",
+        "child: [(False, False), (False, False)]",
+        "child: 0",
+        "parent: [(True, True), (True, True)]",
+    ]

@@ -1,14 +1,18 @@
 """An error that asking again does not change reaches its caller at once, and is not ridden out like an outage."""
 
 import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 from redis.asyncio import Redis
-from redis.exceptions import ResponseError
+from redis.exceptions import NoPermissionError, ResponseError
 
-from aiolocks import Lock, Semaphore
+from aiolocks import HierarchicalLock, Lock, MultiLock, Redlock, Semaphore
 from aiolocks.compat import RedisLock
+from tests.support.lateness import bounded
+from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults, pytest.mark.leaves_residue]
 
@@ -74,3 +78,98 @@ async def test_a_release_that_is_refused_goes_on_in_the_background(redis: Redis)
     async with asyncio.timeout(10):
         while await redis.exists("aiolocks:lock:{orders:42}"):
             await asyncio.sleep(0.01)
+
+
+def names_together(redis: Redis) -> tuple[MultiLock, list[str]]:
+    return MultiLock(redis, ["orders:42", "orders:43"]), ["aiolocks:multi:{orders:42}", "aiolocks:multi:{orders:43}"]
+
+
+def levels_of_a_path(redis: Redis) -> tuple[Any, list[str]]:
+    return HierarchicalLock(redis, "orders/42").write, ["aiolocks:hierarchy:{orders}", "aiolocks:hierarchy:{orders}/42"]
+
+
+@pytest.mark.parametrize("make", [names_together, levels_of_a_path], ids=["multilock", "hierarchical lock"])
+@pytest.mark.parametrize("at", [0, 1], ids=["the first", "the last"])
+async def test_a_release_by_hand_of_several_keys_raises_at_once_when_one_is_of_another_type(
+    make: Callable[[Redis], tuple[Any, list[str]]], at: int, redis: Redis
+) -> None:
+    """The others are released all the same."""
+    lock, keys = make(redis)
+    lease = await lock.acquire()
+    assert await redis.exists(*keys) == 2
+    await put_a_list_at(redis, keys[at])
+    async with bounded(AT_ONCE):
+        with pytest.raises(ResponseError, match=WRONG_TYPE):
+            await lease.release()
+    async with bounded(AT_ONCE):
+        while await redis.exists(keys[1 - at]):
+            await asyncio.sleep(0.01)
+    await redis.delete(keys[at])
+
+
+async def test_the_end_of_a_block_of_several_names_does_not_wait_for_one_of_another_type(
+    redis: Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with bounded(AT_ONCE):
+        async with MultiLock(redis, ["orders:42", "orders:43"]):
+            await put_a_list_at(redis, "aiolocks:multi:{orders:43}")
+    assert "the release could not be confirmed" in caplog.text
+    await redis.delete("aiolocks:multi:{orders:43}")
+
+
+async def test_a_release_of_several_names_that_the_user_may_not_write_any_more_raises_at_once(
+    own_server: RedisServer,
+) -> None:
+    async with Redis.from_url(own_server.url) as operator:
+        await operator.acl_setuser("worker", enabled=True, nopass=True, keys=["*"], channels=["*"], commands=["+@all"])
+        async with Redis.from_url(own_server.url, username="worker", password="any") as redis:
+            lease = await MultiLock(redis, ["orders:42", "orders:43"]).acquire()
+            await operator.acl_setuser("worker", reset_keys=True, keys=["*{orders:42}*"])
+            async with bounded(AT_ONCE):
+                with pytest.raises(NoPermissionError):
+                    await lease.release()
+            await operator.acl_setuser("worker", keys=["*"])
+
+
+@pytest.mark.parametrize("refusing", [1, 2])
+async def test_a_release_of_a_redlock_raises_at_once_when_too_few_servers_can_end_it(
+    refusing: int, one_server: RedisServer
+) -> None:
+    """One of three that refuses changes nothing, as a majority has released it."""
+    async with AsyncExitStack() as stack:
+        servers = [await stack.enter_async_context(Redis.from_url(f"{one_server.url}?db={db}")) for db in (0, 7, 8)]
+        lease = await Redlock(servers, "orders:42").acquire()
+        key = "aiolocks:quorum:{orders:42}"
+        for server in servers[:refusing]:
+            assert await server.exists(key)
+            await put_a_list_at(server, key)
+        async with bounded(AT_ONCE):
+            if refusing == 1:
+                assert await lease.release()
+            else:
+                with pytest.raises(ResponseError, match=WRONG_TYPE):
+                    await lease.release()
+        async with bounded(AT_ONCE):
+            while await servers[-1].exists(key):
+                await asyncio.sleep(0.01)
+        for server in servers[:refusing]:
+            await server.delete(key)
+
+
+async def test_a_release_of_a_redlock_waits_for_a_silent_server_while_one_refuses(
+    servers: Callable[..., RedisServer],
+) -> None:
+    """Both together are a majority, but the silent one may come back in time: until then nothing is certain."""
+    running = [servers() for _ in range(3)]
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(Redis.from_url(server.url)) for server in running]
+        lease = await Redlock(clients, "orders:42", ttl=20).acquire()
+        await put_a_list_at(clients[0], "aiolocks:quorum:{orders:42}")
+        running[1].pause()
+        release = asyncio.create_task(lease.release())
+        await asyncio.wait([release], timeout=1)
+        assert not release.done()
+        running[1].resume()
+        async with bounded(5):
+            assert await release
+        await clients[0].delete("aiolocks:quorum:{orders:42}")

@@ -2,6 +2,7 @@
 
 EQUIVALENT: dict[str, str] = {
     "aiolocks/_core/answers.py: if not again(error) or clock() + pause >= until:  ->  if not again(error) or clock() + pause > until:": "It differs only where an attempt would begin at the very instant of the bound",
+    'aiolocks/_core/background.py: T_co = TypeVar("T_co", covariant=True)  ->  T_co = TypeVar("T_co", covariant=False)': "only type checkers look at it",
     "aiolocks/_core/background.py: _LOOK = 0.002  ->  _LOOK = 0.004": "How often it looks, within the bound of a second",
     "aiolocks/_core/background.py: for _ in range(3): # from the answer to its waiter, and out of the block  ->  for _ in range(4): # from the answer to its waiter, and out of the block": "One turn of the loop more",
     "aiolocks/_core/background.py: while loop.time() < until and (unanswered() or (unreleased() and _others())): # noqa: ASYNC110 # they do not tell  ->  while loop.time() <= until and (unanswered() or (unreleased() and _others())): # noqa: ASYNC110 # they do not tell": "One look more at the very instant at which the bound ends",
@@ -47,7 +48,6 @@ EQUIVALENT: dict[str, str] = {
     "aiolocks/_engine/lease_state.py: self.due = 0.0  ->  self.due = 1.0": "written by the watchdog before it is read",
     "aiolocks/_engine/lease_state.py: self.fence = 0  ->  pass": "written when the lease begins, before anyone has it",
     "aiolocks/_engine/lease_state.py: self.fence = 0  ->  self.fence = 1": "written when the lease begins, before anyone has it",
-    'aiolocks/_engine/must_await.py: T_co = TypeVar("T_co", covariant=True)  ->  T_co = TypeVar("T_co", covariant=False)': "only type checkers look at it",
     "aiolocks/_engine/release.py: if self._undos.clock() + pause >= self._until:  ->  if self._undos.clock() + pause > self._until:": "It differs only where an attempt would begin at the very instant of the bound",
     "aiolocks/_engine/release.py: if until < undos.waits.looks_at:  ->  if until <= undos.waits.looks_at:": "`Patrol.expect` does nothing where it looks at that time anyway",
     "aiolocks/_engine/release.py: return any(release.begun > at for release in self.under_way.values())  ->  return any(release.begun >= at for release in self.under_way.values())": "The very instant of a second, either is right",

@@ -1,11 +1,11 @@
 """What type checkers must make of the public API. Checked by mypy and pyright, never run."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import timedelta
 from functools import partial
-from typing import Any, assert_type
+from typing import Any, Protocol, assert_type
 
 from redis import exceptions as redis_exceptions
 from redis.asyncio import Redis
@@ -111,6 +111,40 @@ async def calls_without_await(lock: Lock, semaphore: Semaphore, rw: RWLock, path
         assert_type(await asyncio.create_task(lock.try_acquire()), Lease | None)
         assert_type(await asyncio.wait_for(semaphore.locked(), 1), bool)
         assert_type(await asyncio.gather(lock.try_acquire(), rw.read.locked()), tuple[Lease | None, bool])
+
+
+class AnyLock(Protocol):
+    """As a user writes it, to have a double of a lock in tests or another implementation."""
+
+    @property
+    def name(self) -> str: ...
+    async def acquire(self, *, timeout: float | None = ...) -> Lease: ...
+    async def try_acquire(self) -> Lease | None: ...
+    async def locked(self) -> bool: ...
+    async def release(self) -> None: ...
+
+
+class AnyAwaitable(Protocol):
+    """The same for what need not be a coroutine."""
+
+    def acquire(self, *, timeout: float | None = ...) -> Awaitable[Lease]: ...
+    def try_acquire(self) -> Coroutine[Any, Any, Lease | None]: ...
+    def locked(self) -> Awaitable[bool]: ...
+
+
+def locks_of_protocols(
+    lock: Lock,
+    rlock: RLock,
+    semaphore: Semaphore,
+    several: MultiLock,
+    quorum: Redlock,
+    rw: RWLock,
+    path: HierarchicalLock,
+) -> None:
+    locks: list[AnyLock] = [lock, rlock, semaphore, several, quorum, rw.read, rw.write, path.read, path.write]
+    awaitable: list[AnyAwaitable] = [lock, rlock, semaphore, several, quorum, rw.read, rw.write, path.read, path.write]
+    assert locks
+    assert awaitable
 
 
 async def names_of_other_libraries(lock: Lock, lease: Lease, rw: RWLock, locks: LockManager) -> None:

@@ -1,10 +1,12 @@
 """Parts of one lease, undone one by one."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import NoPermissionError, RedisError
 
 from aiolocks._engine.context import Context
 from aiolocks._engine.request import Request, ResultCallback
@@ -84,11 +86,15 @@ class Whole(Composite):
 
     kind, name = "whole", "orders"
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, needed: int = 2) -> None:
         self.context = context
+        self._needed = needed
 
     def undo(self, request: Request, tell: ResultCallback) -> None:
-        undo_parts(request.parts, tell)
+        release_parts(request, self._needed, tell, partial(self.part_refused, request))
+
+    def needed(self, request: Request) -> int:
+        return self._needed
 
 
 def parts_of(*withdrawals: bool | Exception | After | list[bool | Exception]) -> list[Part]:
@@ -112,6 +118,45 @@ class Told:
 
 
 LOST = RedisConnectionError("lost")
+
+
+REFUSED = NoPermissionError("refused")
+
+
+# One of them refused.
+
+
+@pytest.mark.parametrize(
+    ("endings", "needed", "told"),
+    [
+        ([REFUSED, After(60, True), After(60, True)], 3, (0.1, REFUSED)),
+        ([True, LOST, REFUSED], 3, (0.3, REFUSED)),
+        ([REFUSED, REFUSED, After(60, True)], 2, (0.2, REFUSED)),
+        ([LOST, REFUSED, REFUSED], 2, (0.3, REFUSED)),
+        ([REFUSED, LOST, LOST], 2, (10.0, LOST)),
+        ([REFUSED, True, True], 2, (0.3, True)),
+    ],
+)
+@jumping
+async def test_a_caller_hears_of_refusals_at_once_when_the_other_parts_do_not_suffice(
+    endings: list[bool | Exception | After], needed: int, told: tuple[float, bool | Exception]
+) -> None:
+    parts = [
+        Part(ScriptedGrantor(withdrawals=[answer if isinstance(answer, After) else After(delay, answer)]), asked())
+        for delay, answer in zip((0.1, 0.2, 0.3), endings, strict=True)
+    ]
+    home = ScriptedGrantor()
+    release = home.context.undo(Whole(home.context, needed), made_of(parts), clock() + 30, wait=10)
+    assert release.waited is not None
+    await release.waited
+    try:
+        outcome: object = release.outcome()
+    except RedisError as error:
+        outcome = error
+    assert clock() == pytest.approx(told[0])
+    assert outcome is told[1]
+    for stub in (home, *map(stub_of, parts)):
+        stub.session.close()
 
 
 # All of them renewed.

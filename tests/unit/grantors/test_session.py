@@ -8,6 +8,7 @@ import os
 import threading
 import weakref
 from contextvars import Context
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -595,3 +596,31 @@ async def test_a_forked_child_keeps_neither_the_leases_nor_the_connections_of_it
         os.waitpid(child, 0)
         for end in (said, saying, over):
             os.close(end)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+@jumping
+async def test_in_a_forked_child_a_link_that_cannot_be_detached_keeps_no_other_attached() -> None:
+    failing, other = sessions = [Session.of(granting()) for _ in range(2)]
+    said, saying = os.pipe()
+
+    def fail() -> None:
+        raise OSError("of one link")
+
+    def detached(link: bytes) -> Any:
+        return SimpleNamespace(detach_in_fork=partial(os.write, saying, link), close=lambda: None)
+
+    failing.context.pipeline.detach_in_fork = fail  # type: ignore[method-assign]  # to see what becomes of the others
+    failing._tracking, other._tracking = detached(b"1"), detached(b"2")
+    child = os.fork()
+    if not child:
+        os._exit(bool(_sessions) + 2 * sum(not session.context.forked for session in sessions))
+    try:
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert sorted(os.read(said, 2)) == [*b"12"]
+    finally:
+        for end in (said, saying):
+            os.close(end)
+        for session in sessions:
+            session.close()

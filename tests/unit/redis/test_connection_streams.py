@@ -443,7 +443,7 @@ def test_what_wraps_a_coroutine_closes_it_and_shows_it() -> None:
         pass
 
     coroutine: Coroutine[Any, Any, None] = nothing()
-    quiet = _Quiet(coroutine)
+    quiet: Any = _Quiet(coroutine)
     assert quiet.cr_code is nothing.__code__
     quiet.close()
     with pytest.raises(RuntimeError, match="already awaited"):
