@@ -146,7 +146,7 @@ def test_a_child_without_a_free_file_descriptor_keeps_no_link_of_its_parent(
 ) -> None:
     """What leads its copies of the sockets elsewhere needs one."""
     with spawn("-c", WITHOUT_A_DESCRIPTOR, server.url, kind, watchdog, str(limit)) as parent:
-        printed, _ = parent.communicate(timeout=20)
+        printed, _ = parent.process.communicate(timeout=20)
     assert printed.splitlines() == [
         "parent: True",
         "child: 0 [False, False]",
