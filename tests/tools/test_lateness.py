@@ -1,10 +1,17 @@
 """Only a failure of lateness is tried again: once, and three times in a run at most. Its first text is kept."""
 
+import asyncio
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from xml.etree import ElementTree
+
+import pytest
+
+from aiolocks.testing import JumpingLoop
+from tests.support.lateness import TooLateError, in_time
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -75,3 +82,18 @@ def test_a_loss_of_exclusion_during_a_stall_fails_the_run(tmp_path: Path) -> Non
     assert "1 failed" in done.stdout, done.stdout + done.stderr
     assert "C1: two holders of 'orders'" in done.stdout
     assert "rerun" not in done.stdout.splitlines()[-1]
+
+
+def test_a_block_in_time_is_judged_without_the_lateness_of_its_loop() -> None:
+    async def punctual() -> None:
+        async with in_time(0.2):
+            await asyncio.sleep(0.01)
+            time.sleep(0.4)  # the loop stands still
+
+    async def late() -> None:
+        async with in_time(0.2, "the waiter was woken"):
+            await asyncio.sleep(60)
+
+    with asyncio.Runner(loop_factory=JumpingLoop) as runner, pytest.raises(TooLateError, match=r"60.*waiter was woken"):
+        runner.run(late())
+    asyncio.run(punctual())
