@@ -49,7 +49,7 @@ async def test_a_lease_with_a_short_max_stall_is_kept_beside_one_with_a_long_one
     """The loop, though idle, has to show life as often as the strictest lease wants, from its first moment on."""
     async with Lock(redis, "patient", watchdog="thread"):
         await asyncio.sleep(0.15)  # with the patient one alone, the loop shows life now, and again in 0.85 s
-        async with Lock(redis, "strict", ttl=0.85, watchdog="thread", max_stall=0.35) as lease:
+        async with Lock(redis, "strict", ttl=0.85, watchdog="thread", max_stall=0.15) as lease:
             await asyncio.sleep(1.1)
             assert lease.held
             assert await redis.pttl("aiolocks:lock:{strict}") > 0

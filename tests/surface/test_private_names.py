@@ -21,9 +21,10 @@ import pytest_asyncio
 from aiohttp.web_protocol import RequestHandler
 from redis.asyncio import Redis, RedisCluster, Sentinel
 
+import aiolocks
 from aiolocks import LockManager
 
-PACKAGE = Path(__file__).parents[2] / "aiolocks"
+PACKAGE = Path(aiolocks.__file__).parent
 
 DOCUMENTED = {"_asdict", "_exit", "_getframe", "_replace"}
 """Public in spite of their names: those of named tuples, and of `os` and `sys`."""
