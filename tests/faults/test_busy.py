@@ -28,7 +28,7 @@ from aiolocks.testing import FaultProxy
 from tests.faults.support.asking import outcome_of
 from tests.faults.support.busy import BUSY_AT_ONCE, busy
 from tests.faults.support.residue import alive, connections
-from tests.support.lateness import SLACK, assert_within
+from tests.support.lateness import SLACK, assert_within, in_time, measured_lag
 from tests.support.primitives import until
 from tests.support.replicas import replicated
 from tests.support.servers import RedisServer
@@ -303,11 +303,10 @@ async def test_who_asks_once_hears_at_once_that_redis_is_busy(own_server: RedisS
         "several": lambda: MultiLock(client, ["a", "b"]).try_acquire(),
         "upgrade": upgrade,
     }
-    async with busy(own_server, RUNS):
-        result, took = await outcome_of(asking[how])
+    async with busy(own_server, RUNS), in_time(SLACK * 0.15):
+        result, _ = await outcome_of(asking[how])
     assert isinstance(result, ResponseError)
     assert str(result).startswith("BUSY ")
-    assert_within(took, 0.5)
     assert await upgradeable.release()
     assert await lock.locked() is False
 
@@ -322,12 +321,11 @@ async def test_who_has_less_time_than_the_script_hears_that_redis_is_busy_and_no
         async with lock:
             pytest.fail("the body ran")
 
-    async with busy(own_server, RUNS):
+    async with busy(own_server, RUNS), in_time(0.5 + SLACK * 0.15):
         result, took = await outcome_of(enter if how == "block" else lambda: lock.acquire())
     assert isinstance(result, ResponseError)
     assert str(result).startswith("BUSY ")
     assert took >= 0.5
-    assert_within(took, 1.0)
     statistics = await lock.statistics()
     assert (statistics.holders, statistics.waiting) == (0, 0)
 
@@ -429,24 +427,20 @@ async def test_who_asks_a_quorum_once_hears_at_once_that_it_is_busy(
 ) -> None:
     lock = Redlock(clients, "orders", ttl=TTL)
     await (await lock.acquire()).release()  # connected
-    async with busy(three[0], RUNS), busy(three[2], RUNS):
-        result, took = await outcome_of(lock.try_acquire)
+    async with busy(three[0], RUNS), busy(three[2], RUNS), in_time(SLACK * 0.15):
+        result, _ = await outcome_of(lock.try_acquire)
     assert isinstance(result, QuorumError)
     assert "BUSY" in str(result)
-    assert_within(took, 0.5)
     async with lock as lease:
         assert lease.held
 
 
 async def test_one_busy_server_of_three_costs_a_quorum_nothing(three: list[RedisServer], clients: list[Redis]) -> None:
     lock = Redlock(clients, "orders", ttl=TTL)
-    async with busy(three[1], RUNS):
-        begun = time.monotonic()
+    async with busy(three[1], RUNS), in_time(SLACK * 0.15):
         async with lock as lease:
             assert lease.held
         assert await lock.locked() is False
-        took = time.monotonic() - begun
-    assert_within(took, 0.5)
 
 
 # Longer than it is ridden out.
@@ -469,7 +463,7 @@ async def test_it_is_ridden_out_for_ten_seconds_and_no_longer(own_server: RedisS
         "renew": lease.renew,
         "renew, ttl 5": short.renew,
     }
-    async with busy(own_server, 12):
+    async with busy(own_server, 12), measured_lag() as lag:
         outcomes = await asyncio.gather(*(outcome_of(each) for each in asking.values()))
     for what, (result, took) in zip(asking, outcomes, strict=True):
         print(f"{what}: {result!r} after {took:.2f} s")
@@ -477,6 +471,6 @@ async def test_it_is_ridden_out_for_ten_seconds_and_no_longer(own_server: RedisS
         assert isinstance(result, ResponseError)
         assert str(result).startswith("BUSY ")
         assert bound - 1.5 < took
-        assert_within(took, bound + SLACK * 0.2)
+        assert_within(took, bound + SLACK * 0.2 + lag.worst)
     assert await client.exists("test:n", "test:stock") == 0
     await kept(lease)

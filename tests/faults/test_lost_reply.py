@@ -13,6 +13,7 @@ from aiolocks import Lease, Lock, Semaphore
 from aiolocks.testing import FaultProxy
 from tests.faults.support.asking import UNREACHABLE, retrying
 from tests.faults.support.residue import wait_until_only_residue
+from tests.support.lateness import SLACK, assert_within, measured_lag
 
 pytestmark = [
     pytest.mark.asyncio,
@@ -127,12 +128,13 @@ async def test_a_block_whose_release_is_not_answered_ends_without_an_error_and_t
     def make(owner: Redis) -> Lock | Semaphore:
         return Lock(owner, "once", ttl=20) if kind is Lock else Semaphore(owner, "once", 1, ttl=20)
 
-    async with make(client):
-        proxy.drop_next_reply(LOCK_KEY if kind is Lock else SEMAPHORE_KEY, how)
-        left_at = time.monotonic()
-    leaving = time.monotonic() - left_at
+    async with measured_lag() as lag:
+        async with make(client):
+            proxy.drop_next_reply(LOCK_KEY if kind is Lock else SEMAPHORE_KEY, how)
+            left_at = time.monotonic()
+        leaving = time.monotonic() - left_at
     print(f"{how}: leaving took {leaving:.2f} s, with {len(caplog.records)} warnings")
-    assert leaving < 1.5
+    assert_within(leaving, 1.0 + SLACK * 0.1 + lag.worst)
     assert len(caplog.records) <= 1
     lease = await make(redis).try_acquire()
     assert lease is not None
@@ -153,7 +155,7 @@ async def test_a_lease_goes_on_when_the_answers_to_renewals_are_lost(
 ) -> None:
     ttl = 1.5
     shortest = ttl
-    async with Lock(client, "once", ttl=ttl) as lease:
+    async with measured_lag() as lag, Lock(client, "once", ttl=ttl) as lease:
         for _ in range(3):
             proxy.drop_next_reply(LOCK_KEY, how)
             ends_at = time.monotonic() + 0.8 * ttl
@@ -163,6 +165,7 @@ async def test_a_lease_goes_on_when_the_answers_to_renewals_are_lost(
                 shortest = min(shortest, lease.remaining())
         assert await redis.get(LOCK_KEY + b":fence") == str(lease.fencing_token).encode()
     print(f"{how}: at least {shortest:.2f} s of {ttl} s were left all the time")
+    assert_within(ttl - shortest, 1.0 + SLACK * 0.1 + lag.worst, "since the last renewal that counted")
 
 
 async def test_a_renewal_by_hand_whose_answer_is_lost_raises_and_leaves_the_lease_as_it_was(

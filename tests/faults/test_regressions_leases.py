@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 from aiolocks import Lease, LeaseLostError, Lock, Semaphore
 from aiolocks.testing import FaultProxy
 from tests.support.inside import forget_orders
+from tests.support.lateness import SLACK, in_time
 from tests.support.network import until
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
@@ -43,8 +44,10 @@ async def test_a_lease_with_a_short_max_stall_is_kept_beside_one_with_a_long_one
     """The loop, though idle, has to show life as often as the strictest lease wants, from its first moment on."""
     async with Lock(redis, "patient", watchdog="thread"):
         await asyncio.sleep(0.15)  # with the patient one alone, the loop shows life now, and again in 0.85 s
-        async with Lock(redis, "strict", ttl=0.85, watchdog="thread", max_stall=0.35):
+        async with Lock(redis, "strict", ttl=0.85, watchdog="thread", max_stall=0.15) as lease:
             await asyncio.sleep(1.1)
+            assert lease.held
+            assert await redis.pttl("aiolocks:lock:{strict}") > 0
 
 
 async def test_a_renewal_on_a_half_open_link_is_retried_in_time_though_the_loop_was_blocked(
@@ -154,7 +157,7 @@ async def test_a_thread_that_cannot_be_started_fails_the_acquire_and_not_the_lat
             for _ in range(2):
                 with pytest.raises(RuntimeError, match="can't start new thread"):
                     await Lock(client, "no thread", watchdog="thread").acquire()
-        async with asyncio.timeout(1):
+        async with in_time(SLACK * 0.3):
             while await Lock(redis, "no thread").locked():
                 await asyncio.sleep(0.01)
         async with Lock(client, "no thread", ttl=1, watchdog="thread") as lease:

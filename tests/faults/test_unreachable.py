@@ -12,7 +12,7 @@ from redis.backoff import NoBackoff
 from aiolocks import AcquireTimeoutError, Lock, Semaphore
 from aiolocks.testing import FaultProxy
 from tests.faults.support.asking import UNREACHABLE, outcome_of, retrying
-from tests.support.lateness import SLACK, assert_within, measured_lag
+from tests.support.lateness import SLACK, assert_within, in_time, measured_lag
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
@@ -32,10 +32,10 @@ async def test_a_client_without_retries_learns_at_once_that_redis_is_down(own_se
             Lock(client, "down").locked,
             Semaphore(client, "down", 3).statistics,
         ):
-            result, took = await outcome_of(asking)
+            async with in_time(SLACK * 0.15):
+                result, took = await outcome_of(asking)
             print(f"{asking.__qualname__}: {result!r} after {took:.3f} s")
             assert isinstance(result, UNREACHABLE)
-            assert_within(took, 0.5)
 
 
 @pytest.mark.leaves_residue
@@ -75,14 +75,11 @@ async def test_whoever_asks_an_unreachable_redis_gets_redis_pys_exception_in_tim
     async with down, silent, silent_without_retries, measured_lag() as lag:
         outcomes = await asyncio.gather(*(outcome_of(asking) for asking, _ in cases.values()))
         proxy.cut_all()
-    late = []
     for (case, (_, bound)), (result, took) in zip(cases.items(), outcomes, strict=True):
         print(f"{case}: {result!r} after {took:.2f} s")
         assert isinstance(result, UNREACHABLE), case
         assert not isinstance(result, AcquireTimeoutError)
-        if took > bound + SLACK * 0.1 + lag.worst:
-            late.append(f"{case}: {took:.2f} s")
-    assert late == []
+        assert_within(took, bound + SLACK * 0.1 + lag.worst, case)
 
 
 async def test_a_redis_that_falls_silent_before_the_first_answer_is_not_mistaken_for_a_busy_lock(
@@ -94,11 +91,11 @@ async def test_a_redis_that_falls_silent_before_the_first_answer_is_not_mistaken
             lambda: Lock(client, "busy").acquire(timeout=0.5),
             lambda: Semaphore(client, "busy", 1).acquire(timeout=0.5),
         ):
-            result, took = await outcome_of(asking)
+            async with in_time(0.5 + GRACE + SLACK * 0.1):
+                result, took = await outcome_of(asking)
             print(f"{result!r} after {took:.3f} s")
             assert isinstance(result, UNREACHABLE)
             assert not isinstance(result, AcquireTimeoutError)
-            assert_within(took, 0.5 + GRACE + SLACK * 0.1)
         proxy.black_hole = False
         proxy.cut_all()
 
@@ -124,7 +121,8 @@ async def test_a_waiter_rides_out_a_server_that_stands_still_for_half_a_ttl(
             await asyncio.sleep(ttl)
             lease.check()
             assert not waiter.done()
-        got = await asyncio.wait_for(waiter, timeout=1)
+        async with in_time(SLACK * 0.3):
+            got = await asyncio.wait_for(waiter, timeout=15)
         assert got.fencing_token > lease.fencing_token
         await got.release()
 
@@ -148,7 +146,8 @@ async def test_a_waiter_rides_out_a_restart_that_forgets_everything(
         await asyncio.sleep(ttl / 4)
         own_server.restart()
         begun = time.monotonic()
-        got = await asyncio.wait_for(waiter, timeout=ttl)
+        async with in_time(SLACK * 0.5):
+            got = await asyncio.wait_for(waiter, timeout=15)
         print(f"{kind.__name__}: granted {time.monotonic() - begun:.3f} s after the restart")
         assert await asyncio.wait_for(lease.wait_lost(), timeout=ttl)
         assert got.fencing_token > lease.fencing_token

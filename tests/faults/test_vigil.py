@@ -1,7 +1,6 @@
 """Waiting awake for replies that come soon: who does, who does not, and that it ends soon."""
 
 import asyncio
-import time
 from collections.abc import Callable
 
 import pytest
@@ -10,13 +9,15 @@ from redis.exceptions import RedisError
 
 from aiolocks import AcquireTimeoutError, Lock, LockManager
 from tests.support.inside import count_busy_turns, stay_awake_for
-from tests.support.lateness import assert_within
 from tests.support.primitives import queued
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
 
 WAIT = 1.0
+
+FEW = 1000
+"""Turns of a loop: more than fit into `SOON` for each request of a wait, and far fewer than into `WAIT`."""
 
 Turns = Callable[[], int]
 
@@ -35,11 +36,9 @@ async def _make_haste(client: Redis) -> None:
             pass
 
 
-async def _processor_time_of_waiting(lock: Lock) -> float:
-    before = time.process_time()
+async def _wait_for(lock: Lock) -> None:
     with pytest.raises((AcquireTimeoutError, RedisError)):
         await lock.acquire(timeout=WAIT)
-    return time.process_time() - before
 
 
 async def test_who_acquires_and_who_releases_stays_awake(
@@ -81,20 +80,22 @@ async def test_in_memory_nobody_stays_awake(turns: Turns, monkeypatch: pytest.Mo
     assert turns() == 0
 
 
-async def test_a_waiter_sleeps_while_the_server_is_silent(own_server: RedisServer) -> None:
+async def test_a_waiter_sleeps_while_the_server_is_silent(own_server: RedisServer, turns: Turns) -> None:
     async with Redis.from_url(own_server.url) as client:
         await _make_haste(client)
         own_server.pause()
+        before = turns()
         try:
-            took = await _processor_time_of_waiting(Lock(client, "silent"))
+            await _wait_for(Lock(client, "silent"))
         finally:
             own_server.resume()
-    assert_within(took, WAIT / 4)
+    assert turns() - before < FEW
 
 
-async def test_a_waiter_sleeps_while_another_holds(own_server: RedisServer) -> None:
+async def test_a_waiter_sleeps_while_another_holds(own_server: RedisServer, turns: Turns) -> None:
     async with Redis.from_url(own_server.url) as client:
         await _make_haste(client)
         async with Lock(client, "held"):
-            waiting = asyncio.create_task(_processor_time_of_waiting(Lock(client, "held")))
-            assert await waiting < WAIT / 4
+            before = turns()
+            await asyncio.create_task(_wait_for(Lock(client, "held")))
+            assert turns() - before < FEW

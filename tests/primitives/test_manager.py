@@ -163,10 +163,14 @@ async def test_closing_it_closes_the_client_that_it_made(redis_url: str, redis: 
 
 
 @pytest.mark.asyncio
-async def test_closing_it_twice_does_no_harm(redis_url: str) -> None:
+async def test_closing_it_twice_does_no_harm(redis_url: str, redis: Redis) -> None:
     locks = LockManager.from_url(redis_url)
-    await locks.aclose()
-    await locks.aclose()
+    number = await locks.client.client_id()
+    async with LockManager.from_url(redis_url) as others, others.lock("orders") as lease:
+        await locks.aclose()
+        await locks.aclose()
+        assert number not in await open_connections(redis)
+        assert await lease.renew()
 
 
 @pytest.mark.asyncio

@@ -166,6 +166,10 @@ def test_the_widest_values_are_fine(construct: Constructor) -> None:
     construct(min_uptime=0)
     construct(min_hold=0)
     construct(min_hold=10**9)
+    for option, widest, too_wide in (("ttl", 0.1, 0.0999), ("ttl", 10**9, 10**9 + 1e-6), ("min_hold", 0, -1e-9)):
+        construct(**{option: widest})
+        with pytest.raises(ValueError, match=option):
+            construct(**{option: too_wide})
     construct(
         ttl=10**9, min_uptime=10**9, acquire_timeout=None, max_hold=None, prefix="app:", on_lost="cancel", renew=True
     )
@@ -182,6 +186,8 @@ def test_a_duration_may_be_a_timedelta(construct: Constructor) -> None:
         min_hold=timedelta(minutes=1),
     )
     construct(ttl=timedelta(milliseconds=100), acquire_timeout=timedelta.max, max_hold=timedelta.max)
+    with pytest.raises(ValueError, match=r"ttl must be >= 0\.1 seconds"):
+        construct(ttl=timedelta(milliseconds=99))
 
 
 def test_a_number_that_no_float_can_hold_is_an_error() -> None:

@@ -5,10 +5,12 @@ import contextlib
 import gc
 import inspect
 import logging
+import os
 import sys
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, TypeVar, cast, final
 
 import anyio
@@ -17,8 +19,8 @@ from redis.asyncio import Redis
 
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, Lock, Semaphore
 from tests.support.cases import the_rest_slow
-from tests.support.jumping import block_loop, clock
-from tests.support.lateness import assert_within
+from tests.support.jumping import block_loop
+from tests.support.lateness import SLACK, assert_within, in_time, measured_lag
 from tests.support.primitives import (
     SHORT,
     SOON,
@@ -294,19 +296,21 @@ async def test_a_look_at_the_method_is_no_block(redis: Redis) -> None:
 
 async def test_leaving_a_wrapped_block_looks_at_no_other(redis: Redis) -> None:
     few, many = await calls_while_leaving(redis, 5), await calls_while_leaving(redis, 200)
-    assert many < few + 50  # the others' connection was busier
+    assert few
+    assert (many - few).total() < 20, "it grows with the 195 others"
 
 
-async def calls_while_leaving(redis: Redis, count: int) -> int:
+async def calls_while_leaving(redis: Redis, count: int) -> Counter[str]:
+    """Return the number of calls in each function of the engine, its own and those that it makes."""
     semaphore = Semaphore(redis, f"scraper:{count}", 1000)
     generators = [delegating(semaphore) for _ in range(count)]
     for generator in generators:
         await anext(generator)
-    calls = 0
+    calls: Counter[str] = Counter()
 
-    def note(frame: object, event: str, argument: object) -> None:
-        nonlocal calls
-        calls += event in ("call", "c_call")
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        if event in ("call", "c_call") and f"{os.sep}_engine{os.sep}" in frame.f_code.co_filename:
+            calls[frame.f_code.co_qualname] += 1
 
     leaving = generators[count // 2].aclose()
     sys.setprofile(note)
@@ -432,14 +436,15 @@ async def test_a_body_of_many_short_commands_is_stopped_soon(redis: Redis) -> No
     lock = Lock(redis, "orders", ttl=SHORT)
     lost = 0.0
     loop = asyncio.get_running_loop()
-    with pytest.raises(LeaseLostError):
-        async with lock as lease:
-            await redis.delete("aiolocks:lock:{orders}")
-            while True:
-                await redis.get("aiolocks")
-                if lease.lost and not lost:
-                    lost = loop.time()
-                assert not lost or loop.time() - lost < 0.5
+    async with measured_lag() as lag:
+        with pytest.raises(LeaseLostError):
+            async with lock as lease:
+                await redis.delete("aiolocks:lock:{orders}")
+                while True:
+                    await redis.get("aiolocks")
+                    if lease.lost and not lost:
+                        lost = loop.time()
+                    assert_within(loop.time() - (lost or loop.time()), SLACK * 0.15 + lag.worst, "it works on")
     assert lease.lost
 
 
@@ -855,10 +860,9 @@ async def test_each_release_ends_one_of_those_that_tasks_took_that_have_ended(re
     for left in (2, 1, 0):
         await semaphore.release()
         assert (await semaphore.statistics()).permits == left
-    begun = clock()
-    with pytest.raises(RuntimeError, match="no lease to release"):
-        await semaphore.release()
-    assert_within(clock() - begun, 1, "it does not wait for one to turn up")
+    async with in_time(SLACK * 0.3, "it waits for one to turn up"):
+        with pytest.raises(RuntimeError, match="no lease to release"):
+            await semaphore.release()
 
 
 async def test_release_says_once_that_such_a_lease_was_lost(make: Make) -> None:

@@ -196,10 +196,11 @@ async def test_renewals_and_what_changes_nothing_are_hints_that_stop_nobody_and_
 
     async with Lock(client, "orders", track=True, ttl=0.6) as lease:
         await tracked(client)
-        before, began = asked(), time.monotonic()
-        while time.monotonic() < began + 1.2:
+        before, began, hints = asked(), time.monotonic(), 0
+        while time.monotonic() < began + 1.2 or hints < 1000:  # far more than may be asked
             await redis.persist(KEYS["lock"])
             await redis.pexpire(KEYS["lock"], 600)
+            hints += 2
         took = time.monotonic() - began
         assert lease.held
         renewals = 2 * took / 0.2 + 4
@@ -229,7 +230,7 @@ async def test_after_a_cut_it_is_tracked_anew_and_what_happened_meanwhile_is_fou
         await delete(redis, KEYS["lock"])
 
     for take_away in (between, after):
-        assert await stopped_after(Lock(client, "orders", track=True), take_away) < 2
+        assert_within(await stopped_after(Lock(client, "orders", track=True), take_away), SLACK * 0.5)
 
 
 async def trackers(redis: Redis) -> list[Any]:
@@ -258,7 +259,7 @@ async def test_the_connection_is_there_while_it_is_needed_and_for_a_second_more(
 
         async with measured_lag() as lag:
             await until(none)
-        assert_within(time.monotonic() - ended, 1 + lag.worst)
+        assert_within(time.monotonic() - ended, 1 + SLACK * 0.1 + lag.worst)
         async with Lock(client, "orders", track=True):
             await tracked(client)
             assert len(await trackers(redis)) == 1

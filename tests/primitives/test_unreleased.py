@@ -9,6 +9,7 @@ from redis.asyncio import Redis
 
 from aiolocks import LeaseLostError, Lock, RLock, RWLock, Semaphore
 from aiolocks.compat import RedisLock
+from tests.support.lateness import SLACK, in_time
 from tests.support.primitives import SHORT, as_a_stranger, until
 
 pytest_plugins = ["tests.support.table"]
@@ -154,7 +155,7 @@ async def test_a_revoked_lease_is_released_by_name_at_once_though_its_loss_is_kn
     assert not revoking.done()
     with pytest.raises(LeaseLostError, match="revoked"):
         await reading.release()
-    async with asyncio.timeout(0.5):
+    async with in_time(SLACK * 0.15):
         await revoking
 
 

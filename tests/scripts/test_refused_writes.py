@@ -4,10 +4,10 @@ That is a primary which has become a replica, one that has lost its replicas, an
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import pytest
-from redis.exceptions import RedisError
+from redis.exceptions import ReadOnlyError, ResponseError
 
 from tests.scripts.calls import Scripts, on_server
 from tests.scripts.states import configured, contents, lapse, listening
@@ -41,7 +41,18 @@ def _demoted(scripts: Scripts) -> Iterator[None]:
         scripts.redis.replicaof("NO", "ONE")
 
 
-_REFUSALS = {"too few replicas": _too_few_replicas, "demoted": _demoted}
+@contextmanager
+def _refused(scripts: Scripts, refusal: str) -> Iterator[None]:
+    """Refuse writes for such a reason, and check that it is the one that the block's only error states."""
+    refuse, error, text = _REFUSALS[refusal]
+    with refuse(scripts), pytest.raises(error, match=text):
+        yield
+
+
+_REFUSALS: dict[str, tuple[Callable[[Scripts], AbstractContextManager[None]], type[ResponseError], str]] = {
+    "too few replicas": (_too_few_replicas, ResponseError, "(?i)not enough good replicas to write"),
+    "demoted": (_demoted, ReadOnlyError, "(?i)can't write against a read only replica"),
+}
 
 
 @pytest.mark.parametrize("refusal", _REFUSALS)
@@ -51,8 +62,8 @@ def test_nothing_changes_and_nobody_is_told(exclusive: Scripts, verb: str, refus
     exclusive.queued("ben", session="away")
     lapse(exclusive, "ann")
     before = contents(exclusive)
-    with listening(exclusive, "away") as inbox, _REFUSALS[refusal](exclusive):
-        with pytest.raises(RedisError):
+    with listening(exclusive, "away") as inbox:
+        with _refused(exclusive, refusal):
             VERBS[verb](exclusive)
         assert inbox.texts() == []
         assert contents(exclusive) == before
@@ -63,8 +74,8 @@ def test_a_holder_keeps_its_lease_and_nobody_is_told(exclusive: Scripts, refusal
     exclusive.granted("ann")
     exclusive.queued("ben", session="away")
     before = contents(exclusive)
-    with listening(exclusive, "away") as inbox, _REFUSALS[refusal](exclusive):
-        with pytest.raises(RedisError):
+    with listening(exclusive, "away") as inbox:
+        with _refused(exclusive, refusal):
             exclusive.release("ann")
         assert inbox.texts() == []
         assert contents(exclusive) == before
@@ -75,8 +86,8 @@ def test_a_limit_is_not_changed_and_nobody_is_told(semaphore: Scripts, refusal: 
     semaphore.granted("ann", permits=3)
     semaphore.queued("ben", session="away")
     before = contents(semaphore)
-    with listening(semaphore, "away") as inbox, _REFUSALS[refusal](semaphore):
-        with pytest.raises(RedisError):
+    with listening(semaphore, "away") as inbox:
+        with _refused(semaphore, refusal):
             semaphore.resize(9)
         assert inbox.texts() == []
         assert contents(semaphore) == before

@@ -82,6 +82,23 @@ async def measured_lag() -> AsyncIterator[Lag]:
         await asyncio.wait((task,))
 
 
+@asynccontextmanager
+async def in_time(bound: float, what: str = "") -> AsyncIterator[None]:
+    """Check that the block takes no more than *bound* seconds; how late the event loop was meanwhile is not counted.
+
+    It does not end the block. The clock is the loop's, so that virtual time is judged too.
+
+    Raises:
+        TooLateError: It took more.
+    """
+    loop = asyncio.get_running_loop()
+    async with measured_lag() as lag:
+        began = loop.time()
+        yield
+        took = loop.time() - began
+    assert_within(took, bound + lag.worst, what)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]

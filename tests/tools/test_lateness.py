@@ -1,12 +1,19 @@
 """Only a failure of lateness is tried again: once, and three times in a run at most. Its first text is kept."""
 
+import ast
+import asyncio
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+
+from aiolocks.testing import JumpingLoop
+from tests.support.lateness import TooLateError, in_time
 
 pytestmark = pytest.mark.rest
 
@@ -81,3 +88,54 @@ def test_a_loss_of_exclusion_during_a_stall_fails_the_run(tmp_path: Path) -> Non
     assert "1 failed" in done.stdout, done.stdout + done.stderr
     assert "C1: two holders of 'orders'" in done.stdout
     assert "rerun" not in done.stdout.splitlines()[-1]
+
+
+def test_a_block_in_time_is_judged_without_the_lateness_of_its_loop() -> None:
+    async def punctual() -> None:
+        async with in_time(0.2):
+            await asyncio.sleep(0.01)
+            time.sleep(0.4)  # the loop stands still
+
+    async def late() -> None:
+        async with in_time(0.2, "the waiter was woken"):
+            await asyncio.sleep(60)
+
+    with asyncio.Runner(loop_factory=JumpingLoop) as runner, pytest.raises(TooLateError, match=r"60.*waiter was woken"):
+        runner.run(late())
+    asyncio.run(punctual())
+
+
+CLOCKS = {"monotonic", "perf_counter", "time"}
+"""Functions whose differences are times that have passed."""
+
+
+def bounds(tree: ast.Module) -> Iterator[tuple[int, ast.expr]]:
+    """Yield the line and the bound of each check of how soon something came."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id="assert_within"), args=[_, bound, *_]):
+                yield node.lineno, bound
+            case ast.Call(func=ast.Name(id="in_time"), args=[bound, *_]):
+                yield node.lineno, bound
+            case ast.Assert(
+                test=ast.Compare(
+                    left=ast.BinOp(left=ast.Call(func=ast.Attribute(attr=clock)), op=ast.Sub()),
+                    ops=[ast.Lt() | ast.LtE()],
+                )
+            ) if clock in CLOCKS:
+                yield node.lineno, ast.Constant("an assert, which is never tried again")
+
+
+def names(tree: ast.AST) -> set[str]:
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+
+
+def test_each_bound_on_a_real_clock_has_slack_or_is_net_of_the_loops_lag() -> None:
+    without = []
+    for path in sorted((REPOSITORY / "tests").rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        constants = [node for node in tree.body if isinstance(node, ast.Assign) and "SLACK" in names(node.value)]
+        enough = {"SLACK", "lag"} | {name for node in constants for target in node.targets for name in names(target)}
+        found = bounds(tree) if path != Path(__file__) else ()
+        without += [f"{path}:{line}: {ast.unparse(bound)}" for line, bound in found if not enough & names(bound)]
+    assert without == []

@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from aiolocks.testing import FaultProxy
-from tests.support.lateness import assert_within
+from tests.support.lateness import SLACK, in_time
 from tests.support.network import client_of, command, until, until_exists
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.rest]
@@ -73,14 +73,13 @@ async def test_one_message_can_be_late_and_others_are_not(proxy: FaultProxy, way
         await client.ping()
         order = proxy.delay_next_request if way == "request" else proxy.delay_next_reply
         order(0.2, b"SET")
+        async with in_time(SLACK * 0.05):
+            await client.get("test:a")
         begun = time.monotonic()
-        await client.get("test:a")
-        assert_within(time.monotonic() - begun, 0.2)
         await client.set("test:a", 1)
-        took = time.monotonic() - begun
-        assert took >= 0.2
-        await client.set("test:a", 2)
-        assert_within(time.monotonic() - begun - took, 0.2)
+        assert time.monotonic() - begun >= 0.2
+        async with in_time(SLACK * 0.05):
+            await client.set("test:a", 2)
 
 
 async def test_only_connections_that_sent_a_verb_can_be_cut(proxy: FaultProxy) -> None:
