@@ -62,11 +62,12 @@ async def take(
     try:
         if state.timeout:
             async with asyncio.timeout(state.timeout):
+                # defect: W13-asked
                 granted = await (wait_replicated(state) if state.options.replicas else wait_granted(state))
-        elif state.options.replicas:
+        elif state.options.replicas:  # defect: W13-asked
             granted = await wait_replicated(state)
         else:  # begun here, since most are granted at once, and then one coroutine less is on its way
-            context.tokens[request.token] = request
+            context.tokens[request.token] = request  # defect: W5-awaited
             answer: Answer | None
             try:
                 answer = await state.grantor.grant(request)
@@ -188,7 +189,7 @@ async def _wait_granted(state: LeaseState, answer: Answer | None) -> Granted | N
     while True:
         request = state.request
         if answer is None:
-            context.tokens[request.token] = request  # from now on a grant of this token is wanted
+            context.tokens[request.token] = request  # from now on a grant of this token is wanted  # defect: W5-awaited
             try:
                 answer = await grantor.grant(request)
             except UNCERTAIN as error:
@@ -283,7 +284,7 @@ async def _ask_again(state: LeaseState, error: Exception) -> Answer:
 
 
 async def _undo(state: LeaseState, error: BaseException) -> None:
-    context, request = state.context, state.request
+    context, request = state.context, state.request  # defect: W5-undo
     release = context.undo(state.grantor, request, context.clock() + request.undo_for)
     # A coroutine that is being destroyed must not wait; and where Redis has just been silent it is of no use.
     silent = isinstance(error, UNCERTAIN) and not request.reached

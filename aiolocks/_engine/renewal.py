@@ -309,13 +309,13 @@ class Watchdog:
         for at, state in enumerate(asked):
             if isinstance(answers, Exception):
                 self._renewed(state, sent_at, now, answers)
-            elif answers[at] == 1:
+            elif answers[at] == 1:  # defect: W21-each
                 self._renewed(state, sent_at, now, True)
             else:
                 state.renewing = False
                 alone.append(state)
         asked.clear()
-        self._renew(alone, now, apart=True)
+        self._renew(alone, now, apart=True)  # defect: W21-apart
 
     def _renewed(self, state: LeaseState, sent_at: float, now: float, renewed: bool | Exception) -> None:
         state.renewing = False
@@ -337,7 +337,7 @@ class Watchdog:
         elif renewed:
             state.failures = 0
             self.renewed[state] = None
-            state.extend(sent_at + state.request.valid_for)
+            state.extend(sent_at + state.request.valid_for)  # defect: P1-renewal
             taken = now - sent_at  # the lease counts from then, and so does its next renewal
             self._tell(state, "renewed", taken)
             self._push(state, now, max(renewal_delay(state.request.ttl, random.random()) - taken, 0.0))

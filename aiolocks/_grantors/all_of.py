@@ -46,7 +46,7 @@ class AllOf(Composite):
         self.context = context
         self._kind = kind
         self._name = name
-        self._grantors = grantors
+        self._grantors = grantors  # defect: parts-order
         self._wishes = wishes or [(1, 0)] * len(grantors)
         self._seal = seal
         self._in_line = True
@@ -160,7 +160,7 @@ class AllOf(Composite):
             if isinstance(answer, Exception):
                 raise answer
         for part, answer in zip(request.parts, answers, strict=True):
-            if isinstance(answer, Granted):
+            if isinstance(answer, Granted):  # defect: P7-granted-parts
                 until = self.context.clock() + min(GRACE, request.ttl)
                 await end(part).settle(until)
         return Busy()

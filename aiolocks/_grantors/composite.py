@@ -72,7 +72,7 @@ def release_parts(whole: Request, needed: int, tell: ResultCallback) -> None:
         part.request.keep_for(whole.min_hold_ms)
     tally = VoteCount(len(parts), needed, tell, patient=True)
     for part in parts:
-        if part.ended is None:
+        if part.ended is None:  # defect: P7-parts
             end(part, tally.note)
         else:
             tally.note(part.ended)

@@ -181,7 +181,7 @@ class RedisGrantor:
     def _terms(self, request: Request, link: Connection) -> Arguments:
         address = self._address(request)
         request.asked_as = address[0]
-        ticket: bytes | int = request.ticket if request.wait else ~request.ticket
+        ticket: bytes | int = request.ticket if request.wait else ~request.ticket  # defect: W8-ticket
         if self._queues and ticket == 0 and self._family.brief and self._knows(address) and not request.tried:
             ticket = ticket if request.needed_uptime else _BRIEFLY
         args: Arguments = (request.token, request.ttl_ms, request.permits, ticket, *address)
@@ -314,7 +314,7 @@ class RedisGrantor:
         what = f"{self.kind} {self.name!r}"
         if not isinstance(granted, Granted) or granted.valid_from + request.valid_for <= self.context.clock():
             return RedisTimeoutError(f"{what}: the lease ran out before replicas had it")
-        if count < replicas:
+        if count < replicas:  # defect: W13-counted
             return RedisTimeoutError(f"{what}: {count} of {replicas} replicas had it within {bound:g} s")
         return granted
 
@@ -375,9 +375,9 @@ class RedisGrantor:
 
     def _undoing(self, request: Request, link: Connection) -> Arguments:
         tombstone_ms = 0
-        if request.unanswered and any(asked.link is not link for asked in request.unanswered):
+        if request.unanswered and any(asked.link is not link for asked in request.unanswered):  # defect: W10-late
             # A request that went over another connection may still come after this one.
-            tombstone_ms = round(1000 * max(request.ttl, LONGEST_RETRY))
+            tombstone_ms = round(1000 * max(request.ttl, LONGEST_RETRY))  # defect: W10-longest
         session, channels, life_ms = self._address(request)
         session = request.asked_as or session  # a session that polls may have another name by now
         terms = queue_terms(request.ttl_ms, request.permits, request.needed_uptime)
@@ -398,7 +398,7 @@ class RedisGrantor:
             ended, *grants = cast("bytes", reply).split()
             if ended not in {b"0", b"1"} or not grants:
                 raise ValueError
-            self.deliver(grants)
+            self.deliver(grants)  # defect: W5-dispatched
             if events.listeners:
                 for fence in map(int, grants[1::3]):
                     if fence > 0:
@@ -483,11 +483,11 @@ class RedisGrantor:
         """Take a grant, or a refusal, that was addressed to a token of this session."""
         request = self.context.tokens.get(token)
         if fence == _MORE:
-            self.line.hand_over()
+            self.line.hand_over()  # defect: W21-hand-over
         elif fence == _LATER:
             self.line.look_again(amount)
         elif request is None:
-            if fence > 0:
+            if fence > 0:  # defect: W5-stray
                 self._return_stray_grant(token, amount / 1000)
         elif fence == _REFUSED:
             self._leave_line(request)

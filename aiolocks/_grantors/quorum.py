@@ -131,7 +131,7 @@ class Quorum(Composite):
 
     def _give_back(self, request: Request) -> None:
         for part in request.parts:
-            end(part)
+            end(part)  # defect: P7-votes
         request.parts = ()
 
     async def _settle(self, request: Request) -> None:
@@ -156,7 +156,7 @@ class Quorum(Composite):
             if fence and self._home.clock() < began + request.valid_for:
                 for part in request.parts:
                     part.fence = fence
-                return Granted(fence, began)
+                return Granted(fence, began)  # defect: P1-votes
             if fence:
                 request.busy_for(None)
                 late = RedisTimeoutError(

@@ -254,4 +254,5 @@ def levels(prefix: str, kind: str, path: str, family: str) -> list[Keys]:
     names = path.split("/")
     if not all(names):
         raise ValueError(f'path must be names with "/" between, none of them empty, not {path!r}')
+    # defect: levels-above
     return [Keys(prefix, kind, "/".join(names[: depth + 1]), family, path=True) for depth in range(len(names))]

@@ -80,7 +80,7 @@ class SharedLease:
     ) -> Release | None:
         """Drop *share*, and end the lease if it was the last one."""
         self._shares.pop(share, None)
-        if self._shares:
+        if self._shares:  # defect: P5-shares
             self.renew_for_users_only()
             return None
         self.core.on_loss = None  # or else this object would live until garbage is collected

@@ -312,7 +312,7 @@ class Pipeline:
     def resend(self, call: PendingCall) -> None:
         """Run what another server was asked, and has not run."""
         now, link = self._clock(), self.ready
-        call.via, call.whole = self, True
+        call.via, call.whole = self, True  # defect: I4-whole
         if link is not None:
             call.send(link, now)
         else:
@@ -492,7 +492,7 @@ class Pipeline:
         """Give up the link over which a reply is overdue, or a call that waits too long for a link with room for it."""
         reading = "Timeout reading from Redis: no reply in time"
         error = RedisTimeoutError(reading if self._link is not None else "Timeout connecting to server")
-        quiet_since = max(call.sent_at, self._heard_at)
+        quiet_since = max(call.sent_at, self._heard_at)  # defect: W6-heard
         if (call.link or self._link) is not None and self._clock() < quiet_since + call.patience:
             call.due = quiet_since + call.patience  # a crowd, or a loop that was late, is not a dead link
             return

@@ -207,6 +207,7 @@ class Subscriber:
                     self._confirmed[channel] = self._clock()
                     self._on_subscribed(channel)
             case [b"sunsubscribe", bytes(channel), _]:
+                # defect: I2-ended
                 if channel in self._wanted:  # the server has ended it, as the slot has gone to another
                     self.forget(channel)
                     self._on_moved(channel)

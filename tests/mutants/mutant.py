@@ -1,7 +1,10 @@
 """What a mutant is."""
 
+import re
 from dataclasses import dataclass
 from typing import final
+
+_MARKER = re.compile(r"(?:#|--) defect: [\w, -]+$", re.MULTILINE)
 
 
 @final
@@ -39,4 +42,4 @@ class Mutant:
 
 
 def _flat(lines: str) -> str:
-    return " ".join(lines.split())
+    return " ".join(_MARKER.sub("", lines).split())

@@ -5,30 +5,21 @@ AIOLOCKS_DEFECT=NAME python -m pytest -p tests.support.planted …      runs tes
 """
 
 import sys
-from collections.abc import Callable
-from functools import partial
 
 from tests.simulation.defects import DEFECTS
+from tests.simulation.planting import Plant
 from tests.simulation.rules import CLAUSES
-from tests.simulation.rules.table import Clause
-from tests.support.garden import Garden
-
-Plant = Callable[[Garden], None]
 
 
 def catalogue() -> dict[str, Plant]:
     """Return what plants each of them."""
     found = {name: defect.plant for name, defect in DEFECTS.items()}
     for clause in CLAUSES:
-        for at in range(len(clause.defects)):
+        for at, plant in enumerate(clause.defects):
             name = f"{clause} {at}"
             assert name not in found, f"two defects of the name {name}"
-            found[name] = partial(_plant, clause, at)
+            found[name] = plant
     return found
-
-
-def _plant(clause: Clause, at: int, garden: Garden) -> None:
-    clause.defects[at](garden, clause.kind)
 
 
 if __name__ == "__main__":

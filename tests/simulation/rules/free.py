@@ -1,11 +1,11 @@
 """W7 and W8: whoever finds it free hands it over, and a re-check puts nobody in line."""
 
-from aiolocks._grantors import one_server as _one_server
-from aiolocks._grantors import wait_queue as _wait_queue
 from tests.scripts.calls import Granted, Scripts
 from tests.scripts.states import contents, die, holders, lapse, line, now_us, sessions
+from tests.simulation.defects import recheck_creates
+from tests.simulation.planting import both, instead, never, without
 from tests.simulation.rules.scene import Scene
-from tests.simulation.rules.table import SEMAPHORE, both, clause, each, python, shared, verb
+from tests.simulation.rules.table import SEMAPHORE, clause
 
 _HOUR_US = 3_600_000_000
 
@@ -17,14 +17,14 @@ def _lapsed(scripts: Scripts) -> None:
     lapse(scripts, "ann")
 
 
-@clause("W7", verb("grant", "hand_over(grants)", ""))
+@clause("W7", without("W7-grant"))
 def who_asks_and_would_wait_hands_it_over(scripts: Scripts) -> None:
     """W7: to whoever is first, whom the answer reaches here."""
     _lapsed(scripts)
     assert [grant.who for grant in scripts.queued("cat").mine] == ["ben"]
 
 
-@clause("W7", verb("grant", "hand_over(grants)", ""))
+@clause("W7", without("W7-grant"))
 def who_asks_once_hands_it_over(scripts: Scripts) -> None:
     """W7: `try_acquire` passes nobody who waits."""
     _lapsed(scripts)
@@ -34,10 +34,7 @@ def who_asks_once_hands_it_over(scripts: Scripts) -> None:
 
 @clause(
     "W7",
-    each(
-        lock=verb("grant", "if not owner and not more and not held_back and not young then", "if false then"),
-        semaphore=verb("grant", "verdict = redis.call('EXISTS', queue) == 0 and", "verdict = false and"),
-    ),
+    both(never("W21-past-queue"), instead("W21-past-queue-permits", "verdict = 'later'")),
 )
 def who_asks_once_where_only_the_dead_wait_has_it(scripts: Scripts) -> None:
     """W7: or dead entries would make `try_acquire` answer None for ever."""
@@ -46,21 +43,21 @@ def who_asks_once_where_only_the_dead_wait_has_it(scripts: Scripts) -> None:
     assert isinstance(scripts.grant("cat", session="away", wait=False), Granted)
 
 
-@clause("W7", verb("release", "hand_over(reply", "tostring(reply"))
+@clause("W7", without("W7-release"))
 def who_releases_what_it_has_not_hands_it_over(scripts: Scripts) -> None:
     """W7: so does whoever leaves the line, or undoes a request that never came."""
     _lapsed(scripts)
     assert [grant.who for grant in scripts.release("zoe").mine] == ["ben"]
 
 
-@clause("W7", verb("recheck", "hand_over(grants)", ""))
+@clause("W7", without("W7-recheck"))
 def who_rechecks_hands_it_over(scripts: Scripts) -> None:
     """W7: the cure for a holder that has died."""
     _lapsed(scripts)
     assert [grant.who for grant in scripts.recheck("ben").mine] == ["ben"]
 
 
-@clause("W7", verb("resize", "hand_over(reply)", ""), kinds=SEMAPHORE)
+@clause("W7", without("W7-resize"), kinds=SEMAPHORE)
 def who_resizes_hands_over_what_that_frees(scripts: Scripts) -> None:
     """W7: a higher limit frees permits as a release does."""
     scripts.granted("ann")
@@ -68,14 +65,7 @@ def who_resizes_hands_over_what_that_frees(scripts: Scripts) -> None:
     assert [grant.who for grant in scripts.resize(2)[1]] == ["ben"]
 
 
-@clause(
-    "W8",
-    shared(
-        "    answers[at] = answer or 0\n",
-        "    if not number and not ticket then\n      redis.call('ZADD', waiters, micros(), entry)\n"
-        "      keep_queue()\n    end\n    answers[at] = answer or 0\n",
-    ),
-)
+@clause("W8", recheck_creates)
 def a_recheck_creates_nobody(scripts: Scripts) -> None:
     """W8: one that overtook a withdrawal would put an orphan in line."""
     scripts.granted("ann")
@@ -86,8 +76,8 @@ def a_recheck_creates_nobody(scripts: Scripts) -> None:
 
 @clause(
     "W8",
-    python(_wait_queue.WaitQueue, "_read", "self._send_anew(request)", "pass"),
-    python(_one_server.RedisGrantor, "_terms", "request.ticket if", "0 if"),
+    without("W8-anew"),
+    instead("W8-ticket", "ticket = 0 if request.wait else ~request.ticket"),
 )
 def who_is_forgotten_asks_anew_at_its_old_place(scene: Scene) -> None:
     """W8: it brings its old ticket along."""
@@ -107,8 +97,8 @@ def who_is_forgotten_asks_anew_at_its_old_place(scene: Scene) -> None:
 @clause(
     "W8",
     both(
-        python(_wait_queue.WaitQueue, "_read", "if request.turn.done():", "if False:"),
-        python(_wait_queue.WaitQueue, "_send_anew", "if not request.turn.done() and", "if"),
+        never("W8-left"),
+        instead("W8-done", "if request.token not in self._asking_anew:"),
     ),
 )
 def who_is_forgotten_and_has_left_does_not_ask_anew(scene: Scene) -> None:
@@ -127,14 +117,14 @@ def who_is_forgotten_and_has_left_does_not_ask_anew(scene: Scene) -> None:
     assert scene.value(base + b":queue") is None
 
 
-@clause("W8", shared("if not newcomer and tonumber(old_ticket) < ticket then", "if not newcomer then"))
+@clause("W8", instead("W8-old-ticket", "if not newcomer then"))
 def an_old_ticket_is_never_worse_than_a_new_one(scripts: Scripts) -> None:
     """W8: it may be from before the clock stepped back."""
     scripts.granted("ann")
     assert scripts.queued("ben", ticket=now_us(scripts) + _HOUR_US).ticket <= now_us(scripts)
 
 
-@clause("W8", shared("if redis.call('ZCOUNT', queue, text, 'inf') > 0 then", "if false then"))
+@clause("W8", never("W8-queue"))
 def a_new_ticket_is_never_better_than_one_in_the_queue(scripts: Scripts) -> None:
     """W8: those may be from before the clock stepped back."""
     scripts.granted("ann")
@@ -146,8 +136,8 @@ def a_new_ticket_is_never_better_than_one_in_the_queue(scripts: Scripts) -> None
 
 @clause(
     "W8",
-    shared("last and last >= ticket or", "false or"),
-    shared("'SET', highest, text, 'EX', '86400', 'GET'))", "'GET', highest))"),
+    instead("W8-highest", "if not last and redis.call('ZCOUNT', waiters, text, 'inf') > 1 then"),
+    instead("W8-newest", "local last = tonumber(redis.pcall('GET', highest))"),
 )
 def a_new_ticket_is_never_better_than_one_that_the_queue_does_not_show(scripts: Scripts) -> None:
     """W8: such as those behind the first of another session, from before the clock stepped back."""

@@ -10,7 +10,8 @@ from redis.exceptions import ResponseError
 from tests.scripts import calls
 from tests.scripts.calls import TTL, Grant, Scripts
 from tests.scripts.states import configured, fence_of, holders, line, listening, pttl, sessions, tickets
-from tests.simulation.rules.table import LOCK, SEMAPHORE, Defect, clause, each, shared, verb
+from tests.simulation.planting import before, both, instead, without
+from tests.simulation.rules.table import LOCK, SEMAPHORE, clause
 from tests.support.garden import Garden
 
 
@@ -44,12 +45,7 @@ def _without(scripts: Scripts, *rights: str) -> Iterator[Scripts]:
 _WRITES = "redis.call('SET', 'another', '')"
 
 
-def _first(name: str, old: str) -> Defect:
-    """Have a write that needs memory come before *old*."""
-    return verb(name, old, f"{_WRITES} {old}")
-
-
-def _flagged(garden: Garden, kind: str) -> None:
+def _flagged(garden: Garden) -> None:
     """Have scripts begin with the line by which Redis refuses them whole."""
     load = calls.load  # type: ignore[attr-defined]  # where it is used
     garden.put(calls, "load", lambda name: replace(load(name), source=b"#!lua\n" + load(name).source))
@@ -57,10 +53,7 @@ def _flagged(garden: Garden, kind: str) -> None:
 
 @clause(
     "W9",
-    each(
-        lock=_first("release", "redis.call('DEL', holder)"),
-        semaphore=_first("release", "local left_ms = cool("),
-    ),
+    before("W9-release", _WRITES),
     _flagged,
 )
 @_unbroken()  # before Redis 7, a script with that line is an error of its own
@@ -75,10 +68,7 @@ def a_release_ends_and_hands_over_at_the_memory_limit(scripts: Scripts) -> None:
 
 @clause(
     "W9",
-    each(
-        lock=_first("release", "  leave("),
-        semaphore=_first("release", "local left_ms = cool("),
-    ),
+    both(before("W9-leave", _WRITES), before("W9-release", _WRITES)),
 )
 def a_waiter_leaves_the_line_at_the_memory_limit(scripts: Scripts) -> None:
     """W9: a withdrawal begins with ZREM."""
@@ -92,10 +82,7 @@ def a_waiter_leaves_the_line_at_the_memory_limit(scripts: Scripts) -> None:
 
 @clause(
     "W9",
-    each(
-        lock=verb("renew", "redis.call('PEXPIRE', holder, ttl_ms)", "redis.call('SET', holder, value, 'PX', ttl_ms)"),
-        semaphore=shared("  keep(ttl_ms)\n  redis.call('ZADD', holders, 'XX'", "  redis.call('ZADD', holders, 'XX'"),
-    ),
+    both(instead("W9-renew", "redis.call('SET', holder, value, 'PX', ttl_ms)"), without("W9-extend")),
     _flagged,
 )
 @_unbroken()
@@ -107,7 +94,7 @@ def a_lease_is_renewed_at_the_memory_limit(scripts: Scripts) -> None:
     assert holders(scripts)["ann"] > 20_000
 
 
-@clause("W9", _first("recheck", "redis.call('PEXPIRE', waiters, life_ms)"), _flagged)
+@clause("W9", before("W3-recheck", _WRITES), _flagged)
 @_unbroken()
 def a_recheck_puts_its_session_back_at_the_memory_limit(scripts: Scripts) -> None:
     """W9: it begins with PEXPIRE too, as to stand in the queue takes memory."""
@@ -119,7 +106,7 @@ def a_recheck_puts_its_session_back_at_the_memory_limit(scripts: Scripts) -> Non
     assert sessions(scripts) == ["home"]
 
 
-@clause("W9", verb("release", "redis.pcall('SET', tombstone", "redis.call('SET', tombstone"), kinds=SEMAPHORE)
+@clause("W9", instead("W9-tombstone", "redis.call('SET', tombstone, '', 'PX', tombstone_ms)"), kinds=SEMAPHORE)
 def a_tombstone_that_may_not_be_written_keeps_nobody_waiting(scripts: Scripts) -> None:
     """W9: it is a protected call, after which the permits still go to the next."""
     scripts.granted("ann")
@@ -128,7 +115,7 @@ def a_tombstone_that_may_not_be_written_keeps_nobody_waiting(scripts: Scripts) -
         assert [grant.who for grant in limited.release("ann", tombstone_ms=60_000).mine] == ["ben"]
 
 
-@clause("W9", shared("redis.pcall('PUBSUB'", "redis.call('PUBSUB'"))
+@clause("W9", instead("W9-count", "local reply = redis.call('PUBSUB', count, channel)"))
 def a_user_who_may_not_count_subscribers_waits_and_releases(scripts: Scripts) -> None:
     """W9: NUMSUB is a protected call: nobody is known to listen then."""
     scripts.granted("ann")
@@ -140,11 +127,8 @@ def a_user_who_may_not_count_subscribers_waits_and_releases(scripts: Scripts) ->
 
 @clause(
     "W9",
-    shared("redis.pcall(publish", "redis.call(publish"),
-    shared(
-        "if polls or notify(head, token, text, ttl_ms) then",
-        "notify(head, token, text, ttl_ms)\n  if true then",
-    ),
+    instead("W9-publish", "local reply = redis.call(publish, channel, message)"),
+    instead("W9-notify", "notify(head, token, text, ttl_ms)\nif true then"),
 )
 def a_user_who_may_not_publish_leaves_it_with_nobody_who_was_not_told(scripts: Scripts) -> None:
     """W9: PUBLISH is a protected call, and its failure takes the lease back: or nobody would own it, for a TTL."""
@@ -160,7 +144,7 @@ def a_user_who_may_not_publish_leaves_it_with_nobody_who_was_not_told(scripts: S
 
 @clause(
     "W9",
-    shared("redis.call('ZREM', line, entry)\n          local _, text", "local _, text"),
+    without("W9-taken-out"),
     kinds=LOCK,
 )
 def who_is_handed_it_is_taken_out_of_the_line_first(scripts: Scripts) -> None:

@@ -1,12 +1,11 @@
 """W21: with thousands who hold and wait, no script keeps the server for long, and none grants more than there is."""
 
-from aiolocks._engine import renewal as _renewal
-from aiolocks._grantors import one_server as _one_server
 from tests.scripts import older
 from tests.scripts.calls import MORE, TTL, Busy, Scripts, token
 from tests.scripts.states import holders, lapse
+from tests.simulation.planting import always, both, instead, never, without
 from tests.simulation.rules.scene import Scene
-from tests.simulation.rules.table import SEMAPHORE, clause, each, python, shared, verb
+from tests.simulation.rules.table import SEMAPHORE, clause
 
 _DEAD = 120
 
@@ -18,8 +17,8 @@ def _dead(scripts: Scripts) -> None:
 
 @clause(
     "W21",
-    shared("while head and looked_at < MOST_LOOKED_AT do", "while head do"),
-    shared("if not more and (backlog or (head and not all_free_given)) then", "if false then"),
+    instead("W21-looked-at", "while head do"),
+    never("W21-more"),
 )
 def a_hand_over_that_has_no_time_for_all_says_more(scripts: Scripts) -> None:
     """W21: at most 50 entries are looked at, the dead and the refused among them."""
@@ -30,7 +29,7 @@ def a_hand_over_that_has_no_time_for_all_says_more(scripts: Scripts) -> None:
     assert scripts.redis.zcard(scripts.key("queue")) == _DEAD + 1 - 50
 
 
-@clause("W21", python(_one_server.RedisGrantor, "told", "self.line.hand_over()", "pass"))
+@clause("W21", without("W21-hand-over"))
 def who_hears_more_goes_on_at_once(scene: Scene) -> None:
     """W21: each re-check alone would get 50 entries further, once a second."""
     owner, waiter = scene.program(), scene.program()
@@ -46,17 +45,17 @@ def who_hears_more_goes_on_at_once(scene: Scene) -> None:
 
 @clause(
     "W21",
-    each(
-        lock=verb("renew_many", "(string.match(value, '^(%S+) %d+$') or value) == token", "value ~= ''"),
-        semaphore=shared("not string.find(known[2] or '', ' %u') and is_live(token) then", "true then"),
+    both(
+        instead("W21-renewed", "local renewed = type(value) == 'string' and value ~= ''"),
+        instead("W21-usual", "if tonumber(ttl_ms) <= longest then"),
     ),
-    each(
-        lock=verb("renew_many", "type(value) == 'string' and", "value and"),
-        semaphore=verb("renew_many", "pcall(extend_as_usual, ", "true, extend_as_usual("),
+    both(
+        instead("W21-renewed", "local renewed = value and (string.match(value, '^(%S+) %d+$') or value) == token"),
+        instead("W21-by-itself", "local done, renewed = true, extend_as_usual(terms[2 * at - 1], terms[2 * at])"),
     ),
-    each(
-        lock=verb("renew_many", "if renewed and redis.call('PTTL', holder) < tonumber(ttl_ms) then", "if renewed then"),
-        semaphore=shared("redis.call('ZADD', holders, 'XX', 'GT', now_ms", "redis.call('ZADD', holders, 'XX', now_ms"),
+    both(
+        instead("P3-renew-many", "if renewed then"),
+        instead("P3-extend", "redis.call('ZADD', holders, 'XX', now_ms + tonumber(ttl_ms), token)"),
     ),
 )
 def of_many_renewals_in_one_script_each_is_done_or_not_by_itself(scripts: Scripts) -> None:
@@ -80,8 +79,8 @@ def of_many_renewals_in_one_script_each_is_done_or_not_by_itself(scripts: Script
 
 @clause(
     "W21",
-    python(_renewal.Watchdog, "_answered_together", "self._renew(alone, now, apart=True)", "pass"),
-    python(_renewal.Watchdog, "_answered_together", "elif answers[at] == 1:", "elif True:"),
+    without("W21-apart"),
+    always("W21-each"),
 )
 def what_many_renewals_leave_open_is_asked_for_at_once(scene: Scene) -> None:
     """W21: a lease that is gone is known to be lost a round trip after the others were renewed."""
@@ -99,9 +98,9 @@ def what_many_renewals_leave_open_is_asked_for_at_once(scene: Scene) -> None:
 
 @clause(
     "W21",
-    each(
-        lock=verb("grant", "if not owner and not more and", "if not owner and"),
-        semaphore=verb("grant", "verdict = redis.call('EXISTS', queue) == 0 and", "verdict ="),
+    both(
+        instead("W21-past-queue", "if not owner and not held_back and not young then"),
+        instead("W21-past-queue-permits", "verdict = can_grant(tonumber(permits))"),
     ),
 )
 def nothing_is_granted_past_a_queue_that_is_not_empty(scripts: Scripts) -> None:
@@ -116,7 +115,7 @@ def nothing_is_granted_past_a_queue_that_is_not_empty(scripts: Scripts) -> None:
     assert "cat" not in holders(scripts)
 
 
-@clause("W21", shared("local counted = witness and witness == known[2]", "local counted = witness"), kinds=SEMAPHORE)
+@clause("W21", instead("W21-witness", "local counted = witness"), kinds=SEMAPHORE)
 def what_an_older_version_granted_shows_in_the_fencing_token(scripts: Scripts) -> None:
     """W21: as many hold as before, but with other weights."""
     scripts.resize(3)
@@ -127,7 +126,7 @@ def what_an_older_version_granted_shows_in_the_fencing_token(scripts: Scripts) -
     assert isinstance(scripts.grant("dan", wait=False), Busy)
 
 
-@clause("W21", shared("local anew = members ~= count or", "local anew ="), kinds=SEMAPHORE)
+@clause("W21", instead("W21-members", "local anew = not counted and count > 0"), kinds=SEMAPHORE)
 def what_an_older_version_released_shows_in_how_many_hold(scripts: Scripts) -> None:
     """W21: the fencing token is the same as before."""
     scripts.resize(3)
@@ -137,9 +136,7 @@ def what_an_older_version_released_shows_in_how_many_hold(scripts: Scripts) -> N
     scripts.granted("cat", permits=2)
 
 
-@clause(
-    "W21", shared("local unknown = heaviest > 0 and heaviest or limit_in_force", "local unknown = 1"), kinds=SEMAPHORE
-)
+@clause("W21", instead("W21-unknown", "local unknown = 1"), kinds=SEMAPHORE)
 def a_holder_of_which_nothing_is_known_counts_as_the_largest(scripts: Scripts) -> None:
     """W21: never as one permit, which may be too few."""
     scripts.resize(3)
@@ -148,7 +145,7 @@ def a_holder_of_which_nothing_is_known_counts_as_the_largest(scripts: Scripts) -
     assert isinstance(scripts.grant("ben", permits=2, wait=False), Busy)
 
 
-@clause("W21", shared("used = used - (weight or 0)", "used = used - 1"), kinds=SEMAPHORE)
+@clause("W21", instead("W21-weight", "used = used - 1"), kinds=SEMAPHORE)
 def a_lease_that_ran_out_gives_back_its_own_weight(scripts: Scripts) -> None:
     """W21: or what it had beyond one permit could never be had again."""
     scripts.resize(3)

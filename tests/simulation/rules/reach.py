@@ -5,20 +5,15 @@ from typing import Any
 
 from redis import Redis
 
-from aiolocks._grantors import listening as _listening
-from aiolocks._grantors import wait_queue as _wait_queue
 from tests.scripts.calls import Scripts
 from tests.scripts.states import die, holders, line, listening, sessions, tickets
+from tests.simulation.defects import counted_by_publish
+from tests.simulation.planting import after, before, both, instead, never, without
 from tests.simulation.rules.scene import Scene
-from tests.simulation.rules.table import LOCK, both, clause, python, shared, verb
+from tests.simulation.rules.table import LOCK, clause
 from tests.support.replicas import Replicated
 
-_LISTENS = "return reply.err and 0 or tonumber(reply[2])"
-_COUNTED_BY_PUBLISH = shared(
-    f"redis.pcall('PUBSUB', count, channel)\n  {_LISTENS}",
-    "redis.pcall('PUBLISH', channel, '')\n  return type(reply) == 'number' and reply or 0",
-)
-_PASSED_OVER = "redis.call('ZREM', queue, head) -- passed over; its own next re-check puts it back"
+_ONE = "subscribers = function() return 1 end"
 
 
 def _awaited(scripts: Scripts) -> None:
@@ -27,7 +22,7 @@ def _awaited(scripts: Scripts) -> None:
     scripts.queued("ben", session="away")
 
 
-@clause("W1", shared(_LISTENS, "return 1"))
+@clause("W1", instead("W1-listens", "return 1"))
 def who_does_not_listen_is_handed_nothing(scripts: Scripts) -> None:
     """W1: a lease that nobody hears of would keep everybody out for a TTL."""
     _awaited(scripts)
@@ -35,7 +30,7 @@ def who_does_not_listen_is_handed_nothing(scripts: Scripts) -> None:
     assert holders(scripts) == {}
 
 
-@clause("W1", shared(_LISTENS, "return 0"))
+@clause("W1", instead("W1-listens", "return 0"))
 def who_listens_is_handed_it(scripts: Scripts) -> None:
     """W1: NUMSUB counts a subscriber of the channel."""
     _awaited(scripts)
@@ -44,7 +39,7 @@ def who_listens_is_handed_it(scripts: Scripts) -> None:
         assert [message.who for message in inbox.messages()] == ["ben"]
 
 
-@clause("W1", _COUNTED_BY_PUBLISH)
+@clause("W1", counted_by_publish)
 def a_monitor_makes_nobody_reachable(scripts: Scripts) -> None:
     """W1: PUBLISH counts `PSUBSCRIBE *`, and tells it too."""
     _awaited(scripts)
@@ -57,7 +52,7 @@ def a_monitor_makes_nobody_reachable(scripts: Scripts) -> None:
     assert holders(scripts) == {}
 
 
-@clause("W1", _COUNTED_BY_PUBLISH, kinds=LOCK)
+@clause("W1", counted_by_publish, kinds=LOCK)
 def a_subscriber_at_a_replica_is_not_told(replicated: Replicated) -> None:
     """W1: PUBLISH answers 0, for it is not here that anybody listens, and yet the message arrives: two holders."""
     here: Any
@@ -75,7 +70,7 @@ def a_subscriber_at_a_replica_is_not_told(replicated: Replicated) -> None:
         assert holders(scripts) == {}
 
 
-@clause("W1", both(verb("grant", "subscribers(session)", "1"), verb("recheck", "subscribers(session)", "1")))
+@clause("W1", both(before("W1-grant", _ONE), before("W1-recheck", _ONE)))
 def each_answer_says_how_many_listen_for_whoever_asks(scripts: Scripts) -> None:
     """W1: so a session learns that its subscription is not where its key is."""
     scripts.granted("ann")
@@ -86,7 +81,7 @@ def each_answer_says_how_many_listen_for_whoever_asks(scripts: Scripts) -> None:
         assert scripts.recheck("ben", "cat").subscribers == 1
 
 
-@clause("W1", python(_wait_queue.WaitQueue, "_answered", "elif heard and not subscribers:", "elif False:"))
+@clause("W1", never("W1-subscribe"))
 def a_session_that_nobody_finds_listening_subscribes_anew(scene: Scene) -> None:
     """W1: 0 in an answer makes it do so; here the server has closed the connection, and the word of it was lost."""
     owner, waiter = scene.program(), scene.program()
@@ -104,7 +99,7 @@ def a_session_that_nobody_finds_listening_subscribes_anew(scene: Scene) -> None:
 
 @clause(
     "W1",
-    python(_listening.Listening, "__init__", "on_subscribed=self._subscribed", "on_subscribed=lambda _: None"),
+    before("W1-subscribed", "return"),
 )
 def a_turn_that_came_before_the_subscription_is_found_as_soon_as_that_is_confirmed(scene: Scene) -> None:
     """W1: the first waiter stands in line before its session listens; it must not cost it a re-check interval."""
@@ -120,7 +115,7 @@ def a_turn_that_came_before_the_subscription_is_found_as_soon_as_that_is_confirm
     assert visit.began - released.at < 0.1
 
 
-@clause("W2", shared(_PASSED_OVER, "redis.call('ZREM', queue, head) redis.call('DEL', line)"))
+@clause("W2", after("W2-passed-over", "redis.call('DEL', line)"))
 def who_is_passed_over_keeps_line_and_tickets(scripts: Scripts) -> None:
     """W2: only the session leaves the queue, in one step."""
     _awaited(scripts)
@@ -131,7 +126,7 @@ def who_is_passed_over_keeps_line_and_tickets(scripts: Scripts) -> None:
     assert tickets(scripts, "away") == before
 
 
-@clause("W2", shared(_PASSED_OVER, "return grants"))
+@clause("W2", instead("W2-passed-over", "return grants"))
 def who_is_passed_over_is_in_nobodys_way(scripts: Scripts) -> None:
     """W2: the next one that can be reached has it, and no later script comes across the first again."""
     _awaited(scripts)
@@ -143,8 +138,8 @@ def who_is_passed_over_is_in_nobodys_way(scripts: Scripts) -> None:
 @clause(
     "W2",
     both(
-        shared("if waiting then\n    keep_queue()", "if waiting then\n    redis.call('PEXPIRE', waiters, life_ms)"),
-        shared("if not rank and redis.call('EXISTS', waiters) == 1 then", "if false then"),  # whoever hands over, too
+        instead("W2-put-back", "redis.call('PEXPIRE', waiters, life_ms)"),
+        never("W2-stand-again"),  # whoever hands over, too
     ),
 )
 def the_next_recheck_puts_it_back(scripts: Scripts) -> None:
@@ -157,7 +152,7 @@ def the_next_recheck_puts_it_back(scripts: Scripts) -> None:
     assert sessions(scripts) == ["away", "third"]
 
 
-@clause("W2", shared("redis.call('ZREM', queue, head) -- a dead session", "return grants"))
+@clause("W2", instead("W2-dead", "return grants"))
 def a_session_whose_line_has_vanished_is_dead(scripts: Scripts) -> None:
     """W2: however many waited there, it is dropped in one step."""
     _awaited(scripts)
@@ -169,9 +164,9 @@ def a_session_whose_line_has_vanished_is_dead(scripts: Scripts) -> None:
 
 @clause(
     "W2",
-    shared("redis.call('ZRANGE', queue, '0', '0')[1]", "redis.call('ZRANGE', queue, '-1', '-1')[1]"),
-    shared("redis.call('ZRANGE', line, '0', '1')", "redis.call('ZREVRANGE', line, '0', '1')"),
-    shared("redis.call('ZADD', queue, redis.call('ZSCORE', line, next_entry), head)", "next_entry = nil"),
+    after("W2-first", "head = redis.call('ZRANGE', queue, '-1', '-1')[1]"),
+    instead("W2-line", "local first = redis.call('ZREVRANGE', line, '0', '1')"),
+    without("W2-move-on"),
 )
 def who_can_be_reached_is_served_in_the_order_of_asking(scripts: Scripts) -> None:
     """W2: also when waiters of several sessions alternate."""
@@ -187,7 +182,7 @@ def who_can_be_reached_is_served_in_the_order_of_asking(scripts: Scripts) -> Non
     assert served == ["ben", "cat", "dan", "eve"]
 
 
-_NO_OLD_TICKET = shared("if not newcomer and tonumber(old_ticket) < ticket then", "if false then")
+_NO_OLD_TICKET = never("W8-old-ticket")
 
 
 @clause("W2", _NO_OLD_TICKET)

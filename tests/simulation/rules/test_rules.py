@@ -77,7 +77,7 @@ TEETH = [Tooth(clause, at) for clause in CLAUSES for at in range(len(clause.defe
 def test_its_check_fails_without_it(tooth: Tooth, request: pytest.FixtureRequest) -> None:
     clause = tooth.clause
     with ExitStack() as undo:
-        clause.defects[tooth.at](Garden(undo), clause.kind)
+        clause.defects[tooth.at](Garden(undo))
         with pytest.raises(AssertionError):
             _run(clause, request)
 

@@ -10,12 +10,13 @@
 -- line, or grants it without the mark. It releases it as any other, does not downgrade it, and grants nothing beside it.
 -- Needs the names: holders, meta; first for `count_kept`; and `numbers`.
 
+-- defect: W21-holders
 local MOST = 500 -- holders that are asked about, or whose leases that ran out are dropped, at once
 local backlog = false -- more leases have run out than one script drops
 
 local time = redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]
-local now_ms = math.floor(now_us / 1000)
+local now_ms = math.floor(now_us / 1000) -- defect: P9-clock
 
 local function instant()
   return now_us, digits(now_us)
@@ -115,8 +116,8 @@ end
 
 -- No script ever shortens a lease: the holder may count on what it was told before.
 local function extend(token, ttl_ms)
-  keep(ttl_ms)
-  redis.call('ZADD', holders, 'XX', 'GT', now_ms + tonumber(ttl_ms), token)
+  keep(ttl_ms) -- defect: W9-extend
+  redis.call('ZADD', holders, 'XX', 'GT', now_ms + tonumber(ttl_ms), token) -- defect: P3-extend
   if tonumber(ttl_ms) > longest then
     longest = tonumber(ttl_ms)
     if described then
@@ -130,7 +131,7 @@ end
 local function extend_as_usual(token, ttl_ms)
   local known = redis.call('HMGET', meta, 'ttl', token, 'limit')
   longest, limit_text = tonumber(known[1] or 0), known[3]
-  if tonumber(ttl_ms) <= longest and not string.find(known[2] or '', ' %u') and is_live(token) then
+  if tonumber(ttl_ms) <= longest and not string.find(known[2] or '', ' %u') and is_live(token) then -- defect: W21-usual
     extend(token, ttl_ms)
     return true
   end

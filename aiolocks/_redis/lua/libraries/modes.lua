@@ -7,7 +7,7 @@
 -- What each mode may be held beside, by numbers: 1 IS and 2 IX announce 3 S (shared) and 6 X (exclusive) further down a
 -- path, 4 SIX is both S and IX, and 5 U reads beside readers until it is upgraded. That is 7: exclusive but for the U it
 -- grew from, whose token its own begins with.
-local BESIDE = { '12345', '12', '135', '1', '13', '', '5' }
+local BESIDE = { '12345', '12', '135', '1', '13', '', '5' } -- defect: modes-beside
 local EXCLUSIVE, UPGRADE = 6, 7
 
 -- To add 0 makes a number of a text in half the time of `tonumber`.

@@ -17,7 +17,7 @@ end
 local function grant(token, ttl_ms)
   local number, text = micros()
   local last = tonumber(redis.call('SET', fence, text, 'EX', '86400', 'GET') or 0)
-  if last >= number then
+  if last >= number then -- defect: P8-fence
     number = last + 1
     text = string.format('%.0f', number)
     redis.call('SET', fence, text, 'EX', '86400')

@@ -17,7 +17,7 @@ local in_line, own = known[6], known[7]
 -- the whole set, shows in the number of holders, which is compared before a request is refused.
 local used, count, witness
 used, count, witness, first_end, kept_until = string.match(known[5] or '', '^(%d+) (%d+) (%d+) (%d+) (%d+)')
-local counted = witness and witness == known[2]
+local counted = witness and witness == known[2] -- defect: W21-witness
 used, members, first_end, kept_until = (used or 0) + 0, (count or 0) + 0, first_end or 0, kept_until or 0
 
 -- Whether the number can be relied on, and no lease has run out: then each that is there is live.
@@ -60,7 +60,7 @@ end
 -- all that there is, if that is gone too. Nothing is granted beside such a one, and so no largest weight is noted.
 local function count_anew()
   local left = redis.call('PTTL', holders)
-  local unknown = heaviest > 0 and heaviest or limit_in_force
+  local unknown = heaviest > 0 and heaviest or limit_in_force -- defect: W21-unknown
   members, kept_until = redis.call('ZCARD', holders), now_ms + math.max(left, 0)
   longest = longest > 0 and longest or math.max(left, 0)
   if heaviest == 1 or newest == 0 or limit_in_force == 0 then -- newest: a limit was declared since, but nothing granted
@@ -89,7 +89,7 @@ local function drop_ended()
     members = members - #ended
     for _, terms in ipairs(known_of) do
       local weight = string.match(terms or '', '^%d+')
-      used = used - (weight or 0)
+      used = used - (weight or 0) -- defect: W21-weight
       unsure = unsure or not weight -- it may have been counted as more
     end
     if unsure then
@@ -107,7 +107,7 @@ end
 local function settle()
   settled = true
   local count = redis.call('ZCARD', holders)
-  local anew = members ~= count or (not counted and count > 0)
+  local anew = members ~= count or (not counted and count > 0) -- defect: W21-members
   if count == 0 and members > 0 then
     -- Redis itself removed the set, as all leases in it had run out: drop what is known of those who held.
     used, members, first_end, kept_until = 0, 0, 0, 0
@@ -144,16 +144,16 @@ end
 -- Can this many permits be had now? 'yes', or 'later' and how many are free, or 'never' and the limit. *head*: whose
 -- turn it is, if they are asked for by the first in line.
 local function can_grant(permits, head)
-  if permits > limit_in_force and limit_in_force > 0 then
+  if permits > limit_in_force and limit_in_force > 0 then -- defect: W12-never
     return 'never', limit_in_force
   end
-  if used + permits <= limit_in_force then
+  if used + permits <= limit_in_force then -- defect: P9-limit
     return 'yes', limit_in_force - used
   end
   -- slow path
   if not settled then
     settle()
-    if used + permits <= limit_in_force then
+    if used + permits <= limit_in_force then -- defect: P9-limit
       return 'yes', limit_in_force - used
     end
   end

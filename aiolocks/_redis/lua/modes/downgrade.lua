@@ -20,7 +20,7 @@ end
 redis.call('ZCARD', queue)
 redis.call('ZCARD', waiters) -- a key of another type is an error before anything is changed
 keep(0) -- first a write that is allowed at the memory limit: then so are all others
-local before = mode_of(token)
+local before = mode_of(token) -- defect: modes-downgrade
 held[before] = held[before] - 1
 held[tonumber(mode)] = held[tonumber(mode)] + 1
 write(token, mode .. ' ' .. digits(number))

@@ -20,7 +20,7 @@ if alike then
 end
 local number = math.max(newest + 1, (micros()))
 local text = digits(number)
-for level, meta in ipairs(metas) do
+for level, meta in ipairs(metas) do -- defect: modes-sealed
   redis.call('HSET', meta, 'fence', text, tokens[level], modes[level] .. ' ' .. text)
   -- What is held is as it was, and may be relied on as before: the witness beside it goes along.
   local before, held = known[level][2], known[level][3]
