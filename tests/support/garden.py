@@ -107,8 +107,8 @@ class Garden:
             for each in classes:
                 owner = getattr(owner, each)
             found = inspect.getattr_static(owner, name)
-            function: Any = inspect.unwrap(found.fget if isinstance(found, property) else found)
-            function = getattr(function, "__func__", function)
+            function: Any = found.fget if isinstance(found, property) else found
+            function = inspect.unwrap(getattr(function, "__func__", function))
             space: dict[str, Any] = {}
             source = _source(text, [*classes, name], inside, change)
             exec(compile(source, f"<defect in {name}>", "exec"), function.__globals__, space)
@@ -119,7 +119,7 @@ class Garden:
         old = inspect.getattr_static(owner, name)
         self._set(owner, name, new)
         if inspect.isroutine(old):
-            for module in [module for key, module in sys.modules.items() if key.startswith("aiolocks.")]:
+            for module in [module for key, module in sys.modules.items() if key.startswith(("aiolocks.", "tests."))]:
                 if module is not owner and vars(module).get(name) is old:
                     self._set(module, name, new)
 
