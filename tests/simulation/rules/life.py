@@ -1,31 +1,8 @@
 """W3 and W6: how long a silent session is taken for alive, and how soon a waiter asks again."""
 
-from aiolocks._core import timing as _timing
-from tests.scripts.calls import Scripts
-from tests.scripts.states import pttl
-from tests.simulation.planting import both, instead, never
+from tests.simulation.planting import instead, never
 from tests.simulation.rules.scene import Scene
 from tests.simulation.rules.table import LOCK, clause
-
-_MAXED = "redis.call('PEXPIRE', waiters, math.max(redis.call('PTTL', waiters), tonumber(life_ms)))"
-
-
-@clause("W3", instead("W3-line", _MAXED))
-def a_line_lives_by_the_newest_word_of_its_session(scripts: Scripts) -> None:
-    """W3: *set*, never maxed, though another waiter was good for longer."""
-    scripts.granted("ann")
-    scripts.queued("ben", life_ms=9_000)
-    scripts.queued("cat", life_ms=2_000)
-    assert 0 < pttl(scripts, scripts.key("waiters")) <= 2_000
-
-
-@clause("W3", both(instead("W3-line", _MAXED), instead("W3-recheck", _MAXED)))
-def a_recheck_sets_how_long_its_line_lives(scripts: Scripts) -> None:
-    """W3: also when that is shorter than before."""
-    scripts.granted("ann")
-    scripts.queued("ben", life_ms=9_000)
-    scripts.recheck("ben", life_ms=2_000)
-    assert 0 < pttl(scripts, scripts.key("waiters")) <= 2_000
 
 
 @clause(
@@ -73,17 +50,6 @@ def a_newcomer_whose_ttl_is_shorter_than_all_others_has_its_line_s_life_set(scen
 
 
 @clause(
-    "W6",
-    instead("W6-delay", "return max(expected + 0.002 + 0.01 * jitter, floor if expected > floor else 0.002)"),
-    kinds=LOCK,
-)
-def nobody_waits_for_the_predicted_end_longer_than_r() -> None:
-    """W6: a successor that has died is noticed long before its lease ends."""
-    for expected in (1.0, 290.0):
-        assert _timing.recheck_delay(1.0, expected, 0.99) <= 1.0
-
-
-@clause(
     "W6", instead("W6-expected", "expected = self.interval() if busy_ms >= 0 else (0.0 if busy_ms == -2 else None)")
 )
 def a_lease_that_runs_out_is_noticed_at_once(scene: Scene) -> None:
@@ -96,27 +62,6 @@ def a_lease_that_runs_out_is_noticed_at_once(scene: Scene) -> None:
     ends = scene.seen("grant")[0].at + 4.0
     assert visit.began is not None
     assert ends < visit.began < ends + 0.04
-
-
-@clause("W6", instead("W6-endless", "return min(floor, interval)"), kinds=LOCK)
-def a_lease_without_an_end_is_asked_for_seldom() -> None:
-    """W6: in 0.1 to 0.5 s, for nobody knows when somebody else's key goes."""
-    delays = [_timing.recheck_delay(1.0, None, jitter) for jitter in (0.0, 0.5, 0.999)]
-    assert all(0.1 <= delay <= 0.5 for delay in delays)
-    assert delays == sorted(set(delays))
-
-
-@clause(
-    "W6",
-    instead("W6-delay", "return min(max(0.002 + 0.01 * jitter, floor if expected > floor else 0.002), interval)"),
-    kinds=LOCK,
-)
-def a_recheck_sooner_than_50_ms_comes_only_after_a_predicted_end() -> None:
-    """W6: else waiting behind a holder of 0.1 s would be busy polling; a quarter of the own TTL may ask for less."""
-    for expected in (0.051, 0.067, 0.1, 0.4):
-        assert _timing.recheck_delay(1.0, expected, 0.0) >= 0.05
-    assert _timing.recheck_delay(1.0, 0.03, 0.0) >= 0.03
-    assert _timing.recheck_delay(0.025, 0.1, 0.0) == 0.025
 
 
 @clause("W6", never("W6-link-lost"))

@@ -1,41 +1,11 @@
 """W11 and W15: a session that cannot be told looks for its turns itself, until it can be told."""
 
-from tests.scripts.calls import TTL, Scripts, poller
-from tests.scripts.states import holders
 from tests.simulation.planting import always, instead, never, without
 from tests.simulation.rules.scene import Scene
 from tests.simulation.rules.table import clause
 from tests.simulation.workload import Program
 
 _POLLS = instead("W11-polls", "local polls = false")
-
-
-@clause("W11", _POLLS)
-def a_session_that_polls_is_handed_its_turn(scripts: Scripts) -> None:
-    """W11: a real grant, which nobody is told of."""
-    scripts.granted("ann")
-    scripts.queued("ben", session=poller(5_000))
-    scripts.release("ann")
-    assert list(holders(scripts)) == ["ben"]
-
-
-@clause("W11", instead("W11-two-looks", "local _, text = grant(token, ttl_ms, permits)"))
-def its_turn_lasts_for_two_of_its_looks(scripts: Scripts) -> None:
-    """W11: one that it does not notice costs the others no more than that."""
-    scripts.granted("ann")
-    scripts.queued("ben", session=poller(5_000))
-    scripts.release("ann")
-    assert 8_000 < holders(scripts)["ben"] <= 10_000
-
-
-@clause("W11", without("W11-full"))
-def its_next_recheck_makes_that_a_full_lease(scripts: Scripts) -> None:
-    """W11: `max(PTTL, ttl)`, counted from the re-check."""
-    scripts.granted("ann")
-    scripts.queued("ben", session=poller(5_000))
-    scripts.release("ann")
-    assert scripts.recheck("ben", session=poller(5_000)).answers[0] < 0
-    assert holders(scripts)["ben"] > TTL - 1_000
 
 
 @clause("W11", always("W11-forbidden"), _POLLS)

@@ -1,75 +1,11 @@
 """W4 and W5: a grant is made on the waiter's own terms, and believed by whoever it is for, once."""
 
 from aiolocks import Lock
-from tests.scripts.calls import TTL, Scripts
-from tests.scripts.states import holders, lapse, listening
-from tests.simulation.planting import after, before, both, instead, never, without
+from tests.scripts.calls import TTL
+from tests.simulation.planting import after, instead, never, without
 from tests.simulation.rules.scene import Scene
-from tests.simulation.rules.table import LOCK, SEMAPHORE, clause
+from tests.simulation.rules.table import LOCK, clause
 from tests.simulation.server import encoded
-
-
-@clause(
-    "W4",
-    after("W4-terms", "ttl_ms = string.match(ARGV[2], '^%d+') or ttl_ms"),
-)
-def a_lease_handed_over_lasts_as_long_as_the_waiter_asked_for(scripts: Scripts) -> None:
-    """W4: by the waiter's entry, not by the arguments of whoever releases."""
-    scripts.granted("ann", ttl_ms=1_000)
-    scripts.queued("ben", ttl_ms=90_000)
-    assert [grant.amount for grant in scripts.release("ann", ttl_ms=1_000).mine] == [90_000]
-    assert holders(scripts)["ben"] > 80_000
-
-
-@clause(
-    "W4",
-    after("W4-terms", "permits = string.match(ARGV[2], ' (%d+)$') or permits"),
-    kinds=SEMAPHORE,
-)
-def as_many_permits_are_handed_over_as_the_waiter_asked_for(scripts: Scripts) -> None:
-    """W4: and not as many as come free."""
-    scripts.resize(4)
-    scripts.granted("ann", permits=4)
-    scripts.queued("ben", permits=3)
-    scripts.release("ann", permits=4)
-    assert scripts.statistics().permits == 3
-
-
-@clause("W4", instead("W9-notify", "if polls or notify(head, token, text, life_ms) then"))
-def the_message_names_the_terms(scripts: Scripts) -> None:
-    """W4: who it is for, and for how long."""
-    scripts.granted("ann")
-    scripts.queued("ben", session="away", ttl_ms=90_000)
-    with listening(scripts, "away") as inbox:
-        scripts.release("ann")
-        assert [(message.who, message.amount) for message in inbox.messages()] == [("ben", 90_000)]
-
-
-@clause(
-    "W5",
-    both(
-        before("W5-queued", "number, last_fence = 0, function() return 0 end"),
-        before("W5-queued-permits", "newest = 0"),
-    ),
-)
-def who_is_told_to_wait_learns_the_last_fencing_token(scripts: Scripts) -> None:
-    """W5: no grant up to that one is its own."""
-    fence = scripts.granted("ann").fence
-    assert scripts.queued("ben").fence == fence
-
-
-@clause(
-    "W5",
-    both(before("W5-recheck", "before = last_fence()"), before("W5-recheck-permits", "before = newest")),
-)
-def what_a_recheck_tells_is_older_than_the_grants_in_it(scripts: Scripts) -> None:
-    """W5: or they would be taken for stale."""
-    scripts.granted("ann")
-    scripts.queued("ben")
-    lapse(scripts, "ann")
-    recheck = scripts.recheck("ben")
-    assert [grant.who for grant in recheck.mine] == ["ben"]
-    assert recheck.mine[0].fence > recheck.fence
 
 
 def _notice(scene: Scene, token: bytes, fence: int, session: bytes) -> bytes:

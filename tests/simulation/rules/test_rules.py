@@ -10,12 +10,14 @@ import pytest
 from redis import Redis
 
 from tests.scripts.calls import Scripts
+from tests.simulation.attached import ATTACHED
 from tests.simulation.rules import CLAUSES
 from tests.simulation.rules.scene import playing
 from tests.simulation.rules.table import Clause
 from tests.support.cases import one_in_turns
 from tests.support.garden import Garden
 from tests.support.replicas import Replicated, replicated
+from tests.support.teeth import is_own
 
 # A process that the simulation ends has coroutines destroyed in a loop that is closed.
 pytestmark = [pytest.mark.redis, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
@@ -78,12 +80,13 @@ def test_its_check_fails_without_it(tooth: Tooth, request: pytest.FixtureRequest
     clause = tooth.clause
     with ExitStack() as undo:
         clause.defects[tooth.at](Garden(undo))
-        with pytest.raises(AssertionError):
+        with pytest.raises(AssertionError) as caught:
             _run(clause, request)
+    assert is_own(caught.value, clause.check.__code__.co_filename), "what the check needs broke, and not what it shows"
 
 
 def test_every_rule_is_in_the_table() -> None:
-    assert {clause.rule for clause in CLAUSES} == {
+    assert {clause.rule for clause in CLAUSES} | {name.split()[0] for name in ATTACHED if name[0] == "W"} == {
         *(f"W{number}" for number in (*range(1, 14), 15, 21)),
         *(f"I{number}" for number in range(1, 5)),
     }

@@ -36,38 +36,6 @@ def permits_asked_for_twice_have_one_fence(scripts: Scripts) -> None:
     assert scripts.granted("ann").fence == fence
 
 
-_UNSEEN = never("W10-buried")
-
-
-@clause(
-    "W10",
-    both(
-        _UNSEEN,
-        instead("W10-existing", "local existing = redis.call('EXISTS', holder, queue, waiters)"),
-        instead(
-            "W10-existing-permits",
-            "local existing = redis.call('EXISTS', queue, waiters, holders, holders, holders, holders)",
-        ),
-    ),
-    _UNSEEN,
-)
-def a_request_that_comes_after_its_undo_comes_to_nothing(scripts: Scripts) -> None:
-    """W10: whether it is free by then or not."""
-    scripts.release("ann", tombstone_ms=60_000)
-    assert scripts.grant("ann") == Withdrawn()
-    scripts.granted("ben")
-    assert scripts.grant("ann") == Withdrawn()
-
-
-@clause("W10", instead("W10-brief", "local place = value and enqueue_behind_own(entry)"), kinds=LOCK)
-def a_request_that_comes_while_its_token_holds_the_lock_puts_it_in_no_line(scripts: Scripts) -> None:
-    """W10: a short answer was asked for, and a later request has been granted meanwhile."""
-    fence = scripts.granted("ann").fence
-    scripts.queued("ben")
-    assert scripts.grant("ann", brief=True) == Granted(fence)
-    assert line(scripts) == ["ben"]
-
-
 @clause(
     "W10",
     instead("W10-brief-permits", "local place = existing == 6 and sure and alike and used >= limit_in_force"),
