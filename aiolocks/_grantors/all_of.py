@@ -50,6 +50,7 @@ class AllOf(Composite):
         self._wishes = wishes or [(1, 0)] * len(grantors)
         self._seal = seal
         self._in_line = True
+        # equivalent: constant, the chain itself waits for replicas
         self._options = replace(options, renew=True, max_hold=None, on_lost="flag", replicas=0)
         """How parts are kept while others are waited for."""
 
@@ -95,7 +96,7 @@ class AllOf(Composite):
             except LeaseLostError:
                 self._begin_anew(request)
             except UNCERTAIN as error:  # although it was asked again and again
-                request.in_trouble(error)
+                request.in_trouble(error)  # equivalent: line dropped, the turn fails with it at once
                 request.fail(error)
                 return Queued()
 
@@ -246,7 +247,7 @@ class OrderedAttempt:
         try:
             granted = await wait_granted(state)
         finally:
-            self._waiting = None
+            self._waiting = None  # equivalent: line dropped, the request has failed already
             request = part.request = state.request
             self._request.busy_for(request.retry_after)
             if request.reached:

@@ -113,7 +113,7 @@ class Listening:
             on_moved=self._moved,
         )
         self._pause = _FIRST_PAUSE
-        self._longest = _LONGEST_PAUSE
+        self._longest = _LONGEST_PAUSE  # equivalent: line dropped, `begin` sets it first
         self._due = 0.0
         self._healed_at = 0.0
         self._channel = b""
@@ -266,6 +266,7 @@ class Listening:
             self.subscriber.close()
         else:
             subscribe = "+ssubscribe" if of_shard(self.form(b"")) else "+subscribe"
+            # equivalent: constant, the first pause is the same
             self.poll(f"this Redis user lacks the rights {subscribe} and &<prefix>*", rights=True)
 
 
@@ -281,5 +282,6 @@ def interval_of(interval: float, *, polling: bool) -> float:
 def address_of(session: bytes, channels: bytes, interval: float, *, polling: bool) -> SessionAddress:
     """Return as whom a session asks that looks at least every *interval* seconds."""
     interval = interval_of(interval, polling=polling)
+    # equivalent: constant, no interval is under 25 ms, and it is rounded
     name = b"poll%d-%b" % (max(1, round(1000 * interval)), session) if polling else session
     return name, channels, round(3000 * interval)  # defect: W3-life

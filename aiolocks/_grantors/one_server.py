@@ -119,6 +119,7 @@ class RedisGrantor:
         if link is None:
             context.introduction.introduce(self._keys.channels, request.ttl)
         args = self._terms if link is None else self._terms(request, link)  # what leaves at once is worked out at once
+        # equivalent: comparison, for speed
         soon = line is None  # else this one will wait too, for longer
         unsent = LONGEST_WAIT if request.wait else FIRST_CONNECT
         request.sent(pipeline.submit(self._grant, args, self._answered, patience, request, future, unsent, soon))
@@ -265,6 +266,7 @@ class RedisGrantor:
             request.busy_for_ms(busy_ms)
             turned = request.wait_by(call.tell)
             if not request.turn.done():
+                # equivalent: constant, for speed
                 self.line.join(request, busy_ms, subscribers, cast("Arguments", call.args)[4:7])
             self.deliver(grants)
             return None if turned else Queued()
@@ -370,6 +372,7 @@ class RedisGrantor:
         patience = pipeline.undo_patience_after(request.silences) if request.silences else pipeline.undo_patience
         link = pipeline.ready
         args = self._undoing if link is None else self._undoing(request, link)
+        # equivalent: constant, for speed
         call = pipeline.submit(self._release, args, self._undone, patience, request, tell, pipeline.patience, soon=True)
         call.gives_way = True
 
@@ -502,7 +505,7 @@ class RedisGrantor:
         """Give back a lease that no caller here wants: at once, rather than when it expires."""
         undos = self.context.undos
         if token not in undos.under_way:
-            stray = Request(ttl, 1, wait=False, token=token)
+            stray = Request(ttl, 1, wait=False, token=token)  # equivalent: constant, it is never sent
             stray.was_reached()
             Release(undos, self, stray, self.context.clock() + ttl)
 

@@ -132,7 +132,7 @@ class Quorum(Composite):
     def _give_back(self, request: Request) -> None:
         for part in request.parts:
             end(part)  # defect: P7-votes
-        request.parts = ()
+        request.parts = ()  # equivalent: line dropped, it is given back once
 
     async def _settle(self, request: Request) -> None:
         """Undo an attempt, and wait for that a little."""
@@ -196,6 +196,7 @@ class Quorum(Composite):
 
         uptime = request.needed_uptime
         request.parts = [
+            # equivalent: constant, a vote never waits in line
             Part(grantor, Request(request.ttl, 1, wait=False, token=context.id + own, needed_uptime=uptime))
             for grantor, context in zip(self._grantors, self._contexts, strict=True)
         ]

@@ -157,9 +157,9 @@ class WaitQueue:
 
     def expect(self, request: Request) -> None:
         """Note the TTL of a request about to be made, which bounds how long the session may keep silent."""
-        self.expected_ttl = request.ttl
+        self.expected_ttl = request.ttl  # equivalent: line dropped, for speed
         interval = recheck_interval(request.ttl)
-        if interval < self._interval or not self.waiting:
+        if interval < self._interval or not self.waiting:  # equivalent: comparison, for speed
             self._look_every(interval)
 
     def _look_every(self, interval: float) -> None:
@@ -190,6 +190,7 @@ class WaitQueue:
             self.identity = None
             self.identify()
         self._listen(subscribers)
+        # equivalent: comparison + constant, for speed
         if self._timer is None or busy_ms < 1000 * self._interval:  # else the re-check that is due comes sooner anyway
             self._schedule(self._delay(busy_ms))
 
@@ -199,7 +200,7 @@ class WaitQueue:
         if self.waiting:
             self.waiting[request.token] = request
         else:
-            self.join(request, -1, 1)
+            self.join(request, -1, 1)  # equivalent: constant, any number but 0
 
     def leave(self, request: Request) -> None:
         if self.waiting.pop(request.token, None) is not None and not self.waiting:
@@ -336,10 +337,10 @@ class WaitQueue:
             if now - request.fails_since(now) >= request.ttl:
                 request.fail(error)
             elif not request.turn.done():  # let the line try again
-                self.join(request, -1, 1)
+                self.join(request, -1, 1)  # equivalent: constant, any number but 0
         except asyncio.CancelledError:
             if not request.turn.done():
-                self.join(request, -1, 1)
+                self.join(request, -1, 1)  # equivalent: constant, any number but 0
             raise
         except Exception as error:
             request.fail(error)
@@ -396,6 +397,7 @@ class WaitQueue:
             self.listening.listen(self._server.channel(), self)
 
     def _delay(self, busy_ms: int) -> float:
+        # equivalent: constant, within the jitter
         expected = busy_ms / 1000 if busy_ms >= 0 else (0.0 if busy_ms == -2 else None)  # defect: W6-expected
         return recheck_delay(self.interval(), expected, random.random())
 

@@ -69,7 +69,7 @@ class SharedLease:
     def held_by(self, task: "Task | None") -> bool:
         """Whether *task* took a share that is not released, or is inside a block with one."""
         if task is None:
-            return False
+            return False  # equivalent: constant, no caller is a callback
         return self.entered_by(task) or any(share.task is task for share in self._shares)
 
     def entered_by(self, task: "Task | None") -> bool:

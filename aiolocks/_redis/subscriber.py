@@ -87,7 +87,7 @@ class Subscriber:
 
     def listening(self, channel: bytes, at: float) -> bool:
         """Whether the subscription had been confirmed at local time *at*, and not been lost since."""
-        return self._confirmed.get(channel, at + 1.0) <= at
+        return self._confirmed.get(channel, at + 1.0) <= at  # equivalent: constant, any moment after it
 
     def reconnect(self) -> None:
         """Take a new connection: the server finds no subscriber, so this one must be dead."""

@@ -4,7 +4,20 @@ import re
 from dataclasses import dataclass
 from typing import final
 
-_MARKER = re.compile(r"(?:#|--) defect: [\w, -]+$", re.MULTILINE)
+_MARKER = re.compile(r"(?:#|--) (?:defect|equivalent): .+$", re.MULTILINE)
+_EQUIVALENT = re.compile(r"(?:#|--) equivalent: ([\w /+]+), .+$", re.MULTILINE)
+
+
+def equivalents(text: str) -> dict[int, set[str]]:
+    """Return which kinds of mutants no test can notice, by the line that a comment says so of: its own, or the next."""
+    found: dict[int, set[str]] = {}
+    lines = text.splitlines()
+    for match in _EQUIVALENT.finditer(text):
+        number = text.count("\n", 0, match.start())
+        while lines[number].lstrip().startswith(("#", "--")):
+            number += 1
+        found.setdefault(number + 1, set()).update(match[1].split(" + "))
+    return found
 
 
 @final
@@ -33,7 +46,7 @@ class Mutant:
         return text.count("\n", 0, self.start) + 1
 
     def described(self, text: str) -> str:
-        """Return what it changes, wherever in the file that stands: its name in `equivalent` and in reports."""
+        """Return what it changes, wherever in the file that stands: its name in reports."""
         begin = text.rfind("\n", 0, self.start) + 1
         end = text.find("\n", self.end)
         end = end if end >= 0 else len(text)

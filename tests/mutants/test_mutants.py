@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.mutants import of_lua, of_python
-from tests.mutants.equivalent import EQUIVALENT
-from tests.mutants.mutant import Mutant
+from tests.mutants.mutant import Mutant, equivalents
 from tests.mutants.table import REPOSITORY, Answering, answered_by, files
-from tests.mutants.trial import Trial, described, mutants_of
+from tests.mutants.trial import Trial, mutants_of
 
 PYTHON = '''
 """Not this: 1 < 2."""
@@ -68,9 +67,12 @@ def test_each_file_has_tests_that_are_there() -> None:
         assert all((REPOSITORY / test).exists() for test in tests), path
 
 
-def test_each_equivalent_mutant_is_one_that_is_made() -> None:
-    known = {described(mutant) for path in files() for mutant in mutants_of(path)}
-    assert EQUIVALENT.keys() <= known
+def test_each_comment_of_an_equivalent_stands_beside_a_mutant_of_that_kind() -> None:
+    for path in files():
+        text = (REPOSITORY / path).read_text(encoding="utf-8")
+        made = {(mutant.line(text), mutant.kind) for mutant in mutants_of(path)}
+        said = {(line, kind) for line, kinds in equivalents(text).items() for kind in kinds}
+        assert said <= made, path
 
 
 def test_a_mutant_is_caught_by_a_test_that_notices_it(tmp_path: Path) -> None:

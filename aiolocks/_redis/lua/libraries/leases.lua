@@ -61,7 +61,7 @@ local function seat(token, ttl_ms)
       first_end = ends
     end
     if ends - kept_until > 0 then
-      life = ttl_ms + math.floor(ttl_ms / 8)
+      life = ttl_ms + math.floor(ttl_ms / 8) -- equivalent: constant, only longer than needed
       kept_until = now_ms + life
     end
   end
@@ -69,6 +69,7 @@ local function seat(token, ttl_ms)
     life = math.max(life, redis.call('PTTL', holders))
     kept_until = now_ms + life
   end
+  -- equivalent: constant, a millisecond of twice the life
   local stale = settled or ttl_ms - longest > 0 or number - number % MINUTE_US > newest
   newest = number
   newest_text = number == now_us and #time[2] == 6 and time[1] .. time[2] or digits(number)
@@ -105,7 +106,7 @@ end
 -- ms until the first lease can end; -2 when there is none.
 local function busy_for()
   local first = redis.call('ZRANGE', holders, 0, 0, 'WITHSCORES')[2]
-  return first and math.max(tonumber(first) - now_ms, 0) or -2
+  return first and math.max(tonumber(first) - now_ms, 0) or -2 -- equivalent: constant, then the answer is more
 end
 
 -- Keys outlive what they tell, and never lose time. PEXPIRE goes first, as it is allowed at the memory limit.

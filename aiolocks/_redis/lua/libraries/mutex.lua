@@ -85,6 +85,7 @@ end
 
 -- The last fencing token; it stands beside the holder's, if the holder is one of this library's.
 local function last_fence(number)
+  -- equivalent: constant, smaller than any time
   return number and number > 0 and number or tonumber(redis.call('GET', fence) or 0)
 end
 

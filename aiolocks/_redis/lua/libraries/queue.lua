@@ -18,8 +18,8 @@ local function keep_queue(placed)
   -- defect: W3-line
   redis.call('PEXPIRE', waiters, life_ms) -- first a write that is allowed at the memory limit: then so are all others
   if not placed then
-    local first = redis.call('ZRANGE', waiters, 0, 0, 'WITHSCORES')
-    if first[1] then
+    local first = redis.call('ZRANGE', waiters, 0, 0, 'WITHSCORES') -- equivalent: constant, only the first is read
+    if first[1] then -- equivalent: constant, there are both or neither
       redis.call('ZADD', queue, first[2], session)
     else
       redis.call('ZREM', queue, session)
@@ -98,6 +98,7 @@ local function enqueue(entry, old_ticket, others)
     text = redis.call('ZSCORE', waiters, entry) or redis.call('ZADD', waiters, 'NX', 0, entry) -- the error
     return tonumber(text), keep_queue()
   end
+  -- equivalent: comparison, where equal, either gives the same
   if not newcomer and tonumber(old_ticket) < ticket then -- defect: W8-old-ticket
     ticket, text = tonumber(old_ticket), old_ticket
     redis.call('ZADD', waiters, text, entry)

@@ -28,7 +28,7 @@ local sure = counted and first_end - now_ms > 0 and first_end - now_ms <= longes
 local SPACES = '                              '
 
 local function number_kept()
-  unwritten = false
+  unwritten = false -- equivalent: line dropped, only written again
   return used .. ' ' .. members .. ' ' .. (newest_text or '0') .. ' ' .. first_end .. ' ' .. kept_until .. SPACES
 end
 
@@ -61,8 +61,10 @@ end
 local function count_anew()
   local left = redis.call('PTTL', holders)
   local unknown = heaviest > 0 and heaviest or limit_in_force -- defect: W21-unknown
+  -- equivalent: constant + min/max + sign, only extended once more
   members, kept_until = redis.call('ZCARD', holders), now_ms + math.max(left, 0)
-  longest = longest > 0 and longest or math.max(left, 0)
+  longest = longest > 0 and longest or math.max(left, 0) -- equivalent: constant, no lease is so short
+  -- equivalent: and/or + constant, the same number, counted one by one
   if heaviest == 1 or newest == 0 or limit_in_force == 0 then -- newest: a limit was declared since, but nothing granted
     used = unknown * members
     return
@@ -72,7 +74,8 @@ local function count_anew()
   for from = 1, #tokens, MOST do
     for _, terms in ipairs(redis.call('HMGET', meta, spread(tokens, from, math.min(from + MOST - 1, #tokens)))) do
       -- The usual one digit is read without making a text of it: that is most of what it costs to count thousands.
-      local one, two = string.byte(terms or '', 1, 2)
+      local one, two = string.byte(terms or '', 1, 2) -- equivalent: constant, the third is not read
+      -- equivalent: and/or + constant, both read the same number
       used = used + (two == 32 and one - 48 or terms and string.match(terms, '^%d+') or unknown)
     end
   end
@@ -110,10 +113,11 @@ local function settle()
   local anew = members ~= count or (not counted and count > 0) -- defect: W21-members
   if count == 0 and members > 0 then
     -- Redis itself removed the set, as all leases in it had run out: drop what is known of those who held.
-    used, members, first_end, kept_until = 0, 0, 0, 0
+    used, members, first_end, kept_until = 0, 0, 0, 0 -- equivalent: constant, 0 and 1 are past
     redis.call('DEL', meta)
     if described then
       redis.call(
+        -- equivalent: constant, any text
         'HSET', meta, 'limit', limit_text, 'fence', newest, 'weight', heaviest, 'ttl', longest, 'line', '1'
       )
       redis.call('PEXPIRE', meta, idle_life(longest))
@@ -136,8 +140,9 @@ end
 -- Lets releases know that there may be a queue to hand over to.
 local function expect_queue()
   if not in_line and described then
+    -- equivalent: constant, any text
     redis.pcall('HSET', meta, 'line', '1') -- where that is refused, as at the memory limit, a re-check hands over
-    in_line = '1'
+    in_line = '1' -- equivalent: constant, any text
   end
 end
 
@@ -148,13 +153,13 @@ local function can_grant(permits, head)
     return 'never', limit_in_force
   end
   if used + permits <= limit_in_force then -- defect: P9-limit
-    return 'yes', limit_in_force - used
+    return 'yes', limit_in_force - used -- equivalent: sign, not read with yes
   end
   -- slow path
   if not settled then
     settle()
     if used + permits <= limit_in_force then -- defect: P9-limit
-      return 'yes', limit_in_force - used
+      return 'yes', limit_in_force - used -- equivalent: sign, not read with yes
     end
   end
   local latest = clamp()
@@ -203,7 +208,7 @@ end
 
 -- Puts a limit in force; *pin*: and pins it.
 local function declare_limit(limit, pin)
-  local forgotten = heaviest == 0 and members > 0
+  local forgotten = heaviest == 0 and members > 0 -- equivalent: and/or + comparison, counted again it is the same
   limit_in_force, described, limit_text = tonumber(limit), true, (pin and '+' or '') .. limit
   redis.call('HSET', meta, 'limit', limit_text)
   redis.call('PEXPIRE', meta, math.max(redis.call('PTTL', meta), idle_life(longest)))

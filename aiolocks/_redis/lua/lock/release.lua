@@ -61,4 +61,5 @@ if left_ms then
 else
   hand_over(reply, rank) -- defect: W7-release
 end
+-- equivalent: constant, grants come in threes
 return reply[2] and table.concat(reply, ' ') or ended -- for a list, Redis takes 16 KiB and another way to write

@@ -57,4 +57,5 @@ end
 if unwritten then
   note()
 end
+-- equivalent: constant, grants come in threes
 return reply[2] and table.concat(reply, ' ') or ended -- for a list, Redis takes 16 KiB and another way to write

@@ -24,6 +24,7 @@ if known and (tonumber(known) > tonumber(number) or (known == number and owner ~
   return tonumber(known)
 end
 redis.call('SET', agreed, number .. ' ' .. token, 'EX', DAY)
+-- equivalent: comparison, where equal, either gives the same
 if tonumber(redis.call('GET', fence) or 0) < tonumber(number) then
   redis.call('SET', fence, number, 'EX', DAY)
 end
