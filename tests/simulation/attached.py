@@ -9,7 +9,7 @@ from typing import final
 from tests.scripts import calls
 from tests.support.garden import Garden
 
-from .defects import counted_by_publish, recheck_creates
+from .defects import DEFECTS, counted_by_publish, recheck_creates
 from .planting import Plant, after, always, before, both, instead, never, without
 
 
@@ -32,6 +32,10 @@ class Attached:
     @property
     def path(self) -> str:
         return self.test.partition("::")[0]
+
+    @property
+    def breaks_servers(self) -> bool:
+        return self.path.startswith("tests/faults/")
 
 
 _SCRIPTS = "tests/scripts/test_"
@@ -60,7 +64,7 @@ _REACH = {
         "reachable", "who_cannot_be_reached_is_not_given_a_lease", instead("W1-listens", "return 1")
     ),
     "W1 who listens is handed it": _of(
-        "hand_over", "a_waiter_of_another_session_is_told_by_one_message", instead("W1-listens", "return 0")
+        "hand_over", "the_lease_lasts_as_long_as_the_waiter_asked_for", instead("W1-listens", "return 0")
     ),
     "W1 a monitor makes nobody reachable": _of(
         "reachable", "a_monitor_does_not_make_anybody_reachable", counted_by_publish
@@ -148,7 +152,7 @@ _FREE = {
     ),
     "W7 a release hands over": _of("release", "a_release_that_finds_it_free_hands_over", without("W7-release")),
     "W7 a re-check hands over": _of(
-        "recheck", "a_recheck_that_finds_it_free_hands_over_in_its_reply", without("W7-recheck")
+        "recheck", "a_recheck_that_finds_it_free_hands_over_to_whoever_is_first", without("W7-recheck")
     ),
     "W7 a higher limit is handed over": _of(
         "limit", "a_higher_limit_is_handed_over_in_the_reply", without("W7-resize"), rows=_ONE
@@ -199,14 +203,14 @@ _HALF_WAY = {
         "it_waits_and_rechecks",
         instead("W9-count", "local reply = redis.call('PUBSUB', count, channel)"),
         rows=("lock server no_NUMSUB", "semaphore server no_NUMSUB"),
-        says="permissions",
+        says="user",
     ),
     "W9 who may not publish is no reason to stop": _of(
         "rights",
         "a_release_tells_the_next_or_nobody_holds_it",
         instead("W9-publish", "local reply = redis.call(publish, channel, message)"),
         rows=("lock server no_channels", "semaphore server no_channels"),
-        says="permissions",
+        says="user",
     ),
     "W9 what could not be told is taken back": _of(
         "rights",
@@ -383,9 +387,64 @@ _LIFE = {
     ],
 }
 
+_FAULTS = "tests/faults/test_"
+_PRIMITIVES = "tests/primitives/test_"
+_OVERTAKEN = "cancelled_acquires.py::test_an_acquire_that_reaches_redis_after_its_undo_is_granted_to_nobody"
+_RESTARTED = "restarts.py::test_a_holder_learns_of_an_empty_restart_at_its_next_renewal_and_fences_go_on_rising"
+
+_ON_SERVERS = {
+    "no-local-expiry": (
+        f"{_FAULTS}cut_off.py::test_a_body_cut_off_from_redis_ends_before_anybody_else_can_have_the_name",
+        "Lock",
+    ),
+    "validity-from-the-reply": (
+        f"{_FAULTS}cut_off.py::"
+        "test_a_body_whose_grant_was_told_late_ends_before_anybody_else_can_have_the_name[Lock-asked for]",
+        "",
+    ),
+    "renewal-from-the-reply": (
+        f"{_FAULTS}stalls.py::test_a_body_ends_before_its_ttl_when_answers_to_its_renewals_are_late",
+        "Lock",
+    ),
+    "no-tombstone": (f"{_FAULTS}{_OVERTAKEN}", ""),
+    "fence-by-incr": (f"{_FAULTS}{_RESTARTED}", "Lock"),
+    "renewal-recreates": (f"{_FAULTS}{_RESTARTED}", "Lock"),
+    "limit-forgotten": (
+        f"{_PRIMITIVES}conformance.py::test_no_more_tasks_are_inside_at_once_than_there_are_places",
+        "redis semaphore",
+    ),
+    "versioned-write-without-compare": (f"{_PRIMITIVES}versioned.py::test_of_updates_at_once_none_is_lost", "redis"),
+    "versioned-write-without-its-answer": (
+        f"{_FAULTS}versioned_lost_reply.py::test_a_write_whose_answer_is_lost_is_no_conflict",
+        "reset",
+    ),
+    "guard-without-compare": (
+        f"{_PRIMITIVES}guard.py::test_a_former_holder_writes_nothing_though_it_believes_in_its_lease",
+        "lock redis",
+    ),
+    "number-not-made-anew": (f"{_SCRIPTS}number.py::test_what_an_older_version_granted_counts", "server"),
+    "holder-without-field-counts-as-one": (
+        f"{_SCRIPTS}number.py::test_a_holder_of_which_nothing_is_known_counts_as_the_largest_weight",
+        "server",
+    ),
+    "handed-over-in-part-and-no-more": (
+        f"{_PRIMITIVES}many_at_once.py::test_all_readers_come_in_when_a_writer_leaves",
+        "redis",
+    ),
+    "granted-past-a-queue-that-is-left": (
+        f"{_SCRIPTS}parts.py::test_no_verb_grants_past_a_queue_that_it_has_no_time_for",
+        "lock server False",
+    ),
+    "fencing-token-accepted-twice": (
+        f"{_SCRIPTS}redlock.py::test_the_same_token_is_refused_to_somebody_else",
+        "server",
+    ),
+}
+"""C5: those of `DEFECTS` that a real server must show too."""
+
 ATTACHED = {
     name if at == 0 else f"{name} {at}": attached
     for group in (_REACH, _TERMS, _FREE, _HALF_WAY, _TWICE, _POLLING, _WAITING, _MANY, _LIFE)
     for name, several in group.items()
     for at, attached in enumerate(several)
-}
+} | {name: Attached(DEFECTS[name].plant, test, (row,)) for name, (test, row) in _ON_SERVERS.items()}

@@ -33,7 +33,7 @@ def is_own(failure: BaseException, home: str, name: str = "") -> bool:
         code = trace.tb_frame.f_code
         path = Path(code.co_filename)
         if path.is_relative_to(_ROOT / "tests") and path not in _HELPERS:
-            own = code.co_filename == home and code.co_qualname.startswith(name)
+            own = code.co_filename == home and (not name or name in code.co_qualname.split("."))
         trace = trace.tb_next
     return own and isinstance(failure, AssertionError | pytest.fail.Exception)
 
@@ -93,9 +93,7 @@ def pytest_runtest_protocol(item: Any, nextitem: pytest.Item | None) -> bool:
             reports = runtestprotocol(item, log=False, nextitem=nextitem if last else item.parent)
         failure: Any = item.stash[_failures]
         found = failure is not None and (
-            attached.says in str(failure)
-            if attached.says
-            else is_own(failure, str(item.path), item.function.__qualname__)
+            attached.says in str(failure) if attached.says else is_own(failure, str(item.path), item.originalname)
         )
         [*_, report] = [each for each in reports if each.when == "call"] or [reports[0]]
         if not found:
