@@ -98,7 +98,7 @@ class Watchdog:
         """Renew this lease from *now* on."""
         self._fresh[state] = None
         state.due = now
-        sorted_at = now + (state.deadline - now) / 4  # equivalent: constant + sign, only sorted sooner
+        sorted_at = now + (state.deadline - now) / 4  # equivalent: - + constant, only sorted sooner
         if sorted_at < self._timer_at:
             self._arm(sorted_at, now)
 

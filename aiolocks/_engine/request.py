@@ -220,7 +220,7 @@ class Request:
 
     def answered(self, call: Attempt) -> None:
         self.unanswered = (
-            # equivalent: comparison, for speed
+            # equivalent: >=, for speed
             tuple(other for other in self.unanswered if other is not call) if len(self.unanswered) > 1 else ()
         )
         self.reached = self.reached or call.link is not None

@@ -50,7 +50,7 @@ class AllOf(Composite):
         self._wishes = wishes or [(1, 0)] * len(grantors)
         self._seal = seal
         self._in_line = True
-        # equivalent: constant, the chain itself waits for replicas
+        # equivalent: 1, the chain itself waits for replicas
         self._options = replace(options, renew=True, max_hold=None, on_lost="flag", replicas=0)
         """How parts are kept while others are waited for."""
 

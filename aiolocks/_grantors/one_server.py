@@ -266,7 +266,7 @@ class RedisGrantor:
             request.busy_for_ms(busy_ms)
             turned = request.wait_by(call.tell)
             if not request.turn.done():
-                # equivalent: constant, for speed
+                # equivalent: 8, for speed
                 self.line.join(request, busy_ms, subscribers, cast("Arguments", call.args)[4:7])
             self.deliver(grants)
             return None if turned else Queued()
@@ -505,7 +505,7 @@ class RedisGrantor:
         """Give back a lease that no caller here wants: at once, rather than when it expires."""
         undos = self.context.undos
         if token not in undos.under_way:
-            stray = Request(ttl, 1, wait=False, token=token)  # equivalent: constant, it is never sent
+            stray = Request(ttl, 1, wait=False, token=token)  # equivalent: True, it is never sent
             stray.was_reached()
             Release(undos, self, stray, self.context.clock() + ttl)
 

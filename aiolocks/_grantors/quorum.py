@@ -196,7 +196,7 @@ class Quorum(Composite):
 
         uptime = request.needed_uptime
         request.parts = [
-            # equivalent: constant, a vote never waits in line
+            # equivalent: 2, a vote never waits in line
             Part(grantor, Request(request.ttl, 1, wait=False, token=context.id + own, needed_uptime=uptime))
             for grantor, context in zip(self._grantors, self._contexts, strict=True)
         ]

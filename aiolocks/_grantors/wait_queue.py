@@ -190,7 +190,7 @@ class WaitQueue:
             self.identity = None
             self.identify()
         self._listen(subscribers)
-        # equivalent: comparison + constant, for speed
+        # equivalent: <= + constant, for speed
         if self._timer is None or busy_ms < 1000 * self._interval:  # else the re-check that is due comes sooner anyway
             self._schedule(self._delay(busy_ms))
 
@@ -200,7 +200,7 @@ class WaitQueue:
         if self.waiting:
             self.waiting[request.token] = request
         else:
-            self.join(request, -1, 1)  # equivalent: constant, any number but 0
+            self.join(request, -1, 1)  # equivalent: 2 (second), any number but 0
 
     def leave(self, request: Request) -> None:
         if self.waiting.pop(request.token, None) is not None and not self.waiting:
@@ -337,10 +337,10 @@ class WaitQueue:
             if now - request.fails_since(now) >= request.ttl:
                 request.fail(error)
             elif not request.turn.done():  # let the line try again
-                self.join(request, -1, 1)  # equivalent: constant, any number but 0
+                self.join(request, -1, 1)  # equivalent: 2 (second), any number but 0
         except asyncio.CancelledError:
             if not request.turn.done():
-                self.join(request, -1, 1)  # equivalent: constant, any number but 0
+                self.join(request, -1, 1)  # equivalent: 2 (second), any number but 0
             raise
         except Exception as error:
             request.fail(error)
@@ -397,7 +397,7 @@ class WaitQueue:
             self.listening.listen(self._server.channel(), self)
 
     def _delay(self, busy_ms: int) -> float:
-        # equivalent: constant, within the jitter
+        # equivalent: 1001, within the jitter
         expected = busy_ms / 1000 if busy_ms >= 0 else (0.0 if busy_ms == -2 else None)  # defect: W6-expected
         return recheck_delay(self.interval(), expected, random.random())
 

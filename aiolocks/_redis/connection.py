@@ -232,7 +232,7 @@ class StreamConnection(_Pending, asyncio.BufferedProtocol):
         # Closing the transport would take the socket out of the epoll set that is shared with the parent. So the
         # socket's file descriptor is made to lead to /dev/null, and closing it later does no harm.
         socket = self._transport.get_extra_info("socket")
-        if socket is not None and socket.fileno() >= 0:  # equivalent: comparison + constant, 0 is standard input
+        if socket is not None and socket.fileno() >= 0:  # equivalent: > + constant, 0 is standard input
             nowhere = os.open(os.devnull, os.O_RDWR)
             os.dup2(nowhere, socket.fileno())
             os.close(nowhere)

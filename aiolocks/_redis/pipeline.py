@@ -411,7 +411,7 @@ class Pipeline:
 
     def _connect(self) -> None:
         if not self._connecting:
-            self._connecting, self._closing = True, False  # equivalent: constant, the line is not empty then
+            self._connecting, self._closing = True, False  # equivalent: True, the line is not empty then
             task = background(self._open_link())
             if self._connecting:  # an eager task may be done already
                 self._task = task

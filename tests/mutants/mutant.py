@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from typing import final
 
 _MARKER = re.compile(r"(?:#|--) (?:defect|equivalent): .+$", re.MULTILINE)
-_EQUIVALENT = re.compile(r"(?:#|--) equivalent: ([\w /+]+), .+$", re.MULTILINE)
+_EQUIVALENT = re.compile(r"(?:#|--) equivalent: (.+?), .+$", re.MULTILINE)
+_PLACES = ("first", "second", "third", "fourth", "fifth")
 
 
 def equivalents(text: str) -> dict[int, set[str]]:
-    """Return which kinds of mutants no test can notice, by the line that a comment says so of: its own, or the next."""
+    """Return which mutants no test can notice, by the line that a comment says so of: its own, or the next."""
     found: dict[int, set[str]] = {}
     lines = text.splitlines()
     for match in _EQUIVALENT.finditer(text):
@@ -56,3 +57,10 @@ class Mutant:
 
 def _flat(lines: str) -> str:
     return " ".join(_MARKER.sub("", lines).split())
+
+
+def names(mutant: Mutant, others: list[Mutant], text: str) -> set[str]:
+    """Return how a comment can name it: by its kind, by what it puts there, or by which of those that put that there."""
+    line = mutant.line(text)
+    alike = [other for other in others if other.new == mutant.new and other.line(text) == line]
+    return {mutant.kind, mutant.new, f"{mutant.new} ({_PLACES[min(alike.index(mutant), 4)]})"}

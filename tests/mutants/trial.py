@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import final
 
 from tests.mutants import of_lua, of_python
-from tests.mutants.mutant import Mutant, equivalents
+from tests.mutants.mutant import Mutant, equivalents, names
 from tests.mutants.table import REPOSITORY, Answering, answered_by
 
 LIMIT = 60.0
@@ -41,7 +41,8 @@ def described(mutant: Mutant) -> str:
 def is_equivalent(mutant: Mutant) -> bool:
     """Return whether a comment beside its line says that no test can notice it."""
     text = (REPOSITORY / mutant.path).read_text(encoding="utf-8")
-    return mutant.kind in equivalents(text).get(mutant.line(text), ())
+    said = equivalents(text).get(mutant.line(text), set())
+    return bool(said and said & names(mutant, mutants_of(mutant.path), text))
 
 
 def readme_command() -> list[str]:

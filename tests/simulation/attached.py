@@ -60,10 +60,10 @@ def _of(path: str, test: str, *plants: Plant, rows: tuple[str, ...] = _BOTH, say
 
 
 _REACH = {
-    "W1 who does not listen is handed nothing": _of(
+    "W1 a session that does not listen is handed nothing": _of(
         "reachable", "who_cannot_be_reached_is_not_given_a_lease", instead("W1-listens", "return 1")
     ),
-    "W1 who listens is handed it": _of(
+    "W1 a session that listens is handed it": _of(
         "hand_over", "the_lease_lasts_as_long_as_the_waiter_asked_for", instead("W1-listens", "return 0")
     ),
     "W1 a monitor makes nobody reachable": _of(
@@ -79,12 +79,12 @@ _REACH = {
         "the_reply_counts_who_listens_for_this_session",
         before("W1-recheck", "subscribers = function() return 1 end"),
     ),
-    "W2 who is passed over keeps line and tickets": _of(
+    "W2 a session that is passed over keeps line and tickets": _of(
         "reachable",
         "who_is_passed_over_leaves_the_queue_and_keeps_line_and_ticket",
         after("W2-passed-over", "redis.call('DEL', line)"),
     ),
-    "W2 who is passed over is in no way": _of(
+    "W2 a session that is passed over is in no way": _of(
         "reachable", "the_next_of_the_releasing_session_gets_it", instead("W2-passed-over", "return grants")
     ),
     "W2 the next re-check puts it back": _of(
@@ -102,7 +102,7 @@ _REACH = {
         instead("W2-line", "local first = redis.call('ZREVRANGE', line, '0', '1')"),
         without("W2-move-on"),
     ),
-    "W2 who was forgotten returns to its old place": _of(
+    "W2 a forgotten waiter returns to its old place": _of(
         "queue", "one_who_comes_back_with_an_old_ticket_has_the_old_place", never("W8-old-ticket")
     ),
 }
@@ -124,7 +124,7 @@ _TERMS = {
         "a_waiter_of_another_session_is_told_by_one_message",
         instead("W9-notify", "if polls or notify(head, token, text, life_ms) then"),
     ),
-    "W5 who waits learns the last fencing token": _of(
+    "W5 a waiter learns the last fencing token": _of(
         "queue",
         "the_answer_names_the_last_fencing_token",
         both(before("W5-queued", "last_fence = function() return 0 end"), before("W5-queued-permits", "newest = 0")),
@@ -143,7 +143,7 @@ _FREE = {
         without("W7-grant"),
         rows=("lock True server", "semaphore True server", "lock False server", "semaphore False server"),
     ),
-    "W7 who asks once has what only the dead wait for": _of(
+    "W7 try_acquire has what only the dead wait for": _of(
         "newcomer",
         "what_only_the_dead_wait_for_is_granted",
         both(never("W21-past-queue"), instead("W21-past-queue-permits", "verdict = 'later'")),
@@ -198,14 +198,14 @@ _HALF_WAY = {
         _flagged,
         says="used memory",
     ),
-    "W9 who may not count subscribers waits": _of(
+    "W9 a user without NUMSUB waits": _of(
         "rights",
         "it_waits_and_rechecks",
         instead("W9-count", "local reply = redis.call('PUBSUB', count, channel)"),
         rows=("lock server no_NUMSUB", "semaphore server no_NUMSUB"),
         says="user",
     ),
-    "W9 who may not publish is no reason to stop": _of(
+    "W9 a user without PUBLISH stops no script": _of(
         "rights",
         "a_release_tells_the_next_or_nobody_holds_it",
         instead("W9-publish", "local reply = redis.call(publish, channel, message)"),
@@ -218,7 +218,7 @@ _HALF_WAY = {
         instead("W9-notify", "notify(head, token, text, ttl_ms)\nif true then"),
         rows=("lock server no_channels", "semaphore server no_channels"),
     ),
-    "W9 who is handed it is taken out of the line": _of(
+    "W9 a waiter with its turn is out of the line": _of(
         "hand_over", "who_gets_it_is_not_in_line_any_more", without("W9-taken-out")
     ),
 }

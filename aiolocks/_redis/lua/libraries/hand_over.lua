@@ -77,7 +77,7 @@ local function hand_over(grants, rank)
     looked_at = looked_at + 1
     local here = head == session
     local line = here and waiters or base .. ':q:' .. head
-    -- equivalent: constant, the third is not read
+    -- equivalent: '2', the third is not read
     local first = redis.call('ZRANGE', line, '0', '1') -- defect: W2-line
     local entry, next_entry = first[1], first[2]
     if not entry then

@@ -106,7 +106,7 @@ end
 -- ms until the first lease can end; -2 when there is none.
 local function busy_for()
   local first = redis.call('ZRANGE', holders, 0, 0, 'WITHSCORES')[2]
-  return first and math.max(tonumber(first) - now_ms, 0) or -2 -- equivalent: constant, then the answer is more
+  return first and math.max(tonumber(first) - now_ms, 0) or -2 -- equivalent: 1, then the answer is more
 end
 
 -- Keys outlive what they tell, and never lose time. PEXPIRE goes first, as it is allowed at the memory limit.

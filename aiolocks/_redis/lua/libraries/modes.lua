@@ -217,5 +217,5 @@ local function can_grant(mode, token, head)
   if head then
     expect_queue()
   end
-  return 'later', held[EXCLUSIVE] + held[UPGRADE] == 0 and 1 or 0 -- equivalent: constant, any number but 0
+  return 'later', held[EXCLUSIVE] + held[UPGRADE] == 0 and 1 or 0 -- equivalent: 2, any number but 0
 end

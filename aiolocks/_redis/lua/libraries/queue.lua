@@ -18,7 +18,7 @@ local function keep_queue(placed)
   -- defect: W3-line
   redis.call('PEXPIRE', waiters, life_ms) -- first a write that is allowed at the memory limit: then so are all others
   if not placed then
-    local first = redis.call('ZRANGE', waiters, 0, 0, 'WITHSCORES') -- equivalent: constant, only the first is read
+    local first = redis.call('ZRANGE', waiters, 0, 0, 'WITHSCORES') -- equivalent: 1 (second), only the first is read
     if first[1] then -- equivalent: constant, there are both or neither
       redis.call('ZADD', queue, first[2], session)
     else

@@ -64,7 +64,7 @@ local function count_anew()
   -- equivalent: constant + min/max + sign, only extended once more
   members, kept_until = redis.call('ZCARD', holders), now_ms + math.max(left, 0)
   longest = longest > 0 and longest or math.max(left, 0) -- equivalent: constant, no lease is so short
-  -- equivalent: and/or + constant, the same number, counted one by one
+  -- equivalent: 1 (first) + and (second), the same number, counted one by one
   if heaviest == 1 or newest == 0 or limit_in_force == 0 then -- newest: a limit was declared since, but nothing granted
     used = unknown * members
     return
@@ -74,8 +74,8 @@ local function count_anew()
   for from = 1, #tokens, MOST do
     for _, terms in ipairs(redis.call('HMGET', meta, spread(tokens, from, math.min(from + MOST - 1, #tokens)))) do
       -- The usual one digit is read without making a text of it: that is most of what it costs to count thousands.
-      local one, two = string.byte(terms or '', 1, 2) -- equivalent: constant, the third is not read
-      -- equivalent: and/or + constant, both read the same number
+      local one, two = string.byte(terms or '', 1, 2) -- equivalent: 3, the third is not read
+      -- equivalent: 33 + and (first), both read the same number
       used = used + (two == 32 and one - 48 or terms and string.match(terms, '^%d+') or unknown)
     end
   end
@@ -113,7 +113,7 @@ local function settle()
   local anew = members ~= count or (not counted and count > 0) -- defect: W21-members
   if count == 0 and members > 0 then
     -- Redis itself removed the set, as all leases in it had run out: drop what is known of those who held.
-    used, members, first_end, kept_until = 0, 0, 0, 0 -- equivalent: constant, 0 and 1 are past
+    used, members, first_end, kept_until = 0, 0, 0, 0 -- equivalent: 1 (fourth) + 1 (third), 0 and 1 are past
     redis.call('DEL', meta)
     if described then
       redis.call(
@@ -208,7 +208,7 @@ end
 
 -- Puts a limit in force; *pin*: and pins it.
 local function declare_limit(limit, pin)
-  local forgotten = heaviest == 0 and members > 0 -- equivalent: and/or + comparison, counted again it is the same
+  local forgotten = heaviest == 0 and members > 0 -- equivalent: >= + and/or, counted again it is the same
   limit_in_force, described, limit_text = tonumber(limit), true, (pin and '+' or '') .. limit
   redis.call('HSET', meta, 'limit', limit_text)
   redis.call('PEXPIRE', meta, math.max(redis.call('PTTL', meta), idle_life(longest)))

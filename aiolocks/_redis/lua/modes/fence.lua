@@ -4,7 +4,7 @@
 -- ARGV[1…] tokens  bytes  who holds it, at each level
 -- returns  int  the fencing token; or 0 when one of the leases is not there any more, or has a mark
 -- uses     numbers
-local given, newest, modes, alike, known = {}, 0, {}, true, {} -- equivalent: constant, smaller than any time
+local given, newest, modes, alike, known = {}, 0, {}, true, {} -- equivalent: 1, smaller than any time
 for level, meta in ipairs(metas) do
   local found = redis.call('HMGET', meta, tokens[level], 'fence', 'held')
   local mode, number = string.match(found[1] or '', '^(%d+) (%d+)$')
