@@ -60,7 +60,7 @@ def _flat(lines: str) -> str:
 
 
 def names(mutant: Mutant, others: list[Mutant], text: str) -> set[str]:
-    """Return how a comment can name it: by its kind, by what it puts there, or by which of those that put that there."""
+    """Return how a comment can name it: its kind, what it puts there, or which of those that put that there."""
     line = mutant.line(text)
     alike = [other for other in others if other.new == mutant.new and other.line(text) == line]
     return {mutant.kind, mutant.new, f"{mutant.new} ({_PLACES[min(alike.index(mutant), 4)]})"}

@@ -21,7 +21,8 @@ class Attached:
     Attributes:
         test: Its node id; without parameters, if `rows` chooses among them.
         rows: Words that stand in the parameters, for each row that must find it.
-        says: What the failure says, where it is not an assertion: an error of the server.
+        says: Type or text of the failure, where it is not an assertion of the test but an error, or a helper that refuses an
+            answer.
     """
 
     plant: Plant
@@ -392,7 +393,7 @@ _PRIMITIVES = "tests/primitives/test_"
 _OVERTAKEN = "cancelled_acquires.py::test_an_acquire_that_reaches_redis_after_its_undo_is_granted_to_nobody"
 _RESTARTED = "restarts.py::test_a_holder_learns_of_an_empty_restart_at_its_next_renewal_and_fences_go_on_rising"
 
-_ON_SERVERS = {
+_ON_SERVERS: dict[str, tuple[str, ...]] = {
     "no-local-expiry": (
         f"{_FAULTS}cut_off.py::test_a_body_cut_off_from_redis_ends_before_anybody_else_can_have_the_name",
         "Lock",
@@ -417,6 +418,7 @@ _ON_SERVERS = {
     "versioned-write-without-its-answer": (
         f"{_FAULTS}versioned_lost_reply.py::test_a_write_whose_answer_is_lost_is_no_conflict",
         "reset",
+        "VersionConflictError",
     ),
     "guard-without-compare": (
         f"{_PRIMITIVES}guard.py::test_a_former_holder_writes_nothing_though_it_believes_in_its_lease",
@@ -430,6 +432,7 @@ _ON_SERVERS = {
     "handed-over-in-part-and-no-more": (
         f"{_PRIMITIVES}many_at_once.py::test_all_readers_come_in_when_a_writer_leaves",
         "redis",
+        "TimeoutError",
     ),
     "granted-past-a-queue-that-is-left": (
         f"{_SCRIPTS}parts.py::test_no_verb_grants_past_a_queue_that_it_has_no_time_for",
@@ -447,4 +450,6 @@ ATTACHED = {
     for group in (_REACH, _TERMS, _FREE, _HALF_WAY, _TWICE, _POLLING, _WAITING, _MANY, _LIFE)
     for name, several in group.items()
     for at, attached in enumerate(several)
-} | {name: Attached(DEFECTS[name].plant, test, (row,)) for name, (test, row) in _ON_SERVERS.items()}
+} | {
+    name: Attached(DEFECTS[name].plant, test, (row,), "".join(says)) for name, (test, row, *says) in _ON_SERVERS.items()
+}

@@ -93,7 +93,9 @@ def pytest_runtest_protocol(item: Any, nextitem: pytest.Item | None) -> bool:
             reports = runtestprotocol(item, log=False, nextitem=nextitem if last else item.parent)
         failure: Any = item.stash[_failures]
         found = failure is not None and (
-            attached.says in str(failure) if attached.says else is_own(failure, str(item.path), item.originalname)
+            attached.says in f"{type(failure).__name__}: {failure}"
+            if attached.says
+            else is_own(failure, str(item.path), item.originalname)
         )
         [*_, report] = [each for each in reports if each.when == "call"] or [reports[0]]
         if not found:
