@@ -21,8 +21,7 @@ class Attached:
     Attributes:
         test: Its node id; without parameters, if `rows` chooses among them.
         rows: Words that stand in the parameters, for each row that must find it.
-        says: Type or text of the failure, where it is not an assertion of the test but an error, or a helper that refuses an
-            answer.
+        says: Type or text of a failure that is no assertion of the test: an error, or an answer that a helper refuses.
     """
 
     plant: Plant
@@ -270,10 +269,7 @@ _WAITING = {
         says="Queued(",
     ),
     "W12 a head that wants more than there are is refused": _of(
-        "limit",
-        "a_lower_limit_refuses_in_the_reply_those_in_line_who_want_more",
-        never("W12-never"),
-        rows=_ONE,
+        "limit", "a_lower_limit_refuses_in_the_reply_those_in_line_who_want_more", never("W12-never"), rows=_ONE
     ),
     "W12 a head that wants many is not starved": _of(
         "permits",
@@ -298,10 +294,7 @@ _WAITING = {
 
 _MANY = {
     "W21 a hand-over that has no time for all says more": _of(
-        "parts",
-        "one_script_looks_at_fifty_dead_sessions",
-        instead("W21-looked-at", "while head do"),
-        never("W21-more"),
+        "parts", "one_script_looks_at_fifty_dead_sessions", instead("W21-looked-at", "while head do"), never("W21-more")
     ),
     "W21 of many renewals none is another's": _of(
         "renew_many",
@@ -338,10 +331,7 @@ _MANY = {
         rows=("lock server False", "semaphore server False"),
     ),
     "W21 what an older version granted": _of(
-        "number",
-        "what_an_older_version_granted_counts",
-        instead("W21-witness", "local counted = witness"),
-        rows=_ONE,
+        "number", "what_an_older_version_granted_counts", instead("W21-witness", "local counted = witness"), rows=_ONE
     ),
     "W21 what an older version released": _of(
         "number",
