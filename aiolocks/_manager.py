@@ -53,7 +53,7 @@ class LockManager(Elsewhere):
     """
 
     def __init__(self, client: Client, *, holder: str | None = None, **options: Unpack[TrackedOptions]) -> None:
-        pool_of(client)
+        pool_of(client)  # equivalent: line dropped, the lock checks it too
         self._holder = check_holder(holder)
         self._client = client
         self._owns_client = False

@@ -226,7 +226,7 @@ async def ride_out(
     outages: bool = False,
 ) -> T:
     """Ask again while Redis cannot run it just now, and in *outages*; raise other errors at once. See `ask_until`."""
-    again = may_pass if outages else came_too_early
+    again = may_pass if outages else came_too_early  # defect: I4-outages
     return await ask_until(lambda _: ask(), clock, until, again=again, longest_pause=_LONGEST_PAUSE, failed=failed)
 
 

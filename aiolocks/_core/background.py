@@ -124,6 +124,7 @@ async def last_releases(unreleased: Callable[[], bool], unanswered: Callable[[],
     await asyncio.sleep(0)  # they are being closed from this turn on
     while loop.time() < until and (unanswered() or (unreleased() and _others())):  # noqa: ASYNC110  # they do not tell
         await asyncio.sleep(_LOOK)
+    # equivalent: constant, one turn more
     for _ in range(3):  # from the answer to its waiter, and out of the block
         await asyncio.sleep(0)
 

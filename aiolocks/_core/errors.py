@@ -28,6 +28,7 @@ class LockError(redis_exceptions.LockError):
 
     def __init__(self, message: str, *, name: str) -> None:
         super().__init__(message, name)
+        # equivalent: line dropped, newer versions do it themselves
         self.args = (message,)  # redis-py 6.0 does not; and a TimeoutError that is made like this sets none itself
         self.name = name
 

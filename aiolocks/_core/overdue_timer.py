@@ -65,5 +65,5 @@ class OverdueTimer(Generic[T]):
         for item in [item for item in self._watched() if item.due <= now]:
             self._overdue(item)
         first = min((item.due for item in self._watched()), default=math.inf)
-        if first < math.inf:
+        if first < math.inf:  # equivalent: comparison, no bound is later
             self.expect(first, now)

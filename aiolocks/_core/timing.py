@@ -46,7 +46,7 @@ def recheck_interval(ttl: float) -> float:
     A quarter of the TTL at most, because a session is taken for dead after three intervals: a lease handed to a stopped
     session must not outlast that by much, or each of its waiters would cost the others a lease.
     """
-    return min(1.0, ttl / 4)
+    return min(1.0, ttl / 4)  # defect: W3-interval
 
 
 def recheck_delay(interval: float, expected: float | None, jitter: float) -> float:
@@ -59,7 +59,9 @@ def recheck_delay(interval: float, expected: float | None, jitter: float) -> flo
     """
     floor = min(SHORTEST_RECHECK, interval)
     if expected is None:
-        return min(max(0.1 + 0.4 * jitter, floor), interval)
+        return min(max(0.1 + 0.4 * jitter, floor), interval)  # defect: W6-endless
+    # defect: W6-delay
+    # equivalent: comparison, both are more than the floor
     return min(max(expected + 0.002 + 0.01 * jitter, floor if expected > floor else 0.002), interval)
 
 
@@ -68,4 +70,4 @@ def patience(interval: float, round_trip: float) -> float:
 
     Bounded, since a measured round trip includes the event loop's own delay.
     """
-    return max(interval, 0.25, min(4 * round_trip, 4 * interval))
+    return max(interval, 0.25, min(4 * round_trip, 4 * interval))  # defect: W6-patience

@@ -62,11 +62,12 @@ async def take(
     try:
         if state.timeout:
             async with asyncio.timeout(state.timeout):
+                # defect: W13-asked
                 granted = await (wait_replicated(state) if state.options.replicas else wait_granted(state))
-        elif state.options.replicas:
+        elif state.options.replicas:  # defect: W13-asked
             granted = await wait_replicated(state)
         else:  # begun here, since most are granted at once, and then one coroutine less is on its way
-            context.tokens[request.token] = request
+            context.tokens[request.token] = request  # defect: W5-awaited
             answer: Answer | None
             try:
                 answer = await state.grantor.grant(request)
@@ -188,7 +189,7 @@ async def _wait_granted(state: LeaseState, answer: Answer | None) -> Granted | N
     while True:
         request = state.request
         if answer is None:
-            context.tokens[request.token] = request  # from now on a grant of this token is wanted
+            context.tokens[request.token] = request  # from now on a grant of this token is wanted  # defect: W5-awaited
             try:
                 answer = await grantor.grant(request)
             except UNCERTAIN as error:
@@ -223,6 +224,7 @@ async def _wait_granted(state: LeaseState, answer: Answer | None) -> Granted | N
 
 def _fresh(granted: Granted, state: LeaseState) -> bool:
     """Whether so much of the lease is left that work can begin."""
+    # equivalent: comparison, exactly half is neither
     return granted.valid_from + state.request.valid_for - state.context.clock() >= state.request.ttl / 2
 
 
@@ -277,13 +279,13 @@ async def _ask_again(state: LeaseState, error: Exception) -> Answer:
             policy = context.pipeline.retry_policy(once=not request.wait)
             return await policy.call_with_retry(ask, failed)
     except TimeoutError as late:
-        if isinstance(late, RedisError):
+        if isinstance(late, RedisError):  # equivalent: branches swapped, both raise the last failure
             raise
         raise failures[0] from None
 
 
 async def _undo(state: LeaseState, error: BaseException) -> None:
-    context, request = state.context, state.request
+    context, request = state.context, state.request  # defect: W5-undo
     release = context.undo(state.grantor, request, context.clock() + request.undo_for)
     # A coroutine that is being destroyed must not wait; and where Redis has just been silent it is of no use.
     silent = isinstance(error, UNCERTAIN) and not request.reached

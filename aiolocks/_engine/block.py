@@ -86,7 +86,7 @@ class Block:
         valid = state.end(now)
         if state.task is not None:
             state.unlist()
-        self._lease = self._inside = None
+        self._lease = self._inside = None  # equivalent: line dropped, the block has given the body up by then
         if not state.options.wait_release and valid and context.undos.take_more():
             state.drop(now, None, self._settled)
             return
@@ -99,6 +99,7 @@ class Block:
             if state.lost:
                 self._report(state.reason, leaving)
         elif release is not None and waits:
+            # equivalent: line dropped, for speed
             del inside  # the garbage collector goes through all that a waiting frame refers to
             until = state.deadline if state.deadline < now + GRACE else now + GRACE
             try:
@@ -209,6 +210,7 @@ class Handle:
             return False
         self._given = True
         self._owner = owner
+        # equivalent: constant, without a task nothing is cancelled
         self.before = 0 if self.task is None else self.task.cancelling()
         return True
 
@@ -245,6 +247,7 @@ class _Kept:
         self._owner = owner
         self._frame = frame
         self.task = task = current_task()
+        # equivalent: constant, without a task nothing is cancelled
         self.before = 0 if task is None else task.cancelling()
 
     def open(self, lease: object, state: LeaseState) -> None:

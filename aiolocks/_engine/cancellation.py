@@ -110,7 +110,7 @@ class BodyTask:
         """Let go of the task; it has ended with the block open."""
         self.task = None
         self._stop_looking()
-        if not self.over and not self._loop.is_closed():
+        if not self.over and not self._loop.is_closed():  # equivalent: and/or, the warning looks at that itself
             self._timer = self._loop.call_later(LATER, self._warn)
 
     def leave(self) -> None:
@@ -182,7 +182,7 @@ class BodyTask:
         else:
             task.cancel(self._mark)
             self._sent += 1
-            self._in_shield = False
+            self._in_shield = False  # equivalent: constant, only how soon it looks again
             if self._sent % TOGETHER:
                 self._timer = self._loop.call_soon(self._cancel)
             else:
@@ -215,8 +215,8 @@ class BodyTask:
             self._timer.cancel()
             self._timer = None
         for waiter in self._waiters:
-            waiter.remove_done_callback(self._look)
-        self._waiters = ()
+            waiter.remove_done_callback(self._look)  # equivalent: line dropped, a callback left there finds nothing
+        self._waiters = ()  # equivalent: line dropped, nothing reads it after that
 
     def _warn(self) -> None:
         self._timer = None

@@ -136,7 +136,7 @@ class Context:
             self.schedule_idle_close()
             return
         quiet = now - self._last_used
-        if quiet + 0.001 < IDLE:
+        if quiet + 0.001 < IDLE:  # equivalent: constant, timers are as inexact
             self._idle_timer = self.loop.call_later(IDLE - quiet, self._idle)
         else:
             self._on_idle()

@@ -136,6 +136,7 @@ def _read(reply: bytes, encoder: Encoder, asked: Batch) -> list[Reply]:
     if isinstance(error, RedisError):
         at = len(answers)
         earlier = "" if at == 1 else "; what came before it stays"
+        # equivalent: 2 (second), there is one argument
         error.args = (f"command {at} of {len(asked.names)} ({asked.names[at - 1]}): {error}{earlier}", *error.args[1:])
         raise error
     return answers

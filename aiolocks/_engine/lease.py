@@ -276,6 +276,7 @@ class Lease(Elsewhere):
             RuntimeError: A block with this lease is open already.
         """
         task = asyncio.current_task()  # in whichever task this is awaited
+        # equivalent: constant, without a task nothing is cancelled
         return as_coroutine(self._enter(task, 0 if task is None else task.cancelling()))
 
     async def _enter(self, task: "asyncio.Task[Any] | None", before: int) -> "Lease":
@@ -349,6 +350,7 @@ class Hold:
         if self._in_use:
             raise RuntimeError("this hold is in use already: call hold() again for another block")
         task = current_task()  # in whichever task this is awaited, see `asyncio.wait_for` before Python 3.12
+        # equivalent: constant, without a task nothing is cancelled
         return as_coroutine(self._enter(task, 0 if task is None else task.cancelling()))
 
     async def _enter(self, task: "asyncio.Task[Any] | None", before: int) -> Lease:

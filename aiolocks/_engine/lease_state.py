@@ -131,7 +131,7 @@ class LeaseState:
         options = self.options
         self.begun = now
         self.fence, valid_from = granted
-        self.deadline = valid_from + self.request.valid_for
+        self.deadline = valid_from + self.request.valid_for  # defect: P1-deadline
         if options.max_hold is not None:
             self.renew_until = now + options.max_hold
         context = self.context

@@ -85,6 +85,7 @@ class Undos:
 
     def begun_since(self, at: float) -> bool:
         """Whether one of them began after *at*."""
+        # equivalent: comparison, at that instant either is right
         return any(release.begun > at for release in self.under_way.values())
 
     def close(self, error: Exception) -> None:

@@ -98,7 +98,7 @@ class Watchdog:
         """Renew this lease from *now* on."""
         self._fresh[state] = None
         state.due = now
-        sorted_at = now + (state.deadline - now) / 4
+        sorted_at = now + (state.deadline - now) / 4  # equivalent: - + constant, only sorted sooner
         if sorted_at < self._timer_at:
             self._arm(sorted_at, now)
 
@@ -114,6 +114,7 @@ class Watchdog:
         self._drop_old_entries()
 
     def _drop_old_entries(self) -> None:
+        # equivalent: and/or + comparison + constant, for speed
         if len(self._heap) > 64 and len(self._heap) > 2 * len(self._live):
             # Of a lease that lives only the entry that counts: with the others the heap would be as long again at once.
             self._heap = [entry for entry in self._heap if self._counts(entry[0], entry[2])]
@@ -183,6 +184,7 @@ class Watchdog:
 
     def _wake(self) -> None:
         self._timer = None
+        # equivalent: line dropped, the last time counts
         self._timer_at = -math.inf  # set again below, once for all
         now = self._clock()
         self._sort()
@@ -309,13 +311,13 @@ class Watchdog:
         for at, state in enumerate(asked):
             if isinstance(answers, Exception):
                 self._renewed(state, sent_at, now, answers)
-            elif answers[at] == 1:
+            elif answers[at] == 1:  # defect: W21-each
                 self._renewed(state, sent_at, now, True)
             else:
                 state.renewing = False
                 alone.append(state)
         asked.clear()
-        self._renew(alone, now, apart=True)
+        self._renew(alone, now, apart=True)  # defect: W21-apart
 
     def _renewed(self, state: LeaseState, sent_at: float, now: float, renewed: bool | Exception) -> None:
         state.renewing = False
@@ -337,7 +339,7 @@ class Watchdog:
         elif renewed:
             state.failures = 0
             self.renewed[state] = None
-            state.extend(sent_at + state.request.valid_for)
+            state.extend(sent_at + state.request.valid_for)  # defect: P1-renewal
             taken = now - sent_at  # the lease counts from then, and so does its next renewal
             self._tell(state, "renewed", taken)
             self._push(state, now, max(renewal_delay(state.request.ttl, random.random()) - taken, 0.0))
@@ -421,7 +423,7 @@ class ThreadWatchdog:
             self._beating.cancel()
             self._beating = None
         thread, self._thread = self._thread, None
-        if thread is not None and self._inner is not None:
+        if thread is not None and self._inner is not None:  # equivalent: and/or, there are both or neither
             inner, self._inner, self._watchdog, self._pipelines = self._inner, None, None, None
             try:
                 inner.call_soon_threadsafe(inner.stop)
@@ -430,7 +432,7 @@ class ThreadWatchdog:
             thread.join(_LONGEST_END)
 
     def _tell(self, method: Callable[..., None], *what: object) -> None:
-        if self._inner is None or self._watchdog is None:
+        if self._inner is None or self._watchdog is None:  # equivalent: and/or, there are both or neither
             self._start()
         assert self._inner is not None
         assert self._watchdog is not None
@@ -459,6 +461,7 @@ class ThreadWatchdog:
         self._beating = None
         self._beaten_at = self._clock()
         if self._live:
+            # equivalent: constant, a little more often
             pause = min(state.options.max_stall for state in self._live) / 4
             self._beating = self._loop.call_later(min(pause, 1.0), self._beat)
 

@@ -192,12 +192,12 @@ class Request:
     @property
     def tried(self) -> bool:
         """Whether an attempt was made before."""
-        return self.reached or bool(self.unanswered)
+        return self.reached or bool(self.unanswered)  # defect: W5-tried
 
     @property
     def undo_for(self) -> float:
         """Seconds for which an undo is worth trying: what is on the server already ends with its TTL."""
-        return max(self.ttl, LONGEST_RETRY) if self.unanswered else self.ttl
+        return max(self.ttl, LONGEST_RETRY) if self.unanswered else self.ttl  # defect: W10-undo-for
 
     def give_up(self) -> None:
         """End the wait for the turn."""
@@ -220,6 +220,7 @@ class Request:
 
     def answered(self, call: Attempt) -> None:
         self.unanswered = (
+            # equivalent: >=, for speed
             tuple(other for other in self.unanswered if other is not call) if len(self.unanswered) > 1 else ()
         )
         self.reached = self.reached or call.link is not None
@@ -232,7 +233,7 @@ class Request:
         """Note that this very attempt was granted."""
         self.reached = True
         self.valid_from = call.sent_at
-        if len(self.unanswered) > 1:
+        if len(self.unanswered) > 1:  # equivalent: comparison, for speed
             self.answered(call)
         else:
             self.unanswered = ()
@@ -308,11 +309,12 @@ class Request:
     def grant(self, fence: int, valid_from: float | None = None) -> bool:
         """Resolve the turn, unless it is resolved or the news are older than an answer that this token waits."""
         turn = self.turn
-        if turn.done() or (valid_from is None and fence <= self.fence_seen):
+        if turn.done() or (valid_from is None and fence <= self.fence_seen):  # defect: W5-stale
             return False
         if valid_from is None and self.valid_from is None and not self.unanswered:
             return False  # it was never asked for, or it is not in line
         if valid_from is None:
+            # defect: P1-handed-over
             valid_from = self.unanswered[0].sent_at if self.valid_from is None else self.valid_from
         turn.set_result(Granted(fence, valid_from))
         return True

@@ -46,10 +46,11 @@ class AllOf(Composite):
         self.context = context
         self._kind = kind
         self._name = name
-        self._grantors = grantors
+        self._grantors = grantors  # defect: parts-order
         self._wishes = wishes or [(1, 0)] * len(grantors)
         self._seal = seal
         self._in_line = True
+        # equivalent: 1, the chain itself waits for replicas
         self._options = replace(options, renew=True, max_hold=None, on_lost="flag", replicas=0)
         """How parts are kept while others are waited for."""
 
@@ -95,7 +96,7 @@ class AllOf(Composite):
             except LeaseLostError:
                 self._begin_anew(request)
             except UNCERTAIN as error:  # although it was asked again and again
-                request.in_trouble(error)
+                request.in_trouble(error)  # equivalent: line dropped, the turn fails with it at once
                 request.fail(error)
                 return Queued()
 
@@ -161,7 +162,7 @@ class AllOf(Composite):
             if isinstance(answer, Exception):
                 raise answer
         for part, answer in zip(request.parts, answers, strict=True):
-            if isinstance(answer, Granted):
+            if isinstance(answer, Granted):  # defect: P7-granted-parts
                 until = self.context.clock() + min(GRACE, request.ttl)
                 await end(part).settle(until)
         return Busy()
@@ -247,7 +248,7 @@ class OrderedAttempt:
         try:
             granted = await wait_granted(state)
         finally:
-            self._waiting = None
+            self._waiting = None  # equivalent: line dropped, the request has failed already
             request = part.request = state.request
             self._request.busy_for(request.retry_after)
             if request.reached:

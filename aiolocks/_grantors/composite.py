@@ -88,7 +88,7 @@ def release_parts(
         part.request.keep_for(whole.min_hold_ms)
     tally = VoteCount(len(parts), needed, tell, patient=True)
     for part in parts:
-        if part.ended is None:
+        if part.ended is None:  # defect: P7-parts
             end(part, tally.note, on_refused)
         else:
             tally.note(part.ended)

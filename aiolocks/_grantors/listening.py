@@ -113,7 +113,7 @@ class Listening:
             on_moved=self._moved,
         )
         self._pause = _FIRST_PAUSE
-        self._longest = _LONGEST_PAUSE
+        self._longest = _LONGEST_PAUSE  # equivalent: line dropped, `begin` sets it first
         self._due = 0.0
         self._healed_at = 0.0
         self._channel = b""
@@ -225,12 +225,12 @@ class Listening:
     def _put_off(self, now: float) -> float:
         pause = min(self._pause, self._longest)
         self._due = now + pause
-        self._pause = 2 * pause
+        self._pause = 2 * pause  # defect: W15-pause
         return pause
 
     def _subscribed(self, channel: bytes) -> None:
         """Where it polls: ask the server that has the keys whether it finds what some server has confirmed."""
-        if self.polling:
+        if self.polling:  # defect: W1-subscribed
             route = self._counted_by(self._channel)
             count = _COUNT_OF_SHARD if of_shard(channel) else _COUNT
             route.submit(count, (self._channel,), self._counted, route.patience)
@@ -255,17 +255,18 @@ class Listening:
             self.subscriber.close()
         else:
             self._healed_at = self._context.clock()
-            self.polling = False
+            self.polling = False  # defect: W15-counted
             self.forget_addresses()
             log.info("waiters of this client are woken again when it is their turn")
             self.recheck_all()
 
     def _forbidden(self) -> None:
-        if self.polling:
+        if self.polling:  # defect: W11-forbidden
             self._longest = _LONGEST_WITHOUT_RIGHTS
             self.subscriber.close()
         else:
             subscribe = "+ssubscribe" if of_shard(self.form(b"")) else "+subscribe"
+            # equivalent: constant, the first pause is the same
             self.poll(f"this Redis user lacks the rights {subscribe} and &<prefix>*", rights=True)
 
 
@@ -281,5 +282,6 @@ def interval_of(interval: float, *, polling: bool) -> float:
 def address_of(session: bytes, channels: bytes, interval: float, *, polling: bool) -> SessionAddress:
     """Return as whom a session asks that looks at least every *interval* seconds."""
     interval = interval_of(interval, polling=polling)
+    # equivalent: constant, no interval is under 25 ms, and it is rounded
     name = b"poll%d-%b" % (max(1, round(1000 * interval)), session) if polling else session
-    return name, channels, round(3000 * interval)
+    return name, channels, round(3000 * interval)  # defect: W3-life

@@ -119,6 +119,7 @@ class RedisGrantor:
         if link is None:
             context.introduction.introduce(self._keys.channels, request.ttl)
         args = self._terms if link is None else self._terms(request, link)  # what leaves at once is worked out at once
+        # equivalent: comparison, for speed
         soon = line is None  # else this one will wait too, for longer
         unsent = LONGEST_WAIT if request.wait else FIRST_CONNECT
         request.sent(pipeline.submit(self._grant, args, self._answered, patience, request, future, unsent, soon))
@@ -181,7 +182,7 @@ class RedisGrantor:
     def _terms(self, request: Request, link: Connection) -> Arguments:
         address = self._address(request)
         request.asked_as = address[0]
-        ticket: bytes | int = request.ticket if request.wait else ~request.ticket
+        ticket: bytes | int = request.ticket if request.wait else ~request.ticket  # defect: W8-ticket
         if self._queues and ticket == 0 and self._family.brief and self._knows(address) and not request.tried:
             ticket = ticket if request.needed_uptime else _BRIEFLY
         args: Arguments = (request.token, request.ttl_ms, request.permits, ticket, *address)
@@ -265,6 +266,7 @@ class RedisGrantor:
             request.busy_for_ms(busy_ms)
             turned = request.wait_by(call.tell)
             if not request.turn.done():
+                # equivalent: 8, for speed
                 self.line.join(request, busy_ms, subscribers, cast("Arguments", call.args)[4:7])
             self.deliver(grants)
             return None if turned else Queued()
@@ -314,7 +316,7 @@ class RedisGrantor:
         what = f"{self.kind} {self.name!r}"
         if not isinstance(granted, Granted) or granted.valid_from + request.valid_for <= self.context.clock():
             return RedisTimeoutError(f"{what}: the lease ran out before replicas had it")
-        if count < replicas:
+        if count < replicas:  # defect: W13-counted
             return RedisTimeoutError(f"{what}: {count} of {replicas} replicas had it within {bound:g} s")
         return granted
 
@@ -370,14 +372,15 @@ class RedisGrantor:
         patience = pipeline.undo_patience_after(request.silences) if request.silences else pipeline.undo_patience
         link = pipeline.ready
         args = self._undoing if link is None else self._undoing(request, link)
+        # equivalent: constant, for speed
         call = pipeline.submit(self._release, args, self._undone, patience, request, tell, pipeline.patience, soon=True)
         call.gives_way = True
 
     def _undoing(self, request: Request, link: Connection) -> Arguments:
         tombstone_ms = 0
-        if request.unanswered and any(asked.link is not link for asked in request.unanswered):
+        if request.unanswered and any(asked.link is not link for asked in request.unanswered):  # defect: W10-late
             # A request that went over another connection may still come after this one.
-            tombstone_ms = round(1000 * max(request.ttl, LONGEST_RETRY))
+            tombstone_ms = round(1000 * max(request.ttl, LONGEST_RETRY))  # defect: W10-longest
         session, channels, life_ms = self._address(request)
         session = request.asked_as or session  # a session that polls may have another name by now
         terms = queue_terms(request.ttl_ms, request.permits, request.needed_uptime)
@@ -398,7 +401,7 @@ class RedisGrantor:
             ended, *grants = cast("bytes", reply).split()
             if ended not in {b"0", b"1"} or not grants:
                 raise ValueError
-            self.deliver(grants)
+            self.deliver(grants)  # defect: W5-dispatched
             if events.listeners:
                 for fence in map(int, grants[1::3]):
                     if fence > 0:
@@ -483,11 +486,11 @@ class RedisGrantor:
         """Take a grant, or a refusal, that was addressed to a token of this session."""
         request = self.context.tokens.get(token)
         if fence == _MORE:
-            self.line.hand_over()
+            self.line.hand_over()  # defect: W21-hand-over
         elif fence == _LATER:
             self.line.look_again(amount)
         elif request is None:
-            if fence > 0:
+            if fence > 0:  # defect: W5-stray
                 self._return_stray_grant(token, amount / 1000)
         elif fence == _REFUSED:
             self._leave_line(request)
@@ -502,7 +505,7 @@ class RedisGrantor:
         """Give back a lease that no caller here wants: at once, rather than when it expires."""
         undos = self.context.undos
         if token not in undos.under_way:
-            stray = Request(ttl, 1, wait=False, token=token)
+            stray = Request(ttl, 1, wait=False, token=token)  # equivalent: True, it is never sent
             stray.was_reached()
             Release(undos, self, stray, self.context.clock() + ttl)
 

@@ -135,8 +135,8 @@ class Quorum(Composite):
 
     def _give_back(self, request: Request) -> None:
         for part in request.parts:
-            end(part)
-        request.parts = ()
+            end(part)  # defect: P7-votes
+        request.parts = ()  # equivalent: line dropped, it is given back once
 
     async def _settle(self, request: Request) -> None:
         """Undo an attempt, and wait for that a little."""
@@ -160,7 +160,7 @@ class Quorum(Composite):
             if fence and self._home.clock() < began + request.valid_for:
                 for part in request.parts:
                     part.fence = fence
-                return Granted(fence, began)
+                return Granted(fence, began)  # defect: P1-votes
             if fence:
                 request.busy_for(None)
                 late = RedisTimeoutError(
@@ -200,6 +200,7 @@ class Quorum(Composite):
 
         uptime = request.needed_uptime
         request.parts = [
+            # equivalent: 2, a vote never waits in line
             Part(grantor, Request(request.ttl, 1, wait=False, token=context.id + own, needed_uptime=uptime))
             for grantor, context in zip(self._grantors, self._contexts, strict=True)
         ]

@@ -86,7 +86,7 @@ class Replication:
         """
         future: asyncio.Future[int] = self.pipeline.loop.create_future()
         self._asked.append(_Asked(written, replicas, bound, future))
-        if not self._on_its_way:
+        if not self._on_its_way:  # defect: W13-together
             self._wait()
         return future
 
@@ -99,7 +99,8 @@ class Replication:
         now = self._clock()
         # For the least that any of them asks: so each WAIT comes back as soon as one of them has what it waits for.
         least = min(each.replicas for each in asked)
-        slice_ms = round(1000 * min(_SLICE, *(each.until(now) - now for each in asked)))
+        # equivalent: constant, it is rounded
+        slice_ms = round(1000 * min(_SLICE, *(each.until(now) - now for each in asked)))  # defect: W13-slice
         patience = self.patience(max(each.bound for each in asked))
         self.pipeline.submit(_WAIT, (least, max(slice_ms, 1)), self._answered, patience, asked)  # 0 would be for ever
 

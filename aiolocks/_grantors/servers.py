@@ -38,7 +38,7 @@ class OneServer:
 
     def link_lost(self) -> None:
         """Ask for all who wait, over a new link."""
-        if self.queues:
+        if self.queues:  # defect: W6-link-lost
             self._context.loop.call_soon(self._listening.recheck_all)
 
 
@@ -111,4 +111,4 @@ class ClusterNodes:
                 if not listening.own():
                     listening.subscriber.close()
         slots, self._router.changed = self._router.changed, set()
-        self._on_moved(slots)
+        self._on_moved(slots)  # defect: I3-moved

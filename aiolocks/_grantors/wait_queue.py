@@ -122,7 +122,7 @@ class WaitQueue:
             listening = self.listening
             form = listening.form(self._channels)
             self.identity = address_of(context.id, form, self._interval, polling=listening.polling)
-            formers, self._names = self._names - {self.identity[0]}, {self.identity[0]}
+            formers, self._names = self._names - {self.identity[0]}, {self.identity[0]}  # defect: W11-formers
             for former in sorted(formers):
                 context.loop.call_soon(self._move, former, context.clock() + 3 * _LONGEST_INTERVAL)
         return self.identity
@@ -134,7 +134,7 @@ class WaitQueue:
         """
         self._abandon(former, until)
         for request in list(self.waiting.values()):
-            self._send_anew(request)
+            self._send_anew(request)  # defect: W15-move
 
     def _abandon(self, former: bytes, until: float) -> None:
         """Let the line under a former name be dead at once, and not only from *until* on.
@@ -157,9 +157,9 @@ class WaitQueue:
 
     def expect(self, request: Request) -> None:
         """Note the TTL of a request about to be made, which bounds how long the session may keep silent."""
-        self.expected_ttl = request.ttl
+        self.expected_ttl = request.ttl  # equivalent: line dropped, for speed
         interval = recheck_interval(request.ttl)
-        if interval < self._interval or not self.waiting:
+        if interval < self._interval or not self.waiting:  # equivalent: comparison, for speed
             self._look_every(interval)
 
     def _look_every(self, interval: float) -> None:
@@ -171,7 +171,7 @@ class WaitQueue:
 
     def knows(self, identity: "SessionAddress") -> bool:
         """Whether the server has been told that it is *identity* who asks, and for how long its word is good."""
-        return self._told == identity
+        return self._told == identity  # defect: W3-told
 
     def join(self, request: Request, busy_ms: int, subscribers: int, told: Arguments | None = None) -> None:
         """Let a request wait; *told*: who the server was told that it is."""
@@ -185,11 +185,12 @@ class WaitQueue:
             self._told, self._busy_ms = told, busy_ms
             self._names.add(cast("bytes", told[0]))
         self.waiting[request.token] = request
-        self._look_every(min(self._interval, recheck_interval(request.ttl)))
+        self._look_every(min(self._interval, recheck_interval(request.ttl)))  # defect: W3-shortest
         if len(self._names) > 1:  # they asked at the same time, before there was a line
             self.identity = None
             self.identify()
         self._listen(subscribers)
+        # equivalent: <= + constant, for speed
         if self._timer is None or busy_ms < 1000 * self._interval:  # else the re-check that is due comes sooner anyway
             self._schedule(self._delay(busy_ms))
 
@@ -199,7 +200,7 @@ class WaitQueue:
         if self.waiting:
             self.waiting[request.token] = request
         else:
-            self.join(request, -1, 1)
+            self.join(request, -1, 1)  # equivalent: 2 (second), any number but 0
 
     def leave(self, request: Request) -> None:
         if self.waiting.pop(request.token, None) is not None and not self.waiting:
@@ -293,8 +294,8 @@ class WaitQueue:
             self._endless_since = None
         elif self._one_holder:
             self._note_endless(call.sent_at, requests)
-        for request, answer in zip(requests, answers, strict=True):
-            if request.turn.done():
+        for request, answer in zip(requests, answers, strict=True):  # defect: P1-recheck
+            if request.turn.done():  # defect: W8-left
                 continue
             if answer > 0:
                 request.queued(answer, call.sent_at, fence)
@@ -308,7 +309,7 @@ class WaitQueue:
                 self.leave(request)
                 request.grant(-answer, call.sent_at)
             else:
-                self._send_anew(request)
+                self._send_anew(request)  # defect: W8-anew
         self._server.deliver(grants)
         self._answered(call, busy_ms, subscribers, bool(passed_over))
 
@@ -322,7 +323,7 @@ class WaitQueue:
 
     def _send_anew(self, request: Request) -> None:
         """Ask for a waiter that the server has forgotten (a restart, or silence for too long) at its old place."""
-        if not request.turn.done() and request.token not in self._asking_anew:
+        if not request.turn.done() and request.token not in self._asking_anew:  # defect: W8-done
             self._asking_anew.add(request.token)
             self._context.spawn(self._asked_anew(request, self._server.grant(request)))
 
@@ -336,10 +337,10 @@ class WaitQueue:
             if now - request.fails_since(now) >= request.ttl:
                 request.fail(error)
             elif not request.turn.done():  # let the line try again
-                self.join(request, -1, 1)
+                self.join(request, -1, 1)  # equivalent: 2 (second), any number but 0
         except asyncio.CancelledError:
             if not request.turn.done():
-                self.join(request, -1, 1)
+                self.join(request, -1, 1)  # equivalent: 2 (second), any number but 0
             raise
         except Exception as error:
             request.fail(error)
@@ -358,18 +359,19 @@ class WaitQueue:
             heard = listening.subscriber.listening(self._server.channel(), call.sent_at)
             if heard:
                 # Who has subscribed anew since the last re-check may have been passed over before that.
+                # defect: W15-passed-over
                 passed_over = passed_over and listening.subscriber.listening(self._server.channel(), since)
                 listening.note_unheard(self._base, passed_over or not subscribers)
-            if listening.unheard.get(self._base, 0) >= 2:
+            if listening.unheard.get(self._base, 0) >= 2:  # defect: W11-unheard
                 del listening.unheard[self._base]
                 listening.poll("they are passed over, as if they had not subscribed", rights=bool(subscribers))
-            elif heard and not subscribers:
+            elif heard and not subscribers:  # defect: W1-subscribe
                 listening.subscribe_anew(self._server.channel())
                 self._listen(0)
             else:
                 self._listen(subscribers)
         else:
-            listening.try_again(self._server.channel())
+            listening.try_again(self._server.channel())  # defect: W15-try-again
         self._again(self._delay(busy_ms))
 
     def _failed(self, call: PendingCall, error: Exception) -> None:
@@ -395,7 +397,8 @@ class WaitQueue:
             self.listening.listen(self._server.channel(), self)
 
     def _delay(self, busy_ms: int) -> float:
-        expected = busy_ms / 1000 if busy_ms >= 0 else (0.0 if busy_ms == -2 else None)
+        # equivalent: 1001, within the jitter
+        expected = busy_ms / 1000 if busy_ms >= 0 else (0.0 if busy_ms == -2 else None)  # defect: W6-expected
         return recheck_delay(self.interval(), expected, random.random())
 
     def _schedule(self, delay: float) -> None:
@@ -404,7 +407,7 @@ class WaitQueue:
             return
         self._stop_timer()
         self._due = due
-        self._timer = self._context.loop.call_later(delay, self.recheck)
+        self._timer = self._context.loop.call_later(delay, self.recheck)  # defect: W6-timer
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

@@ -397,7 +397,7 @@ class Acquirable(Elsewhere, Enterable[Lease]):
         return Session.of(self._pool)
 
     def _would_wait_for_itself(self, context: Context, task: "asyncio.Task[Any] | None") -> bool:
-        return context.holdings.inside(task, self._base) > 0
+        return context.holdings.inside(task, self._base) > 0  # defect: W12-itself
 
     def _every_keys(self) -> tuple[Keys, ...]:
         return (self._keys,)

@@ -155,6 +155,7 @@ class HierarchicalMode(Acquirable):
             RedisError: Redis could not be asked. Cancelling is harmless.
         """
         session = self._session()
+        # equivalent: constant, nothing reads how many wait
         asked = [session.grantor(keys).statistics(waiting=False) for keys in self._levels]
         answers: list[Any] = await asyncio.gather(*asked)
         return not all(answer[-1][mode - 1] for answer, mode in zip(answers, self._modes, strict=True))
@@ -190,7 +191,7 @@ class HierarchicalMode(Acquirable):
                 "inside it, only paths beside its own can be taken, and paths below one that it reads can be read; "
                 "for more, hold the path above both in one block around them"
             )
-        state = super()._asking(timeout, permits, entering=False)
+        state = super()._asking(timeout, permits, entering=False)  # equivalent: constant, that was checked just before
         wishes = [(mode, ticket or 0) for mode, ticket in zip(self._modes, tickets, strict=True)]
         grantors = [session.grantor(keys) for keys in self._levels]
         seal = partial(self._seal, session) if len(grantors) > 1 else None
@@ -254,4 +255,5 @@ def levels(prefix: str, kind: str, path: str, family: str) -> list[Keys]:
     names = path.split("/")
     if not all(names):
         raise ValueError(f'path must be names with "/" between, none of them empty, not {path!r}')
+    # defect: levels-above
     return [Keys(prefix, kind, "/".join(names[: depth + 1]), family, path=True) for depth in range(len(names))]

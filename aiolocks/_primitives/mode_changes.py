@@ -88,6 +88,7 @@ def _asking(state: LeaseState, timeout: float | None) -> LeaseState:
     request.extension = _Upgrade(state)
     options = replace(state.options, min_hold=0.0) if state.options.min_hold else state.options
     if options.max_hold is not None:
+        # equivalent: constant, too short for a renewal
         options = replace(options, max_hold=max(state.renew_until - context.clock(), 0.001))
     beside = _Beside(context, state.grantor, base, request, options, timeout, task)
     beside.changes, beside.closing = state.changes, state.closing

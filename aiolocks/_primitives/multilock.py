@@ -106,7 +106,7 @@ class MultiLock(Acquirable):
             min_hold,
             track,
         )
-        super().__init__(client, min(each), prefix, options)
+        super().__init__(client, min(each), prefix, options)  # equivalent: min/max, these keys are not used
         self._each = tuple(each[name] for name in sorted(each))
         self._base = tuple(keys.base for keys in self._each)
 

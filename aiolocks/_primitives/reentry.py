@@ -69,7 +69,7 @@ class SharedLease:
     def held_by(self, task: "Task | None") -> bool:
         """Whether *task* took a share that is not released, or is inside a block with one."""
         if task is None:
-            return False
+            return False  # equivalent: constant, no caller is a callback
         return self.entered_by(task) or any(share.task is task for share in self._shares)
 
     def entered_by(self, task: "Task | None") -> bool:
@@ -80,7 +80,7 @@ class SharedLease:
     ) -> Release | None:
         """Drop *share*, and end the lease if it was the last one."""
         self._shares.pop(share, None)
-        if self._shares:
+        if self._shares:  # defect: P5-shares
             self.renew_for_users_only()
             return None
         self.core.on_loss = None  # or else this object would live until garbage is collected

@@ -93,6 +93,7 @@ class RLock(Acquirable):
         nest = self._own_nest()
         if nest is not None:
             return nest.share(self._options.on_lost, by_hand=True)
+        # equivalent: 2 + True (first), a lock has one permit, and its blocks are listed elsewhere
         lease = await take(self._asking(0.0, 1, entering=False), Lease, must=False)
         return None if lease is None else self._first_of(lease, by_hand=True)
 
@@ -117,6 +118,7 @@ class RLock(Acquirable):
                 f"{self._kind} {self.name!r}: a task that holds it has started this one, and most likely waits for "
                 "it; give this one a timeout, or start it before the block or with a context of its own"
             )
+        # equivalent: 2 + True, a lock has one permit, and its blocks are listed elsewhere
         lease = await take(self._asking(timeout, 1, entering=False), Lease, must=True)
         return self._first_of(lease, by_hand=by_hand)
 

@@ -141,7 +141,7 @@ class RWLockMode(Acquirable):
         Raises:
             RedisError: Redis could not be asked. Cancelling is harmless.
         """
-        *_, free = await self._standing(waiting=False)
+        *_, free = await self._standing(waiting=False)  # equivalent: constant, nothing reads how many wait
         return not free[self._share - 1]
 
     def __repr__(self) -> str:

@@ -108,7 +108,7 @@ class _Declaration(Extension):
         )  # fmt: skip
 
     def objection(self, limit: int) -> RuntimeError | None:
-        if self._inside and self._inside + self._permits > limit > 0:
+        if self._inside and self._inside + self._permits > limit > 0:  # defect: W12-permits
             return waits_for_itself("semaphore", self._name)
         return None
 

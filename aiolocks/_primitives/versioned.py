@@ -120,7 +120,7 @@ class Versioned(Elsewhere):
             raise TypeError(f"version must be a str as read() returns it, not {type(version).__name__}")
         if isinstance(value, bool) or not isinstance(value, (bytes, str, int, float)):
             raise TypeError(f"value must be str, bytes, int or float, not {type(value).__name__}")
-        write = os.urandom(16).hex().encode()
+        write = os.urandom(16).hex().encode()  # equivalent: constant, any random text
         written, actual = await self._ask(
             "write",
             (self._value, self._mark, self._start + write + b":" + self._beside),

@@ -177,7 +177,7 @@ class StreamConnection(_Pending, asyncio.BufferedProtocol):
             self._loop.call_soon(self._flush)
             return
         self._written.append(packed)
-        if len(self._written) >= _TOGETHER:
+        if len(self._written) >= _TOGETHER:  # equivalent: comparison, for speed
             self._transport.write(b"".join(self._written))
             self._written.clear()
 
@@ -196,7 +196,7 @@ class StreamConnection(_Pending, asyncio.BufferedProtocol):
         parser.feed(self._read, 0, nbytes)
         while True:
             try:
-                reply = parser.gets(False)
+                reply = parser.gets(False)  # equivalent: constant, the parser decodes nothing
             except Exception as error:  # also of redis-py, which makes classes of errors
                 self.close(unreadable_protocol(error))
                 return
@@ -232,7 +232,7 @@ class StreamConnection(_Pending, asyncio.BufferedProtocol):
         # Closing the transport would take the socket out of the epoll set that is shared with the parent. So the
         # socket's file descriptor is made to lead to /dev/null, and closing it later does no harm.
         socket = self._transport.get_extra_info("socket")
-        if socket is not None and socket.fileno() >= 0:
+        if socket is not None and socket.fileno() >= 0:  # equivalent: > + constant, 0 is standard input
             _lead_nowhere(socket.fileno())
 
     def _shut(self, reason: Exception) -> None:

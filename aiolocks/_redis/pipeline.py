@@ -94,7 +94,7 @@ class PendingCall:
         """It is waited for only briefly; but while other calls wait over the same link, it waits along with them."""
 
     def send(self, link: Connection, now: float) -> None:
-        self.sent_at, self.due = now, now + self.patience
+        self.sent_at, self.due = now, now + self.patience  # equivalent: sign, it only looks too early
         bound, args = self.bound, self.args
         try:
             if callable(args):
@@ -119,6 +119,7 @@ class PendingCall:
         """Take the reply, or what came in its place."""
         if self.whole and self.link is not None:
             self.link.resent.discard(self)
+        # equivalent: and/or, only exceptions are known there
         if isinstance(reply, Exception) and self.link is not None:
             if isinstance(reply, NoScriptError) and not self.whole and not self.abandoned:
                 # SCRIPT FLUSH, or another server took over. It was not run, so `sent_at` may stay: it is earlier than
@@ -306,13 +307,13 @@ class Pipeline:
         if call.due < self._overdue.looks_at:
             self._overdue.expect(call.due, now)
         if soon and link is not None and link.distant:
-            self._busy_poll.expect(call)
+            self._busy_poll.expect(call)  # equivalent: line dropped, for speed
         return call
 
     def resend(self, call: PendingCall) -> None:
         """Run what another server was asked, and has not run."""
         now, link = self._clock(), self.ready
-        call.via, call.whole = self, True
+        call.via, call.whole = self, True  # defect: I4-whole
         if link is not None:
             call.send(link, now)
         else:
@@ -379,7 +380,7 @@ class Pipeline:
         """Note that replies have come, the first of them to *call*, which was under way longest."""
         self._heard_at = now = self._clock()
         took, before = now - call.sent_at, 0.8 * self.round_trip
-        self._busy_poll.heard(now, took)
+        self._busy_poll.heard(now, took)  # equivalent: line dropped, for speed
         self.round_trip = took = took if took > before else before
         if took > _SHORTEST_PATIENCE / 4:
             self.patience = min(4 * took, LONGEST_WAIT) if took > 0.25 else 1.0
@@ -400,7 +401,7 @@ class Pipeline:
 
     def disconnect(self) -> None:
         """Close the link at once; what is kept to look where to connect is others' too."""
-        self._overdue.close()
+        self._overdue.close()  # equivalent: line dropped, it would find nothing
         self._closing = True
         if self._task is not None:
             self._task.cancel()
@@ -410,7 +411,7 @@ class Pipeline:
 
     def _connect(self) -> None:
         if not self._connecting:
-            self._connecting, self._closing = True, False
+            self._connecting, self._closing = True, False  # equivalent: True, the line is not empty then
             task = background(self._open_link())
             if self._connecting:  # an eager task may be done already
                 self._task = task
@@ -492,7 +493,7 @@ class Pipeline:
         """Give up the link over which a reply is overdue, or a call that waits too long for a link with room for it."""
         reading = "Timeout reading from Redis: no reply in time"
         error = RedisTimeoutError(reading if self._link is not None else "Timeout connecting to server")
-        quiet_since = max(call.sent_at, self._heard_at)
+        quiet_since = max(call.sent_at, self._heard_at)  # defect: W6-heard
         if (call.link or self._link) is not None and self._clock() < quiet_since + call.patience:
             call.due = quiet_since + call.patience  # a crowd, or a loop that was late, is not a dead link
             return

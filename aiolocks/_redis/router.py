@@ -474,10 +474,11 @@ class SlotRoute:
         moved = isinstance(error, MovedError)
         if moved:
             router.moved(self.slot, address)
+        # defect: I1-abandoned
         if call.abandoned or call.redirects >= _MOST_REDIRECTS or (not moved and not router.may_ask()):
             return False
         call.redirects += 1
-        call.asking = not moved
+        call.asking = not moved  # defect: I4-asking
         router.node(address).resend(call)
         return True
 

@@ -308,7 +308,7 @@ class TokenScript:
     def _template(self, length: int, terms: Arguments) -> list[bytes]:
         template = self._templates.get((length, terms))
         if template is None:
-            if len(self._templates) >= _MOST:
+            if len(self._templates) >= _MOST:  # equivalent: comparison, for speed
                 self._templates.clear()
             base, args = _NAME_STAND_IN * length, (_STAND_IN, *terms)
             template = _packed("EVALSHA", self.script.sha, self.keys(base, args), args).split(base)

@@ -87,7 +87,7 @@ class Subscriber:
 
     def listening(self, channel: bytes, at: float) -> bool:
         """Whether the subscription had been confirmed at local time *at*, and not been lost since."""
-        return self._confirmed.get(channel, at + 1.0) <= at
+        return self._confirmed.get(channel, at + 1.0) <= at  # equivalent: constant, any moment after it
 
     def reconnect(self) -> None:
         """Take a new connection: the server finds no subscriber, so this one must be dead."""
@@ -207,6 +207,7 @@ class Subscriber:
                     self._confirmed[channel] = self._clock()
                     self._on_subscribed(channel)
             case [b"sunsubscribe", bytes(channel), _]:
+                # defect: I2-ended
                 if channel in self._wanted:  # the server has ended it, as the slot has gone to another
                     self.forget(channel)
                     self._on_moved(channel)

@@ -4,5 +4,6 @@
     python -m tests.mutants --file aiolocks/_grantors/wait_queue.py --list  all of one file
 
 Planted defects are where somebody expected them; these are where chance puts them. `table` says which tests a file
-answers to, `equivalent` which mutants no test can notice, and why.
+answers to. A comment `equivalent: comparison, why` at the end of a line, or above it, says that no test can notice
+mutants of that kind there; `equivalent: 4, why`, the one that puts a 4 there, and `4 (second)` the second that does.
 """

@@ -75,7 +75,7 @@ def _try_all(trials: list[Trial], chosen: list[Named], record: Record, options: 
         name, mutant = named
         trial, begun = free.get(), time.monotonic()
         try:
-            outcome = verdict(trial, name, mutant)
+            outcome = verdict(trial, mutant)
             if outcome == SURVIVED and not options.own:
                 outcome = whole_verdict(trial, mutant)
         finally:

@@ -1,6 +1,7 @@
 """Mutants of a Python file: by its syntax tree, changed in its text, so that comments and lines stay where they are."""
 
 import ast
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import final
@@ -13,6 +14,11 @@ _COMPARISONS = {
 }  # fmt: skip
 
 _EXTREMES = {"min": "max", "max": "min"}
+
+_ENDED = re.compile(r"_(?:timer|task|beating)$")
+
+_BOUNDS = {"<", "<=", ">", ">="}
+_TIMES = re.compile(r"\b(?:now|until|due|took|before|clock\(\)|looks_at|\w+_at|\w*_until|\w*_since|quiet|deadline)\b")
 
 
 def mutants(path: str, text: str) -> list[Mutant]:
@@ -37,6 +43,12 @@ class _Visitor:
         for name, value in ast.iter_fields(node):
             if name in ("annotation", "returns", "decorator_list", "type_params"):
                 continue
+            if name == "right" and isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow | ast.LShift):
+                continue  # how far a pause doubles: another bound ends it sooner
+            if name == "args" and isinstance(node, ast.Call) and ast.unparse(node.func) == "getattr":
+                value = value[:2]  # no default is used: the attribute is there
+            if name == "body" and isinstance(node, ast.FunctionDef) and node.name == "__init__":
+                value = [child for child in value if not _is_first_value(child)]
             for child in value if isinstance(value, list) else [value]:
                 if isinstance(child, ast.AST) and not _says_nothing(child):
                     yield from self._below(child)
@@ -90,14 +102,27 @@ class _Visitor:
     def _between(self, left: ast.expr, right: ast.expr, swaps: dict[str, str], kind: str) -> Iterator[Mutant]:
         start, end = self._span(left)[1], self._span(right)[0]
         operator = " ".join(self._text[start:end].strip("() \n").split())
+        if operator in _BOUNDS and (_TIMES.search(self._source(left)) or _TIMES.search(self._source(right))):
+            return  # at the very instant of a bound either is right
         if operator in swaps:  # else there is a comment between
             at = self._text.index(operator.split()[0], start)
             stop = self._text.rindex(operator.split()[-1], start, end) + len(operator.split()[-1])
             yield Mutant(self._path, at, stop, swaps[operator], kind)
 
 
+def _is_first_value(node: ast.AST) -> bool:
+    """Whether an attribute gets a value there that says nothing: what it is comes later, before it is read."""
+    match node:
+        case ast.Assign(targets=[ast.Attribute()], value=ast.Constant() | ast.UnaryOp(operand=ast.Constant())):
+            return True
+        case ast.AnnAssign(target=ast.Attribute(), value=ast.Constant() | ast.UnaryOp(operand=ast.Constant())):
+            return True
+        case _:
+            return False
+
+
 def _says_nothing(node: ast.AST) -> bool:
-    """Whether it is a docstring, for type checkers alone, or a check of what cannot happen."""
+    """Whether it is a docstring, for type checkers alone, a number with a name, or a check of what cannot happen."""
     match node:
         case ast.Expr(value=ast.Constant()) | ast.Import() | ast.ImportFrom() | ast.Assert():
             return True
@@ -105,6 +130,10 @@ def _says_nothing(node: ast.AST) -> bool:
             return True
         case ast.Assign(targets=[ast.Name(id="__slots__" | "__all__")]):
             return True
+        case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant()) if name.isupper():
+            return True
+        case ast.Assign(targets=[ast.Attribute(attr=name)], value=ast.Constant(None)) if _ENDED.search(name):
+            return True  # to cancel once more what has ended does nothing
         case ast.keyword(arg="strict"):  # of zip: the lists are as long as each other
             return True
         case ast.FunctionDef(decorator_list=[ast.Name(id="overload")]):

@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.mutants import of_lua, of_python
-from tests.mutants.equivalent import EQUIVALENT
-from tests.mutants.mutant import Mutant
+from tests.mutants.mutant import Mutant, equivalents, names
 from tests.mutants.table import REPOSITORY, Answering, answered_by, files
-from tests.mutants.trial import Trial, described, mutants_of
+from tests.mutants.trial import Trial, mutants_of
 
 PYTHON = '''
 """Not this: 1 < 2."""
@@ -68,9 +67,22 @@ def test_each_file_has_tests_that_are_there() -> None:
         assert all((REPOSITORY / test).exists() for test in tests), path
 
 
-def test_each_equivalent_mutant_is_one_that_is_made() -> None:
-    known = {described(mutant) for path in files() for mutant in mutants_of(path)}
-    assert EQUIVALENT.keys() <= known
+def test_each_comment_of_an_equivalent_means_a_mutant_of_its_line() -> None:
+    for path in files():
+        text = (REPOSITORY / path).read_text(encoding="utf-8")
+        made = mutants_of(path)
+        for line, said in equivalents(text).items():
+            meant = [names(mutant, made, text) for mutant in made if mutant.line(text) == line]
+            assert said <= set().union(*meant), f"{path}:{line}"
+
+
+def test_a_comment_means_a_kind_of_mutant_or_one_of_several_by_what_it_puts_there() -> None:
+    text = "a = min(1, 2) + 1 - 2  # equivalent: 3 (second) + sign, why\n"
+    made = of_python.mutants("a.py", text)
+    meant = [mutant for mutant in made if equivalents(text)[1] & names(mutant, made, text)]
+    assert {mutant.apply(text).partition("  #")[0] for mutant in meant} == {
+        "a = min(1, 2) + 1 - 3", "a = min(1, 2) - 1 - 2", "a = min(1, 2) + 1 + 2",
+    }  # fmt: skip
 
 
 def test_a_mutant_is_caught_by_a_test_that_notices_it(tmp_path: Path) -> None:

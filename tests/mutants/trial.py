@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import final
 
 from tests.mutants import of_lua, of_python
-from tests.mutants.equivalent import EQUIVALENT
-from tests.mutants.mutant import Mutant
+from tests.mutants.mutant import Mutant, equivalents, names
 from tests.mutants.table import REPOSITORY, Answering, answered_by
 
 LIMIT = 60.0
@@ -37,6 +36,13 @@ def mutants_of(path: str) -> list[Mutant]:
 
 def described(mutant: Mutant) -> str:
     return mutant.described((REPOSITORY / mutant.path).read_text(encoding="utf-8"))
+
+
+def is_equivalent(mutant: Mutant) -> bool:
+    """Return whether a comment beside its line says that no test can notice it."""
+    text = (REPOSITORY / mutant.path).read_text(encoding="utf-8")
+    said = equivalents(text).get(mutant.line(text), set())
+    return bool(said and said & names(mutant, mutants_of(mutant.path), text))
 
 
 def readme_command() -> list[str]:
@@ -133,9 +139,9 @@ class Record:
             file.write(json.dumps([name, verdict]) + "\n")
 
 
-def verdict(trial: Trial, name: str, mutant: Mutant) -> str:
+def verdict(trial: Trial, mutant: Mutant) -> str:
     """Try it with the tests of its file."""
-    if name in EQUIVALENT:
+    if is_equivalent(mutant):
         return SAME
     tests = answered_by(mutant.path)
     runs = (trial.caught_by(mutant, arguments, tests.rows) for arguments in trial.own(tests))

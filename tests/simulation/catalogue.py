@@ -1,34 +1,27 @@
-"""Every planted defect by its name: those that schedules find, and those that the check of each rule must find.
+"""Every planted defect by its name: those that schedules find, a check of a rule, or a test of another folder.
 
 python -m tests.simulation.catalogue [WORD…]      prints the names that have these words
 AIOLOCKS_DEFECT=NAME python -m pytest -p tests.support.planted …      runs tests, some of which must fail
 """
 
 import sys
-from collections.abc import Callable
-from functools import partial
 
+from tests.simulation.attached import ATTACHED
 from tests.simulation.defects import DEFECTS
+from tests.simulation.planting import Plant
 from tests.simulation.rules import CLAUSES
-from tests.simulation.rules.table import Clause
-from tests.support.garden import Garden
-
-Plant = Callable[[Garden], None]
 
 
 def catalogue() -> dict[str, Plant]:
     """Return what plants each of them."""
     found = {name: defect.plant for name, defect in DEFECTS.items()}
+    found |= {name: attached.plant for name, attached in ATTACHED.items()}
     for clause in CLAUSES:
-        for at in range(len(clause.defects)):
+        for at, plant in enumerate(clause.defects):
             name = f"{clause} {at}"
             assert name not in found, f"two defects of the name {name}"
-            found[name] = partial(_plant, clause, at)
+            found[name] = plant
     return found
-
-
-def _plant(clause: Clause, at: int, garden: Garden) -> None:
-    clause.defects[at](garden, clause.kind)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
-"""What a defect is, and short ways to write one down."""
+"""What a defect is, and short ways to write one down, by the markers that `tests.support.garden` knows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
-from tests.support.garden import Garden
+from tests.support.garden import Garden, condition
 
 from .things import FIRST_KINDS
+
+Plant = Callable[[Garden], None]
 
 
 @final
@@ -19,19 +21,47 @@ class Defect:
         cluster: It is looked for on the nodes of a Cluster.
     """
 
-    plant: Callable[[Garden], None]
+    plant: Plant
     caught_by: tuple[str, ...]
     kinds: tuple[str, ...] = FIRST_KINDS
     cluster: bool = False
 
 
-def lua(name: str, old: str, new: str) -> Callable[[Garden], None]:
-    return lambda garden: garden.lua(name, old, new)
+def instead(marker: str, new: str) -> Plant:
+    """Put *new* in place of what is marked: a statement, or the head of an `if` or a loop."""
+    return lambda garden: garden.at(marker, lambda _: new)
 
 
-def shared(old: str, new: str) -> Callable[[Garden], None]:
-    return lambda garden: garden.shared(old, new)
+def without(marker: str) -> Plant:
+    """Leave out what is marked."""
+    return instead(marker, "")
 
 
-def python(owner: Any, name: str, old: str, new: str) -> Callable[[Garden], None]:
-    return lambda garden: garden.source(owner, name, old, new)
+def never(marker: str) -> Plant:
+    """Have the condition that is marked be false."""
+    return lambda garden: garden.at(marker, condition(False))
+
+
+def always(marker: str) -> Plant:
+    """Have the condition that is marked be true."""
+    return lambda garden: garden.at(marker, condition(True))
+
+
+def before(marker: str, new: str) -> Plant:
+    """Put *new* before what is marked."""
+    return lambda garden: garden.at(marker, lambda old: f"{new}\n{old}")
+
+
+def after(marker: str, new: str) -> Plant:
+    """Put *new* after what is marked."""
+    return lambda garden: garden.at(marker, lambda old: f"{old}\n{new}")
+
+
+def both(*plants: Plant) -> Plant:
+    """Plant all of these."""
+
+    def plant(garden: Garden) -> None:
+        for each in plants:
+            each(garden)
+
+    return plant

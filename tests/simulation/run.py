@@ -28,6 +28,7 @@ from .history import History
 from .modes import check_modes, in_modes
 from .network import Network
 from .observer import Observer
+from .planting import instead
 from .process import Process, lease_clock
 from .server import Server
 from .sites import Site, Sites
@@ -80,9 +81,9 @@ def in_parts(seed: int) -> Iterator[None]:
     with ExitStack() as undo:
         if seed % 3 == 0:
             garden = Garden(undo)
-            garden.shared("local MOST_LOOKED_AT = 50", "local MOST_LOOKED_AT = 1")
-            garden.shared("local MOST = 500", "local MOST = 1")
-            garden.shared("local MOST_COUNTED = 500", "local MOST_COUNTED = 1")
+            instead("W21-entries", "local MOST_LOOKED_AT = 1")(garden)
+            instead("W21-holders", "local MOST = 1")(garden)
+            instead("W21-sessions", "local MOST_COUNTED = 1")(garden)
         yield
 
 

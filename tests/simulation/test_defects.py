@@ -1,15 +1,18 @@
 """C5: what is planted must be found. Those that take many seeds are looked for at night: `--defects --seeds 2000`."""
 
+from contextlib import ExitStack
+
 import pytest
 
+from tests.simulation.attached import ATTACHED
 from tests.simulation.catalogue import catalogue
 from tests.simulation.defects import DEFECTS, finds, planted
 from tests.simulation.rules import CLAUSES
-from tests.simulation.run import run
+from tests.simulation.run import in_parts, run
 from tests.simulation.runner import find
 from tests.simulation.scenarios import SCENARIOS, play
 from tests.support.cases import marked, the_rest_slow
-from tests.support.garden import NotThere
+from tests.support.garden import Garden, NotThere, markers
 
 # A process that crashes runs none of its destructors; in the simulation they run, in a loop that is closed.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -39,7 +42,19 @@ def test_each_defect_can_be_planted_and_leaves_nothing_behind() -> None:
 
 def test_each_defect_of_the_catalogue_has_a_name_of_its_own() -> None:
     teeth = sum(len(clause.defects) for clause in CLAUSES)
-    assert len(catalogue()) == len(DEFECTS) + teeth
+    assert len(catalogue()) == len(DEFECTS.keys() | ATTACHED.keys()) + teeth
+
+
+def test_each_marker_in_the_library_is_named_by_a_defect_and_each_defect_names_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    named = set[str]()
+    monkeypatch.setattr(Garden, "at", lambda _, marker, change: named.add(marker))
+    with ExitStack() as undo:
+        for plant in catalogue().values():
+            plant(Garden(undo))
+        undo.enter_context(in_parts(0))
+    assert named == markers().keys()
 
 
 @pytest.mark.slow
@@ -65,9 +80,9 @@ def test_a_scenario_finds_what_chance_seldom_does_and_nothing_else(name: str) ->
     assert play(name) == []
 
 
-def test_a_defect_whose_text_has_gone_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.simulation.planting import Defect
+def test_a_defect_whose_marker_has_gone_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.simulation.planting import Defect, without
 
-    monkeypatch.setitem(DEFECTS, "gone", Defect(lambda garden: garden.lua("lock/grant", "no such text", ""), ("P1",)))
-    with pytest.raises(NotThere, match="no such text"), planted("gone"):
+    monkeypatch.setitem(DEFECTS, "gone", Defect(without("no-such-marker"), ("P1",)))
+    with pytest.raises(NotThere, match="no-such-marker"), planted("gone"):
         pass

@@ -4,8 +4,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from aiolocks._grantors import wait_queue
 from tests.simulation.liveness import FAULTS, FOR_GOOD, explore, run_liveness
+from tests.simulation.planting import instead
 from tests.simulation.runner import command
 from tests.support.garden import Garden
 from tests.support.seeds import seed_of_run
@@ -29,7 +29,7 @@ def test_each_process_is_served_in_time_while_another_or_a_server_fails_for_good
 def test_a_session_that_is_never_taken_for_dead_is_found() -> None:
     """W3: each of its waiters would cost one lease. Runs in which all faults end do not show it."""
     with ExitStack() as undo:
-        Garden(undo).source(wait_queue, "address_of", "3000 * interval", "12_000 * interval")
+        instead("W3-life", "return name, channels, round(12_000 * interval)")(Garden(undo))
         total = explore(range(20))
     assert total.failed
     assert all("P13" in text for outcome in total.failed for text in outcome.violations)

@@ -8,16 +8,14 @@ from redis.asyncio import Redis as AsyncRedis
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks import Lease, Lock, Semaphore
-from aiolocks._engine import acquire as _acquire
-from aiolocks._grantors import one_server as _one_server
-from aiolocks._grantors import replication as _replication
-from tests.simulation.rules.table import clause, python
+from tests.simulation.planting import always, instead, never
+from tests.simulation.rules.table import clause
 from tests.support.replicas import Replicated
 
 TTL = 2.0
 
-_NOT_ASKED = python(_acquire, "take", "state.options.replicas", "False")
-_NOT_COUNTED = python(_one_server.RedisGrantor, "_replicate", "if count < replicas:", "if False:")
+_NOT_ASKED = never("W13-asked")
+_NOT_COUNTED = never("W13-counted")
 
 
 def _made(client: AsyncRedis, kind: str, name: str, replicas: int, ttl: float = TTL) -> Lock | Semaphore:
@@ -71,7 +69,7 @@ def a_hand_over_that_no_replica_has_is_not_had(replicated: Replicated, kind: str
     asyncio.run(main())
 
 
-@clause("W13", python(_replication.Replication, "acknowledged", "if not self._on_its_way:", "if True:"))
+@clause("W13", always("W13-together"))
 def a_crowd_waits_for_its_replicas_together(replicated: Replicated, kind: str) -> None:
     """W13: as a WAIT blocks its connection, one for each would take as long again."""
 
@@ -88,7 +86,7 @@ def a_crowd_waits_for_its_replicas_together(replicated: Replicated, kind: str) -
     assert asyncio.run(main()) < 2.5
 
 
-@clause("W13", python(_replication.Replication, "_wait", "min(_SLICE,", "min(9.0,"))
+@clause("W13", instead("W13-slice", "slice_ms = 9_000"))
 def nobody_is_held_up_by_who_waits_for_more_replicas(replicated: Replicated, kind: str) -> None:
     """W13: nor by who waits for longer, as they share the connection that a WAIT blocks."""
 

@@ -1,40 +1,14 @@
 """W3 and W6: how long a silent session is taken for alive, and how soon a waiter asks again."""
 
-from aiolocks._core import timing as _timing
-from aiolocks._grantors import servers as _servers
-from aiolocks._grantors import wait_queue as _wait_queue
-from aiolocks._redis import pipeline as _pipeline
-from tests.scripts.calls import Scripts
-from tests.scripts.states import pttl
+from tests.simulation.planting import instead, never
 from tests.simulation.rules.scene import Scene
-from tests.simulation.rules.table import LOCK, both, clause, python, shared, verb
-
-_SET = "redis.call('PEXPIRE', waiters, life_ms)"
-_MAXED = "redis.call('PEXPIRE', waiters, math.max(redis.call('PTTL', waiters), tonumber(life_ms)))"
-
-
-@clause("W3", shared(_SET, _MAXED))
-def a_line_lives_by_the_newest_word_of_its_session(scripts: Scripts) -> None:
-    """W3: *set*, never maxed, though another waiter was good for longer."""
-    scripts.granted("ann")
-    scripts.queued("ben", life_ms=9_000)
-    scripts.queued("cat", life_ms=2_000)
-    assert 0 < pttl(scripts, scripts.key("waiters")) <= 2_000
-
-
-@clause("W3", both(shared(_SET, _MAXED), verb("recheck", _SET, _MAXED)))
-def a_recheck_sets_how_long_its_line_lives(scripts: Scripts) -> None:
-    """W3: also when that is shorter than before."""
-    scripts.granted("ann")
-    scripts.queued("ben", life_ms=9_000)
-    scripts.recheck("ben", life_ms=2_000)
-    assert 0 < pttl(scripts, scripts.key("waiters")) <= 2_000
+from tests.simulation.rules.table import LOCK, clause
 
 
 @clause(
     "W3",
-    python(_wait_queue, "address_of", "3000 * interval", "12_000 * interval"),
-    python(_timing, "recheck_interval", "ttl / 4", "ttl"),
+    instead("W3-life", "return name, channels, round(12_000 * interval)"),
+    instead("W3-interval", "return min(1.0, ttl)"),
 )
 def a_stopped_process_costs_one_lease_however_many_wait_in_it(scene: Scene) -> None:
     """W3: three of its waiters are first in line; once the lease of the first has lapsed, its session is dead."""
@@ -52,12 +26,7 @@ def a_stopped_process_costs_one_lease_however_many_wait_in_it(scene: Scene) -> N
 
 @clause(
     "W3",
-    python(
-        _wait_queue.WaitQueue,
-        "join",
-        "min(self._interval, recheck_interval(request.ttl))",
-        "recheck_interval(request.ttl)",
-    ),
+    instead("W3-shortest", "self._look_every(recheck_interval(request.ttl))"),
 )
 def the_shortest_ttl_awaited_says_how_often_a_session_shows_life(scene: Scene) -> None:
     """W3: or a turn of that TTL would outlast its session's lease."""
@@ -69,7 +38,7 @@ def the_shortest_ttl_awaited_says_how_often_a_session_shows_life(scene: Scene) -
     assert {request.args["life_ms"] for request in scene.seen("recheck", since=0.4)} == {b"600"}
 
 
-@clause("W3", python(_wait_queue.WaitQueue, "knows", "self._told == identity", "True"), kinds=LOCK)
+@clause("W3", instead("W3-told", "return True"), kinds=LOCK)
 def a_newcomer_whose_ttl_is_shorter_than_all_others_has_its_line_s_life_set(scene: Scene) -> None:
     """W3: at once, and so it does not ask for the short answer, which leaves the line's life as it was."""
     owner, waiter = scene.program(), scene.program()
@@ -80,14 +49,9 @@ def a_newcomer_whose_ttl_is_shorter_than_all_others_has_its_line_s_life_set(scen
     assert [asked.args["ticket"] for asked in scene.seen("grant", since=0.05)] == [b"0", b"+", b"0", b"+"]
 
 
-@clause("W6", python(_timing, "recheck_delay", "else 0.002), interval)", "else 0.002), 1e9)"), kinds=LOCK)
-def nobody_waits_for_the_predicted_end_longer_than_r() -> None:
-    """W6: a successor that has died is noticed long before its lease ends."""
-    for expected in (1.0, 290.0):
-        assert _timing.recheck_delay(1.0, expected, 0.99) <= 1.0
-
-
-@clause("W6", python(_wait_queue.WaitQueue, "_delay", "busy_ms / 1000 if", "self.interval() if"))
+@clause(
+    "W6", instead("W6-expected", "expected = self.interval() if busy_ms >= 0 else (0.0 if busy_ms == -2 else None)")
+)
 def a_lease_that_runs_out_is_noticed_at_once(scene: Scene) -> None:
     """W6: the re-check comes at the predicted end, plus jitter, and not at its usual time."""
     owner, waiter = scene.program(), scene.program()
@@ -100,24 +64,7 @@ def a_lease_that_runs_out_is_noticed_at_once(scene: Scene) -> None:
     assert ends < visit.began < ends + 0.04
 
 
-@clause("W6", python(_timing, "recheck_delay", "0.1 + 0.4 * jitter", "0.0"), kinds=LOCK)
-def a_lease_without_an_end_is_asked_for_seldom() -> None:
-    """W6: in 0.1 to 0.5 s, for nobody knows when somebody else's key goes."""
-    delays = [_timing.recheck_delay(1.0, None, jitter) for jitter in (0.0, 0.5, 0.999)]
-    assert all(0.1 <= delay <= 0.5 for delay in delays)
-    assert delays == sorted(set(delays))
-
-
-@clause("W6", python(_timing, "recheck_delay", "max(expected + 0.002", "max(0.002"), kinds=LOCK)
-def a_recheck_sooner_than_50_ms_comes_only_after_a_predicted_end() -> None:
-    """W6: else waiting behind a holder of 0.1 s would be busy polling; a quarter of the own TTL may ask for less."""
-    for expected in (0.051, 0.067, 0.1, 0.4):
-        assert _timing.recheck_delay(1.0, expected, 0.0) >= 0.05
-    assert _timing.recheck_delay(1.0, 0.03, 0.0) >= 0.03
-    assert _timing.recheck_delay(0.025, 0.1, 0.0) == 0.025
-
-
-@clause("W6", python(_servers.OneServer, "link_lost", "if self.queues:", "if False:"))
+@clause("W6", never("W6-link-lost"))
 def a_connection_that_breaks_has_all_tokens_rechecked_over_a_new_one(scene: Scene) -> None:
     """W6: at once, and not when the re-check is due: a grant may have been in what was lost."""
     owner, waiter = scene.program(), scene.program()
@@ -132,7 +79,7 @@ def a_connection_that_breaks_has_all_tokens_rechecked_over_a_new_one(scene: Scen
     assert asked == [(3, False)]
 
 
-@clause("W6", python(_timing, "patience", "max(interval,", "max(1e6,"))
+@clause("W6", instead("W6-patience", "return 1e6"))
 def a_recheck_that_is_not_answered_is_asked_again_over_a_new_connection(scene: Scene) -> None:
     """W6: after max(R, 250 ms, 4 round trips)."""
     owner, waiter = scene.program(), scene.program()
@@ -145,7 +92,7 @@ def a_recheck_that_is_not_answered_is_asked_again_over_a_new_connection(scene: S
     assert [request.socket for request in scene.seen("recheck", since=1.5)] != []
 
 
-@clause("W6", python(_pipeline.Pipeline, "_silent", "max(call.sent_at, self._heard_at)", "call.sent_at"))
+@clause("W6", instead("W6-heard", "quiet_since = call.sent_at"))
 def a_crowd_is_no_dead_link(scene: Scene) -> None:
     """W6: answers that come one by one are no silence, though the last one takes longer than anybody's patience."""
     scene.pause = 0.02

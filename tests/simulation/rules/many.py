@@ -1,36 +1,13 @@
 """W21: with thousands who hold and wait, no script keeps the server for long, and none grants more than there is."""
 
-from aiolocks._engine import renewal as _renewal
-from aiolocks._grantors import one_server as _one_server
-from tests.scripts import older
-from tests.scripts.calls import MORE, TTL, Busy, Scripts, token
-from tests.scripts.states import holders, lapse
+from tests.simulation.planting import always, without
 from tests.simulation.rules.scene import Scene
-from tests.simulation.rules.table import SEMAPHORE, clause, each, python, shared, verb
+from tests.simulation.rules.table import clause
 
 _DEAD = 120
 
 
-def _dead(scripts: Scripts) -> None:
-    """Have sessions that have died wait for longer than all others: more than one script looks at."""
-    scripts.redis.zadd(scripts.key("queue"), {f"dead{number:03}": number + 1 for number in range(_DEAD)})
-
-
-@clause(
-    "W21",
-    shared("while head and looked_at < MOST_LOOKED_AT do", "while head do"),
-    shared("if not more and (backlog or (head and not all_free_given)) then", "if false then"),
-)
-def a_hand_over_that_has_no_time_for_all_says_more(scripts: Scripts) -> None:
-    """W21: at most 50 entries are looked at, the dead and the refused among them."""
-    scripts.granted("ann")
-    scripts.queued("ben")
-    _dead(scripts)
-    assert scripts.release("ann").mine == [MORE]
-    assert scripts.redis.zcard(scripts.key("queue")) == _DEAD + 1 - 50
-
-
-@clause("W21", python(_one_server.RedisGrantor, "told", "self.line.hand_over()", "pass"))
+@clause("W21", without("W21-hand-over"))
 def who_hears_more_goes_on_at_once(scene: Scene) -> None:
     """W21: each re-check alone would get 50 entries further, once a second."""
     owner, waiter = scene.program(), scene.program()
@@ -46,42 +23,8 @@ def who_hears_more_goes_on_at_once(scene: Scene) -> None:
 
 @clause(
     "W21",
-    each(
-        lock=verb("renew_many", "(string.match(value, '^(%S+) %d+$') or value) == token", "value ~= ''"),
-        semaphore=shared("not string.find(known[2] or '', ' %u') and is_live(token) then", "true then"),
-    ),
-    each(
-        lock=verb("renew_many", "type(value) == 'string' and", "value and"),
-        semaphore=verb("renew_many", "pcall(extend_as_usual, ", "true, extend_as_usual("),
-    ),
-    each(
-        lock=verb("renew_many", "if renewed and redis.call('PTTL', holder) < tonumber(ttl_ms) then", "if renewed then"),
-        semaphore=shared("redis.call('ZADD', holders, 'XX', 'GT', now_ms", "redis.call('ZADD', holders, 'XX', now_ms"),
-    ),
-)
-def of_many_renewals_in_one_script_each_is_done_or_not_by_itself(scripts: Scripts) -> None:
-    """W21: another's lease, one that is longer, and a key of another type among them change nothing for the rest."""
-    longer, others, list_, last = [scripts.named(name) for name in ("longer", "others", "list", "last")]
-    for one in (scripts, others, list_, last):
-        one.granted("ann", ttl_ms=5_000)
-        one.redis.pexpire(one.keys.base, 6_000)
-        if one.kind == "semaphore":
-            one.redis.hset(one.key("meta"), "ttl", TTL)
-    longer.granted("ann", ttl_ms=2 * TTL)
-    list_.redis.delete(list_.keys.base)
-    list_.redis.rpush(list_.keys.base, "somebody else's")
-    asked = [(each, "ann", TTL) for each in (scripts, longer, list_, last)]
-    assert scripts.renew_many(*asked[:3], (others, "ben", TTL), *asked[3:]) == [True, True, False, False, True]
-    assert holders(scripts)["ann"] > TTL - 1_000
-    assert holders(last)["ann"] > TTL - 1_000
-    assert holders(longer)["ann"] > TTL + 1_000
-    assert holders(others)["ann"] < 6_000
-
-
-@clause(
-    "W21",
-    python(_renewal.Watchdog, "_answered_together", "self._renew(alone, now, apart=True)", "pass"),
-    python(_renewal.Watchdog, "_answered_together", "elif answers[at] == 1:", "elif True:"),
+    without("W21-apart"),
+    always("W21-each"),
 )
 def what_many_renewals_leave_open_is_asked_for_at_once(scene: Scene) -> None:
     """W21: a lease that is gone is known to be lost a round trip after the others were renewed."""
@@ -95,64 +38,3 @@ def what_many_renewals_leave_open_is_asked_for_at_once(scene: Scene) -> None:
     assert lost == [visits[7]]
     assert visits[7].ended is not None
     assert visits[7].ended < 1.6
-
-
-@clause(
-    "W21",
-    each(
-        lock=verb("grant", "if not owner and not more and", "if not owner and"),
-        semaphore=verb("grant", "verdict = redis.call('EXISTS', queue) == 0 and", "verdict ="),
-    ),
-)
-def nothing_is_granted_past_a_queue_that_is_not_empty(scripts: Scripts) -> None:
-    """W21: behind the dead there may be somebody who has waited for longer."""
-    scripts.granted("ann")
-    scripts.queued("ben", session="away")
-    lapse(scripts, "ann")
-    _dead(scripts)
-    answer = scripts.grant("cat", wait=False)
-    assert isinstance(answer, Busy)
-    assert answer.mine == [MORE]
-    assert "cat" not in holders(scripts)
-
-
-@clause("W21", shared("local counted = witness and witness == known[2]", "local counted = witness"), kinds=SEMAPHORE)
-def what_an_older_version_granted_shows_in_the_fencing_token(scripts: Scripts) -> None:
-    """W21: as many hold as before, but with other weights."""
-    scripts.resize(3)
-    scripts.granted("ann")
-    scripts.granted("ben")
-    older.release(scripts, "ann")
-    older.grant(scripts, "cat", permits=2)
-    assert isinstance(scripts.grant("dan", wait=False), Busy)
-
-
-@clause("W21", shared("local anew = members ~= count or", "local anew ="), kinds=SEMAPHORE)
-def what_an_older_version_released_shows_in_how_many_hold(scripts: Scripts) -> None:
-    """W21: the fencing token is the same as before."""
-    scripts.resize(3)
-    scripts.granted("ann", permits=2)
-    scripts.granted("ben")
-    older.release(scripts, "ann")
-    scripts.granted("cat", permits=2)
-
-
-@clause(
-    "W21", shared("local unknown = heaviest > 0 and heaviest or limit_in_force", "local unknown = 1"), kinds=SEMAPHORE
-)
-def a_holder_of_which_nothing_is_known_counts_as_the_largest(scripts: Scripts) -> None:
-    """W21: never as one permit, which may be too few."""
-    scripts.resize(3)
-    scripts.granted("ann", permits=2)
-    scripts.redis.hdel(scripts.key("meta"), token("ann"), "used")
-    assert isinstance(scripts.grant("ben", permits=2, wait=False), Busy)
-
-
-@clause("W21", shared("used = used - (weight or 0)", "used = used - 1"), kinds=SEMAPHORE)
-def a_lease_that_ran_out_gives_back_its_own_weight(scripts: Scripts) -> None:
-    """W21: or what it had beyond one permit could never be had again."""
-    scripts.resize(3)
-    scripts.granted("ann", permits=2)
-    scripts.granted("ben")
-    lapse(scripts, "ann")
-    scripts.granted("cat", permits=2)

@@ -1,45 +1,14 @@
 """W11 and W15: a session that cannot be told looks for its turns itself, until it can be told."""
 
-from aiolocks._grantors import listening as _listening
-from aiolocks._grantors import wait_queue as _wait_queue
-from tests.scripts.calls import TTL, Scripts, poller
-from tests.scripts.states import holders
+from tests.simulation.planting import always, instead, never, without
 from tests.simulation.rules.scene import Scene
-from tests.simulation.rules.table import clause, python, shared
+from tests.simulation.rules.table import clause
 from tests.simulation.workload import Program
 
-_POLLS = shared("local polls = not here and tonumber(string.match(head, '^poll(%d+)%-'))", "local polls = false")
+_POLLS = instead("W11-polls", "local polls = false")
 
 
-@clause("W11", _POLLS)
-def a_session_that_polls_is_handed_its_turn(scripts: Scripts) -> None:
-    """W11: a real grant, which nobody is told of."""
-    scripts.granted("ann")
-    scripts.queued("ben", session=poller(5_000))
-    scripts.release("ann")
-    assert list(holders(scripts)) == ["ben"]
-
-
-@clause("W11", shared("polls and math.min(2 * polls, tonumber(ttl_ms)) or ttl_ms", "ttl_ms"))
-def its_turn_lasts_for_two_of_its_looks(scripts: Scripts) -> None:
-    """W11: one that it does not notice costs the others no more than that."""
-    scripts.granted("ann")
-    scripts.queued("ben", session=poller(5_000))
-    scripts.release("ann")
-    assert 8_000 < holders(scripts)["ben"] <= 10_000
-
-
-@clause("W11", shared("      extend(token, ttl_ms)\n      leave(entry)", "      leave(entry)"))
-def its_next_recheck_makes_that_a_full_lease(scripts: Scripts) -> None:
-    """W11: `max(PTTL, ttl)`, counted from the re-check."""
-    scripts.granted("ann")
-    scripts.queued("ben", session=poller(5_000))
-    scripts.release("ann")
-    assert scripts.recheck("ben", session=poller(5_000)).answers[0] < 0
-    assert holders(scripts)["ben"] > TTL - 1_000
-
-
-@clause("W11", python(_listening.Listening, "_forbidden", "if self.polling:", "if True:"), _POLLS)
+@clause("W11", always("W11-forbidden"), _POLLS)
 def a_session_without_rights_has_its_turn_in_its_order(scene: Scene) -> None:
     """W11: under contention it would never be granted anything."""
     owner, deaf, other = scene.program(), scene.program(channels=False), scene.program()
@@ -54,7 +23,7 @@ def a_session_without_rights_has_its_turn_in_its_order(scene: Scene) -> None:
     assert behind.began > visit.ended
 
 
-@clause("W11", python(_wait_queue.WaitQueue, "_answered", "if listening.unheard.get(self._base, 0) >= 2:", "if False:"))
+@clause("W11", never("W11-unheard"))
 def a_session_that_is_parked_twice_in_a_row_polls(scene: Scene) -> None:
     """W11: it has subscribed, and yet no server that owns its key finds it."""
     scene.subscriptions_vanish = True
@@ -76,9 +45,7 @@ def _cut_wake_ups(scene: Scene, program: Program) -> None:
 
 @clause(
     "W15",
-    python(
-        _wait_queue.WaitQueue, "_answered", "listening(self._server.channel(), since)", "listening(b'', -1.0) or True"
-    ),
+    instead("W15-passed-over", "passed_over = True"),
 )
 def a_subscription_that_was_lost_is_no_reason_to_poll(scene: Scene) -> None:
     """W15: who was passed over while it was away is put back, and told from then on."""
@@ -97,8 +64,8 @@ def a_subscription_that_was_lost_is_no_reason_to_poll(scene: Scene) -> None:
 
 @clause(
     "W15",
-    python(_wait_queue.WaitQueue, "_answered", "listening.try_again(self._server.channel())", "pass"),
-    python(_listening.Listening, "_counted", "self.polling = False", "pass"),
+    without("W15-try-again"),
+    without("W15-counted"),
 )
 def a_session_that_polls_is_told_again_when_it_can_be(scene: Scene) -> None:
     """W15: what kept its subscription from being found has passed."""
@@ -115,7 +82,7 @@ def a_session_that_polls_is_told_again_when_it_can_be(scene: Scene) -> None:
     assert visit.began < 12.1
 
 
-@clause("W15", python(_listening.Listening, "_put_off", "2 * pause", "pause"))
+@clause("W15", instead("W15-pause", "self._pause = pause"))
 def a_session_without_rights_tries_ever_less_often(scene: Scene) -> None:
     """W15: each try costs a connection."""
     owner, deaf = scene.program(), scene.program(channels=False)
@@ -125,7 +92,7 @@ def a_session_without_rights_tries_ever_less_often(scene: Scene) -> None:
     assert scene.stage.server._numbers <= 10, "two for asking, and each try"
 
 
-@clause("W15", python(_wait_queue.WaitQueue, "_move", "self._send_anew(request)", "pass"))
+@clause("W15", without("W15-move"))
 def who_waits_in_a_session_that_turns_keeps_its_place(scene: Scene) -> None:
     """W15: it leaves the line under the old name and stands in the new one in one go, by its old ticket."""
     owner, waiter = scene.program(), scene.program(channels=False)
@@ -150,7 +117,7 @@ def _lines(scene: Scene) -> set[bytes]:
     return {key.split(b":q:")[1] for key in scene.stage.server.database() if b":q:" in key}
 
 
-_NO_FAREWELL = python(_wait_queue.WaitQueue, "identify", "self._names - {self.identity[0]}", "set()")
+_NO_FAREWELL = instead("W11-formers", "formers, self._names = set(), {self.identity[0]}")
 
 
 @clause("W11", _NO_FAREWELL)

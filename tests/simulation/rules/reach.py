@@ -5,20 +5,13 @@ from typing import Any
 
 from redis import Redis
 
-from aiolocks._grantors import listening as _listening
-from aiolocks._grantors import wait_queue as _wait_queue
 from tests.scripts.calls import Scripts
-from tests.scripts.states import die, holders, line, listening, sessions, tickets
+from tests.scripts.states import holders
+from tests.simulation.defects import counted_by_publish
+from tests.simulation.planting import before, never
 from tests.simulation.rules.scene import Scene
-from tests.simulation.rules.table import LOCK, both, clause, python, shared, verb
+from tests.simulation.rules.table import LOCK, clause
 from tests.support.replicas import Replicated
-
-_LISTENS = "return reply.err and 0 or tonumber(reply[2])"
-_COUNTED_BY_PUBLISH = shared(
-    f"redis.pcall('PUBSUB', count, channel)\n  {_LISTENS}",
-    "redis.pcall('PUBLISH', channel, '')\n  return type(reply) == 'number' and reply or 0",
-)
-_PASSED_OVER = "redis.call('ZREM', queue, head) -- passed over; its own next re-check puts it back"
 
 
 def _awaited(scripts: Scripts) -> None:
@@ -27,37 +20,7 @@ def _awaited(scripts: Scripts) -> None:
     scripts.queued("ben", session="away")
 
 
-@clause("W1", shared(_LISTENS, "return 1"))
-def who_does_not_listen_is_handed_nothing(scripts: Scripts) -> None:
-    """W1: a lease that nobody hears of would keep everybody out for a TTL."""
-    _awaited(scripts)
-    scripts.release("ann")
-    assert holders(scripts) == {}
-
-
-@clause("W1", shared(_LISTENS, "return 0"))
-def who_listens_is_handed_it(scripts: Scripts) -> None:
-    """W1: NUMSUB counts a subscriber of the channel."""
-    _awaited(scripts)
-    with listening(scripts, "away") as inbox:
-        scripts.release("ann")
-        assert [message.who for message in inbox.messages()] == ["ben"]
-
-
-@clause("W1", _COUNTED_BY_PUBLISH)
-def a_monitor_makes_nobody_reachable(scripts: Scripts) -> None:
-    """W1: PUBLISH counts `PSUBSCRIBE *`, and tells it too."""
-    _awaited(scripts)
-    with closing(scripts.redis.pubsub()) as monitor:
-        monitor.psubscribe("*")
-        assert monitor.get_message(timeout=5)["type"] == "psubscribe"
-        scripts.release("ann")
-        scripts.redis.publish("end", "end")
-        assert monitor.get_message(timeout=5)["data"] == b"end"
-    assert holders(scripts) == {}
-
-
-@clause("W1", _COUNTED_BY_PUBLISH, kinds=LOCK)
+@clause("W1", counted_by_publish, kinds=LOCK)
 def a_subscriber_at_a_replica_is_not_told(replicated: Replicated) -> None:
     """W1: PUBLISH answers 0, for it is not here that anybody listens, and yet the message arrives: two holders."""
     here: Any
@@ -75,18 +38,7 @@ def a_subscriber_at_a_replica_is_not_told(replicated: Replicated) -> None:
         assert holders(scripts) == {}
 
 
-@clause("W1", both(verb("grant", "subscribers(session)", "1"), verb("recheck", "subscribers(session)", "1")))
-def each_answer_says_how_many_listen_for_whoever_asks(scripts: Scripts) -> None:
-    """W1: so a session learns that its subscription is not where its key is."""
-    scripts.granted("ann")
-    assert scripts.queued("ben").subscribers == 0
-    assert scripts.recheck("ben").subscribers == 0
-    with listening(scripts, "home"):
-        assert scripts.queued("cat").subscribers == 1
-        assert scripts.recheck("ben", "cat").subscribers == 1
-
-
-@clause("W1", python(_wait_queue.WaitQueue, "_answered", "elif heard and not subscribers:", "elif False:"))
+@clause("W1", never("W1-subscribe"))
 def a_session_that_nobody_finds_listening_subscribes_anew(scene: Scene) -> None:
     """W1: 0 in an answer makes it do so; here the server has closed the connection, and the word of it was lost."""
     owner, waiter = scene.program(), scene.program()
@@ -104,7 +56,7 @@ def a_session_that_nobody_finds_listening_subscribes_anew(scene: Scene) -> None:
 
 @clause(
     "W1",
-    python(_listening.Listening, "__init__", "on_subscribed=self._subscribed", "on_subscribed=lambda _: None"),
+    before("W1-subscribed", "return"),
 )
 def a_turn_that_came_before_the_subscription_is_found_as_soon_as_that_is_confirmed(scene: Scene) -> None:
     """W1: the first waiter stands in line before its session listens; it must not cost it a re-check interval."""
@@ -120,88 +72,7 @@ def a_turn_that_came_before_the_subscription_is_found_as_soon_as_that_is_confirm
     assert visit.began - released.at < 0.1
 
 
-@clause("W2", shared(_PASSED_OVER, "redis.call('ZREM', queue, head) redis.call('DEL', line)"))
-def who_is_passed_over_keeps_line_and_tickets(scripts: Scripts) -> None:
-    """W2: only the session leaves the queue, in one step."""
-    _awaited(scripts)
-    scripts.queued("cat", session="away")
-    before = tickets(scripts, "away")
-    scripts.release("ann")
-    assert sessions(scripts) == []
-    assert tickets(scripts, "away") == before
-
-
-@clause("W2", shared(_PASSED_OVER, "return grants"))
-def who_is_passed_over_is_in_nobodys_way(scripts: Scripts) -> None:
-    """W2: the next one that can be reached has it, and no later script comes across the first again."""
-    _awaited(scripts)
-    scripts.queued("cat", session="home")
-    assert [grant.who for grant in scripts.release("ann", session="home").mine] == ["cat"]
-    assert sessions(scripts) == []
-
-
-@clause(
-    "W2",
-    both(
-        shared("if waiting then\n    keep_queue()", "if waiting then\n    redis.call('PEXPIRE', waiters, life_ms)"),
-        shared("if not rank and redis.call('EXISTS', waiters) == 1 then", "if false then"),  # whoever hands over, too
-    ),
-)
-def the_next_recheck_puts_it_back(scripts: Scripts) -> None:
-    """W2: with its old ticket, and so at its old place."""
-    _awaited(scripts)
-    scripts.release("ann")
-    scripts.granted("dan", wait=False)
-    scripts.queued("cat", session="third")
-    assert scripts.recheck("ben", session="away").passed_over
-    assert sessions(scripts) == ["away", "third"]
-
-
-@clause("W2", shared("redis.call('ZREM', queue, head) -- a dead session", "return grants"))
-def a_session_whose_line_has_vanished_is_dead(scripts: Scripts) -> None:
-    """W2: however many waited there, it is dropped in one step."""
-    _awaited(scripts)
-    scripts.queued("cat", session="home")
-    die(scripts, "away")
-    assert [grant.who for grant in scripts.release("ann", session="home").mine] == ["cat"]
-    assert sessions(scripts) == []
-
-
-@clause(
-    "W2",
-    shared("redis.call('ZRANGE', queue, '0', '0')[1]", "redis.call('ZRANGE', queue, '-1', '-1')[1]"),
-    shared("redis.call('ZRANGE', line, '0', '1')", "redis.call('ZREVRANGE', line, '0', '1')"),
-    shared("redis.call('ZADD', queue, redis.call('ZSCORE', line, next_entry), head)", "next_entry = nil"),
-)
-def who_can_be_reached_is_served_in_the_order_of_asking(scripts: Scripts) -> None:
-    """W2: also when waiters of several sessions alternate."""
-    scripts.granted("ann")
-    for who, session in [("ben", "home"), ("cat", "away"), ("dan", "home"), ("eve", "away")]:
-        scripts.queued(who, session=session)
-    served, holder = [], "ann"
-    with listening(scripts, "away"):
-        for _ in range(4):
-            scripts.release(holder)
-            holder = next(iter(holders(scripts)), "nobody")
-            served.append(holder)
-    assert served == ["ben", "cat", "dan", "eve"]
-
-
-_NO_OLD_TICKET = shared("if not newcomer and tonumber(old_ticket) < ticket then", "if false then")
-
-
-@clause("W2", _NO_OLD_TICKET)
-def who_was_forgotten_returns_to_its_old_place(scripts: Scripts) -> None:
-    """W2: after a stall of the server for longer than lines live, order returns with the re-checks."""
-    _awaited(scripts)
-    scripts.queued("cat", session="home")
-    places = {**tickets(scripts, "away"), **tickets(scripts, "home")}
-    die(scripts, "away")
-    die(scripts, "home")
-    assert scripts.recheck("cat", session="home").answers == scripts.recheck("ben", session="away").answers == [0]
-    scripts.queued("cat", session="home", ticket=places["cat"])
-    scripts.queued("ben", session="away", ticket=places["ben"])
-    assert (sessions(scripts), line(scripts, "away")) == (["away", "home"], ["ben"])
+_NO_OLD_TICKET = never("W8-old-ticket")
 
 
 @clause("W2", _NO_OLD_TICKET)

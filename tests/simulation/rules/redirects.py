@@ -4,23 +4,21 @@ from typing import Any
 
 from aiolocks._core import answers as _answers
 from aiolocks._core.slots import slot_of
-from aiolocks._grantors import servers as _servers
-from aiolocks._redis import pipeline as _pipeline
-from aiolocks._redis import router as _router
-from aiolocks._redis import subscriber as _subscriber
 from tests.simulation.cluster_faults import NO_REPLICAS, READ_ONLY
+from tests.simulation.defects import sent_on
+from tests.simulation.planting import Plant, instead, never, without
 from tests.simulation.rules.scene import Scene
-from tests.simulation.rules.table import Defect, clause, python
+from tests.simulation.rules.table import clause
 from tests.support.garden import Garden
 
 SLOT = slot_of(b"{a}")
 """Of the name that is fought over."""
 
 
-def _unknown(table: str, *words: str) -> Defect:
+def _unknown(table: str, *words: str) -> Plant:
     """Have no idea of what these answers mean."""
 
-    def plant(garden: Garden, _: str) -> None:
+    def plant(garden: Garden) -> None:
         known: dict[str, Any] = getattr(_answers, table)
         garden.put(_answers, table, {word: known[word] for word in known if word not in words})
 
@@ -32,10 +30,7 @@ def _elsewhere(nodes: Scene) -> int:
     return 1 - nodes.cluster.owner(SLOT)
 
 
-_SENT_ON = python(_router.SlotRoute, "redirect", "if call.abandoned or call.redirects", "if call.redirects")
-
-
-@clause("I1", _SENT_ON)
+@clause("I1", sent_on)
 def what_was_given_up_is_not_sent_to_the_next_node(nodes: Scene) -> None:
     """I1: here its undo comes to the node that has the slot again, while the request was on its way from that."""
     program, elsewhere = nodes.program(), _elsewhere(nodes)
@@ -59,12 +54,7 @@ def what_was_given_up_is_not_sent_to_the_next_node(nodes: Scene) -> None:
     assert not late, "it was run after its undo"
 
 
-_BELIEVED = python(
-    _subscriber.Subscriber, "_pushed", "if channel in self._wanted:  # the server", "if False:  # the server"
-)
-
-
-@clause("I2", _BELIEVED)
+@clause("I2", never("I2-ended"))
 def who_waits_subscribes_at_the_node_that_has_the_slot_now(nodes: Scene) -> None:
     """I2: it is the former node that says so, unasked, and nothing else would for a re-check interval."""
     owner, waiter = nodes.program(), nodes.program()
@@ -79,7 +69,7 @@ def who_waits_subscribes_at_the_node_that_has_the_slot_now(nodes: Scene) -> None
     assert not [request for request in nodes.seen("recheck") if request.args["session"].startswith(b"poll")]
 
 
-@clause("I3", python(_servers.ClusterNodes, "_changed", "self._on_moved(slots)", "pass"))
+@clause("I3", without("I3-moved"))
 def leases_are_renewed_as_soon_as_another_node_has_them(nodes: Scene) -> None:
     """I3: whether it has them is known a round trip after the news, which any request may bring."""
     program, elsewhere = nodes.program(), _elsewhere(nodes)
@@ -119,11 +109,7 @@ def _outage(scene: Scene, error: str) -> None:
     assert 3.5 < newcomer.began < 4.0
 
 
-_NO_ASKING = python(_router.SlotRoute, "redirect", "call.asking = not moved", "call.asking = False")
-_BY_DIGEST = python(_pipeline.Pipeline, "resend", "call.via, call.whole = self, True", "call.via = self")
-
-
-@clause("I4", _NO_ASKING, _BY_DIGEST)
+@clause("I4", instead("I4-asking", "call.asking = False"), instead("I4-whole", "call.via = self"))
 def a_lease_that_has_moved_ahead_of_its_slot_is_renewed_there(nodes: Scene) -> None:
     """I4: the node that it has gone to must be told that it is asked on purpose, and may not have the script."""
     program = nodes.program()

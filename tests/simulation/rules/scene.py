@@ -21,6 +21,10 @@ from tests.simulation.workload import Program
 from tests.simulation.world import World
 
 
+class BrokenPromiseError(AssertionError):
+    """The promises that the observer saw broken."""
+
+
 @dataclass(slots=True)
 class Visit:
     """One task that takes a name and holds it for a while."""
@@ -112,9 +116,14 @@ class Scene:
         self.world.at(at, program.process.post, visit.task.cancel)
 
     def until(self, seconds: float) -> None:
-        """Let time pass until then."""
+        """Let time pass until then.
+
+        Raises:
+            BrokenPromiseError: The observer saw that a promise was broken meanwhile.
+        """
         self.world.go_on(seconds)
-        assert not self.world.violations, self.world.violations
+        if self.world.violations:
+            raise BrokenPromiseError(self.world.violations)
 
     def seen(self, verb: str, *, since: float = 0.0, before: float = float("inf")) -> list[Request]:
         """Return the runs of that verb's script, oldest first."""

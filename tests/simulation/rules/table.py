@@ -9,10 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
 
-from tests.support.garden import Garden
-
-Defect = Callable[[Garden, str], None]
-"""Plants itself, in the scripts of the primitive that is named if it is in one of those."""
+from tests.simulation.planting import Plant
 
 LOCK = ("lock",)
 SEMAPHORE = ("semaphore",)
@@ -27,7 +24,7 @@ class Clause:
     rule: str
     check: Callable[..., None]
     kind: str
-    defects: tuple[Defect, ...]
+    defects: tuple[Plant, ...]
 
     def __str__(self) -> str:
         return f"{self.rule} {self.check.__name__} {self.kind}"
@@ -36,7 +33,7 @@ class Clause:
 CLAUSES: list[Clause] = []
 
 
-def clause(rule: str, *defects: Defect, kinds: tuple[str, ...] = BOTH) -> Callable[[Callable[..., None]], Any]:
+def clause(rule: str, *defects: Plant, kinds: tuple[str, ...] = BOTH) -> Callable[[Callable[..., None]], Any]:
     """Add a check to the table; each of *defects* alone must make it fail."""
 
     def add(check: Callable[..., None]) -> Callable[..., None]:
@@ -47,33 +44,3 @@ def clause(rule: str, *defects: Defect, kinds: tuple[str, ...] = BOTH) -> Callab
         return check
 
     return add
-
-
-def verb(name: str, old: str, new: str) -> Defect:
-    """Replace *old* in the script of that verb."""
-    return lambda garden, kind: garden.lua(f"{kind}/{name}", old, new)
-
-
-def shared(old: str, new: str) -> Defect:
-    """Replace *old* in whichever of the files that scripts share has it."""
-    return lambda garden, _: garden.shared(old, new)
-
-
-def python(owner: Any, name: str, old: str, new: str) -> Defect:
-    """Replace *old* in a function's source."""
-    return lambda garden, _: garden.source(owner, name, old, new)
-
-
-def each(**defects: Defect) -> Defect:
-    """Plant for each primitive its own."""
-    return lambda garden, kind: defects[kind](garden, kind)
-
-
-def both(*defects: Defect) -> Defect:
-    """Plant all of these."""
-
-    def plant(garden: Garden, kind: str) -> None:
-        for defect in defects:
-            defect(garden, kind)
-
-    return plant

@@ -1,79 +1,11 @@
 """W4 and W5: a grant is made on the waiter's own terms, and believed by whoever it is for, once."""
 
 from aiolocks import Lock
-from aiolocks._engine import acquire as _acquire
-from aiolocks._engine import request as _request
-from aiolocks._grantors import one_server as _one_server
-from tests.scripts.calls import TTL, Scripts
-from tests.scripts.states import holders, lapse, listening
+from tests.scripts.calls import TTL
+from tests.simulation.planting import after, instead, never, without
 from tests.simulation.rules.scene import Scene
-from tests.simulation.rules.table import LOCK, SEMAPHORE, both, clause, each, python, shared, verb
+from tests.simulation.rules.table import LOCK, clause
 from tests.simulation.server import encoded
-
-_ENTRY = "local token, ttl_ms, permits, needed_s = string.match(entry, '^(%S+) (%d+) (%d+) ?(%d*)')"
-
-
-@clause(
-    "W4",
-    shared(_ENTRY, f"{_ENTRY.replace('ttl_ms', 'its')}\nlocal ttl_ms = string.match(ARGV[2], '^%d+') or its"),
-)
-def a_lease_handed_over_lasts_as_long_as_the_waiter_asked_for(scripts: Scripts) -> None:
-    """W4: by the waiter's entry, not by the arguments of whoever releases."""
-    scripts.granted("ann", ttl_ms=1_000)
-    scripts.queued("ben", ttl_ms=90_000)
-    assert [grant.amount for grant in scripts.release("ann", ttl_ms=1_000).mine] == [90_000]
-    assert holders(scripts)["ben"] > 80_000
-
-
-@clause(
-    "W4",
-    shared(_ENTRY, f"{_ENTRY.replace('permits', 'its')}\nlocal permits = string.match(ARGV[2], ' (%d+)$') or its"),
-    kinds=SEMAPHORE,
-)
-def as_many_permits_are_handed_over_as_the_waiter_asked_for(scripts: Scripts) -> None:
-    """W4: and not as many as come free."""
-    scripts.resize(4)
-    scripts.granted("ann", permits=4)
-    scripts.queued("ben", permits=3)
-    scripts.release("ann", permits=4)
-    assert scripts.statistics().permits == 3
-
-
-@clause("W4", shared("notify(head, token, text, ttl_ms)", "notify(head, token, text, life_ms)"))
-def the_message_names_the_terms(scripts: Scripts) -> None:
-    """W4: who it is for, and for how long."""
-    scripts.granted("ann")
-    scripts.queued("ben", session="away", ttl_ms=90_000)
-    with listening(scripts, "away") as inbox:
-        scripts.release("ann")
-        assert [(message.who, message.amount) for message in inbox.messages()] == [("ben", 90_000)]
-
-
-@clause(
-    "W5",
-    each(lock=verb("grant", "last_fence(number), sub", "0, sub"), semaphore=verb("grant", "newest, sub", "0, sub")),
-)
-def who_is_told_to_wait_learns_the_last_fencing_token(scripts: Scripts) -> None:
-    """W5: no grant up to that one is its own."""
-    fence = scripts.granted("ann").fence
-    assert scripts.queued("ben").fence == fence
-
-
-@clause(
-    "W5",
-    each(
-        lock=verb("recheck", "not_before(), before,", "not_before(), last_fence(),"),
-        semaphore=verb("recheck", "not_before(), before,", "not_before(), newest,"),
-    ),
-)
-def what_a_recheck_tells_is_older_than_the_grants_in_it(scripts: Scripts) -> None:
-    """W5: or they would be taken for stale."""
-    scripts.granted("ann")
-    scripts.queued("ben")
-    lapse(scripts, "ann")
-    recheck = scripts.recheck("ben")
-    assert [grant.who for grant in recheck.mine] == ["ben"]
-    assert recheck.mine[0].fence > recheck.fence
 
 
 def _notice(scene: Scene, token: bytes, fence: int, session: bytes) -> bytes:
@@ -83,7 +15,7 @@ def _notice(scene: Scene, token: bytes, fence: int, session: bytes) -> bytes:
 
 @clause(
     "W5",
-    python(_request.Request, "grant", "(valid_from is None and fence <= self.fence_seen)", "False"),
+    instead("W5-stale", "if turn.done():"),
 )
 def a_grant_older_than_the_answer_that_it_waits_is_ignored(scene: Scene) -> None:
     """W5: such as one that was read after SIGCONT, when the lease it tells of has lapsed."""
@@ -103,7 +35,7 @@ def a_grant_older_than_the_answer_that_it_waits_is_ignored(scene: Scene) -> None
 
 @clause(
     "W5",
-    python(_one_server.RedisGrantor, "told", "if fence > 0:", "if False:"),
+    never("W5-stray"),
     kinds=LOCK,
 )
 def a_grant_that_nobody_here_awaits_is_passed_on_at_once(scene: Scene) -> None:
@@ -123,12 +55,7 @@ def a_grant_that_nobody_here_awaits_is_passed_on_at_once(scene: Scene) -> None:
 
 @clause(
     "W5",
-    both(
-        *(
-            python(_acquire, name, "context.tokens[request.token] = request", "pass")
-            for name in ("take", "_wait_granted")
-        )
-    ),
+    without("W5-awaited"),
 )
 def a_grant_that_overtakes_the_answer_to_its_request_is_awaited(scene: Scene) -> None:
     """W5: a token counts from before its first byte leaves."""
@@ -147,13 +74,10 @@ def a_grant_that_overtakes_the_answer_to_its_request_is_awaited(scene: Scene) ->
     assert len(scene.seen("grant", since=1.1)) == 1
 
 
-_AWAITED = "context, request = state.context, state.request"
-_KEPT = f"""{_AWAITED}
-    if request.turn.done() and not request.turn.cancelled():
-        return context.forget(request)"""
-
-
-@clause("W5", python(_acquire, "_undo", _AWAITED, _KEPT))
+@clause(
+    "W5",
+    after("W5-undo", "if request.turn.done() and not request.turn.cancelled():\n    return context.forget(request)"),
+)
 def a_cancellation_after_the_grant_was_set_passes_it_on(scene: Scene) -> None:
     """W5: here the news and the cancellation wait together for a process that was stopped."""
     owner, waiter, other = scene.program(), scene.program(), scene.program()
@@ -169,13 +93,12 @@ def a_cancellation_after_the_grant_was_set_passes_it_on(scene: Scene) -> None:
     assert behind.began < 1.6
 
 
-_DISPATCHED = "self.deliver(grants)"
 _BY_THE_TASK = """undoing = self.context.undos.under_way.get(request.token)
-        if undoing is None or undoing._waiter is None or not undoing._waiter.cancelled():
-            self.deliver(grants)"""
+if undoing is None or undoing._waiter is None or not undoing._waiter.cancelled():
+    self.deliver(grants)"""
 
 
-@clause("W5", python(_one_server.RedisGrantor, "_undone", _DISPATCHED, _BY_THE_TASK), kinds=LOCK)
+@clause("W5", instead("W5-dispatched", _BY_THE_TASK), kinds=LOCK)
 def a_waiter_told_by_a_release_is_not_forgotten_when_the_releasing_task_is_cancelled(scene: Scene) -> None:
     """W5: grants in replies are dispatched by the connection's reader."""
     program = scene.program()
@@ -196,7 +119,7 @@ def a_waiter_told_by_a_release_is_not_forgotten_when_the_releasing_task_is_cance
     assert visit.began is not None
 
 
-@clause("W5", python(_request.Request, "tried", "self.reached or bool(self.unanswered)", "False"), kinds=LOCK)
+@clause("W5", instead("W5-tried", "return False"), kinds=LOCK)
 def who_asks_again_is_told_at_length(scene: Scene) -> None:
     """W5: the earlier request may have been granted; its notice is older than the fence that the long answer names."""
     owner, waiter = scene.program(), scene.program()

@@ -1,18 +1,13 @@
 """W10: a request that comes twice, or after its own undo."""
 
-from aiolocks._engine import request as _request
-from aiolocks._grantors import one_server as _one_server
 from tests.scripts.calls import Granted, Scripts, Withdrawn
 from tests.scripts.states import die, line
+from tests.simulation.planting import both, instead, never
 from tests.simulation.rules.scene import Scene
-from tests.simulation.rules.table import BOTH, LOCK, SEMAPHORE, both, clause, python, shared, verb
-
-_LATE = "any(asked.link is not link for asked in request.unanswered)"
+from tests.simulation.rules.table import LOCK, SEMAPHORE, clause
 
 
-@clause(
-    "W10", verb("grant", "leave(entry)\n  return { 'granted', number,", "return { 'granted', last_fence(),"), kinds=LOCK
-)
+@clause("W10", instead("W10-fence", "return { 'granted', last_fence(), 0 }"), kinds=LOCK)
 def a_lock_asked_for_twice_has_one_fence(scripts: Scripts) -> None:
     """W10: the holder's own fence lies beside its token; the last one issued may be forgotten before the lease ends."""
     fence = scripts.granted("ann").fence
@@ -20,7 +15,7 @@ def a_lock_asked_for_twice_has_one_fence(scripts: Scripts) -> None:
     assert scripts.granted("ann").fence == fence
 
 
-@clause("W10", shared("answer = -number", "answer = -last_fence()"), kinds=LOCK)
+@clause("W10", instead("W10-recheck", "answer = -last_fence()"), kinds=LOCK)
 def a_turn_found_by_a_recheck_has_its_own_fence(scripts: Scripts) -> None:
     """W10: the same, for a grant whose message was lost."""
     fence = scripts.granted("ann").fence
@@ -30,7 +25,7 @@ def a_turn_found_by_a_recheck_has_its_own_fence(scripts: Scripts) -> None:
 
 @clause(
     "W10",
-    verb("grant", "note()\n  end\n  return { 'granted', number,", "note()\n  end\n  return { 'granted', newest,"),
+    instead("W10-fence-permits", "return { 'granted', newest, grants, differed, limit_in_force }"),
     kinds=SEMAPHORE,
 )
 def permits_asked_for_twice_have_one_fence(scripts: Scripts) -> None:
@@ -41,28 +36,11 @@ def permits_asked_for_twice_have_one_fence(scripts: Scripts) -> None:
     assert scripts.granted("ann").fence == fence
 
 
-_UNSEEN = verb("grant", "if redis.call('EXISTS', tombstone) == 1 then", "if false then")
-
-
-@clause("W10", both(_UNSEEN, verb("grant", "waiters, tombstone", "waiters")), _UNSEEN)
-def a_request_that_comes_after_its_undo_comes_to_nothing(scripts: Scripts) -> None:
-    """W10: whether it is free by then or not."""
-    scripts.release("ann", tombstone_ms=60_000)
-    assert scripts.grant("ann") == Withdrawn()
-    scripts.granted("ben")
-    assert scripts.grant("ann") == Withdrawn()
-
-
-@clause("W10", verb("grant", "value and string.sub(value, 1, #token) ~= token and ", "value and "), kinds=LOCK)
-def a_request_that_comes_while_its_token_holds_the_lock_puts_it_in_no_line(scripts: Scripts) -> None:
-    """W10: a short answer was asked for, and a later request has been granted meanwhile."""
-    fence = scripts.granted("ann").fence
-    scripts.queued("ben")
-    assert scripts.grant("ann", brief=True) == Granted(fence)
-    assert line(scripts) == ["ben"]
-
-
-@clause("W10", verb("grant", "sure and not own and alike", "sure and alike"), kinds=SEMAPHORE)
+@clause(
+    "W10",
+    instead("W10-brief-permits", "local place = existing == 6 and sure and alike and used >= limit_in_force"),
+    kinds=SEMAPHORE,
+)
 def a_request_that_comes_while_its_token_holds_a_permit_puts_it_in_no_line(scripts: Scripts) -> None:
     """W10: the same; there may be many holders, and each stands in the hash."""
     fence = scripts.granted("ann").fence
@@ -71,16 +49,12 @@ def a_request_that_comes_while_its_token_holds_a_permit_puts_it_in_no_line(scrip
     assert line(scripts) == ["ben"]
 
 
-_BURIED = {
-    "lock": "tombstone, tombstone, tombstone, tombstone)",
-    "semaphore": "redis.call('EXISTS', queue, waiters) == 2 and",
-}
-
-
 @clause(
     "W10",
-    lambda garden, kind: verb("grant", _BURIED[kind], "tombstone)" if kind == "lock" else "")(garden, kind),
-    kinds=BOTH,
+    both(
+        instead("W10-existing", "local existing = redis.call('EXISTS', holder, queue, waiters, tombstone)"),
+        instead("W10-line-permits", "and enqueue_behind_own(entry)"),
+    ),
 )
 def a_request_for_a_short_answer_that_comes_after_its_undo_comes_to_nothing(scripts: Scripts) -> None:
     """W10: the same, where it would join others, who have died meanwhile."""
@@ -114,21 +88,21 @@ def _overtaken(scene: Scene) -> bytes:
 
 @clause(
     "W10",
-    python(_one_server.RedisGrantor, "_undoing", _LATE, "False"),
-    verb("release", "if tombstone_ms ~= '0' then", "if false then"),
+    never("W10-late"),
+    never("P7-tombstone"),
 )
 def an_undo_sent_over_another_connection_leaves_a_tombstone(scene: Scene) -> None:
     """W10: for it overtakes the request."""
     _overtaken(scene)
 
 
-@clause("W10", python(_one_server.RedisGrantor, "_undoing", "max(request.ttl, LONGEST_RETRY)", "request.ttl"))
+@clause("W10", instead("W10-longest", "tombstone_ms = round(1000 * request.ttl)"))
 def a_tombstone_outlasts_the_time_for_which_a_request_may_be_held_up(scene: Scene) -> None:
     """W10: which has nothing to do with the TTL, here of 4 s."""
     assert int(_overtaken(scene)) >= 60_000
 
 
-@clause("W10", python(_one_server.RedisGrantor, "_undoing", _LATE, "True"))
+@clause("W10", instead("W10-late", "if request.unanswered:"))
 def an_undo_behind_its_request_on_one_connection_leaves_none(scene: Scene) -> None:
     """W10: nothing can come after it there, and a key that nobody needs would stay for a minute."""
     program = scene.program()
@@ -142,7 +116,7 @@ def an_undo_behind_its_request_on_one_connection_leaves_none(scene: Scene) -> No
     assert undone.args["tombstone_ms"] == b"0"
 
 
-@clause("W10", python(_request.Request, "undo_for", "if self.unanswered", "if False"))
+@clause("W10", never("W10-undo-for"))
 def an_undo_is_tried_for_as_long_as_its_request_may_be_held_up(scene: Scene) -> None:
     """W10: not only for a TTL, here of 0.5 s: what arrives later would be granted to nobody."""
     program = scene.program()

@@ -32,7 +32,7 @@ local function answered()
     if last == tonumber(number) then
       return string.sub(kept, gap + 1)
     end
-    return last > tonumber(number) and -1
+    return last > tonumber(number) and -1 -- equivalent: comparison, the same number was answered above
   end
 end
 

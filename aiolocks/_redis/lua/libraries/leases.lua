@@ -10,12 +10,13 @@
 -- line, or grants it without the mark. It releases it as any other, does not downgrade it, and grants nothing beside it.
 -- Needs the names: holders, meta; first for `count_kept`; and `numbers`.
 
+-- defect: W21-holders
 local MOST = 500 -- holders that are asked about, or whose leases that ran out are dropped, at once
 local backlog = false -- more leases have run out than one script drops
 
 local time = redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]
-local now_ms = math.floor(now_us / 1000)
+local now_ms = math.floor(now_us / 1000) -- defect: P9-clock
 
 local function instant()
   return now_us, digits(now_us)
@@ -60,7 +61,7 @@ local function seat(token, ttl_ms)
       first_end = ends
     end
     if ends - kept_until > 0 then
-      life = ttl_ms + math.floor(ttl_ms / 8)
+      life = ttl_ms + math.floor(ttl_ms / 8) -- equivalent: constant, only longer than needed
       kept_until = now_ms + life
     end
   end
@@ -68,6 +69,7 @@ local function seat(token, ttl_ms)
     life = math.max(life, redis.call('PTTL', holders))
     kept_until = now_ms + life
   end
+  -- equivalent: constant, a millisecond of twice the life
   local stale = settled or ttl_ms - longest > 0 or number - number % MINUTE_US > newest
   newest = number
   newest_text = number == now_us and #time[2] == 6 and time[1] .. time[2] or digits(number)
@@ -104,7 +106,7 @@ end
 -- ms until the first lease can end; -2 when there is none.
 local function busy_for()
   local first = redis.call('ZRANGE', holders, 0, 0, 'WITHSCORES')[2]
-  return first and math.max(tonumber(first) - now_ms, 0) or -2
+  return first and math.max(tonumber(first) - now_ms, 0) or -2 -- equivalent: 1, then the answer is more
 end
 
 -- Keys outlive what they tell, and never lose time. PEXPIRE goes first, as it is allowed at the memory limit.
@@ -115,8 +117,8 @@ end
 
 -- No script ever shortens a lease: the holder may count on what it was told before.
 local function extend(token, ttl_ms)
-  keep(ttl_ms)
-  redis.call('ZADD', holders, 'XX', 'GT', now_ms + tonumber(ttl_ms), token)
+  keep(ttl_ms) -- defect: W9-extend
+  redis.call('ZADD', holders, 'XX', 'GT', now_ms + tonumber(ttl_ms), token) -- defect: P3-extend
   if tonumber(ttl_ms) > longest then
     longest = tonumber(ttl_ms)
     if described then
@@ -130,7 +132,7 @@ end
 local function extend_as_usual(token, ttl_ms)
   local known = redis.call('HMGET', meta, 'ttl', token, 'limit')
   longest, limit_text = tonumber(known[1] or 0), known[3]
-  if tonumber(ttl_ms) <= longest and not string.find(known[2] or '', ' %u') and is_live(token) then
+  if tonumber(ttl_ms) <= longest and not string.find(known[2] or '', ' %u') and is_live(token) then -- defect: W21-usual
     extend(token, ttl_ms)
     return true
   end

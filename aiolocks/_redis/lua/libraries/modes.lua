@@ -7,7 +7,7 @@
 -- What each mode may be held beside, by numbers: 1 IS and 2 IX announce 3 S (shared) and 6 X (exclusive) further down a
 -- path, 4 SIX is both S and IX, and 5 U reads beside readers until it is upgraded. That is 7: exclusive but for the U it
 -- grew from, whose token its own begins with.
-local BESIDE = { '12345', '12', '135', '1', '13', '', '5' }
+local BESIDE = { '12345', '12', '135', '1', '13', '', '5' } -- defect: modes-beside
 local EXCLUSIVE, UPGRADE = 6, 7
 
 -- To add 0 makes a number of a text in half the time of `tonumber`.
@@ -76,7 +76,7 @@ end
 -- A hash that was deleted is made anew with an end.
 local function write(...)
   redis.call('HSET', meta, ...)
-  if not known[1] then
+  if not known[1] then -- equivalent: constant, both are written together
     redis.call('PEXPIRE', meta, math.max(DAY_MS, 2 * longest))
   end
 end
@@ -107,6 +107,7 @@ local function count_anew(count)
   local left = math.max(redis.call('PTTL', holders), 0)
   held = { 0, 0, 0, 0, 0, 0, 0 }
   members, kept_until = count, now_ms + left
+  -- equivalent: constant, no lease is so short
   longest = longest > 0 and longest or left -- the hash was deleted: no lease lasts longer than their set
   if redis.call('EXISTS', meta) == 1 then
     add(redis.call('ZRANGE', holders, 0, -1), 1)
@@ -155,7 +156,7 @@ local function settle()
     -- slow path
     if drop_ended() then
       note()
-    elseif known[1] then
+    elseif known[1] then -- equivalent: constant, both are written together
       redis.pcall('HSET', meta, 'held', numbers_held())
     end
   end
@@ -164,9 +165,10 @@ end
 -- Lets releases know that there may be a queue to hand over to.
 local function expect_queue()
   if not in_line then
+    -- equivalent: constant, any text
     redis.pcall('HSET', meta, 'line', '1') -- where that is refused, as at the memory limit, a re-check hands over
-    in_line = '1'
-    if not known[1] then
+    in_line = '1' -- equivalent: line dropped, only written again
+    if not known[1] then -- equivalent: constant, both are written together
       redis.call('PEXPIRE', meta, math.max(DAY_MS, 2 * longest))
     end
   end
@@ -215,5 +217,5 @@ local function can_grant(mode, token, head)
   if head then
     expect_queue()
   end
-  return 'later', held[EXCLUSIVE] + held[UPGRADE] == 0 and 1 or 0
+  return 'later', held[EXCLUSIVE] + held[UPGRADE] == 0 and 1 or 0 -- equivalent: 2, any number but 0
 end

@@ -17,7 +17,7 @@ end
 local function grant(token, ttl_ms)
   local number, text = micros()
   local last = tonumber(redis.call('SET', fence, text, 'EX', '86400', 'GET') or 0)
-  if last >= number then
+  if last >= number then -- defect: P8-fence
     number = last + 1
     text = string.format('%.0f', number)
     redis.call('SET', fence, text, 'EX', '86400')
@@ -85,6 +85,7 @@ end
 
 -- The last fencing token; it stands beside the holder's, if the holder is one of this library's.
 local function last_fence(number)
+  -- equivalent: constant, smaller than any time
   return number and number > 0 and number or tonumber(redis.call('GET', fence) or 0)
 end
 

@@ -21,7 +21,7 @@ end
 local function spread(list, from, to)
   if from >= to then
     return list[to]
-  elseif to - from < 8 then
+  elseif to - from < 8 then -- equivalent: comparison + constant, the same entries one by one
     return list[from], spread(list, from + 1, to)
   end
   return list[from], list[from + 1], list[from + 2], list[from + 3], list[from + 4], list[from + 5], list[from + 6],

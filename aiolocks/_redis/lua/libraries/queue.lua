@@ -15,10 +15,11 @@ local PADDING = ' ..............................'
 -- The queue outlives the lease in the way, by a little more than needed, so as not to be extended each time.
 -- *placed*: the session stands at the place of its first waiter. Returns how long the lease in the way lasts, in ms.
 local function keep_queue(placed)
+  -- defect: W3-line
   redis.call('PEXPIRE', waiters, life_ms) -- first a write that is allowed at the memory limit: then so are all others
   if not placed then
-    local first = redis.call('ZRANGE', waiters, 0, 0, 'WITHSCORES')
-    if first[1] then
+    local first = redis.call('ZRANGE', waiters, 0, 0, 'WITHSCORES') -- equivalent: 1 (second), only the first is read
+    if first[1] then -- equivalent: constant, there are both or neither
       redis.call('ZADD', queue, first[2], session)
     else
       redis.call('ZREM', queue, session)
@@ -48,8 +49,8 @@ end
 -- PUBLISH's count would say 0 for subscribers on another node of a Cluster, and count monitors with patterns.
 local function subscribers(other)
   local channel, _, count = channel_of(other)
-  local reply = redis.pcall('PUBSUB', count, channel)
-  return reply.err and 0 or tonumber(reply[2])
+  local reply = redis.pcall('PUBSUB', count, channel) -- defect: W9-count
+  return reply.err and 0 or tonumber(reply[2]) -- defect: W1-listens
 end
 
 -- Takes a waiter out of this session's line.
@@ -67,6 +68,7 @@ end
 -- The line comes first: a key of another type, or the memory limit, is an error before anything is changed (W9).
 local function stand_last(entry)
   local ticket, text = instant()
+  -- defect: W8-queue
   if redis.call('ZCOUNT', queue, text, 'inf') > 0 then -- the clock has stepped back, or two came within a microsecond
     ticket = redis.call('ZRANGE', queue, '-1', '-1', 'WITHSCORES')[2] + 1
     text = string.format('%.0f', ticket)
@@ -76,11 +78,12 @@ local function stand_last(entry)
   end
   local last = tonumber(redis.pcall('GET', highest))
   if last and last < ticket and last >= ticket - ticket % 60000000 then
+    -- defect: W8-newest
     redis.call('SETRANGE', highest, '0', text) -- with GET, 0.7 of what SET costs with GET and EX; both have 16 digits
     return ticket, text
   end
   -- slow path: once a minute, when its expiry is set; or the clock has stepped back
-  if last and last >= ticket or not last and redis.call('ZCOUNT', waiters, text, 'inf') > 1 then
+  if last and last >= ticket or not last and redis.call('ZCOUNT', waiters, text, 'inf') > 1 then -- defect: W8-highest
     local own_last = redis.call('ZRANGE', waiters, '-1', '-1', 'WITHSCORES')[2]
     ticket = math.max(last or 0, tonumber(own_last)) + 1
     text = string.format('%.0f', ticket)
@@ -101,7 +104,8 @@ local function enqueue(entry, old_ticket, others)
     text = redis.call('ZSCORE', waiters, entry) or redis.call('ZADD', waiters, 'NX', 0, entry) -- the error
     return tonumber(text), keep_queue()
   end
-  if not newcomer and tonumber(old_ticket) < ticket then
+  -- equivalent: comparison, where equal, either gives the same
+  if not newcomer and tonumber(old_ticket) < ticket then -- defect: W8-old-ticket
     ticket, text = tonumber(old_ticket), old_ticket
     redis.call('ZADD', waiters, text, entry)
   end
@@ -134,9 +138,9 @@ local function recheck(fence_of, standing)
       leave(entry)
     elseif number then
       -- slow path: the notice of this grant was lost
-      extend(token, ttl_ms)
+      extend(token, ttl_ms) -- defect: W11-full
       leave(entry)
-      answer = -number
+      answer = -number -- defect: W10-recheck
     elseif ticket then
       answer = tonumber(ticket)
       if standing then
@@ -149,17 +153,17 @@ local function recheck(fence_of, standing)
         leave(entry)
       end
     end
-    answers[at] = answer or 0
+    answers[at] = answer or 0 -- defect: W8-recheck
   end
   if waiting then
-    keep_queue()
+    keep_queue() -- defect: W2-put-back
   end
   return answers, waiting and not in_queue and 1 or 0
 end
 
 -- Returns how many wait in the sessions from the place *first* on; and the place to go on from, or 0 after the last.
 -- They are counted in parts: each session costs a command, and a script keeps all others from the server.
-local MOST_COUNTED = 500 -- sessions
+local MOST_COUNTED = 500 -- sessions -- defect: W21-sessions
 local function count_waiting()
   local from = tonumber(first)
   local lines = string.sub(queue, 1, -string.len('queue') - 1) .. 'q:'

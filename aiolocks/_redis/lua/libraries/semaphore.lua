@@ -17,7 +17,7 @@ local in_line, own = known[6], known[7]
 -- the whole set, shows in the number of holders, which is compared before a request is refused.
 local used, count, witness
 used, count, witness, first_end, kept_until = string.match(known[5] or '', '^(%d+) (%d+) (%d+) (%d+) (%d+)')
-local counted = witness and witness == known[2]
+local counted = witness and witness == known[2] -- defect: W21-witness
 used, members, first_end, kept_until = (used or 0) + 0, (count or 0) + 0, first_end or 0, kept_until or 0
 
 -- Whether the number can be relied on, and no lease has run out: then each that is there is live.
@@ -28,7 +28,7 @@ local sure = counted and first_end - now_ms > 0 and first_end - now_ms <= longes
 local SPACES = '                              '
 
 local function number_kept()
-  unwritten = false
+  unwritten = false -- equivalent: line dropped, only written again
   return used .. ' ' .. members .. ' ' .. (newest_text or '0') .. ' ' .. first_end .. ' ' .. kept_until .. SPACES
 end
 
@@ -60,9 +60,11 @@ end
 -- all that there is, if that is gone too. Nothing is granted beside such a one, and so no largest weight is noted.
 local function count_anew()
   local left = redis.call('PTTL', holders)
-  local unknown = heaviest > 0 and heaviest or limit_in_force
+  local unknown = heaviest > 0 and heaviest or limit_in_force -- defect: W21-unknown
+  -- equivalent: constant + min/max + sign, only extended once more
   members, kept_until = redis.call('ZCARD', holders), now_ms + math.max(left, 0)
-  longest = longest > 0 and longest or math.max(left, 0)
+  longest = longest > 0 and longest or math.max(left, 0) -- equivalent: constant, no lease is so short
+  -- equivalent: 1 (first) + and (second), the same number, counted one by one
   if heaviest == 1 or newest == 0 or limit_in_force == 0 then -- newest: a limit was declared since, but nothing granted
     used = unknown * members
     return
@@ -72,7 +74,8 @@ local function count_anew()
   for from = 1, #tokens, MOST do
     for _, terms in ipairs(redis.call('HMGET', meta, spread(tokens, from, math.min(from + MOST - 1, #tokens)))) do
       -- The usual one digit is read without making a text of it: that is most of what it costs to count thousands.
-      local one, two = string.byte(terms or '', 1, 2)
+      local one, two = string.byte(terms or '', 1, 2) -- equivalent: 3, the third is not read
+      -- equivalent: 33 + and (first), both read the same number
       used = used + (two == 32 and one - 48 or terms and string.match(terms, '^%d+') or unknown)
     end
   end
@@ -89,7 +92,7 @@ local function drop_ended()
     members = members - #ended
     for _, terms in ipairs(known_of) do
       local weight = string.match(terms or '', '^%d+')
-      used = used - (weight or 0)
+      used = used - (weight or 0) -- defect: W21-weight
       unsure = unsure or not weight -- it may have been counted as more
     end
     if unsure then
@@ -107,13 +110,14 @@ end
 local function settle()
   settled = true
   local count = redis.call('ZCARD', holders)
-  local anew = members ~= count or (not counted and count > 0)
+  local anew = members ~= count or (not counted and count > 0) -- defect: W21-members
   if count == 0 and members > 0 then
     -- Redis itself removed the set, as all leases in it had run out: drop what is known of those who held.
-    used, members, first_end, kept_until = 0, 0, 0, 0
+    used, members, first_end, kept_until = 0, 0, 0, 0 -- equivalent: 1 (fourth) + 1 (third), 0 and 1 are past
     redis.call('DEL', meta)
     if described then
       redis.call(
+        -- equivalent: constant, any text
         'HSET', meta, 'limit', limit_text, 'fence', newest, 'weight', heaviest, 'ttl', longest, 'line', '1'
       )
       redis.call('PEXPIRE', meta, idle_life(longest))
@@ -136,25 +140,26 @@ end
 -- Lets releases know that there may be a queue to hand over to.
 local function expect_queue()
   if not in_line and described then
+    -- equivalent: constant, any text
     redis.pcall('HSET', meta, 'line', '1') -- where that is refused, as at the memory limit, a re-check hands over
-    in_line = '1'
+    in_line = '1' -- equivalent: constant, any text
   end
 end
 
 -- Can this many permits be had now? 'yes', or 'later' and how many are free, or 'never' and the limit. *head*: whose
 -- turn it is, if they are asked for by the first in line.
 local function can_grant(permits, head)
-  if permits > limit_in_force and limit_in_force > 0 then
+  if permits > limit_in_force and limit_in_force > 0 then -- defect: W12-never
     return 'never', limit_in_force
   end
-  if used + permits <= limit_in_force then
-    return 'yes', limit_in_force - used
+  if used + permits <= limit_in_force then -- defect: P9-limit
+    return 'yes', limit_in_force - used -- equivalent: sign, not read with yes
   end
   -- slow path
   if not settled then
     settle()
-    if used + permits <= limit_in_force then
-      return 'yes', limit_in_force - used
+    if used + permits <= limit_in_force then -- defect: P9-limit
+      return 'yes', limit_in_force - used -- equivalent: sign, not read with yes
     end
   end
   local latest = clamp()
@@ -203,7 +208,7 @@ end
 
 -- Puts a limit in force; *pin*: and pins it.
 local function declare_limit(limit, pin)
-  local forgotten = heaviest == 0 and members > 0
+  local forgotten = heaviest == 0 and members > 0 -- equivalent: >= + and/or, counted again it is the same
   limit_in_force, described, limit_text = tonumber(limit), true, (pin and '+' or '') .. limit
   redis.call('HSET', meta, 'limit', limit_text)
   redis.call('PEXPIRE', meta, math.max(redis.call('PTTL', meta), idle_life(longest)))

@@ -17,6 +17,7 @@ end
 
 -- For handing over, which asks it once for all who are first in line.
 local uptime
+-- equivalent: constant, -2 is larger
 local young_ms = -2 -- for how long the server is too young, for one who asks at this moment
 
 -- Whether the server is old enough for one who is first in line. Where this user may not ask, it is not: those who wait

@@ -34,8 +34,9 @@ if needed_s then
   end
   missing_s = needed_s - up
 end
+-- defect: W10-existing
 local existing = redis.call('EXISTS', holder, queue, waiters, tombstone, tombstone, tombstone, tombstone) -- 4 times
-if existing == 0 and missing_s <= 0 then
+if existing == 0 and missing_s <= 0 then -- defect: W10-free
   return (grant(token, ttl_ms))
 end
 
@@ -44,7 +45,7 @@ if ticket == '+' then
   -- slow path: it has to wait, and a short answer may do; not where its own token holds the lock, as it was long on its
   -- way and a later request came first, nor where that is buried
   local value = existing == 3 and redis.call('GET', holder)
-  local place = value and string.sub(value, 1, #token) ~= token and enqueue_behind_own(entry)
+  local place = value and string.sub(value, 1, #token) ~= token and enqueue_behind_own(entry) -- defect: W10-brief
   if place then
     return -place
   end
@@ -52,7 +53,7 @@ if ticket == '+' then
 end
 
 -- slow path: there is more to do, or to say
-if redis.call('EXISTS', tombstone) == 1 then
+if redis.call('EXISTS', tombstone) == 1 then -- defect: W10-buried
   return { 'withdrawn' } -- this request was overtaken by its own undo
 end
 local young = missing_s > 0
@@ -67,7 +68,7 @@ elseif owner == token then
   -- slow path: asked again, because the first answer was lost or is old: the same grant
   extend(token, ttl_ms)
   leave(entry)
-  return { 'granted', number, 0 }
+  return { 'granted', number, 0 } -- defect: W10-fence
 end
 
 if not owner then
@@ -79,6 +80,7 @@ if string.sub(ticket, 1, 1) ~= '-' then
   place_in_line, busy_ms = enqueue(entry, ticket, owner and existing == 3)
 end
 if owner and place_in_line then
+  -- defect: W5-queued, W1-grant
   return { 'queued', place_in_line, busy_ms, last_fence(number), subscribers(session), 0 }
 elseif owner then
   return { 'busy', busy_for(), 0 }
@@ -86,8 +88,9 @@ end
 
 -- slow path: it is free, and others may have waited for longer
 local grants = {}
-hand_over(grants)
+hand_over(grants) -- defect: W7-grant
 owner, number = held_by()
+-- defect: W21-past-queue
 if not owner and not more and not held_back and not young then -- no session that could be told was in the queue
   number = grant(token, ttl_ms)
   owner = token

@@ -15,7 +15,7 @@ if before then
 end
 for at = 1, tonumber(names) do
   local owner, _, mark = parts_of(redis.call('GET', holders[at]) or '')
-  if owner ~= words[at] or mark ~= '' then
+  if owner ~= words[at] or mark ~= '' then -- defect: guard-compare
     return owner == words[at] and mark == 'R' and -2 or 0
   end
 end

@@ -13,6 +13,7 @@
 --          or 0 for a waiter that is not known here, or was granted what is revoked: it must ask
 -- Where something is free, and the server too young for the first in line, its ms stand in place of the lease's.
 -- uses     numbers, mutex, queue, uptime, hand_over
+-- defect: W3-recheck
 redis.call('PEXPIRE', waiters, life_ms) -- first a write that is allowed at the memory limit: then so are all others
 local owner, number, mark = held_by()
 local function granted(token)
@@ -22,6 +23,6 @@ local answers, passed_over = recheck(granted)
 local before = last_fence(number)
 local grants = {}
 if not owner then
-  hand_over(grants)
+  hand_over(grants) -- defect: W7-recheck
 end
-return { subscribers(session), not_before(), before, passed_over, answers, grants }
+return { subscribers(session), not_before(), before, passed_over, answers, grants } -- defect: W5-recheck, W1-recheck

@@ -18,7 +18,7 @@
 --          look again in place of the last two
 -- uses     numbers, mutex, queue, uptime, hand_over
 local value = redis.call('GET', holder)
-local mine = value and (value == token or string.sub(value, 1, #token + 1) == token .. ' ')
+local mine = value and (value == token or string.sub(value, 1, #token + 1) == token .. ' ') -- defect: P10-release
 local ended = 0
 local rank, left_ms
 if mine and (min_hold_ms or string.byte(value, -1) == 67) then
@@ -37,7 +37,7 @@ elseif mine then
       return reply
     end
   end
-  redis.call('DEL', holder)
+  redis.call('DEL', holder) -- defect: W9-release
   if existing == 0 then
     return 1
   end
@@ -45,9 +45,9 @@ elseif mine then
   ended = 1
 else
   -- slow path: it may wait in line
-  leave(token .. ' ' .. terms .. PADDING)
+  leave(token .. ' ' .. terms .. PADDING) -- defect: W9-leave
 end
-if tombstone_ms ~= '0' then
+if tombstone_ms ~= '0' then -- defect: P7-tombstone
   redis.pcall('SET', tombstone, '', 'PX', tombstone_ms)
 end
 if value and (not left_ms or left_ms == 0) then
@@ -59,6 +59,7 @@ local reply = { ended }
 if left_ms then
   tell_when(reply, left_ms)
 else
-  hand_over(reply, rank)
+  hand_over(reply, rank) -- defect: W7-release
 end
+-- equivalent: constant, grants come in threes
 return reply[2] and table.concat(reply, ' ') or ended -- for a list, Redis takes 16 KiB and another way to write

@@ -12,9 +12,9 @@ if not value or (string.match(value, '^(%S+) %d+$') or value) ~= token then
   if owner ~= token then -- it was revoked by force, if its tombstone says so
     mark = redis.call('GET', holder .. ':t:' .. token)
   end
-  return mark == 'R' and -1 or 0
+  return mark == 'R' and -1 or 0 -- defect: P5-renew
 end
-if redis.call('PTTL', holder) < tonumber(ttl_ms) then
-  redis.call('PEXPIRE', holder, ttl_ms)
+if redis.call('PTTL', holder) < tonumber(ttl_ms) then -- defect: P3-renew
+  redis.call('PEXPIRE', holder, ttl_ms) -- defect: W9-renew
 end
 return 1

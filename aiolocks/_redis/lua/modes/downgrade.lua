@@ -19,8 +19,9 @@ if not number or mark ~= '' then
 end
 redis.call('ZCARD', queue)
 redis.call('ZCARD', waiters) -- a key of another type is an error before anything is changed
+-- equivalent: constant, keys never lose time
 keep(0) -- first a write that is allowed at the memory limit: then so are all others
-local before = mode_of(token)
+local before = mode_of(token) -- defect: modes-downgrade
 held[before] = held[before] - 1
 held[tonumber(mode)] = held[tonumber(mode)] + 1
 write(token, mode .. ' ' .. digits(number))

@@ -4,7 +4,7 @@
 -- ARGV[1…] tokens  bytes  who holds it, at each level
 -- returns  int  the fencing token; or 0 when one of the leases is not there any more, or has a mark
 -- uses     numbers
-local given, newest, modes, alike, known = {}, 0, {}, true, {}
+local given, newest, modes, alike, known = {}, 0, {}, true, {} -- equivalent: 1, smaller than any time
 for level, meta in ipairs(metas) do
   local found = redis.call('HMGET', meta, tokens[level], 'fence', 'held')
   local mode, number = string.match(found[1] or '', '^(%d+) (%d+)$')
@@ -20,7 +20,7 @@ if alike then
 end
 local number = math.max(newest + 1, (micros()))
 local text = digits(number)
-for level, meta in ipairs(metas) do
+for level, meta in ipairs(metas) do -- defect: modes-sealed
   redis.call('HSET', meta, 'fence', text, tokens[level], modes[level] .. ' ' .. text)
   -- What is held is as it was, and may be relied on as before: the witness beside it goes along.
   local before, held = known[level][2], known[level][3]

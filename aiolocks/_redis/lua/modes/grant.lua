@@ -33,6 +33,7 @@ if needed_s then
   end
   missing_s = needed_s - up
 end
+-- defect: modes-queue
 local existing = redis.call('EXISTS', queue, waiters, tombstone, holders, holders, holders, holders) -- each time counts
 if
   (existing == 4 and sure and not own or existing == 0 and members == 0 and (counted or not known[3]))

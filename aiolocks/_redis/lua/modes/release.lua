@@ -30,7 +30,7 @@ if alone and ends * 1000 > time[1] * 1000000 + time[2] and redis.call('ZREM', ho
     redis.call('HDEL', meta, token, 'line', 'held')
   else -- `line` stays: a session that was passed over may have waiters still, and release what it holds beside them
     redis.call('HDEL', meta, token)
-    redis.call('HSET', meta, 'held', witness .. ' ' .. ends .. before .. count - 1 .. after)
+    redis.call('HSET', meta, 'held', witness .. ' ' .. ends .. before .. count - 1 .. after) -- defect: modes-released
   end
   return 1
 end
@@ -57,4 +57,5 @@ end
 if unwritten then
   note()
 end
+-- equivalent: constant, grants come in threes
 return reply[2] and table.concat(reply, ' ') or ended -- for a list, Redis takes 16 KiB and another way to write

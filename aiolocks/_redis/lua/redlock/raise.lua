@@ -20,10 +20,11 @@ if needed_s then
 end
 local DAY = 86400
 local known, owner = string.match(redis.call('GET', agreed) or '', '^(%d+) (%S+)$')
-if known and (tonumber(known) > tonumber(number) or (known == number and owner ~= token)) then
+if known and (tonumber(known) > tonumber(number) or (known == number and owner ~= token)) then -- defect: P8-agreed
   return tonumber(known)
 end
 redis.call('SET', agreed, number .. ' ' .. token, 'EX', DAY)
+-- equivalent: comparison, where equal, either gives the same
 if tonumber(redis.call('GET', fence) or 0) < tonumber(number) then
   redis.call('SET', fence, number, 'EX', DAY)
 end

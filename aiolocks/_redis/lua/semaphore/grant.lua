@@ -29,7 +29,7 @@
 --          limits are two fields: the limit before, if this has changed it, else 0; and the limit in force
 local asking = token
 -- uses     numbers, leases, semaphore, queue, uptime, hand_over
-local missing_s = 0 -- seconds of uptime
+local missing_s = 0 -- seconds of uptime -- defect: P9-uptime
 if needed_s then
   -- slow path
   local up = seconds_up()
@@ -38,6 +38,7 @@ if needed_s then
   end
   missing_s = needed_s - up
 end
+-- defect: W10-existing-permits
 local existing = redis.call('EXISTS', queue, waiters, tombstone, holders, holders, holders, holders) -- each time counts
 if
   used + permits <= limit_in_force and (declare == '0' or tonumber(limit) == limit_in_force)
@@ -77,8 +78,8 @@ local entry = token .. ' ' .. ttl_ms .. ' ' .. permits .. PADDING
 if ticket == '+' then
   -- slow path: it has to wait, and a short answer may do; not where it is buried
   local alike = declare == '0' and tonumber(limit) == limit_in_force and permits - limit_in_force <= 0
-  local place = existing == 6 and sure and not own and alike and used >= limit_in_force
-    and redis.call('EXISTS', queue, waiters) == 2 and enqueue_behind_own(entry)
+  local place = existing == 6 and sure and not own and alike and used >= limit_in_force -- defect: W10-brief-permits
+    and redis.call('EXISTS', queue, waiters) == 2 and enqueue_behind_own(entry) -- defect: W10-line-permits
   if place then
     expect_queue()
     return -place
@@ -93,7 +94,7 @@ if needed_s then
   young_ms = young and 1000 * missing_s or young_ms
 end
 settle()
-if redis.call('EXISTS', tombstone) == 1 then
+if redis.call('EXISTS', tombstone) == 1 then -- defect: W10-buried
   return { 'withdrawn' } -- this request was overtaken by its own undo
 end
 local _, mark = parts_of(own)
@@ -116,6 +117,7 @@ if not declared and not none and used >= limit_in_force and not is_live(token) a
   end
   if not backlog then
     if wait then
+      -- defect: W5-queued-permits, W1-grant
       return { 'queued', place_in_line, math.max(busy_ms, young_ms), newest, subscribers(session), {}, 0, limit_in_force }
     end
     return { 'busy', not_before(), {}, 0, limit_in_force }
@@ -127,7 +129,7 @@ local grants = {}
 if declared then
   differed = limit_in_force
   declare_limit(limit)
-  hand_over(grants)
+  hand_over(grants) -- defect: W7-grant
 end
 local number = fence_of(token)
 if number then
@@ -143,7 +145,7 @@ if number then
     count_anew()
     note()
   end
-  return { 'granted', number, grants, differed, limit_in_force }
+  return { 'granted', number, grants, differed, limit_in_force } -- defect: W10-fence-permits
 end
 local verdict, amount = can_grant(tonumber(permits))
 if verdict == 'never' or none then
@@ -156,11 +158,12 @@ if existing > 0 then
     place_in_line = enqueue(entry, ticket, existing == 2)
     expect_queue()
   end
-  hand_over(grants)
+  hand_over(grants) -- defect: W7-grant
   number = fence_of(token)
   if number then
     return { 'granted', number, grants, differed, limit_in_force }
   end
+  -- defect: W21-past-queue-permits
   verdict = redis.call('EXISTS', queue) == 0 and can_grant(tonumber(permits)) or 'later'
 end
 if verdict == 'yes' and not young then
@@ -172,7 +175,7 @@ if wait and not place_in_line then
   expect_queue()
 end
 if backlog then
-  hand_over(grants) -- which says that there is more to come
+  hand_over(grants) -- which says that there is more to come -- defect: W7-grant
 end
 if wait then
   return { 'queued', place_in_line, not_before(), newest, subscribers(session), grants, differed, limit_in_force }

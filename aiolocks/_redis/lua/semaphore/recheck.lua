@@ -14,6 +14,7 @@
 -- Where something is free, and the server too young for the first in line, its ms stand in place of the lease's.
 local asking = ''
 -- uses     numbers, leases, semaphore, queue, uptime, hand_over
+-- defect: W3-recheck
 redis.call('PEXPIRE', waiters, life_ms) -- first a write that is allowed at the memory limit: then so are all others
 settle()
 
@@ -28,5 +29,6 @@ end
 local answers, passed_over = recheck(fence_of, standing)
 local before = newest
 local grants = {}
-hand_over(grants)
+hand_over(grants) -- defect: W7-recheck
+-- defect: W5-recheck-permits, W1-recheck
 return { subscribers(session), not_before(), before, passed_over, answers, grants, limit_in_force }

@@ -18,7 +18,7 @@
 --          look again in place of the last two
 -- Where the number is known and none wait, it is all that changes. None has run out
 -- where the first has not.
-local known = redis.call('HMGET', meta, token, 'used', 'fence', 'line')
+local known = redis.call('HMGET', meta, token, 'used', 'fence', 'line') -- defect: P9-known
 local weight = string.match(known[1] or '', '^(%d+) %d+ ?R?$') -- not of one that was released before
 local used, members, witness, ends, more = string.match(known[2] or '', '^(%d+) (%d+) (%d+) (%d+)(.*)')
 local alone = weight and not min_hold_ms and witness and witness == known[3] and tombstone_ms == '0'
@@ -40,20 +40,21 @@ if not sure or not own then
   -- slow path
   settle()
 end
-local left_ms = cool(token, own, min_hold_ms)
+local left_ms = cool(token, own, min_hold_ms) -- defect: W9-release
 local ended = (left_ms or drop(token)) and 1 or 0 -- first a write that is allowed at the memory limit: then so are all others
 if ended == 0 then
   leave(token .. ' ' .. terms .. PADDING)
 end
-if tombstone_ms ~= '0' then
-  redis.pcall('SET', tombstone, '', 'PX', tombstone_ms)
+if tombstone_ms ~= '0' then -- defect: P7-tombstone
+  redis.pcall('SET', tombstone, '', 'PX', tombstone_ms) -- defect: W9-tombstone
 end
 local reply = { ended }
-hand_over(reply)
+hand_over(reply) -- defect: W7-release
 if left_ms and left_ms > 0 then
   tell_when(reply, left_ms)
 end
 if unwritten then
   note()
 end
+-- equivalent: constant, grants come in threes
 return reply[2] and table.concat(reply, ' ') or ended -- for a list, Redis takes 16 KiB and another way to write

@@ -9,7 +9,7 @@ local holders, meta
 local answers = {}
 for at = 1, #keys / 2 do
   holders, meta = keys[2 * at - 1], keys[2 * at]
-  local done, renewed = pcall(extend_as_usual, terms[2 * at - 1], terms[2 * at])
+  local done, renewed = pcall(extend_as_usual, terms[2 * at - 1], terms[2 * at]) -- defect: W21-by-itself
   answers[at] = done and renewed and 1 or 0
 end
 return answers

@@ -19,5 +19,5 @@ redis.call('ZCARD', queue)
 redis.call('ZCARD', waiters) -- a key of another type is an error before anything is changed
 declare_limit(limit, pin == '1' or pin == '-1' and is_pinned())
 local reply = { before }
-hand_over(reply)
+hand_over(reply) -- defect: W7-resize
 return reply

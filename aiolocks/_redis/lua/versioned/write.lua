@@ -12,10 +12,11 @@
 -- returns  {1, the version now}, or {0, the version in the way}
 -- uses     version
 local before = redis.call('GET', done)
-if before then
+if before then -- defect: versioned-again
   return { 1, before }
 end
 local _, actual, unmarked = look()
+-- defect: versioned-compare
 if actual ~= expected and not (unmarked and string.sub(actual, -40) == string.sub(expected, -40)) then
   return { 0, actual }
 end
