@@ -83,7 +83,7 @@ def test_a_child_that_exits_inside_a_block_of_its_parent_ends_as_it_says(
 
 
 WITHOUT_A_DESCRIPTOR = """
-import asyncio, contextlib, os, redis, resource, socket, sys
+import asyncio, contextlib, os, redis, resource, socket, sys, threading
 from redis.asyncio import Redis
 from aiolocks import Lock, Semaphore
 
@@ -127,9 +127,10 @@ async def main(url):
         for each in taken:
             os.close(each)
         if child == 0:
-            asyncio._set_running_loop(None)
             print("child:", links(), [lease.held for lease in leases], flush=True)
-            print("child:", asyncio.new_event_loop().run_until_complete(misuse(leases)), flush=True)
+            in_its_own_loop = threading.Thread(target=lambda: print("child:", asyncio.run(misuse(leases)), flush=True))
+            in_its_own_loop.start()
+            in_its_own_loop.join()
             os._exit(0)
         print("child:", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         print("parent:", await misuse(leases))

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from aiolocks import Lease, LeaseLostError
-from tests.support.jumping import block_loop
+from tests.support.inside import block_loop
 from tests.support.of_asyncio import and_of_asyncio
 from tests.support.primitives import BRIEF, SHORT, WITH_ONE_PLACE, Make, reached
 

@@ -9,9 +9,10 @@ from collections.abc import Callable
 import pytest
 
 from aiolocks import Lease, LeaseLostError
-from tests.support.jumping import block_loop, clock
+from tests.support.inside import block_loop
 from tests.support.lateness import SLACK, in_time
 from tests.support.primitives import BRIEF, SHORT, STEADY, Make, as_a_stranger, every_row, exclusive_rows, free
+from tests.support.virtual import clock
 
 pytest_plugins = ["tests.support.table"]
 pytestmark = pytest.mark.asyncio

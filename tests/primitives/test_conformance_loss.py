@@ -5,10 +5,11 @@ import asyncio
 import pytest
 
 from aiolocks import LeaseLostError
-from tests.support.jumping import block_loop, clock
+from tests.support.inside import block_loop
 from tests.support.lateness import SLACK, assert_within, measured_lag
 from tests.support.of_asyncio import and_of_asyncio
 from tests.support.primitives import BRIEF, SHORT, WITH_ONE_PLACE, Make
+from tests.support.virtual import clock
 
 pytest_plugins = ["tests.support.table"]
 pytestmark = pytest.mark.asyncio

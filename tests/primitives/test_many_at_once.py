@@ -41,15 +41,18 @@ KINDS: dict[str, Callable[[Redis], Any]] = complete(
     },
     rows_where(lambda kind: kind.queued),
 )
-BASES = {
-    "lock": "aiolocks:lock:{a}",
-    "rlock": "aiolocks:reentrant:{a}",
-    "semaphore": "aiolocks:semaphore:{a}",
-    "read lock": "aiolocks:readwrite:{a}",
-    "write lock": "aiolocks:readwrite:{a}",
-    "row of a table": "aiolocks:hierarchy:{a}",
-    "multilock": "aiolocks:multi:{a}",
-}
+BASES = complete(
+    {
+        "lock": "aiolocks:lock:{a}",
+        "rlock": "aiolocks:reentrant:{a}",
+        "semaphore": "aiolocks:semaphore:{a}",
+        "read lock": "aiolocks:readwrite:{a}",
+        "write lock": "aiolocks:readwrite:{a}",
+        "row of a table": "aiolocks:hierarchy:{a}",
+        "multilock": "aiolocks:multi:{a}",
+    },
+    rows_where(lambda kind: kind.queued),
+)
 """With which the keys of that name begin."""
 
 every_kind = pytest.mark.parametrize("kind", KINDS)

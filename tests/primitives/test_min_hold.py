@@ -12,7 +12,6 @@ from redis.asyncio import Redis
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, MultiLock, RLock, RWLock, Semaphore
 from aiolocks.testing import FaultProxy
 from tests.faults.support.asking import retrying
-from tests.support.jumping import clock
 from tests.support.lateness import SLACK, TooLateError, assert_within, measured_lag
 from tests.support.primitives import (
     Make,
@@ -24,6 +23,7 @@ from tests.support.primitives import (
     one_of_each_family,
     queued,
 )
+from tests.support.virtual import clock
 
 pytest_plugins = ["tests.support.table"]
 pytestmark = pytest.mark.asyncio

@@ -12,9 +12,9 @@ import pytest_asyncio
 from redis.asyncio import Redis
 
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, Lock, RLock
-from tests.support.jumping import clock
 from tests.support.lateness import SLACK, in_time
 from tests.support.primitives import BRIEF, SHORT, SOON, as_a_stranger, queued
+from tests.support.virtual import clock
 
 pytest_plugins = ["tests.support.table"]
 pytestmark = pytest.mark.asyncio

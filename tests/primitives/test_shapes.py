@@ -19,7 +19,7 @@ from redis.asyncio import Redis
 
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, Lock, Semaphore
 from tests.support.cases import the_rest_slow
-from tests.support.jumping import block_loop
+from tests.support.inside import block_loop
 from tests.support.lateness import SLACK, assert_within, in_time, measured_lag
 from tests.support.primitives import (
     SHORT,

@@ -170,7 +170,7 @@ _FREE = {
         "queue",
         "a_newcomer_stands_behind_every_waiter_of_other_sessions_after_the_clock_stepped_back",
         instead("W8-highest", "if not last and redis.call('ZCOUNT', waiters, text, 'inf') > 1 then"),
-        without("W8-newest"),
+        instead("W8-newest", "local last = tonumber(redis.pcall('GET', highest))"),
     ),
 }
 

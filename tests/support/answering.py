@@ -23,7 +23,7 @@ from aiolocks._core.keys import Keys
 from aiolocks._grantors.one_server import RedisGrantor
 from aiolocks._grantors.session import Session
 from tests.simulation.requests import scripts
-from tests.support.jumping import clock
+from tests.support.virtual import clock
 
 
 @final

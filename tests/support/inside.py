@@ -6,6 +6,7 @@ rebuilt under them. Functions here return plain values: numbers, texts, and smal
 
 import asyncio
 import gc
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -27,7 +28,7 @@ from aiolocks._redis import busy_poll as _busy_poll
 from aiolocks._redis.clients import pool_of
 from aiolocks._redis.pipeline import Pipeline
 from aiolocks._redis.router import Node, Router
-from aiolocks.testing import FaultProxy
+from aiolocks.testing import FaultProxy, JumpingLoop
 from aiolocks.testing._resp import Pairing, Scanner
 
 __all__ = ["Acquiring", "Pairing", "Scanner"]
@@ -279,3 +280,12 @@ def our_timers() -> list[str] | None:
     callbacks = [handle._callback for handle in scheduled if not handle.cancelled()]
     callbacks = [getattr(callback, "func", callback) for callback in callbacks]
     return [repr(one) for one in callbacks if str(getattr(one, "__module__", "")).startswith("aiolocks.")]
+
+
+def block_loop(seconds: float) -> None:
+    """Do as a body does that blocks the running loop: in virtual time too."""
+    loop = asyncio.get_running_loop()
+    if isinstance(loop, JumpingLoop):
+        loop._jump(seconds)
+    else:
+        time.sleep(seconds)

@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import time
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec
 
@@ -10,13 +9,9 @@ import pytest
 
 from aiolocks._engine.context import Context
 from aiolocks.testing import JumpingLoop
+from tests.support.virtual import clock
 
 P = ParamSpec("P")
-
-
-def clock() -> float:
-    """Return the time of the running loop."""
-    return asyncio.get_running_loop().time()
 
 
 def jumping(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
@@ -50,12 +45,3 @@ def timers() -> int:
     """Return how many timers the running loop has."""
     scheduled: list[asyncio.TimerHandle] = the_loop()._scheduled  # type: ignore[attr-defined]
     return sum(not timer.cancelled() for timer in scheduled)
-
-
-def block_loop(seconds: float) -> None:
-    """Do as a body does that blocks the running loop: in virtual time too."""
-    loop = asyncio.get_running_loop()
-    if isinstance(loop, JumpingLoop):
-        loop._jump(seconds)
-    else:
-        time.sleep(seconds)

@@ -41,3 +41,8 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.Abstrac
 
 def _loop() -> asyncio.AbstractEventLoop:
     return JumpingLoop() if _set_up is not None and in_virtual_time(_set_up) else asyncio.new_event_loop()
+
+
+def clock() -> float:
+    """Return the time of the running loop, virtual or real."""
+    return asyncio.get_running_loop().time()

@@ -19,7 +19,7 @@ import anyio
 import pytest
 import pytest_asyncio
 from aiohttp.web_protocol import RequestHandler
-from redis.asyncio import Redis, RedisCluster, Sentinel
+from redis.asyncio import Redis, Sentinel
 
 import aiolocks
 from aiolocks import LockManager
@@ -183,13 +183,6 @@ TABLE = (
         ("_engine/guard.py",),
         "for its BaseParser",
         lambda _: hasattr(importlib.import_module("redis._parsers.base").BaseParser, "parse_error"),
-    ),
-    Private(
-        "RedisCluster._initialize",
-        "redis",
-        ("cli/_ls.py",),
-        "to go on without the first node",
-        lambda _: RedisCluster(host="localhost", port=1)._initialize is True,
     ),
     Private(
         "SentinelManager._force_master_ip",

@@ -14,6 +14,8 @@ import pytest
 TESTS = Path(__file__).parent.parent
 FOLDERS = ("primitives", "faults")
 INSIDE = TESTS / "support" / "inside.py"
+PLANTING = {TESTS / "support" / "garden.py", TESTS / "support" / "teeth.py"}
+"""They plant defects into the package, and try tests with them."""
 
 REGISTRY = "aiolocks._core.kinds"
 """Every table of kinds is made from it, those of the tests too."""
@@ -106,7 +108,7 @@ def imported_support(file: Path) -> set[Path]:
         elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytest_plugins":
             names |= set(ast.literal_eval(node.value))
     paths = {TESTS.parent.joinpath(*name.split(".")).with_suffix(".py") for name in names if ".support." in name}
-    return {path for path in paths if path.is_file() and path != INSIDE}
+    return {path for path in paths if path.is_file() and path != INSIDE} - PLANTING
 
 
 @cache

@@ -20,7 +20,8 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from aiolocks import QuorumError
 from aiolocks._core.answers import NoPrimaryError, NotNowError, RidingOut, came_too_early, recognized, ride_out
 from tests.support.cases import one_by_one
-from tests.support.jumping import clock, jumping
+from tests.support.jumping import jumping
+from tests.support.virtual import clock
 
 BUSY = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
 

@@ -12,8 +12,9 @@ from aiolocks._core.answers import LONGEST_WAIT, NotNowError, as_the_client_woul
 from aiolocks._core.timing import retry_delay
 from aiolocks._grantors.session import Session
 from tests.support.answering import SILENCE, Answering, insist
-from tests.support.jumping import clock, jumping
+from tests.support.jumping import jumping
 from tests.support.pipelines import pipeline_in
+from tests.support.virtual import clock
 
 GONE = RedisConnectionError("gone")
 

@@ -17,8 +17,9 @@ from aiolocks._engine.request import Request
 from aiolocks._grantors.session import Session
 from aiolocks.testing import JumpingLoop
 from tests.support.answering import SILENCE, Answering, Asked, Later, ended
-from tests.support.jumping import clock, jumping
+from tests.support.jumping import jumping
 from tests.support.loops import uvloop as uvloops
+from tests.support.virtual import clock
 
 
 def no() -> bool:

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from aiolocks._core.overdue_timer import OverdueTimer
-from tests.support.jumping import clock, jumping
+from tests.support.jumping import jumping
 from tests.support.loops import uvloop as uvloops
+from tests.support.virtual import clock
 
 
 @dataclass

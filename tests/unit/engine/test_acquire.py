@@ -28,7 +28,9 @@ from aiolocks._engine.lease_state import LeaseState
 from aiolocks._engine.must_await import Acquiring
 from aiolocks._engine.request import LONGEST_RETRY, Granted, Request
 from aiolocks.testing import After, ScriptedGrantor
-from tests.support.jumping import block_loop, clock, jumping
+from tests.support.inside import block_loop
+from tests.support.jumping import jumping
+from tests.support.virtual import clock
 
 NEVER = After(math.inf, True)
 

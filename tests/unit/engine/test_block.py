@@ -13,7 +13,9 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from aiolocks import Lease, LeaseLostError
 from aiolocks._core.timing import deadline
 from aiolocks.testing import After, ScriptedGrantor
-from tests.support.jumping import block_loop, clock, jumping
+from tests.support.inside import block_loop
+from tests.support.jumping import jumping
+from tests.support.virtual import clock
 
 END = deadline(sent_at=0, ttl=30)
 

@@ -19,7 +19,8 @@ from aiolocks._engine.acquire import take
 from aiolocks._engine.block import Enterable, as_coroutine
 from aiolocks._engine.lease_state import Entry
 from aiolocks.testing import After, JumpingLoop, ScriptedGrantor
-from tests.support.jumping import clock, jumping
+from tests.support.jumping import jumping
+from tests.support.virtual import clock
 
 
 class Scripted(Enterable[Lease]):

@@ -16,7 +16,8 @@ from aiolocks import Lease, LeaseLostError
 from aiolocks._core.timing import deadline
 from aiolocks._engine.lease import state_of
 from aiolocks.testing import ScriptedGrantor
-from tests.support.jumping import clock, jumping, timers
+from tests.support.jumping import jumping, timers
+from tests.support.virtual import clock
 
 END = deadline(sent_at=0, ttl=30)
 

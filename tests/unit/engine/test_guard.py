@@ -21,8 +21,9 @@ from aiolocks._grantors.replication import _WAIT
 from aiolocks._grantors.session import Session
 from aiolocks._redis.pipeline import PendingCall
 from tests.support.answering import SILENCE, Answering, Asked, Later
-from tests.support.jumping import clock, jumping
+from tests.support.jumping import jumping
 from tests.support.pipelines import pipeline_in
+from tests.support.virtual import clock
 
 HOLDER = b"aiolocks:lock:{orders}"
 

@@ -13,7 +13,7 @@ from aiolocks._engine.holdings import Base, Holdings
 from aiolocks._engine.lease import state_of
 from aiolocks._engine.lease_state import LeaseState
 from aiolocks.testing import ScriptedGrantor
-from tests.support.jumping import clock
+from tests.support.virtual import clock
 
 pytestmark = pytest.mark.asyncio
 

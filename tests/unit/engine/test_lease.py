@@ -17,7 +17,9 @@ from aiolocks._core.tokens import LENGTH
 from aiolocks._engine.holdings import Holdings, Loss
 from aiolocks._engine.lease_state import GONE_FROM_SERVER, LeaseState
 from aiolocks.testing import After, ScriptedGrantor
-from tests.support.jumping import block_loop, clock, jumping, timers
+from tests.support.inside import block_loop
+from tests.support.jumping import jumping, timers
+from tests.support.virtual import clock
 
 END = deadline(sent_at=0, ttl=30)
 

@@ -16,7 +16,8 @@ from aiolocks._engine.request import Request
 from aiolocks._grantors.session import Session
 from aiolocks.testing import After, ScriptedGrantor
 from tests.support.answering import Answering
-from tests.support.jumping import clock, jumping
+from tests.support.jumping import jumping
+from tests.support.virtual import clock
 
 TTL = 30.0
 

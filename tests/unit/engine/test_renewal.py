@@ -20,7 +20,9 @@ from aiolocks._engine.request import Request, ResultCallback
 from aiolocks._grantors.session import Session
 from aiolocks._redis.endpoints import Pipelines
 from aiolocks.testing import After, JumpingLoop, ScriptedGrantor
-from tests.support.jumping import block_loop, clock, jumping, timers
+from tests.support.inside import block_loop
+from tests.support.jumping import jumping, timers
+from tests.support.virtual import clock
 
 # When.
 

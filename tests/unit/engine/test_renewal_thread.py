@@ -14,7 +14,8 @@ from aiolocks._engine.lease import state_of
 from aiolocks._engine.lease_state import LeaseState
 from aiolocks._engine.renewal import ThreadWatchdog
 from aiolocks.testing import JumpingLoop, ScriptedGrantor
-from tests.support.jumping import clock, jumping, the_loop, timers
+from tests.support.jumping import jumping, the_loop, timers
+from tests.support.virtual import clock
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,9 @@ from aiolocks._engine.renewal import Watchdog
 from aiolocks._engine.request import Request
 from aiolocks._redis.endpoints import Pipelines
 from aiolocks.testing import After, ScriptedGrantor
-from tests.support.jumping import block_loop, clock, jumping
+from tests.support.inside import block_loop
+from tests.support.jumping import jumping
+from tests.support.virtual import clock
 
 TTL = 30.0
 REFUSED = ResponseError("CROSSSLOT Keys in request don't hash to the same slot")

@@ -11,7 +11,8 @@ from aiolocks._engine.acquire import take
 from aiolocks._engine.lease import state_of
 from aiolocks._engine.request import WithdrawnError
 from aiolocks.testing import ScriptedGrantor
-from tests.support.jumping import clock, jumping
+from tests.support.jumping import jumping
+from tests.support.virtual import clock
 
 END = deadline(sent_at=0, ttl=30)
 

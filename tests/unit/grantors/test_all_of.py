@@ -22,7 +22,8 @@ from aiolocks._engine.request import Busy, Granted, Queued, Request
 from aiolocks._grantors.all_of import AllOf
 from aiolocks.testing import After, ScriptedGrantor
 from aiolocks.testing._scripted import Answer
-from tests.support.jumping import clock, jumping
+from tests.support.jumping import jumping
+from tests.support.virtual import clock
 
 
 class Several:

@@ -13,7 +13,8 @@ from aiolocks._engine.request import Request, ResultCallback
 from aiolocks._grantors.composite import Composite, Part, end, release_parts, renew_parts, undo_parts
 from aiolocks._redis.endpoints import Pipelines
 from aiolocks.testing import After, ScriptedGrantor
-from tests.support.jumping import clock, jumping
+from tests.support.jumping import jumping
+from tests.support.virtual import clock
 
 
 @jumping

@@ -15,7 +15,8 @@ from aiolocks._grantors.session import Session
 from aiolocks.events import Event
 from tests.support.answering import SILENCE, Answering, Asked, Later
 from tests.support.heard import hearing
-from tests.support.jumping import clock, jumping
+from tests.support.jumping import jumping
+from tests.support.virtual import clock
 
 LOOK = 0.26
 """Seconds between two looks of a session that polls; it tries at a look."""

@@ -24,8 +24,9 @@ from aiolocks._redis.endpoints import Pipelines
 from aiolocks._redis.scripts import load
 from tests.support.answering import SILENCE, Answering, Asked, Later
 from tests.support.extension import Adding
-from tests.support.jumping import clock, jumping
+from tests.support.jumping import jumping
 from tests.support.pipelines import pipeline_in
+from tests.support.virtual import clock
 
 BASE = b"aiolocks:lock:{orders}"
 TTL = 30.0

@@ -21,7 +21,9 @@ from aiolocks._engine.request import Busy, Granted, Request
 from aiolocks._grantors.quorum import Quorum, vote_time
 from aiolocks._grantors.session import Session
 from tests.support.answering import SILENCE, Answering, Asked, Later
-from tests.support.jumping import block_loop, clock, jumping, timers
+from tests.support.inside import block_loop
+from tests.support.jumping import jumping, timers
+from tests.support.virtual import clock
 
 TTL = 2.0
 LONGEST_PAUSE = 0.3

@@ -17,7 +17,8 @@ from aiolocks._grantors.all_of import AllOf
 from aiolocks._grantors.one_server import RedisGrantor
 from aiolocks._grantors.session import Session
 from tests.support.answering import Answering, Asked, Later
-from tests.support.jumping import clock, jumping
+from tests.support.jumping import jumping
+from tests.support.virtual import clock
 
 TTL = 1.0
 

@@ -15,7 +15,8 @@ from aiolocks._redis.clients import Server
 from aiolocks._redis.pipeline import PendingCall
 from aiolocks._redis.scripts import Arguments, PreparedScript, load, pack
 from tests.support.answering import SILENCE, Answering, Asked, Later
-from tests.support.jumping import clock, jumping
+from tests.support.jumping import jumping
+from tests.support.virtual import clock
 
 
 class Write:

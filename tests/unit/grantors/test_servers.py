@@ -17,7 +17,8 @@ from aiolocks._grantors.session import Session
 from aiolocks._redis.router import Router
 from tests.support.answering import SILENCE, Asked, Later
 from tests.support.answering_nodes import HOST, Node, Nodes
-from tests.support.jumping import clock, jumping
+from tests.support.jumping import jumping
+from tests.support.virtual import clock
 
 BASE = b"aiolocks:lock:{orders}"
 

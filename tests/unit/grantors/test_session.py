@@ -32,8 +32,9 @@ from aiolocks._redis.pipeline import PendingCall
 from aiolocks._redis.scripts import PlainCommand
 from aiolocks.testing import ScriptedGrantor
 from tests.support.answering import SILENCE, Answering, Asked, ended
-from tests.support.jumping import clock, jumping
+from tests.support.jumping import jumping
 from tests.support.network import until
+from tests.support.virtual import clock
 
 IDLE = 0.5
 JUST = 0.01

@@ -15,7 +15,8 @@ from aiolocks._engine.request import Granted, Request
 from aiolocks._grantors.session import Session
 from tests.support.answering import SILENCE, Answering, Asked, Later, ended, session_of
 from tests.support.extension import Adding
-from tests.support.jumping import clock, jumping
+from tests.support.jumping import jumping
+from tests.support.virtual import clock
 
 HELD = 20_000
 """Ms for which the lease in the way lasts."""

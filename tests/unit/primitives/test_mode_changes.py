@@ -12,7 +12,8 @@ from aiolocks import LeaseLostError, RWLock
 from aiolocks._core.modes import FRONT, SHARED, UPGRADE, UPGRADEABLE
 from aiolocks._core.timing import deadline
 from tests.support.answering import SILENCE, Answering, Asked, Later
-from tests.support.jumping import clock, jumping
+from tests.support.jumping import jumping
+from tests.support.virtual import clock
 
 
 class Server:

@@ -13,7 +13,9 @@ from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, RLock
 from aiolocks._core.timing import deadline
 from aiolocks._primitives import reentry as _reentry
 from tests.support.answering import Answering, Asked
-from tests.support.jumping import block_loop, clock, jumping
+from tests.support.inside import block_loop
+from tests.support.jumping import jumping
+from tests.support.virtual import clock
 
 
 class Server:

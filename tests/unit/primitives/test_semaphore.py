@@ -11,7 +11,8 @@ from aiolocks import Semaphore
 from aiolocks._primitives import semaphore as _semaphore
 from aiolocks._primitives.semaphore import check_limit
 from tests.support.answering import SILENCE, Answering, Asked
-from tests.support.jumping import clock, jumping
+from tests.support.jumping import jumping
+from tests.support.virtual import clock
 
 NOBODY = Redis(port=1)
 

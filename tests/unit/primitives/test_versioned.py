@@ -12,7 +12,8 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks import VersionConflictError, Versioned
 from tests.support.answering import SILENCE, Answering, Asked
-from tests.support.jumping import clock, jumping
+from tests.support.jumping import jumping
+from tests.support.virtual import clock
 
 
 @asynccontextmanager

@@ -12,7 +12,8 @@ from aiolocks._redis.pipeline import PendingCall
 from aiolocks._redis.scripts import Arguments, PlainCommand
 from aiolocks._redis.sentinel import SentinelPrimary
 from tests.support.answering import SILENCE, Answering
-from tests.support.jumping import clock, jumping
+from tests.support.jumping import jumping
+from tests.support.virtual import clock
 
 ASKED = PlainCommand("a")
 

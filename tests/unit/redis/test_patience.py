@@ -20,8 +20,9 @@ from aiolocks._engine.lease import Lease
 from aiolocks._engine.lease_state import LeaseState
 from aiolocks._engine.request import Granted, Request
 from tests.support.answering import SILENCE, Answering, Later, insist, session_of
-from tests.support.jumping import clock, jumping
+from tests.support.jumping import jumping
 from tests.support.pipelines import pipeline_in
+from tests.support.virtual import clock
 
 TTL = 30.0
 

@@ -19,7 +19,8 @@ from aiolocks._redis.scripts import PlainCommand, PreparedScript, load
 from tests.support.answering import SILENCE, Asked, Later
 from tests.support.answering_nodes import HOST, Node, Nodes
 from tests.support.cases import one_by_one
-from tests.support.jumping import clock, jumping, timers
+from tests.support.jumping import jumping, timers
+from tests.support.virtual import clock
 
 RUN = PlainCommand("RUN")
 LOW, MIDDLE, HIGH = b"b", b"c", b"a"

@@ -18,7 +18,8 @@ from aiolocks._redis.scripts import PlainCommand
 from aiolocks._redis.sentinel import SentinelPrimary
 from tests.support.answering import SILENCE, Answering, Asked, Later
 from tests.support.cases import one_by_one
-from tests.support.jumping import clock, jumping, timers
+from tests.support.jumping import jumping, timers
+from tests.support.virtual import clock
 
 RUN = PlainCommand("RUN")
 

@@ -14,7 +14,8 @@ from aiolocks._grantors.session import Session
 from aiolocks._redis.clients import Server
 from aiolocks._redis.subscriber import Subscriber
 from tests.support.answering import SILENCE, Answering, Asked, Later
-from tests.support.jumping import clock, jumping
+from tests.support.jumping import jumping
+from tests.support.virtual import clock
 
 CHANNEL, OTHER = b"wake:1", b"wake:2"
 
