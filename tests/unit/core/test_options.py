@@ -7,8 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from aiolocks import HierarchicalLock, Lock, MultiLock, Redlock, RLock, RWLock, Semaphore
+import aiolocks
+from aiolocks import Lock
 from aiolocks._core.options import Duration, LeaseOptions, Options, RedlockOptions, TrackedOptions
+from tests.support.kinds import KINDS, Kind, leased
 
 
 def keywords(primitive: type) -> dict[str, Any]:
@@ -66,12 +68,10 @@ def test_for_type_checkers_too_every_option_may_be_left_out() -> None:
         assert options.__required_keys__ == frozenset()
 
 
-@pytest.mark.parametrize(
-    "primitive", [HierarchicalLock, Lock, MultiLock, Redlock, RLock, RWLock, Semaphore], ids=lambda kind: kind.__name__
-)
-def test_for_type_checkers_an_option_is_what_it_is_for_the_constructor(primitive: type) -> None:
-    typed: dict[type, Any] = {Redlock: RedlockOptions, Semaphore: LeaseOptions, HierarchicalLock: LeaseOptions}
-    assert keywords(primitive).keys() == typed.get(primitive, TrackedOptions).__annotations__.keys()
+@pytest.mark.parametrize("kind", filter(leased, KINDS), ids=str)
+def test_for_type_checkers_an_option_is_what_it_is_for_the_constructor(kind: Kind) -> None:
+    typed: Any = TrackedOptions if kind.tracked else LeaseOptions if kind.replicated else RedlockOptions
+    assert keywords(getattr(aiolocks, kind.class_name)).keys() == typed.__annotations__.keys()
 
 
 def test_an_uptime_is_asked_for_in_whole_seconds_of_which_the_server_may_tell_one_too_many() -> None:
