@@ -84,16 +84,16 @@ def with_lock(
         async def send(invoice_id: int, *, copy: bool = False) -> None: ...
 
     Each call waits for the lock, runs, and releases it; see the primitive's ``async with``. It waits for ever, unless
-    there is `acquire_timeout`. What the function returns and raises is unchanged, and so is its signature.
+    there is `acquire_timeout`. The function's result, its exceptions and its signature stay the same.
 
     Args:
         client: A `redis.asyncio.Redis`; a `LockManager`, whose defaults then apply; or a function without parameters
             that returns one of them and is called each time: for a client that does not exist yet when the module
             is imported. A list of clients for a *kind* that takes a list.
         name: What to lock: a template over the function's arguments, defaults included, written as for `str.format`:
-            ``"invoice:{invoice.id}"``, ``"shop:{keys[0]}"``, ``"{self.name}"``. Texts that may contain the separator
-            need quotes, ``"{a!r}:{b!r}"``, or two calls share a name. A list of templates for a *kind* that takes a
-            list of names.
+            ``"invoice:{invoice.id}"``, ``"shop:{keys[0]}"``, ``"{self.name}"``. Quote texts that may contain the
+            separator, as in ``"{a!r}:{b!r}"``; without quotes, two different calls can share a name. A list of
+            templates for a *kind* that takes a list of names.
         kind: The primitive, or a function that makes one: it is called with client, name and *options*, as in
             ``kind=Semaphore, limit=10``, and what it returns is entered. For a primitive with modes, choose one:
             ``kind=lambda client, name, **options: RWLock(client, name, **options).read``.

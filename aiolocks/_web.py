@@ -131,7 +131,7 @@ class Plan:
             raise told from lost
 
     def _seconds(self, own: float | None = 1.0) -> int | None:
-        """Return the whole seconds of Retry-After: the argument of `locked`, else the error's *own*, if it is known."""
+        """Return the whole seconds for Retry-After: the argument of `locked`, or else the error's *own*, if known."""
         if self._retry_after is not None:
             return math.ceil(self._retry_after)
         return None if own is None else max(math.ceil(own), 1)
@@ -145,7 +145,7 @@ def retry_header(seconds: int | None) -> dict[str, str]:
 async def releases(manager: LockManager) -> None:
     """Wait until the requests that the server has cancelled have released their locks, for a second at most.
 
-    The server may end its process right after the application: uvicorn does, by the signal that it got.
+    The server may end its process right after the application. uvicorn does so, with the signal that it got.
     """
     session = Session.find(pool_of(manager.client))
     if session is None:

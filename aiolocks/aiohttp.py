@@ -100,14 +100,15 @@ def locked(
     Args:
         name: What to lock. A template over ``match_info``, whose values are text as it stands in the URL: if ``7`` and
             ``007`` are one cart, say so in the route (``{cart_id:[1-9][0-9]*}``), or give a function of the request.
-            Texts that may contain the separator need quotes, ``{a!r}:{b!r}``, or two resources share a name.
+            Quote texts that may contain the separator, as in ``{a!r}:{b!r}``; without quotes, two resources can share
+            a name.
         limit: Hold one permit of a semaphore with this limit, instead of a lock.
         timeout: Seconds to wait before the answer is "busy". Left out, a request asks once, as with 0. None waits for
             ever.
         status: What "busy" is answered with: 409, 423, 429 or 503.
         retry_after: Seconds after which the client may ask again, sent as ``Retry-After`` in whole seconds. Left
-            out, the error's own `retry_after` is sent, at least 1: when the lease in the way lapses if its holder has
-            died. If that is unknown, no header is sent.
+            out, the error's own `retry_after` is sent, at least 1: the time until the current lease ends if its holder
+            has died. If that is unknown, no header is sent.
         detail: The body of the answer "busy"; None for the words of the status.
         locks: A function of the request that returns the manager, whose defaults apply.
         options: The lease's; they override the manager's. See `Lock`. With ``on_lost="flag"`` the handler's answer

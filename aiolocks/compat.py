@@ -95,12 +95,12 @@ class RedisLock(PlainLock):
         """Return True once the lock is acquired, or False if it is not within the time to wait.
 
         Args:
-            blocking: False asks once. Left out: as the constructor was told.
-            blocking_timeout: Seconds to wait at most: an answer of no comes up to 20 ms earlier. Left out: as the
-                constructor was told; None there waits for ever. The lock is asked for once whatever it is, and the
-                server has 10 s to answer that.
-            token: What to put into the key: without white space. It takes one request more, and whoever has it may
-                release the lock. Left out: a fresh one that cannot be guessed.
+            blocking: False asks once. Left out: the constructor's value.
+            blocking_timeout: Seconds to wait at most; False comes up to 20 ms earlier. Left out: the constructor's
+                value; None there waits for ever. Redis is asked once, however short the time is, and has 10 s to
+                answer that.
+            token: What to put into the key: without white space. It costs one more request, and any process that has
+                it can release the lock. Left out: a fresh one that cannot be guessed.
 
         Raises:
             ValueError: Such a token.
@@ -273,10 +273,10 @@ class RedisLock(PlainLock):
         return session.context.undo(session.grantor(self._keys), request, until, None, LONGEST_RELEASE)
 
     async def _expire(self, ttl_ms: int | Literal[""], verb: str) -> int:
-        """Set how long the lock is held, or only ask; return the milliseconds. *verb* is for the error's text.
+        """Set for how long the lock is held, or only ask; return the milliseconds. *verb* is for the error's text.
 
         Raises:
-            LockNotOwnedError: It is not, by this token.
+            LockNotOwnedError: The lock is not held by this token.
         """
         token = self._encoded(self.local.token)
         session, state = Session.of(self._pool), self._state(token)

@@ -142,14 +142,15 @@ def locked(
     Args:
         name: What to lock. A template over the parameters of the path, each as FastAPI validates it for the endpoint or
             a dependency, so that ``/orders/7`` and ``/orders/007`` are one order; or any dependency that returns the
-            name. Texts that may contain the separator need quotes, ``{a!r}:{b!r}``, or two resources share a name.
+            name. Quote texts that may contain the separator, as in ``{a!r}:{b!r}``; without quotes, two resources can
+            share a name.
         limit: Hold one permit of a semaphore with this limit, instead of a lock.
         timeout: Seconds to wait before the answer is "busy". Left out, a request asks once, as with 0. None waits for
             ever.
         status: What "busy" is answered with: 409, 423, 429 or 503.
         retry_after: Seconds after which the client may ask again, sent as ``Retry-After`` in whole seconds. Left
-            out, the error's own `retry_after` is sent, at least 1: when the lease in the way lapses if its holder has
-            died. If that is unknown, no header is sent.
+            out, the error's own `retry_after` is sent, at least 1: the time until the current lease ends if its holder
+            has died. If that is unknown, no header is sent.
         detail: What the answer "busy" says; None for the words of the status.
         locks: A dependency that returns the manager, whose defaults apply. For a WebSocket it cannot take a `Request`,
             only an `HTTPConnection`.
@@ -340,7 +341,7 @@ def _one_of_equals(value: object, declared: object) -> object:
 
 
 def _members(declared: object) -> set[object]:
-    """Return the types of a union, without what annotates them."""
+    """Return the types of a union, without their annotations."""
     return {get_args(each)[0] if get_origin(each) is Annotated else each for each in get_args(declared)}
 
 
@@ -351,4 +352,4 @@ def _is_short_integer(value: bool | float | Decimal) -> bool:
 
 
 _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
-"""Neither rounds nor overflows. The default context, of 28 digits, makes one value of many."""
+"""Neither rounds nor overflows. The default context, of 28 digits, would make different values equal."""

@@ -2,7 +2,7 @@
 
     python examples/fencing_sqlite.py
 
-prints (on redis://localhost, or the Redis whose URL you append), and a warning of her lost lease on standard error
+prints (on redis://localhost, or the Redis whose URL you append), and on standard error that ann's lease was lost
 
     ben has written 90
     ann has written nothing: a later holder was here already

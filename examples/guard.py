@@ -2,7 +2,7 @@
 
     python examples/guard.py
 
-prints (on redis://localhost, or the Redis whose URL you append), and a warning of her lost lease on standard error
+prints (on redis://localhost, or the Redis whose URL you append), and on standard error that ann's lease was lost
 
     ann has moved 10, which leaves [90, 10]
     ben has moved 20, which leaves [70, 30]

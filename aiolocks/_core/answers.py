@@ -66,8 +66,8 @@ class NoPrimaryError(NotNowError, RedisConnectionError):
 
 
 class NoRoomError(NotNowError, RedisConnectionError):
-    """No connection can be made just now: the server has as many clients as it may have, or this process as many files
-    open. Nothing was asked."""
+    """No connection can be made just now: the server has its maximum number of clients, or this process has no file
+    descriptor left. Nothing was sent."""
 
 
 class WrongServerError(ResponseError):
@@ -97,7 +97,7 @@ def recognized(error: Exception) -> Exception:
 
 
 def without_room(error: BaseException) -> NoRoomError | None:
-    """Return a `NoRoomError` if it was for want of room that connecting failed with *error*."""
+    """Return a `NoRoomError` if connecting failed with *error* because the server or this process is full."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.errno in {errno.EMFILE, errno.ENFILE}:
@@ -127,7 +127,7 @@ def _missing(text: str, script: Callable[[], bytes]) -> str:
 
 
 def connect_error(failure: Exception) -> Exception:
-    """Return what to tell callers of a *failure* to connect."""
+    """Return the error that callers get for a *failure* to connect."""
     error = without_room(failure) or recognized(failure)
     if isinstance(error, NoRoomError):
         return error
@@ -141,7 +141,7 @@ def connect_error(failure: Exception) -> Exception:
 
 
 def _of_redis_py(error: Exception) -> bool:
-    """Whether redis-py has raised *error* itself, and not what it calls, such as the user's credential provider."""
+    """Whether redis-py itself raised *error*, rather than code that it calls, such as a credential provider."""
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next

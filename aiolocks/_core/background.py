@@ -17,7 +17,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Wrapped(Coroutine[Any, Any, T_co]):
-    """A coroutine around another one: for `await`, tasks and debuggers it is the one inside."""
+    """A coroutine around another one. `await`, tasks and debuggers see the inner one."""
 
     __slots__ = ("__weakref__", "_coroutine")
 
@@ -36,7 +36,7 @@ class Wrapped(Coroutine[Any, Any, T_co]):
     def close(self) -> None:
         self._coroutine.close()
 
-    if not TYPE_CHECKING:  # type checkers report what is missing
+    if not TYPE_CHECKING:  # so that type checkers report missing attributes
 
         def __getattr__(self, name):
             if name.startswith("cr_") or name in ("__name__", "__qualname__"):

@@ -1,4 +1,4 @@
-"""Says in a note on Redis's error what the caller was doing; the errors of this library say it in their text."""
+"""Adds a note to Redis's errors that says what the caller was doing; this library's own errors say it in their text."""
 
 import copy
 from types import TracebackType
@@ -14,8 +14,8 @@ _WHILE = "while "
 def noted(error: BaseException, doing: str) -> BaseException:
     """Return *error* with a note such as "while acquiring lock 'orders:42'".
 
-    All callers whose requests were under way over one connection get one error object. The first caller's note stays on
-    it; the others get a copy each, with a note of their own.
+    All callers whose requests were under way over one connection get the same error object. It keeps the first caller's
+    note; each other caller gets a copy with its own note.
     """
     if not isinstance(error, _TROUBLE) or isinstance(error, LockError):
         return error
@@ -32,7 +32,7 @@ def noted(error: BaseException, doing: str) -> BaseException:
 
 @final
 class Doing:
-    """A block whose errors of Redis say what was being done."""
+    """A block that adds such a note to each error of Redis that leaves it."""
 
     __slots__ = ("_doing",)
 

@@ -47,9 +47,9 @@ class AcquireTimeoutError(LockError, TimeoutError):
     Attributes:
         name: What was asked for.
         timeout: Seconds the caller was willing to wait.
-        retry_after: Seconds after which asking again may succeed: what is left of the lease in the way. A
-            holder at work extends it, so this is a hint, fit for a ``Retry-After`` header. None: not known,
-            as that lease has no expiry.
+        retry_after: Seconds after which asking again may succeed: the time left of the current holder's lease. A
+            live holder renews that lease, so this is a hint, fit for a ``Retry-After`` header. None means that it
+            is not known, because that lease has no expiry.
     """
 
     def __init__(self, message: str, *, name: str, timeout: float, retry_after: float | None) -> None:

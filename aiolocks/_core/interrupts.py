@@ -15,6 +15,6 @@ def raise_again() -> None:
 
 
 def _replace(before: object, after: "signal._HANDLER") -> None:
-    """Set the handler, unless it is another than *before*: a program started by nohup ignores the signal."""
+    """Set the handler if the current one is *before*. Under nohup it is another, which ignores the signal and stays."""
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) == before:
         signal.signal(signal.SIGINT, after)

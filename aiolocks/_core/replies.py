@@ -1,7 +1,7 @@
-"""Whether Redis can have given a reply: what no script of ours returns is refused where it comes in, and never shown.
+"""Checks that a reply is one that Redis can give: any other is refused on arrival, and its content is never shown.
 
-The port may be something else, or another program's proxy stands in between. Such a reply counts as none: it is unknown
-what has been carried out, the connection is closed, and the caller gets redis-py's ConnectionError.
+The port may belong to another program, or a proxy may stand in between. Such a reply is treated as a lost one: it is
+unknown whether the request was carried out, the connection is closed, and the caller gets redis-py's ConnectionError.
 """
 
 import re
@@ -12,16 +12,16 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import InvalidResponse
 
 UNREADABLE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
-"""What code raises that reads a reply of a kind that it does not expect."""
+"""Errors raised by code that reads a reply of an unexpected shape."""
 
 
 @final
 class UnreadableReplyError(RedisConnectionError):
-    """Redis answered with what it never does."""
+    """The answer is one that Redis never gives."""
 
 
 def unreadable(what: str, reply: object) -> UnreadableReplyError:
-    """Return what to raise when *reply* came to *what* was asked."""
+    """Return the error for a *reply* that Redis never gives to the request *what*."""
     # P14: a reply may repeat a token, so it is not shown.
     return UnreadableReplyError(
         f"Redis answered {what} with {_described(reply)}, which it never does; does this address lead to a Redis?"
@@ -29,8 +29,8 @@ def unreadable(what: str, reply: object) -> UnreadableReplyError:
 
 
 def unreadable_protocol(error: Exception) -> UnreadableReplyError:
-    """Return what to raise when a parser has failed with *error*."""
-    detail = f": {error}" if isinstance(error, InvalidResponse) else ""  # others' texts may quote the reply
+    """Return the error for a reply on which the parser failed with *error*."""
+    detail = f": {error}" if isinstance(error, InvalidResponse) else ""  # texts of other errors may quote the reply
     return UnreadableReplyError(f"Redis answered with what is not its protocol{detail}")
 
 
@@ -77,18 +77,18 @@ _SHAPES = {
     "ROLE": r"\[bn\[.*\]\]|\[b[bd]nbn\]",
     "WAIT": r"n",
 }
-"""What a script or command returns, by its name or that of its verb: n an integer, d digits, b other bytes, - nil."""
+"""Shape of each reply, by the script, its verb or the command: n an integer, d digits, b other bytes, - nil."""
 
 
 def check_reply(name: str, reply: object) -> None:
-    """Raise ValueError if the script or command of that *name* returns nothing like *reply*."""
+    """Raise ValueError if *reply* does not have a shape that the script or command *name* returns."""
     shape = _SHAPES.get(name) or _SHAPES.get(name.rpartition("/")[2], ".*")
     if not re.fullmatch(shape, _shape_of(reply)):
         raise ValueError
 
 
 def _shape_of(reply: Any) -> str:
-    if type(reply) is int:  # a bool is none
+    if type(reply) is int:  # a bool does not count as one
         return "n"
     if isinstance(reply, bytes):
         return "d" if reply.removeprefix(b"-").isdigit() and len(reply) < 20 else "b"
@@ -108,10 +108,10 @@ Grant = tuple[bytes, int, int]
 
 
 def grants_in(grants: Any) -> list[Grant]:
-    """Return the grants in a reply, which are in one list, or a number if there are none.
+    """Return the grants in a reply: *grants* is one flat list, or a number if there are none.
 
     Raises:
-        ValueError, TypeError: No script of ours gives that.
+        ValueError, TypeError: No script of ours returns that.
     """
     if type(grants) is int:
         return []

@@ -143,7 +143,7 @@ def called_itself(called: str, keywords: Mapping[str, object]) -> TypeError:
 
 
 def entered_without_async(thing: object) -> NoReturn:
-    """Raise the error of ``with lock:``; this is the `__enter__` of what `async with` enters."""
+    """Raise the error of ``with lock:``; this is the `__enter__` of everything that `async with` enters."""
     raise TypeError(f"{thing!r} is entered by `async with`, not by `with`")
 
 

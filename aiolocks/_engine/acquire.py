@@ -108,7 +108,7 @@ async def take(
     if by_hand and task is not None:
         context.holdings.add(task, state, lease)
         if state.renewer is None:
-            state.watch_deadline()  # or it would be listed for as long as its task runs
+            state.watch_deadline()  # without a timer it would stay listed until its task ends
     else:
         state.task = None
     if state.acquisition or events.listeners:

@@ -92,7 +92,7 @@ class Block:
             return
         release = state.drop(now, GRACE if valid and waits and exc is None else None)
         if not valid:
-            state.unlist()  # again, as the end may have shown the loss, which the block reports
+            state.unlist()  # again: `end` may have noted a loss, which the block itself reports
             context.schedule_idle_close()
             if not context.forked:  # in a fork no loop runs that it could be left in
                 leaving = await inside.sort_out(exc, may_wait=waits)

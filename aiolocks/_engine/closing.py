@@ -1,7 +1,7 @@
-"""Ends the waits that were begun through one `LockManager` when that is closed.
+"""Ends the waits that were begun through one `LockManager` when the manager is closed.
 
-Its state is `closed`, and the tasks that wait, each with its count of cancellations at the beginning. Invariant: a task
-in `_waits` is inside `acquire.take`, so it can be cancelled there, and nowhere else.
+The state is `closed`, and the waiting tasks, each with its count of cancellations when the wait began. Invariant: a
+task in `_waits` is inside `acquire.take`, so it can be cancelled there, and nowhere else.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from typing import Any, final
 
 @final
 class Closing:
-    """Shared by a manager and all that it makes."""
+    """Shared by a manager and all primitives that it makes."""
 
     __slots__ = ("_stopped", "_waits", "closed")
 
@@ -24,20 +24,21 @@ class Closing:
         """Note that the running task waits from now on, and return it.
 
         Raises:
-            RuntimeError: It is closed.
+            RuntimeError: The manager is closed.
         """
         task = asyncio.current_task()
         if task is not None:
             self._waits[task] = task.cancelling()
-        if self.closed:  # looked at after that is written, as another thread may close it between the two
+        if self.closed:  # checked after the task is listed, as another thread may close the manager in between
             self.end(task, None)
             raise closed_error(kind, name)
         return task
 
     def end(self, task: "asyncio.Task[Any] | None", error: BaseException | None) -> bool:
-        """Note that *task* does not wait any more, and say whether *error* is due to the close alone.
+        """Note that *task* no longer waits, and return whether *error* is due to the close alone.
 
-        A coroutine that is destroyed may end in any thread, or after its loop: then another task may run, or none.
+        A destroyed coroutine may end in any thread, or after its loop has ended. The running task is another one then,
+        or there is none.
         """
         before = self._waits.pop(task, None) if task is not None else None
         if task is None or before is None or task not in self._stopped:
@@ -49,7 +50,7 @@ class Closing:
         return task.uncancel() <= before and isinstance(error, asyncio.CancelledError)
 
     def close(self) -> None:
-        """Refuse what comes from now on, and end the waits."""
+        """Refuse later calls, and end the waits."""
         self.closed = True
         here = asyncio.get_running_loop()
         for task in list(self._waits):
@@ -67,5 +68,5 @@ class Closing:
 
 
 def closed_error(kind: str, name: str) -> RuntimeError:
-    """Return what to raise for a call through a manager that is closed."""
+    """Return the error for a call through a closed manager."""
     return RuntimeError(f"{kind} {name!r}: its LockManager is closed")

@@ -54,7 +54,7 @@ class Context:
         self.tokens: dict[bytes, Request] = {}
         """What was asked for, from before its first byte leaves until it is given up, lost, or let go."""
         self.upgrades: weakref.WeakValueDictionary[bytes, weakref.WeakSet[Any]] = weakref.WeakValueDictionary()
-        """The states of upgrades that were asked for beside a lease, by its token; each of them keeps its set."""
+        """The states of upgrades requested beside a lease, by the lease's token. Each state keeps its set alive."""
         self.new_token = tokens_of(self.id)
         """Returns a token of this session."""
         self.introduction: Any = None

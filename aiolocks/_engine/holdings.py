@@ -1,8 +1,9 @@
 """Who in this session holds what: by task, the blocks it is inside of and the leases it took by hand, newest last.
 
-Pure bookkeeping. A lease taken by hand is kept here while it lasts and its task runs, since `lock.release()` can still
-name it. When the task has ended, only the caller's own references keep it; when they are gone it is renewed no more,
-and `lock.release()` of any task finds it. Of a lease that has ended unreleased only a `Loss` stays, for another TTL.
+Pure bookkeeping. A lease taken by hand is kept here while it lasts and its task runs, because `lock.release()` can
+still find it by name. After the task has ended, only the caller's own references keep the lease. When these are gone,
+it is no longer renewed, and `lock.release()` in any task finds it. When a lease ends unreleased, only a `Loss` is kept,
+for another TTL.
 """
 
 import asyncio
@@ -52,7 +53,7 @@ class Held(Protocol):
 
     @property
     def awaits_release(self) -> bool:
-        """Its loss was noted, and it keeps waiters out until it is released, or ends on the server."""
+        """Its loss was noted, but it keeps waiters out until it is released, or ends on the server."""
         ...
 
     def let_lapse(self, on_lapsed: Callable[[Any], None]) -> None:
@@ -74,21 +75,21 @@ H = TypeVar("H", bound=Held)
 
 
 class Loss(NamedTuple):
-    """What is remembered of leases of one name that ended unreleased: `lock.release()` reports each of them once."""
+    """Leases of one name that ended unreleased; `lock.release()` reports each of them once."""
 
     until: float
     """When it is forgotten."""
     fence: int
-    """Of the newest."""
+    """Fencing token of the newest of these leases."""
     reason: str
-    """The same."""
+    """Why the newest was lost."""
     times: int
-    """How many there are to report."""
+    """Number of losses still to report."""
 
 
 @final
 class _Ledger(Generic[H]):
-    """What one task holds; or, of no task, the leases that nothing refers to.
+    """What one task holds. One ledger belongs to no task: it has the leases that nothing refers to.
 
     Invariant: a lease is never in both `leases` and `named`, and those in `leases` are newer than those in `named`.
     """
@@ -97,12 +98,11 @@ class _Ledger(Generic[H]):
 
     def __init__(self) -> None:
         self.leases: dict[H, object] = {}
-        """Those that came since `lock.release()` last had to search; each with the handle that the caller got, which
-        lives for as long."""
+        """Leases taken since `lock.release()` last had to search. Each keeps the handle that its caller got alive."""
         self.named: dict[Base, dict[H, object]] | None = None
-        """The older ones, by name: most are released by `lease.release()`, which needs no name."""
+        """The older leases, by name. They are sorted late: most are released by `lease.release()`, without the name."""
         self.losses: dict[Base, Loss] | None = None
-        """The newest of each name."""
+        """Losses that `lock.release()` has not reported yet, by name."""
         self.bodies: dict[Inside, None] = {}
         self.inside: dict[bytes, int] = {}
         """Permits of each name, by open blocks whose leases are not over."""
@@ -124,7 +124,7 @@ class _Ledger(Generic[H]):
         return _last({} if self.named is None else self.named.get(base, {}))
 
     def _sort(self) -> None:
-        """Put all in order by name; each lease once, so that a release by name costs the same among any number."""
+        """Move all leases to `named`. Each is moved only once, so a release by name costs the same among any number."""
         if self.leases:
             named = self.named = {} if self.named is None else self.named
             for state, handle in self.leases.items():
@@ -132,7 +132,7 @@ class _Ledger(Generic[H]):
             self.leases.clear()
 
     def strike(self, state: H) -> bool:
-        """List *state* no more; return whether it was listed."""
+        """Remove *state*; return whether it was there."""
         if self.leases.pop(state, None) is not None:
             return True
         named = None if self.named is None else self.named.get(state.listed_as)
@@ -144,7 +144,7 @@ class _Ledger(Generic[H]):
 
 
 def _last(states: dict[H, object]) -> H | None:
-    """Return the last one; `reversed` would go through all that were behind it and are removed, each time."""
+    """Return the last key. `reversed` would pass over all removed entries behind it, on every call."""
     if not states:
         return None
     state, handle = states.popitem()
@@ -168,14 +168,14 @@ class Holdings(Generic[H]):
         self._dropped: deque[H] = deque()
         """Whose `Lease` was garbage-collected, not looked at yet."""
         self._unreferenced: _Ledger[H] = _Ledger()
-        """The same, newest last: `lock.release()` may find them."""
+        """Leases that nothing refers to any more, newest last. `lock.release()` in any task may find them."""
         self._ends: list[tuple[float, int, _Ledger[H], H | Base]] = []
-        """A heap: when each loss is to be forgotten, by its name, or a lost lease that awaits its release.
+        """Heap of what to forget at which time: the loss of a name, or a lost lease that awaits its release.
 
-        Invariant: it has an entry for each of these. Other entries change nothing when they come up."""
+        Invariant: each of these has an entry. An entry for anything else has no effect when its time comes."""
         self._sequence = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
-        """Set for the first in `_ends`, or an earlier one that has gone."""
+        """Timer for the first entry of `_ends`, or for an earlier one that is no longer there."""
         self._closed = False
 
     def in_use(self) -> bool:
@@ -247,7 +247,7 @@ class Holdings(Generic[H]):
     def newest(self, task: Task | None, base: Base) -> H | Loss | None:
         """Return the newest lease of *base* that *task* took by hand and has not released.
 
-        If it has ended: its loss, once. Of several that have ended, each in turn.
+        If that lease has ended, return its loss, once. If several have ended, each call returns one of the losses.
         """
         of = None if task is None else self._tasks.get(task)
         return None if of is None else self._newest(of, base)
@@ -258,7 +258,7 @@ class Holdings(Generic[H]):
         self._loop.call_soon_threadsafe(self._look_at_dropped)
 
     def newest_unreferenced(self, base: Base) -> H | Loss | None:
-        """Return, once, the newest lease of *base* that no reference is left to; if it has lapsed lately, its loss."""
+        """Return, once, the newest lease of *base* that nothing refers to; or its loss, if it lapsed within a TTL."""
         self._look_at_dropped()
         found = self._newest(self._unreferenced, base)
         if found is not None and not isinstance(found, Loss):
@@ -277,7 +277,7 @@ class Holdings(Generic[H]):
             self._remember(of, state)
 
     def reported(self, task: Task | None, state: H) -> None:
-        """Note that *task* knows of this loss: `lock.release()` need not report it."""
+        """Note that *task* knows of this loss, so that `lock.release()` does not report it again."""
         of = None if task is None else self._tasks.get(task)
         if of is not None and of.losses:
             loss = of.losses.get(state.listed_as)
@@ -317,7 +317,7 @@ class Holdings(Generic[H]):
         self._on_change()
         if self._unreferenced.strike(state):
             self._remember(self._unreferenced, state)
-            self._loop.call_soon(_warn, state.what)  # warnings may be errors, and others are told of the loss next
+            self._loop.call_soon(_warn, state.what)  # warnings may be errors, which must not keep others from the loss
 
     def _remember(self, of: _Ledger[H], state: H) -> None:
         """Keep the loss of *state* for another TTL."""
@@ -351,7 +351,7 @@ class Holdings(Generic[H]):
             if not isinstance(what, (bytes, tuple)):
                 of.strike(what)
                 what.task = None
-            elif of.losses and what in of.losses and of.losses[what].until <= now:  # else there was another since
+            elif of.losses and what in of.losses and of.losses[what].until <= now:  # else a later loss has replaced it
                 del of.losses[what]
 
     # Tasks.

@@ -180,7 +180,7 @@ class Lease(Elsewhere):
         await release.waited
         try:
             ended = release.outcome()
-        except Exception:  # only then, as the text costs time
+        except Exception:  # the text is made only now, because it costs time
             with Doing(f"releasing {state.what}"):
                 raise
         if ended is False:

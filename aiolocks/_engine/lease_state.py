@@ -107,7 +107,7 @@ class LeaseState:
         self.changes: ModeChanges | None = None
         """What changes its mode, of a lease that has one."""
         self.closing: Closing | None = None
-        """Ends the wait when the manager that it was begun through is closed."""
+        """Ends the wait when the manager through which it was begun is closed."""
         self._runs: Runs | None = None
         self.renewer: Renewer | None = None
         self.entered = False
@@ -168,17 +168,17 @@ class LeaseState:
         return REVOKED if self.request.revoked else GONE_FROM_SERVER
 
     def unlist(self) -> None:
-        """Let the task that took the lease no longer find it, or its loss, by `release()` of its primitive."""
+        """Unlist the lease: `release()` of its primitive no longer finds it, nor its loss, in the task that took it."""
         holdings = self.context.holdings
         if self.task is not None:
             holdings.remove(self.task, self)
-            self.task = None  # of a revoked lease: it is remembered for a while, and its task must not be
+            self.task = None  # a revoked lease is kept for a while, and must not keep its task
         elif self._reason is not None:
             holdings.reported(asyncio.current_task(self.context.loop), self)
 
     @property
     def awaits_release(self) -> bool:
-        """Whether its loss was noted, and it keeps waiters out until it is released, or ends on the server."""
+        """Whether its loss was noted, but it keeps waiters out until it is released, or ends on the server."""
         return self._reason is not None and self.request.revoked
 
     @property
@@ -230,9 +230,9 @@ class LeaseState:
 
     @property
     def missed(self) -> bool:
-        """Whether its end is worth a warning: it should have lasted on, or its block is still open.
+        """Whether its end is worth a warning: it should have lasted longer, or its block is still open.
 
-        A lease by hand that is not renewed has lasted as it should; a dropped lease is warned of by `Holdings`.
+        A lease taken by hand with `renew=False` ends as planned. `Holdings` warns of a dropped lease.
         """
         return self.renewer is not None or self.inside is not None
 
@@ -389,7 +389,7 @@ class LeaseState:
 
 
 def loss_error(kind: str, name: str, fence: int, reason: str) -> LeaseLostError:
-    """Return what to raise of a lease that was lost."""
+    """Return the error for a lost lease."""
     return LeaseLostError(
         f"{kind} {name!r}: {reason}; stop acting on it", name=name, fencing_token=fence, reason=reason
     )

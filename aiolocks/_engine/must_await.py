@@ -1,4 +1,4 @@
-"""What a call returns that must be awaited: a coroutine that cannot be taken for its own answer.
+"""The result of a call that must be awaited: a coroutine that raises if it is used as if it were the answer.
 
 ``if lock.try_acquire():`` and ``if not lock.locked():`` ask nothing and decide nothing, so they raise a TypeError that
 shows the right call. Python still warns of the coroutine that was never awaited.
@@ -20,8 +20,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MYPY = False
-"""mypy takes it for True. It reports a truth test only of a type without `__bool__`; pyright, of one that cannot return
-a bool."""
+"""mypy treats this as True. mypy reports a truth test only of a type without `__bool__`. pyright reports it only of a
+type whose `__bool__` cannot return a bool."""
 
 if TYPE_CHECKING:
     # For pyright, an `async def` in a user's Protocol returns this type and no other. It is final in typeshed, as no
@@ -44,7 +44,7 @@ LOCKED = "locked() must be awaited: use `if await lock.locked():`"
 class MustAwait(Wrapped[T_co], _Native[Any, Any, T_co]):  # type: ignore[misc]  # pyright: ignore[reportGeneralTypeIssues]
     """A coroutine like any other, for `await`, tasks, `gather` and `wait_for`; any other use is a TypeError.
 
-    Invariant: the coroutine in it is made at once, so that Python warns if it is never awaited.
+    Invariant: the inner coroutine is made at once, so that Python warns if it is never awaited.
     """
 
     __slots__ = ("_right",)
@@ -58,7 +58,7 @@ class MustAwait(Wrapped[T_co], _Native[Any, Any, T_co]):  # type: ignore[misc]  
         def __bool__(self) -> NoReturn:
             raise TypeError
 
-    if not TYPE_CHECKING:  # type checkers report what is missing
+    if not TYPE_CHECKING:  # so that type checkers report missing attributes
 
         def __iter__(self):
             raise TypeError(self._right)
@@ -117,7 +117,7 @@ class Acquiring(MustAwait[Lease]):  # type: ignore[misc]  # see `_Native`
     def __aenter__(self) -> "CoroutineType[Any, Any, Lease]":
         """Begin a block; see `Hold`."""
         if self._hold is None:
-            self._coroutine.close()  # it was not begun
+            self._coroutine.close()  # it has not started
             self._hold = self._primitive._hold(self._timeout, self._permits)
         return self._hold.__aenter__()
 

@@ -42,7 +42,7 @@ class Undoes(Protocol):
         """Note that no caller wants a grant of *request*, or of a part of it, any more."""
 
     def obstacle(self, request: Request) -> BaseException | None:
-        """Return why *request* is not undone so far, if it has parts and that is known from them."""
+        """Return why *request* is not undone yet, if it has parts and they show why."""
         ...
 
 
@@ -209,13 +209,14 @@ class Release:
     def refused(self) -> bool:
         """Whether the server has answered with an error that the next try will most likely meet again.
 
-        Where it has parts, whether so many servers have that the others do not suffice.
-        A caller hears of it at once. The tries go on in the background: a right may be given back, a disk be emptied.
+        If it has parts: whether so many servers have answered so that the others are not enough.
+        A caller gets the error at once. The retries go on in the background, as an administrator can grant the missing
+        right or free the disk.
         """
         return isinstance(trouble := self.obstacle(), Exception) and not may_be_mended(trouble)
 
     def obstacle(self) -> BaseException | None:
-        """Return why it is not confirmed so far, if that is known: where it has parts, why too few of them are."""
+        """Return why it is not confirmed yet, if that is known. If it has parts: why too few of them are."""
         if self.done or self.trouble is not None:
             return self.trouble
         return self._grantor.obstacle(self._request)

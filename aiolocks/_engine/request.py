@@ -49,13 +49,13 @@ LONGEST_RETRY = 60.0
 
 
 A_DAY = 86_400_000_000
-"""A fencing token is at most so many µs ahead of the server's time, or of the fencing token before it."""
+"""Maximum number of µs by which a fencing token is ahead of the server's time, or of the fencing token before it."""
 
 _FIRST_TIME = 10**15
 """Tickets and fencing tokens are µs since 1970, except tickets that pass the queue."""
 
 ENDLESS = -1
-"""In place of the ms that a lease lasts: it has no expiry, or that is not known."""
+"""Stands in place of a lease's ms if the lease has no expiry, or its expiry is not known."""
 
 
 class Granted(NamedTuple):
@@ -246,14 +246,14 @@ class Request:
         self.fence_seen = max(self.fence_seen, fence_seen)
 
     def busy_for(self, seconds: float | None) -> None:
-        """Note how long the other's lease lasts at least, perhaps for ever; None: no other lease is known."""
+        """Note how long the other holder's lease lasts at least; it can be infinite. None: no other lease is known."""
         self.retry_after = seconds
         if self.on_busy is not None and seconds is not None:
             on_busy, self.on_busy = self.on_busy, None
             on_busy()
 
     def busy_for_ms(self, busy_ms: int) -> None:
-        """Note what a script says of the other's lease: its ms, `ENDLESS`, or less if none is known."""
+        """Note a script's answer about the other holder's lease: its ms, `ENDLESS`, or less if none is known."""
         self.busy_for(math.inf if busy_ms == ENDLESS else max(busy_ms, 0) / 1000)
 
     def was_reached(self) -> None:
@@ -320,10 +320,10 @@ class Request:
         return True
 
     def far_behind(self, fence: int, now: float) -> bool:
-        """Whether *fence* is more than a day ahead of what the newest answer that this waits says, at local time *now*.
+        """Whether *fence* is more than a day ahead of the server's time, which is estimated for the local time *now*.
 
-        The ticket is the server's time when it was queued. A message that overtakes that answer is compared with the
-        time here.
+        The estimate starts from the newest "queued" answer: from the last fencing token in it, or from the ticket,
+        which is the server's time of queueing. A message that overtakes that answer is compared with this host's time.
         """
         known = max(self.fence_seen, self.ticket)
         if known < _FIRST_TIME:
@@ -367,10 +367,10 @@ def resolve(future: "asyncio.Future[Any]", answer: object) -> None:
 
 
 def resolve_call(call: Any, reply: object) -> None:
-    """Pass on the reply to a pending call, to the future that it tells.
+    """Pass on the reply to a pending call to the future that waits for it.
 
     Raises:
-        ValueError: Nothing like that is ever answered.
+        ValueError: Redis never gives such a reply.
     """
     if not isinstance(reply, Exception):
         check_reply(call.bound.name, reply)

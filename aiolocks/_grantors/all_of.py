@@ -2,8 +2,9 @@
 
 A Grantor made of Grantors. The one rule: a waiter holds only what comes before what it waits for. So what is
 missing is asked for at once without waiting, and what was granted out of turn is given back before it waits in line.
-Where that happens again and again, fewer of the missing ones are asked for together, so that n names that come free one
-by one cost O(n) scripts. What it holds meanwhile is renewed like any lease; when one of them is lost, all begins anew.
+If this happens repeatedly, fewer of the missing ones are asked for together, so that n names that come free one by one
+cost O(n) scripts. The leases held meanwhile are renewed like any other. When one of them is lost, the whole attempt
+starts again.
 """
 
 import asyncio
@@ -169,7 +170,7 @@ class AllOf(Composite):
 
 
 _FEWEST = 4
-"""Parts that are asked for together at least, if so many are missing: one round trip for the usual few names."""
+"""Minimum number of parts asked for together, if so many are missing: the usual few names then cost one round trip."""
 
 
 @final
@@ -186,9 +187,10 @@ class _Kept(LeaseState):
 class OrderedAttempt:
     """One try to get all parts of a request, from the first to the last.
 
-    It asks for `_together` of the missing parts at once, at first for all: half as many each time that one of them is
-    busy, and twice as many each time that all are granted. With a potential of two scripts for each of `_together`, a
-    round that fails costs nothing, and one that succeeds three scripts for each part that it adds.
+    It asks for `_together` of the missing parts at once. At first these are all; then half as many after each round in
+    which one was busy, and twice as many after each round in which all were granted. The amortised cost, with a
+    potential of two scripts for each of `_together`, is nothing for a round that fails, and three scripts for each part
+    that a successful round adds.
 
     Invariant: `_held` are the first parts of the request, in their order; `_waiting` is the one behind them, or None.
     """

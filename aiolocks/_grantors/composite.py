@@ -40,7 +40,7 @@ class Composite:
             part.grantor.forget(part.request)
 
     def needed(self, request: Request) -> int:
-        """Return how many parts of *request* must be ended for it to be: all of them, or a majority."""
+        """Return how many parts must end before *request* counts as ended: all of them, or a majority."""
         return len(request.parts)
 
     def obstacle(self, request: Request) -> BaseException | None:
@@ -53,7 +53,7 @@ class Composite:
         return next((trouble for trouble in troubles if trouble is not None), None)
 
     def part_refused(self, request: Request) -> None:
-        """Let the caller that waits for *request* to be undone know if that cannot come about, as one part shows."""
+        """Note that a server refused to end a part. If *request* cannot be undone any more, wake the waiting caller."""
         whole = self.context.undos.under_way.get(request.token)
         if whole is not None and whole.refused:
             whole.wake()
@@ -79,9 +79,9 @@ def renew_parts(whole: Request, needed: int, ttl: float, tell: ResultCallback, t
 def release_parts(
     whole: Request, needed: int, tell: ResultCallback, on_refused: Callable[[], None] | None = None
 ) -> None:
-    """End all; *tell* gets whether *needed* of them were live, as soon as that is certain.
+    """End all parts; *tell* gets whether *needed* of them were live, as soon as that is certain.
 
-    *on_refused* is called each time that a server refuses to end one.
+    *on_refused* is called each time that a server refuses to end a part.
     """
     parts: Sequence[Part] = whole.parts
     for part in parts:
@@ -97,10 +97,10 @@ def release_parts(
 def undo_parts(
     parts: Sequence[Part], tell: ResultCallback, enough: int | None = None, on_refused: Callable[[], None] | None = None
 ) -> None:
-    """Undo what was asked for in vain; *tell* hears of it when all are done, or have been given up.
+    """Undo the parts of a request that was not granted; *tell* is called when all are undone, or have been given up.
 
-    Or when *enough* of them are, and those among them that are known to have been granted: then the next caller can
-    have a majority, and need not wait for servers that do not answer. *on_refused* is as for `release_parts`.
+    With *enough*, it is called when so many are undone, among them all parts that are known to have been granted. The
+    next caller can then get a majority without servers that do not answer. *on_refused* is as for `release_parts`.
     """
     missing = len(parts) if enough is None else enough
     granted = {id(part) for part in parts if part.request.valid_from is not None}
@@ -136,7 +136,7 @@ def end(part: Part, tell: ResultCallback = lambda ended: None, on_refused: Calla
 
     context = part.grantor.context
     release = context.undos.under_way.get(part.request.token)
-    if release is not None:  # of two, the context would know but one, and the other would outlive it
+    if release is not None:  # the context would know only one of two releases, and the other would outlive it
         release.tell_too(done)
     else:
         release = context.undo(part.grantor, part.request, context.clock() + part.request.undo_for, done)

@@ -1,7 +1,7 @@
 """Warns of a lease that never ends and whose process is gone: such a lease keeps its name until it is ended by hand.
 
-A lease always has an expiry; PERSIST, or a tool that rewrites keys, can take it away. A holder that lives gives it back
-with its next renewal. The key of its session says whether it lives (W23).
+A lease always has an expiry, but PERSIST or a tool that rewrites keys can remove it. A live holder restores it with its
+next renewal. The key of its session shows whether the holder is alive (W23).
 """
 
 import asyncio
@@ -27,7 +27,7 @@ _MOST_TOLD = 1000
 
 
 class Asked(Protocol):
-    """What is asked here of the grantor of the name."""
+    """What this module needs of the name's grantor."""
 
     @property
     def context(self) -> Context: ...
@@ -36,7 +36,7 @@ class Asked(Protocol):
     def keys(self) -> Keys: ...
 
     async def ask_once(self, verb: str, args: Arguments) -> Any:
-        """Run a script that has to do with no lease."""
+        """Run a script that concerns no lease of this session."""
 
 
 async def warn_of_endless(grantor: Asked) -> None:
@@ -68,4 +68,4 @@ async def warn_of_endless(grantor: Asked) -> None:
 
 
 _told: "weakref.WeakKeyDictionary[Any, dict[tuple[bytes, int], None]]" = weakref.WeakKeyDictionary()
-"""Of a pool, the leases that were warned of: by key and fencing token."""
+"""Leases that were already warned of, for each pool, by key and fencing token."""

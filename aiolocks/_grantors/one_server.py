@@ -242,7 +242,7 @@ class RedisGrantor:
         return None
 
     def _read_grant(self, call: PendingCall, reply: Any, request: Request) -> Answer | None:
-        if type(reply) is int:  # it waits beside others, whose re-checks tell all else
+        if type(reply) is int:  # it waits beside others, whose re-checks bring the rest
             if not reply or cast("Arguments", call.args)[3] != _BRIEFLY:
                 raise ValueError
             request.queued(-reply, call.sent_at, 0)
@@ -470,7 +470,7 @@ class RedisGrantor:
             self._route.submit(call.bound, call.args, self._asked_once, call.patience, None, call.tell)
 
     async def statistics(self, *, waiting: bool = True) -> list[Any]:
-        """Ask how the name stands; *waiting*: count all waiters and leases, in parts, and so at several instants."""
+        """Ask how the name stands. *waiting* also counts all waiters and leases, in parts, so at several instants."""
         answer: list[Any] = await self.ask("statistics", (0,))
         while answer[5] < 0:  # more leases had run out than one script drops
             answer = await self.ask("statistics", (0,))

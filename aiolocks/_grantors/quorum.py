@@ -272,7 +272,7 @@ class Quorum(Composite):
 
     async def statistics(self, ttl: float) -> tuple[bool, int, int]:
         """Return whether a majority is held, the last fencing token, and the server time in ms until which only
-        `min_hold` keeps it; 0 if nothing does, or a majority may have a holder.
+        `min_hold` keeps it. That is 0 if `min_hold` does not keep it, or a majority may have a holder.
 
         Raises:
             QuorumError: Too few servers answered for that to be known.
@@ -291,7 +291,7 @@ class Quorum(Composite):
         taken, held = (
             VoteCount(size, self._quorum),
             VoteCount(size, self._quorum),
-        )  # by a holder or min_hold; by a holder
+        )  # taken: by a holder or by min_hold; held: by a holder
 
         def answered(at: int, call: PendingCall, reply: Any) -> None:
             if isinstance(reply, Exception):

@@ -108,7 +108,7 @@ class Session:
     def after_fork(self) -> None:
         """In a forked child: its copies of the leases are the parent's alone."""
         self.context.after_fork()
-        with contextlib.ExitStack() as each:  # is called, whatever another raises
+        with contextlib.ExitStack() as each:  # all are called, even if one raises
             each.callback(self.context.pipeline.detach_in_fork)
             for listening in self.servers.listenings:
                 each.callback(listening.subscriber.detach_in_fork)
@@ -138,12 +138,12 @@ class Session:
         finish(self._at_exit)
 
     def _import(self) -> None:
-        """Have all imported that is imported when it is first used: that must not eat from a lease that is running.
+        """Import now what would be imported at first use, where it would take time from a running lease.
 
-        If no file descriptor is left, the next link has it done: without one, nothing is granted.
+        If no file descriptor is left, this is tried again with the next link. Without a link nothing is granted.
         """
         with contextlib.suppress(OSError):
-            "".encode("idna")  # by which asyncio looks up hosts; Python remembers a codec that it could not import
+            "".encode("idna")  # asyncio looks up hosts with it; Python remembers a codec that it could not import
             anyio.CancelScope()  # equivalent: line dropped, for speed
             self._imported = True
 
@@ -166,7 +166,7 @@ class Session:
 
     def _idle(self) -> None:
         """Nothing has been held or awaited for a while."""
-        if self.context.holdings.in_use():  # by blocks whose leases were lost, or losses: keep the books, no connection
+        if self.context.holdings.in_use():  # by open blocks of lost leases, or by losses: keep these, but no connection
             self._end_thread()
             self._disconnect()
         else:

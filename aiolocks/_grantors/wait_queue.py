@@ -37,7 +37,7 @@ _LONGEST_INTERVAL = recheck_interval(float("inf"))
 
 
 def _check(reply: Any, count: int) -> None:
-    """Raise unless that is the reply to a re-check of so many waiters, before anything of it is noted."""
+    """Raise unless *reply* can be the one to a re-check of *count* waiters. Called before any of it is recorded."""
     subscribers, busy_ms, fence, passed_over, answers, grants, *limit = reply
     check_numbers(subscribers, busy_ms, fence, passed_over, *answers, *limit)
     grants_in(grants)
@@ -314,7 +314,7 @@ class WaitQueue:
         self._answered(call, busy_ms, subscribers, bool(passed_over))
 
     def _note_endless(self, now: float, requests: Sequence[Request]) -> None:
-        """Look into a lease without an expiry, once a holder that lives would have renewed it."""
+        """Look into a lease without an expiry, once a live holder would have renewed it."""
         if self._endless_since is None:
             self._endless_since = now
         elif requests and now - self._endless_since >= requests[0].ttl / 2:
@@ -423,9 +423,9 @@ class Servers(Protocol):
     queues: dict[bytes, WaitQueue]
 
     def listening(self, route: Route) -> Listening:
-        """Return by what waiters are told whose names are where *route* leads."""
+        """Return the `Listening` that notifies waiters for names on the server to which *route* leads."""
         ...
 
     def replication(self, route: Route) -> Replication:
-        """Return by what replicas are waited for where *route* leads."""
+        """Return the `Replication` that waits for replicas of the server to which *route* leads."""
         ...

@@ -131,7 +131,7 @@ def _waiter(row: WaiterRow, named: Named, grantor: RedisGrantor) -> Waiter:
 
 
 def time_of(micros: int) -> datetime | None:
-    """Return the time that the server's clock shows after so many µs; None if that is not known."""
+    """Return the server's time of *micros* µs since 1970 as a datetime; None if the time is not known."""
     if micros < _FIRST_TIME:
         return None
     return datetime.fromtimestamp(micros // 10**6, UTC).replace(microsecond=micros % 10**6)

@@ -46,14 +46,14 @@ class Statistics:
 
     Attributes:
         name: What was asked about.
-        permits: Permits in use, also those that only `min_hold` keeps. 1 for a lock while it is held or kept. Where
-            there are readers, one for each lease.
-        holders: Leases held, without those that were released and that only `min_hold` keeps.
+        permits: Permits in use, including those that only `min_hold` keeps. 1 for a lock while it is held or kept.
+            With readers, one for each lease.
+        holders: Leases held, not counting released ones that only `min_hold` keeps.
         waiting: Waiters in the queue.
         fencing_token: The newest fencing token; 0 if none was given for a day.
         limit: How many permits may be in use; 1 for a lock; 0 where there is no limit.
-        kept_until: When the last of the released leases that only `min_hold` keeps ends, by the server's clock. None
-            if there are none.
+        kept_until: Time, by the server's clock, until which `min_hold` keeps the last of the released leases. None if
+            it keeps none.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Acquirable(Elsewhere, Enterable[Lease]):
     _family: ClassVar[str] = ""
     """The primitive whose scripts it uses, if not its own."""
     _closing: Closing | None = None
-    """That of the manager that made it, if one did."""
+    """The `Closing` of the manager that made this primitive, if a manager made it."""
     _share = 1
     """What a block asks for by default: one permit, or a mode."""
 
@@ -136,8 +136,8 @@ class Acquirable(Elsewhere, Enterable[Lease]):
         """Wait for a lease and return it; the caller must release it. As a block it works like `hold`.
 
         It is renewed until then. Prefer `async with`, which also stops the body when the lease is lost. A task that
-        acquires a name by hand which it already has by hand waits for itself: this is not noticed. An `RLock` that was
-        acquired several times must be released as often.
+        acquires by hand a name that it already holds by hand waits for itself. This is not detected. An `RLock` that
+        was acquired several times must be released as often.
 
         Args:
             timeout: Seconds to wait. Left out: `acquire_timeout`. None waits for ever; 0 asks once. The holder of an
@@ -176,8 +176,8 @@ class Acquirable(Elsewhere, Enterable[Lease]):
     async def adopt(self, text: str | bytes) -> Lease:
         """Go on with a lease that was handed off, in this process or another; the caller must release it.
 
-        It is a new lease, with a token, a fencing token, a TTL and a `min_hold` of its own, renewed like any other; but
-        nobody has held the name in between. Of several who adopt the same text, one gets it.
+        It is a new lease, with a token, a fencing token, a TTL and a `min_hold` of its own, renewed like any other. No
+        other holder has had the name in between. If several callers adopt the same text, one gets the lease.
 
         Args:
             text: What `lease.hand_off()` returned, or the same in bytes.
@@ -226,7 +226,7 @@ class Acquirable(Elsewhere, Enterable[Lease]):
 
         Raises:
             RuntimeError: There is no such lease. A block releases its own, and `lease.release()` releases any.
-            LeaseLostError: It was lost before. That is remembered for one more TTL, and raised once.
+            LeaseLostError: It was lost before. The loss is remembered for one more TTL, and raised once.
             RedisError: Not confirmed; the lease ends with its TTL.
 
         After a cancellation the release goes on in the background.
@@ -254,18 +254,18 @@ class Acquirable(Elsewhere, Enterable[Lease]):
     async def revoke(
         self, *, fencing_token: int | None = None, force: bool = False, timeout: Duration | None = None
     ) -> tuple[Holder, ...]:
-        """Have those who hold the name now stop, and wait until they have: then the next in line is granted it.
+        """Make the current holders of the name stop, and wait until they have: then the next in line is granted it.
 
-        Their next renewal is refused. So their leases are lost, with "revoked" as `LeaseLostError.reason`, and as
-        those who hold a name stop when they are told, it comes free after 0.37 `ttl` at most. A holder that is not
-        renewed, or does not stop, keeps it until its lease ends. An upgrade goes with the lease that it grew from; of a
+        Their next renewal is refused. So their leases are lost, with "revoked" as `LeaseLostError.reason`. A holder
+        that stops when its lease is lost frees the name after 0.37 `ttl` at most. A holder that is not renewed, or does
+        not stop, keeps it until its lease ends. An upgrade goes with the lease that it grew from; of a
         `MultiLock` or a path, all goes with the part that is revoked here. Callers that wait go on waiting.
 
         Args:
             fencing_token: That of the one holder to stop, such as one of several readers. Left out: all there are now,
                 in whatever mode, and no later one.
-            force: End their leases at once, in whatever mode, without waiting for anything. Until they hear of it,
-                which is when they renew next, two may be at work; only the fencing token tells them apart.
+            force: End their leases at once, in whatever mode, without waiting for anything. The old holder notices
+                at its next renewal. Until then two may be at work; only the fencing token tells them apart.
             timeout: Seconds to wait until they are gone; None waits for ever; 0 asks once.
 
         Returns:
@@ -407,7 +407,7 @@ class Acquirable(Elsewhere, Enterable[Lease]):
 
 
 def made_by_manager(acquirable: Acquirable, closing: Closing, holder: str | None) -> None:
-    """Have *closing* end the waits of *acquirable*, and `holders()` call its holders and waiters *holder*."""
+    """Let *closing* end the waits of *acquirable*, and *holder* be the name of its holders and waiters in `holders`."""
     acquirable._closing = closing
     if holder is not None:
         for keys in acquirable._every_keys():
@@ -415,7 +415,7 @@ def made_by_manager(acquirable: Acquirable, closing: Closing, holder: str | None
 
 
 def statistics_of(name: str, row: Sequence[int]) -> Statistics:
-    """Return what a script, or several, told of a name."""
+    """Return the statistics of a name from the *row* that one script, or several, returned."""
     permits, leases, waiting, fence, limit, _, kept, kept_until_ms, *_ = row
     # Counted in parts, a lease that moves on meanwhile may be counted twice.
     return Statistics(name, permits, max(leases - kept, 0), waiting, fence, limit, time_of(1000 * kept_until_ms))

@@ -46,12 +46,12 @@ class Lock(Acquirable):
         min_hold: Seconds for which the name stays taken from the grant on, even if it is released earlier: for jobs
             that several hosts start at the same minute, so that one which comes late does not run it again. The release
             returns True and ends the lease here at once. It may be longer than `ttl`; but a holder that dies frees the
-            name at its `ttl`. Until then `locked` says True, and what is left counts as a holder in `statistics`. For a
-            lease that was handed off, it counts again from the adoption.
+            name at its `ttl`. Until then `locked` says True, and `statistics` counts the name in `permits` and says the
+            end in `kept_until`. For a lease that was handed off, it counts again from the adoption.
         track: True: where the key of a lease is deleted, evicted or overwritten, the holder knows at once, and not only
             at its next renewal: Redis sends a hint over one more connection, which sets off one renewal, whose answer
-            decides. The Redis user needs the right ``+client|tracking``; without it, or on ``memory://``, it is one
-            warning, and all else is as without. SWAPDB sets off no hint. A lease is tracked 20 ms after it was granted,
+            decides. The Redis user needs the right ``+client|tracking``. Without it, or on ``memory://``, one warning
+            is logged, and nothing is tracked. SWAPDB sets off no hint. A lease is tracked 20 ms after it was granted,
             so short ones pay next to nothing.
         prefix: What every key begins with; no braces.
 

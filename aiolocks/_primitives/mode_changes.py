@@ -59,7 +59,7 @@ class _Upgrade(Extension):
 
 @final
 class _Beside(LeaseState):
-    """An upgrade, which `hand_off` of the lease that it is beside has to find."""
+    """An upgrade. `hand_off` of the lease beside it has to find it."""
 
     __slots__ = ("__weakref__", "siblings")
 

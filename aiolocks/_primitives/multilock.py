@@ -123,7 +123,7 @@ class MultiLock(Acquirable):
     async def statistics(self) -> Statistics:
         """Ask Redis how the names stand, taken as one lock: it is held when one of them is.
 
-        `waiting` counts the waiters of all names: each waiter waits for one name at a time; `fencing_token` and
+        `waiting` is the sum over all names, as each caller waits for only one name at any moment. `fencing_token` and
         `kept_until` are the largest.
 
         Raises:

@@ -103,7 +103,7 @@ class Redlock(Acquirable):
     async def statistics(self) -> Statistics:
         """Ask the servers how the name stands: it is held when most of them have a holder. There is no queue.
 
-        `kept_until` is the latest time that any of them tells, each by its own clock.
+        `kept_until` is the latest time that any server reports, each by its own clock.
 
         Raises:
             QuorumError: Too few servers answered. Cancelling is harmless.
@@ -128,5 +128,5 @@ class Redlock(Acquirable):
         return await revoke_of_quorum(self._grantor(), self._options.ttl, fencing_token, force=force, timeout=timeout)
 
     def _grantor(self) -> Quorum:
-        self._session()  # which says so if the manager that made this is closed
+        self._session()  # raises if the manager that made this is closed
         return Quorum([Session.of(pool).grantor(self._keys) for pool in self._pools], self._keys, self._places)

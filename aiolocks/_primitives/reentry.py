@@ -109,7 +109,7 @@ class SharedLease:
     def _lost(self) -> None:
         core = self.core
         if core.renewer is None and any(share.inside is not None for share in self._shares):
-            log.warning("%s", core.error())  # a renewed lease has said so itself
+            log.warning("%s", core.error())  # the loss of a renewed lease was logged already
         for share in list(self._shares):
             share.note_loss(self.core.reason)
 
@@ -196,9 +196,9 @@ class Reentry(LeaseState):
 
 @final
 class _OfName:
-    """The leases of one name in this process: one, unless others are lost and their blocks are still open.
+    """The leases of one name in this process: usually one, and more while blocks of lost leases are still open.
 
-    Each of them keeps this, and this keeps none of them.
+    Each lease keeps this object alive. This object keeps no lease alive.
     """
 
     __slots__ = ("__weakref__", "_nests")
@@ -221,12 +221,12 @@ _nests: "weakref.WeakValueDictionary[tuple[Context, bytes], _OfName]" = weakref.
 """By name; each entry lives as long as one of its leases."""
 
 _numbers = itertools.count(1)
-"""Of the leases, in the order in which they were acquired."""
+"""Numbers for leases, in the order in which they were acquired."""
 
 _lineage: "ContextVar[tuple[tuple[weakref.ref[Task], int], ...]]" = ContextVar("aiolocks_nests", default=())
-"""The tasks that acquired leases, from the oldest parent to the running one, each with the number of its newest.
+"""The tasks that acquired leases, from the oldest parent to the running task, each with the number of its newest lease.
 
-New tasks get a copy. So in a child the number of a parent is that of the newest lease that it had when it started the
+New tasks get a copy. So a child task sees the number of the newest lease that its parent had when it started the
 child."""
 
 
@@ -253,7 +253,7 @@ def _all_of(context: Context, base: bytes) -> Iterable[SharedLease]:
 
 
 def _ancestors(task: Task) -> "Iterator[tuple[weakref.ref[Task], int]]":
-    """Return the part of the lineage that is about other tasks, and such as may still hold what they have acquired."""
+    """Yield the entries of the lineage for other tasks that have not ended, and so may still hold their leases."""
     for reference, number in _lineage.get():
         other = reference()
         if other is not None and other is not task and not other.done():

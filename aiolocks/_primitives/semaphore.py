@@ -52,7 +52,7 @@ class _Declaration(Extension):
         permits: int,
         inside: int,
     ) -> None:
-        """*permits* are asked for, the task is *inside* of blocks with so many. Without *limit* it declares none."""
+        """Ask for *permits*; the task's open blocks have *inside* permits already. None as *limit* declares none."""
         self._name = name
         self._limit = limit or 0
         self._declaration = (base, self._limit)
@@ -240,14 +240,14 @@ class Semaphore(Acquirable):
         Args:
             limit: How many permits there are from now on.
             pin: True pins the limit: declarations of processes that start later are ignored, until a `resize` with
-                False. None leaves it as it is: a pinned limit stays pinned, any other stays free to be declared.
+                False. None changes nothing: a pinned limit stays pinned, and any other can still be declared.
 
         A pin lasts as long as the limit is remembered: 30 days after the name was used last, by a grant, a renewal or a
         `resize`. Processes of an older version know no pins. Where only they use the name, a pin lasts for a day. If
         one of them declares another limit, or is the first to come after all holders have died, the pin is gone.
 
         Raises:
-            TypeError, ValueError: Not a number of permits, or *pin* is no bool.
+            TypeError, ValueError: *limit* is not a number of permits, or *pin* is not a bool.
             RedisError: Not confirmed: it may be in force. The same after a cancellation. Asking again is harmless.
         """
         check_limit(limit)
@@ -271,7 +271,7 @@ class Semaphore(Acquirable):
     async def statistics(self) -> Statistics:
         """Ask Redis how many permits are in use, of how many, and how many callers wait.
 
-        `limit` is the one in force; if none is, the one that this object declares at its first use, or 0.
+        `limit` is the limit in force. Without one it is the limit that this object declares at its first use, or 0.
 
         Raises:
             RedisError: Redis could not be asked. Cancelling is harmless.

@@ -74,7 +74,7 @@ class Versioned(Elsewhere):
     """
 
     _closing: Closing | None = None
-    """That of the manager that made it, if one did."""
+    """The `Closing` of the manager that made this object, if a manager made it."""
 
     def __init__(self, client: Client, key: str, *, expire: Duration | None = None, prefix: str = "aiolocks:") -> None:
         self._pool = pool_of(client)

@@ -79,7 +79,7 @@ class Connection(Protocol):
 
     lost: Exception | None
     library: tuple[tuple[bytes, bytes], ...]
-    """What to tell the server of the library by CLIENT SETINFO, which redis-py's handshake would wait for."""
+    """Arguments for CLIENT SETINFO. It is sent with the first request, as redis-py's handshake would wait for it."""
     loaded: set[str]
     """Scripts that were sent whole over this connection."""
     receivers: deque[Receiver]
@@ -197,7 +197,7 @@ class StreamConnection(_Pending, asyncio.BufferedProtocol):
         while True:
             try:
                 reply = parser.gets(False)  # equivalent: constant, the parser decodes nothing
-            except Exception as error:  # also of redis-py, which makes classes of errors
+            except Exception as error:  # also redis-py's, which makes exceptions of error replies
                 self.close(unreadable_protocol(error))
                 return
             if reply is _MORE:
@@ -246,8 +246,8 @@ def _lead_nowhere(descriptor: int) -> None:
     try:
         nowhere = os.open(os.devnull, os.O_RDWR)
     except OSError:
-        # None is free, so the next to be opened gets the number of the one that is closed here: no other thread runs in
-        # a forked child. If even that fails, the number leads nowhere at all.
+        # No descriptor is free, so the next one to be opened gets the number that is closed here: no other thread runs
+        # in a forked child. If opening fails again, the number stays closed.
         os.close(descriptor)
         with contextlib.suppress(OSError):
             os.open(os.devnull, os.O_RDWR)
@@ -324,9 +324,9 @@ class ReplyConnection(_Pending):
 async def connected(connection: Any, connect: Callable[[], Awaitable[None]]) -> Any:
     """Return a *connection* of redis-py once it is connected.
 
-    Its own retries are off: code that retries must know whether a request may have been carried out. Its handshake
-    takes a round trip for each answer. So it neither says which library connects, see `Connection.library`, nor
-    subscribes to notices of maintenance, which nothing here reads.
+    redis-py's own retries are off: code that retries must know whether a request may have been carried out. Each
+    command of redis-py's handshake costs a round trip. So the handshake leaves out the name of the library, see
+    `Connection.library`, and the subscription to notices of maintenance, which nothing here reads.
     """
     connection.retry = _NEVER
     connection.health_check_interval = 0

@@ -51,7 +51,7 @@ _LONGEST_GIVEN_WAY = 1.0
 """The longest silence in seconds during which such a call waits along with others, which may wait much longer."""
 
 _LONGEST_HOLD_OFF = 0.25
-"""Seconds from a link whose answers could not be read to the next one at most: leases have to be renewed over it."""
+"""Maximum pause in seconds after a link whose answers could not be read: the next link has to renew the leases."""
 
 FIRST_CONNECT = 2.0
 _LONGEST_CONNECT = 5.0
@@ -154,7 +154,7 @@ class PendingCall:
                     raise
                 error = unreadable(self.bound.name, reply)
                 self.link.close(error)
-                receiver(self, error)  # which has noted nothing of the reply
+                receiver(self, error)  # it has recorded nothing of the reply
 
     def finish(self, reply: object) -> None:
         receiver, self.receiver = self.receiver, None
@@ -203,7 +203,7 @@ class Redirecting(Protocol):
 
 
 def _ignore(call: PendingCall, reply: object) -> None:
-    """Take the answer to CLIENT SETINFO, which older servers refuse."""
+    """Ignore the answer to CLIENT SETINFO, which older servers refuse."""
 
 
 _SET_INFO = PlainCommand("CLIENT", "SETINFO")

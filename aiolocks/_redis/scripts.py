@@ -29,7 +29,7 @@ from .._core.tokens import LENGTH
 
 _FOLDER = Path(__file__).with_name("lua")
 _loader: Any = getattr(__spec__, "loader", None)
-"""The module's own, which also reads from a zip file; importing `importlib.resources` takes 16 ms more."""
+"""This module's loader, which also reads from a zip file. Importing `importlib.resources` would take 16 ms more."""
 
 # Compiled when the first script is loaded, not when the library is imported.
 _FIELD = r"(?m)^-- (KEYS|ARGV)\[(\d+)(…?)\]\s+(\w+)"
@@ -180,7 +180,7 @@ def _read(name: str) -> str:
 
 
 def _read_all() -> dict[str, bytes]:
-    """Return all texts by name. It takes a millisecond; later, no file descriptor may be left to read one with."""
+    """Return the texts of all scripts by name. This takes a millisecond now; later no file descriptor may be free."""
     found: dict[str, bytes] = {}
     with contextlib.suppress(OSError):  # such as in a zip file: then each is read when it is used
         for folder in os.listdir(_FOLDER):

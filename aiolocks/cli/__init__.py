@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _make_writable() -> None:
-    """See that the standard streams are there, and take any character: a job may be started without, or in ASCII."""
+    """Make sure that the standard streams exist and take any character: a job may start without them, or in ASCII."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:

@@ -36,7 +36,7 @@ def add_url(parser: argparse.ArgumentParser) -> None:
 
 def url_of(arguments: argparse.Namespace) -> str:
     """Return the URL that was given, or else that of the environment."""
-    if arguments.url is not None:  # an empty one, of an unset variable of the shell, is a mistake and no other server
+    if arguments.url is not None:  # an empty one, from an unset shell variable, is an error and not the default
         return str(arguments.url)
     return os.environ.get(URL_VARIABLE) or "redis://localhost"
 

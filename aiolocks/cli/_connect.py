@@ -35,7 +35,7 @@ _LONGEST_LOOK = 2.0
 OLDEST = (6, 2)
 
 REFUSALS = (RedisError, RedisClusterException)
-"""What redis-py raises; its error for a Cluster that is away is no RedisError."""
+"""Errors that redis-py raises; the one for a Cluster that is away is no RedisError."""
 
 _AWAY = (OSError, RedisConnectionError, RedisTimeoutError, RedisClusterException)
 """Errors of a server that has not answered, except for those about the user or the password."""
@@ -257,7 +257,7 @@ def is_away(error: Exception) -> bool:
 
 
 async def trouble(error: Exception, url: str) -> str:
-    """Return `reason`, and whether it is TLS that is in the way."""
+    """Return `reason`, and a hint if one side speaks TLS and the other does not."""
     return reason(error, url) + (await _about_tls(url) if is_away(error) else "")
 
 

@@ -58,7 +58,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 async def _listed(arguments: argparse.Namespace) -> int:
-    """Print each page as soon as it is there; the JSON as well, which is one array in the end. Return the status."""
+    """Print each page as soon as it is there, and return the exit status. The JSON is one array in the end."""
     lead = first = "[" if arguments.json else HEAD + "\n"
     url = _arguments.url_of(arguments)
     try:
@@ -67,7 +67,7 @@ async def _listed(arguments: argparse.Namespace) -> int:
                 await _names.look(found, page, arguments.prefix)
                 for name in sorted(page, key=lambda name: (name.name, name.kind)):
                     if not name.held and not name.waiting:
-                        continue  # it was let go meanwhile
+                        continue  # it was released meanwhile
                     if arguments.json:
                         sys.stdout.write(f"{lead}{json.dumps(_names.as_json(name))}")
                     else:
@@ -76,7 +76,7 @@ async def _listed(arguments: argparse.Namespace) -> int:
                 sys.stdout.flush()
     except Unusable:
         if arguments.json and lead != first:
-            print("]")  # what was listed so far can be read
+            print("]")  # so that the JSON listed so far can be read
         raise
     if arguments.json:
         print("[]" if lead == first else "]")

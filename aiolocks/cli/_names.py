@@ -164,10 +164,10 @@ async def scan(
 async def named(
     url: str, prefix: str, name: str, kind: str | None, *, most: int = MOST, waiters: bool = False
 ) -> list[Name]:
-    """Return what is called *name*, in one or each kind, as the server at *url* has it: see `look`.
+    """Return what the server at *url* has under *name*, of one kind or of every kind: see `look`.
 
     Raises:
-        Unusable: It cannot be asked.
+        Unusable: The server cannot be asked.
     """
     kinds = [kind] if kind else list(FAMILIES)
     names = [Name(one, name, Keys(prefix, one, name, path=one == "hierarchy").base) for one in kinds]
@@ -181,7 +181,7 @@ async def named(
 async def look(
     there: Primaries, names: Sequence[Name], prefix: str, *, most: int = MOST, waiters: bool = False
 ) -> None:
-    """Fill in who holds *names* and how many wait; *waiters*: also who. At a server that is away nothing is known."""
+    """Fill in who holds *names* and how many wait, with *waiters* also who. A server that is away has none."""
     for node, of_node in there.grouped(names, lambda name: name.base):
         if node is None:
             for name in of_node:
@@ -244,7 +244,7 @@ async def _holders(ask: _Ask, page: Sequence[Name], now: float, most: int) -> No
 
 
 async def _waiting(ask: _Ask, page: Sequence[Name], now: float, most: int, waiters: bool) -> None:
-    """Count the waiters of all sessions; list those of the first *most* sessions, as many of each."""
+    """Count the waiters of all sessions; with *waiters*, list those of the first *most* sessions, *most* in all."""
     answers = await ask([("ZRANGE", name.base + b":queue", 0, COUNTED) for name in page])
     asked, of = list[tuple[Any, ...]](), list[Name]()
     for name, answer in zip(page, answers, strict=True):
@@ -279,7 +279,7 @@ def _waiter(name: Name, entry: bytes, ticket: float, now: float) -> Person:
 
 
 async def _introduce(there: Primaries, everybody: Iterable[Person], prefix: str) -> None:
-    """Add what each session has said of itself. On a Cluster that may be at another node than the name."""
+    """Add what the key of each session says. On a Cluster that key may be at another node than the keys of the name."""
     by_session = dict[str, list[Person]]()
     for one in everybody:
         if one.session:
@@ -341,7 +341,7 @@ def _person(token: bytes, fence: bytes, mark: str, now: float) -> Person:
 
 
 def _number(text: Any) -> int:
-    """Return the number that *text* is; 0 where it is none, as any client may write anything."""
+    """Return *text* as a number; 0 if it is none, as any client can write anything."""
     digits = b"" if text is None else text if isinstance(text, bytes) else str(text).encode()
     return int(digits) if digits.isdigit() and len(digits) <= _LONGEST_NUMBER else 0
 

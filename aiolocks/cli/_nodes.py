@@ -1,7 +1,7 @@
 """The servers that have the keys: one, or the primaries of a Cluster, each of which is asked by a client of its own.
 
-A Cluster is read without redis-py's client of it: that asks one primary which commands there are, and gives up where
-this one is dead, though the others can be asked for their names.
+A Cluster is read without redis-py's Cluster client. That client asks one primary for the list of commands, and gives up
+if this primary is dead, although the others could answer for their names.
 """
 
 import asyncio
@@ -31,8 +31,8 @@ class Primaries:
     """The servers that have the keys.
 
     Attributes:
-        nodes: A client of each that answers.
-        missing: The addresses of those that do not answer.
+        nodes: A client of each server that answers.
+        missing: The addresses of the servers that do not answer.
     """
 
     nodes: Sequence[Any]
@@ -53,7 +53,7 @@ class Primaries:
             raise Unusable(f"{_text(self._owners[slot_of(key)])}, which has this name, does not answer")
 
     def grouped(self, things: Iterable[_T], key: Callable[[_T], bytes]) -> list[tuple[Any | None, list[_T]]]:
-        """Return *things* by the client of the server that has their *key*; by None where that does not answer."""
+        """Return *things* by the client of the server that has their *key*; by None if that server does not answer."""
         groups = dict[int, tuple[Any | None, list[_T]]]()
         for thing in things:
             node = self.at(key(thing))
@@ -117,9 +117,9 @@ async def _of_cluster(url: str, client: Any, stack: AsyncExitStack) -> Primaries
 
 
 async def _owners(url: str, startup: Sequence[_Address], stack: AsyncExitStack) -> list[_Address]:
-    """Return the primary of each slot, by the first answer of the nodes at *startup*. *stack* waits for the others."""
+    """Return the primary of each slot, from the node at *startup* that answers first; *stack* awaits the others."""
     asking = [asyncio.ensure_future(_owners_by(url, address)) for address in startup]
-    # Not cancelled: redis-py can leave a connection open that is cancelled while it is being made.
+    # The others are not cancelled: redis-py can leave a connection open that is cancelled while it is being made.
     stack.push_async_callback(_wait_for, asking)
     for answer in asyncio.as_completed(asking):
         try:
@@ -135,7 +135,7 @@ async def _wait_for(tasks: Sequence[asyncio.Future[Any]]) -> None:
 
 async def _owners_by(url: str, teller: _Address) -> list[_Address]:
     async with asyncio.timeout(PATIENCE), node_of(url, *teller) as node:
-        asked: Any = node  # whose own types are partial
+        asked: Any = node  # redis-py's types for it are partial
         ranges = await asked.execute_command("CLUSTER", "SLOTS")
     owners = dict[int, _Address]()
     for first, last, (host, port, *_), *_ in ranges:

@@ -127,7 +127,7 @@ def _until(seconds: float) -> str:
     try:
         return f", until {datetime.now(UTC) + timedelta(seconds=seconds):%Y-%m-%d %H:%M:%S} UTC"
     except OverflowError:
-        return ""  # in no year that has a number
+        return ""  # after the year 9999
 
 
 def _would(arguments: argparse.Namespace, found: _names.Name) -> str:

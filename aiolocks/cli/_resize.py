@@ -31,9 +31,9 @@ def register(commands: "Commands") -> None:
     parser.add_argument("--kind", choices=["semaphore"], help="the only kind that has a limit")
     pins = parser.add_mutually_exclusive_group()
     pins.add_argument(
-        "--pin", action="store_true", default=None, help="processes that start later do not change it by their own"
+        "--pin", action="store_true", default=None, help="processes that start later do not change it to their own"
     )
-    pins.add_argument("--unpin", dest="pin", action="store_false", default=None, help="they change it again")
+    pins.add_argument("--unpin", dest="pin", action="store_false", default=None, help="they can change it again")
     _arguments.add_json(parser)
     parser.set_defaults(run=_run)
 

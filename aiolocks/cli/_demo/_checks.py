@@ -58,7 +58,7 @@ def holds_of(events: Sequence[Event]) -> list[Hold]:
 def _history(holds: Sequence[Hold]) -> "list[HistoryEvent]":
     """Return *holds* as the events that the checkers of `aiolocks.testing` judge.
 
-    That package is imported where it is needed: the other commands would start later by it.
+    That package is imported where it is needed, as its import would slow the start of the other commands.
     """
     from ...testing import HistoryEvent
 
@@ -161,7 +161,7 @@ def check_fences(events: Sequence[Event], limits: Mapping[str, int]) -> Verdict:
     """Every grant has a larger fencing token than those known to be before it, and no two have the same.
 
     Args:
-        limits: Of each semaphore; other names are locks.
+        limits: Limit of each semaphore; other names are locks.
     """
     from ...testing import check_fencing, check_linearizable
 

@@ -25,7 +25,7 @@ class Worker:
     """One worker with a client, and so a session, of its own."""
 
     def __init__(self, name: str, url: str, record: Record) -> None:
-        logging.getLogger("aiolocks").addHandler(logging.NullHandler())  # leases are lost on purpose, which is recorded
+        logging.getLogger("aiolocks").addHandler(logging.NullHandler())  # leases are lost on purpose
         self._name = name
         self._record = record
         self._locks = LockManager.from_url(url)

@@ -125,7 +125,7 @@ async def _examine(url: str, place: str, ttl: float, prefix: str) -> list[Findin
 
 
 async def _of_replicas(client: Any, facts: _settings.Facts, samples: list[_timing.Sample], ttl: float) -> list[Finding]:
-    """Return what is to be said of the clocks of the server's replicas; nothing if it has none."""
+    """Return the finding about the clocks of the server's replicas; nothing if it has none."""
     found = await _replicas.clocks_of(client, facts.info)
     return [_replicas.clocks(samples, found, ttl)] if found else []
 
@@ -177,7 +177,7 @@ async def _examine_cluster(url: str, ttl: float, prefix: str, name: str) -> list
 
 
 def _name_at(there: Primaries, node: Any, prefix: str, name: str) -> str:
-    """Return a name whose keys *node* has: a primary that answers."""
+    """Return a name whose keys are on *node*, a primary that answers."""
     tried = (f"{name}-{number}" for number in count())
     return next(one for one in tried if there.at(Keys(prefix, "lock", one).base) is node)
 

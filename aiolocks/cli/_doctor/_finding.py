@@ -39,13 +39,13 @@ def unknown(check: str, *rights: str) -> Finding:
 
 
 def away(place: str) -> Finding:
-    """Return what is said of a primary of a Cluster that does not answer."""
+    """Return the finding about a primary of a Cluster that does not answer."""
     advice = "start it, or promote a replica of it; until then its names cannot be locked, and nothing is known of them"
     return Finding("server", Verdict.DANGER, f"{place}: does not answer", advice, {"away": place})
 
 
 def exit_status(findings: Sequence[Finding], *, strict: bool) -> int:
-    """Return 2 when a primary is `away`, 1 when there is a danger; *strict*: when anything is not ok."""
+    """Return 2 when a primary is `away`, 1 when there is a danger or, with *strict*, anything that is not ok."""
     if any("away" in finding.figures for finding in findings):
         return 2
     bad = {Verdict.DANGER} if not strict else set(Verdict) - {Verdict.OK}

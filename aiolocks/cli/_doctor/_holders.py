@@ -11,13 +11,13 @@ from .._nodes import primaries
 from ._finding import Finding, Verdict
 
 _MOST_LOOKED_AT = 200
-"""Steps of SCAN: at a thousand keys each, a second or two on a big server."""
+"""Maximum number of SCAN steps: at a thousand keys each, they take a second or two on a big server."""
 
 _MOST_TOLD = 5
 
 
 async def endless(url: str, prefix: str) -> list[Finding]:
-    """Return a finding if there are any, among the first keys of the server; nothing where this user may not look."""
+    """Return a finding if the first keys of the server show any such lease; nothing if this user may not look."""
     found = list[_names.Name]()
     try:
         async with primaries(url) as there, aclosing(_names.scan(there, prefix, steps=1)) as pages:

@@ -20,7 +20,7 @@ _TERMS = ("username", "password", "credential_provider", "db")
 
 
 async def clocks_of(client: Any, info: Mapping[str, Any]) -> dict[str, Sequence[_timing.Sample]]:
-    """Ask the time of each replica that INFO of the primary shows. Of a replica that does not answer: nothing."""
+    """Ask the time of each replica that INFO of the primary shows. A replica that does not answer has no samples."""
     found = dict[str, Sequence[_timing.Sample]]()
     for field, told in sorted(info.items()):
         if field.removeprefix("slave").isdigit() and isinstance(told, dict):

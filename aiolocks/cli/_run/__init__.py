@@ -23,9 +23,9 @@ exit status: the command's own, 128+N if signal N ended it;
  126  the command cannot be run; 127: it was not found
 
 The command has AIOLOCKS_NAME and AIOLOCKS_FENCING_TOKEN in its environment. It runs in a process group of its own:
-TERM, INT, HUP, QUIT and WINCH are passed on to all of that, USR1 and USR2 to the command alone. If the lease is lost,
-the group ends, and on Linux all else that descends from the command. If this program is killed, so is the group. What
-the command leaves behind when it ends is not guarded any more.
+TERM, INT, HUP, QUIT and WINCH are passed on to the whole group, USR1 and USR2 to the command alone. If the lease is
+lost, the group ends, and on Linux all other processes that descend from the command. If this program is killed, so is
+the group. Processes that the command leaves behind when it ends are not guarded any more.
 
   aiolocks run nightly --wait 0 --min-hold 50 --busy-exit 0 -- ./backup.sh
 """

@@ -77,19 +77,19 @@ class Child:
     def pass_on(self, number: int) -> None:
         """Do as if a signal that this program got had been the command's."""
         if number == signal.SIGTERM and self._asked_to_end:
-            return  # the run around this one has lost its lease as well
+            return  # the run around this one has lost its lease too
         if number not in _FOR_COMMAND:
             self.send(number)
         elif not self.ended.done():
             os.kill(self._group, number)
-        if number in (signal.SIGTERM, signal.SIGHUP):  # a command that is stopped would not hear of it
+        if number in (signal.SIGTERM, signal.SIGHUP):  # a stopped command does not react to it
             self.send(signal.SIGCONT)
 
     def ask_to_end(self) -> None:
         """Send SIGTERM to the group and to all else that descends from the command."""
         self._asked_to_end = True
-        beside = self._tree.unasked(self._beside())  # before the group ends, and its children have another parent
-        for number in (signal.SIGTERM, signal.SIGCONT):  # one that is stopped would not hear of the first
+        beside = self._tree.unasked(self._beside())  # now, as its children get another parent when the group ends
+        for number in (signal.SIGTERM, signal.SIGCONT):  # a stopped process does not react to the first
             self.send(number)
             send_to(beside, number)
 
@@ -137,7 +137,7 @@ class Child:
         return self._tree.beside(self._group, command, 0 if self._guard is None else self._guard.pid)
 
     def _remain(self) -> bool:
-        """Whether more than the command itself is left."""
+        """Whether other processes than the command itself are left."""
         return self._populated() or bool(self._beside())
 
     def _populated(self) -> bool:

@@ -164,7 +164,7 @@ class _Signals:
 
     def __enter__(self) -> Self:
         loop = asyncio.get_running_loop()
-        # A parent may have blocked them, and a mask is inherited: without SIGCHLD the command's end is never seen.
+        # The parent may have blocked them, and the mask is inherited. Without SIGCHLD the command's end is never seen.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD, *_PASSED_ON})
         for number in _PASSED_ON:
             if signal.getsignal(number) is not signal.SIG_IGN:

@@ -1,4 +1,4 @@
-"""All that descends from the command, in whatever session. Only Linux tells that: elsewhere no process is known here.
+"""All processes that descend from the command, in any session. Only Linux shows them: elsewhere none is known here.
 
 The one rule: no signal reaches a process that does not descend from the command.
 """
@@ -21,11 +21,11 @@ _FIRST = 1
 _ENDED = ("Z", "X")
 
 _MARKS = (b"AIOLOCKS_NAME", b"AIOLOCKS_FENCING_TOKEN")
-"""Variables that a process inherits from the command. Their values are those of one command alone."""
+"""Environment variables that a process inherits from the command. No other command has the same values."""
 
 
 class Process(NamedTuple):
-    """A line of the system's table. A pid is used again, but not with the same time of start."""
+    """A process in the system's table. A pid can be used again, but not with the same start time."""
 
     pid: int
     state: str
@@ -49,7 +49,7 @@ class Tree:
         if self._open:
             self._was_subreaper = _subreaper()
             _set_subreaper(True)
-            # A shell that had started some may have become this program.
+            # The shell that became this program by `exec` may have had children.
             self._strangers = frozenset(one.pid for one in _processes() if one.parent == os.getpid())
             self._marked_only = bool(self._strangers) or self._was_subreaper or os.getpid() == _FIRST
             """Whether orphans of other programs may become children of this one."""
@@ -82,10 +82,10 @@ class Tree:
         return [one for one in found.values() if one.group != group and one.state not in _ENDED and descends(one)]
 
     def unasked(self, beside: Sequence[Process]) -> list[Process]:
-        """Return those of *beside* that no other run asks to end: a run passes SIGTERM on to the group of its command.
+        """Return the processes of *beside* that no inner `aiolocks run` asks to end.
 
-        The command is told from all else that descends from that run by its variables, which are not those of its
-        parent, and by its start, which is the first.
+        An inner run passes SIGTERM on to the group of its command. This command is the first child that the run has
+        started whose `_MARKS` differ from the run's own.
         """
         commands = dict[int, Process]()
         for one in sorted(beside, key=lambda one: (int(one.started), one.pid)):
@@ -96,7 +96,7 @@ class Tree:
         return [one for one in beside if one.group not in groups]
 
     def reap(self, spared: Collection[int]) -> None:
-        """Let the orphans go that have ended. The children in *spared* are waited for elsewhere."""
+        """Reap the orphans that have ended. The children in *spared* are waited for elsewhere."""
         if sys.platform != "linux" or not self._open:
             return
         with contextlib.suppress(ChildProcessError):
@@ -106,7 +106,7 @@ class Tree:
                 os.waitpid(ended.si_pid, os.WNOHANG)
 
     def close(self) -> None:
-        """Inherit no more orphans."""
+        """Stop inheriting orphans."""
         if self._open:
             self._open = False
             _set_subreaper(self._was_subreaper)
@@ -125,7 +125,7 @@ def _marks_of(pid: int) -> set[bytes]:
 
 
 def send_to(processes: Iterable[Process], number: int) -> None:
-    """Send a signal to *processes*, except to those that have ended or can no longer be told to be the same."""
+    """Send a signal to *processes*, except to any that has ended or whose pid may mean another process now."""
     for one in processes:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             _send(one, number)
@@ -141,7 +141,7 @@ def _send(one: Process, number: int) -> None:
             return
         fd = -1  # the system is older than Linux 5.3, or forbids it
     try:
-        now = _process(one.pid)  # looked at while the descriptor keeps its pid from meaning another
+        now = _process(one.pid)  # read while the descriptor keeps the pid from being used again
         if now is None or now.started != one.started or now.parent not in (one.parent, os.getpid()):
             return
         if fd >= 0:
@@ -167,7 +167,7 @@ def _processes() -> Iterator[Process]:
 def _process(pid: int) -> Process | None:
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as stat:
-            words = stat.read().decode(errors="replace").rpartition(")")[2].split()  # a program's name may have both
+            words = stat.read().decode(errors="replace").rpartition(")")[2].split()  # a program's name may have ") "
     except OSError:
         return None
     return Process(pid, words[0], int(words[1]), int(words[2]), words[19]) if len(words) > 19 else None

@@ -45,12 +45,12 @@ class Board:
         """Since when the server has not answered, and why."""
 
     def connected(self, there: Primaries) -> None:
-        """Ask these from now on."""
+        """Ask these servers from now on."""
         self._there = there
         self._scanning = self._published = self.wake_ups = None
 
     def lose(self, now: datetime, why: str) -> None:
-        """Note that the server does not answer; a look that it answers takes this back."""
+        """Note that the server does not answer, until a later look is answered."""
         since = now if self._lost is None else self._lost[0]
         self._lost = since, why
 

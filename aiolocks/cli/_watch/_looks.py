@@ -14,7 +14,7 @@ from .._nodes import Primaries, primaries
 from ._board import Board
 
 _RECONNECT_INTERVAL = 10.0
-"""Interval between two connections while a primary of a Cluster is missing. One that hangs costs seconds each time."""
+"""Interval between two connections while a primary of a Cluster is missing. A hung one costs seconds each time."""
 
 
 @final

@@ -35,8 +35,9 @@ local unwritten = false -- it has changed since it was written
 local MINUTE_US = 60000000
 
 -- How long the hash lives without use, in ms: twice the longest lease, and a day at least. That of a semaphore whose limit
--- is pinned, which `limit_text` shows by a + in front, lives for 30 days at least. The sign is a number's own: an older
--- version of these scripts reads the limit as it is, gives the hash its day, and where it writes the limit the pin is gone.
+-- is pinned, which `limit_text` shows by a + in front, lives for 30 days at least. With the sign it is still a number:
+-- an older version of these scripts reads the same limit and gives the hash a day. If that version writes the limit,
+-- the pin is gone.
 local function idle_life(ttl_ms)
   return math.max(string.sub(limit_text or '', 1, 1) == '+' and 30 * DAY_MS or DAY_MS, 2 * ttl_ms)
 end
@@ -162,8 +163,8 @@ local function cool(token, terms, min_hold_ms)
   end
 end
 
--- Of the leases from the place *first* on, returns how many were released and only min_hold keeps, and when the last of
--- these ends (ms), or 0; and the place to go on from, or 0 after the last.
+-- Looks at the leases from the place *first* on. Returns how many of them were released and are kept by min_hold alone;
+-- when the last of these ends (ms), or 0; and the place to go on from, or 0 after the last lease.
 local function count_kept()
   local from = tonumber(first)
   local found = redis.call('ZRANGE', holders, from, from + MOST - 1, 'WITHSCORES')

@@ -60,12 +60,12 @@ local function leave(entry)
   end
 end
 
--- Puts an entry in line behind all others, also after the clock stepped back (W8). Returns its ticket, and the same as
--- text; or nothing, if it is there already, or nothing can be added.
--- The queue shows only the first ticket of each session in it, so a key of its own keeps the newest ticket of all, for a
--- day: it fails only after a step by more than a day. An older version of these scripts does not move that key, so the
--- tickets that can be seen count as well, and alone where the key is missing.
--- The line comes first: a key of another type, or the memory limit, is an error before anything is changed (W9).
+-- Puts an entry in line behind all others, also after the clock stepped back (W8). Returns its ticket, as a number and
+-- as text; or nothing, if the entry is there already or cannot be added.
+-- The queue shows only the first ticket of each session. So a separate key keeps the newest ticket of all for a day,
+-- and the order fails only after a step by more than a day. An older version of these scripts does not write that key,
+-- so the tickets in the queue count as well; they count alone if the key is missing.
+-- The line is written first: a key of another type, or the memory limit, is an error before anything is changed (W9).
 local function stand_last(entry)
   local ticket, text = instant()
   -- defect: W8-queue

@@ -206,7 +206,7 @@ local function is_pinned()
   return string.sub(limit_text or '', 1, 1) == '+'
 end
 
--- Puts a limit in force; *pin*: and pins it.
+-- Puts a limit in force; with *pin* it also pins the limit.
 local function declare_limit(limit, pin)
   local forgotten = heaviest == 0 and members > 0 -- equivalent: >= + and/or, counted again it is the same
   limit_in_force, described, limit_text = tonumber(limit), true, (pin and '+' or '') .. limit

@@ -1,4 +1,4 @@
--- Say whether this server is held, by whom, and the last fencing token that it accepted. Changes nothing.
+-- Say whether the name is held on this server, and the last fencing token that the server accepted. Changes nothing.
 --
 -- KEYS[1]  agreed  string  `fencing token` and whose it is: the largest accepted here
 -- KEYS[2]  holder  string  `token fence [mark]` of the current holder
