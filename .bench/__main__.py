@@ -1,4 +1,4 @@
-"""Measure aiolocks beside its peers: `python .bench --help`; what a server has to be sized for: `python .bench sizing`.
+"""Measure aiolocks beside its peers (`python .bench --help`), or what a server has to hold (`python .bench sizing`).
 
 The package `bench` beside this file is imported from here, and `aiolocks` and `tests` from the repository.
 """

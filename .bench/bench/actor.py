@@ -24,7 +24,7 @@ _UP_WITHIN = 20.0
 
 @final
 class Actor:
-    """The process, as seen by whoever measures."""
+    """The process, as the measuring process sees it."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -80,7 +80,7 @@ async def actor(
 ) -> AsyncIterator[Actor]:
     """Run a process of *tasks* that each ask once for `bench`, with a lease of *ttl* seconds; killed on leaving.
 
-    Whoever blocks the loop, for so many seconds, then *works* on for so many.
+    A task that *blocks* the loop for so many seconds then *works* on for so many.
     """
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "bench.actor",

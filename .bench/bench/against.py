@@ -1,7 +1,7 @@
 """Two versions of aiolocks in turns: this checkout's, and that of another one on the same machine.
 
 Both are measured at once, but only one runs at a time, each for a tenth of a second. So rates are half of what they
-are alone, and waits have those pauses in them; what is compared is what they do in equal shares of the same seconds.
+are alone, and waits include those pauses. The comparison is between equal shares of the same seconds.
 
 The scenarios are this checkout's for both; of the other one only its package `aiolocks` is used. Each measurement has a
 process of its own, which refuses to go on with a package from anywhere else.
@@ -28,16 +28,16 @@ from bench.scenario import Scenario
 from bench.tables import NOTHING, aligned, number
 
 NO_SLOWER = 0.97
-"""The ratio, in the median of five turns, from which on a version counts as no slower: what turns differ by anyhow."""
+"""Minimum ratio, in the median of five turns, of a version that counts as no slower: equal versions differ so much."""
 
 _MORE_IS_FASTER = ("pairs_per_s", "handoffs_per_s")
 _LESS_IS_FASTER = ("release_us",)
-"""What says how fast a version is. Other figures are printed and not judged: most are costs, waits or counts."""
+"""Figures that say how fast a version is. The others are printed and not judged: most are costs, waits or counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One of the two: where its package is, and what a process needs in its environment to import that one."""
+    """One of the two versions: where its package is, and the environment in which a process imports it."""
 
     name: str
     checkout: Path
@@ -114,7 +114,7 @@ def run_in_turns(
 
 
 def table(turns: Turns) -> str:
-    """Return the medians of every figure, their ratio, and of the figures that tell speed what that says."""
+    """Return a table with the medians of every figure, their ratio, and a verdict for the figures that show speed."""
     lines = [["case", "figure", "this", "other", "this / other", "verdict"]]
     for row, (this, other) in _pairs(turns):
         figures = dict.fromkeys(chain.from_iterable(run.figures for run in (*this, *other)))
@@ -127,7 +127,7 @@ def table(turns: Turns) -> str:
 
 
 def notes(turns: Turns, attempts: int) -> list[str]:
-    """Return what happened besides, and what the host took."""
+    """Return the remarks on the runs, and how much time the host took away."""
     told = []
     for row, pair in _pairs(turns):
         told += [
@@ -150,7 +150,7 @@ def slower(turns: Turns) -> list[str]:
 
 
 def speed(this: Sequence[Run], other: Sequence[Run], figure: str) -> float | None:
-    """Return how many times as fast as the other one this version is; None where the figure does not say."""
+    """Return how many times as fast as the other this version is; None if *figure* does not show speed."""
     found = ratio(this, other, figure)
     if found is None or figure in _MORE_IS_FASTER:
         return found
@@ -158,9 +158,9 @@ def speed(this: Sequence[Run], other: Sequence[Run], figure: str) -> float | Non
 
 
 def ratio(this: Sequence[Run], other: Sequence[Run], figure: str) -> float | None:
-    """Return the median, over the turns, of this version's over the other one's; None if there are not both.
+    """Return the median of the turns' ratios, this version's figure to the other's; None if one of them is missing.
 
-    Of each turn, as a machine that is shared is six times as fast in one turn as in the next.
+    Each turn has a ratio of its own, as a shared machine can be six times as fast in one turn as in the next.
     """
     turns = [(one.figures.get(figure), another.figures.get(figure)) for one, another in zip(this, other, strict=True)]
     found = [over / under for over, under in turns if over is not None and under]

@@ -1,7 +1,7 @@
-"""What a virtual machine's host takes for others, without which nothing here says much: `steal` in Linux's /proc/stat.
+"""Repeats measurements from which a virtual machine's host took processor time: `steal` in Linux's /proc/stat.
 
-A processor that is taken away in the middle of a measurement shows as a slow library. So a measurement that lost more
-than a little is made again; this asks nothing of its figures, and is the same for every library.
+If a processor is taken away in the middle of a measurement, the library looks slow. So a measurement that lost more
+than a little is repeated, whatever its figures are, and by the same rule for every library.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,21 +12,21 @@ from pathlib import Path
 from bench.figures import Results, Run, spread
 
 CALM = 3.0
-"""Percent of the time in which processors had something to do, that the host may take from a measurement: left alone,
-it takes 0 to 2; when it has other work, 5 to 30."""
+"""Maximum percent of busy processor time that the host may take from a measurement. An idle host takes 0 to 2 %, a host
+with other work 5 to 30 %."""
 
 FIGURE = "stolen_percent"
 
 _KINDS = ["user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal"]
-"""Of time, in the order of /proc/stat; what follows there is parts of these."""
+"""Kinds of time, in the order of /proc/stat. The numbers after them there are parts of these."""
 
 
 def calmest(measure: Callable[[], Run], attempts: int, times: Callable[[], dict[str, int]] | None = None) -> Run:
-    """Return what *measure* gives when the host leaves it alone, or has disturbed it least in so many attempts.
+    """Return the first run of *measure* that the host left alone, or else the least disturbed of so many attempts.
 
     Args:
         measure: Measures once.
-        attempts: How often at most.
+        attempts: Maximum number of runs.
         times: Returns the time that the processors have spent, by kind; Linux's count if left out.
     """
     [run] = calmest_together(lambda: [measure()], attempts, times)
@@ -36,7 +36,7 @@ def calmest(measure: Callable[[], Run], attempts: int, times: Callable[[], dict[
 def calmest_together(
     measure: Callable[[], Sequence[Run]], attempts: int, times: Callable[[], dict[str, int]] | None = None
 ) -> list[Run]:
-    """Do the same with what *measure* measures at one time."""
+    """Do the same if *measure* returns several runs made at the same time."""
     times = times or processor_times
     found: list[tuple[float, list[Run]]] = []
     while len(found) < attempts and (not found or found[-1][0] > CALM):
@@ -60,7 +60,7 @@ def processor_times() -> dict[str, int]:
 
 
 def remark(results: Results, attempts: int) -> str:
-    """Return what to say of the host below a table; nothing if nothing is known."""
+    """Return the line about the host below a table; empty if nothing is known."""
     found = spread([run for runs in results.values() for run in runs], FIGURE)
     if found is None:
         return ""
@@ -69,7 +69,7 @@ def remark(results: Results, attempts: int) -> str:
         f"({found.least:.1f}–{found.greatest:.1f})."
     )
     again = (
-        f" What lost more than {CALM:g} % was measured again, up to {attempts - 1} times, and of these the run counts "
-        "that lost least."
+        f" A run that lost more than {CALM:g} % was repeated, up to {attempts - 1} times, and the run that lost least "
+        "counts."
     )
     return taken + again * (attempts > 1)

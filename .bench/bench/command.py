@@ -1,4 +1,4 @@
-"""Measure aiolocks beside its peers and print tables; all scenarios, or those that are named."""
+"""Measure aiolocks beside its peers and print tables, for all scenarios or the named ones."""
 
 import argparse
 import json
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command.
 
     Returns:
-        0, or 1 if aiolocks itself could not be measured somewhere. What is slow is a figure and not a failure.
+        0, or 1 if aiolocks itself could not be measured somewhere. A slow run is a figure, not a failure.
     """
     parser = _parser()
     chosen = parser.parse_args(arguments)
@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--runs", type=int, help="how often each is measured (5)")
     parser.add_argument("--seconds", type=float, help="how long each throughput is measured (3)")
     parser.add_argument("--only", metavar="LIBRARIES", type=_libraries, help=f"some of {','.join(PEERS)}")
-    parser.add_argument("--loop", choices=event_loops.LOOPS, help="the event loop of those who measure (asyncio)")
+    parser.add_argument("--loop", choices=event_loops.LOOPS, help="event loop of the measuring processes (asyncio)")
     parser.add_argument("--processes", type=int, help="processes that contend (2)")
     parser.add_argument("--waiters", type=int, help="waiters in each of them (100)")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write every figure of every run there")
@@ -75,8 +75,8 @@ def _parser() -> argparse.ArgumentParser:
         "--against",
         metavar="CHECKOUT",
         type=Path,
-        help=f"measure that checkout's aiolocks in turns with this one's: slower is what has under {against.NO_SLOWER} "
-        "of its speed, by the medians",
+        help=f"measure that checkout's aiolocks in turns with this one's; slower means under {against.NO_SLOWER} of "
+        "its speed, by the medians",
     )
     parser.add_argument("--profile", action="store_true", help="say instead where the microseconds go, by function")
     return parser
@@ -107,7 +107,7 @@ def _against(parser: argparse.ArgumentParser, chosen: argparse.Namespace, scale:
     """Compare with another checkout; return 1 if one of the two could not be measured somewhere."""
     if chosen.only or chosen.profile or chosen.picture:
         parser.error("--against goes with none of --only, --profile and --picture")
-    names = chosen.scenario or [name for name in SCENARIOS if name != "faults"]  # which has verdicts and no figures
+    names = chosen.scenario or [name for name in SCENARIOS if name != "faults"]  # it has verdicts and no figures
     every: dict[str, against.Turns] = {}
     try:
         with against.versions(chosen.against) as pair:

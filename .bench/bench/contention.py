@@ -18,7 +18,7 @@ from bench.scenario import Server
 from bench.turns import NEVER, Acquisition
 
 _UNTIL_BEGIN = 0.25
-"""Seconds from the last process's being ready until all begin: less than any library closes idle connections after."""
+"""Seconds from when the last process is ready until all begin: shorter than any library keeps idle connections."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Observed:
     connections: int
 
     def of(self, chosen: Callable[[Acquisition], bool]) -> "Observed":
-        """Return the same with some of the acquisitions alone."""
+        """Return the same with only the acquisitions for which *chosen* is true."""
         return replace(self, met=[one for one in self.met if chosen(one)])
 
     def grants(self) -> list[Acquisition]:
@@ -43,7 +43,7 @@ class Observed:
         return [one for one in self.met if self.since <= one.granted < self.until]
 
     def waits_ms(self) -> dict[str, float]:
-        """Return the figures of the waits of those who asked between the two instants; none if nobody was granted."""
+        """Return the waits of requests made between the two instants, as figures; none if there was no grant."""
         waits = sorted(
             (one.granted - one.asked) / 1e6
             for one in self.met
@@ -59,10 +59,10 @@ class Observed:
 
 
 async def contend(library: str, parameters: Parameters, server: Server) -> Run:
-    """Run the processes of waiters and return what they met with.
+    """Run the processes of waiters and return their figures.
 
     Args:
-        library: Who is measured.
+        library: The library that is measured.
         parameters: `processes`, `waiters` in each, `limit` (0: a lock), `seconds`, `warm_up` (seconds too); and
             `style` (`block`: by `async with`; left out: by hand).
         server: Where.
@@ -75,7 +75,7 @@ async def observe(library: str, parameters: Parameters, server: Server) -> Obser
     """Run the processes of waiters and return what was recorded.
 
     Args:
-        library: Who is measured.
+        library: The library that is measured.
         parameters: Those of `contend`; `hold`, seconds for which each holds (0: it only yields); and `writers`, how
             many tasks of each process, its first ones, write where the others read (left out: no read-write lock).
         server: Where.
@@ -121,7 +121,7 @@ def run_of(
     never = sum(seen.since <= one.asked < seen.until and one.granted == NEVER for one in seen.met)
     if never:
         counted["requests never granted"] = never
-    remarks = () if grants else ("nobody was granted anything while it was measured",)
+    remarks = () if grants else ("there was no grant while it was measured",)
     return Run(figures | seen.waits_ms(), remarks, counted)
 
 

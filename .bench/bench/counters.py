@@ -20,7 +20,7 @@ class Counts:
 
 @final
 class Counters:
-    """Ask by calling `read` before and after what is measured; `Counts` are without our own questions."""
+    """Call `read` before and after the measured work. `Counts` leave out this class's own commands."""
 
     def __init__(self, admin_url: str) -> None:
         self._admin = Redis.from_url(admin_url)

@@ -1,4 +1,4 @@
-"""Names at which thousands hold and wait, written down at once: what the slowest scripts have to do with."""
+"""Names with thousands of holders and waiters, written to Redis directly: the input of the slowest scripts."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from tests.scripts.states import now_us
 
 _HOUR_MS = 3_600_000
 _NOT_YET = 10**9
-"""ms by which no line and no lease ends meanwhile."""
+"""Lifetime in ms of lines and leases, so that none ends meanwhile."""
 READ, WRITE = 3, 6
 
 Prepare = Callable[[Scripts, int], None]
@@ -17,7 +17,7 @@ Act = Callable[[Scripts, int], object]
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What there is, and what is done with it."""
+    """A state of a name, and the scripts that are run on it."""
 
     kind: str
     called: str
@@ -30,7 +30,7 @@ def _name(number: int) -> str:
 
 
 def _hold(scripts: Scripts, count: int, share: int, *, ended: bool = False, counted: bool = True) -> None:
-    """Have *count* holders of so many permits each, or of that mode; *counted*: with the number kept."""
+    """Add *count* holders with *share* permits, or in that mode; with *counted*, the number of permits is kept too."""
     now = now_us(scripts)
     end = now // 1000 + (-1 if ended else _HOUR_MS)
     fences = [now + number for number in range(count)]
@@ -55,7 +55,7 @@ def _limit(scripts: Scripts, limit: int) -> None:
 
 
 def _wait(scripts: Scripts, count: int, share: int, *, session: str = "home") -> None:
-    """Have *count* waiters of one session."""
+    """Add *count* waiters of one session."""
     entries = {entry(f"w{number}w", permits=share): number + 1 for number in range(count)}
     scripts.redis.zadd(scripts.key("waiters", session=session), entries)
     scripts.redis.pexpire(scripts.key("waiters", session=session), _NOT_YET)
@@ -64,7 +64,7 @@ def _wait(scripts: Scripts, count: int, share: int, *, session: str = "home") ->
 
 
 def _sessions(scripts: Scripts, count: int, share: int, *, dead: bool) -> None:
-    """Have *count* sessions that nobody listens for, with a waiter each, or none any more."""
+    """Add *count* sessions that have no subscriber, each with one waiter, or with none if they are *dead*."""
     pipeline = scripts.redis.pipeline(transaction=False)
     pipeline.zadd(scripts.key("queue"), {f"s{number}": number + 1 for number in range(count)})
     pipeline.pexpire(scripts.key("queue"), _NOT_YET)
@@ -93,7 +93,7 @@ def _ended(share: int, wanted: int, *, counted: bool = True) -> Prepare:
 
 
 def _held_before(sessions: bool, *, dead: bool = False, wanted: int = 1) -> Prepare:
-    """One holder, and thousands who wait."""
+    """One holder, and thousands of waiters."""
 
     def prepare(scripts: Scripts, size: int) -> None:
         scripts.granted(_name(0))
@@ -132,7 +132,7 @@ def _set_back(share: int, wanted: int) -> Prepare:
 
 
 def _acts(listed: int, wanted: int) -> dict[str, Act]:
-    """Everything that can be asked; *listed* waiters are in one re-check."""
+    """Return every request that can be made; *listed* waiters are in one re-check."""
     again = [entry(f"w{number}w", permits=wanted) for number in range(listed)]
     return {
         "grant": lambda scripts, _: scripts.grant("new"),
@@ -158,18 +158,18 @@ def situations(listed: int) -> list[Situation]:
         Situation("lock", "dead sessions", _held_before(True, dead=True), _acts(listed, 1)),
         Situation("semaphore", "holders and waiters", _full(lambda size: size, 1, 1), semaphore),
         Situation("semaphore", "the same, two permits each", _full(lambda size: 2 * size, 2, 2), heavy),
-        Situation("semaphore", "counted anew", _full(lambda size: 2 * size, 2, 2, counted=False), heavy),
+        Situation("semaphore", "counted again", _full(lambda size: 2 * size, 2, 2, counted=False), heavy),
         Situation("semaphore", "all holders dead", _ended(2, 1), semaphore),
-        Situation("semaphore", "all holders dead, counted anew", _ended(2, 1, counted=False), semaphore),
+        Situation("semaphore", "all holders dead, counted again", _ended(2, 1, counted=False), semaphore),
         Situation("semaphore", "limit of 1", _held_before(False), semaphore),
         Situation("semaphore", "sessions that cannot be reached", _held_before(True), semaphore),
         Situation("semaphore", "dead sessions", _held_before(True, dead=True), semaphore),
         Situation("semaphore", "its set has gone", _set_gone, semaphore),
         Situation("semaphore", "its hash was deleted", _hash_gone, semaphore),
         Situation("semaphore", "clock set back", _set_back(1, 1), semaphore),
-        Situation("rwlock", "a writer, and readers who wait", _held_before(False, wanted=READ), read),
-        Situation("rwlock", "readers, and writers who wait", _full(lambda size: size, READ, WRITE), write),
-        Situation("rwlock", "counted anew", _full(lambda size: size, READ, WRITE, counted=False), write),
+        Situation("rwlock", "a writer, and waiting readers", _held_before(False, wanted=READ), read),
+        Situation("rwlock", "readers, and waiting writers", _full(lambda size: size, READ, WRITE), write),
+        Situation("rwlock", "counted again", _full(lambda size: size, READ, WRITE, counted=False), write),
         Situation("rwlock", "all readers dead", _ended(READ, WRITE), write),
         Situation("rwlock", "sessions that cannot be reached", _held_before(True, wanted=READ), read),
         Situation("rwlock", "dead sessions", _held_before(True, dead=True, wanted=READ), read),

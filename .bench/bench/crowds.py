@@ -1,4 +1,4 @@
-"""Starts a crowd of tasks that all ask, and knows when each of them stands where it will stay."""
+"""Starts a crowd of tasks that all ask for a lock, and waits until each of them holds or waits."""
 
 import asyncio
 from collections import Counter
@@ -8,11 +8,11 @@ from typing import Any
 from bench.tables import number
 
 _BATCH = 250
-"""Tasks that ask in one turn of the loop. All at once would measure how a library meets a burst, which is another
-question."""
+"""Number of tasks that ask in one turn of the loop. To start all at once would measure how a library handles a burst,
+which is another question."""
 
 _POLL = 0.25
-"""Seconds between two looks."""
+"""Interval between two looks."""
 
 _PATIENCE = 30.0
 _ATTEMPTS = 40

@@ -1,8 +1,8 @@
 """A network that takes its time, as a process: `python -m bench.delaying`, and a line of JSON as orders.
 
-It says the port that it listens on, and forwards what comes there to another one: in order, each piece after the same
-delay, to within some 20 µs. That is finer than an event loop's timers, which are a millisecond apart; and with a
-process of its own it takes no time of the loop that is measured.
+It prints the port that it listens on, and forwards the data that comes there to another port: in order, each piece
+after the same delay, to within some 20 µs. That is finer than an event loop's timers, which are a millisecond apart.
+As it is a process of its own, it takes no time from the loop that is measured.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from bench.processes import REPOSITORY, environment
 
 _HOST = "127.0.0.1"
 _SPIN = 150e-6
-"""Seconds before something is due from which on it does not sleep: Linux may wake it 50 µs late, or more."""
+"""Seconds before a due time in which it does not sleep, because Linux may wake it 50 µs late or more."""
 _CHUNK = 1 << 16
 
 
@@ -70,7 +70,7 @@ def _forward(listener: socket.socket, upstream: tuple[str, int], one_way: float)
             if source is listener:
                 client, server = listener.accept()[0], socket.create_connection(upstream)
                 ways |= {client: _Way(client, server), server: _Way(server, client)}
-            elif source in ways:  # else its other end was closed just now
+            elif source in ways:  # otherwise its other end was closed just now
                 if data := _read(source):
                     ways[source].due.append((read_at + one_way, data))
                 else:

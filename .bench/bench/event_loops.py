@@ -19,7 +19,7 @@ def run(loop: str, main: Coroutine[Any, Any, T]) -> T:
 
 
 def running() -> str:
-    """Return the name of the loop that runs now: for processes that the measuring one starts."""
+    """Return the name of the running loop, for processes that the measuring process starts."""
     return UVLOOP if type(asyncio.get_running_loop()).__module__.split(".")[0] == UVLOOP else OWN
 
 
@@ -29,7 +29,7 @@ def described(loop: str) -> str:
 
 
 def check_installed(loop: str) -> None:
-    """Raise ValueError where it is missing."""
+    """Raise ValueError if the loop is not installed."""
     if loop != OWN and find_spec(loop) is None:
         raise ValueError(f"--loop {loop}: {loop} is not installed: pip install {loop}")
 

@@ -1,4 +1,4 @@
-"""What was measured: the figures of one run, and what several runs of the same case say together."""
+"""What was measured: the figures of one run, and statistics over several runs of the same case."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ Parameters: TypeAlias = Mapping[str, str | int | float]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One thing to measure, in a fresh process: a library and what it has to do."""
+    """One thing to measure, in a fresh process: a library and its task."""
 
     row: str
     """Its name in the table, unique within its scenario."""
@@ -58,19 +58,19 @@ def median(results: Results, row: str, figure: str) -> float | None:
 
 
 def greatest(results: Results, row: str, figure: str) -> float | None:
-    """Return the worst run's figure where the greatest is the worst, or None if it was not measured."""
+    """Return the worst run's figure if the greatest is the worst, or None if it was not measured."""
     found = spread(results.get(row, ()), figure)
     return None if found is None else found.greatest
 
 
 def ratio(results: Results, row: str, to: str, figure: str) -> float | None:
-    """Return how many times *row*'s median is that of the row *to*, or None if one is missing."""
+    """Return *row*'s median divided by that of the row *to*, or None if one is missing."""
     over, under = median(results, row, figure), median(results, to, figure)
     return None if over is None or not under else over / under
 
 
 def remarks(runs: Sequence[Run]) -> list[str]:
-    """Return each different remark once, in order; of the counted ones the median, and the least and greatest."""
+    """Return each different remark once, in order; counted ones with the median, and the least and greatest, count."""
     found = list(dict.fromkeys(remark for run in runs for remark in run.remarks))
     for text in dict.fromkeys(text for run in runs for text in run.counted):
         counts = [run.counted.get(text, 0) for run in runs]

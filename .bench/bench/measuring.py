@@ -16,7 +16,7 @@ from bench.scenarios.profile import PROFILE
 
 
 async def measure(scenario: Scenario, job: dict[str, Any]) -> Run:
-    """Return what *job* gives; an error is something that happened, and told as such."""
+    """Return the run of *job*; an error becomes a remark."""
     server = Server(job["url"], job["admin_url"])
     try:
         return await scenario.measure(job["library"], job["parameters"], server)

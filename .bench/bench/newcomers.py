@@ -1,6 +1,6 @@
-"""Names that were never used before: what each use costs, and what stays of it in the process.
+"""Names that were never used before: what each use costs, and what it leaves in the process.
 
-Garbage is collected when Python does so by itself, but where what stays is counted: there it is not collected at all.
+Python collects garbage by itself, except while the leftovers are counted: then garbage collection is off.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ from bench.figures import Run
 from bench.peers import Client, Turn
 
 PHASES = 10
-"""Of each of two styles, in turn: noise that lasts longer than a few falls on both alike."""
+"""Number of phases of each of two styles, in turn: noise that lasts longer than a few phases falls on both alike."""
 PAIRS = 6
-"""That a task makes on its new name."""
+"""Number of pairs that a task makes on its new name."""
 
 Make: TypeAlias = Callable[[str], AbstractAsyncContextManager[Any]]
 Use: TypeAlias = Callable[[int, float], Awaitable[int]]
-"""Makes pairs as the task of this number until `time.perf_counter()` says so; returns how many."""
+"""Makes pairs as the task with this number until this `time.perf_counter()`; returns how many."""
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class Cost:
     errors: Counter[str] = field(default_factory=Counter)
 
     def figures(self) -> dict[str, float]:
-        """Return them per pair; none if there was no pair."""
+        """Return the costs per pair; none if there was no pair."""
         if not self.pairs:
             return {}
         return {
@@ -85,7 +85,7 @@ def uses(make: Make, tasks: int) -> dict[str, Use]:
 
 
 async def alternate(use: Use, base: Use, tasks: int, seconds: float, warm_up: float, counters: Counters) -> Run:
-    """Measure *use* in turns with *base*, for so many seconds each, and give the first one's figures.
+    """Measure *use* in turns with *base*, for so many seconds each, and return the figures of *use*.
 
     `times_kept` is its processor time per pair over that of *base*, in this one run and on the same connections.
     """
@@ -114,9 +114,9 @@ async def _phase(use: Use, tasks: int, seconds: float, cost: Cost, counters: Cou
 
 
 async def arrive(client: Client, style: str, tasks: int, seconds: float, counters: Counters) -> Run:
-    """Have so many tasks at once make six pairs each on a new name, `pair` or `block`; and again, for so many seconds.
+    """Let *tasks* tasks at once make six pairs each on new names, by `pair` or `block`; repeat that for *seconds*.
 
-    One round before is not measured: it connects.
+    One round before that is not measured: it connects.
     """
     use_up = _block_pairs if style == "block" else _pairs
     numbers, ends = itertools.count(), list[BaseException | None]()
@@ -152,9 +152,9 @@ async def _block_pairs(turn: Turn) -> None:
 
 
 async def what_stays(make: Make, tasks: int, names: int) -> Run:
-    """Use so many names once each, and give what the process has grown by per name, nothing being collected meanwhile.
+    """Use so many names once each, and return the growth of the process per name; nothing is collected meanwhile.
 
-    What tracemalloc says comes from a tenth as many names after that, as it has memory of its own.
+    The figure of tracemalloc comes from a tenth as many names after that, because tracemalloc itself takes memory.
     """
     numbers = itertools.count()
 
@@ -171,7 +171,7 @@ async def what_stays(make: Make, tasks: int, names: int) -> Run:
         await use_names(few)
         gc.collect()
         gc.disable()
-        await use_names(few)  # without a collection more is in use at one time, for which there must be room
+        await use_names(few)  # makes room first: with the collector off, more memory is in use at once
         objects, resident = len(gc.get_objects()), _resident()
         await use_names(names)
         figures = {"objects_each": (len(gc.get_objects()) - objects) / names}

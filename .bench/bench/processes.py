@@ -30,7 +30,7 @@ def environment() -> dict[str, str]:
 def check_package(imported_from: str) -> None:
     """Raise RuntimeError if aiolocks is not the version that this process is to measure.
 
-    A figure of the wrong version looks like any other: nothing else would tell.
+    A figure of the wrong version looks like any other: no other check would find it.
 
     Args:
         imported_from: The package's `__file__`.
@@ -43,10 +43,10 @@ def check_package(imported_from: str) -> None:
 
 @final
 class Slices:
-    """Lets groups of processes run by turns, one at a time, so that whatever the machine does falls on all alike.
+    """Lets groups of processes run in turns, one after the other, so that noise of the machine falls on all alike.
 
-    A machine that is shared is twice as fast in one second as in the next; of slices this short, each group gets as
-    many fast ones as the others.
+    A shared machine can be twice as fast in one second as in the next. With slices this short, each group gets as many
+    fast ones as the others.
     """
 
     def __init__(self, seconds: float = 0.1) -> None:
@@ -92,6 +92,6 @@ def _signal_group(leader: int, number: signal.Signals) -> None:
 
 
 def end_group(process: "subprocess.Popen[str]") -> None:
-    """Kill a process that leads a session of its own, and all that it started, stopped ones too."""
+    """Kill a process that leads a session of its own, and all processes that it started, even stopped ones."""
     _signal_group(process.pid, signal.SIGKILL)
     process.wait()

@@ -23,7 +23,7 @@ from bench.scenario import Scenario
 from tests.support.servers import RedisServer
 
 _PATIENCE = 240.0
-"""Seconds after which a measurement is given up; the longest one takes two minutes."""
+"""Timeout for a measurement; the longest one takes two minutes."""
 
 Beside = Callable[[int], AbstractContextManager[None]]
 
@@ -52,7 +52,7 @@ def run_all(
         # Alone it stays in this thread, so that an interruption ends what is being measured.
         each = map if scale.at_once == 1 else threads.map
         for number in range(scale.runs):
-            start = number % max(len(possible), 1)  # nobody is always first, or always after the same one
+            start = number % max(len(possible), 1)  # no case is always first, or always after the same one
             ordered = possible[start:] + possible[:start]
             for case, found in zip(ordered, each(partial(run, number), ordered), strict=True):
                 results[case.row].append(found)
@@ -69,11 +69,11 @@ def measured(
     """Measure a case once, against a fresh server.
 
     Args:
-        scenario: Whose case it is.
+        scenario: The scenario of the case.
         case: What is measured.
-        scale: Says whether in a process of its own, and on which event loop.
-        variables: What that process gets in its environment besides.
-        beside: Entered with its id while it runs, as the leader of a group that takes turns with others.
+        scale: Says whether to use a process of its own, and which event loop.
+        variables: Additional environment of that process.
+        beside: Entered with the id of the process while it runs, as the leader of a group that takes turns with others.
     """
     with RedisServer(options=scenario.server_options) as server:
         job = {

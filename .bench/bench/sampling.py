@@ -1,7 +1,7 @@
-"""Says where time goes: looks a thousand times a second at what the process is doing.
+"""Shows where time goes: looks a thousand times a second at what the process is doing.
 
-Between two looks nothing is slowed down, as it would be by a profiler that counts calls. What C code does counts for
-the Python function that called it; waiting for the server is `select`.
+Unlike a profiler that counts calls, it slows nothing down between two looks. The time of C code counts for the Python
+function that called it. Waiting for the server shows as `select`.
 """
 
 import signal

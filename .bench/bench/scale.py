@@ -1,4 +1,4 @@
-"""How much is measured: everything, or the least that shows that the bench itself works."""
+"""How much is measured: everything, or just enough to show that the bench itself works."""
 
 from dataclasses import dataclass
 
@@ -9,13 +9,13 @@ class Scale:
 
     runs: int = 5
     attempts: int = 4
-    """How often each run is made at most, if the machine's host takes its processors away meanwhile."""
+    """Maximum number of attempts at each run, if the machine's host takes its processors away meanwhile."""
     fresh: bool = True
-    """Each measurement in a process of its own. Starting dozens takes longer than a test has."""
+    """Whether each measurement has a process of its own. Starting dozens takes too long for a test."""
     loop: str = "asyncio"
-    """On which event loop; see `event_loops`."""
+    """Name of the event loop; see `event_loops`."""
     at_once: int = 1
-    """Measurements at one time: one, unless nobody cares for the figures."""
+    """Number of measurements at the same time: one, unless the figures do not matter."""
     seconds: float = 3.0
     """How long a throughput is measured, after the warm-up."""
     warm_up: float = 0.5
@@ -24,33 +24,33 @@ class Scale:
     waiters: int = 100
     """Per process."""
     write_percent: tuple[int, ...] = (0, 2, 10, 100)
-    """How many of those waiters write, where the others read."""
+    """Percent of the waiters that write; the others read."""
     leases: int = 10_000
-    """Held at once under the watchdog."""
+    """Number of leases held at once under the watchdog."""
     ttl: float = 30.0
     held: float = 3.0
     """How long they are held, in TTLs."""
     crowd: int = 10_000
-    """Leases, and waiters, of one process."""
+    """Number of leases, and of waiters, of one process."""
     crash_ttl: float = 2.0
     doomed: int = 10
-    """Waiters that are killed or stopped."""
+    """Number of waiters that are killed or stopped."""
     fault_ttl: float = 2.0
-    """Well above what a criterion gives for "soon", or nothing could fail it."""
+    """TTL in the faults scenario. It must be well above what the criteria call "soon", or none could fail them."""
     round_trips: tuple[float, ...] = (0.001, 0.005)
-    """How far away the server is."""
+    """Round trips that the proxy adds."""
     names: int = 100_000
-    """How many different ones are used where nothing of them may stay."""
+    """Number of different names that are used once, and should leave nothing."""
     lengths: tuple[int, ...] = (10, 100, 1_000, 10_000)
     """Queue lengths at which the release script is timed."""
     sessions: tuple[int, ...] = (1, 2)
-    """Sessions among which those waiters are spread: with one, grants come by reply, with two by message."""
+    """Number of sessions with those waiters. With one, grants come by reply; with two, by message."""
     crowds: tuple[int, int] = (10, 1_000)
-    """Waiters, few and many, between which the commands per hand-off must not differ."""
+    """Few and many waiters: the commands per hand-off must be the same for both."""
     servers: tuple[int, ...] = (3, 5)
-    """Over how many a quorum is had."""
+    """Number of servers of a quorum."""
     quorum_patience: float = 10.0
-    """After which an attempt at it is given up."""
+    """Timeout for one attempt at a quorum."""
 
 
 TINY = Scale(

@@ -15,7 +15,7 @@ class Server:
     url: str
     """TCP loopback: for what is measured."""
     admin_url: str
-    """Unix socket: for those who count."""
+    """Unix socket: for the bench's own counters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,6 @@ class Scenario:
     """Runs in a fresh process: library, parameters, server."""
     report: Callable[[Results, Scale], Report]
     panels: Sequence[tuple[str, str]] = ()
-    """What the picture shows: figures, and what they are called there."""
+    """What the picture shows: figures, and their names there."""
     server_options: Mapping[str, str] = field(default_factory=dict)
-    """Lines for redis.conf, where the server's defaults would decide instead of the libraries."""
+    """Lines for redis.conf, if the server's defaults would decide the result instead of the libraries."""

@@ -1,6 +1,6 @@
-"""Things that go wrong around one lock: lost replies, cancellations, blocked loops; and what a library makes of them.
+"""Things that go wrong around one lock (lost replies, cancellations, blocked loops), and how a library handles them.
 
-Nothing is assumed: it is measured from outside, by when another client of the same library gets the lock.
+Nothing is assumed about a library: the result is when another client of the same library gets the lock.
 """
 
 import asyncio
@@ -16,16 +16,16 @@ from bench.peers import PEERS, Client, Turn
 from bench.scenario import Server
 
 SOON = 0.5
-"""Seconds within which a lock that nobody needs must be free: far more than all of them take, far less than a lease."""
+"""Seconds within which an unused lock must be free: far more than any library takes, far less than a lease."""
 
 MANY = 10
-"""Acquisitions that are cancelled, so that one lucky one proves nothing."""
+"""Number of acquisitions that are cancelled, as a single one could succeed by luck."""
 _ON_ITS_WAY = 0.3
 """Seconds that a request spends in the network, while its sender is cancelled."""
 _PATIENCE = 4
-"""Leases that whoever looks on waits for a lock that nobody holds."""
+"""Number of leases for which the observing client waits for a lock that no one holds."""
 _STOPPED_WITHIN = 0.1
-"""Seconds of work after a blocked loop is back: its first await."""
+"""Maximum seconds of work after a blocked loop is back, to count as stopped at the first await."""
 
 
 def found(passed: bool, text: str, seconds: float | None = None) -> Run:
@@ -45,9 +45,9 @@ async def lost_reply(library: str, ttl: float, server: Server) -> Run:
             await turn.release(held)
         left = await _free_after(other.lock("bench:lost", ttl), _PATIENCE * ttl)
         if got != "acquired":
-            return found(left <= SOON, f"{got}, and then held by nobody for {{seconds}} s", left)
+            return found(left <= SOON, f"{got}, and the lock stayed taken for {{seconds}} s", left)
         if left > SOON:
-            return found(False, "acquired, and after its release held by nobody for {seconds} s", left)
+            return found(False, "acquired, but the lock stayed taken for {seconds} s after its release", left)
         if took > SOON:
             return found(False, "waited {seconds} s for its own lease to end", took)
         return found(True, "acquired after {seconds} s", took)
@@ -103,7 +103,7 @@ async def blocked_loop(library: str, ttl: float, server: Server) -> Run:
 
 
 async def _blocked(library: str, ttl: float, server: Server, options: dict[str, Any]) -> Run:
-    """Have a holder block its loop for two leases, then work on for a quarter of one; another process waits."""
+    """Let a holder block its loop for two leases, then work on for a quarter of one; another process waits."""
     async with AsyncExitStack() as stack:
         blocked = await stack.enter_async_context(
             actor(library, server.url, ttl, blocks=2 * ttl, works=ttl / 4, options=options)
@@ -122,13 +122,13 @@ async def _blocked(library: str, ttl: float, server: Server, options: dict[str, 
     worked = (int(stopped) - int(woke)) / 1e9
     if told and worked <= _STOPPED_WITHIN:
         return found(True, f"two holders for {{seconds}} s; stopped at its first await by {told[0]}", overlap)
-    end = f"was told at its release ({told[0]})" if told else "its block ended without an error"
+    end = f"learned of it at its release ({told[0]})" if told else "its block ended without an error"
     return found(False, f"two holders for {{seconds}} s; worked on, and {end}", overlap)
 
 
 @asynccontextmanager
 async def _proxied(library: str, ttl: float, server: Server) -> AsyncIterator[tuple[FaultProxy, Client, Client]]:
-    """Yield a proxy, a client behind it, and another that is not; both with open connections and loaded scripts."""
+    """Yield a proxy, a client behind it, and a client without it; both have open connections and loaded scripts."""
     peer = PEERS[library]
     async with (
         FaultProxy(path=server.admin_url.removeprefix("unix://")) as proxy,
@@ -152,9 +152,9 @@ async def _hold(turn: Turn, over: asyncio.Event) -> None:
 
 
 async def _attempt(act: Callable[[], Awaitable[Any]], patience: float) -> tuple[str, Any]:
-    """Return how it ended, as text, and what it returned.
+    """Run *act* and return how it ended, as text, and its result.
 
-    In the calling task: some libraries remember there what they hold.
+    It runs in the calling task, because some libraries remember there what they hold.
     """
     bound = asyncio.timeout(patience)
     try:
@@ -166,7 +166,7 @@ async def _attempt(act: Callable[[], Awaitable[Any]], patience: float) -> tuple[
 
 
 async def _free_after(turn: Turn, patience: float) -> float:
-    """Return after how many seconds somebody else gets it; *patience* if it does not."""
+    """Return after how many seconds another client gets the lock; *patience* if it does not."""
     asked = time.monotonic()
     got, held = await _attempt(turn.acquire, patience)
     took = time.monotonic() - asked
@@ -176,10 +176,10 @@ async def _free_after(turn: Turn, patience: float) -> float:
 
 
 async def _left_behind(other: Client, names: list[str], ttl: float) -> Run:
-    """Say how many of *names* are held by nobody, and for how long."""
+    """Return how many of *names* stay taken without a holder, and for how long."""
     times = await asyncio.gather(*(_free_after(other.lock(name, ttl), _PATIENCE * ttl) for name in names))
     left = [after for after in times if after > SOON]
     if not left:
         return found(True, f"none of {len(names)} left behind")
     over = "over " if max(left) >= _PATIENCE * ttl else ""
-    return found(False, f"{len(left)} of {len(names)} held by nobody for {over}{{seconds}} s", max(left))
+    return found(False, f"{len(left)} of {len(names)} stayed taken for {over}{{seconds}} s", max(left))

@@ -1,7 +1,7 @@
 """What a server, and the processes that use it, have to be sized for: `python .bench sizing`.
 
-Connections, memory and processor time, each by what it grows with. It takes about a minute and a half; figures of
-processor time are rough, the others exact but for what the server's allocator does.
+Connections, memory and processor time, each by what it grows with. It takes about a minute and a half. Figures of
+processor time are rough. The others are exact, except for the behaviour of the server's allocator.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ from tests.support.sentinels import SentinelSet
 from tests.support.servers import RedisServer
 
 MANY = 5_000
-"""Of what memory is divided by."""
+"""Number of locks, waiters or permits by which the memory is divided."""
 
 SECONDS = 4.0
 RENEWED_TTL = 1.5
-"""Seconds: so short that renewals come ten times a second for each lease of 45 s."""
+"""TTL so short that each lease is renewed as often as twenty leases of 30 s."""
 
 
 def cpu(server: RedisServer) -> float:
@@ -37,14 +37,14 @@ def memory(server: RedisServer) -> int:
 
 
 def connections(server: RedisServer) -> int:
-    """Return how many there are but those of operators, replicas and other nodes."""
+    """Return the number of connections, without those of operators, replicas and other nodes."""
     with redis.Redis(port=server.port) as own:
         listed: Any = own.client_list()
         return sum(one["name"] == "sizing" for one in listed)
 
 
 async def crowd(client: Any, names: int, waiting: int) -> tuple[list[Lease], list[asyncio.Task[Lease]]]:
-    """Hold so many locks, and wait so often for each of some of them."""
+    """Hold *names* locks, and wait for the first *waiting* of them."""
     locks = [Lock(client, f"name {number}", ttl=60) for number in range(names)]
     held = list(await asyncio.gather(*(lock.acquire() for lock in locks)))
     waiters = [asyncio.create_task(lock.acquire(timeout=300)) for lock in locks[:waiting]]

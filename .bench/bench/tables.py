@@ -10,7 +10,7 @@ NOTHING = "–"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: what it is called, and what it says of a row's runs."""
+    """One column: its title, and its text for a row's runs."""
 
     title: str
     text: Callable[[str, Sequence[Run]], str]
@@ -18,7 +18,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One line of what was promised: the bar, what was measured, and whether that meets it; None: not measured."""
+    """One promise: the bar, what was measured, and whether that meets the bar. None means not measured."""
 
     bar: str
     figure: str
@@ -27,7 +27,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All that one scenario has to say."""
+    """The whole report of one scenario."""
 
     tables: Sequence[str]
     bars: Sequence[Bar] = ()
@@ -72,7 +72,7 @@ def table(rows_title: str, columns: Sequence[Column], results: Results, rows: Se
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> str:
-    """Return *lines* of cells as a Markdown table, the first being its head; all but the first column to the right."""
+    """Return *lines* of cells as a Markdown table. The first line is its head, and later columns are right-aligned."""
     widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
 
     def written(cells: Sequence[str]) -> str:

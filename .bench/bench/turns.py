@@ -1,4 +1,4 @@
-"""What each acquisition of a contended lock or semaphore recorded, and what must be true of all of them together.
+"""The record of each acquisition of a contended lock or semaphore, and checks on all records together.
 
 All instants are nanoseconds of CLOCK_MONOTONIC, which is one clock for all processes of a host.
 """
@@ -22,7 +22,7 @@ _FIELDS = 6
 
 @dataclass(frozen=True, slots=True)
 class Acquisition:
-    """One request and what became of it."""
+    """One request and its outcome."""
 
     process: int
     task: int
@@ -46,12 +46,12 @@ def unpacked(process: int, data: bytes) -> list[Acquisition]:
 def overlaps(
     acquisitions: Iterable[Acquisition], limit: int = 1, weight: Callable[[Acquisition], int] = lambda _: 1
 ) -> int:
-    """Return how many grants came while others held too much for them; for a right lock none did.
+    """Return how many grants came while others held too much; a correct lock has none.
 
     Args:
-        acquisitions: Of all processes.
-        limit: What may be held at once: of a read-write lock as much as there are tasks.
-        weight: What one holds of it: a reader 1, a writer all.
+        acquisitions: Those of all processes.
+        limit: How much may be held at once; for a read-write lock, the number of tasks.
+        weight: How much one acquisition holds; for a read-write lock, 1 for a reader and all for a writer.
     """
     history: list[HistoryEvent] = []
     for number, one in enumerate(acquisitions):
@@ -62,12 +62,12 @@ def overlaps(
 
 
 def overtaking(acquisitions: Sequence[Acquisition], *, by_fence: bool = False) -> set[Acquisition]:
-    """Return those that were granted while a request older by over 5 ms was waiting.
+    """Return the acquisitions that were granted while a request older by over 5 ms was waiting.
 
     Args:
-        acquisitions: Of all processes.
-        by_fence: Go by the order in which the server granted, where fencing tokens tell it. Several grants of a
-            semaphore may be on their way at once, over different connections: what comes in first says nothing.
+        acquisitions: Those of all processes.
+        by_fence: Use the order of the server's grants, if there are fencing tokens to show it. Several grants of a
+            semaphore can be on their way at once, over different connections, so their order of arrival says nothing.
     """
     found = _with_oldest_waiting(acquisitions, [one.asked for one in acquisitions], by_fence)
     return {one for one, oldest in found if oldest < one.asked - SLACK_NS}
@@ -88,7 +88,7 @@ def overtaking_within(acquisitions: Sequence[Acquisition], *, by_fence: bool = F
 def _with_oldest_waiting(
     acquisitions: Sequence[Acquisition], ages: Sequence[int], by_fence: bool
 ) -> list[tuple[Acquisition, int]]:
-    """Pair each grant with the least age among the requests that were granted after it, or never."""
+    """Pair each grant with the least age (when it asked, or its number) among requests granted later, or never."""
 
     def instant(pair: tuple[Acquisition, int]) -> int:
         one, _ = pair

@@ -19,7 +19,7 @@ from bench.peers import PEERS, Client, ReadWriteClient, Turn
 from bench.turns import NEVER
 
 _DRAIN = 20.0
-"""Seconds after the end for which those who still wait may be served; then they are cancelled, and counted as such."""
+"""Seconds after the end for which the remaining waiters may be served; then they are cancelled, and counted."""
 
 NAME = "bench:shared"
 

@@ -1,4 +1,4 @@
-"""Where defects are planted: what is broken at run time, to see that a test notices.
+"""Plants defects: code of the library is changed at run time, to see that a test notices.
 
 A line of the library that matters has a marker, at its end or in a comment directly above: `# defect: W7-release` in
 Python, `-- defect: W7-release` in Lua. A defect names the marker and says what stands there instead, so the rest of the

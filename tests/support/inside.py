@@ -1,7 +1,8 @@
-"""All that the tests of what is promised know of the inside: our private names, and those of redis-py and asyncio.
+"""All private names, of this library, redis-py and asyncio, that the tests of promises depend on.
 
-`tests/primitives` and `tests/faults` use no such name (`tools/test_public_names.py` looks), so that the inside can be
-rebuilt under them. Functions here return plain values: numbers, texts, and small classes of this module.
+`tests/primitives` and `tests/faults` use no such name (`tools/test_public_names.py` checks that), so that the internals
+can be rewritten without changing them. Functions here return plain values: numbers, texts, and small classes of this
+module.
 """
 
 import asyncio
@@ -44,7 +45,7 @@ def _session_of(client: Any) -> _session.Session:
 
 
 def session_id(client: Any) -> str:
-    """Return the name of the session of *client*, begun if need be, with which its channels end."""
+    """Return the id of the session of *client*, which is begun if necessary. The session's channels end with it."""
     return _session.Session.of(pool_of(client)).context.id.decode()
 
 
@@ -55,7 +56,7 @@ def sessions_here() -> int:
 
 
 def idle_sessions_end_after(patch: pytest.MonkeyPatch, seconds: float) -> None:
-    """Have sessions end so long after their last lease and waiter."""
+    """Make sessions end *seconds* after their last lease and waiter."""
     patch.setattr(_context, "IDLE", seconds)
 
 
@@ -114,7 +115,7 @@ def requests_alive() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Rechecks:
-    """When the waiters of a name are asked about."""
+    """When the waiters of a name are re-checked."""
 
     interval: float
     """Seconds between two re-checks at most."""
@@ -197,7 +198,7 @@ def pool_connections(pool: Any) -> tuple[list[Any], list[Any]]:
 
 
 def forget_orders(proxy: FaultProxy) -> None:
-    """Have *proxy* drop and delay nothing that it was told to and has not met yet."""
+    """Cancel all orders to *proxy* to drop or delay something that has not come yet."""
     proxy._faults.orders.clear()
 
 
@@ -239,7 +240,7 @@ def secret_of(text: str) -> str:
 
 
 def limit_unawaited(patch: pytest.MonkeyPatch, most: int) -> None:
-    """Have at most so many releases be without an answer before blocks wait for theirs."""
+    """Allow at most *most* unanswered releases before blocks wait for their own."""
     patch.setattr(_release, "MOST_UNAWAITED", most)
 
 
@@ -252,7 +253,7 @@ def leases_without_timeout_last(patch: pytest.MonkeyPatch, seconds: float) -> No
 
 
 def count_busy_turns(patch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """Return what says how often a loop was kept turning, as if replies came soon on a machine of any size."""
+    """Return a function that counts how often a loop was kept turning, as if replies came soon, on any machine."""
     count = 0
     turn = _busy_poll.BusyPoll._turn
 
@@ -268,12 +269,12 @@ def count_busy_turns(patch: pytest.MonkeyPatch) -> Callable[[], int]:
 
 
 def stay_awake_for(patch: pytest.MonkeyPatch, seconds: float) -> None:
-    """Have a loop kept turning for replies that come within *seconds*."""
+    """Keep a loop turning for replies that come within *seconds*."""
     patch.setattr(_busy_poll, "SOON", seconds)
 
 
 def our_timers() -> list[str] | None:
-    """Return what the running loop would still call later, as far as it is ours; None of uvloop, which does not say."""
+    """Return this library's pending timers of the running loop; None for uvloop, which does not show them."""
     scheduled: Any = getattr(asyncio.get_running_loop(), "_scheduled", None)
     if scheduled is None:
         return None
@@ -283,7 +284,7 @@ def our_timers() -> list[str] | None:
 
 
 def block_loop(seconds: float) -> None:
-    """Do as a body does that blocks the running loop: in virtual time too."""
+    """Block the running loop, as a body could; this works in virtual time too."""
     loop = asyncio.get_running_loop()
     if isinstance(loop, JumpingLoop):
         loop._jump(seconds)

@@ -41,7 +41,7 @@ def complete(table: Mapping[str, T], names: Iterable[str], without: Mapping[str,
         without: Those of *names* that the table leaves out, each with the reason.
 
     Raises:
-        IncompleteTableError: A name is missing, or too much.
+        IncompleteTableError: A name is missing, or does not belong in the table.
     """
     check(table, names, without or {})
     return dict(table)

@@ -1,7 +1,7 @@
-"""What a test may say of lateness. A failure of lateness is tried once more; any other failure has failed.
+"""Checks of time bounds. A test that fails by one is run once more; any other failure is final.
 
-Time bounds hold for a machine that runs. A machine that others use too may stand still for a second at any moment. So
-the helpers here raise an error type of their own, and pytest-rerunfailures runs a test that raised it once more (see
+Time bounds hold for a machine that runs. A shared machine may stand still for a second at any moment. So the helpers
+here raise an error type of their own, and pytest-rerunfailures runs a test that raised it once more (see
 `addopts` in pyproject.toml): three tests in a run at most. A safety assertion, such as that two holders never overlap,
 raises AssertionError and is never tried again. The text of the first failure stays in the log and in JUnit's file.
 """
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import pytest
 
 SLACK = float(os.environ.get("AIOLOCKS_SLACK", "3"))
-"""What time bounds are multiplied with on machines that others use too. The nightly run takes them as promised."""
+"""Factor for time bounds on a shared machine. The nightly run takes the bounds as promised."""
 
 _STEP = 0.005
 
@@ -56,7 +56,7 @@ async def bounded(seconds: float) -> AsyncIterator[None]:
 
 @dataclass(slots=True)
 class Lag:
-    """The most seconds that the event loop was late since this was made."""
+    """Maximum seconds by which the event loop was late since this object was made."""
 
     worst: float = 0.0
 

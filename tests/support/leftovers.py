@@ -78,7 +78,7 @@ def empty(server: RedisServer | ClusterSet) -> None:
 
 def is_residue(key: bytes) -> bool:
     """Return whether *key* may stay a while: a fencing token, a semaphore's meta, a queue's newest ticket, a
-    tombstone, a guard's answer, what tells versions, or what a session says of itself.
+    tombstone, a guard's answer, the marks of a `Versioned`, or what a session says of itself.
     """
     # The first closing brace ends the name, as those inside of names are escaped. A name may end with ":fence".
     if b"{" not in key and b"session:" in key:

@@ -1,6 +1,6 @@
-"""A proxy in front of a Redis that gives answers of its own to some requests: such as no script of ours gives.
+"""A proxy in front of a Redis that answers some requests itself, as no script of ours does.
 
-What is not to be answered so goes to the server and back as it came; plain RESP 2 and 3 only.
+It passes all other requests and answers unchanged. It knows only plain RESP 2 and 3.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ ODD = {
     "another protocol": b"HTTP/1.1 400 Bad Request\r\n\r\n",
     "a redirection to nowhere": b"-MOVED\r\n",
 }
-"""By what they are."""
+"""Raw answers, each by its description."""
 
 
 @final
@@ -44,7 +44,7 @@ class OddAnswers:
     """Stand between clients and the Redis at the unix socket *path*.
 
     Attributes:
-        instead: What is answered to whom: by a script (`lock_grant`) or a command (`WAIT`).
+        instead: The answers that it gives itself, by script (`lock_grant`) or command (`WAIT`).
         asked: How often each was asked.
         connections: How many were made.
     """

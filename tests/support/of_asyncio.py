@@ -1,6 +1,6 @@
 """Rows of asyncio's own locks in the conformance table: for the promises that they keep as ours do.
 
-With them the table is seen to test locks, and not aiolocks: what asyncio does otherwise is no promise of a lock.
+They show that the table tests locks in general, and not aiolocks: if asyncio behaves otherwise, it is no such promise.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ class Named:
 
 @final
 class OfAsyncio:
-    """What asks for it: each object has the blocks that were entered by it, as an object of ours has."""
+    """An object that acquires a `Named`. It has the blocks that were entered through it, as an object of ours has."""
 
     def __init__(self, named: Named, places: int) -> None:
         self.name = named.name
@@ -125,7 +125,7 @@ OF_ASYNCIO = (
 
 
 def and_of_asyncio(rows: Iterable[Row]) -> pytest.MarkDecorator:
-    """Ask a promise of *rows*, and of asyncio's own locks with no more places than those have."""
+    """Test a promise with *rows*, and with asyncio's own locks that have no more places than these rows."""
     rows = list(rows)
     most = max(row.places for row in rows)
     every = [*rows, *(row for row in OF_ASYNCIO if row.places <= most)]

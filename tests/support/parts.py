@@ -39,10 +39,9 @@ def add_option(parser: pytest.Parser) -> None:
     parser.addoption(
         "--part",
         choices=PARTS,
-        help="only these tests: `quick`, those of a few seconds at most, and of a promise that is kept on several "
-        "servers or by several kinds one for each, in turns; `rest`, what this leaves out, but for the other two; "
-        "`faults`, which break servers, connections and processes, and whose bounds need a machine that does little "
-        "else; `long`, what nights are for. All: left out.",
+        help="only these tests: `quick`, those of a few seconds at most, and if a promise is kept on several servers "
+        "or by several kinds, one for each, in turns; `faults`, which break servers, connections and processes, and "
+        "whose bounds need a machine that does little else; `long`, for nights; `rest`, all others. If left out: all.",
     )
 
 

@@ -98,7 +98,7 @@ class Row:
 
     @property
     def guards(self) -> bool:
-        """Whether its leases guard commands: not where no one server knows of them."""
+        """Whether its leases guard commands. They do not if no single server knows of them."""
         return self.kind.guards
 
     @property
@@ -188,7 +188,7 @@ ROWS = (
 )  # fmt: skip
 
 EVERY_ROW = (*ROWS, Row("read lock", "rwlock", reading, limited=False, filler=writing))
-"""With those whose leases go together, and wait for others only."""
+"""All rows, with one more, whose leases can be held at the same time and wait for others only."""
 
 kinds.check({row.kind_name for row in EVERY_ROW}, kinds.kinds_where(), {})
 
@@ -203,7 +203,7 @@ def rows_where(
     Args:
         where: Says of a kind whether the table is about it.
         without: The rows that are left out all the same, each with the reason.
-        shared: Whether the row whose leases go together is among them.
+        shared: Whether to include the row whose leases can be held at the same time.
 
     Raises:
         IncompleteTableError: A row of *without* would not be in the table in any case.
@@ -305,7 +305,7 @@ async def until(condition: Callable[[], Awaitable[bool]], within: float = 15.0) 
     """Ask until *condition* is true.
 
     Raises:
-        TooLateError: It was not, for *within* seconds.
+        TooLateError: It did not become true within *within* seconds.
     """
     async with bounded(within):
         while not await condition():
@@ -322,7 +322,7 @@ async def queued(acquirable: Acquirable, count: int) -> None:
 
 
 async def free(acquirable: Acquirable) -> None:
-    """Wait until nobody holds anything, and nothing is kept by `min_hold`."""
+    """Wait until there is no holder, and nothing is kept by `min_hold`."""
 
     async def nobody() -> bool:
         return (await acquirable.statistics()).permits == 0

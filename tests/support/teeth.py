@@ -20,13 +20,13 @@ from tests.support.garden import Garden
 
 _ROOT = Path(__file__).parents[2]
 _HELPERS = {Path(__file__).with_name(name) for name in ("lateness.py", "cases.py")}
-"""Whose failures are those of the test that calls them."""
+"""Files whose failures count as failures of the test that calls them."""
 
 _failures = pytest.StashKey[BaseException]()
 
 
 def is_own(failure: BaseException, home: str, name: str = "") -> bool:
-    """Return whether an assertion failed that stands in the file *home*; *name*: and in that function of it."""
+    """Return whether the failed assertion is in the file *home*, and in the function *name* of it if one is given."""
     own = False
     trace: TracebackType | None = failure.__traceback__
     while trace is not None:
@@ -39,7 +39,7 @@ def is_own(failure: BaseException, home: str, name: str = "") -> bool:
 
 
 def try_them(path: str) -> None:
-    """Try the tests of a file with what is attached to them, in a process of their own."""
+    """Try the tests of a file with the defects attached to them, in a process of their own."""
     names = {attached.test.partition("[")[0] for attached in ATTACHED.values() if attached.path == path}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.support.teeth", "-p", "no:cacheprovider"]
     done = subprocess.run(
@@ -49,7 +49,7 @@ def try_them(path: str) -> None:
 
 
 def _of(items: list[Any]) -> dict[str, dict[str, Attached]]:
-    """Return for each test that is to be tried what is attached to it."""
+    """Return, for each test that is to be tried, the defects attached to it."""
     found: dict[str, dict[str, Attached]] = {}
     for name, attached in ATTACHED.items():
         alike = [item for item in items if attached.test in (item.nodeid, item.nodeid.partition("[")[0])]

@@ -119,9 +119,10 @@ asyncio.run(main(*sys.argv[1:]))
 
 @contextmanager
 def holding(url: str, *acquirables: str) -> Iterator[Worker]:
-    """Have another process hold what *acquirables* make, each within the one before, until it is killed.
+    """Let another process hold what *acquirables* make, each inside the one before, until it is killed.
 
-    They are Python: `locks` is a manager, and `lease` the lease of the one before. The process says "holds" for each.
+    They are Python expressions: `locks` is a manager, and `lease` the lease of the one before. The process says "holds"
+    for each.
     """
     with spawn("-c", HOLDER, url, *acquirables) as worker:
         yield worker

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 POOL = 64
-"""Connections of the pool that peers share among more tasks than that; coredis has so many by default."""
+"""Number of connections in the pool of peers with more tasks than connections; it is coredis's default."""
 
 SAFETY = 30.0
-"""Seconds that every library's lease lasts: the TTL that aiolocks has by default."""
+"""TTL of every library's lease: the default of aiolocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Client(Protocol):
     """A library connected to one server. Each task asks for a turn of its own."""
 
     def lock(self, name: str, ttl: float = SAFETY, **options: Any) -> Turn:
-        """Return a mutex, of a lease of *ttl* seconds. Options are those of aiolocks, and given to it alone."""
+        """Return a mutex with a lease of *ttl* seconds. The options are those of aiolocks; other libraries get none."""
 
     def semaphore(self, name: str, limit: int) -> Turn:
         """Return a semaphore. Only where the peer's entry says that it has one."""
@@ -53,21 +53,21 @@ class MakingClient(Client, Protocol):
     """A client of aiolocks or redis-py, which also makes the library's own objects, with nothing added."""
 
     def maker(self, way: str) -> Callable[[str], AbstractAsyncContextManager[Any]]:
-        """Return what makes a lock of a name: the `constructor`; or, of aiolocks alone, a `manager`."""
+        """Return a function that makes a lock of a name: the `constructor`, or for aiolocks also a `manager`'s."""
 
 
 class Module(Protocol):
-    """What each module here has."""
+    """What each adapter module here has."""
 
     def connect(self, url: str, connections: int | None) -> AbstractAsyncContextManager[Client]:
         """Return a client with a pool of so many connections; None: the library's default."""
 
 
 class QuorumModule(Module, Protocol):
-    """What the module of a library has whose entry names ways to ask several servers."""
+    """What the adapter has if the library's entry names ways to ask several servers."""
 
     def connect_quorum(self, urls: Sequence[str], way: str) -> AbstractAsyncContextManager[Callable[[str], Turn]]:
-        """Return what makes a lock of a name, on clients of all these servers with redis-py's default pool."""
+        """Return a function that makes a lock of a name, on clients of these servers with redis-py's default pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Peer:
     """On PyPI."""
     package: str
     module: str
-    """Of its adapter."""
+    """The module of its adapter."""
     semaphore: bool = False
     queues: bool = False
     """Whether its waiters stand in line on the server."""
@@ -88,7 +88,7 @@ class Peer:
     blocks_connections: bool = False
     """Each waiter keeps a connection while it waits, so that its documentation asks for a pool of that size."""
     pools: bool = True
-    """Whether the size of its pool is a question at all."""
+    """Whether it has a pool whose size can be chosen."""
     reads: bool = False
     """Whether it has a read-write lock, so that its clients are `ReadWriteClient`."""
     quorums: tuple[str, ...] = ()
@@ -103,7 +103,7 @@ class Peer:
         return cast("Module", importlib.import_module(f"bench.peers.{self.module}")).connect(url, connections)
 
     def connect_quorum(self, urls: Sequence[str], way: str) -> AbstractAsyncContextManager[Callable[[str], Turn]]:
-        """Return what makes locks on several servers; see `QuorumModule.connect_quorum`."""
+        """Return a function that makes locks on several servers; see `QuorumModule.connect_quorum`."""
         module = cast("QuorumModule", importlib.import_module(f"bench.peers.{self.module}"))
         return module.connect_quorum(urls, way)
 

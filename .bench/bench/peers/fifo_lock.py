@@ -1,7 +1,7 @@
 """redis-fifo-lock: a FIFO lock whose waiters each block a connection of the pool.
 
-A waiter that nobody rings asks again after 30 s by default; here at least once per lease, since that is when a dead
-holder's is over.
+A waiter that gets no wake-up asks again after 30 s by default. Here it asks at least once per lease, since a dead
+holder's lease is over by then.
 """
 
 from collections.abc import AsyncIterator

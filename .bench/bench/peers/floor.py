@@ -1,5 +1,5 @@
 """The least that a lock on Redis can cost through redis-py's plain client: SET NX PX, and a script that compares and
-deletes. No lease is watched, no order kept; whoever finds it taken asks again after 10 ms.
+deletes. No lease is watched, no order kept; a caller that finds it taken asks again after 10 ms.
 """
 
 import asyncio

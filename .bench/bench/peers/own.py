@@ -44,7 +44,7 @@ class _Client:
 
 @asynccontextmanager
 async def connect(url: str, connections: int | None) -> AsyncIterator[_Client]:
-    assert connections is None, "one connection, whatever the pool"
+    assert connections is None, "one connection, whatever the size of the pool"
     async with Redis.from_url(url, retry=retrying()) as redis:
         yield _Client(redis)
 

@@ -10,9 +10,9 @@ from redis.backoff import ConstantBackoff
 
 
 def retrying() -> Retry:
-    """Return what has a command sent again when its connection broke, as a client of `Redis()` does by default.
+    """Return the retries that send a command again when its connection broke, as `Redis()` does by default.
 
-    One of `Redis.from_url` does not unless told so; and the default pause of a second or more says nothing of locks.
+    `Redis.from_url` does not retry by default. The default pause of a second or more would say nothing about locks.
     """
     return Retry(ConstantBackoff(0.01), 3)
 

@@ -1,10 +1,10 @@
 """pottery's AIORedlock: with one master, so a quorum of one server; or with several.
 
-One object per task, as the holder's id lives in it.
+One object per task, as the object keeps the holder's id.
 
-On several servers its way is also a client that gives up on a silent server after 0.1 s, where redis-py's default is
-5 s; and pottery's Redlock for synchronous clients, called in threads, which is the one of the two that does not wait
-for the last server's answer.
+On several servers two more ways are measured. One is a client that gives up on a silent server after 0.1 s, where
+redis-py's default is 5 s. The other is pottery's Redlock for synchronous clients, called in threads: unlike AIORedlock,
+it does not wait for the last server's answer.
 """
 
 import asyncio
@@ -63,4 +63,4 @@ def _threaded(masters: set[SyncRedis], name: str) -> Turn:
 
 
 def _be_quiet() -> None:
-    logging.getLogger("pottery").setLevel(logging.CRITICAL)  # or the tracebacks that it logs are what is timed
+    logging.getLogger("pottery").setLevel(logging.CRITICAL)  # logging its tracebacks would take most of the time

@@ -1,8 +1,8 @@
 """py-redis-semaphore: a semaphore and a mutex that wait by BLPOP, and so each block a connection while they wait.
 
-One object per task, as it is what remembers who holds. A waiter that nobody rings looks again after 5 s by default;
-here at least once per lease, since that is when a dead holder's is over. Their client's socket timeout must be longer.
-`strict_mode` is not the default, but "recommended for production": whoever has lost its lock gets an error.
+One object per task, as the object remembers the holder. A waiter that gets no wake-up looks again after 5 s by default.
+Here it looks at least once per lease, since a dead holder's lease is over by then. The client's socket timeout must be
+longer. `strict_mode` is not the default, but "recommended for production": a holder that lost its lock gets an error.
 """
 
 from collections.abc import AsyncIterator

@@ -21,7 +21,7 @@ from bench.tables import NOTHING, Bar, Report, at_most, measured, number, remark
 OWN = "aiolocks"
 _RELEASES = 200
 _SAME = 1.05
-"""Ratio up to which commands per hand-off count as the same: re-checks, which come by the second, are among them."""
+"""Maximum ratio at which commands per hand-off count as the same: re-checks, which come every second, are included."""
 _PATIENCE = 60.0
 _SERVER = {"maxclients": "12000", "slowlog-max-len": "20000", "slowlog-log-slower-than": "-1"}
 
@@ -38,7 +38,7 @@ def cases(scale: Scale, libraries: Sequence[str]) -> list[Case]:
     chosen = []
     for library in libraries:
         if PEERS[library].queues:
-            # One process: to tell another one takes two commands more, and how often that is so depends on the length.
+            # One process: a message to another takes two more commands, and how often it is sent depends on the length.
             sizes = {"processes": 1, "limit": 0, "seconds": scale.seconds, "warm_up": scale.warm_up}
             chosen += [
                 Case(_handoff_row(library, waiters), library, {**sizes, "waiters": waiters}) for waiters in scale.crowds
@@ -58,7 +58,7 @@ async def measure(library: str, parameters: Parameters, server: Server) -> Run:
 
 
 async def _time_releases(library: str, length: int, sessions: int, server: Server) -> Run:
-    """Queue waiters, let some of them have their turn, and ask the server's slow log how long each release took."""
+    """Queue waiters, grant some of them their turn, and read in the server's slow log how long each release took."""
     peer, allowed = PEERS[library], asyncio.Semaphore(0)
     releases = min(_RELEASES, length)
 

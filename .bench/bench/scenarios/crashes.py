@@ -1,4 +1,4 @@
-"""Processes that die or stop: what dead waiters cost the next live one, and when a dead holder's lock is had again."""
+"""Processes that die or stop: how long dead waiters delay the next live one, and when a dead holder's lock is free."""
 
 import asyncio
 import signal
@@ -15,7 +15,7 @@ from bench.tables import Bar, Report, at_most, below, measured, remarked, table
 
 OWN = "aiolocks"
 _SETTLE = 0.3
-"""Seconds for requests to arrive; nothing tells that of every library."""
+"""Seconds for requests to arrive: not every library shows when they have."""
 _PATIENCE = 90.0
 
 _WHAT = {
@@ -52,7 +52,7 @@ async def _dead_waiters(library: str, url: str, ttl: float, what: str, waiters: 
             for _ in range(waiters if apart else 1)
         ]
         live = await stack.enter_async_context(actor(library, url, ttl))
-        # Whoever does not renew must hold it long enough; who renews has the same lease as the others.
+        # A library that does not renew needs a lease that lasts long enough; if it renews, all have the same lease.
         turn = client.lock("bench", ttl if peer.renews else SAFETY)
         held = await turn.acquire()
         for one in (*doomed, live):

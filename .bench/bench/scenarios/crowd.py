@@ -14,7 +14,7 @@ from bench.tables import NOTHING, Bar, Column, Report, at_most, measured, number
 
 OWN = "aiolocks"
 _LONGEST = 20.0
-"""Seconds after which those who still wait are cancelled, and counted."""
+"""Seconds after which the remaining waiters are cancelled, and counted."""
 
 
 def cases(scale: Scale, libraries: Sequence[str]) -> list[Case]:
@@ -73,7 +73,7 @@ def report(results: Results, scale: Scale) -> Report:
             at_most(f"{setting}at most 4 connections", greatest(results, OWN, "connections"), 4, "{:.0f}"),
             Bar(f"{setting}all served in order", told, all(right) if right else None),
         ],
-        [f"Whoever is not served within {_LONGEST:g} s after the holder's release is cancelled."],
+        [f"A waiter that is not served within {_LONGEST:g} s after the holder's release is cancelled."],
     )
 
 

@@ -1,6 +1,6 @@
 """Six situations in which something goes wrong: which library copes, and what the others do instead.
 
-Each has one criterion, the same for all, of what whoever uses a lock must be able to expect.
+Each has one criterion, the same for all libraries, which every user of a lock must be able to rely on.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -73,7 +73,7 @@ SITUATIONS = {
     "blocked-loop": Situation(
         "blocked loop",
         "the holder blocks its loop for two ttl, while another process waits: it still has the lock, or it is stopped "
-        "and told at its first await",
+        "by an error at its first await",
         blocked_loop,
     ),
 }

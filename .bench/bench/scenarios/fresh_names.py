@@ -1,4 +1,4 @@
-"""A new lock for every use, a thousand names at once for the first time, and what stays of names that come and go."""
+"""A new lock for every use, a thousand names at once for the first time, and what names leave after their last use."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -22,7 +22,7 @@ _STAYS = "aiolocks, what stays"
 _CASES: tuple[tuple[str, str, Parameters], ...] = (
     (_NEW, OWN, {"style": "new", "way": "constructor"}),
     ("aiolocks, new name by LockManager.lock", OWN, {"style": "new", "way": "manager"}),
-    ("aiolocks, same name made anew", OWN, {"style": "again", "way": "constructor"}),
+    ("aiolocks, new lock of the same name", OWN, {"style": "again", "way": "constructor"}),
     (_KEPT, OWN, {"style": "kept", "way": "constructor"}),
     ("redis-py, new name for every use", PEER, {"style": "new", "way": "constructor"}),
     ("redis-py, kept", PEER, {"style": "kept", "way": "constructor"}),
@@ -126,8 +126,8 @@ def _stay_bars(results: Results, names: int) -> list[Bar]:
 
 _HOW = (
     "Each style of the first table is measured in turns with kept locks, ten phases of either, in one process and on "
-    f"the same connections; redis-py has {POOL}. So what kept locks cost beside kept locks is what such a ratio is "
-    "worth. In the last table the collector of garbage is off: what only it would free counts as staying."
+    f"the same connections; redis-py has {POOL}. The ratio of kept locks to kept locks shows how exact such a ratio "
+    "is. In the last table the garbage collector is off: objects that only the collector would free count as staying."
 )
 
 _PANELS = [

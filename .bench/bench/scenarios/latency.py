@@ -1,6 +1,7 @@
-"""One task and a server that is far away: how many round trips a block is worth.
+"""One task and a server that is far away: how many round trips a block takes.
 
-A proxy delays every byte in both directions; a PING through it is the measure, in the same run, in turns with the rest.
+A proxy delays every byte in both directions. The unit is a PING through it, measured in the same run, in turns with the
+rest.
 """
 
 import statistics
@@ -27,11 +28,11 @@ _ROWS = {
     _EARLY: "aiolocks async with, wait_release=False",
     _PEERS_BLOCK: "redis-py async with",
 }
-"""By what figures begin with."""
+"""Name of each row, by the prefix of its figures."""
 
 _BOUNDS = {0.001: 1.3, 0.005: 1.15}
-"""PINGs that a block without waiting for the release may take, by the round trip: what a client does besides takes no
-longer where the server is farther away."""
+"""Maximum duration, in PINGs, of a block that does not wait for its release, by the round trip. The client's own work
+takes no longer if the server is farther away, so the bound is lower there."""
 
 Act = Callable[[], Awaitable[object]]
 
@@ -85,7 +86,7 @@ def _block(turn: Turn) -> Act:
 
 
 async def _in_turns(acts: dict[str, Act], seconds: float) -> dict[str, list[float]]:
-    """Return how long each took each time, in seconds; all of them a few times in a row, and again until time is up."""
+    """Return the seconds that each call of each act took; each act runs a few times in a row, until the time is up."""
     times: dict[str, list[float]] = {kind: [] for kind in acts}
     clock = time.perf_counter
     for act in acts.values():  # connects
@@ -111,7 +112,7 @@ def report(results: Results, scale: Scale) -> Report:
 
 
 def _lines(results: Results, round_trip: float) -> Results:
-    """Return a row for each thing that was measured, of the one row that all of them have."""
+    """Split the one row that all acts share into a row for each act."""
     runs = [run for row, each in results.items() if row.endswith(f", {_distance(round_trip)}") for run in each]
     lines = {title: [_part(run, kind) for run in runs] for kind, title in _ROWS.items()}
     return {title: parts for title, parts in lines.items() if any(part.figures or part.remarks for part in parts)}
@@ -119,7 +120,7 @@ def _lines(results: Results, round_trip: float) -> Results:
 
 def _part(run: Run, kind: str) -> Run:
     figures = {name: run.figures[f"{kind}_{name}"] for name in ("ms", "times_ping") if f"{kind}_{name}" in run.figures}
-    concerned = _EARLY if NO_OPTION in run.remarks else _PING  # other remarks are of all of it
+    concerned = _EARLY if NO_OPTION in run.remarks else _PING  # other remarks concern all of it
     return Run(figures, run.remarks if kind == concerned else ())
 
 

@@ -1,4 +1,4 @@
-"""What a lease and a waiter take of memory, beyond the same tasks on asyncio.Lock; by tracemalloc."""
+"""How much memory a lease and a waiter take, beyond the same tasks on asyncio.Lock; by tracemalloc."""
 
 import asyncio
 import gc
@@ -23,7 +23,7 @@ def cases(scale: Scale, libraries: Sequence[str]) -> list[Case]:
     chosen = []
     for kind in _KINDS:
         sizes: dict[str, str | float] = {"kind": kind, "tasks": scale.crowd}
-        # Where each waiter keeps a connection, ten thousand of them are a question of its own: see `crowd`.
+        # If each waiter keeps a connection, ten thousand of them are a separate question: see `crowd`.
         fewer: dict[str, str | float] = {
             **sizes,
             "tasks": max(scale.crowd // 10, 3) if kind == "waiter" else scale.crowd,
@@ -57,7 +57,7 @@ def _local(lock: asyncio.Lock) -> Turn:
 
 
 async def _measure(turns: Sequence[Turn], waiting: bool) -> Run:
-    """Have each task hold its lock; or the first one, while all others wait for it."""
+    """Let each task hold its lock, or let the first task hold it while all others wait."""
     end = asyncio.Event()
 
     async def hold(turn: Turn) -> None:

@@ -1,4 +1,4 @@
-"""P processes with W waiters each, all on one lock: how fast it is handed on, how long and how fairly one waits."""
+"""P processes with W waiters each, all on one lock: how fast it is handed on, how long and how fairly waiters wait."""
 
 from collections.abc import Sequence
 
@@ -84,8 +84,8 @@ def _clean(results: Results) -> bool | None:
 
 _HOW = (
     "Each task asks, yields once (`asyncio.sleep(0)`) while it holds, releases and asks again. Waits are those of all "
-    "requests made while it was measured, also of those that were served after it. Libraries that do not queue let the "
-    "task that just released have it again: their hand-offs/s are then not hand-offs (see `same task again`)."
+    "requests made while it was measured, also if they were served later. Libraries that do not queue mostly grant the "
+    "lock again to the task that just released it: their hand-offs/s are then not hand-offs (see `same task again`)."
 )
 
 PANELS = [

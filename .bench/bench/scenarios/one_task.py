@@ -1,4 +1,4 @@
-"""One task that acquires and releases, over and over: what a lock costs when nobody else wants it."""
+"""One task that acquires and releases, over and over: what a lock costs when no other task wants it."""
 
 import time
 from collections.abc import Sequence

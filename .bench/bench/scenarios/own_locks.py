@@ -1,4 +1,4 @@
-"""Many tasks, each on a lock of its own: what the way to the server carries, and how many connections it takes."""
+"""Many tasks, each on a lock of its own: how many pairs the connections carry, and how many connections there are."""
 
 import asyncio
 import time

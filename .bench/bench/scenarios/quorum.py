@@ -60,7 +60,7 @@ async def measure(library: str, parameters: Parameters, server: Server) -> Run:
 
 @dataclass(slots=True)
 class Met:
-    """What one task met with; a time for each attempt, also for one that failed or was given up."""
+    """What one task recorded: a time for each attempt, including attempts that failed or were given up."""
 
     acquire_ms: list[float] = field(default_factory=list)
     release_ms: list[float] = field(default_factory=list)
@@ -74,7 +74,7 @@ async def acquire_until(lock: Callable[[str], Turn], until: float, patience: flo
     clock, met = time.perf_counter, Met()
     turn = None
     while True:
-        if turn is None:  # a name of its own after each failure, which may have left the last one held
+        if turn is None:  # a new name after each failure, which may have left the last one held
             turn = lock(f"bench:{until}:{len(met.acquire_ms)}")
         asked = clock()
         trouble, held = await _attempt(turn.acquire, patience)
@@ -172,8 +172,8 @@ def _bars(results: Results, servers: int) -> list[Bar]:
 _HOW = (
     "The bench starts the servers, and stops one after the warm-up, when all clients are connected. An attempt is "
     "given up after {:g} s, and the next one has another name, since a failed one may have left its own held. Times "
-    "of attempts are those of failed ones too. Clients have redis-py's defaults, under which a silent server counts "
-    "as gone after 5 s, unless a row names another setting."
+    "of attempts include failed ones. Clients have redis-py's defaults, under which a silent server counts as gone "
+    "after 5 s, unless a row names another setting."
 )
 
 _PANELS = [("acquire_p50_ms", "acquired after ms, median"), ("pairs_per_s", "pairs/s")]

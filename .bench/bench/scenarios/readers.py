@@ -57,7 +57,7 @@ async def measure(library: str, parameters: Parameters, server: Server) -> Run:
     if "style" in parameters:
         return await one_task.measure(library, parameters, server)
     waiters = int(parameters["waiters"])
-    writers = int(parameters.get("writers", waiters))  # whoever has a lock only, excludes everybody
+    writers = int(parameters.get("writers", waiters))  # holders of a plain lock exclude all others
     tasks = int(parameters["processes"]) * waiters
 
     def weight(one: Acquisition) -> int:
@@ -77,7 +77,7 @@ def _side(part: Observed) -> dict[str, float]:
 
 
 def _held_at_once(seen: Observed) -> float:
-    """Return how many leases were held at a time, in the mean."""
+    """Return the mean number of leases held at once."""
     held = (min(one.released, seen.until) - max(one.granted, seen.since) for one in seen.met)
     return sum(time for time in held if time > 0) / (seen.until - seen.since)
 
@@ -126,7 +126,7 @@ def _bars(results: Results, scale: Scale) -> list[Bar]:
     plain = ratio(results, _alone("read"), f"{_LOCK}{_ALONE}", "pairs_per_s")
     readers, writers = (median(results, _row(2), f"{side}_wait_p99_ms") for side in ("reading", "writing"))
     return [
-        at_most(f"{setting}no writer beside anybody (worst run)", max(overlaps, default=None), 0, "{:.0f}"),
+        at_most(f"{setting}no writer beside another holder (worst run)", max(overlaps, default=None), 0, "{:.0f}"),
         at_least(f"{setting}readers alone 5 × Lock", ratio(results, _row(0), _LOCK, "handoffs_per_s"), 5),
         at_least(f"{setting}with 2 % writers 2 × Lock", ratio(results, _row(2), _LOCK, "handoffs_per_s"), 2),
         at_most(
@@ -141,10 +141,10 @@ def _bars(results: Results, scale: Scale) -> list[Bar]:
 
 _HOW = (
     "Each task asks, holds for a millisecond (`asyncio.sleep(0.001)`), releases and asks again. Where some write, it "
-    "is always the same tasks. An overlap is a writer beside anybody. Who overtook whom goes by the fencing tokens, "
-    "where there are some. Where all read, everyone is let in on arrival: what overtakes there does so on its way to "
-    "the server, and as much of the other rows says nothing of the queue. The others have no read-write lock, so that "
-    "their readers exclude each other."
+    "is always the same tasks. An overlap is a writer beside another holder. Overtaking is judged by the fencing "
+    "tokens, if there are any. Where all read, every request is granted on arrival: requests can only overtake on "
+    "their way to the server, and the same share of the other rows says nothing about the queue. The other libraries "
+    "have no read-write lock, so that their readers exclude each other."
 )
 
 _PANELS = [
@@ -154,4 +154,4 @@ _PANELS = [
     ("pairs_per_s", "pairs/s"),
 ]
 
-SCENARIO = Scenario("readers", "Many who read and few who write", cases, measure, report, _PANELS)
+SCENARIO = Scenario("readers", "Many readers and few writers", cases, measure, report, _PANELS)

@@ -43,8 +43,8 @@ def report(results: Results, scale: Scale) -> Report:
 
 
 _HOW = (
-    "Several grants may be on their way to their holders at once. So who overtook whom goes by the fencing tokens, "
-    "that is by the order in which the server granted, where the library has them; otherwise by when the holders knew."
+    "Several grants may be on their way to their holders at once. So overtaking is judged by the fencing tokens, which "
+    "show the order of the server's grants. Without fencing tokens it is judged by when the holders knew."
 )
 
 _TITLE = f"Many waiters of several processes on a semaphore of {_LIMIT}"

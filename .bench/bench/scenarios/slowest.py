@@ -1,4 +1,4 @@
-"""How long the slowest script keeps all others from the server, with thousands who hold and wait: by kind and verb."""
+"""How long the slowest script keeps the server from all others, with thousands of holders and waiters."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -34,7 +34,7 @@ def cases(scale: Scale, libraries: Sequence[str]) -> list[Case]:
 
 
 async def measure(library: str, parameters: Parameters, server: Server) -> Run:
-    """Do everything once in the situation, and ask the slow log; in a small one before, where scripts are compiled."""
+    """Run every script once in the situation, and read the slow log. Before, a small situation compiles the scripts."""
     [situation] = [each for each in situations(_LONGEST_LIST) if _row(each) == parameters["situation"]]
     times: dict[str, float] = {}
     with Redis.from_url(server.admin_url) as redis:
@@ -45,7 +45,7 @@ async def measure(library: str, parameters: Parameters, server: Server) -> Run:
                 situation.prepare(scripts, size)
                 redis.slowlog_reset()
                 act(scripts, size)
-                for _ in range(3):  # what goes on, if there is more
+                for _ in range(3):  # to continue, if there is more
                     scripts.recheck()
                 log = cast("list[dict[str, int]]", redis.slowlog_get(1_000))
                 times[verb] = max(record["duration"] for record in log) / 1_000
@@ -63,6 +63,6 @@ def report(results: Results, scale: Scale) -> Report:
 
 
 SCENARIO = Scenario(
-    "slowest", f"The slowest script, with {_SIZE:,} who hold and {_SIZE:,} who wait", cases, measure, report,
+    "slowest", f"The slowest script, with {_SIZE:,} holders and {_SIZE:,} waiters", cases, measure, report,
     server_options=_SERVER,
 )  # fmt: skip

@@ -14,7 +14,7 @@ from bench.tables import Report, at_most, below, measured, number, remarked, tab
 
 OWN, OWN_THREAD = "aiolocks", 'aiolocks, watchdog="thread"'
 _PEERS_HOLD = 1.0
-"""Times their TTL for which peers are watched: enough to see each lease renewed once or more. Ours: three times."""
+"""Number of TTLs for which peers are watched: enough to see each lease renewed once or more. aiolocks has three."""
 
 
 _LONGEST_RELEASE = 30.0
