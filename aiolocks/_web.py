@@ -50,7 +50,7 @@ class Answers(Protocol):
     """What a framework makes of a request that cannot go on."""
 
     def refusal(self, status: int, retry_after: int | None, detail: str | None) -> Exception:
-        """Return what to raise so that the request is answered with *status*, and Retry-After unless that is None."""
+        """Return the exception that answers the request with *status*, and with Retry-After unless that is None."""
         ...
 
     def invalid(self, name: str, why: str) -> Exception:

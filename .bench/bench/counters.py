@@ -1,4 +1,4 @@
-"""What the server counts, read over a connection of our own, whose share is taken off."""
+"""The server's counters, read over a connection of the bench, whose share is subtracted."""
 
 from dataclasses import dataclass
 from typing import Self, final

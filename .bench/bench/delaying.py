@@ -27,7 +27,7 @@ _CHUNK = 1 << 16
 
 @asynccontextmanager
 async def delayed(url: str, one_way: float) -> AsyncIterator[str]:
-    """Yield the URL at which the server *url* answers later: by so many seconds each way."""
+    """Yield a URL at which the server *url* answers late, by *one_way* seconds in each direction."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "bench.delaying",
         stdin=PIPE, stdout=PIPE, cwd=REPOSITORY, env=environment(),

@@ -1,4 +1,4 @@
-"""What a task of a throughput scenario does until its time is over."""
+"""The loops of tasks in throughput scenarios: each runs until its time is over."""
 
 import time
 

@@ -37,7 +37,7 @@ _LONGEST_INTERVAL = recheck_interval(float("inf"))
 
 
 def _check(reply: Any, count: int) -> None:
-    """Raise unless *reply* can be the one to a re-check of *count* waiters. Called before any of it is recorded."""
+    """Raise unless *reply* is a valid one to a re-check of *count* waiters. Called before any of it is recorded."""
     subscribers, busy_ms, fence, passed_over, answers, grants, *limit = reply
     check_numbers(subscribers, busy_ms, fence, passed_over, *answers, *limit)
     grants_in(grants)

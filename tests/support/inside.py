@@ -67,7 +67,7 @@ def polling(*clients: Any) -> list[bool]:
         listening.polling
         for session in sessions
         for listening in session.servers.listenings
-        if session.servers.alone or listening.own()  # on other nodes nothing would end it, and nothing comes of it
+        if session.servers.alone or listening.own()  # on other nodes polling has no effect, and does not end
     ]
 
 

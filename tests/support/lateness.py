@@ -71,7 +71,7 @@ async def measured_lag() -> AsyncIterator[Lag]:
             due = time.monotonic() + _STEP
             try:
                 await asyncio.sleep(_STEP)
-            finally:  # also when the block, which was late as well, went first
+            finally:  # also if the block, which was late as well, ran first
                 lag.worst = max(lag.worst, time.monotonic() - due)
 
     task = asyncio.create_task(measure())

@@ -112,7 +112,7 @@ _known = cache(scripts)
 
 
 def _name(request: bytes) -> str:
-    parser: Any = hiredis.Reader()  # its stub knows neither what it takes nor what it returns
+    parser: Any = hiredis.Reader()  # its stub has no types for its arguments and results
     parser.feed(request)
     words: list[bytes] = parser.gets()
     script = _known().get(words[1]) if len(words) > 1 else None

@@ -120,7 +120,7 @@ def _lines(results: Results, round_trip: float) -> Results:
 
 def _part(run: Run, kind: str) -> Run:
     figures = {name: run.figures[f"{kind}_{name}"] for name in ("ms", "times_ping") if f"{kind}_{name}" in run.figures}
-    concerned = _EARLY if NO_OPTION in run.remarks else _PING  # other remarks concern all of it
+    concerned = _EARLY if NO_OPTION in run.remarks else _PING  # other remarks concern every act
     return Run(figures, run.remarks if kind == concerned else ())
 
 

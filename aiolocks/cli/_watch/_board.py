@@ -104,7 +104,7 @@ class Board:
         return self._lost is None
 
     def heading(self) -> str:
-        """Return how much there is, in one line; or since when that is not known, and why."""
+        """Return the totals in one line; or since when they are not known, and why."""
         if self._lost is not None:
             since, why = self._lost
             return f"nothing is known since {since:%H:%M:%S} UTC: {why}"

@@ -65,7 +65,7 @@ def test_what_the_host_took_is_said_below_the_table() -> None:
     assert remark(runs, attempts=1).endswith(
         "took 0.5 % of the time in which processors had something to do (0.0–1.5)."
     )
-    assert "measured again, up to 2 times" in remark(runs, attempts=3)
+    assert "was repeated, up to 2 times" in remark(runs, attempts=3)
     assert remark({"one": [Run({"speed": 1.0})]}, attempts=3) == ""
 
 
