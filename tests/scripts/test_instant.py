@@ -126,7 +126,9 @@ def test_what_is_guarded_is_run_until_that_millisecond(scored: Scripts, clock: C
 
 
 @pytest.mark.parametrize("verb", ["renew", "release"])
-def test_it_ends_then_though_too_many_others_ended_before_it(scored: Scripts, clock: Clock, verb: str) -> None:
+def test_a_lease_ends_at_that_instant_though_too_many_others_ended_before_it(
+    scored: Scripts, clock: Clock, verb: str
+) -> None:
     share, now_ms = (1 if scored.kind == "semaphore" else SHARED), clock.now_us // 1_000
     scored.run("grant", who="ann", **_terms(scored, share))
     others = [token(f"w{number:03}w") for number in range(500)]
