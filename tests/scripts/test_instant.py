@@ -13,6 +13,7 @@ from redis import Redis
 
 from aiolocks._core.modes import SHARED
 from aiolocks._redis.scripts import load
+from aiolocks.testing import _clock
 from tests.scripts.calls import TTL, Busy, Granted, Scripts, token
 from tests.scripts.states import fence_of, holders, last_fence, line, sessions, tickets
 
@@ -38,6 +39,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(time, "time", clock.time)
+    monkeypatch.setattr(_clock, "_moved", 0.0)  # by tests before it
     return clock
 
 
