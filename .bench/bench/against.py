@@ -1,6 +1,6 @@
 """Two versions of aiolocks in turns: this checkout's, and that of another one on the same machine.
 
-Both are measured at once, but only one runs at a time, each for a tenth of a second. So rates are half of what they
+Both are measured at once, but only one runs at a time, each for a fiftieth of a second. So rates are half of what they
 are alone, and waits include those pauses. The comparison is between equal shares of the same seconds.
 
 The scenarios are this checkout's for both; of the other one only its package `aiolocks` is used. Each measurement has a
@@ -101,7 +101,7 @@ def run_in_turns(
     fresh = replace(scale, fresh=True)  # a process imports one version only
 
     def both(case: Case) -> list[Run]:
-        with Slices() as slices, ThreadPoolExecutor(len(pair)) as threads:
+        with Slices(len(pair)) as slices, ThreadPoolExecutor(len(pair)) as threads:
             return list(
                 threads.map(lambda version: measured(scenario, case, fresh, version.variables, slices.sharing), pair)
             )

@@ -49,9 +49,14 @@ class Slices:
     fast ones as the others.
     """
 
-    def __init__(self, seconds: float = 0.1) -> None:
+    def __init__(self, groups: int = 2, seconds: float = 0.02) -> None:
+        """*groups* is the number of groups in all: while a group has not begun, or has ended, its slices stay empty.
+
+        A rate is counted by the clock, so a group that ran alone for a while would look up to *groups* times as fast.
+        """
         self._seconds = seconds
-        self._groups: list[int] = []
+        self._seats: list[int | None] = [None] * groups
+        self._seat = 0
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._turn, daemon=True)
@@ -68,21 +73,24 @@ class Slices:
     def sharing(self, leader: int) -> Iterator[None]:
         """Have the group of *leader* take its turns until the end of the block."""
         with self._lock:
-            self._groups.append(leader)
+            seat = self._seats.index(None)
+            self._seats[seat] = leader
         try:
             yield
         finally:
             with self._lock:
-                self._groups.remove(leader)
+                self._seats[seat] = None
                 _signal_group(leader, signal.SIGCONT)
 
     def _turn(self) -> None:
         while not self._over.wait(self._seconds):
             with self._lock:
-                self._groups = self._groups[1:] + self._groups[:1]
-                for waiting in self._groups[1:]:
-                    _signal_group(waiting, signal.SIGSTOP)
-                for running in self._groups[:1]:
+                self._seat = (self._seat + 1) % len(self._seats)
+                for seat, leader in enumerate(self._seats):
+                    if leader is not None and seat != self._seat:
+                        _signal_group(leader, signal.SIGSTOP)
+                running = self._seats[self._seat]
+                if running is not None:
                     _signal_group(running, signal.SIGCONT)
 
 

@@ -228,7 +228,7 @@ VERBS = [
 
 
 @pytest.mark.parametrize("prepare", VERBS, ids=lambda verb: verb.__name__)
-async def test_every_verb_rides_out_somebody_s_script(
+async def test_every_verb_rides_out_a_script_of_another_program(
     own_server: RedisServer, client: Redis, prepare: Callable[[Redis], Awaitable[Callable[[], Awaitable[None]]]]
 ) -> None:
     verb = await prepare(client)
@@ -241,7 +241,7 @@ async def test_every_verb_rides_out_somebody_s_script(
     assert await alive(client) == []
 
 
-async def test_a_limit_that_was_declared_in_vain_is_declared_anew(own_server: RedisServer, client: Redis) -> None:
+async def test_a_limit_whose_declaration_failed_is_declared_again(own_server: RedisServer, client: Redis) -> None:
     async with Redis.from_url(own_server.url, db=0) as fleet:
         await Semaphore(fleet, "scraper", 3, ttl=TTL).resize(3)
     async with busy(own_server, RUNS):
@@ -271,7 +271,9 @@ async def test_no_holder_is_lost_to_a_script_that_is_over_within_the_ttl(
     assert await Lock(client, "orders").locked() is False
 
 
-async def test_who_waits_in_line_keeps_the_place_and_gets_the_turn(own_server: RedisServer, client: Redis) -> None:
+async def test_a_waiter_keeps_its_place_and_its_turn_while_a_script_keeps_redis_busy(
+    own_server: RedisServer, client: Redis
+) -> None:
     first = await Lock(client, "orders", ttl=TTL).acquire()
     waiting = [asyncio.create_task(Lock(client, "orders", ttl=TTL).acquire()) for _ in range(3)]
     while (await Lock(client, "orders").statistics()).waiting < 3:
@@ -289,7 +291,9 @@ async def test_who_waits_in_line_keeps_the_place_and_gets_the_turn(own_server: R
 
 
 @pytest.mark.parametrize("how", ["try_acquire", "timeout 0", "several", "upgrade"])
-async def test_who_asks_once_hears_at_once_that_redis_is_busy(own_server: RedisServer, client: Redis, how: str) -> None:
+async def test_a_caller_that_asks_once_learns_at_once_that_redis_is_busy(
+    own_server: RedisServer, client: Redis, how: str
+) -> None:
     lock = Lock(client, "orders", ttl=TTL)
     upgradeable = await RWLock(client, "other", ttl=TTL).upgradeable.acquire()
 
@@ -312,7 +316,7 @@ async def test_who_asks_once_hears_at_once_that_redis_is_busy(own_server: RedisS
 
 
 @pytest.mark.parametrize("how", ["acquire", "block"])
-async def test_who_has_less_time_than_the_script_hears_that_redis_is_busy_and_not_that_the_lock_is(
+async def test_a_caller_with_less_time_than_the_script_learns_that_redis_is_busy_and_not_the_lock(
     own_server: RedisServer, client: Redis, how: str
 ) -> None:
     lock = Lock(client, "orders", ttl=TTL, acquire_timeout=0.5)
@@ -330,7 +334,7 @@ async def test_who_has_less_time_than_the_script_hears_that_redis_is_busy_and_no
     assert (statistics.holders, statistics.waiting) == (0, 0)
 
 
-async def test_it_costs_no_connection(own_server: RedisServer, client: Redis) -> None:
+async def test_riding_out_a_script_costs_no_connection(own_server: RedisServer, client: Redis) -> None:
     async with Lock(client, "held", ttl=TTL) as lease:
         before = await connections(client)
         async with busy(own_server, RUNS):
@@ -422,7 +426,7 @@ async def test_a_quorum_rides_out_scripts_on_a_majority_of_its_servers(
     assert await lease.release()
 
 
-async def test_who_asks_a_quorum_once_hears_at_once_that_it_is_busy(
+async def test_a_caller_that_asks_a_quorum_once_learns_at_once_that_it_is_busy(
     three: list[RedisServer], clients: list[Redis]
 ) -> None:
     lock = Redlock(clients, "orders", ttl=TTL)
@@ -448,7 +452,9 @@ async def test_one_busy_server_of_three_costs_a_quorum_nothing(three: list[Redis
 
 @pytest.mark.slow
 @pytest.mark.timeout(60)
-async def test_it_is_ridden_out_for_ten_seconds_and_no_longer(own_server: RedisServer, client: Redis) -> None:
+async def test_a_script_of_another_program_is_ridden_out_for_ten_seconds_and_no_longer(
+    own_server: RedisServer, client: Redis
+) -> None:
     lease = await Lock(client, "held", ttl=30).acquire()
     short = await Lock(client, "short", ttl=5, renew=False).acquire()
     stock = Versioned(client, "test:stock")

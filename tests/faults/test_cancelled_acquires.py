@@ -236,7 +236,7 @@ async def test_a_block_whose_scope_ends_in_the_turn_of_its_grant_never_works_and
     assert worked == 0
 
 
-async def test_an_acquire_that_reaches_redis_after_its_undo_is_granted_to_nobody(
+async def test_an_acquire_that_reaches_redis_after_its_undo_is_granted_to_no_caller(
     redis: Redis, proxy: FaultProxy
 ) -> None:
     """F2: the undo overtakes it, and leaves a tombstone for it."""

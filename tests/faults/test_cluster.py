@@ -105,7 +105,7 @@ def at(cluster: ClusterSet, server: RedisServer, keys: Iterable[str]) -> list[st
 
 @pytest.mark.slow
 @pytest.mark.parametrize("outage", [kill, stop, fail_over, take_over])
-async def test_when_a_primary_is_replaced_leases_are_kept_and_all_who_wait_or_come_are_served(
+async def test_when_a_node_is_replaced_leases_are_kept_and_waiters_and_newcomers_are_served(
     cluster: ClusterSet, client: Any, outage: Outage
 ) -> None:
     async with measured_lag() as lag:
@@ -126,7 +126,7 @@ async def test_when_a_primary_is_replaced_leases_are_kept_and_all_who_wait_or_co
 
 @pytest.mark.slow
 @pytest.mark.timeout(150)
-async def test_with_a_replica_that_has_each_grant_a_killed_primary_takes_nothing_with_it() -> None:
+async def test_with_a_replica_that_has_each_grant_a_killed_node_of_a_cluster_takes_nothing_with_it() -> None:
     """Done for 100 names with 20 waiters each: all are served, and nobody loses a lease."""
     own = await asyncio.to_thread(ClusterSet, replicas=6)  # else the new primary would have none
     client: Any
@@ -201,7 +201,7 @@ async def turns(*clients: Any) -> AsyncIterator[Turns]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("flushed", [False, True], ids=["scripts known", "SCRIPT FLUSH"])
-async def test_a_busy_lock_whose_slot_is_moved_to_and_fro_is_handed_on_and_nobody_polls_afterwards(
+async def test_a_busy_lock_whose_slot_moves_to_and_fro_is_handed_on_and_no_waiter_polls_afterwards(
     cluster: ClusterSet, client: Any, other: Any, flushed: bool
 ) -> None:
     def move() -> None:
@@ -324,7 +324,7 @@ async def test_a_node_comes_with_the_slot_of_a_busy_lock_and_goes_again(
 
 @pytest.mark.parametrize("told", [True, False], ids=["the documented rights", "none to channels of shards"])
 @pytest.mark.skipif(version_of(find_binary()) < (7,), reason="channels of shards came with Redis 7")
-async def test_waiters_with_the_rights_of_the_readme_are_told_and_without_those_to_channels_they_poll_after_one_warning(
+async def test_waiters_with_the_readmes_rights_are_woken_and_without_channel_rights_they_poll(
     cluster: ClusterSet, caplog: pytest.LogCaptureFixture, told: bool
 ) -> None:
     rights = ["on", ">secret", *documented_rights(cluster=True), *([] if told else ["-ssubscribe"])]
@@ -409,7 +409,9 @@ async def test_an_idle_session_has_no_connection_to_any_node_and_clients_can_be_
     assert await wait_until_none(connections, lambda: tasks_beyond(tasks)) == []
 
 
-async def test_a_lease_that_no_replica_gets_is_refused_and_leaves_nothing(cluster: ClusterSet, client: Any) -> None:
+async def test_a_lease_that_no_replica_of_a_node_gets_is_refused_and_leaves_nothing(
+    cluster: ClusterSet, client: Any
+) -> None:
     primary = await asyncio.to_thread(cluster.primary_of, SLOT)
     replica = await asyncio.to_thread(cluster.replica_of, primary)
     lock = Lock(client, "orders", replicas=1, ttl=TTL)
@@ -423,7 +425,7 @@ async def test_a_lease_that_no_replica_gets_is_refused_and_leaves_nothing(cluste
     assert Leftovers(primary).lasting_keys() == []
 
 
-async def test_of_many_that_no_replica_gets_none_is_granted_or_left_and_all_are_once_one_is_back(
+async def test_of_many_leases_that_no_replica_of_a_node_gets_none_is_granted_until_one_is_back(
     cluster: ClusterSet, client: Any
 ) -> None:
     primaries = await asyncio.to_thread(cluster.primaries)

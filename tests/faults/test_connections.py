@@ -99,7 +99,7 @@ async def test_locks_make_progress_while_connections_are_killed_every_50_ms(
     assert_within(healed_after, 1.0 + SLACK * 0.2)
 
 
-async def test_no_noscript_reaches_anybody_while_scripts_are_flushed_in_a_loop(redis: Redis, redis_url: str) -> None:
+async def test_no_noscript_reaches_a_caller_while_scripts_are_flushed_in_a_loop(redis: Redis, redis_url: str) -> None:
     """F12: every verb of both kinds."""
     async with Redis.from_url(redis_url) as one, Redis.from_url(redis_url) as other:
         async with Lock(one, "renewed by hand", ttl=2) as lease:

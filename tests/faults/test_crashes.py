@@ -102,7 +102,7 @@ async def test_the_next_waiter_has_the_name_of_a_killed_holder_within_its_ttl(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("forking", ["", "fork"])
-async def test_ten_killed_waiters_hardly_delay_the_next_one_that_lives(
+async def test_ten_killed_waiters_hardly_delay_the_next_live_waiter(
     redis: Redis, redis_url: str, start: Start, forking: str
 ) -> None:
     """F8: also when a child that they forked lives on, with copies of their connections."""

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
 
 
 @pytest.mark.parametrize("kind", [Lock, Semaphore])
-async def test_a_body_cut_off_from_redis_ends_before_anybody_else_can_have_the_name(
+async def test_a_body_cut_off_from_redis_ends_before_another_caller_can_have_the_name(
     redis: Redis, proxy: FaultProxy, kind: type[Lock] | type[Semaphore]
 ) -> None:
     """F4: everything is swallowed for three TTLs."""
@@ -56,7 +56,7 @@ async def test_a_body_cut_off_from_redis_ends_before_anybody_else_can_have_the_n
 
 @pytest.mark.parametrize("how", ["asked for", "handed over"])
 @pytest.mark.parametrize("kind", [Lock, Semaphore])
-async def test_a_body_whose_grant_was_told_late_ends_before_anybody_else_can_have_the_name(
+async def test_a_body_whose_grant_arrived_late_ends_before_another_caller_can_have_the_name(
     redis: Redis, proxy: FaultProxy, kind: type[Lock] | type[Semaphore], how: str
 ) -> None:
     """F4: counted from the answer, it would go on while the next one works."""

@@ -61,7 +61,7 @@ async def promote(admin: Any, *, after: int) -> None:
     [[("INCR", "n")], [("GET", "k"), ("INCR", "n")], [("GET", "k"), ("GET", "n")]],
     ids=["a write", "a write behind a read", "reads"],
 )
-async def test_what_a_demoted_primary_was_sent_is_run_once_by_whoever_is_primary_then(
+async def test_commands_sent_to_a_demoted_primary_run_once_on_the_new_primary(
     client: Redis, admin: Any, commands: list[tuple[str, str]]
 ) -> None:
     """A replica must not answer reads either: what it has is of the past."""

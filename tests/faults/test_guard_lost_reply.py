@@ -82,7 +82,7 @@ async def test_guards_at_once_are_each_carried_out_once(
     ],
     ids=["lock", "multilock", "row of a table"],
 )
-async def test_commands_that_were_carried_out_are_confirmed_though_the_lease_is_taken_before_the_second_attempt(
+async def test_commands_that_were_run_are_confirmed_though_the_lease_is_taken_before_the_second_try(
     redis: Redis, client: Redis, proxy: FaultProxy, how: Loss, make: Callable[[Redis], Acquirable], gone: str
 ) -> None:
     """To say "lost, nothing was written" would be wrong."""

@@ -93,7 +93,9 @@ async def test_two_cuts_of_the_wake_ups_in_a_row_cost_no_more_than_a_few_seconds
     assert all(after[who] > 0.8 * machine * before[who] for who in ("cut", "whole"))
 
 
-async def test_a_subscription_that_was_lost_and_made_anew_is_no_reason_to_poll(redis: Redis, proxy: FaultProxy) -> None:
+async def test_a_subscription_that_was_lost_and_made_again_is_no_reason_to_poll(
+    redis: Redis, proxy: FaultProxy
+) -> None:
     """A turn that passes it over in between is what a cut costs, however often it happens."""
     async with Redis.from_url(proxy.url) as client:
         held = await Lock(redis, "lost", ttl=20).acquire()
@@ -210,7 +212,7 @@ async def test_permits_are_kept_and_given_once_while_a_session_turns_to_polling_
 
 @pytest.mark.parametrize("kind", [Lock, Semaphore])
 @pytest.mark.parametrize("how", ["the other has left", "both at once"])
-async def test_who_leaves_the_line_of_a_session_that_polls_leaves_nobody_behind_whatever_the_ttls(
+async def test_a_waiter_that_leaves_a_polling_session_strands_no_other_waiter_at_any_ttl(
     redis: Redis, limited: Redis, kind: Any, how: str
 ) -> None:
     """Its line is named by how often it looks, and that by the shortest TTL of those who wait."""

@@ -111,7 +111,7 @@ def bring_down(
 
 @pytest.mark.parametrize("which", [[0, 1], [3, 4]], ids=["the first two", "the last two"])
 @pytest.mark.parametrize("how", ["try_acquire", "acquire at once", "acquire in time", "block in time"])
-async def test_the_first_who_finds_it_held_is_told_at_once_though_a_minority_has_just_gone(
+async def test_the_first_caller_to_find_it_held_learns_it_at_once_though_a_minority_has_just_gone(
     five: list[RedisServer], clients: list[Redis], faulty: list[Redis], bring_down: Callable[[Fell], None],
     which: Fell, how: str,
 ) -> None:  # fmt: skip
@@ -138,7 +138,7 @@ async def enter(lock: Redlock, timeout: float) -> None:
 
 @pytest.mark.parametrize("which", [[0, 1], [3, 4]], ids=["the first two", "the last two"])
 @pytest.mark.parametrize("used", [True, False], ids=["used before", "first use"])
-async def test_who_finds_it_free_gets_and_releases_it_at_once_though_a_minority_has_just_gone(
+async def test_a_caller_that_finds_it_free_gets_and_releases_it_at_once_though_a_minority_has_just_gone(
     faulty: list[Redis], bring_down: Callable[[Fell], None], which: Fell, used: bool
 ) -> None:
     lock = Redlock(faulty, "orders", ttl=30)
@@ -174,7 +174,9 @@ async def test_a_block_is_left_at_once_though_a_minority_has_just_gone(
         await block.__aexit__(None, None, None)
 
 
-async def test_what_a_hung_server_is_asked_in_vain_is_not_kept(five: list[RedisServer], clients: list[Redis]) -> None:
+async def test_requests_that_a_hung_server_does_not_answer_are_not_kept(
+    five: list[RedisServer], clients: list[Redis]
+) -> None:
     """Or thousands of attempts would wait for the end of one to connect, and the garbage collection stop the loop."""
     lock = Redlock(clients, "orders", ttl=TTL)
     await time_to_acquire(lock)

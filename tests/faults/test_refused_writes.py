@@ -45,7 +45,7 @@ async def check_healed(server: RedisServer, redis: Redis, kind: Kind, name: str,
     await wait_until_only_residue(redis, within=2 * TTL)
 
 
-async def test_a_full_server_refuses_new_leases_and_places_and_keeps_renewing_releasing_and_handing_over(
+async def test_a_full_server_refuses_leases_and_places_and_goes_on_renewing_releasing_and_handing_over(
     own_server: RedisServer, kind: Kind
 ) -> None:
     """F17, out of memory. A refusal is redis-py's own error: nobody has said that somebody else holds it."""
@@ -128,7 +128,7 @@ async def test_a_lease_that_is_evicted_is_lost_at_the_next_renewal_and_fences_go
     assert_within(stopped_at - evicted_at, 1.1 * TTL / 3 + SLACK * 0.05 + lag.worst)
 
 
-async def test_without_enough_replicas_whoever_asks_is_told_so_and_holders_end_in_time(
+async def test_without_enough_replicas_a_caller_gets_the_refusal_and_holders_end_in_time(
     own_server: RedisServer, kind: Kind
 ) -> None:
     """F18: a clear error, and a body that ends before anybody else can have the name once replicas are back."""

@@ -23,7 +23,7 @@ async def until_renewed(lease: Lease, beyond: float) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_lease_that_is_somebody_elses_is_lost_though_the_first_release_could_not_leave(
+async def test_a_lease_that_another_holder_has_is_lost_though_the_first_release_could_not_leave(
     redis: Redis, proxy: FaultProxy
 ) -> None:
     """Only a release that left and was not answered can be why the server knows nothing of the lease."""

@@ -45,7 +45,7 @@ async def cancel(*tasks: asyncio.Task[Lease]) -> None:
     await asyncio.wait(tasks)
 
 
-async def test_a_resize_is_not_undone_by_waiters_who_have_to_ask_anew(redis: Redis, redis_url: str) -> None:
+async def test_a_resize_is_not_undone_by_waiters_that_have_to_ask_again(redis: Redis, redis_url: str) -> None:
     """They had declared their own limit when they first asked, which was before it."""
     semaphore = Semaphore(redis, "resized", 3)
     held = [await semaphore.acquire() for _ in range(3)]
@@ -77,7 +77,7 @@ async def test_a_resize_is_not_undone_by_a_first_request_that_is_sent_again(redi
         await lease.release()
 
 
-async def test_a_task_that_would_wait_for_itself_since_a_resize_is_told_so_when_it_asks_anew(
+async def test_a_task_that_would_wait_for_itself_since_a_resize_gets_that_error_when_it_asks_again(
     redis: Redis, redis_url: str
 ) -> None:
     """Or it would stand in no queue any more, and wait for ever."""

@@ -69,7 +69,9 @@ async def test_all_are_renewed_by_fewer_requests_than_there_are_leases(
 
 
 @pytest.mark.parametrize("kind", [0, 1, 2])
-async def test_one_that_is_gone_is_lost_alone_at_its_next_renewal(own_server: RedisServer, kind: int) -> None:
+async def test_of_leases_renewed_together_a_vanished_lease_alone_is_lost_at_its_next_renewal(
+    own_server: RedisServer, kind: int
+) -> None:
     async with (
         Redis.from_url(own_server.url) as client,
         Redis.from_url(own_server.url) as admin,

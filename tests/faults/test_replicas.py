@@ -89,7 +89,7 @@ async def test_a_lease_is_not_had_before_the_replica_has_it(pair: Replicated, ro
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("share", ["majority", "all"])
-async def test_a_share_of_the_replicas_is_of_those_that_are_connected(
+async def test_a_share_of_the_replicas_counts_the_connected_replicas(
     pair: Replicated, share: Literal["majority", "all"]
 ) -> None:
     async with Redis.from_url(pair.primary.url) as client, Redis.from_url(pair.replica.url) as replica:
@@ -187,7 +187,7 @@ async def test_an_upgrade_that_the_replica_does_not_get_leaves_the_lease_as_it_w
 
 
 @pytest.mark.asyncio
-async def test_who_waits_for_what_no_replica_will_have_holds_up_nobody_else(pair: Replicated) -> None:
+async def test_a_caller_that_waits_for_a_missing_replica_holds_up_no_other_caller(pair: Replicated) -> None:
     async with Redis.from_url(pair.primary.url) as client:
         async with Lock(client, "connected", replicas=1):
             pass
@@ -239,7 +239,7 @@ async def test_what_replicas_had_before_a_lease_was_written_says_nothing_of_that
 
 
 @pytest.mark.asyncio
-async def test_one_who_gives_up_while_replicas_are_waited_for_leaves_nothing_held(pair: Replicated) -> None:
+async def test_a_caller_that_gives_up_while_it_waits_for_replicas_leaves_nothing_held(pair: Replicated) -> None:
     async with Redis.from_url(pair.primary.url) as client:
         lock = Lock(client, "given up", replicas=1, ttl=30)
         with pair.standing_still():

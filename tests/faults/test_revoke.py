@@ -64,7 +64,7 @@ async def test_revoke_whose_reply_is_lost_asks_again_and_hits_no_one_else(
 
 
 @kinds
-async def test_who_revokes_and_is_cut_off_is_told_and_has_revoked_it_or_not_at_all(
+async def test_a_revoke_that_is_cut_off_raises_and_has_revoked_the_lease_or_not_at_all(
     redis: Redis, proxy: FaultProxy, kind: Kind
 ) -> None:
     lease = await make(kind, redis, "told", ttl=LONG).acquire()

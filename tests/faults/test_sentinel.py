@@ -88,7 +88,7 @@ async def replaced(sentinels: SentinelSet, outage: Outage) -> tuple[RedisServer,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("outage", [kill, stop, fail_over])
-async def test_when_the_primary_is_replaced_leases_are_kept_and_all_who_wait_or_come_are_served(
+async def test_when_the_primary_is_replaced_leases_are_kept_and_waiters_and_newcomers_are_served(
     own: SentinelSet, outage: Outage
 ) -> None:
     async with own.client() as client, measured_lag() as lag:
@@ -110,7 +110,7 @@ async def test_when_the_primary_is_replaced_leases_are_kept_and_all_who_wait_or_
 
 @pytest.mark.slow
 @pytest.mark.timeout(150)
-async def test_with_a_replica_that_has_each_grant_a_killed_primary_takes_nothing_with_it(own: SentinelSet) -> None:
+async def test_with_a_replica_that_has_each_grant_a_killed_primary_of_sentinels_takes_nothing(own: SentinelSet) -> None:
     """Done for 100 names with 20 waiters each: all are served, and nobody loses a lease."""
     async with own.client() as client, measured_lag() as lag:
         async with traffic(client, names=MANY, replicas=1) as crowd:
@@ -187,7 +187,7 @@ async def test_without_replicas_a_primary_that_must_have_some_renews_nothing_and
         primary.operator.config_set("min-replicas-to-write", 0)
 
 
-async def test_a_lease_that_no_replica_gets_is_refused_and_leaves_nothing(
+async def test_a_lease_that_no_replica_behind_sentinels_gets_is_refused_and_leaves_nothing(
     lasting: SentinelSet, standing_still: Callable[[], None]
 ) -> None:
     """F13: with `replicas`, nothing is granted that a failover would lose."""
@@ -204,7 +204,7 @@ async def test_a_lease_that_no_replica_gets_is_refused_and_leaves_nothing(
     assert Leftovers(primary).lasting_keys() == []
 
 
-async def test_of_many_that_no_replica_gets_none_is_granted_or_left_and_all_are_once_one_is_back(
+async def test_of_many_leases_that_no_replica_behind_sentinels_gets_none_is_granted_until_one_is_back(
     lasting: SentinelSet, standing_still: Callable[[], None]
 ) -> None:
     primary = lasting.primary()

@@ -53,7 +53,7 @@ async def test_how_a_name_stands_is_asked_as_often_as_the_client_would(proxy: Fa
 
 
 @pytest.mark.slow
-async def test_whoever_asks_an_unreachable_redis_gets_redis_pys_exception_in_time(
+async def test_a_caller_of_an_unreachable_redis_gets_redis_pys_exception_in_time(
     own_server: RedisServer, proxy: FaultProxy
 ) -> None:
     """Never AcquireTimeoutError and never None: nobody has said that somebody else holds the lock."""

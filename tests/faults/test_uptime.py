@@ -100,7 +100,7 @@ async def test_without_it_there_is_one(servers: Callable[..., RedisServer], kind
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_all_who_waited_have_it_in_the_end_and_one_at_a_time(
+async def test_all_waiters_get_the_lock_in_the_end_and_one_at_a_time(
     servers: Callable[..., RedisServer], kind: str
 ) -> None:
     async with scene(kind, servers) as one:

@@ -41,7 +41,7 @@ async def _wait_for(lock: Lock) -> None:
         await lock.acquire(timeout=WAIT)
 
 
-async def test_who_acquires_and_who_releases_stays_awake(
+async def test_a_loop_that_acquires_or_releases_stays_awake_for_the_reply(
     server: RedisServer, turns: Turns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stay_awake_for(monkeypatch, 10.0)
@@ -54,7 +54,9 @@ async def test_who_acquires_and_who_releases_stays_awake(
         assert before < acquired < turns()
 
 
-async def test_who_joins_others_sleeps(server: RedisServer, turns: Turns, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_waiter_that_joins_others_sleeps(
+    server: RedisServer, turns: Turns, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It will wait for its turn, and that is not about to come."""
     stay_awake_for(monkeypatch, 10.0)
     async with Redis.from_url(server.url) as client:
@@ -70,7 +72,7 @@ async def test_who_joins_others_sleeps(server: RedisServer, turns: Turns, monkey
             await (await waiter).release()
 
 
-async def test_in_memory_nobody_stays_awake(turns: Turns, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_in_memory_no_loop_stays_awake(turns: Turns, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who answers runs in the same loop."""
     stay_awake_for(monkeypatch, 10.0)
     async with LockManager.from_url("memory://") as locks:

@@ -28,7 +28,7 @@ async def nothing_held(url: str) -> bool:
 
 
 @pytest.mark.timeout(120)
-def test_eight_processes_with_random_names_in_random_order_never_deadlock_and_exclude_each_other_by_name(
+def test_eight_processes_with_random_names_never_deadlock_and_exclude_each_other_by_name(
     redis_url: str, tmp_path: Path
 ) -> None:
     seed = seeds.seed_of_run()

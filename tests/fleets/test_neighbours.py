@@ -276,7 +276,7 @@ def test_a_limit_that_one_version_sets_is_in_force_for_the_other(first: Peer, se
     assert first("release", another)
 
 
-def test_processes_of_two_versions_that_take_every_kind_as_fast_as_they_can_never_meet_and_all_go_on(
+def test_busy_processes_of_two_versions_never_meet_in_any_kind_of_lock_and_all_go_on(
     first: Peer, second: Peer, name: str
 ) -> None:
     names = {kind: (f"{name} {kind}", 1) for kind in EXCLUSIVE}
@@ -443,7 +443,7 @@ def test_a_killed_holder_and_a_killed_waiter_of_one_version_do_not_strand_the_ot
 
 
 @pytest.mark.parametrize("kind", ["lock", "semaphore", "write lock"])
-def test_after_the_clock_stepped_back_waiters_of_this_version_keep_their_order_beside_an_older_one(
+def test_after_the_clock_stepped_back_waiters_keep_their_order_beside_an_older_version(
     stepping: tuple[ServerClock, dict[str, Peer]], kind: str, name: str
 ) -> None:
     """The older version does not know the newest ticket of others: only its own waiters may overtake."""

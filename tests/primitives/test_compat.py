@@ -80,7 +80,7 @@ async def test_a_token_of_the_callers_own(redis: Redis, kind: type[PlainLock]) -
         await lock.release()
 
 
-async def test_two_who_bring_one_token_are_two(redis: Redis, kind: type[PlainLock]) -> None:
+async def test_two_callers_that_bring_one_token_are_two_holders(redis: Redis, kind: type[PlainLock]) -> None:
     inside: list[str] = []
 
     async def work() -> None:
@@ -109,7 +109,9 @@ async def test_asking_once(redis: Redis, kind: type[PlainLock]) -> None:
     await second.release()
 
 
-async def test_waiting_for_a_time(redis: Redis, kind: type[PlainLock]) -> None:
+async def test_a_caller_waits_for_its_blocking_timeout_and_gets_redis_pys_answer(
+    redis: Redis, kind: type[PlainLock]
+) -> None:
     async with redis.lock("orders", timeout=10, lock_class=kind):
         begun = time.monotonic()
         async with in_time(0.3 + SLACK * 0.2):
@@ -195,7 +197,7 @@ async def test_locked_and_owned(redis: Redis, kind: type[PlainLock]) -> None:
         await lock.release()
 
 
-async def test_a_call_without_await_is_never_taken_for_its_answer(redis: Redis) -> None:
+async def test_a_call_of_a_redis_py_lock_without_await_is_never_taken_for_its_answer(redis: Redis) -> None:
     lock = RedisLock(redis, "orders")
     for verb in ("acquire", "locked"):
         call: Any = getattr(lock, verb)()
@@ -404,7 +406,7 @@ async def test_a_lost_answer_does_not_lose_the_lock(server: RedisServer, redis: 
         await lock.release()
 
 
-async def test_who_is_freed_by_hand_is_told_and_does_not_come_back(
+async def test_a_holder_whose_lock_is_freed_by_hand_loses_it_and_does_not_come_back(
     redis: Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     leases_without_timeout_last(monkeypatch, 0.6)

@@ -183,7 +183,7 @@ async def test_a_block_of_a_generator_that_ends_in_another_task_is_released(make
     assert await make().locked() is False
 
 
-async def test_a_block_of_a_generator_that_nobody_closes_is_released(make: Make) -> None:
+async def test_a_block_of_a_generator_that_is_never_closed_is_released(make: Make) -> None:
     generator = holding(make())
     await anext(generator)
     del generator
@@ -204,7 +204,7 @@ async def test_blocks_left_in_another_task_release_their_own_leases(make: Make) 
     assert (await lock.statistics()).holders == 0
 
 
-async def test_a_block_that_a_task_of_its_own_entered_leaves_nothing_to_whoever_leaves_it(make: Make) -> None:
+async def test_a_block_that_a_task_of_its_own_entered_leaves_nothing_to_the_task_that_leaves_it(make: Make) -> None:
     def open_scopes() -> int:
         gc.collect()
         return sum(isinstance(thing, anyio.CancelScope) for thing in gc.get_objects())

@@ -46,7 +46,7 @@ async def test_a_release_of_a_lease_that_has_ended_by_the_clock_says_false(make:
     assert await lease.release() is False
 
 
-async def test_a_released_lease_is_neither_held_nor_lost(make: Make) -> None:
+async def test_a_released_lease_of_any_primitive_is_neither_held_nor_lost(make: Make) -> None:
     lease = await make().acquire()
     await lease.release()
     assert (lease.held, lease.lost, lease.remaining()) == (False, False, 0.0)

@@ -89,7 +89,7 @@ async def test_one_attempt_that_finds_others_is_no_event(make: Make, heard: Hear
         assert not heard.kinds(*RENEWALS)
 
 
-async def test_a_caller_that_waits_in_vain_has_timed_out(make: Make, heard: Heard) -> None:
+async def test_a_caller_that_never_gets_the_lock_has_timed_out(make: Make, heard: Heard) -> None:
     async with filled(make):
         heard.clear()
         with pytest.raises(AcquireTimeoutError):
@@ -166,7 +166,7 @@ async def test_a_loss_is_told_in_the_loop_of_the_lease(make: Make, heard: Heard,
 
 
 @both_watchdogs
-async def test_the_loss_of_a_lease_by_hand_is_told_though_nobody_asks(
+async def test_the_loss_of_a_lease_by_hand_is_an_event_though_no_task_asks(
     make: Make, heard: Heard, watchdog: Watchdog
 ) -> None:
     lease = await make(ttl=SHORT, watchdog=watchdog).acquire()

@@ -83,7 +83,7 @@ async def test_a_block_whose_lease_was_handed_off_ends_without_releasing_it(make
 
 
 @handed_on
-async def test_of_many_who_adopt_one_has_it(make: Make, stranger: Redis) -> None:
+async def test_of_many_processes_that_adopt_one_gets_the_lease(make: Make, stranger: Redis) -> None:
     text = await (await make().acquire()).hand_off()
     adopters = [make(client=client) for client in (None, stranger) for _ in range(5)]
     answers = await asyncio.gather(*(one.adopt(text) for one in adopters), return_exceptions=True)
@@ -188,7 +188,9 @@ async def test_the_text_has_no_token_and_no_url_and_shows_nowhere(make: Make) ->
 
 
 @handed_on
-async def test_its_own_guard_is_awaited_and_runs_count_anew(make: Make, row: Row, client: Redis) -> None:
+async def test_a_hand_off_waits_for_a_guard_on_its_way_and_the_adopter_guards_again(
+    make: Make, row: Row, client: Redis
+) -> None:
     if clients.CHOSEN == "cluster" and row.slots > 1:
         pytest.skip("on a Cluster, names in different slots cannot guard")
     counter = row.tag + "counted"
@@ -233,7 +235,7 @@ async def test_a_cancelled_hand_off_or_adoption_leaves_nothing_held(make: Make) 
 
 
 @handed_on
-async def test_the_lease_has_ended_once_for_those_who_listen_whatever_comes_of_its_hand_off(make: Make) -> None:
+async def test_a_lease_that_is_handed_off_ends_once_for_its_listeners_whether_it_is_adopted_or_not(make: Make) -> None:
     with hearing() as heard:
         await (await make(ttl=SHORT).acquire()).hand_off()
         assert heard.kinds("renewed") == ["acquired", "released"]
@@ -265,7 +267,7 @@ async def test_the_lease_has_ended_once_for_those_who_listen_whatever_comes_of_i
 
 
 @exclusive
-async def test_min_hold_counts_from_the_adoption(make: Make) -> None:
+async def test_min_hold_of_an_adopted_lease_counts_from_the_adoption(make: Make) -> None:
     lease = await make(min_hold=60).acquire()
     text = await lease.hand_off()
     adopted = await make(min_hold=0.4).adopt(text)
@@ -327,7 +329,7 @@ async def test_an_upgradeable_lease_is_handed_on_while_it_is_not_upgraded(client
     assert await readers.release()
 
 
-async def test_permits_go_along(client: Redis) -> None:
+async def test_permits_go_along_with_a_lease_that_is_handed_off(client: Redis) -> None:
     semaphore = Semaphore(client, "scraper", 3)
     text = await (await semaphore.acquire(permits=2)).hand_off()
     assert (await semaphore.statistics()).permits == 2

@@ -48,7 +48,7 @@ def overlap(one: str, other: str) -> bool:
 
 
 @pytest.mark.parametrize(("held", "wanted"), list(product([ROOT, TABLE, ROW, SIBLING], repeat=2)))
-async def test_who_writes_excludes_whoever_uses_the_same_or_what_is_above_or_below(
+async def test_a_writer_excludes_every_user_of_its_path_and_of_paths_above_or_below(
     at: At, held: str, wanted: str
 ) -> None:
     async with at(held).write:
@@ -59,7 +59,7 @@ async def test_who_writes_excludes_whoever_uses_the_same_or_what_is_above_or_bel
 
 
 @pytest.mark.parametrize(("held", "wanted"), list(product([ROOT, TABLE, ROW, SIBLING], repeat=2)))
-async def test_who_reads_excludes_whoever_writes_the_same_or_what_is_above_or_below(
+async def test_a_reader_excludes_every_writer_of_its_path_and_of_paths_above_or_below(
     at: At, held: str, wanted: str
 ) -> None:
     async with at(held).read:
@@ -67,7 +67,7 @@ async def test_who_reads_excludes_whoever_writes_the_same_or_what_is_above_or_be
     assert free == [True, not overlap(held, wanted)]
 
 
-async def test_whoever_waits_for_a_table_comes_before_later_users_of_its_rows(at: At) -> None:
+async def test_a_waiter_for_a_table_comes_before_later_users_of_its_rows(at: At) -> None:
     order: list[str] = []
 
     async def use(path: str) -> None:
@@ -84,7 +84,7 @@ async def test_whoever_waits_for_a_table_comes_before_later_users_of_its_rows(at
     assert order == [TABLE, SIBLING]
 
 
-async def test_whoever_waits_for_a_row_keeps_nobody_from_its_siblings(at: At) -> None:
+async def test_a_waiter_for_a_row_keeps_no_caller_from_its_siblings(at: At) -> None:
     async with at(ROW).write:
         waiter = asyncio.create_task(at(ROW).write.acquire())
         await queued(at(ROW).write, 1)
@@ -141,7 +141,7 @@ async def test_a_task_that_might_wait_for_itself_gets_an_error_instead_of_a_dead
         (("read", ROW), ("write", SIBLING)), (("read", ROW), ("write", ELSEWHERE)), (("read", TABLE), ("read", ROW)),
     ],
 )  # fmt: skip
-async def test_a_task_takes_a_second_path_though_somebody_waits_for_the_first_to_end(
+async def test_a_task_takes_a_second_path_though_a_waiter_wants_the_first(
     at: At, outer: tuple[str, str], inner: tuple[str, str]
 ) -> None:
     """In the queue behind them it would wait for itself."""
@@ -155,7 +155,7 @@ async def test_a_task_takes_a_second_path_though_somebody_waits_for_the_first_to
         await asyncio.wait(waiters)
 
 
-async def test_who_reads_a_row_and_is_to_write_another_waits_for_readers_of_the_table_and_passes_the_queue(
+async def test_a_reader_of_a_row_that_writes_another_waits_for_the_tables_readers_not_for_the_queue(
     at: At,
 ) -> None:
     order: list[str] = []
@@ -215,7 +215,7 @@ async def test_what_is_held_while_waiting_is_renewed(client: Redis) -> None:
 
 
 @pytest.mark.parametrize("level", [ROOT, TABLE])
-async def test_a_waiter_that_loses_a_level_begins_anew(client: Redis, level: str) -> None:
+async def test_a_waiter_that_loses_a_level_begins_again(client: Redis, level: str) -> None:
     def at(path: str) -> HierarchicalLock:
         return HierarchicalLock(client, path, ttl=SHORT)
 
@@ -247,7 +247,9 @@ async def test_a_lease_is_lost_with_any_of_its_levels(client: Redis, level: str)
 
 @pytest.mark.redis
 @pytest.mark.parametrize("path", [ROOT, TABLE, ROW])
-async def test_what_a_killed_process_held_can_be_had_within_its_ttl(redis: Redis, redis_url: str, path: str) -> None:
+async def test_a_path_that_a_killed_process_held_is_free_within_its_ttl(
+    redis: Redis, redis_url: str, path: str
+) -> None:
     mode = HierarchicalLock(redis, TABLE).write
     with holding(redis_url, f"locks.hierarchical({path!r}, ttl=0.4).write") as process:
         assert await process.says() == "holds"
@@ -342,7 +344,7 @@ async def test_paths_of_every_shape_are_kept_apart(client: Redis) -> None:
         await lease.release()
 
 
-async def test_the_lock_itself_cannot_be_acquired(at: At) -> None:
+async def test_a_hierarchical_lock_without_a_mode_cannot_be_acquired(at: At) -> None:
     assert repr(at(ROW)) == "<HierarchicalLock 'shop/orders/42'>"
     assert repr(at(ROW).write) == "<HierarchicalLock 'shop/orders/42' write>"
     assert not any(hasattr(at(ROW), method) for method in ("acquire", "hold", "release"))

@@ -109,19 +109,19 @@ async def test_the_prefix_begins_every_key(redis: Redis, quick_sessions: None) -
     assert all(key.startswith(b"myapp:") for key in keys)
 
 
-def test_it_makes_the_primitives_that_there_are() -> None:
+def test_a_manager_makes_every_primitive() -> None:
     locks = LockManager(Redis(port=1))
     lock, semaphore = locks.lock("orders"), locks.semaphore("scraper", 2)
     assert (type(lock), lock.name, type(semaphore), semaphore.name) == (Lock, "orders", Semaphore, "scraper")
 
 
-def test_it_shows_the_client_that_it_was_given() -> None:
+def test_a_manager_shows_the_client_of_its_user() -> None:
     client = Redis(port=1)
     assert LockManager(client).client is client
 
 
 @pytest.mark.asyncio
-async def test_a_private_memory_is_shared_with_nobody(quick_sessions: None) -> None:
+async def test_a_private_memory_is_shared_with_no_other_manager(quick_sessions: None) -> None:
     async with LockManager.from_url("memory://") as one, LockManager.from_url("memory://") as other:
         async with one.lock("orders"):
             assert not await other.lock("orders").locked()
@@ -147,7 +147,7 @@ async def test_waiters_of_a_named_memory_are_woken_across_clients(quick_sessions
 
 
 @pytest.mark.asyncio
-async def test_it_closes_the_client_that_it_made(redis_url: str, redis: Redis) -> None:
+async def test_a_manager_closes_the_client_that_it_made(redis_url: str, redis: Redis) -> None:
     async with LockManager.from_url(redis_url) as locks:
         number = await locks.client.client_id()
         assert number in await open_connections(redis)
@@ -155,7 +155,7 @@ async def test_it_closes_the_client_that_it_made(redis_url: str, redis: Redis) -
 
 
 @pytest.mark.asyncio
-async def test_closing_it_closes_the_client_that_it_made(redis_url: str, redis: Redis) -> None:
+async def test_closing_a_manager_closes_the_client_that_it_made(redis_url: str, redis: Redis) -> None:
     locks = LockManager.from_url(redis_url)
     number = await locks.client.client_id()
     await locks.aclose()
@@ -163,7 +163,7 @@ async def test_closing_it_closes_the_client_that_it_made(redis_url: str, redis: 
 
 
 @pytest.mark.asyncio
-async def test_closing_it_twice_does_no_harm(redis_url: str, redis: Redis) -> None:
+async def test_closing_a_manager_twice_does_no_harm(redis_url: str, redis: Redis) -> None:
     locks = LockManager.from_url(redis_url)
     number = await locks.client.client_id()
     async with LockManager.from_url(redis_url) as others, others.lock("orders") as lease:
@@ -174,7 +174,7 @@ async def test_closing_it_twice_does_no_harm(redis_url: str, redis: Redis) -> No
 
 
 @pytest.mark.asyncio
-async def test_it_does_not_close_a_client_of_yours(redis: Redis) -> None:
+async def test_a_manager_does_not_close_the_client_of_its_user(redis: Redis) -> None:
     number = await redis.client_id()
     async with LockManager(redis) as locks:
         await locks.lock("orders").locked()

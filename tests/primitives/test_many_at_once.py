@@ -186,7 +186,7 @@ async def test_what_any_number_of_dead_readers_had_can_be_written_at_once(client
         assert (await page.write.statistics()).holders == 1
 
 
-async def test_all_who_ask_for_too_much_are_refused_when_a_limit_shrinks(client: Redis) -> None:
+async def test_all_waiters_that_want_too_much_are_refused_when_a_limit_shrinks(client: Redis) -> None:
     semaphore = Semaphore(client, "scraper", 2)
     lease = await semaphore.acquire()
     asked = [asyncio.create_task(semaphore.acquire(permits=2)) for _ in range(MANY)]

@@ -115,7 +115,7 @@ async def test_statistics_count_no_holder_of_a_kept_name_and_say_until_when_it_i
 
 
 @exclusive_rows
-async def test_it_may_be_longer_than_the_ttl(make: Make) -> None:
+async def test_min_hold_can_be_longer_than_the_ttl(make: Make) -> None:
     began = clock()
     async with make(min_hold=MIN, ttl=0.4):
         pass
@@ -125,7 +125,7 @@ async def test_it_may_be_longer_than_the_ttl(make: Make) -> None:
 
 
 @exclusive_rows
-async def test_who_dies_frees_the_name_at_its_ttl(make: Make) -> None:
+async def test_a_holder_that_dies_frees_the_name_at_its_ttl(make: Make) -> None:
     lease = await make(min_hold=60, ttl=0.5, renew=False).acquire()
     other = await as_a_stranger(make().acquire(timeout=10))
     assert not lease.held
@@ -140,7 +140,7 @@ async def test_when_that_time_is_over_it_is_released_like_any_other(make: Make) 
 
 
 @exclusive_rows
-async def test_who_does_not_wait_for_its_release_keeps_the_name_too(make: Make) -> None:
+async def test_a_holder_that_does_not_wait_for_its_release_keeps_the_name_for_min_hold_too(make: Make) -> None:
     async with make(min_hold=MIN, wait_release=False):
         pass
     assert await as_a_stranger(make().try_acquire()) is None

@@ -47,7 +47,7 @@ def test_one_string_is_not_taken_for_its_letters() -> None:
 class TestOnEveryServer:
     """What needs one."""
 
-    async def test_those_who_share_a_name_exclude_each_other(self, client: Redis) -> None:
+    async def test_multilocks_that_share_a_name_exclude_each_other(self, client: Redis) -> None:
         async with MultiLock(client, ["a", "b"]):
             assert await asyncio.create_task(MultiLock(client, ["c", "b"]).try_acquire()) is None
             async with MultiLock(client, ["c", "d"]) as lease:
@@ -98,7 +98,7 @@ class TestOnEveryServer:
         async with MultiLock(client, ["b", "c"]) as lease:
             assert lease.held
 
-    async def test_the_order_of_names_does_not_matter_to_whoever_releases(self, client: Redis) -> None:
+    async def test_the_order_of_names_does_not_matter_to_a_release(self, client: Redis) -> None:
         lease = await MultiLock(client, ["a", "b"]).acquire()
         await MultiLock(client, ["b", "a", "b"]).release()
         assert not lease.held
@@ -128,7 +128,9 @@ class TestOnEveryServer:
         assert left > STEADY / 3 - lag.worst
         await lease.release()
 
-    async def test_a_name_that_is_lost_while_another_is_waited_for_is_got_anew(self, client: Redis) -> None:
+    async def test_a_name_that_is_lost_while_its_caller_waits_for_another_is_acquired_again(
+        self, client: Redis
+    ) -> None:
         holder = await MultiLock(client, ["b"]).acquire()
         waiter = asyncio.create_task(MultiLock(client, ["a", "b"], ttl=SHORT).acquire())
         await queued(MultiLock(client, ["b"]), 1)

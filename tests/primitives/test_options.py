@@ -176,7 +176,7 @@ def test_the_widest_values_are_fine(construct: Constructor) -> None:
 
 
 @every_constructor
-def test_a_duration_may_be_a_timedelta(construct: Constructor) -> None:
+def test_each_duration_of_a_constructor_can_be_a_timedelta(construct: Constructor) -> None:
     construct(
         ttl=timedelta(seconds=30),
         acquire_timeout=timedelta(0),
@@ -550,12 +550,12 @@ def test_behind_sentinel_no_uptime_is_asked_for(row: Row) -> None:
     row.make(BEHIND_SENTINEL, "orders", min_uptime=0)
 
 
-def test_nor_in_a_cluster() -> None:
+def test_a_cluster_takes_no_min_uptime() -> None:
     with pytest.raises(ValueError, match=r"min_uptime.* Cluster"):
         Lock(cast("Redis", RedisCluster(host="localhost", port=1)), "orders", min_uptime=1)
 
 
-def test_nor_of_a_quorum_if_one_of_its_servers_is_behind_sentinel() -> None:
+def test_a_quorum_with_one_server_behind_sentinels_takes_no_min_uptime() -> None:
     with pytest.raises(ValueError, match=r"min_uptime.* Sentinel"):
         Redlock([NOBODY, BEHIND_SENTINEL], "orders", min_uptime=1)
 

@@ -53,14 +53,14 @@ async def test_a_holder_is_stopped_and_told_and_then_it_is_gone(make: Make) -> N
 
 
 @pytest.mark.real_time
-async def test_so_is_one_whose_watchdog_is_a_thread(make: Make) -> None:
+async def test_a_lease_that_a_thread_renews_is_revoked_too(make: Make) -> None:
     body = await Body.enter(make, ttl=STEADY, watchdog="thread")
     await make().revoke(timeout=15)
     assert (await body.end()).reason == "revoked"
 
 
 @every_row
-async def test_it_does_not_last_until_its_lease_would_have_ended(make: Make) -> None:
+async def test_a_revoked_lease_does_not_last_until_its_ttl(make: Make) -> None:
     """0.37 of the TTL at most, where the holder is renewed."""
     body = await Body.enter(make, ttl=6.0)
     async with in_time(0.37 * 6.0 + SLACK * 0.3):
@@ -76,7 +76,7 @@ async def test_where_no_one_holds_it_there_is_nothing_to_do(make: Make) -> None:
 
 
 @every_row
-async def test_one_that_does_not_heed_it_keeps_it_until_its_lease_ends_and_is_renewed_no_more(make: Make) -> None:
+async def test_a_holder_that_ignores_a_revoke_keeps_its_lease_to_its_end_and_is_renewed_no_more(make: Make) -> None:
     lease = await make(ttl=SHORT, on_lost="flag").acquire()
     with pytest.raises(AcquireTimeoutError, match="revoked, but still held after 0 s") as caught:
         await make().revoke(timeout=0)
@@ -187,7 +187,7 @@ async def test_revoked_twice_at_the_same_time_both_hear_when_it_is_gone(make: Ma
     await free(make())
 
 
-async def test_who_stops_waiting_for_it_has_revoked_it_all_the_same(make: Make) -> None:
+async def test_a_revoke_that_stops_waiting_has_revoked_the_lease_all_the_same(make: Make) -> None:
     body = await Body.enter(make, ttl=STEADY)
     revoking = asyncio.create_task(make().revoke())
     await asyncio.sleep(0.2)

@@ -118,7 +118,7 @@ async def test_blocks_left_in_the_order_of_entering_hold_until_the_last_is_left(
     assert await free(lock)
 
 
-async def test_it_can_be_taken_anew_in_a_block_whose_lease_was_released_by_hand(lock: RLock) -> None:
+async def test_a_task_can_take_an_rlock_again_in_a_block_whose_lease_was_released_by_hand(lock: RLock) -> None:
     async with lock as first:
         await first.release()
         assert await free(lock)
@@ -357,7 +357,7 @@ async def test_each_block_says_itself_what_a_loss_does_to_it(client: Redis, quic
         assert outer.lost
 
 
-async def test_a_block_within_a_lease_that_nobody_renews_is_stopped_at_its_deadline(
+async def test_a_block_within_a_lease_that_is_not_renewed_is_stopped_at_its_deadline(
     client: Redis, quick_sessions: None
 ) -> None:
     async with RLock(client, "orders", ttl=BRIEF, renew=False, on_lost="flag"):

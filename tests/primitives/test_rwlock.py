@@ -41,7 +41,7 @@ async def test_readers_are_inside_together(rw: RWLock) -> None:
         await asyncio.gather(*(read() for _ in range(5)))
 
 
-async def test_a_writer_is_never_inside_with_anybody(rw: RWLock) -> None:
+async def test_a_writer_is_always_alone_inside(rw: RWLock) -> None:
     readers = writers = 0
     seen = []
 
@@ -86,7 +86,7 @@ async def test_no_reader_passes_an_earlier_writer(rw: RWLock) -> None:
     assert order == ["write", "read", "read", "write", "read"]
 
 
-async def test_readers_who_wait_together_are_let_in_together(rw: RWLock) -> None:
+async def test_readers_that_wait_together_get_in_together(rw: RWLock) -> None:
     writer = await rw.write.acquire()
     readers = [asyncio.create_task(rw.read.acquire()) for _ in range(4)]
     await queued(rw.read, 4)
@@ -126,7 +126,7 @@ async def test_a_task_inside_that_enters_again_gets_an_error_instead_of_a_deadlo
         assert await getattr(rw, inner).try_acquire() is None
 
 
-async def test_the_lock_itself_cannot_be_acquired(rw: RWLock) -> None:
+async def test_a_readers_writer_lock_without_a_mode_cannot_be_acquired(rw: RWLock) -> None:
     assert not any(hasattr(rw, method) for method in ("acquire", "hold", "release"))
     itself: Any = rw
     with pytest.raises(TypeError, match=r"enter its \.read, \.write or \.upgradeable"):
@@ -134,7 +134,7 @@ async def test_the_lock_itself_cannot_be_acquired(rw: RWLock) -> None:
             pass
 
 
-async def test_nobody_takes_the_word_of_another_kind_of_lock_with_that_name(client: Redis) -> None:
+async def test_two_kinds_of_lock_with_the_same_name_do_not_exclude_each_other(client: Redis) -> None:
     async with LockManager(client).rwlock("same").write, LockManager(client).lock("same"):
         pass
 
@@ -202,7 +202,7 @@ async def test_an_upgrade_that_waits_too_long_leaves_the_lease_as_it_was(rw: RWL
             pass
 
 
-async def test_a_cancelled_upgrade_lets_those_behind_it_in(rw: RWLock) -> None:
+async def test_a_cancelled_upgrade_lets_the_waiters_behind_it_in(rw: RWLock) -> None:
     reader, lease = await rw.read.acquire(), await rw.upgradeable.acquire()
 
     async def alone() -> None:
@@ -251,7 +251,7 @@ async def test_a_body_whose_upgrade_is_lost_is_cancelled(client: Redis) -> None:
         assert lease.held
 
 
-async def test_a_lease_that_lapses_during_its_upgrade_lets_nobody_in(client: Redis) -> None:
+async def test_a_lease_that_lapses_during_its_upgrade_lets_no_other_caller_in(client: Redis) -> None:
     """Its own body is stopped; but the upgrade is a lease of its own, and the writes may go on until it ends."""
     rw = RWLock(client, "catalogue", ttl=STEADY)
     lease = await rw.upgradeable.acquire()
@@ -387,7 +387,7 @@ async def test_readers_are_renewed_one_by_one(client: Redis) -> None:
     ],
     ids=["reader", "writer", "upgradeable", "upgrade"],
 )  # fmt: skip
-async def test_what_a_killed_process_held_can_be_had_within_its_ttl(
+async def test_a_mode_that_a_killed_process_held_is_free_within_its_ttl(
     redis: Redis, redis_url: str, held: list[str], then: str
 ) -> None:
     mode = getattr(RWLock(redis, "catalogue"), then)

@@ -106,7 +106,7 @@ async def test_a_higher_limit_is_handed_to_waiters_at_once(client: Redis, strang
         await lease.release()
 
 
-async def test_a_lower_limit_revokes_nothing(client: Redis) -> None:
+async def test_a_lower_limit_revokes_no_lease(client: Redis) -> None:
     semaphore = Semaphore(client, "scraper", 3, ttl=STEADY)
     leases = [await semaphore.acquire() for _ in range(3)]
     await semaphore.resize(1)
@@ -179,7 +179,7 @@ async def test_a_queued_request_is_refused_when_the_limit_shrinks_below_it(
     await holder.release()
 
 
-async def test_a_refused_head_lets_those_behind_it_in(client: Redis) -> None:
+async def test_a_refused_waiter_at_the_head_lets_the_waiters_behind_it_in(client: Redis) -> None:
     semaphore = Semaphore(client, "scraper", 3)
     holder = await semaphore.acquire()
     big = asyncio.create_task(semaphore.acquire(permits=3))
@@ -226,7 +226,7 @@ async def test_a_declaration_that_was_lost_on_its_way_is_made_by_the_next_reques
         assert (await semaphore.statistics()).limit == 5
 
 
-async def test_those_who_wait_declare_a_limit_that_was_forgotten(client: Redis) -> None:
+async def test_waiters_declare_a_limit_that_the_server_has_forgotten(client: Redis) -> None:
     """Its key was evicted or deleted: their next re-check finds that there is none."""
     semaphore = Semaphore(client, "scraper", 1, ttl=STEADY)
     lease = await semaphore.acquire()
@@ -239,7 +239,7 @@ async def test_those_who_wait_declare_a_limit_that_was_forgotten(client: Redis) 
         await (await waiters[1]).release()
 
 
-async def test_they_do_though_its_holders_go_on(client: Redis) -> None:
+async def test_waiters_declare_a_forgotten_limit_though_its_holders_go_on(client: Redis) -> None:
     """Nobody knows how many permits these have, so they count as all there are until they end."""
     semaphore = Semaphore(client, "scraper", 3, ttl=STEADY)
     leases = [await semaphore.acquire(permits=2), await semaphore.acquire()]

@@ -511,12 +511,14 @@ async def test_a_lease_to_which_only_a_finished_task_refers_lapses(
 
 
 @pytest.mark.parametrize("take", the_rest_slow([crashed, an_exit_stack_that_is_dropped], quick=1))
-async def test_so_does_one_of_any_kind(make: Make, take: Callable[[Acquirable], Coroutine[Any, Any, None]]) -> None:
+async def test_a_lease_of_any_kind_to_which_only_a_finished_task_refers_lapses(
+    make: Make, take: Callable[[Acquirable], Coroutine[Any, Any, None]]
+) -> None:
     await lapses(take, make(ttl=DROPPED))
 
 
 @pytest.mark.parametrize("row", the_rest_slow(WITH_ONE_PLACE, quick=2), ids=str, indirect=True)
-async def test_nor_does_it_lapse_in_silence_when_the_loop_is_late(make: Make) -> None:
+async def test_a_lease_of_an_ended_task_does_not_lapse_in_silence_when_the_loop_is_late(make: Make) -> None:
     async def let_it_lapse() -> None:
         await crashed(make(ttl=SHORT))
         gc.collect()
@@ -667,7 +669,7 @@ async def test_its_block_may_be_left_in_another_task(redis: Redis) -> None:
     assert not await lock.locked()
 
 
-async def test_it_says_that_it_is_not_the_lease(redis: Redis) -> None:
+async def test_an_acquire_that_is_not_awaited_says_that_it_is_not_the_lease(redis: Redis) -> None:
     acquiring: Any = Lock(redis, "orders").acquire()
     with pytest.raises(AttributeError, match="must be awaited") as caught:
         acquiring.fencing_token  # noqa: B018
@@ -704,7 +706,7 @@ def in_a_plain_block(call: Any) -> None:
         pytest.fail("entered")
 
 
-async def test_a_call_without_await_is_never_taken_for_its_answer(make: Make) -> None:
+async def test_a_call_of_a_primitive_without_await_is_never_taken_for_its_answer(make: Make) -> None:
     lock = make()
     for verb in ("acquire", "try_acquire", "locked"):
         for use in (bool, negated, in_a_plain_block, iter):
@@ -780,7 +782,7 @@ async def timed_out(block: AbstractAsyncContextManager[Lease]) -> None:
 
 
 @pytest.mark.parametrize("fail", [cancelled, destroyed, never_begun, timed_out])
-async def test_a_hold_whose_entry_failed_may_be_entered_again(
+async def test_a_hold_whose_entry_failed_can_be_entered_again_in_any_shape(
     redis: Redis, fail: Callable[[AbstractAsyncContextManager[Lease]], Coroutine[Any, Any, None]]
 ) -> None:
     lock = Lock(redis, "orders", ttl=DROPPED)
@@ -853,7 +855,7 @@ async def test_release_finds_what_a_task_took_that_has_ended(
         await lock.release()
 
 
-async def test_each_release_ends_one_of_those_that_tasks_took_that_have_ended(redis: Redis) -> None:
+async def test_each_release_ends_one_lease_of_a_task_that_has_ended(redis: Redis) -> None:
     semaphore = Semaphore(redis, "scraper", 3)
     for _ in range(3):
         await awaited_in_a_task(semaphore)

@@ -161,7 +161,9 @@ async def test_each_share_of_a_reentrant_lease_is_told(client: Redis, redis: Red
             assert (inner.lost, outer.lost) == (True, True)
 
 
-async def test_by_hand_and_flagged_the_loss_is_told_to_those_who_wait_for_it(client: Redis, redis: Redis) -> None:
+async def test_a_tracked_loss_by_hand_or_with_a_flag_wakes_the_tasks_that_wait_for_it(
+    client: Redis, redis: Redis
+) -> None:
     lease = await Lock(client, "orders", track=True, on_lost="flag").acquire()
     await tracked(client)
     await delete(redis, KEYS["lock"])
@@ -187,7 +189,7 @@ async def gone(redis: Redis) -> bool:
     return not await redis.exists(KEYS["lock"])
 
 
-async def test_renewals_and_what_changes_nothing_are_hints_that_stop_nobody_and_are_bounded(
+async def test_renewals_and_writes_that_change_nothing_are_hints_that_stop_no_holder_and_are_bounded(
     one_server: RedisServer, client: Redis, redis: Redis
 ) -> None:
     def asked() -> int:
@@ -207,7 +209,7 @@ async def test_renewals_and_what_changes_nothing_are_hints_that_stop_nobody_and_
         assert asked() - before <= took / 0.02 + renewals + 2
 
 
-async def test_after_a_cut_it_is_tracked_anew_and_what_happened_meanwhile_is_found(
+async def test_after_a_cut_a_lease_is_tracked_again_and_a_loss_meanwhile_is_found(
     one_server: RedisServer, client: Redis, redis: Redis
 ) -> None:
     async def cut() -> None:
@@ -338,7 +340,7 @@ async def warned(caplog: pytest.LogCaptureFixture) -> bool:
 
 
 @each
-async def test_with_that_one_right_besides_those_of_the_readme_it_works(
+async def test_tracking_works_with_that_one_right_besides_the_readmes(
     one_server: RedisServer, redis: Redis, quick_sessions: None, row: Row, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with a_user(one_server, "+client|tracking") as client:

@@ -52,7 +52,7 @@ async def uptime(client: Redis) -> int:
 
 
 @pytest.mark.parametrize("row", EVERY_ROW, ids=str)
-async def test_what_is_asked_for_is_had_once_the_server_has_been_up_for_that_long(
+async def test_a_lock_is_granted_once_the_server_has_been_up_for_min_uptime(
     servers: Callable[..., RedisServer], row: Row
 ) -> None:
     started = time.monotonic()
@@ -86,7 +86,9 @@ async def insistently(lock: Any) -> Lease:
 
 
 @with_a_queue
-async def test_who_asks_once_gets_nothing_and_who_waits_is_told_when_to_come_back(client: Redis, row: Row) -> None:
+async def test_before_min_uptime_asking_once_gets_nothing_and_a_time_out_says_when_to_come_back(
+    client: Redis, row: Row
+) -> None:
     lock = row.make(client, "orders", min_uptime=EVER)
     before = await uptime(client)
     assert await lock.try_acquire() is None
@@ -125,7 +127,7 @@ async def acquire(lock: Any) -> Lease:
 
 
 @with_a_queue
-async def test_who_needs_no_uptime_is_asked_for_none(client: Redis, row: Row) -> None:
+async def test_a_lock_without_min_uptime_needs_no_uptime(client: Redis, row: Row) -> None:
     told = (await client.info("commandstats")).get("cmdstat_info", {"calls": 0})["calls"]
     async with row.make(client, "orders"):
         await row.make(client, "orders", min_uptime=0).locked()

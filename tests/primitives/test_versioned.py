@@ -52,7 +52,7 @@ async def test_a_conflict_names_both_versions_and_changes_nothing(stock: Version
     assert await stock.read() == (b"theirs", actual)
 
 
-async def test_the_same_value_written_anew_is_another_version(stock: Versioned) -> None:
+async def test_the_same_value_written_again_is_another_version(stock: Versioned) -> None:
     _, nothing = await stock.read()
     first = await stock.write("same", nothing)
     second = await stock.write("same", first)
@@ -85,7 +85,7 @@ async def test_a_value_that_others_have_written_can_be_read_and_written(stock: V
     assert await client.get(KEY) == b"ours"
 
 
-async def test_a_write_is_a_conflict_for_whoever_watches_the_key(stock: Versioned, client: Redis) -> None:
+async def test_a_write_is_a_conflict_for_a_client_that_watches_the_key(stock: Versioned, client: Redis) -> None:
     transaction: Any
     async with client.pipeline(transaction=True) as transaction:
         await transaction.watch(KEY)
@@ -107,7 +107,7 @@ async def test_a_version_stays_good_when_its_mark_has_lapsed(stock: Versioned, c
         await stock.write("newer", unmarked)
 
 
-async def test_what_is_beside_the_value_lapses(stock: Versioned, client: Redis) -> None:
+async def test_the_keys_beside_a_versioned_value_lapse(stock: Versioned, client: Redis) -> None:
     await stock.update(one_more)
     beside = [key async for key in client.scan_iter() if key != KEY.encode()]
     assert len(beside) == 2

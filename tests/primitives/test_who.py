@@ -37,7 +37,7 @@ async def waiters(lock: Any) -> tuple[Waiter, ...]:
 
 
 @pytest.mark.real_time
-async def test_who_holds_is_told_with_host_and_pid_from_the_first_moment(make: Make) -> None:
+async def test_holders_lists_host_and_pid_from_the_first_moment(make: Make) -> None:
     lock: Any = make(ttl=5)
     assert (await holders(lock), await waiters(lock)) == ((), ())
     async with lock as lease:
@@ -56,7 +56,7 @@ async def test_who_holds_is_told_with_host_and_pid_from_the_first_moment(make: M
     assert await holders(lock) == ()
 
 
-async def test_who_waits_is_told_first_come_first(make: Make) -> None:
+async def test_waiters_are_listed_in_the_order_of_their_requests(make: Make) -> None:
     lock: Any = make(ttl=5)
     if isinstance(lock, Redlock):
         assert await lock.waiters() == ()

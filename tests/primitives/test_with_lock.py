@@ -89,7 +89,7 @@ async def test_positional_named_and_default_arguments_make_the_same_name(client:
     assert await pay("a") == await pay("a", 42) == await pay(order=42, shop="a") == {"a:42"}
 
 
-async def test_texts_in_quotes_make_a_name_of_their_own_though_they_contain_the_separator(client: Redis) -> None:
+async def test_quoted_texts_with_the_separator_make_a_name_of_their_own_in_with_lock(client: Redis) -> None:
     locked: list[str] = []
 
     def kind(client: Redis, name: str, **options: Any) -> Lock:
@@ -304,7 +304,7 @@ async def test_a_bad_option_is_an_error_at_decoration() -> None:
         with_lock(LockManager(NOBODY), "a", timeout=5)(work)  # type: ignore[call-overload]
 
 
-async def test_a_duration_may_be_a_timedelta(client: Redis) -> None:
+async def test_each_duration_of_with_lock_can_be_a_timedelta(client: Redis) -> None:
     @with_lock(client, "a", ttl=timedelta(seconds=5), acquire_timeout=timedelta(0), max_hold=timedelta(hours=1))
     async def work() -> float:
         with pytest.raises(AcquireTimeoutError):
@@ -339,7 +339,7 @@ async def test_what_is_no_coroutine_function_is_a_type_error_at_decoration() -> 
             with_lock(NOBODY, "a")(function)
 
 
-async def test_what_has_modes_is_held_by_the_one_that_kind_chooses(client: Redis) -> None:
+async def test_a_lock_with_modes_is_held_in_the_mode_that_kind_names(client: Redis) -> None:
     @with_lock(client, "a", kind=lambda client, name, **options: RWLock(client, name, **options).read, ttl=5)
     async def work() -> tuple[bool, bool]:
         rw = RWLock(client, "a")

@@ -102,16 +102,18 @@ class ScriptMachine(RuleBasedStateMachine):
         assert [key for key, life in self.seen.lives.items() if life < 0] == [], "no key lives for ever"
 
     def _compare_told(self, by: Session | None, handed: Sequence[Handed], mine: Sequence[Grant]) -> None:
-        expected = [Grant(turn.asker.who, turn.fence, turn.amount) for turn in handed if turn.asker.home == by]
-        if self.model.looked_at == MOST_LOOKED_AT and self.model.dead:  # W21: there was no time for all
-            expected.append(MORE)
-        self.model.looked_at = 0
-        assert list(mine) == expected
+        model = self.model
+        turns = [(turn.asker.home, Grant(turn.asker.who, turn.fence, turn.amount)) for turn in handed]
+        if model.looked_at == MOST_LOOKED_AT and (model.dead or model.standing):  # W21: there was no time for all
+            asked = {by} if model.dead else {by, model.queue()[0]}
+            turns += [(session, MORE) for session in asked if session]
+        model.looked_at = 0
+        assert list(mine) == [grant for home, grant in turns if home == by]
         for session, (inbox, _) in self.listening.items():
             assert inbox.messages() == [
-                Message(turn.asker.who, turn.fence, turn.amount, self.scripts.keys.base)
-                for turn in handed
-                if turn.asker.home == session != by and self.model.lacking != "publish"
+                Message(grant.who, grant.fence, grant.amount, self.scripts.keys.base)
+                for home, grant in turns
+                if home == session != by and model.lacking != "publish"
             ]
 
     def _compare_queue(self, by: Session | None) -> None:

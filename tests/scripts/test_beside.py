@@ -17,7 +17,7 @@ def waited(lock: Scripts) -> Scripts:
     return lock
 
 
-def test_it_is_the_ticket_and_nothing_else(waited: Scripts) -> None:
+def test_the_short_answer_is_the_ticket_and_nothing_else(waited: Scripts) -> None:
     before = now_us(waited)
     answer = waited.grant("cat", brief=True)
     assert isinstance(answer, QueuedBeside)
@@ -25,14 +25,14 @@ def test_it_is_the_ticket_and_nothing_else(waited: Scripts) -> None:
     assert before <= answer.ticket <= now_us(waited)
 
 
-def test_whoever_gets_it_stands_behind_the_others(waited: Scripts) -> None:
+def test_a_newcomer_with_a_short_answer_stands_behind_the_others(waited: Scripts) -> None:
     for who in ("cat", "dan"):
         assert isinstance(waited.grant(who, brief=True), QueuedBeside)
     assert line(waited) == ["ben", "cat", "dan"]
     assert waited.redis.zscore(waited.key("queue"), "home") == tickets(waited)["ben"]
 
 
-def test_whoever_gets_it_has_its_turn_like_the_others(waited: Scripts) -> None:
+def test_a_newcomer_with_a_short_answer_gets_its_turn_like_the_others(waited: Scripts) -> None:
     waited.grant("cat", brief=True)
     assert waited.release("ann").mine == [Grant("ben", fence_of(waited, "ben"), TTL)]
     assert waited.release("ben").mine == [Grant("cat", fence_of(waited, "cat"), TTL)]
@@ -45,7 +45,7 @@ def test_the_line_lives_as_long_as_the_others_said(waited: Scripts) -> None:
     assert 0 < pttl(waited, waited.key("waiters")) <= 1_500
 
 
-def test_a_request_sent_twice_stands_in_line_once(waited: Scripts) -> None:
+def test_a_request_sent_twice_beside_others_is_queued_once(waited: Scripts) -> None:
     first = waited.grant("cat", brief=True)
     assert isinstance(first, QueuedBeside)
     assert waited.queued("cat", brief=True).ticket == first.ticket
@@ -71,7 +71,7 @@ def test_where_the_newest_ticket_was_deleted_it_names_a_place_behind_its_own_ses
 # Where there is more to do or to say.
 
 
-def test_what_is_free_is_granted(lock: Scripts) -> None:
+def test_a_free_name_is_granted_to_a_request_for_a_short_answer(lock: Scripts) -> None:
     assert isinstance(lock.grant("ann", brief=True), Granted)
 
 
@@ -80,7 +80,7 @@ def test_the_first_of_a_session_is_told_at_length(waited: Scripts) -> None:
     assert sessions(waited) == ["home", "away"]
 
 
-def test_who_finds_its_line_dead_is_told_at_length_and_has_a_new_one(waited: Scripts) -> None:
+def test_a_waiter_whose_session_is_dead_gets_the_long_answer_and_a_new_session(waited: Scripts) -> None:
     die(waited, "home")
     assert isinstance(waited.grant("cat", brief=True), Queued)
     assert pttl(waited, waited.key("waiters")) > 0

@@ -74,7 +74,7 @@ class Books:
 @on_server
 @pytest.mark.parametrize(("kind", "limit"), [("semaphore", 30), ("semaphore", 1), ("rwlock", 0)])
 @pytest.mark.parametrize("seed", the_rest_slow(range(8), quick=2))
-def test_they_agree_after_any_traffic(
+def test_the_counts_of_a_semaphore_agree_after_any_traffic(
     backend: Redis, kind: Literal["semaphore", "rwlock"], limit: int, seed: int
 ) -> None:
     """Sessions die or cannot be told, leases run out, and an older version of the scripts releases some."""

@@ -40,7 +40,7 @@ def awaited(exclusive: Scripts) -> Scripts:
 
 
 @told_by_shards
-def test_who_listens_for_another_name_is_not_reached(awaited: Scripts) -> None:
+def test_a_subscriber_for_another_name_is_not_reached(awaited: Scripts) -> None:
     """Its channel may be at another node."""
     with listening(awaited.named("orders:43"), "away") as inbox:
         awaited.release("ann")
@@ -49,7 +49,7 @@ def test_who_listens_for_another_name_is_not_reached(awaited: Scripts) -> None:
 
 
 @told_by_shards
-def test_who_listens_to_all_nodes_is_not_reached(awaited: Scripts) -> None:
+def test_a_subscriber_of_all_nodes_is_not_reached(awaited: Scripts) -> None:
     """What is published to a shard is heard by subscribers of shards alone, whatever the channel is called."""
     pubsub: Any = awaited.redis.pubsub()
     with closing(pubsub):
@@ -74,7 +74,7 @@ def test_without_a_brace_a_turn_is_told_to_all_nodes(awaited: Scripts) -> None:
     assert (cost["publish"], cost["spublish"], cost["pubsub|shardnumsub"]) == (1, 0, 0)
 
 
-def test_where_no_shards_are_known_nobody_is_reached_and_nothing_breaks_off(exclusive: Scripts) -> None:
+def test_without_known_shards_no_session_is_reached_and_no_script_breaks_off(exclusive: Scripts) -> None:
     """As on the server in memory, and on any before Redis 7."""
     older = Scripts(exclusive.redis, exclusive.kind, limit=1, sharded=True)
     older.granted("ann")

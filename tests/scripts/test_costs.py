@@ -49,7 +49,7 @@ def test_acquiring_a_lock_that_was_used_before_takes_four_commands(lock: Scripts
     assert _cost(lock, lambda: lock.granted("ann")).total() == 4
 
 
-def test_releasing_a_lock_nobody_waits_for_takes_three_commands(lock: Scripts) -> None:
+def test_releasing_a_lock_without_waiters_takes_three_commands(lock: Scripts) -> None:
     lock.granted("ann")
     cost = _cost(lock, lambda: lock.release("ann"))
     assert cost == {"get": 1, "del": 1, "exists": 1}
@@ -64,7 +64,7 @@ def test_renewing_a_lock_takes_three_commands(lock: Scripts) -> None:
 _PAIR = {"lock": 7, "semaphore": 10, "rwlock": 10}
 
 
-def test_a_pair_with_nobody_in_line_takes_no_more_commands_than_these(exclusive: Scripts) -> None:
+def test_an_acquire_and_a_release_without_waiters_take_no_more_commands_than_these(exclusive: Scripts) -> None:
     def pair() -> None:
         exclusive.granted("ann")
         exclusive.release("ann")

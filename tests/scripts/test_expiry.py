@@ -90,13 +90,13 @@ def test_permits_of_a_lease_that_ran_out_go_to_the_head_of_the_queue(semaphore: 
     assert [grant.who for grant in semaphore.release("ben").mine] == ["cat", "dan"]
 
 
-def test_one_whose_lease_ran_out_is_a_newcomer(semaphore: Scripts) -> None:
+def test_a_holder_whose_lease_ran_out_is_a_newcomer(semaphore: Scripts) -> None:
     first = semaphore.granted("ann").fence
     lapse(semaphore, "ann")
     assert semaphore.granted("ann").fence > first
 
 
-def test_one_whose_lease_ran_out_goes_behind_those_who_wait(semaphore: Scripts) -> None:
+def test_a_holder_whose_lease_ran_out_goes_behind_the_waiters(semaphore: Scripts) -> None:
     semaphore.granted("ann", permits=3)
     semaphore.queued("ben", permits=3)
     lapse(semaphore, "ann")
@@ -149,7 +149,7 @@ def test_leases_are_brought_down_only_to_refuse(semaphore: Scripts) -> None:
     assert holders(semaphore)["ann"] > _HOUR_MS - 1_000
 
 
-def test_a_lease_that_is_long_for_a_reason_is_left_alone(semaphore: Scripts) -> None:
+def test_a_permit_that_is_long_for_a_reason_is_not_shortened(semaphore: Scripts) -> None:
     semaphore.granted("ann", permits=3)
     semaphore.renew("ann", _HOUR_MS)
     semaphore.grant("ben", wait=False)

@@ -57,7 +57,7 @@ def test_all_answers_print_large_tokens_in_full(exclusive: Scripts) -> None:
 
 
 @pytest.mark.parametrize("exclusive", ["semaphore", "rwlock"], indirect=True)
-def test_whoever_asks_again_after_the_hash_was_deleted_has_a_greater_one(exclusive: Scripts) -> None:
+def test_a_request_repeated_after_the_hash_was_deleted_gets_a_greater_fencing_token(exclusive: Scripts) -> None:
     """Not 0: the resource would refuse all that it writes, or take it from everybody."""
     fence = exclusive.granted("ann").fence
     exclusive.redis.delete(exclusive.key("meta"))

@@ -99,7 +99,7 @@ def test_asking_without_waiting_leaves_nothing_when_busy(exclusive: Scripts) -> 
 
 @pytest.mark.parametrize("wait", [True, False])
 @pytest.mark.parametrize("held", [True, False])
-def test_a_request_overtaken_by_its_own_undo_comes_to_nothing(exclusive: Scripts, held: bool, wait: bool) -> None:
+def test_a_request_overtaken_by_its_own_undo_is_not_granted(exclusive: Scripts, held: bool, wait: bool) -> None:
     if held:
         exclusive.granted("ann")
     exclusive.release("ben", tombstone_ms=60_000)
@@ -113,7 +113,7 @@ def test_an_undo_stops_no_other_request(exclusive: Scripts) -> None:
     exclusive.granted("cat")
 
 
-def test_one_who_held_it_may_have_it_again(exclusive: Scripts) -> None:
+def test_a_former_holder_can_have_the_lock_again(exclusive: Scripts) -> None:
     first = exclusive.granted("ann").fence
     exclusive.release("ann")
     assert exclusive.granted("ann").fence > first

@@ -79,13 +79,13 @@ def test_the_holders_commands_are_run_and_answered_in_redis_own_protocol(guarded
 
 
 @pytest.mark.parametrize("stranger", ["ben", "an", "annn"])
-def test_nobody_elses_are(guarded: Guarded, stranger: str) -> None:
+def test_commands_with_the_token_of_another_caller_are_not_run(guarded: Guarded, stranger: str) -> None:
     assert guarded.run(("SET", "k", "v"), who=stranger) == GONE_FROM_SERVER
     assert sorted(guarded.redis.keys()) == guarded.holders
 
 
 @pytest.mark.parametrize("which", range(3))
-def test_nor_are_those_of_a_holder_of_whom_a_name_is_revoked(several: Guarded, which: int) -> None:
+def test_commands_of_a_holder_with_a_revoked_name_are_not_run(several: Guarded, which: int) -> None:
     several.mark(which, "R")
     before = sorted(several.redis.keys())
     assert several.run(("SET", "k", "v")) == REVOKED
@@ -93,7 +93,7 @@ def test_nor_are_those_of_a_holder_of_whom_a_name_is_revoked(several: Guarded, w
     assert sorted(several.redis.keys()) == before
 
 
-def test_nor_are_a_former_holders(guarded: Guarded) -> None:
+def test_commands_of_a_former_holder_are_not_run(guarded: Guarded) -> None:
     guarded.redis.delete(*guarded.holders)
     assert guarded.run(("SET", "k", "v")) == GONE_FROM_SERVER
     assert guarded.redis.keys() == []
@@ -101,7 +101,7 @@ def test_nor_are_a_former_holders(guarded: Guarded) -> None:
 
 @pytest.mark.parametrize("which", range(3))
 @pytest.mark.parametrize("given", [True, False])
-def test_nor_are_those_of_a_holder_of_all_names_but_one(several: Guarded, which: int, given: bool) -> None:
+def test_commands_of_a_holder_of_all_names_except_one_are_not_run(several: Guarded, which: int, given: bool) -> None:
     several.redis.delete(several.holders[which])
     if given:
         several.give(several.holders[which], "ben")
@@ -122,7 +122,7 @@ def test_a_key_of_another_type_is_an_error_and_nothing_is_written(several: Guard
     assert several.redis.lrange(spoilt, 0, -1) == [b"a list of somebody else's"]
 
 
-def test_a_permit_that_has_run_out_is_none_though_nobody_has_removed_it(backend: Redis) -> None:
+def test_a_permit_that_has_run_out_guards_nothing_though_no_script_has_removed_it(backend: Redis) -> None:
     guarded = Guarded(backend, "semaphore", 3)
     seconds, _ = guarded.redis.time()
     guarded.redis.zadd(guarded.holders[1], {token("ann"): 1000 * seconds - 1})
@@ -152,7 +152,7 @@ def test_a_run_that_comes_after_a_later_one_comes_to_nothing(guarded: Guarded) -
 
 @pytest.mark.redis
 @pytest.mark.parametrize("backend", ["server"], indirect=True)
-def test_it_costs_one_command_for_each_name_and_two_for_the_record(several: Guarded) -> None:
+def test_a_guard_costs_one_command_for_each_name_and_two_for_the_record(several: Guarded) -> None:
     several.redis.config_resetstat()
     several.run(("INCR", "n"))
     calls = {name: values["calls"] for name, values in several.redis.info("commandstats").items()}

@@ -28,7 +28,7 @@ def test_the_secret_stands_in_place_of_the_holder(offered: Scripts) -> None:
     assert offered.statistics().holders == 1
 
 
-def test_it_lasts_as_long_as_was_asked_for_and_never_less_than_before(exclusive: Scripts) -> None:
+def test_an_offer_lasts_as_long_as_its_request_says_and_never_less_than_before(exclusive: Scripts) -> None:
     exclusive.granted("ann")
     exclusive.hand_off("ann", ttl_ms=3 * TTL)
     assert 3 * TTL - SLACK < holders(exclusive)["offer"] <= 3 * TTL
@@ -59,7 +59,7 @@ def test_the_secret_can_be_adopted_or_released_and_nothing_else(offered: Scripts
     assert holders(offered) == {}
 
 
-def test_it_is_adopted_once_with_a_larger_fencing_token(offered: Scripts) -> None:
+def test_an_offer_is_adopted_once_with_a_larger_fencing_token(offered: Scripts) -> None:
     before = fence_of(offered, "offer")
     fence = offered.adopt("ben")
     assert fence > before
@@ -78,7 +78,7 @@ def test_the_clock_may_have_stepped_back_before_it_is_adopted(exclusive: Scripts
     assert exclusive.adopt("ben") == far + 1
 
 
-def test_who_asks_again_gets_the_same(offered: Scripts) -> None:
+def test_an_adopter_that_asks_again_gets_the_same_lease(offered: Scripts) -> None:
     fence = offered.adopt("ben")
     assert offered.adopt("ben", ttl_ms=2 * TTL) == fence
     assert 2 * TTL - SLACK < holders(offered)["ben"] <= 2 * TTL
@@ -167,7 +167,7 @@ def test_what_is_only_in_the_way_cannot_be_handed_off_or_adopted(exclusive: Scri
     assert list(holders(exclusive)) == ["ann"]
 
 
-def test_min_hold_counts_from_the_adoption(exclusive: Scripts) -> None:
+def test_the_adopt_script_counts_min_hold_from_the_adoption(exclusive: Scripts) -> None:
     exclusive.granted("ann")
     exclusive.hand_off("ann")
     time.sleep(0.3)
@@ -176,14 +176,14 @@ def test_min_hold_counts_from_the_adoption(exclusive: Scripts) -> None:
     assert 5_000 - 250 < holders(exclusive)["ben"] <= 5_000
 
 
-def test_it_can_be_handed_off_again(offered: Scripts) -> None:
+def test_an_adopted_lease_can_be_handed_off_again(offered: Scripts) -> None:
     offered.adopt("ben")
     assert offered.hand_off("ben", "second") == 1
     assert offered.adopt("cat") == 0
     assert offered.adopt("cat", "second") > 0
 
 
-def test_permits_go_along(semaphore: Scripts) -> None:
+def test_the_adopt_script_passes_the_permits_on(semaphore: Scripts) -> None:
     semaphore.granted("ann", permits=2)
     semaphore.hand_off("ann")
     assert semaphore.statistics().permits == 2

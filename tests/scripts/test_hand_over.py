@@ -49,7 +49,7 @@ def test_a_waiter_of_another_session_is_told_by_one_message(held: Scripts) -> No
     assert list(holders(held)) == ["ben"]
 
 
-def test_nobody_else_hears_of_it(held: Scripts) -> None:
+def test_no_other_session_hears_of_a_grant(held: Scripts) -> None:
     held.queued("ben", session="away")
     held.queued("cat", session="third")
     with listening(held, "away"), listening(held, "home") as home, listening(held, "third") as third:
@@ -57,7 +57,7 @@ def test_nobody_else_hears_of_it(held: Scripts) -> None:
         assert home.texts() == third.texts() == []
 
 
-def test_nothing_is_published_when_nobody_waits(held: Scripts) -> None:
+def test_nothing_is_published_without_waiters(held: Scripts) -> None:
     with listening(held, "home") as inbox:
         held.release("ann")
         assert inbox.texts() == []
@@ -86,7 +86,7 @@ def test_one_release_serves_one_waiter(held: Scripts) -> None:
     assert line(held) == ["cat", "dan"]
 
 
-def test_who_gets_it_is_not_in_line_any_more(held: Scripts) -> None:
+def test_a_waiter_that_gets_the_lock_is_not_in_the_queue_any_more(held: Scripts) -> None:
     held.queued("ben")
     held.release("ann")
     assert sessions(held) == line(held) == []

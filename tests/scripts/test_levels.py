@@ -70,14 +70,14 @@ def test_there_is_none_when_a_level_is_not_held_any_more(levels: list[Scripts], 
 
 
 @pytest.mark.parametrize("wait", [True, False])
-def test_whoever_is_spared_the_queue_is_let_in_before_those_who_wait(rwlock: Scripts, wait: bool) -> None:
+def test_a_caller_that_passes_the_queue_gets_in_before_the_waiters(rwlock: Scripts, wait: bool) -> None:
     rwlock.granted("ann", permits=INTENT_EXCLUSIVE)
     rwlock.queued("ben", permits=EXCLUSIVE)
     assert isinstance(rwlock.grant("cat", permits=INTENT_EXCLUSIVE, ticket=FRONT, wait=wait), Granted)
     assert line(rwlock) == ["ben"]
 
 
-def test_whoever_is_spared_the_queue_is_not_spared_the_holders(rwlock: Scripts) -> None:
+def test_a_caller_that_passes_the_queue_waits_for_the_holders(rwlock: Scripts) -> None:
     rwlock.granted("ann", permits=SHARED)
     assert isinstance(rwlock.grant("cat", permits=INTENT_EXCLUSIVE, ticket=FRONT, wait=False), Busy)
 

@@ -27,7 +27,7 @@ def test_a_limit_that_is_only_mentioned_changes_nothing(full: Scripts) -> None:
     assert full.statistics().limit == 3
 
 
-def test_the_limit_in_force_counts_for_whoever_mentions_a_higher_one(full: Scripts) -> None:
+def test_the_limit_in_force_counts_for_a_caller_that_declares_a_higher_limit(full: Scripts) -> None:
     assert full.grant("ben", permits=4, limit=9) == Refused(3)
 
 
@@ -130,7 +130,7 @@ def test_a_request_without_a_limit_is_refused_where_none_is_in_force(semaphore: 
     assert contents(semaphore) == {}
 
 
-def test_a_grant_without_a_limit_is_the_same_when_it_is_asked_for_again_and_the_limit_was_forgotten(
+def test_a_grant_without_a_limit_is_the_same_when_repeated_after_the_limit_was_forgotten(
     full: Scripts,
 ) -> None:
     full.release("ann", permits=3)
@@ -153,7 +153,7 @@ def test_a_limit_that_is_refused_to_its_own_declarer_is_in_force(full: Scripts) 
     assert full.statistics().limit == 5
 
 
-def test_a_higher_limit_that_is_declared_serves_those_in_line_first(full: Scripts) -> None:
+def test_a_higher_limit_that_is_declared_serves_the_waiters_first(full: Scripts) -> None:
     full.queued("ben")
     full.queued("cat", session="away")
     with listening(full, "away") as inbox:
@@ -162,7 +162,7 @@ def test_a_higher_limit_that_is_declared_serves_those_in_line_first(full: Script
     assert [grant.who for grant in answer.mine] == ["ben"]
 
 
-def test_a_higher_limit_declared_by_one_who_is_refused_serves_those_in_line(full: Scripts) -> None:
+def test_a_higher_limit_declared_by_a_refused_caller_serves_the_waiters(full: Scripts) -> None:
     """W7: every verb that finds something free hands it over."""
     full.queued("ben")
     answer = full.grant("cat", permits=9, limit=5, declare=True)
@@ -170,13 +170,13 @@ def test_a_higher_limit_declared_by_one_who_is_refused_serves_those_in_line(full
     assert [grant.who for grant in answer.mine] == ["ben"]
 
 
-def test_a_higher_limit_declared_by_one_who_holds_serves_those_in_line(full: Scripts) -> None:
+def test_a_higher_limit_declared_by_a_holder_serves_the_waiters(full: Scripts) -> None:
     full.queued("ben")
     answer = full.granted("ann", permits=3, limit=5, declare=True)
     assert [grant.who for grant in answer.mine] == ["ben"]
 
 
-def test_a_lower_limit_that_is_declared_refuses_those_in_line_who_want_more(full: Scripts) -> None:
+def test_a_lower_limit_that_is_declared_refuses_the_waiters_that_want_more(full: Scripts) -> None:
     full.queued("ben", permits=3)
     answer = full.queued("cat", limit=2, declare=True)
     assert answer.mine == [Grant("ben", -1, 2)]
@@ -187,13 +187,13 @@ def test_more_than_the_limit_is_refused(semaphore: Scripts) -> None:
     assert semaphore.grant("ann", permits=4) == Refused(3)
 
 
-def test_who_is_refused_neither_holds_nor_waits(full: Scripts) -> None:
+def test_a_refused_caller_neither_holds_nor_waits(full: Scripts) -> None:
     before = contents(full)
     assert full.grant("ben", permits=4) == Refused(3)
     assert contents(full) == before
 
 
-def test_who_is_refused_when_it_asks_again_is_not_in_line_any_more(full: Scripts) -> None:
+def test_a_waiter_that_is_refused_when_it_asks_again_is_not_in_the_queue_any_more(full: Scripts) -> None:
     """Its first answer was lost, and the limit has been lowered since: a turn later on would be nobody's (P7)."""
     full.queued("ben", permits=2)
     full.queued("cat", permits=3)
@@ -208,7 +208,7 @@ def test_resizing_says_what_the_limit_was(full: Scripts) -> None:
     assert full.statistics().limit == 4
 
 
-def test_resizing_what_nobody_used_yet_puts_the_limit_in_force(semaphore: Scripts) -> None:
+def test_resizing_an_unused_semaphore_puts_the_limit_in_force(semaphore: Scripts) -> None:
     assert semaphore.resize(7) == (0, [])
     semaphore.granted("ann", permits=7, limit=3)
 
@@ -227,7 +227,7 @@ def test_a_higher_limit_is_handed_over_by_message(full: Scripts) -> None:
         assert [message.who for message in inbox.messages()] == ["ben"]
 
 
-def test_a_lower_limit_revokes_nothing(full: Scripts) -> None:
+def test_the_resize_script_ends_no_lease_for_a_lower_limit(full: Scripts) -> None:
     full.resize(1)
     assert full.renew("ann")
     assert full.statistics().permits == 3
@@ -243,7 +243,7 @@ def test_a_lower_limit_grants_nothing_until_enough_has_come_back(semaphore: Scri
     assert [grant.who for grant in semaphore.release("cat").mine] == ["dan"]
 
 
-def test_a_lower_limit_costs_nobody_the_place_in_line(full: Scripts) -> None:
+def test_a_lower_limit_costs_no_waiter_its_place_in_the_queue(full: Scripts) -> None:
     """Less than nothing is free then, so whether the first in line can be reached does not matter yet."""
     full.queued("ben", session="away")
     full.queued("cat")
@@ -251,7 +251,7 @@ def test_a_lower_limit_costs_nobody_the_place_in_line(full: Scripts) -> None:
     assert sessions(full) == ["away", "home"]
 
 
-def test_a_lower_limit_refuses_in_the_reply_those_in_line_who_want_more(full: Scripts) -> None:
+def test_a_lower_limit_refuses_in_the_reply_the_waiters_that_want_more(full: Scripts) -> None:
     full.queued("ben", permits=3)
     full.queued("cat", permits=2)
     full.queued("dan")
@@ -260,7 +260,7 @@ def test_a_lower_limit_refuses_in_the_reply_those_in_line_who_want_more(full: Sc
 
 
 @told_either_way
-def test_a_lower_limit_refuses_by_message_those_in_line_who_want_more(full: Scripts) -> None:
+def test_a_lower_limit_refuses_by_message_the_waiters_that_want_more(full: Scripts) -> None:
     full.queued("ben", permits=3, session="away")
     with listening(full, "away") as inbox:
         full.resize(2)
@@ -279,7 +279,7 @@ def test_a_refusal_names_a_large_limit_in_digits(full: Scripts) -> None:
 
 
 @pytest.mark.parametrize("session", ["away", poller(5_000)])
-def test_who_cannot_be_told_of_a_refusal_finds_itself_unknown(full: Scripts, session: str) -> None:
+def test_a_waiter_that_no_refusal_can_reach_finds_itself_unknown(full: Scripts, session: str) -> None:
     """Then it asks anew, and is refused in the reply."""
     big = entry("ben", permits=3)
     full.queued("ben", permits=3, session=session)
@@ -288,7 +288,7 @@ def test_who_cannot_be_told_of_a_refusal_finds_itself_unknown(full: Scripts, ses
     assert full.grant("ben", permits=3, session=session) == Refused(2)
 
 
-def test_who_wants_too_much_and_is_not_first_finds_itself_unknown(full: Scripts) -> None:
+def test_a_waiter_that_wants_too_much_and_is_not_first_finds_itself_unknown(full: Scripts) -> None:
     full.queued("ben")
     full.queued("cat", permits=3)
     full.resize(2)
@@ -311,7 +311,7 @@ def test_a_holder_of_more_than_the_limit_asks_again_and_keeps_it(full: Scripts) 
     assert full.granted("ann", permits=3).fence == fence
 
 
-def test_those_behind_who_is_refused_get_what_is_free(semaphore: Scripts) -> None:
+def test_waiters_behind_a_refused_waiter_get_the_free_permits(semaphore: Scripts) -> None:
     semaphore.granted("ann", permits=2)
     semaphore.queued("ben", permits=3)
     semaphore.queued("cat")
@@ -327,7 +327,7 @@ def test_the_limit_is_kept_for_a_day(semaphore: Scripts) -> None:
 
 
 @pytest.mark.parametrize("wait", [True, False])
-def test_a_limit_declared_by_one_who_gets_nothing_ends_too(semaphore: Scripts, wait: bool) -> None:
+def test_a_limit_declared_by_a_caller_that_gets_nothing_ends_too(semaphore: Scripts, wait: bool) -> None:
     semaphore.grant("ann", permits=9, wait=wait)
     assert _DAY_MS - 60_000 < pttl(semaphore, semaphore.key("meta")) <= _DAY_MS
 
@@ -359,7 +359,7 @@ def test_an_answer_names_no_other_limit_where_none_was_changed(full: Scripts, wa
     assert answer.limit_before == 0
 
 
-def test_who_wants_more_than_a_limit_of_one_and_is_not_first_finds_itself_unknown(full: Scripts) -> None:
+def test_a_waiter_that_wants_more_than_a_limit_of_one_and_is_not_first_finds_itself_unknown(full: Scripts) -> None:
     full.queued("ben")
     full.queued("cat", permits=2)
     full.resize(1)
@@ -367,7 +367,7 @@ def test_who_wants_more_than_a_limit_of_one_and_is_not_first_finds_itself_unknow
     assert line(full) == ["ben"]
 
 
-def test_what_is_free_goes_to_those_in_line_though_whoever_asks_wants_more(semaphore: Scripts) -> None:
+def test_free_permits_go_to_the_waiters_though_the_asking_caller_wants_more(semaphore: Scripts) -> None:
     """W7: the first in line has fallen silent."""
     semaphore.resize(4)
     semaphore.granted("ann", permits=2)

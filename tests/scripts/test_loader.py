@@ -289,7 +289,7 @@ def test_a_library_says_which_names_it_needs(name: str) -> None:
 
 
 @every_script
-def test_libraries_stand_behind_those_they_need(name: str) -> None:
+def test_libraries_stand_behind_the_libraries_that_they_need(name: str) -> None:
     used = _used_by(name)
     for at, library in enumerate(used):
         said = re.search(r"^-- Needs the names: ((?:.|\n-- )*?)\.$", _text(f"libraries/{library}"), re.MULTILINE)

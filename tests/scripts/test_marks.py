@@ -69,7 +69,9 @@ def test_an_acquire_of_its_token_that_comes_late_is_withdrawn_and_changes_nothin
 
 
 @pytest.mark.parametrize("kind", ["lock", "semaphore"])
-def test_so_is_one_that_would_be_content_with_a_short_answer(backend: Redis, kind: str) -> None:
+def test_a_late_acquire_of_a_revoked_token_that_takes_a_short_answer_is_withdrawn_too(
+    backend: Redis, kind: str
+) -> None:
     scripts = Scripts(backend, kind)  # type: ignore[arg-type]
     scripts.granted("ann")
     scripts.queued("ben")
@@ -79,7 +81,7 @@ def test_so_is_one_that_would_be_content_with_a_short_answer(backend: Redis, kin
     assert contents(scripts) == before
 
 
-def test_so_is_one_though_permits_are_free(semaphore: Scripts) -> None:
+def test_a_late_acquire_of_a_revoked_permit_is_withdrawn_though_permits_are_free(semaphore: Scripts) -> None:
     """It was granted beside its own revoked lease, which so was not revoked any more."""
     semaphore.granted("ann")
     mark(semaphore, "ann")
@@ -88,7 +90,7 @@ def test_so_is_one_though_permits_are_free(semaphore: Scripts) -> None:
     assert contents(semaphore) == before
 
 
-def test_so_is_one_of_a_reader_beside_others(rwlock: Scripts) -> None:
+def test_a_late_acquire_of_a_revoked_reader_beside_others_is_withdrawn(rwlock: Scripts) -> None:
     for who in ("ann", "ben"):
         rwlock.granted(who, permits=SHARED)
     mark(rwlock, "ann")
@@ -98,7 +100,7 @@ def test_so_is_one_of_a_reader_beside_others(rwlock: Scripts) -> None:
     assert _renew(rwlock, "ben") == 1
 
 
-def test_a_recheck_of_its_token_has_it_ask_anew_and_extends_nothing(revoked: Scripts) -> None:
+def test_a_recheck_of_a_marked_token_makes_it_ask_again_and_extends_nothing(revoked: Scripts) -> None:
     before = holders(revoked)["ann"]
     assert revoked.recheck("ann").answers == [0]
     assert holders(revoked)["ann"] <= before
@@ -211,7 +213,7 @@ def test_a_path_of_which_one_level_is_revoked_gets_no_fencing_token(backend: Red
     assert contents(levels[0]) == before
 
 
-def test_one_that_has_run_out_is_dropped_as_any(semaphore: Scripts) -> None:
+def test_a_marked_lease_that_has_run_out_is_dropped_like_any_other(semaphore: Scripts) -> None:
     semaphore.granted("ann", permits=3)
     mark(semaphore, "ann")
     semaphore.redis.zadd(semaphore.keys.base, {token("ann"): 1})

@@ -62,7 +62,7 @@ def test_what_is_free_again_is_not_granted_and_nothing_changes(exclusive: Script
         assert contents(exclusive) == before
 
 
-def test_nobody_is_put_in_line(awaited: Scripts) -> None:
+def test_at_the_memory_limit_no_caller_is_queued(awaited: Scripts) -> None:
     before = contents(awaited)
     with _full(awaited):
         with pytest.raises(ResponseError, match="used memory"):
@@ -88,7 +88,7 @@ def test_a_waiter_that_asks_again_keeps_its_place(awaited: Scripts) -> None:
         assert line(awaited) == ["ben"]
 
 
-def test_a_request_overtaken_by_its_own_undo_comes_to_nothing(awaited: Scripts) -> None:
+def test_at_the_memory_limit_a_request_overtaken_by_its_own_undo_is_not_granted(awaited: Scripts) -> None:
     awaited.release("cat", tombstone_ms=60_000)
     with _full(awaited):
         assert awaited.grant("cat") == Withdrawn()
@@ -128,7 +128,7 @@ def test_a_release_hands_over_to_a_polling_session(exclusive: Scripts) -> None:
         assert list(holders(exclusive)) == ["ben"]
 
 
-def test_a_waiter_leaves_the_line(awaited: Scripts) -> None:
+def test_at_the_memory_limit_a_waiter_can_leave_the_queue(awaited: Scripts) -> None:
     with _full(awaited):
         awaited.release("ben")
         assert line(awaited) == sessions(awaited) == []
@@ -142,7 +142,7 @@ def test_a_waiter_that_leaves_hands_over_what_is_free(awaited: Scripts) -> None:
 
 
 @pytest.mark.parametrize("who", ["ann", "ben", "zoe"])
-def test_whoever_withdraws_leaves_a_tombstone(awaited: Scripts, who: str) -> None:
+def test_at_the_memory_limit_a_withdrawal_leaves_a_tombstone(awaited: Scripts, who: str) -> None:
     with _full(awaited):
         awaited.release(who, tombstone_ms=60_000)
         assert pttl(awaited, awaited.key("tombstone", who=who)) > 0
@@ -168,14 +168,14 @@ def test_a_recheck_makes_a_turn_it_finds_a_whole_lease(awaited: Scripts) -> None
         assert holders(awaited)["ann"] > 5_000
 
 
-def test_a_recheck_hands_over_what_is_free(awaited: Scripts) -> None:
+def test_at_the_memory_limit_a_recheck_hands_over_a_free_name(awaited: Scripts) -> None:
     lapse(awaited, "ann")
     with _full(awaited):
         assert [grant.who for grant in awaited.recheck("ben").mine] == ["ben"]
 
 
 @both_ways
-def test_asking_for_what_is_free_hands_it_over_to_whoever_is_first(awaited: Scripts, wait: bool) -> None:
+def test_at_the_memory_limit_asking_for_a_free_name_hands_it_to_the_first_waiter(awaited: Scripts, wait: bool) -> None:
     """Either nothing happens or all of it; a message without a lease would make two holders."""
     lapse(awaited, "ann")
     before = contents(awaited)

@@ -51,7 +51,7 @@ def test_it_is_taken_for_what_is_missing(cooling: Scripts) -> None:
     assert marked(cooling, "ann")
 
 
-def test_it_may_be_longer_than_the_ttl(exclusive: Scripts) -> None:
+def test_the_release_script_keeps_a_name_longer_than_the_ttl_for_min_hold(exclusive: Scripts) -> None:
     exclusive.granted("ann", ttl_ms=1_000)
     assert exclusive.release("ann", ttl_ms=1_000, min_hold_ms=5 * TTL) == TAKEN
     assert 5 * TTL - SLACK < holders(exclusive)["ann"] <= 5 * TTL
@@ -67,7 +67,7 @@ def test_when_that_time_is_over_it_is_a_release_like_any_other(exclusive: Script
     assert holders(exclusive) == {}
 
 
-def test_it_ends_by_itself(exclusive: Scripts) -> None:
+def test_a_kept_name_is_free_by_itself_when_min_hold_is_over(exclusive: Scripts) -> None:
     exclusive.granted("ann")
     exclusive.release("ann", min_hold_ms=300)
     assert isinstance(exclusive.grant("ben", wait=False), Busy)
@@ -76,7 +76,7 @@ def test_it_ends_by_itself(exclusive: Scripts) -> None:
     assert list(holders(exclusive)) == ["ben"]
 
 
-def test_it_is_taken_no_longer_than_that_from_now_on_though_the_clock_was_stepped_back(exclusive: Scripts) -> None:
+def test_after_a_step_back_of_the_clock_a_name_is_kept_no_longer_than_min_hold_from_then(exclusive: Scripts) -> None:
     exclusive.granted("ann")
     far = 60_000_000 * 60 + fence_of(exclusive, "ann")
     if exclusive.kind == "lock":
@@ -104,7 +104,7 @@ def test_a_release_by_another_leaves_it(cooling: Scripts) -> None:
     assert contents(cooling) == before
 
 
-def test_it_is_no_ones_lease(cooling: Scripts) -> None:
+def test_a_kept_name_is_the_lease_of_no_holder(cooling: Scripts) -> None:
     left = holders(cooling)["ann"]
     assert not cooling.renew("ann", ttl_ms=10 * TTL)
     assert cooling.renew_many((cooling, "ann", TTL)) == [False]
@@ -113,7 +113,7 @@ def test_it_is_no_ones_lease(cooling: Scripts) -> None:
     assert holders(cooling)["ann"] <= left
 
 
-def test_who_comes_waits_and_is_told_for_how_long(cooling: Scripts) -> None:
+def test_a_newcomer_to_a_kept_name_waits_and_learns_for_how_long(cooling: Scripts) -> None:
     asked = cooling.grant("ben", wait=False)
     assert isinstance(asked, Busy)
     queued = cooling.queued("ben")
@@ -192,7 +192,7 @@ def test_many_that_are_kept_are_counted_in_parts(backend: object) -> None:
     assert (counted.permits, counted.holders, counted.kept) == (1_100, 1_100, 550)
 
 
-def test_it_is_counted_as_before(semaphore: Scripts) -> None:
+def test_a_kept_permit_counts_as_before(semaphore: Scripts) -> None:
     wide = semaphore.named("wide")
     wide.limit = 5
     wide.granted("ann", permits=3)
@@ -278,7 +278,7 @@ def test_a_late_request_is_buried_all_the_same(exclusive: Scripts) -> None:
     assert exclusive.grant("ann") == Withdrawn()
 
 
-def test_who_only_waits_leaves_the_line(exclusive: Scripts) -> None:
+def test_a_waiter_for_a_kept_name_can_leave_the_queue(exclusive: Scripts) -> None:
     exclusive.granted("ann")
     exclusive.queued("ben")
     assert not exclusive.release("ben", min_hold_ms=MIN).ended
@@ -293,7 +293,7 @@ def test_at_the_memory_limit_it_is_released_all_the_same(exclusive: Scripts) -> 
         assert marked(exclusive, "ann")
 
 
-def test_one_that_ran_out_is_not_brought_back(exclusive: Scripts) -> None:
+def test_a_min_hold_that_is_over_is_not_brought_back(exclusive: Scripts) -> None:
     exclusive.granted("ann")
     lapse(exclusive, "ann")
     assert not exclusive.release("ann", min_hold_ms=MIN).ended

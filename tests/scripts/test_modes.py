@@ -93,7 +93,7 @@ def test_a_reader_behind_a_writer_waits_though_others_read(rwlock: Scripts) -> N
     assert isinstance(rwlock.grant("dan", permits=READ, wait=False), Busy)
 
 
-def test_readers_who_wait_together_are_let_in_together_up_to_the_next_writer(rwlock: Scripts) -> None:
+def test_readers_that_wait_together_get_in_together_up_to_the_next_writer(rwlock: Scripts) -> None:
     rwlock.granted("ann")
     for who in ("ben", "cat", "dan"):
         rwlock.queued(who, permits=READ)
@@ -133,7 +133,7 @@ def test_readers_behind_a_writer_that_cannot_be_told_are_let_in(rwlock: Scripts)
     assert set(holders(rwlock)) == {"ann", "cat"}
 
 
-def test_readers_whose_leases_ran_out_are_in_nobodys_way(rwlock: Scripts) -> None:
+def test_readers_whose_leases_ran_out_keep_no_caller_out(rwlock: Scripts) -> None:
     rwlock.granted("ann", permits=READ)
     rwlock.granted("ben", permits=READ)
     lapse(rwlock, "ann")
@@ -159,7 +159,7 @@ def test_an_upgrade_waits_for_the_readers_and_lets_no_new_ones_in(rwlock: Script
 
 
 @pytest.mark.parametrize("wait", [True, False])
-def test_an_upgrade_goes_before_the_writers_who_wait_for_it(rwlock: Scripts, wait: bool) -> None:
+def test_an_upgrade_goes_before_the_writers_that_wait_for_it(rwlock: Scripts, wait: bool) -> None:
     """Behind one it would wait for itself (W12)."""
     rwlock.granted("ann", permits=UPGRADEABLE)
     rwlock.queued("ben", permits=WRITE)
@@ -182,7 +182,7 @@ def test_an_upgrade_that_gives_up_lets_the_readers_behind_it_in(rwlock: Scripts)
     assert [grant.who for grant in rwlock.release(upgrade_of("ann"), permits=UPGRADE).mine] == ["cat"]
 
 
-def test_nobody_comes_beside_an_upgrade_though_what_it_grew_from_is_gone(rwlock: Scripts) -> None:
+def test_an_upgrade_is_alone_inside_though_the_lease_it_grew_from_is_gone(rwlock: Scripts) -> None:
     rwlock.granted("ann", permits=UPGRADEABLE)
     upgrade(rwlock, "ann")
     lapse(rwlock, "ann")
@@ -264,7 +264,7 @@ def test_holders_of_whom_nothing_is_known_any_more_exclude_all(rwlock: Scripts) 
     assert counts(rwlock) == b"0 0 1 0 0 0 0"
 
 
-def test_counts_are_made_anew_when_all_leases_ran_out_together(rwlock: Scripts) -> None:
+def test_counts_are_made_again_when_all_leases_ran_out_together(rwlock: Scripts) -> None:
     """Redis removes the set itself then, and no script has seen it."""
     for who in ("ann", "ben"):
         rwlock.granted(who, permits=READ)
@@ -274,7 +274,7 @@ def test_counts_are_made_anew_when_all_leases_ran_out_together(rwlock: Scripts) 
     assert set(rwlock.redis.hkeys(rwlock.key("meta"))) == {b"fence", b"ttl", b"held", b"line", token("cat")}
 
 
-def test_counts_that_were_made_anew_are_written_down(rwlock: Scripts) -> None:
+def test_counts_that_were_made_again_are_written_down(rwlock: Scripts) -> None:
     """Or each script would count thousands until the next grant."""
     rwlock.granted("ann", permits=READ)
     rwlock.redis.hdel(rwlock.key("meta"), "held")
@@ -283,7 +283,7 @@ def test_counts_that_were_made_anew_are_written_down(rwlock: Scripts) -> None:
 
 
 @pytest.mark.parametrize("verb", ["renew", "release"])
-def test_a_hash_that_was_deleted_is_made_anew_with_an_end(rwlock: Scripts, verb: str) -> None:
+def test_a_hash_that_was_deleted_is_made_again_with_an_expiry(rwlock: Scripts, verb: str) -> None:
     rwlock.granted("ann", permits=READ)
     rwlock.redis.delete(rwlock.key("meta"))
     if verb == "renew":
@@ -335,7 +335,7 @@ def _read(scripts: Scripts, *, renew: bool = False) -> None:
 
 
 @pytest.mark.parametrize("verb", ["release", "renew", "recheck", "statistics"])
-def test_every_verb_counts_anew_what_an_older_version_wrote(rwlock: Scripts, verb: str) -> None:
+def test_every_verb_counts_again_the_leases_that_an_older_version_wrote(rwlock: Scripts, verb: str) -> None:
     """It kept seven counts and nothing else, which it wrote with each grant and release."""
     rwlock.granted("ann", permits=READ)
     meta, fence = rwlock.key("meta"), now_us(rwlock)
@@ -365,7 +365,7 @@ def test_no_writer_comes_beside_what_an_older_version_let_in(rwlock: Scripts) ->
     assert counts(rwlock) == b"0 0 2 0 0 0 0"
 
 
-def test_a_last_token_that_the_numbers_do_not_know_is_a_sign_to_count_anew(rwlock: Scripts) -> None:
+def test_an_unknown_last_token_makes_the_scripts_count_again(rwlock: Scripts) -> None:
     """W21: whoever grants writes both."""
     rwlock.granted("ann", permits=READ)
     rwlock.redis.zadd(rwlock.keys.base, {token("ben"): now_us(rwlock) // 1000 + TTL})
@@ -455,7 +455,7 @@ def test_dead_leases_from_before_the_clock_stepped_back_last_no_longer_than_any(
     assert left["cat"] <= 5_000
 
 
-def test_leases_are_brought_down_only_to_keep_somebody_out(rwlock: Scripts) -> None:
+def test_leases_are_shortened_only_to_keep_another_caller_out(rwlock: Scripts) -> None:
     rwlock.granted("ann", permits=READ)
     _ends_in(rwlock, "ann", _HOUR_MS)
     rwlock.granted("ben", permits=READ)
@@ -463,7 +463,7 @@ def test_leases_are_brought_down_only_to_keep_somebody_out(rwlock: Scripts) -> N
     assert holders(rwlock)["ann"] > _HOUR_MS // 2
 
 
-def test_a_lease_that_is_long_for_a_reason_is_left_alone(rwlock: Scripts) -> None:
+def test_a_lease_in_a_mode_that_is_long_for_a_reason_is_not_shortened(rwlock: Scripts) -> None:
     rwlock.granted("ann", permits=READ)
     rwlock.renew("ann", _HOUR_MS)
     rwlock.granted("ben", permits=READ, ttl_ms=TTL)
@@ -479,7 +479,7 @@ def test_a_renewal_for_less_shortens_no_lease_and_takes_none_of_its_keys_life(rw
     assert rwlock.redis.hget(rwlock.key("meta"), "ttl") == b"%d" % (3 * TTL)
 
 
-def test_readers_who_ask_again_after_the_hash_was_deleted_are_readers_again(rwlock: Scripts) -> None:
+def test_readers_that_ask_again_after_the_hash_was_deleted_are_readers_again(rwlock: Scripts) -> None:
     """Each counts as a writer until then."""
     for who in ("ann", "ben"):
         rwlock.granted(who, permits=READ)
@@ -492,7 +492,7 @@ def test_readers_who_ask_again_after_the_hash_was_deleted_are_readers_again(rwlo
     rwlock.granted("cat", permits=READ)
 
 
-def test_who_asks_again_after_the_hash_was_deleted_gets_a_fencing_token_that_is_written_down(rwlock: Scripts) -> None:
+def test_a_request_repeated_after_the_hash_was_deleted_gets_a_recorded_fencing_token(rwlock: Scripts) -> None:
     """Or the next one, by a clock that has stepped back, would not be larger."""
     rwlock.granted("ann")
     rwlock.redis.delete(rwlock.key("meta"))
@@ -501,7 +501,7 @@ def test_who_asks_again_after_the_hash_was_deleted_gets_a_fencing_token_that_is_
     assert last_fence(rwlock) == b"%d" % fence
 
 
-def test_nobody_is_passed_over_while_one_holds_alone_though_the_hash_was_deleted(rwlock: Scripts) -> None:
+def test_no_waiter_is_passed_over_beside_an_exclusive_holder_though_the_hash_was_deleted(rwlock: Scripts) -> None:
     """The lease that was upgraded counts as a writer's then, and so there are two who exclude all."""
     rwlock.granted("ann", permits=UPGRADEABLE)
     upgrade(rwlock, "ann")
@@ -513,7 +513,7 @@ def test_nobody_is_passed_over_while_one_holds_alone_though_the_hash_was_deleted
     assert sessions(rwlock) == ["away", "home"]
 
 
-def test_thousands_of_readers_are_counted_anew_one_by_one(rwlock: Scripts) -> None:
+def test_thousands_of_readers_are_counted_again_one_by_one(rwlock: Scripts) -> None:
     _hold(rwlock, 1_100, READ, counted=False)
     rwlock.redis.hset(rwlock.key("meta"), token("h7h"), f"{INTENT_SHARED} 7")
     assert rwlock.renew("h3h")
@@ -528,7 +528,7 @@ def test_of_thousands_of_readers_whose_leases_ran_out_nothing_is_left(rwlock: Sc
     assert counts(rwlock) == b"0 0 1 0 0 0 0"
 
 
-def test_whoever_is_spared_the_queue_and_kept_out_hands_over_what_others_can_have(rwlock: Scripts) -> None:
+def test_a_caller_that_passes_the_queue_and_is_kept_out_hands_over_to_other_waiters(rwlock: Scripts) -> None:
     """W7: the first in line has fallen silent, and those behind it may read."""
     rwlock.granted("ann", permits=READ)
     with listening(rwlock, "away"):

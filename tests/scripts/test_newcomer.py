@@ -61,14 +61,14 @@ def test_the_answer_says_how_long_the_new_lease_lasts(lapsed: Scripts, wait: boo
 
 
 @both_ways
-def test_who_cannot_be_reached_is_passed_over(lapsed: Scripts, wait: bool) -> None:
+def test_a_waiter_that_cannot_be_reached_is_passed_over_for_a_newcomer(lapsed: Scripts, wait: bool) -> None:
     lapsed.granted("cat", wait=wait)
     assert list(holders(lapsed)) == ["cat"]
     assert line(lapsed, "early") == ["ben"]
 
 
 @both_ways
-def test_who_is_passed_over_gets_no_message(lapsed: Scripts, wait: bool) -> None:
+def test_a_waiter_that_is_passed_over_gets_no_message(lapsed: Scripts, wait: bool) -> None:
     with listening(lapsed, "home") as inbox:
         lapsed.granted("cat", wait=wait)
         assert inbox.texts() == []
@@ -85,7 +85,7 @@ def test_a_waiter_that_only_asks_again_gets_its_own_turn(lapsed: Scripts) -> Non
     assert line(lapsed, "early") == []
 
 
-def test_a_newcomer_with_an_old_ticket_goes_before_those_who_came_later(lapsed: Scripts) -> None:
+def test_a_newcomer_with_an_old_ticket_goes_before_later_waiters(lapsed: Scripts) -> None:
     with listening(lapsed, "early") as inbox:
         lapsed.granted("cat", session="home", ticket=5)
         assert inbox.texts() == []

@@ -122,7 +122,7 @@ def test_a_holder_of_which_nothing_is_known_counts_as_the_largest_weight(semapho
     semaphore.granted("cat")
 
 
-def test_it_does_so_though_a_larger_weight_was_granted_since(semaphore: Scripts) -> None:
+def test_a_holder_counted_as_the_largest_weight_gives_that_back_though_a_larger_came_since(semaphore: Scripts) -> None:
     """What it was counted as is what comes back: never more than that."""
     semaphore.resize(10)
     semaphore.granted("ann")
@@ -133,7 +133,7 @@ def test_it_does_so_though_a_larger_weight_was_granted_since(semaphore: Scripts)
 
 
 @on_server
-def test_where_each_has_one_permit_nobody_is_asked_about(backend: Redis) -> None:
+def test_where_each_holder_has_one_permit_no_weight_is_read(backend: Redis) -> None:
     """To count anew is then one command, however many hold."""
     semaphore = Scripts(backend, "semaphore", limit=10_000)
     for number in range(3):
@@ -159,7 +159,9 @@ def test_a_hash_that_was_deleted_does_not_come_back_without_an_end(semaphore: Sc
     assert semaphore.redis.pttl(semaphore.key("meta")) != -1
 
 
-def test_they_do_so_though_a_smaller_limit_was_in_force_meanwhile(semaphore: Scripts) -> None:
+def test_holders_of_a_deleted_hash_count_fully_though_a_smaller_limit_was_in_force_meanwhile(
+    semaphore: Scripts,
+) -> None:
     """Whoever declared it first knew of a smaller one than that under which they were granted."""
     semaphore.resize(4)
     semaphore.granted("ann", permits=3)
@@ -183,7 +185,7 @@ def test_the_set_outlives_a_lease_that_was_renewed_for_longer(semaphore: Scripts
     assert holders(semaphore)["ann"] > 10 * TTL - 1_000
 
 
-def test_a_set_that_was_deleted_is_made_anew_with_an_end(semaphore: Scripts) -> None:
+def test_a_set_that_was_deleted_is_made_again_with_an_expiry(semaphore: Scripts) -> None:
     semaphore.granted("ann")
     semaphore.granted("ben")
     semaphore.redis.delete(semaphore.keys.base)
@@ -202,7 +204,7 @@ def test_a_lease_that_was_renewed_is_released_like_any(semaphore: Scripts) -> No
 
 @pytest.mark.parametrize("weights", [[2, 1], [1, 1], [12, 9, 1], [3]])
 @pytest.mark.parametrize("limit", [1, 100])
-def test_counting_anew_finds_what_there_is(backend: Redis, weights: list[int], limit: int) -> None:
+def test_counting_again_finds_every_permit(backend: Redis, weights: list[int], limit: int) -> None:
     """Also under a limit that was lowered since."""
     semaphore = Scripts(backend, "semaphore", limit=30)
     for number, permits in enumerate(weights):
@@ -215,7 +217,7 @@ def test_counting_anew_finds_what_there_is(backend: Redis, weights: list[int], l
     semaphore.granted("ann", permits=limit)
 
 
-def test_thousands_are_counted_anew_one_by_one(semaphore: Scripts) -> None:
+def test_thousands_of_permits_are_counted_again_one_by_one(semaphore: Scripts) -> None:
     _hold(semaphore, 1_100, 2, counted=False)
     semaphore.resize(3_000)
     semaphore.redis.hset(semaphore.key("meta"), token("h7h"), "5 7")
@@ -234,7 +236,7 @@ def test_what_was_counted_for_a_holder_of_which_nothing_is_known_comes_back_when
     semaphore.granted("cat")
 
 
-def test_counting_anew_forgets_nothing_of_the_longest_lease(semaphore: Scripts) -> None:
+def test_counting_again_forgets_nothing_of_the_longest_lease(semaphore: Scripts) -> None:
     """A lease from before the clock stepped back may last as long as any that was granted."""
     semaphore.granted("ann", ttl_ms=3 * TTL)
     semaphore.granted("ben", permits=2)
@@ -323,7 +325,7 @@ def test_a_lease_that_ran_out_costs_the_same_however_many_hold(backend: Redis) -
 
 
 @on_server
-def test_a_pair_costs_the_same_after_all_that_makes_others_count_anew(backend: Redis) -> None:
+def test_an_acquire_and_a_release_cost_the_same_after_all_that_makes_others_count_again(backend: Redis) -> None:
     """Leases that ran out, a queue that has gone, another limit that is only mentioned."""
     semaphore = Scripts(backend, "semaphore", limit=3)
 

@@ -37,7 +37,7 @@ def test_no_script_runs_more_than_so_many_commands(backend: object, called: str)
 @on_server
 @any_kind
 @pytest.mark.parametrize("count", [499, 500, 501, 1_100])
-def test_who_waits_is_counted_in_parts(backend: object, kind: str, count: int) -> None:
+def test_waiters_are_counted_in_parts(backend: object, kind: str, count: int) -> None:
     scripts = Scripts(backend, kind)  # type: ignore[arg-type]
     scripts.granted("ann")
     pipeline = scripts.redis.pipeline(transaction=False)
@@ -94,7 +94,7 @@ def test_readers_come_in_by_fifties(rwlock: Scripts) -> None:
 
 
 @pytest.mark.parametrize("count", [49, 50, 51])
-def test_more_is_said_only_where_somebody_is_left(rwlock: Scripts, count: int) -> None:
+def test_a_script_asks_to_be_continued_only_where_a_waiter_is_left(rwlock: Scripts, count: int) -> None:
     rwlock.granted("ann")
     for number in range(count):
         rwlock.queued(f"w{number:03}w", permits=READ)

@@ -69,7 +69,7 @@ def test_a_waiter_gets_as_many_as_it_asked_for(semaphore: Scripts) -> None:
     assert fence_of(semaphore, "ben") == semaphore.statistics().fence
 
 
-def test_a_small_request_does_not_pass_a_big_one_that_waits(semaphore: Scripts) -> None:
+def test_a_small_request_does_not_pass_a_big_waiting_request(semaphore: Scripts) -> None:
     semaphore.granted("ann", permits=2)
     semaphore.queued("ben", permits=3)
     semaphore.queued("cat")
@@ -96,14 +96,14 @@ def test_a_big_request_gets_its_turn_when_enough_has_come_back(semaphore: Script
     assert line(semaphore) == ["eve"]
 
 
-def test_a_big_request_that_cannot_be_reached_keeps_nobody_from_what_is_free(semaphore: Scripts) -> None:
+def test_a_big_request_that_cannot_be_reached_keeps_no_waiter_from_free_permits(semaphore: Scripts) -> None:
     semaphore.granted("ann", permits=2)
     semaphore.queued("ben", permits=3, session="away")
     semaphore.granted("cat")
     assert line(semaphore, "away") == ["ben"]
 
 
-def test_those_behind_a_big_request_that_cannot_be_reached_get_what_comes_back(semaphore: Scripts) -> None:
+def test_waiters_behind_a_big_request_that_cannot_be_reached_get_returned_permits(semaphore: Scripts) -> None:
     semaphore.granted("ann", permits=2)
     semaphore.granted("bob")
     semaphore.queued("ben", permits=3, session="away")
@@ -119,7 +119,7 @@ def test_a_big_request_that_cannot_be_reached_keeps_its_place_while_nothing_is_f
     assert sessions(semaphore) == ["away", "home"]
 
 
-def test_a_big_request_of_a_dead_session_keeps_nobody_waiting(semaphore: Scripts) -> None:
+def test_a_big_request_of_a_dead_session_keeps_no_other_caller_waiting(semaphore: Scripts) -> None:
     semaphore.granted("ann", permits=2)
     semaphore.queued("ben", permits=3, session="away")
     die(semaphore, "away")
@@ -143,7 +143,7 @@ def test_a_big_request_that_gives_up_lets_the_small_ones_in(semaphore: Scripts) 
         assert [message.who for message in inbox.messages()] == ["cat"]
 
 
-def test_a_recheck_hands_over_what_is_free(semaphore: Scripts) -> None:
+def test_a_recheck_hands_over_free_permits(semaphore: Scripts) -> None:
     semaphore.granted("ann", permits=2)
     semaphore.granted("ben")
     semaphore.queued("cat")
@@ -162,7 +162,7 @@ def test_statistics_count_everybody(semaphore: Scripts) -> None:
     assert (counted.permits, counted.holders, counted.waiting, counted.fence, counted.limit) == (3, 1, 2, fence, 3)
 
 
-def test_statistics_of_what_nobody_uses_are_zeros(exclusive: Scripts) -> None:
+def test_statistics_of_an_unused_semaphore_are_zeros(exclusive: Scripts) -> None:
     counted = exclusive.statistics()
     assert (counted.permits, counted.holders, counted.waiting, counted.fence) == (0, 0, 0, 0)
     assert keys(exclusive) == []

@@ -53,7 +53,7 @@ def test_a_ticket_is_the_servers_time(held: Scripts) -> None:
     assert before <= held.queued("ben").ticket <= now_us(held)
 
 
-def test_a_request_sent_twice_stands_in_line_once(held: Scripts) -> None:
+def test_a_request_sent_twice_is_queued_once(held: Scripts) -> None:
     first = held.queued("ben").ticket
     held.queued("cat")
     assert held.queued("ben").ticket == first
@@ -75,7 +75,7 @@ def test_a_session_stands_where_its_first_waiter_stands(held: Scripts) -> None:
     assert sessions(held) == ["away", "home"]
 
 
-def test_one_who_comes_back_with_an_old_ticket_has_the_old_place(held: Scripts) -> None:
+def test_a_waiter_that_comes_back_with_an_old_ticket_has_its_old_place(held: Scripts) -> None:
     """After a restart of Redis or a long silence, waiters that were forgotten ask anew."""
     old = held.queued("ben", session="away").ticket
     held.queued("cat", session="home")
@@ -84,7 +84,7 @@ def test_one_who_comes_back_with_an_old_ticket_has_the_old_place(held: Scripts) 
     assert sessions(held) == ["away", "home"]
 
 
-def test_one_who_comes_back_first_in_its_own_session_moves_it_forward(held: Scripts) -> None:
+def test_a_waiter_that_comes_back_first_in_its_own_session_moves_the_session_forward(held: Scripts) -> None:
     old = held.queued("ben").ticket
     held.release("ben")
     held.queued("cat", session="away")
@@ -105,7 +105,7 @@ def test_an_old_ticket_counts_for_nothing_while_the_waiter_still_stands(held: Sc
 
 
 @pytest.mark.parametrize("session", ["home", "away"])
-def test_a_newcomer_stands_behind_those_from_before_the_clock_stepped_back(held: Scripts, session: str) -> None:
+def test_a_newcomer_stands_behind_waiters_from_before_the_clock_stepped_back(held: Scripts, session: str) -> None:
     last = now_us(held) + _HOUR_US
     _in_line(held, "ben", "away", last)
     assert held.queued("cat", session=session).ticket == last + 1
@@ -126,7 +126,7 @@ def test_a_newcomer_stands_behind_every_waiter_of_other_sessions_after_the_clock
     assert [held.queued(who, session=session).ticket for who in ("b2", "b3")] == [last + 1, last + 2]
 
 
-def test_a_newcomer_stands_behind_every_waiter_though_all_that_the_queue_shows_are_older_than_the_clock(
+def test_a_newcomer_stands_behind_every_waiter_though_the_queue_shows_only_older_ones(
     held: Scripts,
 ) -> None:
     last = _two_sessions_wait(held)
@@ -149,7 +149,7 @@ def test_a_newcomer_with_a_short_answer_stands_behind_every_waiter_after_the_clo
     assert held.grant("b2", session="home", brief=True) == QueuedBeside(last + 1)
 
 
-def test_a_waiter_of_an_older_version_that_the_queue_shows_is_not_overtaken_after_the_clock_stepped_back(
+def test_a_waiter_of_an_older_version_is_not_overtaken_after_the_clock_stepped_back(
     held: Scripts,
 ) -> None:
     """An older version does not write down its newest ticket."""
@@ -197,7 +197,7 @@ def test_the_queue_ends_though_the_lock_does_not(lock: Scripts) -> None:
 
 
 @told_either_way
-def test_the_answer_counts_who_listens_for_this_session(held: Scripts) -> None:
+def test_the_answer_counts_the_subscribers_of_this_session(held: Scripts) -> None:
     assert held.queued("ben").subscribers == 0
     with listening(held, "home"):
         assert held.queued("ben").subscribers == 1
@@ -223,7 +223,7 @@ def test_a_newcomer_stands_behind_several_sessions_from_before_the_clock_stepped
     assert sessions(held) == ["away", "third", "home"]
 
 
-def test_who_finds_its_line_dead_stands_behind_those_who_came_since(held: Scripts) -> None:
+def test_a_waiter_whose_session_is_dead_stands_behind_later_waiters(held: Scripts) -> None:
     """Its session still has the place of those who are forgotten."""
     held.queued("ben", session="away")
     held.queued("cat", session="home")

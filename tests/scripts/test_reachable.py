@@ -28,25 +28,25 @@ def awaited(exclusive: Scripts) -> Scripts:
     return exclusive
 
 
-def test_who_cannot_be_reached_is_not_given_a_lease(awaited: Scripts) -> None:
+def test_a_waiter_that_cannot_be_reached_is_not_given_a_lease(awaited: Scripts) -> None:
     awaited.release("ann")
     assert holders(awaited) == {}
 
 
-def test_a_monitor_does_not_make_anybody_reachable(awaited: Scripts) -> None:
+def test_a_monitor_makes_no_waiter_reachable(awaited: Scripts) -> None:
     """W1: PUBLISH would count it."""
     with monitoring(awaited):
         awaited.release("ann")
     assert holders(awaited) == {}
 
 
-def test_somebody_elses_subscription_does_not_make_anybody_reachable(awaited: Scripts) -> None:
+def test_the_subscription_of_another_program_makes_no_waiter_reachable(awaited: Scripts) -> None:
     with listening(awaited, "third"):
         awaited.release("ann")
     assert holders(awaited) == {}
 
 
-def test_who_is_passed_over_leaves_the_queue_and_keeps_line_and_ticket(awaited: Scripts) -> None:
+def test_a_waiter_that_is_passed_over_leaves_the_queue_and_keeps_its_session_and_ticket(awaited: Scripts) -> None:
     before = tickets(awaited, "away")
     awaited.queued("cat", session="away")
     awaited.release("ann")
@@ -55,7 +55,7 @@ def test_who_is_passed_over_leaves_the_queue_and_keeps_line_and_ticket(awaited: 
     assert tickets(awaited, "away").items() >= before.items()
 
 
-def test_the_next_who_can_be_reached_gets_it(awaited: Scripts) -> None:
+def test_the_next_waiter_that_can_be_reached_gets_the_lease(awaited: Scripts) -> None:
     awaited.queued("cat", session="third")
     awaited.queued("dan", session="fourth")
     with listening(awaited, "fourth") as inbox:
@@ -69,7 +69,7 @@ def test_the_next_of_the_releasing_session_gets_it(awaited: Scripts) -> None:
     assert [grant.who for grant in awaited.release("ann", session="home").mine] == ["cat"]
 
 
-def test_nobody_behind_who_can_be_reached_is_passed_over(awaited: Scripts) -> None:
+def test_no_waiter_behind_a_reachable_waiter_is_passed_over(awaited: Scripts) -> None:
     awaited.queued("cat", session="third")
     with listening(awaited, "away"):
         awaited.release("ann")
@@ -102,14 +102,14 @@ def test_a_thousand_dead_sessions_are_passed_by_going_on(awaited: Scripts) -> No
     assert [grant.who for grant in awaited.all_of(released)] == ["cat"]
 
 
-def test_one_who_was_passed_over_gets_it_by_its_own_next_word(awaited: Scripts) -> None:
+def test_a_waiter_that_was_passed_over_gets_the_lease_by_its_own_next_request(awaited: Scripts) -> None:
     awaited.release("ann")
     recheck = awaited.recheck("ben", session="away")
     assert [grant.who for grant in recheck.mine] == ["ben"]
     assert list(holders(awaited)) == ["ben"]
 
 
-def test_one_who_was_passed_over_is_reached_again_after_its_recheck(awaited: Scripts) -> None:
+def test_a_waiter_that_was_passed_over_is_reached_again_after_its_recheck(awaited: Scripts) -> None:
     """A lock somebody else took meanwhile does not cost the place."""
     awaited.release("ann")
     awaited.granted("cat", wait=False)
@@ -120,14 +120,14 @@ def test_one_who_was_passed_over_is_reached_again_after_its_recheck(awaited: Scr
     assert list(holders(awaited)) == ["ben"]
 
 
-def test_one_who_was_passed_over_and_asks_again_is_in_the_queue_again(awaited: Scripts) -> None:
+def test_a_waiter_that_was_passed_over_and_asks_again_is_in_the_queue_again(awaited: Scripts) -> None:
     awaited.release("ann")
     awaited.granted("cat", wait=False)
     awaited.queued("ben", session="away")
     assert sessions(awaited) == ["away"]
 
 
-def test_a_queue_left_by_one_who_was_passed_over_does_not_stay_for_ever(awaited: Scripts) -> None:
+def test_a_queue_left_by_a_waiter_that_was_passed_over_does_not_stay_for_ever(awaited: Scripts) -> None:
     """No key lives for ever: not even when the session falls silent right after one of its waiters gave up."""
     awaited.queued("cat", session="away")
     awaited.release("ann")
@@ -137,7 +137,9 @@ def test_a_queue_left_by_one_who_was_passed_over_does_not_stay_for_ever(awaited:
 
 
 @pytest.mark.parametrize("wait", [True, False])
-def test_a_newcomer_does_not_pass_those_of_its_own_session_who_were_passed_over(awaited: Scripts, wait: bool) -> None:
+def test_a_newcomer_does_not_pass_waiters_of_its_own_session_that_were_passed_over(
+    awaited: Scripts, wait: bool
+) -> None:
     """Nobody is passed by `try_acquire`; and a session that asks can be reached by the answer."""
     awaited.release("ann")
     answer = awaited.grant("cat", session="away", wait=wait)
@@ -146,14 +148,14 @@ def test_a_newcomer_does_not_pass_those_of_its_own_session_who_were_passed_over(
 
 
 @pytest.mark.parametrize("wait", [True, False])
-def test_one_who_was_passed_over_and_is_granted_by_asking_again_leaves_the_line(awaited: Scripts, wait: bool) -> None:
+def test_a_passed_over_waiter_that_is_granted_by_asking_again_leaves_the_queue(awaited: Scripts, wait: bool) -> None:
     awaited.release("ann")
     awaited.granted("ben", session="away", wait=wait)
     assert line(awaited, "away") == []
 
 
 @pytest.mark.parametrize("wait", [True, False])
-def test_one_who_was_passed_over_and_granted_by_asking_again_is_served_once(awaited: Scripts, wait: bool) -> None:
+def test_a_passed_over_waiter_that_is_granted_by_asking_again_is_served_once(awaited: Scripts, wait: bool) -> None:
     """P7: a second grant of a token that was released would be nobody's."""
     awaited.queued("cat", session="away")
     awaited.release("ann")
@@ -163,14 +165,14 @@ def test_one_who_was_passed_over_and_granted_by_asking_again_is_served_once(awai
     assert list(holders(awaited)) == ["cat"]
 
 
-def test_a_dead_session_that_comes_back_begins_anew(awaited: Scripts) -> None:
+def test_a_dead_session_that_comes_back_begins_again(awaited: Scripts) -> None:
     die(awaited, "away")
     lapse(awaited, "ann")
     assert awaited.recheck("ben", session="away").answers == [0]
     awaited.granted("ben", session="away", ticket=5)
 
 
-def test_those_of_the_releasing_session_who_were_passed_over_get_it(awaited: Scripts) -> None:
+def test_waiters_of_the_releasing_session_that_were_passed_over_get_the_lease(awaited: Scripts) -> None:
     """The reply can reach them."""
     awaited.release("ann")
     awaited.granted("cat", wait=False)

@@ -77,7 +77,7 @@ def test_a_recheck_creates_no_waiter(awaited: Scripts) -> None:
     assert contents(awaited) == before
 
 
-def test_a_recheck_of_what_nobody_uses_creates_nothing(exclusive: Scripts) -> None:
+def test_a_recheck_of_an_unused_name_creates_nothing(exclusive: Scripts) -> None:
     assert exclusive.recheck("nobody").answers == [0]
     assert contents(exclusive) == {}
 
@@ -101,7 +101,7 @@ def test_a_session_that_stands_in_the_queue_was_not_passed_over(awaited: Scripts
     assert not awaited.recheck("ben").passed_over
 
 
-def test_a_session_nobody_waits_in_was_not_passed_over(awaited: Scripts) -> None:
+def test_a_session_without_waiters_was_not_passed_over(awaited: Scripts) -> None:
     assert not awaited.recheck("nobody", session="away").passed_over
 
 
@@ -132,7 +132,7 @@ def test_a_recheck_never_shortens_a_lease(awaited: Scripts) -> None:
     assert holders(awaited)["ann"] > TTL
 
 
-def test_a_recheck_extends_nobody_elses_lease(awaited: Scripts) -> None:
+def test_a_recheck_extends_no_lease_of_another_holder(awaited: Scripts) -> None:
     before = holders(awaited)["ann"]
     awaited.recheck("ben")
     assert holders(awaited)["ann"] <= before
@@ -145,7 +145,7 @@ def test_a_recheck_that_finds_it_free_hands_over_in_its_reply(awaited: Scripts) 
     assert list(holders(awaited)) == ["ben"]
 
 
-def test_a_recheck_that_finds_it_free_hands_over_to_whoever_is_first(awaited: Scripts) -> None:
+def test_a_recheck_that_finds_the_lock_free_hands_over_to_the_first_waiter(awaited: Scripts) -> None:
     awaited.queued("cat", session="away")
     lapse(awaited, "ann")
     with listening(awaited, "home") as inbox:
@@ -153,7 +153,7 @@ def test_a_recheck_that_finds_it_free_hands_over_to_whoever_is_first(awaited: Sc
         assert [message.who for message in inbox.messages()] == ["ben"]
 
 
-def test_a_recheck_by_somebody_nobody_knows_hands_over_too(awaited: Scripts) -> None:
+def test_a_recheck_by_an_unknown_session_hands_over_too(awaited: Scripts) -> None:
     lapse(awaited, "ann")
     with listening(awaited, "home"):
         awaited.recheck("nobody", session="away")
@@ -181,13 +181,13 @@ def test_the_reply_says_how_long_a_lease_just_handed_over_lasts(awaited: Scripts
 
 
 @told_either_way
-def test_the_reply_counts_who_listens_for_this_session(awaited: Scripts) -> None:
+def test_the_reply_to_a_recheck_counts_the_subscribers_of_its_session(awaited: Scripts) -> None:
     assert awaited.recheck("ben").subscribers == 0
     with listening(awaited, "home"):
         assert awaited.recheck("ben").subscribers == 1
 
 
-def test_who_was_forgotten_is_not_known_and_asks_anew(awaited: Scripts) -> None:
+def test_a_waiter_that_the_server_forgot_is_unknown_and_asks_again(awaited: Scripts) -> None:
     ticket = tickets(awaited)["ben"]
     die(awaited, "home")
     assert awaited.recheck("ben").answers == [0]
@@ -212,5 +212,5 @@ def test_when_the_limit_was_forgotten_the_first_in_line_brings_it_back(semaphore
     assert semaphore.statistics().limit == 3
 
 
-def test_of_what_nobody_holds_the_reply_says_so(exclusive: Scripts) -> None:
+def test_the_reply_to_a_recheck_of_a_free_name_says_that_it_is_free(exclusive: Scripts) -> None:
     assert exclusive.recheck("nobody").busy_ms == -2

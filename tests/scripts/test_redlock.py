@@ -32,7 +32,7 @@ def test_a_smaller_token_is_refused_with_the_larger_one(backend: Redis) -> None:
     assert propose(backend, "two", 7) == 8
 
 
-def test_the_same_token_is_refused_to_somebody_else(backend: Redis) -> None:
+def test_the_same_token_is_refused_to_another_caller(backend: Redis) -> None:
     propose(backend, "one", 7)
     assert propose(backend, "two", 7) == 7
 
@@ -118,14 +118,14 @@ def test_a_holder_is_told_of_with_the_fencing_token_that_was_accepted_of_it(back
     assert answer[2] == b"9", "asked in another session, it is the same holder"
 
 
-def test_one_that_was_released_before_is_no_holder(backend: Redis) -> None:
+def test_a_lease_that_was_released_before_is_no_holder(backend: Redis) -> None:
     """`min_hold` keeps the name for a while."""
     backend.set("holder", HELD + b" C", px=5_000)
     assert holders(backend) == [0]
     assert revoke(backend)[2] == 0
 
 
-def test_one_that_is_meant_is_marked_and_lasts_as_long_as_before(backend: Redis) -> None:
+def test_a_revoked_lease_of_a_quorum_is_marked_and_lasts_as_long_as_before(backend: Redis) -> None:
     backend.set("holder", HELD, px=5_000)
     for _ in range(2):
         own, _, left = revoke(backend, b"another", OWN)
@@ -136,7 +136,7 @@ def test_one_that_is_meant_is_marked_and_lasts_as_long_as_before(backend: Redis)
         assert 4_000 < int(backend.pttl("holder")) <= 5_000
 
 
-def test_one_that_is_not_meant_is_left_alone(backend: Redis) -> None:
+def test_a_lease_of_a_quorum_that_is_not_revoked_is_left_alone(backend: Redis) -> None:
     backend.set("holder", HELD, px=5_000)
     assert revoke(backend)[0] == OWN
     assert revoke(backend, OWN[::-1], tombstone_ms=60_000)[0] == OWN

@@ -57,7 +57,7 @@ _REFUSALS: dict[str, tuple[Callable[[Scripts], AbstractContextManager[None]], ty
 
 @pytest.mark.parametrize("refusal", _REFUSALS)
 @pytest.mark.parametrize("verb", VERBS)
-def test_nothing_changes_and_nobody_is_told(exclusive: Scripts, verb: str, refusal: str) -> None:
+def test_a_refused_script_changes_nothing_and_sends_no_message(exclusive: Scripts, verb: str, refusal: str) -> None:
     exclusive.granted("ann")
     exclusive.queued("ben", session="away")
     lapse(exclusive, "ann")
@@ -70,7 +70,9 @@ def test_nothing_changes_and_nobody_is_told(exclusive: Scripts, verb: str, refus
 
 
 @pytest.mark.parametrize("refusal", _REFUSALS)
-def test_a_holder_keeps_its_lease_and_nobody_is_told(exclusive: Scripts, refusal: str) -> None:
+def test_a_holder_whose_release_is_refused_keeps_its_lease_and_no_message_is_sent(
+    exclusive: Scripts, refusal: str
+) -> None:
     exclusive.granted("ann")
     exclusive.queued("ben", session="away")
     before = contents(exclusive)
@@ -82,7 +84,7 @@ def test_a_holder_keeps_its_lease_and_nobody_is_told(exclusive: Scripts, refusal
 
 
 @pytest.mark.parametrize("refusal", _REFUSALS)
-def test_a_limit_is_not_changed_and_nobody_is_told(semaphore: Scripts, refusal: str) -> None:
+def test_a_refused_resize_changes_no_limit_and_sends_no_message(semaphore: Scripts, refusal: str) -> None:
     semaphore.granted("ann", permits=3)
     semaphore.queued("ben", session="away")
     before = contents(semaphore)

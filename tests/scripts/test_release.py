@@ -15,7 +15,7 @@ def test_a_holder_ends_its_lease(exclusive: Scripts) -> None:
 
 
 @pytest.mark.parametrize("stranger", ["ben", "an", "annn"])
-def test_nobody_ends_the_lease_of_another(exclusive: Scripts, stranger: str) -> None:
+def test_a_release_never_ends_the_lease_of_another_holder(exclusive: Scripts, stranger: str) -> None:
     exclusive.granted("ann")
     exclusive.queued("cat")
     before = contents(exclusive)
@@ -23,7 +23,7 @@ def test_nobody_ends_the_lease_of_another(exclusive: Scripts, stranger: str) -> 
     assert contents(exclusive) == before
 
 
-def test_a_release_that_comes_twice_ends_nobody_elses_lease(exclusive: Scripts) -> None:
+def test_a_release_that_comes_twice_never_ends_the_lease_of_another_holder(exclusive: Scripts) -> None:
     exclusive.granted("ann")
     exclusive.release("ann")
     exclusive.granted("ben")
@@ -46,12 +46,12 @@ def test_a_lease_that_ran_out_was_not_ended_by_its_release(exclusive: Scripts) -
     assert not exclusive.release("ann").ended
 
 
-def test_releasing_what_nobody_uses_leaves_nothing(exclusive: Scripts) -> None:
+def test_releasing_an_unused_name_leaves_nothing(exclusive: Scripts) -> None:
     assert not exclusive.release("ann").ended
     assert contents(exclusive) == {}
 
 
-def test_a_waiter_leaves_the_line(exclusive: Scripts) -> None:
+def test_a_waiter_can_leave_the_queue(exclusive: Scripts) -> None:
     exclusive.granted("ann")
     exclusive.queued("ben")
     exclusive.queued("cat")
@@ -66,7 +66,7 @@ def test_the_last_waiter_takes_its_session_out_of_the_queue(exclusive: Scripts) 
     assert sessions(exclusive) == []
 
 
-def test_a_waiter_that_leaves_moves_nobody_in(exclusive: Scripts) -> None:
+def test_a_waiter_that_leaves_lets_no_other_waiter_in(exclusive: Scripts) -> None:
     exclusive.granted("ann")
     exclusive.queued("ben")
     exclusive.queued("cat")

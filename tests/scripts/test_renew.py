@@ -27,7 +27,7 @@ def test_a_renewal_keeps_the_fencing_token(exclusive: Scripts) -> None:
 
 
 @pytest.mark.parametrize("stranger", ["ben", "an", "annn"])
-def test_nobody_renews_the_lease_of_another(exclusive: Scripts, stranger: str) -> None:
+def test_a_renewal_never_extends_the_lease_of_another_holder(exclusive: Scripts, stranger: str) -> None:
     exclusive.granted("ann", ttl_ms=5_000)
     before = contents(exclusive)
     assert not exclusive.renew(stranger, TTL)
@@ -49,12 +49,12 @@ def test_a_lease_that_ran_out_is_not_made_again(exclusive: Scripts) -> None:
     assert holders(exclusive) == {}
 
 
-def test_what_nobody_holds_is_not_created(exclusive: Scripts) -> None:
+def test_a_renewal_creates_no_lease(exclusive: Scripts) -> None:
     assert not exclusive.renew("ann")
     assert contents(exclusive) == {}
 
 
-def test_a_lock_with_a_plain_token_is_renewed_and_stays_plain(lock: Scripts) -> None:
+def test_a_lock_with_a_plain_token_is_renewed_alone_and_stays_plain(lock: Scripts) -> None:
     lock.redis.set(lock.keys.base, b"ann".ljust(32, b"0"), px=5_000)
     assert lock.renew("ann", TTL)
     assert lock.redis.get(lock.keys.base) == b"ann".ljust(32, b"0")

@@ -64,7 +64,7 @@ def test_another_s_lease_is_not_extended_and_the_others_are(exclusive: Scripts, 
     assert min(_left(first), _left(third)) > TTL - 2_000
 
 
-def test_one_that_ran_out_is_not_made_again_nor_one_that_never_was(exclusive: Scripts) -> None:
+def test_renewing_many_makes_no_lease_that_ran_out_or_never_was(exclusive: Scripts) -> None:
     first, second, third, *_ = _several(exclusive)
     lapse(second, "ann")
     never = exclusive.named("never")
@@ -150,7 +150,7 @@ def test_a_ttl_longer_than_any_before_is_left_to_the_script_that_writes_it_down(
     assert _left(one) <= SHORT
 
 
-def test_a_lock_with_a_plain_token_is_renewed_and_stays_plain(lock: Scripts) -> None:
+def test_a_lock_with_a_plain_token_is_renewed_with_many_and_stays_plain(lock: Scripts) -> None:
     lock.redis.set(lock.keys.base, b"ann".ljust(32, b"0"), px=SHORT)
     assert lock.renew_many((lock, "ann", TTL)) == [True]
     assert lock.redis.get(lock.keys.base) == b"ann".ljust(32, b"0")

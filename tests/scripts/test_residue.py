@@ -64,7 +64,7 @@ def test_undone_requests_leave_tombstones_that_end(shared: Scripts) -> None:
     assert _endless(shared) == []
 
 
-def test_a_meta_knows_nobody_when_nobody_holds(semaphore: Scripts) -> None:
+def test_the_meta_key_names_no_holder_when_the_name_is_free(semaphore: Scripts) -> None:
     semaphore.granted("ann", permits=2)
     semaphore.granted("ben")
     semaphore.release("ann", permits=2)

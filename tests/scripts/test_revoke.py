@@ -80,7 +80,7 @@ def test_another_fencing_token_hits_no_one(held: Scripts, below: int, above: int
     assert contents(held) == before
 
 
-def test_it_takes_those_from_the_first_to_the_last(backend: Redis) -> None:
+def test_a_revoke_marks_leases_from_the_first_to_the_last_fencing_token(backend: Redis) -> None:
     semaphore = Scripts(backend, "semaphore", limit=9)
     fences = [semaphore.granted(who).fence for who in ("ann", "ben", "cat", "dan")]
     assert semaphore.revoke(fences[1], fences[2]).left_ms > 0
@@ -89,7 +89,7 @@ def test_it_takes_those_from_the_first_to_the_last(backend: Redis) -> None:
     assert [_is_marked(semaphore, who) for who in ("ann", "ben", "cat", "dan")] == [True, True, True, False]
 
 
-def test_it_says_how_long_the_last_of_them_lasts(semaphore: Scripts) -> None:
+def test_a_revoke_says_how_long_the_last_revoked_lease_lasts(semaphore: Scripts) -> None:
     semaphore.granted("ann", ttl_ms=20_000)
     semaphore.granted("ben", ttl_ms=5_000)
     fence = fence_of(semaphore, "ben")
@@ -97,14 +97,14 @@ def test_it_says_how_long_the_last_of_them_lasts(semaphore: Scripts) -> None:
     assert 4_000 < semaphore.revoke(fence).left_ms <= 5_000
 
 
-def test_one_that_has_run_out_is_not_there(exclusive: Scripts) -> None:
+def test_a_revoke_does_not_count_a_lease_that_has_run_out(exclusive: Scripts) -> None:
     exclusive.granted("ann")
     fence = fence_of(exclusive, "ann")
     lapse(exclusive, "ann")
     assert exclusive.revoke(fence) == Revoked(0, [])
 
 
-def test_what_nobody_holds_is_handed_over(held: Scripts) -> None:
+def test_a_revoke_of_a_free_name_hands_it_over(held: Scripts) -> None:
     """W7."""
     fence = fence_of(held, "ann")
     lapse(held, "ann")
@@ -162,7 +162,7 @@ def test_by_force_what_was_marked_before_ends_too(held: Scripts) -> None:
     assert list(holders(held)) == ["ben"]
 
 
-def test_by_force_those_that_are_meant_alone_end(semaphore: Scripts) -> None:
+def test_a_revoke_by_force_ends_only_the_leases_it_names(semaphore: Scripts) -> None:
     semaphore.granted("ann", permits=2)
     semaphore.granted("ben")
     semaphore.revoke(fence_of(semaphore, "ann"), force=True)
@@ -241,7 +241,7 @@ def test_one_script_looks_at_some_and_says_where_to_go_on(backend: Redis, force:
         assert all(_is_marked(semaphore, f"h{number}h") for number in range(0, 1_100, 53))
 
 
-def test_those_that_end_at_the_same_time_are_looked_at_together(backend: Redis) -> None:
+def test_a_revoke_looks_at_leases_that_end_at_the_same_time_together(backend: Redis) -> None:
     semaphore = Scripts(backend, "semaphore", limit=2_000)
     fences = [semaphore.granted(f"h{number}h").fence for number in range(700)]
     ends = semaphore.redis.zscore(semaphore.keys.base, token("h699h"))

@@ -39,7 +39,7 @@ def awaited(exclusive: Scripts) -> Scripts:
     return exclusive
 
 
-def test_it_acquires_renews_and_releases(exclusive: Scripts, limited: Redis) -> None:
+def test_a_user_with_the_readmes_rights_acquires_renews_and_releases(exclusive: Scripts, limited: Redis) -> None:
     mine = exclusive.over(limited)
     fence = mine.granted("ann").fence
     assert mine.renew("ann")
@@ -48,7 +48,7 @@ def test_it_acquires_renews_and_releases(exclusive: Scripts, limited: Redis) -> 
     assert holders(exclusive) == {}
 
 
-def test_it_waits_and_rechecks(awaited: Scripts, limited: Redis) -> None:
+def test_a_user_with_the_readmes_rights_waits_and_rechecks(awaited: Scripts, limited: Redis) -> None:
     mine = awaited.over(limited)
     queued = mine.queued("cat")
     assert queued.subscribers in (0, 1)
@@ -58,14 +58,14 @@ def test_it_waits_and_rechecks(awaited: Scripts, limited: Redis) -> None:
     assert line(awaited) == []
 
 
-def test_it_hands_over_to_its_own_session(exclusive: Scripts, limited: Redis) -> None:
+def test_a_user_with_the_readmes_rights_hands_over_to_its_own_session(exclusive: Scripts, limited: Redis) -> None:
     mine = exclusive.over(limited)
     mine.granted("ann")
     mine.queued("ben")
     assert [grant.who for grant in mine.release("ann").mine] == ["ben"]
 
 
-def test_it_hands_over_to_a_polling_session(exclusive: Scripts, limited: Redis) -> None:
+def test_a_user_with_the_readmes_rights_hands_over_to_a_polling_session(exclusive: Scripts, limited: Redis) -> None:
     """W11: such sessions are how users of this kind wait."""
     mine = exclusive.over(limited)
     mine.granted("ann")
@@ -85,7 +85,9 @@ VERBS: dict[str, Callable[[Scripts], object]] = {
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_whoever_it_hands_over_to_is_told_or_nobody_holds_it(awaited: Scripts, limited: Redis, verb: str) -> None:
+def test_without_rights_a_grant_gets_its_message_or_no_waiter_holds(
+    awaited: Scripts, limited: Redis, verb: str
+) -> None:
     """A lease that nobody knows of would block everybody for a whole TTL."""
     lapse(awaited, "ann")
     with listening(awaited, "away") as inbox:
@@ -95,20 +97,20 @@ def test_whoever_it_hands_over_to_is_told_or_nobody_holds_it(awaited: Scripts, l
     assert live == (["cat"] if "grant" in verb and not told else told)
 
 
-def test_a_release_tells_the_next_or_nobody_holds_it(awaited: Scripts, limited: Redis) -> None:
+def test_without_rights_a_release_wakes_the_next_waiter_or_no_waiter_holds(awaited: Scripts, limited: Redis) -> None:
     with listening(awaited, "away") as inbox:
         assert awaited.over(limited).release("ann").ended
         assert [message.who for message in inbox.messages()] == list(holders(awaited))
 
 
-def test_whoever_it_could_not_tell_gets_the_turn_by_the_next_recheck(awaited: Scripts, limited: Redis) -> None:
+def test_a_waiter_that_could_not_be_woken_gets_its_turn_by_the_next_recheck(awaited: Scripts, limited: Redis) -> None:
     with listening(awaited, "away"):
         awaited.over(limited).release("ann")
         awaited.recheck("ben", session="away")
     assert list(holders(awaited)) == ["ben"]
 
 
-def test_whoever_it_could_not_tell_keeps_its_place_in_line(awaited: Scripts, limited: Redis) -> None:
+def test_a_waiter_that_could_not_be_woken_keeps_its_place_in_the_queue(awaited: Scripts, limited: Redis) -> None:
     awaited.queued("cat", session="away")
     before = tickets(awaited, "away")
     with listening(awaited, "away"):
@@ -118,7 +120,9 @@ def test_whoever_it_could_not_tell_keeps_its_place_in_line(awaited: Scripts, lim
     assert sessions(awaited) == []
 
 
-def test_whoever_it_could_not_tell_is_dead_when_its_session_stays_silent(awaited: Scripts, limited: Redis) -> None:
+def test_a_waiter_that_could_not_be_woken_is_dead_when_its_session_stays_silent(
+    awaited: Scripts, limited: Redis
+) -> None:
     """A line that is put back must end as the one before would have."""
     awaited.redis.pexpire(awaited.key("waiters", session="away"), 2_000)
     with listening(awaited, "away"):
@@ -127,20 +131,20 @@ def test_whoever_it_could_not_tell_is_dead_when_its_session_stays_silent(awaited
     assert pttl(awaited, awaited.key("waiters", session="away")) <= LIFE
 
 
-def test_whoever_it_could_not_tell_keeps_nobody_waiting(awaited: Scripts, limited: Redis) -> None:
+def test_a_waiter_that_could_not_be_woken_keeps_no_other_waiter_waiting(awaited: Scripts, limited: Redis) -> None:
     mine = awaited.over(limited)
     mine.queued("cat")
     assert [grant.who for grant in mine.release("ann").mine] == ["cat"]
     assert sessions(awaited) == []
 
 
-def test_it_gets_past_the_dead(awaited: Scripts, limited: Redis) -> None:
+def test_a_user_with_the_readmes_rights_gets_past_dead_sessions(awaited: Scripts, limited: Redis) -> None:
     lapse(awaited, "ann")
     die(awaited, "away")
     awaited.over(limited).granted("cat", wait=False)
 
 
-def test_a_semaphore_knows_nothing_of_whoever_it_could_not_tell(semaphore: Scripts, limited: Redis) -> None:
+def test_a_semaphore_counts_no_permit_of_a_waiter_that_could_not_be_woken(semaphore: Scripts, limited: Redis) -> None:
     semaphore.granted("ann", permits=3)
     semaphore.queued("ben", permits=2, session="away")
     with listening(semaphore, "away"):
@@ -161,7 +165,7 @@ def test_a_semaphore_counts_all_others_after_it_could_not_tell_one(semaphore: Sc
     assert isinstance(semaphore.grant("cat", permits=9, wait=False), Busy)
 
 
-def test_it_resizes_and_refuses(semaphore: Scripts, limited: Redis) -> None:
+def test_a_user_with_the_readmes_rights_resizes_and_refuses(semaphore: Scripts, limited: Redis) -> None:
     mine = semaphore.over(limited)
     mine.granted("ann", permits=3)
     mine.queued("ben", permits=3, session="away")

@@ -58,7 +58,7 @@ def info_calls(scripts: Scripts) -> int:
 
 
 @pytest.mark.parametrize("wait", [True, False])
-def test_what_is_free_is_granted(exclusive: Scripts, up: int, wait: bool) -> None:
+def test_a_free_name_is_granted_on_a_server_with_enough_uptime(exclusive: Scripts, up: int, wait: bool) -> None:
     granted = exclusive.granted("ann", wait=wait, needed_s=up)
     assert granted.fence == fence_of(exclusive, "ann")
     assert sessions(exclusive) == line(exclusive) == []
@@ -76,7 +76,7 @@ def test_a_request_that_was_undone_before_it_came_is_not_granted(exclusive: Scri
 
 
 @pytest.mark.parametrize("session", ["home", "away"])
-def test_who_waits_is_handed_it_in_turn(exclusive: Scripts, up: int, session: str) -> None:
+def test_a_waiter_that_needs_uptime_is_handed_the_lock_in_turn(exclusive: Scripts, up: int, session: str) -> None:
     exclusive.granted("ann")
     exclusive.queued("ben", session=session, needed_s=up)
     exclusive.queued("cat", session=session)
@@ -87,7 +87,7 @@ def test_who_waits_is_handed_it_in_turn(exclusive: Scripts, up: int, session: st
     assert line(exclusive, session) == ["cat"]
 
 
-def test_the_uptime_is_asked_once_for_all_who_are_granted_together(semaphore: Scripts) -> None:
+def test_the_uptime_is_read_once_for_all_waiters_that_are_granted_together(semaphore: Scripts) -> None:
     up = uptime(semaphore.redis)
     semaphore.granted("ann", permits=3)
     for who in ("ben", "cat", "dan"):
@@ -120,14 +120,14 @@ def test_what_is_held_is_kept_and_given_back_whatever_the_uptime(exclusive: Scri
 # One that has not.
 
 
-def test_who_waits_is_put_in_line_and_told_for_how_long(exclusive: Scripts) -> None:
+def test_a_caller_that_waits_for_uptime_is_queued_and_learns_for_how_long(exclusive: Scripts) -> None:
     answer = exclusive.queued("ann", needed_s=MUCH)
     assert answer.busy_ms in left_ms(exclusive.redis)
     assert holders(exclusive) == {}
     assert exclusive.redis.zrange(exclusive.key("waiters"), 0, -1) == [in_line(exclusive, "ann")]
 
 
-def test_who_does_not_wait_is_told_for_how_long_and_leaves_nothing(exclusive: Scripts) -> None:
+def test_a_caller_that_does_not_wait_for_uptime_learns_for_how_long_and_leaves_nothing(exclusive: Scripts) -> None:
     answer = exclusive.grant("ann", wait=False, needed_s=MUCH)
     assert isinstance(answer, Young)
     assert answer.busy_ms in left_ms(exclusive.redis)
@@ -141,7 +141,7 @@ def test_what_is_held_is_said_to_be_held(exclusive: Scripts) -> None:
     assert isinstance(exclusive.grant("ben", needed_s=MUCH), Queued)
 
 
-def test_whoever_holds_it_and_asks_once_more_has_the_same_lease(exclusive: Scripts) -> None:
+def test_a_holder_that_asks_once_more_has_the_same_lease(exclusive: Scripts) -> None:
     """It was granted before: nothing is given to it."""
     fence = exclusive.granted("ann").fence
     assert exclusive.granted("ann", needed_s=MUCH).fence == fence
@@ -171,7 +171,7 @@ def test_a_release_leaves_it_free_for_the_first_in_line(exclusive: Scripts) -> N
     assert (holders(exclusive), line(exclusive)) == ({}, ["ben", "cat"])
 
 
-def test_whoever_leaves_the_line_lets_the_next_have_it(exclusive: Scripts) -> None:
+def test_a_waiter_for_uptime_that_leaves_the_queue_lets_the_next_have_the_lock(exclusive: Scripts) -> None:
     """What it asked for is part of how it stands there."""
     exclusive.queued("ann", needed_s=MUCH)
     exclusive.queued("ben")
@@ -203,7 +203,9 @@ def test_a_recheck_says_where_its_waiter_stands(exclusive: Scripts, session: str
 
 
 @pytest.mark.parametrize("verb", ["recheck", "release", "newcomer"])
-def test_once_it_has_been_up_for_long_enough_the_first_in_line_has_it(exclusive: Scripts, up: int, verb: str) -> None:
+def test_once_the_server_has_enough_uptime_the_first_waiter_has_the_lock(
+    exclusive: Scripts, up: int, verb: str
+) -> None:
     queued = exclusive.queued("ann", needed_s=up + 2)
     assert 0 < queued.busy_ms <= 2000
     give_up_at = time.monotonic() + 10
@@ -219,7 +221,7 @@ def test_once_it_has_been_up_for_long_enough_the_first_in_line_has_it(exclusive:
     assert mine == [Grant("ann", fence_of(exclusive, "ann"), TTL)]
 
 
-def test_a_place_that_was_forgotten_is_asked_for_anew(exclusive: Scripts) -> None:
+def test_a_place_that_the_server_forgot_is_asked_for_again(exclusive: Scripts) -> None:
     old = exclusive.queued("ann", needed_s=MUCH).ticket
     exclusive.queued("zoe", needed_s=MUCH)
     die(exclusive, "home")
@@ -304,7 +306,7 @@ def test_without_the_right_a_release_is_done_and_the_first_in_line_finds_its_tur
     assert list(holders(exclusive)) == ["ben"]
 
 
-def test_without_the_right_all_goes_on_for_those_who_ask_for_no_uptime(exclusive: Scripts, limited: Redis) -> None:
+def test_without_the_right_to_info_callers_that_need_no_uptime_go_on(exclusive: Scripts, limited: Redis) -> None:
     mine = exclusive.over(limited)
     mine.granted("ann")
     mine.queued("ben")

@@ -72,7 +72,7 @@ def test_a_conflict_changes_nothing_and_says_what_it_found(value: Value) -> None
     assert {key: value.redis.get(key) for key in value.redis.scan_iter()} == before
 
 
-def test_a_value_of_somebody_elses_has_the_same_version_each_time(value: Value) -> None:
+def test_a_value_that_another_program_wrote_has_the_same_version_each_time(value: Value) -> None:
     value.redis.set("value", b"\0\xff")
     assert value.read() == value.read()
     assert value.write("mine", value.read()[1], "w1")[0] == DONE
@@ -87,7 +87,7 @@ def test_values_that_differ_have_versions_that_differ(value: Value) -> None:
     assert len({len(version) for version in seen}) == 1
 
 
-def test_what_is_beside_the_value_lapses(value: Value) -> None:
+def test_the_write_script_leaves_keys_that_lapse_beside_the_value(value: Value) -> None:
     value.write("one", value.read()[1], "w1", expire_ms=5_000)
     assert 4_000 < value.redis.pttl("value") <= 5_000
     assert 59_000 < value.redis.pttl("done w1") <= 60_000

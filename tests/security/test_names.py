@@ -86,7 +86,7 @@ def test_no_kinds_keys_begin_as_anothers_behind_some_prefix(kind: str, other: st
 
 
 @given(prefixes, prefixes, kinds, names, ids, ids)
-def test_no_key_is_anybody_s_channel_and_no_prefix_hears_another_s(
+def test_no_key_is_a_channel_and_no_prefix_hears_messages_of_another(
     prefix: str, other: str, kind: str, name: str, session: bytes, token: bytes
 ) -> None:
     keys = Keys(prefix, kind, name)

@@ -137,7 +137,7 @@ async def test_without_any_one_of_them_the_error_of_a_lock_and_the_doctor_name_i
     assert {lacking: outcome for lacking, outcome in outcomes.items() if not isinstance(outcome, re.Match)} == {}
 
 
-async def test_without_one_of_the_channel_rights_waiters_get_their_turn_by_asking_and_the_doctor_names_it(
+async def test_without_a_channel_right_waiters_get_their_turn_by_asking_and_the_doctor_names_it(
     own_server: RedisServer, quick_sessions: None
 ) -> None:
     async def try_without(lacking: str) -> float:

@@ -238,7 +238,7 @@ def after_a_loss(scene: Scene, lease: Lease) -> None:
 
 
 @every_row
-async def test_when_nobody_lets_go_or_the_release_cannot_be_confirmed(scene: Scene, row: Row) -> None:
+async def test_no_secret_shows_when_no_holder_lets_go_or_a_release_is_not_confirmed(scene: Scene, row: Row) -> None:
     async with scene.client() as one, scene.client() as other:
         mine, theirs = row.make(one, "orders", ttl=1), row.make(other, "orders", ttl=1)
         async with mine:

@@ -86,7 +86,7 @@ async def test_with_verification_leases_are_renewed_and_waiters_are_told(
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("wrong", the_rest_slow(WRONG, quick=1))
-async def test_a_server_that_cannot_prove_who_it_is_grants_nothing(
+async def test_a_server_that_cannot_prove_its_identity_grants_nothing(
     tls: TlsServer, quick_sessions: None, wrong: str
 ) -> None:
     async with connect(WRONG[wrong](tls)) as client:

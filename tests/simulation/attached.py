@@ -61,27 +61,25 @@ def _of(path: str, test: str, *plants: Plant, rows: tuple[str, ...] = _BOTH, say
 
 _REACH = {
     "W1 a session that does not listen is handed nothing": _of(
-        "reachable", "who_cannot_be_reached_is_not_given_a_lease", instead("W1-listens", "return 1")
+        "reachable", "a_waiter_that_cannot_be_reached_is_not_given_a_lease", instead("W1-listens", "return 1")
     ),
     "W1 a session that listens is handed it": _of(
         "hand_over", "the_lease_lasts_as_long_as_the_waiter_asked_for", instead("W1-listens", "return 0")
     ),
-    "W1 a monitor makes nobody reachable": _of(
-        "reachable", "a_monitor_does_not_make_anybody_reachable", counted_by_publish
-    ),
+    "W1 a monitor makes nobody reachable": _of("reachable", "a_monitor_makes_no_waiter_reachable", counted_by_publish),
     "W1 an answer to a newcomer counts subscribers": _of(
         "queue",
-        "the_answer_counts_who_listens_for_this_session",
+        "the_answer_counts_the_subscribers_of_this_session",
         before("W1-grant", "subscribers = function() return 1 end"),
     ),
     "W1 an answer to a re-check counts subscribers": _of(
         "recheck",
-        "the_reply_counts_who_listens_for_this_session",
+        "the_reply_to_a_recheck_counts_the_subscribers_of_its_session",
         before("W1-recheck", "subscribers = function() return 1 end"),
     ),
     "W2 a session that is passed over keeps line and tickets": _of(
         "reachable",
-        "who_is_passed_over_leaves_the_queue_and_keeps_line_and_ticket",
+        "a_waiter_that_is_passed_over_leaves_the_queue_and_keeps_its_session_and_ticket",
         after("W2-passed-over", "redis.call('DEL', line)"),
     ),
     "W2 a session that is passed over is in no way": _of(
@@ -103,7 +101,7 @@ _REACH = {
         without("W2-move-on"),
     ),
     "W2 a forgotten waiter returns to its old place": _of(
-        "queue", "one_who_comes_back_with_an_old_ticket_has_the_old_place", never("W8-old-ticket")
+        "queue", "a_waiter_that_comes_back_with_an_old_ticket_has_its_old_place", never("W8-old-ticket")
     ),
 }
 
@@ -152,7 +150,7 @@ _FREE = {
     ),
     "W7 a release hands over": _of("release", "a_release_that_finds_it_free_hands_over", without("W7-release")),
     "W7 a re-check hands over": _of(
-        "recheck", "a_recheck_that_finds_it_free_hands_over_to_whoever_is_first", without("W7-recheck")
+        "recheck", "a_recheck_that_finds_the_lock_free_hands_over_to_the_first_waiter", without("W7-recheck")
     ),
     "W7 a higher limit is handed over": _of(
         "limit", "a_higher_limit_is_handed_over_in_the_reply", without("W7-resize"), rows=_ONE
@@ -164,7 +162,7 @@ _FREE = {
         instead("W8-old-ticket", "if not newcomer then"),
     ),
     "W8 a new ticket is behind those in the queue": _of(
-        "queue", "a_newcomer_stands_behind_those_from_before_the_clock_stepped_back", never("W8-queue")
+        "queue", "a_newcomer_stands_behind_waiters_from_before_the_clock_stepped_back", never("W8-queue")
     ),
     "W8 a new ticket is behind those that the queue does not show": _of(
         "queue",
@@ -180,7 +178,7 @@ _HALF_WAY = {
     ),
     "W9 a waiter leaves at the memory limit": _of(
         "memory_limit",
-        "a_waiter_leaves_the_line",
+        "at_the_memory_limit_a_waiter_can_leave_the_queue",
         both(before("W9-leave", _WRITES), before("W9-release", _WRITES)),
         says="used memory",
     ),
@@ -200,33 +198,33 @@ _HALF_WAY = {
     ),
     "W9 a user without NUMSUB waits": _of(
         "rights",
-        "it_waits_and_rechecks",
+        "a_user_with_the_readmes_rights_waits_and_rechecks",
         instead("W9-count", "local reply = redis.call('PUBSUB', count, channel)"),
         rows=("lock server no_NUMSUB", "semaphore server no_NUMSUB"),
         says="user",
     ),
     "W9 a user without PUBLISH stops no script": _of(
         "rights",
-        "a_release_tells_the_next_or_nobody_holds_it",
+        "without_rights_a_release_wakes_the_next_waiter_or_no_waiter_holds",
         instead("W9-publish", "local reply = redis.call(publish, channel, message)"),
         rows=("lock server no_channels", "semaphore server no_channels"),
         says="user",
     ),
     "W9 what could not be told is taken back": _of(
         "rights",
-        "a_release_tells_the_next_or_nobody_holds_it",
+        "without_rights_a_release_wakes_the_next_waiter_or_no_waiter_holds",
         instead("W9-notify", "notify(head, token, text, ttl_ms)\nif true then"),
         rows=("lock server no_channels", "semaphore server no_channels"),
     ),
     "W9 a waiter with its turn is out of the line": _of(
-        "hand_over", "who_gets_it_is_not_in_line_any_more", without("W9-taken-out")
+        "hand_over", "a_waiter_that_gets_the_lock_is_not_in_the_queue_any_more", without("W9-taken-out")
     ),
 }
 
 _TWICE = {
     "W10 after its undo nothing comes": _of(
         "grant",
-        "a_request_overtaken_by_its_own_undo_comes_to_nothing",
+        "a_request_overtaken_by_its_own_undo_is_not_granted",
         both(
             _UNSEEN,
             instead("W10-existing", "local existing = redis.call('EXISTS', holder, queue, waiters)"),
@@ -263,13 +261,13 @@ _POLLING = {
 _WAITING = {
     "W12 a dead head that wants many": _of(
         "permits",
-        "a_big_request_of_a_dead_session_keeps_nobody_waiting",
+        "a_big_request_of_a_dead_session_keeps_no_other_caller_waiting",
         instead("W2-dead", "return grants"),
         rows=_ONE,
         says="Queued(",
     ),
     "W12 a head that wants more than there are is refused": _of(
-        "limit", "a_lower_limit_refuses_in_the_reply_those_in_line_who_want_more", never("W12-never"), rows=_ONE
+        "limit", "a_lower_limit_refuses_in_the_reply_the_waiters_that_want_more", never("W12-never"), rows=_ONE
     ),
     "W12 a head that wants many is not starved": _of(
         "permits",
@@ -280,13 +278,13 @@ _WAITING = {
     ),
     "W12 a head is tested for reach only when something is free": _of(
         "limit",
-        "a_lower_limit_costs_nobody_the_place_in_line",
+        "a_lower_limit_costs_no_waiter_its_place_in_the_queue",
         instead("W12-later", "if here or polls or subscribers(head) > 0 then"),
         rows=_ONE,
     ),
     "W12 a head that cannot be reached": _of(
         "permits",
-        "those_behind_a_big_request_that_cannot_be_reached_get_what_comes_back",
+        "waiters_behind_a_big_request_that_cannot_be_reached_get_returned_permits",
         always("W12-later"),
         rows=_ONE,
     ),
@@ -380,17 +378,17 @@ _LIFE = {
 
 _FAULTS = "tests/faults/test_"
 _PRIMITIVES = "tests/primitives/test_"
-_OVERTAKEN = "cancelled_acquires.py::test_an_acquire_that_reaches_redis_after_its_undo_is_granted_to_nobody"
+_OVERTAKEN = "cancelled_acquires.py::test_an_acquire_that_reaches_redis_after_its_undo_is_granted_to_no_caller"
 _RESTARTED = "restarts.py::test_a_holder_learns_of_an_empty_restart_at_its_next_renewal_and_fences_go_on_rising"
 
 _ON_SERVERS: dict[str, tuple[str, ...]] = {
     "no-local-expiry": (
-        f"{_FAULTS}cut_off.py::test_a_body_cut_off_from_redis_ends_before_anybody_else_can_have_the_name",
+        f"{_FAULTS}cut_off.py::test_a_body_cut_off_from_redis_ends_before_another_caller_can_have_the_name",
         "Lock",
     ),
     "validity-from-the-reply": (
         f"{_FAULTS}cut_off.py::"
-        "test_a_body_whose_grant_was_told_late_ends_before_anybody_else_can_have_the_name[Lock-asked for]",
+        "test_a_body_whose_grant_arrived_late_ends_before_another_caller_can_have_the_name[Lock-asked for]",
         "",
     ),
     "renewal-from-the-reply": (
@@ -429,7 +427,7 @@ _ON_SERVERS: dict[str, tuple[str, ...]] = {
         "lock server False",
     ),
     "fencing-token-accepted-twice": (
-        f"{_SCRIPTS}redlock.py::test_the_same_token_is_refused_to_somebody_else",
+        f"{_SCRIPTS}redlock.py::test_the_same_token_is_refused_to_another_caller",
         "server",
     ),
 }

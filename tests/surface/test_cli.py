@@ -66,7 +66,7 @@ COMMANDS = {
 
 
 @pytest.mark.redis
-def test_where_the_password_is_the_trouble_it_says_so_and_where_to_give_it(
+def test_an_error_by_a_password_says_so_and_where_to_give_it(
     servers: Callable[..., RedisServer], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It runs, so that "start it" would be no help."""
@@ -110,7 +110,7 @@ def test_where_the_sentinels_want_another_password_it_says_how_to_give_that(more
     assert reason(MasterNotFoundError("No master found for 'm' : <Redis>"), "redis+sentinel://host/m").endswith("'m'")
 
 
-def test_it_imports_nothing_optional() -> None:
+def test_the_command_line_imports_nothing_optional() -> None:
     program = "import sys, aiolocks.cli; print(*{name.partition('.')[0] for name in sys.modules})"
     loaded = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()
     assert "redis" in loaded

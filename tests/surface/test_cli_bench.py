@@ -12,7 +12,7 @@ from tests.support.servers import RedisServer
 pytestmark = pytest.mark.redis
 
 
-def test_it_measures_free_and_contended_locks_and_leaves_nothing(
+def test_aiolocks_bench_measures_free_and_contended_locks_and_leaves_nothing(
     own_server: RedisServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["bench", "--url", own_server.url, "--seconds", "0.2", "--tasks", "10"]

@@ -52,12 +52,12 @@ def import_once(cache: Path) -> tuple[float, float, set[str]]:
     return theirs, ours, set(modules)
 
 
-def test_it_imports_nothing_optional(tmp_path: Path) -> None:
+def test_import_aiolocks_imports_nothing_optional(tmp_path: Path) -> None:
     _, _, modules = import_once(tmp_path)
     assert not {name.partition(".")[0] for name in modules} & OPTIONAL
 
 
-def test_it_imports_nothing_but_a_little_of_anyio_beyond_what_redis_py_does(tmp_path: Path) -> None:
+def test_import_aiolocks_adds_only_a_little_of_anyio_to_redis_pys_modules(tmp_path: Path) -> None:
     """Whatever else it imported would be what makes it slow."""
     _, _, modules = import_once(tmp_path)
     assert {name.partition(".")[0] for name in modules} <= {"aiolocks", "anyio"}
@@ -67,7 +67,7 @@ def test_it_imports_nothing_but_a_little_of_anyio_beyond_what_redis_py_does(tmp_
 
 
 @pytest.mark.slow
-def test_it_takes_at_most_twenty_milliseconds_beyond_redis_py(tmp_path: Path) -> None:
+def test_import_aiolocks_takes_at_most_twenty_milliseconds_beyond_redis_py(tmp_path: Path) -> None:
     import_once(tmp_path)  # compiles
     runs = [import_once(tmp_path) for _ in range(11)]
     # The best, as whatever runs beside only slows it down; each run is its own measure of the machine.

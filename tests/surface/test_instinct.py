@@ -332,7 +332,7 @@ def test_a_name_of_another_library_is_no_attribute(thing: object) -> None:
 
 
 @one_by_one("name, shown", [("validity", "lease.remaining()"), ("colour", "'colour'"), ("_state_", "'_state_'")])
-def test_so_it_is_with_a_lease(name: str, shown: str) -> None:
+def test_an_unknown_attribute_of_a_lease_is_an_error_that_says_what_to_use(name: str, shown: str) -> None:
     async def asked() -> None:
         lease = await a_lease()
         assert not hasattr(lease, name)
@@ -361,7 +361,7 @@ def test_a_half_made_object_says_what_it_lacks() -> None:
 
 
 @one_by_one("thing", [thing for thing in THINGS if not isinstance(thing, Redlock)])
-def test_it_can_be_copied(thing: Any) -> None:
+def test_a_primitive_can_be_copied(thing: Any) -> None:
     assert repr(copy.copy(thing)) == repr(thing)
     assert type(copy.copy(thing)) is type(thing)
 

@@ -114,7 +114,7 @@ async def test_durations_are_in_seconds_by_outcome(instrumented: Collector) -> N
 
 
 @jumping
-async def test_it_knows_who_waits_and_what_is_held_just_now(instrumented: Collector) -> None:
+async def test_the_gauges_count_waiters_and_leases_of_the_moment(instrumented: Collector) -> None:
     grantor = ScriptedGrantor(name="job:42", grants=[1, "queued"])
     lease = await grantor.acquire()
     waiters = [asyncio.create_task(grantor.acquire()) for _ in range(3)]
@@ -168,7 +168,7 @@ async def test_spans_belong_to_the_trace_of_the_task_that_asked(instrumented: Co
 
 
 @jumping
-async def test_a_wait_in_vain_and_a_loss_are_errors(instrumented: Collector) -> None:
+async def test_a_wait_that_times_out_and_a_loss_are_errors(instrumented: Collector) -> None:
     grantor = ScriptedGrantor(name="a", grants=[1, "queued"], renewals=[ConnectionError(), False])
     with instrumented.tracer.start_as_current_span("a request"):
         with pytest.raises(LeaseLostError):
@@ -259,7 +259,7 @@ def test_what_concerns_a_client_has_no_name(instrumented: Collector) -> None:
     assert instrumented.values("held") == {}
 
 
-def test_it_ends_and_may_begin_again_with_the_same_provider(collector: Collector) -> None:
+def test_metrics_can_end_and_begin_again_with_the_same_provider(collector: Collector) -> None:
     for turn in (1, 2):
         end = collector.begin()
         happens("a", number=turn)
@@ -272,7 +272,7 @@ def test_it_ends_and_may_begin_again_with_the_same_provider(collector: Collector
         assert collector.values("held") == {"a": 0}
 
 
-def test_who_ended_it_before_does_not_end_it_for_another(collector: Collector) -> None:
+def test_metrics_that_were_ended_before_are_not_ended_again_for_their_successor(collector: Collector) -> None:
     first = collector.begin()
     first()
     second = collector.begin()
@@ -282,7 +282,7 @@ def test_who_ended_it_before_does_not_end_it_for_another(collector: Collector) -
     second()
 
 
-def test_without_an_sdk_it_does_nothing_and_harms_nobody() -> None:
+def test_without_an_sdk_the_metrics_do_nothing_and_no_harm() -> None:
     end = instrument()
     happens("a")
     happens("a", "released")

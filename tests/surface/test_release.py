@@ -147,7 +147,7 @@ async def test_what_was_handed_off_and_not_adopted_is_freed(
     assert "freed: handed off, and not adopted, for " in capsys.readouterr().out
 
 
-async def test_who_does_not_heed_it_is_waited_for_no_longer_than_said(
+async def test_release_waits_for_a_holder_that_ignores_it_no_longer_than_its_time_out(
     locks: LockManager, own_server: RedisServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lease = await locks.lock("x", ttl=60, renew=False).acquire()

@@ -322,7 +322,7 @@ def test_with_warn_a_lost_lease_is_told_and_the_command_goes_on(start: Start, se
     assert "the command goes on" in errors
 
 
-def test_a_loss_that_nobody_noticed_is_no_success(start: Start, server: RedisServer) -> None:
+def test_an_unnoticed_loss_is_no_success(start: Start, server: RedisServer) -> None:
     """As leaving a block says LeaseLostError though its body has ended: what was done may have to be done again."""
     process = start("unnoticed", "--", "sh", "-c", "echo begun; sleep 0.3")
     assert said(process) == "begun"

@@ -279,7 +279,7 @@ async def test_annotations_that_only_type_checkers_can_read_do_no_harm(memory: L
 
 
 @pytest.mark.asyncio
-async def test_who_takes_the_text_shares_the_name_with_who_takes_the_number(memory: LockManager) -> None:
+async def test_a_text_and_the_number_it_spells_make_the_same_name(memory: LockManager) -> None:
     app = app_with(memory)
 
     async def audit(order_id: str) -> None: ...
@@ -298,7 +298,7 @@ async def test_who_takes_the_text_shares_the_name_with_who_takes_the_number(memo
 
 
 @pytest.mark.asyncio
-async def test_texts_in_quotes_make_a_name_of_their_own_though_they_contain_the_separator(memory: LockManager) -> None:
+async def test_quoted_texts_with_the_separator_make_a_name_of_their_own_in_a_web_name(memory: LockManager) -> None:
     app = app_with(memory)
 
     @app.post("/{a}/{b}")

@@ -18,7 +18,7 @@ async def test_a_lease_that_is_renewed_outlives_its_ttl(locks: LockManager, cloc
         assert lease.remaining() > 5
 
 
-async def test_one_that_is_not_renewed_ends(locks: LockManager, clock: Clock) -> None:
+async def test_by_the_fake_clock_a_lease_that_is_not_renewed_ends(locks: LockManager, clock: Clock) -> None:
     lease = await locks.lock("orders:42", ttl=10, renew=False).acquire()
     await clock.advance(9)
     assert lease.held
@@ -73,7 +73,7 @@ async def test_no_other_servers_time_is_moved() -> None:
         Clock(LockManager.from_url("redis://localhost"))
 
 
-async def test_it_must_come_first(locks: LockManager) -> None:
+async def test_a_fake_clock_must_be_made_before_the_first_lock(locks: LockManager) -> None:
     async with locks.lock("orders:42"):
         with pytest.raises(RuntimeError, match="before the first lock"):
             Clock(locks)

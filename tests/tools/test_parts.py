@@ -20,7 +20,7 @@ class Named:
 
 @pytest.mark.parametrize("workers", [1, 2, 8])
 @one_by_one("busy, others", [(0, 0), (10, 90), (3, 4), (5, 0), (18, 2), (0, 7)])
-def test_all_are_run_and_those_that_keep_a_core_busy_first(busy: int, others: int, workers: int) -> None:
+def test_all_tests_are_run_and_tests_that_keep_a_core_busy_first(busy: int, others: int, workers: int) -> None:
     tests = [Named(f"tests/simulation/{number}") for number in range(busy)]
     tests += [Named(f"tests/unit/{number}") for number in range(others)]
     ordered = busy_ones_first(tests, workers)

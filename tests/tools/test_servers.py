@@ -35,7 +35,7 @@ def test_a_restarted_server_is_where_it_was_and_empty(own_server: RedisServer) -
         assert client.get("key") is None
 
 
-def test_the_port_of_a_killed_server_is_given_to_nobody_else(own_server: RedisServer) -> None:
+def test_the_port_of_a_killed_server_is_given_to_no_other_process(own_server: RedisServer) -> None:
     own_server.kill()
     with socket.socket() as another, pytest.raises(OSError, match="in use"):
         another.bind(("127.0.0.1", own_server.port))

@@ -70,7 +70,7 @@ def test_every_scenario_runs_and_prints_whole_tables(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.faults
-def test_aiolocks_passes_when_things_go_wrong_and_the_table_shows_who_does_not() -> None:
+def test_aiolocks_passes_when_things_go_wrong_and_the_table_shows_other_libraries_that_fail() -> None:
     scenario = SCENARIOS["faults"]
     results = run_all(scenario, TINY, ["aiolocks", "redis-py"], lambda _: None)
     [table] = scenario.report(results, TINY).tables
@@ -90,7 +90,7 @@ def test_a_measurement_runs_in_a_process_of_its_own() -> None:
 
 @pytest.mark.parametrize("loop", event_loops.LOOPS)
 @pytest.mark.parametrize("fresh", [True, False])
-def test_it_is_measured_on_the_loop_that_is_asked_for(loop: str, fresh: bool) -> None:
+def test_a_benchmark_runs_on_the_loop_that_its_option_names(loop: str, fresh: bool) -> None:
     scenario = SCENARIOS["one-lock"]
     long_enough = replace(TINY, loop=loop, fresh=fresh, seconds=1.0)  # for a process that is late
     [runs] = run_all(scenario, long_enough, ["aiolocks"], lambda _: None).values()

@@ -44,7 +44,7 @@ def test_a_disturbed_run_is_made_again() -> None:
     assert host.calmest() == Run({"speed": 2.0, FIGURE: LEFT_ALONE})
 
 
-def test_of_disturbed_runs_the_one_that_lost_least_counts_however_fast_it_was() -> None:
+def test_of_disturbed_runs_the_least_disturbed_counts_however_fast_it_was() -> None:
     host = Host([WORSE, DISTURBED, WORSE])
     assert host.calmest() == Run({"speed": 2.0, FIGURE: DISTURBED})
 

@@ -49,7 +49,7 @@ async def test_a_release_that_never_ends_leaves_an_acquisition_but_no_pair() -> 
     assert met.trouble == {"releases given up after 0.01 s": 1}
 
 
-async def test_after_each_failure_another_name_is_tried_since_the_last_may_be_held_by_nobody() -> None:
+async def test_after_each_failure_another_name_is_tried_as_a_lost_lease_may_hold_the_last() -> None:
     names: list[str] = []
     outcomes, reached = iter((refused, unreachable)), asyncio.Event()
 

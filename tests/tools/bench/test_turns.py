@@ -49,7 +49,7 @@ def test_a_request_that_passes_a_slightly_older_one_has_not() -> None:
     assert overtaking([turn(0, 20), turn(5, 15)]) == set()
 
 
-def test_passing_somebody_who_is_never_served_counts() -> None:
+def test_passing_a_waiter_that_is_never_served_counts() -> None:
     assert overtaking([turn(0, None), turn(10, 15)]) == {turn(10, 15)}
 
 

@@ -104,7 +104,7 @@ def test_too_few_servers_came_too_early_if_that_is_the_cause() -> None:
 
 
 @jumping
-async def test_it_is_ridden_out_until_it_is_over() -> None:
+async def test_a_busy_server_is_ridden_out_until_it_answers() -> None:
     over = clock() + 3.0
     asked: list[float] = []
 
@@ -120,7 +120,7 @@ async def test_it_is_ridden_out_until_it_is_over() -> None:
 
 
 @jumping
-async def test_it_is_ridden_out_until_just_before_the_bound_and_not_beyond() -> None:
+async def test_a_busy_server_is_ridden_out_until_just_before_the_bound_and_not_beyond() -> None:
     await asyncio.sleep(100)
     begun = clock()
 

@@ -22,7 +22,7 @@ BUSY = ResponseError("BUSY Redis is busy running a script.")
 
 
 @jumping
-async def test_it_is_asked_until_just_before_its_time_and_not_beyond() -> None:
+async def test_a_question_is_repeated_until_just_before_its_time_and_not_beyond() -> None:
     await asyncio.sleep(100)
     server = Answering(lambda asked: GONE)
     grantor = server.grantor()
@@ -71,7 +71,7 @@ async def test_a_refusal_is_told_at_once() -> None:
     ids=["gone", "busy", "silent"],
 )
 @jumping
-async def test_it_is_asked_as_often_as_the_client_would_try_for_ten_seconds_at_most(
+async def test_a_question_is_repeated_as_often_as_the_client_would_for_ten_seconds_at_most(
     said: object, told: type[Exception], seconds: float
 ) -> None:
     server = Answering(lambda asked: said)

@@ -51,7 +51,9 @@ def new_loop(request: pytest.FixtureRequest) -> Callable[[], asyncio.AbstractEve
     return asyncio.new_event_loop
 
 
-def test_it_is_called_when_the_loop_ends(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+def test_a_callback_of_the_loops_end_is_called_when_the_loop_ends(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
     closing = Closing()
 
     async def main() -> AsyncGenerator[None, None]:
@@ -67,7 +69,7 @@ def test_it_is_called_when_the_loop_ends(new_loop: Callable[[], asyncio.Abstract
     assert closing.times == 1
 
 
-def test_it_is_called_at_once_by_who_does_not_want_to_wait(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+def test_a_callback_of_the_loops_end_can_be_called_at_once(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
     closing = Closing()
 
     async def main() -> None:
@@ -113,7 +115,7 @@ def test_a_loop_whose_generators_were_closed_early_takes_another_without_a_warni
 
 
 @jumping
-async def test_it_does_not_wait_where_nothing_is_under_way() -> None:
+async def test_the_end_of_a_loop_does_not_wait_where_nothing_is_under_way() -> None:
     others = asyncio.ensure_future(asyncio.sleep(5))
     await last_releases(no, no)
     assert clock() == 0
@@ -124,7 +126,7 @@ async def test_it_does_not_wait_where_nothing_is_under_way() -> None:
 
 
 @jumping
-async def test_it_waits_for_answers_and_for_a_second_at_most() -> None:
+async def test_the_end_of_a_loop_waits_for_answers_and_for_a_second_at_most() -> None:
     await last_releases(no, lambda: clock() < 0.5)
     assert 0.5 <= clock() < 0.51
     begun = clock()
@@ -142,7 +144,7 @@ async def test_it_waits_for_others_that_may_release_what_they_hold() -> None:
     assert others.done()
 
 
-def test_it_does_not_wait_for_tasks_of_ours_nor_for_who_closes_the_generators() -> None:
+def test_the_end_of_a_loop_waits_for_no_task_of_ours_or_of_its_own() -> None:
     async def shutdown_asyncgens() -> None:
         ours = background(asyncio.sleep(5))
         await asyncio.gather(last_releases(yes, no))
@@ -154,7 +156,7 @@ def test_it_does_not_wait_for_tasks_of_ours_nor_for_who_closes_the_generators() 
 
 
 @jumping
-async def test_who_waits_for_the_answer_is_out_of_its_block_by_then() -> None:
+async def test_a_task_that_waits_for_the_answer_is_out_of_its_block_by_the_end_of_the_loop() -> None:
     answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     out = False
 
@@ -294,7 +296,7 @@ async def test_a_session_goes_on_after_an_early_end_of_generators_while_it_is_in
 
 
 @jumping
-async def test_a_session_in_which_somebody_waits_goes_on_too() -> None:
+async def test_a_session_with_a_waiter_goes_on_too() -> None:
     server = serving(lock_grant=[b"queued", 7, 20_000, 0, 1, 0], lock_recheck=[1, 20_000, 0, 0, [7], 0])
     session, grantor = Session.of(server), server.grantor()
     request = Request(30.0, 1, wait=True)

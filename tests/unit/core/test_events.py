@@ -50,7 +50,7 @@ def test_a_callback_registered_twice_is_told_twice_and_each_is_ended_by_itself()
     second()
 
 
-def test_one_that_comes_while_others_are_told_is_told_from_the_next_event_on() -> None:
+def test_a_listener_added_during_an_event_hears_the_next_event() -> None:
     told: list[Event] = []
     ends: list[Callable[[], None]] = []
 
@@ -67,7 +67,7 @@ def test_one_that_comes_while_others_are_told_is_told_from_the_next_event_on() -
         end()
 
 
-def test_one_that_goes_while_others_are_told_keeps_none_of_them_from_it() -> None:
+def test_a_listener_removed_during_an_event_keeps_no_other_from_it() -> None:
     told: list[Event] = []
     ends = [on_event(lambda event: ends[0]())]
     ends.append(on_event(told.append))

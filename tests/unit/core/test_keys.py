@@ -109,7 +109,7 @@ def test_a_name_that_is_no_str_is_a_type_error(name: object) -> None:
         Keys(PREFIX, "lock", name)  # type: ignore[arg-type]  # what callers without a type checker do
 
 
-def test_only_who_gives_several_names_is_told_of_a_multilock() -> None:
+def test_only_a_caller_that_gives_several_names_is_pointed_to_multilock() -> None:
     for several in (["a"], ("a", "b"), {"a"}, frozenset({"a"})):
         with pytest.raises(TypeError, match="a MultiLock takes several names"):
             Keys(PREFIX, "lock", several)  # type: ignore[arg-type]  # as above

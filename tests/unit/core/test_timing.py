@@ -44,7 +44,7 @@ def test_the_margin_covers_a_clock_that_is_a_hundredth_slow(ttl: float) -> None:
 
 
 @given(moments, moments, ttls)
-def test_who_asks_later_holds_longer(one: float, other: float, ttl: float) -> None:
+def test_a_later_request_holds_longer(one: float, other: float, ttl: float) -> None:
     assert (deadline(one, ttl) <= deadline(other, ttl)) == (one <= other) or abs(one - other) < 1e-6
 
 

@@ -141,7 +141,7 @@ async def test_a_turn_older_than_half_its_ttl_is_confirmed_once_before_the_body_
 
 @pytest.mark.parametrize("confirmation", [7, RedisConnectionError()])
 @jumping
-async def test_who_had_its_turn_confirmed_waits_no_more(confirmation: int | Exception) -> None:
+async def test_a_waiter_whose_turn_was_confirmed_waits_no_more(confirmation: int | Exception) -> None:
     """A re-check that was on its way longer than that would ask for its old place, and so again for the lease."""
     grantor = ScriptedGrantor(grants=["queued", confirmation])
     later(20, grantor.hand_over, 7)
@@ -219,7 +219,7 @@ async def test_what_is_given_back_before_asking_again_is_given_back_though_that_
 
 
 @jumping
-async def test_who_asks_again_keeps_its_place_in_line() -> None:
+async def test_a_waiter_that_asks_again_keeps_its_place_in_the_queue() -> None:
     await asyncio.sleep(1)
     grantor = ScriptedGrantor(grants=["queued", After(29, 7), 8])
     later(1, lambda: grantor.requests[-1].queued(41, 1, 0))
@@ -387,7 +387,7 @@ async def test_trouble_is_retried_as_the_client_would_and_then_raised_as_it_is()
 
 
 @jumping
-async def test_after_trouble_nobody_waits_for_an_undo_that_redis_does_not_hear() -> None:
+async def test_after_trouble_no_caller_waits_for_an_undo_that_redis_does_not_hear() -> None:
     with pytest.raises(RedisConnectionError):
         await ScriptedGrantor(grants=[RedisConnectionError()], withdrawals=[NEVER]).acquire()
     assert clock() == 0
@@ -412,7 +412,7 @@ async def test_trouble_that_passes_is_not_noticed() -> None:
 
 @pytest.mark.parametrize("timeout", [None, 0, 3600])
 @jumping
-async def test_without_an_answer_nobody_waits_longer_than_ten_seconds(timeout: float | None) -> None:
+async def test_without_an_answer_no_caller_waits_longer_than_ten_seconds(timeout: float | None) -> None:
     grantor = ScriptedGrantor(grants=[After(4, RedisTimeoutError())])
     with pytest.raises(RedisTimeoutError):
         await grantor.acquire(timeout=timeout)
@@ -1228,7 +1228,7 @@ async def test_a_hold_that_is_being_entered_refuses_a_second_block() -> None:
 
 
 @jumping
-async def test_a_hold_whose_entry_failed_may_be_entered_again() -> None:
+async def test_a_hold_whose_entry_failed_can_be_entered_again() -> None:
     grantor = ScriptedGrantor(grants=["queued", 7])
     hold = grantor.hold(timeout=5)
     with pytest.raises(AcquireTimeoutError):
@@ -1276,7 +1276,7 @@ async def test_of_two_entries_of_one_hold_that_begin_together_one_is_refused() -
 
 
 @jumping
-async def test_a_block_keeps_no_task_that_has_ended() -> None:
+async def test_a_block_keeps_no_task_that_has_ended_once_it_is_acquired() -> None:
     stack = contextlib.AsyncExitStack()
 
     async def enter() -> "weakref.ref[asyncio.Task[object]]":

@@ -46,7 +46,7 @@ every_shape = pytest.mark.parametrize("shape", [held, on_a_stack])
 
 @every_shape
 @jumping
-async def test_a_generator_that_is_closed_waits_for_its_release(shape: Shape) -> None:
+async def test_a_generator_that_is_closed_waits_for_the_release_of_its_block(shape: Shape) -> None:
     for block in (ScriptedGrantor(withdrawals=[After(0.3, True)]).hold, slow_lease):
         begun = clock()
         generator = shape(block())
@@ -99,7 +99,7 @@ async def test_a_coroutine_that_is_destroyed_with_a_stack_of_blocks_awaits_nothi
 
 @pytest.mark.parametrize("entering_task", ["goes on", "has ended"])
 @jumping
-async def test_who_leaves_a_block_is_told_of_its_loss_and_nobody_else(
+async def test_the_task_that_leaves_a_block_learns_of_its_loss_and_no_other(
     entering_task: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     stack = AsyncExitStack()

@@ -221,7 +221,7 @@ def in_a_loop_of_its_own(main: Coroutine[Any, Any, object]) -> None:
 
 @pytest.mark.parametrize("around", [lambda primitive: primitive, Delegating], ids=["async with", "a class"])
 @jumping
-async def test_a_loss_in_the_cleanup_of_a_task_that_was_cancelled_is_a_loss(around: Any) -> None:
+async def test_a_handle_reports_a_loss_in_the_cleanup_of_a_cancelled_task(around: Any) -> None:
     cleaned: list[int] = []
 
     async def work() -> None:
@@ -244,7 +244,7 @@ async def test_a_loss_in_the_cleanup_of_a_task_that_was_cancelled_is_a_loss(arou
 
 @pytest.mark.parametrize("around", [lambda primitive: primitive, Delegating], ids=["async with", "a class"])
 @jumping
-async def test_a_generator_that_is_closed_waits_for_its_release(around: Any) -> None:
+async def test_a_generator_that_is_closed_waits_for_the_release_of_its_handle(around: Any) -> None:
     generator = holding(around(Scripted(ScriptedGrantor(withdrawals=[After(0.3, True)]))))
     lease = await anext(generator)
     await generator.aclose()

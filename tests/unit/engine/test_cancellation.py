@@ -254,7 +254,7 @@ async def test_a_scope_that_is_cancelled_at_the_moment_of_a_loss_ends_as_one(fir
 
 @pytest.mark.parametrize("block", ["hold", "lease"])
 @jumping
-async def test_a_loss_in_the_cleanup_of_a_task_that_was_cancelled_is_a_loss(block: str) -> None:
+async def test_a_scope_reports_a_loss_in_the_cleanup_of_a_cancelled_task(block: str) -> None:
     """The request to cancel that it had when it entered is no answer to what happens in the block."""
     cleaned: list[int] = []
 

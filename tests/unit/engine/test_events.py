@@ -60,7 +60,7 @@ async def test_a_caller_that_finds_others_in_the_way_waits_and_this_is_told_once
 
 
 @jumping
-async def test_a_caller_that_asks_anew_as_its_turn_came_too_late_waits_once() -> None:
+async def test_a_caller_that_asks_again_as_its_turn_came_too_late_waits_once() -> None:
     grantor = ScriptedGrantor(grants=["queued", "queued", 8])
     with hearing() as heard:
         waiting = asyncio.create_task(grantor.acquire(ttl=10))
@@ -146,7 +146,7 @@ async def test_renewals_are_told_with_how_long_the_answer_took() -> None:
 
 
 @jumping
-async def test_a_renewal_by_hand_is_told_and_one_that_finds_the_lease_gone_is_its_loss() -> None:
+async def test_a_renewal_by_hand_is_an_event_and_is_a_loss_where_the_lease_is_gone() -> None:
     grantor = ScriptedGrantor(renewals=[After(0.5, True), False])
     with hearing() as heard:
         lease = await grantor.acquire(ttl=30, renew=False)
@@ -233,7 +233,7 @@ async def test_a_lease_by_hand_that_is_not_renewed_ends_without_a_warning(caplog
 
 
 @jumping
-async def test_a_lease_that_is_not_renewed_is_lost_at_its_deadline_though_nobody_asks() -> None:
+async def test_a_lease_that_is_not_renewed_is_lost_at_its_deadline_though_no_task_asks() -> None:
     grantor = ScriptedGrantor()
     with hearing() as heard:
         lease = await grantor.acquire(ttl=10, renew=False)
@@ -264,7 +264,7 @@ async def test_a_release_that_is_not_confirmed_is_a_release(caplog: pytest.LogCa
 
 
 @jumping
-async def test_who_begins_to_listen_later_hears_of_the_rest() -> None:
+async def test_a_listener_that_begins_later_hears_of_the_rest() -> None:
     grantor = ScriptedGrantor(grants=[3, "queued"])
     lease = await grantor.acquire()
     waiting = asyncio.create_task(grantor.acquire())
@@ -278,7 +278,7 @@ async def test_who_begins_to_listen_later_hears_of_the_rest() -> None:
 
 
 @jumping
-async def test_nothing_is_numbered_while_nobody_listens() -> None:
+async def test_nothing_is_numbered_without_a_listener() -> None:
     before = events.number()
     async with ScriptedGrantor().hold():
         pass

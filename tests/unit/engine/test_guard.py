@@ -113,7 +113,7 @@ async def test_commands_of_a_lease_that_is_over_are_not_sent() -> None:
 
 @pytest.mark.parametrize("ttl", [30.0, 4.0])
 @jumping
-async def test_they_are_tried_for_ten_seconds_at_most_and_while_the_lease_lasts(ttl: float) -> None:
+async def test_guarded_commands_are_tried_for_ten_seconds_at_most_and_while_the_lease_lasts(ttl: float) -> None:
     async with holding(RedisConnectionError("gone"), ttl) as (server, lease):
         with pytest.raises(RedisConnectionError, match="gone"):
             await lease.guard(("INCR", "n"))
@@ -134,7 +134,7 @@ async def test_trouble_that_is_over_is_no_trouble() -> None:
 
 
 @jumping
-async def test_who_is_cancelled_before_its_commands_left_never_sends_them() -> None:
+async def test_a_guard_that_is_cancelled_before_its_commands_left_never_sends_them() -> None:
     async with holding(OK) as (server, lease):
         server.slow = 0.7
         server.cut()
@@ -148,7 +148,7 @@ async def test_who_is_cancelled_before_its_commands_left_never_sends_them() -> N
 
 
 @jumping
-async def test_who_is_cancelled_while_its_commands_are_on_their_way_leaves_the_answer_to_nobody() -> None:
+async def test_a_guard_that_is_cancelled_with_its_commands_on_their_way_drops_the_answer() -> None:
     async with holding(Later(0.5, OK)) as (server, lease):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):

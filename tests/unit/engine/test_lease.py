@@ -64,7 +64,7 @@ async def test_predicates_are_right_even_when_the_loop_was_blocked() -> None:
 
 
 @jumping
-async def test_a_released_lease_is_neither_held_nor_lost() -> None:
+async def test_the_state_of_a_released_lease_is_neither_held_nor_lost() -> None:
     lease = await ScriptedGrantor().acquire(ttl=30)
     await lease.release()
     assert standing(lease) == (False, False, 0.0)
@@ -95,7 +95,7 @@ async def test_the_error_of_a_lost_lease_names_it_and_its_fencing_token_only() -
 
 
 @jumping
-async def test_wait_lost_is_true_at_the_deadline_though_nobody_looks() -> None:
+async def test_wait_lost_is_true_at_the_deadline_though_no_task_looks() -> None:
     lease = await ScriptedGrantor(renewals=[ConnectionError()]).acquire(ttl=30)
     assert await lease.wait_lost()
     assert clock() == END
@@ -466,7 +466,7 @@ async def test_a_lease_that_its_task_forgot_is_remembered_until_a_ttl_after_it_l
 
 
 @jumping
-async def test_what_lapsed_before_a_late_loop_found_it_dropped_is_remembered_for_a_ttl_from_then() -> None:
+async def test_a_lease_that_lapsed_before_a_late_loop_noticed_its_drop_is_remembered_for_a_ttl() -> None:
     grantor = ScriptedGrantor()
     leases = [await asyncio.create_task(grantor.acquire())]
     await asyncio.sleep(1)
@@ -493,7 +493,7 @@ async def test_of_several_leases_that_were_forgotten_each_is_found_once_and_the_
 
 @pytest.mark.parametrize("closed", [True, False])
 @jumping
-async def test_of_what_was_forgotten_nothing_is_said_once_its_session_has_ended(closed: bool) -> None:
+async def test_once_a_session_has_ended_no_warning_is_given_of_its_forgotten_leases(closed: bool) -> None:
     grantor = ScriptedGrantor()
     await forgotten(grantor, at=5)
     if closed:

@@ -55,7 +55,7 @@ async def test_however_many_wait_for_the_loss_there_is_one_timer_for_it() -> Non
 
 
 @jumping
-async def test_who_waits_for_the_loss_in_a_block_hears_of_it_when_the_block_is_left() -> None:
+async def test_a_task_that_waits_for_the_loss_of_a_block_learns_of_it_when_the_block_is_left() -> None:
     grantor = ScriptedGrantor()
     async with grantor.hold(renew=False) as lease:
         waiting = asyncio.create_task(lease.wait_lost())
@@ -181,7 +181,7 @@ async def test_a_lease_whose_loss_its_holder_knows_may_be_dropped_without_a_word
 
 @pytest.mark.parametrize("renew", [True, False])
 @jumping
-async def test_a_lease_that_nobody_refers_to_any_more_lapses_at_its_deadline_and_is_warned_of_then(renew: bool) -> None:
+async def test_a_lease_without_references_lapses_at_its_deadline_with_a_warning(renew: bool) -> None:
     grantor = ScriptedGrantor()
 
     async def forget() -> None:

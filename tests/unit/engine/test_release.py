@@ -98,7 +98,7 @@ async def test_nothing_there_after_an_answer_was_lost_leaves_open_what_ended_it(
 
 
 @jumping
-async def test_it_is_tried_again_with_pauses_that_grow_until_it_is_pointless() -> None:
+async def test_a_release_is_tried_again_with_pauses_that_grow_until_it_is_pointless() -> None:
     told: list[Release] = []
     async with undoing(GONE) as (grantor, request):
         release = begin(grantor, request, 110, told)
@@ -128,7 +128,7 @@ async def test_trouble_that_is_over_is_forgotten() -> None:
 
 
 @jumping
-async def test_all_who_asked_for_it_are_told_once_and_in_order() -> None:
+async def test_all_callers_that_asked_for_a_release_are_called_once_and_in_order() -> None:
     told: list[str] = []
     async with undoing(After(1, True)) as (grantor, request):
         release = grantor.context.undo(grantor, request, 130, lambda _: told.append("first"))
@@ -142,7 +142,7 @@ async def test_all_who_asked_for_it_are_told_once_and_in_order() -> None:
 
 
 @jumping
-async def test_who_asks_for_it_where_nobody_did_before_is_told() -> None:
+async def test_the_first_caller_that_asks_for_a_release_is_called() -> None:
     told: list[Release] = []
     async with undoing(After(1, True)) as (grantor, request):
         release = begin(grantor, request)
@@ -155,7 +155,7 @@ async def test_who_asks_for_it_where_nobody_did_before_is_told() -> None:
 
 
 @jumping
-async def test_a_caller_waits_for_it_until_it_is_pointless_or_has_taken_too_long() -> None:
+async def test_a_caller_waits_for_a_release_until_it_is_pointless_or_takes_too_long() -> None:
     async def waited(until: float, *, at_most: float) -> float:
         async with undoing(After(1000, True)) as (grantor, request):
             release, begun = begin(grantor, request, clock() + until, wait=at_most), clock()
@@ -189,7 +189,7 @@ async def test_of_several_that_are_waited_for_each_is_waited_for_as_long_as_its_
 
 
 @jumping
-async def test_cancelling_who_waits_leaves_it_going_on() -> None:
+async def test_cancelling_a_caller_that_waits_leaves_the_release_going_on() -> None:
     async with undoing(GONE, After(3, True)) as (grantor, request):
         release = begin(grantor, request)
         with pytest.raises(TimeoutError):
@@ -249,7 +249,7 @@ async def test_the_session_goes_on_for_a_ttl_from_when_a_request_that_was_on_its
 
 
 @jumping
-async def test_a_session_that_ends_tells_who_waits_and_nothing_is_tried_any_more() -> None:
+async def test_a_session_that_ends_calls_the_waiting_callers_and_tries_no_release_any_more() -> None:
     told: list[Release] = []
     async with undoing(After(1, GONE)) as (grantor, request):
         release = begin(grantor, request, told=told)

@@ -9,7 +9,7 @@ from tests.support.jumping import jumping
 
 
 @jumping
-async def test_what_is_renewed_at_once_counts_from_then_on() -> None:
+async def test_a_lease_that_is_renewed_at_once_counts_from_then_on() -> None:
     grantor = ScriptedGrantor()
     async with grantor.hold(ttl=30):
         await asyncio.sleep(1)
@@ -44,7 +44,7 @@ async def test_a_link_that_is_cut_again_and_again_has_all_renewed_four_times_a_s
 
 
 @jumping
-async def test_one_that_is_on_its_way_or_may_not_be_renewed_any_more_is_left_as_it_is() -> None:
+async def test_a_renewal_of_all_skips_leases_that_are_on_their_way_or_not_renewed_any_more() -> None:
     on_its_way = ScriptedGrantor(renewals=[After(5, True)])
     async with on_its_way.hold(ttl=30), on_its_way.hold(ttl=30, max_hold=1) as bounded:
         await asyncio.sleep(12)
@@ -57,7 +57,7 @@ async def test_one_that_is_on_its_way_or_may_not_be_renewed_any_more_is_left_as_
 
 
 @jumping
-async def test_only_those_are_renewed_that_are_wanted() -> None:
+async def test_only_the_wanted_leases_are_renewed() -> None:
     grantor = ScriptedGrantor()
     async with grantor.hold(ttl=30), grantor.hold(ttl=20):
         await asyncio.sleep(1)

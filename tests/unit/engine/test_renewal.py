@@ -92,7 +92,7 @@ async def test_after_the_last_of_some_leases_has_ended_others_are_renewed_too() 
 
 
 @jumping
-async def test_those_that_are_left_of_many_leases_are_renewed_in_time() -> None:
+async def test_the_leases_that_are_left_of_many_are_renewed_in_time() -> None:
     """Of any length: the many are forgotten all at once when they are more than those that are left."""
     first = ScriptedGrantor()
     async with first.hold():

@@ -157,7 +157,7 @@ def test_of_a_lease_that_has_ended_the_thread_is_told_and_renews_it_no_more() ->
 
 
 @jumping
-async def test_who_closes_it_waits_for_the_end_of_the_thread() -> None:
+async def test_closing_the_watchdog_waits_for_the_end_of_its_thread() -> None:
     """For half a second at most, which may be too short for a busy machine now and then."""
     renewer, state = begun(), await lease_with(60.0)
     had_ended: list[bool] = []

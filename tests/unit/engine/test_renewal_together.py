@@ -84,7 +84,7 @@ async def test_what_is_due_at_the_same_time_is_asked_for_by_one_request_and_all_
 
 
 @jumping
-async def test_one_that_is_due_by_itself_is_asked_for_by_itself() -> None:
+async def test_a_lease_that_is_due_alone_is_renewed_alone() -> None:
     batches = Batches()
     (one,) = grantors(batches, 1)
     async with one.hold(ttl=TTL):
@@ -105,7 +105,7 @@ async def test_no_request_is_for_more_than_its_grantors_allow() -> None:
 
 
 @jumping
-async def test_those_of_different_kinds_and_of_no_kind_are_asked_apart() -> None:
+async def test_leases_of_different_kinds_and_of_no_kind_are_renewed_apart() -> None:
     locks, semaphores = Batches(), Batches()
     mixed = grantors(None, 90)
     for number, grantor in enumerate(mixed):
@@ -120,7 +120,7 @@ async def test_those_of_different_kinds_and_of_no_kind_are_asked_apart() -> None
 
 
 @jumping
-async def test_each_counts_from_when_the_request_for_all_was_sent() -> None:
+async def test_each_lease_renewed_together_counts_from_when_their_request_was_sent() -> None:
     batches = Batches()
     batches.takes = 5.0
     leases = await take_all(grantors(batches, 60))
@@ -153,7 +153,7 @@ async def test_what_was_not_renewed_along_with_the_others_is_asked_for_at_once_a
 
 
 @jumping
-async def test_the_one_that_was_asked_for_again_counts_from_that_request() -> None:
+async def test_a_lease_whose_renewal_was_repeated_counts_from_the_repeated_request() -> None:
     batches = Batches()
     batches.takes, batches.gone = 3.0, {"7"}
     all_of_them = grantors(batches, 60)

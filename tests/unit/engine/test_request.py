@@ -50,11 +50,11 @@ def test_a_holder_acts_for_as_much_as_the_server_was_told() -> None:
     assert (rounded.ttl_ms, rounded.ttl, rounded.valid_for) == (123, 0.123, deadline(0.0, 0.123))
 
 
-def test_it_stands_in_the_queue_with_its_ttl_and_permits() -> None:
+def test_a_request_is_queued_with_its_ttl_and_permits() -> None:
     assert request(1.5, permits=3, token=b"mine").entry() == b"mine 1500 3"
 
 
-def test_it_stands_in_the_queue_with_the_uptime_that_it_asks_for_too() -> None:
+def test_a_request_is_queued_with_its_min_uptime_too() -> None:
     """Behind what older versions of the scripts look for."""
     assert Request(1.5, 3, wait=True, token=b"mine", needed_uptime=31).entry() == b"mine 1500 3 31"
 
@@ -199,7 +199,7 @@ async def test_a_grant_that_a_recheck_finds_is_news_whatever_was_answered_before
 
 
 @jumping
-async def test_a_turn_for_what_was_never_asked_or_given_up_is_nobody_s() -> None:
+async def test_a_turn_for_an_unknown_or_abandoned_request_wakes_no_caller() -> None:
     one = request()
     assert not one.grant(5)
     attempt(one, 1.0)
@@ -208,7 +208,7 @@ async def test_a_turn_for_what_was_never_asked_or_given_up_is_nobody_s() -> None
 
 
 @jumping
-async def test_who_only_waits_is_not_woken_by_the_news_that_it_waits() -> None:
+async def test_a_waiter_is_not_woken_by_the_answer_that_it_waits() -> None:
     asked: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     one, looked_at, given_up = request(), request(), request()
     turn = looked_at.turn
@@ -221,7 +221,7 @@ async def test_who_only_waits_is_not_woken_by_the_news_that_it_waits() -> None:
 
 
 @jumping
-async def test_a_turn_that_was_had_can_be_waited_for_anew() -> None:
+async def test_a_turn_that_came_once_can_be_waited_for_again() -> None:
     one = request()
     one.queued(7, 1.0, 0)
     one.grant(5)
@@ -248,7 +248,7 @@ async def test_why_there_will_be_no_turn_is_told_once_and_not_to_the_log() -> No
 
 
 @jumping
-async def test_an_answer_is_passed_on_unless_who_asked_has_left() -> None:
+async def test_an_answer_is_passed_on_unless_its_caller_has_left() -> None:
     futures = [asyncio.get_running_loop().create_future() for _ in range(3)]
     futures[2].cancel()
     for future, answer in zip(futures, [7, RedisConnectionError("cut"), 7], strict=True):
@@ -261,7 +261,7 @@ async def test_an_answer_is_passed_on_unless_who_asked_has_left() -> None:
 # Once more.
 
 
-def test_who_asks_again_asks_the_same_under_a_new_token_at_the_old_place() -> None:
+def test_a_repeated_request_has_a_new_token_and_the_old_place() -> None:
     one = request(1.5, permits=3)
     one.ticket, one.needed_uptime = 41, 31
     one.extension = Adding()

@@ -29,7 +29,7 @@ async def test_a_lease_whose_renewal_is_refused_as_revoked_says_so() -> None:
 
 
 @jumping
-async def test_so_does_one_that_is_renewed_by_hand() -> None:
+async def test_a_lease_whose_renewal_by_hand_is_refused_as_revoked_says_so() -> None:
     grantor = ScriptedGrantor(renewals=["revoked"])
     lease = await grantor.acquire(renew=False)
     assert not await lease.renew()
@@ -52,7 +52,7 @@ async def test_the_release_of_a_revoked_lease_is_tried_until_it_ends_on_the_serv
 
 
 @jumping
-async def test_so_is_that_of_one_whose_renewal_a_thread_has_asked_for() -> None:
+async def test_the_release_of_a_lease_that_a_thread_found_revoked_is_tried_until_it_ends() -> None:
     grantor = ScriptedGrantor(withdrawals=[RedisConnectionError()])
     lease = await grantor.acquire(ttl=30, renew=False)
     state = state_of(lease)
@@ -87,7 +87,7 @@ async def test_what_was_revoked_before_its_holder_heard_of_it_is_asked_for_under
 
 
 @jumping
-async def test_so_is_what_was_revoked_while_it_was_asked_for_again() -> None:
+async def test_a_request_revoked_while_it_was_repeated_is_sent_under_another_token() -> None:
     """The reply to the first attempt was lost."""
     grantor = ScriptedGrantor(grants=[RedisConnectionError(), WithdrawnError(), 8])
     lease = await grantor.acquire()
@@ -97,7 +97,7 @@ async def test_so_is_what_was_revoked_while_it_was_asked_for_again() -> None:
 
 
 @jumping
-async def test_so_is_what_was_revoked_while_its_caller_awaited_answer_and_turn_in_one() -> None:
+async def test_a_request_revoked_while_its_caller_awaited_answer_and_turn_has_another_token() -> None:
     """A caller without a timeout awaits the future of its question also while it is in line."""
     grantor = ScriptedGrantor(grants=[WithdrawnError(), 8])
     lease = await grantor.acquire()
@@ -108,14 +108,14 @@ async def test_so_is_what_was_revoked_while_its_caller_awaited_answer_and_turn_i
 
 
 @jumping
-async def test_so_is_that_of_one_that_asks_once() -> None:
+async def test_a_request_that_asks_once_and_was_revoked_is_sent_under_another_token() -> None:
     grantor = ScriptedGrantor(grants=[RedisConnectionError(), WithdrawnError(), "busy"])
     assert await take(grantor.asking(timeout=0), Lease, must=False) is None
     assert len(set(grantor.tokens("grant"))) == 2
 
 
 @jumping
-async def test_a_turn_that_fails_so_is_asked_for_anew_and_ends_with_the_time_of_the_caller() -> None:
+async def test_a_revoked_turn_is_asked_for_again_until_the_callers_time_ends() -> None:
     grantor = ScriptedGrantor(grants=["queued"])
     asyncio.get_running_loop().call_later(2, lambda: grantor.requests[-1].fail(WithdrawnError()))
     with pytest.raises(TimeoutError):

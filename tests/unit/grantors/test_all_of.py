@@ -170,7 +170,7 @@ async def test_what_is_free_counts_from_the_first_request_that_left_though_anoth
 
 
 @jumping
-async def test_a_part_that_is_lost_while_another_is_waited_for_begins_all_anew() -> None:
+async def test_a_part_lost_while_its_caller_waits_for_another_makes_all_begin_again() -> None:
     several = Several([7, 17], ["busy", "queued", 18])
     several.stubs[0]._renewals = [False]
     async with several.hold(ttl=30) as lease:
@@ -181,7 +181,7 @@ async def test_a_part_that_is_lost_while_another_is_waited_for_begins_all_anew()
 
 
 @jumping
-async def test_a_part_that_is_lost_while_the_last_one_is_asked_for_begins_all_anew() -> None:
+async def test_a_part_lost_while_the_last_is_requested_makes_all_begin_again() -> None:
     """Nobody waits in line any more, so that only a look at all parts tells of the loss."""
     several = Several([7, 17], ["busy", "queued", 18], [9, After(15, 19), 29])
     several.stubs[0]._renewals = [False, True]
@@ -196,7 +196,7 @@ async def test_a_part_that_is_lost_while_the_last_one_is_asked_for_begins_all_an
 
 
 @jumping
-async def test_a_part_whose_time_ran_out_while_the_last_one_was_asked_for_begins_all_anew() -> None:
+async def test_a_part_that_ran_out_while_the_last_was_requested_makes_all_begin_again() -> None:
     """Its renewals get lost, and the answer to the last question comes after its end."""
     several = Several([7, 17], ["busy", "queued", 18], [9, After(40, 19), 29])
     several.stubs[0]._renewals = [RedisConnectionError()]
@@ -268,7 +268,7 @@ async def test_an_answer_that_was_lost_is_asked_for_again_under_its_token() -> N
 
 
 @jumping
-async def test_one_that_cannot_be_asked_is_the_error_of_all() -> None:
+async def test_the_error_of_one_part_that_cannot_be_asked_is_the_error_of_all() -> None:
     several = Several([7], [RedisConnectionError("refused")])
     with pytest.raises(RedisConnectionError, match="refused"):
         await several.acquire()
@@ -302,7 +302,7 @@ async def test_a_grant_made_whole_counts_from_the_request_to_renew_it_and_not_fr
 
 
 @jumping
-async def test_a_lease_that_nobody_releases_leaves_no_tokens_once_it_is_lost() -> None:
+async def test_a_lease_that_is_never_released_leaves_no_tokens_once_it_is_lost() -> None:
     several = Several([7], [8])
     several.stubs[0]._renewals = [After(math.inf, True)]
     lease = await several.acquire(ttl=30)
@@ -408,7 +408,7 @@ async def test_a_sealed_lease_has_one_fencing_token_for_all() -> None:
 
 
 @jumping
-async def test_a_lease_that_cannot_be_sealed_is_given_back_and_begun_anew() -> None:
+async def test_a_lease_of_several_names_that_cannot_be_sealed_is_given_back_and_begun_again() -> None:
     seals = [0, 60]
 
     async def seal(request: Request) -> int:
@@ -446,7 +446,7 @@ async def test_a_grant_made_whole_has_the_largest_fencing_token_of_all() -> None
 
 
 @jumping
-async def test_a_grant_that_cannot_be_made_whole_is_given_back_and_begun_anew() -> None:
+async def test_a_grant_of_several_names_that_cannot_be_completed_is_given_back_and_begun_again() -> None:
     several = Several([7, 17], [After(20, 8), 18])
     several.stubs[1]._renewals = [False, True]
     async with several.hold(ttl=30) as lease:
@@ -462,7 +462,7 @@ async def test_a_grant_that_cannot_be_made_whole_is_given_back_and_begun_anew() 
 
 
 @jumping
-async def test_whoever_asks_once_hears_only_when_what_was_granted_is_given_back() -> None:
+async def test_a_caller_that_asks_once_for_all_returns_only_when_granted_parts_are_given_back() -> None:
     several = Several([7], ["busy"])
     several.stubs[0]._withdrawals = [After(0.4, True)]
     assert await several.try_acquire() is None
@@ -472,7 +472,9 @@ async def test_whoever_asks_once_hears_only_when_what_was_granted_is_given_back(
 
 @pytest.mark.parametrize(("ttl", "seconds"), [(30.0, 1.0), (0.5, 0.5)])
 @jumping
-async def test_whoever_asks_once_waits_for_that_a_second_or_the_ttl_at_most(ttl: float, seconds: float) -> None:
+async def test_a_caller_that_asks_once_for_all_waits_for_that_a_second_or_the_ttl_at_most(
+    ttl: float, seconds: float
+) -> None:
     several = Several([7], ["busy"])
     several.stubs[0]._withdrawals = [After(math.inf, True)]
     assert await take(several.asking(ttl=ttl, timeout=0), Lease, must=False) is None
@@ -480,7 +482,7 @@ async def test_whoever_asks_once_waits_for_that_a_second_or_the_ttl_at_most(ttl:
 
 
 @jumping
-async def test_whoever_asks_once_is_told_when_all_may_be_free() -> None:
+async def test_a_caller_that_asks_once_for_all_learns_when_all_can_be_free() -> None:
     for waits in ([4.0, 2.0], [2.0, 4.0], [0.0, 0.0]):
         several = Several(["busy"], ["busy"])
         for stub, seconds in zip(several.stubs, waits, strict=True):
@@ -501,7 +503,7 @@ async def test_a_refusal_of_one_is_told_at_once_and_the_others_are_given_back(ti
 
 
 @jumping
-async def test_whoever_asks_once_and_hears_nothing_of_one_is_told_so() -> None:
+async def test_a_caller_that_asks_once_for_all_and_gets_no_answer_of_one_part_gets_its_error() -> None:
     several = Several([7], [RedisConnectionError("refused")])
     with pytest.raises(RedisConnectionError, match="refused"):
         await several.try_acquire()
@@ -513,7 +515,7 @@ async def test_whoever_asks_once_and_hears_nothing_of_one_is_told_so() -> None:
 
 
 @jumping
-async def test_one_that_cannot_be_asked_is_told_when_what_others_have_granted_is_given_back() -> None:
+async def test_the_error_of_one_part_is_raised_when_the_granted_parts_are_given_back() -> None:
     several = Several([7], [RedisConnectionError("refused")])
     several.stubs[0]._withdrawals = [After(0.4, True)]
     with pytest.raises(RedisConnectionError, match="refused"):
@@ -528,7 +530,7 @@ async def test_one_that_cannot_be_asked_is_told_when_what_others_have_granted_is
 
 
 @jumping
-async def test_a_timeout_says_when_the_one_that_is_waited_for_may_be_free() -> None:
+async def test_a_time_out_for_all_says_when_the_missing_part_can_be_free() -> None:
     several = Several([7], ["busy", After(1, "queued")])
     several.stubs[1].retry_after = 4.0
     later(0.5, setattr, several.stubs[1], "retry_after", 2.5)
@@ -538,7 +540,7 @@ async def test_a_timeout_says_when_the_one_that_is_waited_for_may_be_free() -> N
 
 
 @jumping
-async def test_a_timeout_while_one_does_not_answer_is_not_told_as_one_that_others_hold() -> None:
+async def test_a_time_out_while_one_part_does_not_answer_does_not_say_that_others_hold_it() -> None:
     several = Several(["busy", "queued"], [8, After(math.inf, 8)])
     later(3, several.stubs[0].hand_over, 7)
     with pytest.raises(RedisTimeoutError, match="did not answer"):
@@ -623,7 +625,7 @@ async def test_a_lease_that_ran_out_before_the_last_had_its_replicas_is_an_error
 
 @pytest.mark.parametrize("ends_after", [0.1, math.inf])
 @jumping
-async def test_a_release_of_several_names_says_what_redis_said_of_one_that_it_refused(ends_after: float) -> None:
+async def test_a_release_of_several_names_quotes_what_redis_said_of_a_refused_name(ends_after: float) -> None:
     """And not that the session has ended, or that Redis has not answered: it has."""
     several = Several([7], [8])
     several.stubs[1]._withdrawals = [ResponseError("NOPERM no permissions")]

@@ -60,7 +60,7 @@ async def test_what_is_undone_after_its_session_has_ended_is_forgotten_by_the_se
 
 
 @jumping
-async def test_a_quorum_s_undo_waits_for_who_has_granted_and_not_for_who_does_not_answer() -> None:
+async def test_the_undo_of_a_quorum_waits_for_servers_that_granted_and_not_for_silent_servers() -> None:
     """Of five servers one does not answer, and one that has granted is slow to undo it."""
     parts = [
         Part(ScriptedGrantor(withdrawals=[After(delay, True)]), Request(30.0, 1, wait=False))
@@ -274,7 +274,7 @@ async def test_a_release_that_some_did_not_confirm_is_known_when_the_last_has_an
 
 
 @jumping
-async def test_an_end_after_one_whose_answer_was_lost_counts_as_live() -> None:
+async def test_a_release_after_a_release_whose_answer_was_lost_counts_as_live() -> None:
     """That one must have ended it."""
     heard = Told()
     parts = parts_of([LOST, False], True)

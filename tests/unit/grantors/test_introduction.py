@@ -22,7 +22,7 @@ def granting() -> Answering:
 
 
 @jumping
-async def test_it_comes_ahead_of_the_first_request_and_once() -> None:
+async def test_an_introduction_comes_ahead_of_the_first_request_and_once() -> None:
     at: list[int] = []
 
     def answer(asked: Asked) -> int:
@@ -43,7 +43,7 @@ async def test_it_comes_ahead_of_the_first_request_and_once() -> None:
 
 
 @jumping
-async def test_it_comes_again_while_anything_is_held_and_not_when_nothing_is() -> None:
+async def test_an_introduction_is_repeated_only_while_anything_is_held() -> None:
     server = granting()
     async with Lock(server.client(), "orders", ttl=30):
         await asyncio.sleep(101)
@@ -53,7 +53,7 @@ async def test_it_comes_again_while_anything_is_held_and_not_when_nothing_is() -
 
 
 @jumping
-async def test_it_is_said_again_over_each_new_link_and_under_each_prefix() -> None:
+async def test_an_introduction_is_repeated_over_each_new_link_and_under_each_prefix() -> None:
     server = granting()
     async with Lock(server.client(), "orders"), Lock(server.client(), "orders", prefix="app:"):
         assert [said.keys[0].partition(b"session:")[0] for said in server.introductions] == [b"aiolocks:", b"app:"]
@@ -78,7 +78,7 @@ async def test_a_session_that_may_not_say_it_goes_on_and_says_so_once(caplog: py
 
 
 @jumping
-async def test_it_is_of_no_consequence_that_it_cannot_be_run_just_now() -> None:
+async def test_an_introduction_that_cannot_be_run_just_now_disturbs_nothing() -> None:
     server = granting()
     server.introduced = ResponseError("BUSY Redis is busy running a script.")
     async with Lock(server.client(), "orders", ttl=3) as lease:

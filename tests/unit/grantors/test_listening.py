@@ -115,7 +115,9 @@ async def test_what_is_not_found_where_the_keys_are_is_tried_every_four_seconds(
 
 
 @jumping
-async def test_it_is_told_again_once_the_server_finds_its_subscription(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_polling_session_is_notified_once_the_server_finds_its_subscription(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.INFO, "aiolocks")
     hub = Hub()
     hub.finds = 0
@@ -151,7 +153,7 @@ async def test_an_answer_that_says_nothing_of_its_subscription_is_as_if_it_were_
 
 
 @jumping
-async def test_who_may_not_ask_where_its_subscription_is_lacks_a_right() -> None:
+async def test_a_session_that_may_not_ask_where_its_subscription_is_lacks_a_right() -> None:
     hub = Hub()
     hub.finds = NoPermissionError("NOPERM no pubsub")
     async with waiting(hub):
@@ -183,7 +185,9 @@ async def test_what_breaks_again_soon_is_tried_less_often_and_what_held_for_a_wh
 
 
 @jumping
-async def test_it_is_told_once_that_it_is_found_though_it_asked_twice(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_session_is_notified_once_that_it_is_found_though_it_asked_twice(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.INFO, "aiolocks")
     hub = Hub()
     hub.allows = False

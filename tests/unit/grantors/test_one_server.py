@@ -142,7 +142,9 @@ async def test_a_request_names_the_keys_of_the_name_of_the_session_and_of_its_to
     ("wait", "ticket", "sent"), [(True, 0, b"0"), (True, 7, b"7"), (False, 0, b"-1"), (False, 7, b"-8")]
 )
 @jumping
-async def test_who_does_not_wait_only_asks_whatever_place_it_had(wait: bool, ticket: int, sent: bytes) -> None:
+async def test_a_caller_that_does_not_wait_asks_once_though_it_had_a_place(
+    wait: bool, ticket: int, sent: bytes
+) -> None:
     async with scene() as there:
         await there.ask(wait=wait, ticket=ticket)[1]
         assert args_of(there.server.asked[0])[3] == sent
@@ -171,7 +173,7 @@ async def test_a_session_that_polls_waits_under_a_name_of_its_own() -> None:
 
 
 @jumping
-async def test_who_joins_others_of_whom_the_server_knows_asks_for_a_short_answer() -> None:
+async def test_a_waiter_that_joins_a_known_session_asks_for_a_short_answer() -> None:
     async with scene() as there:
         await there.wait_in_line()
         there.says["lock_grant"] = Later(0.5, -8)
@@ -188,7 +190,7 @@ async def test_who_joins_others_of_whom_the_server_knows_asks_for_a_short_answer
 
 
 @jumping
-async def test_none_but_a_newcomer_to_a_lock_that_waits_on_known_terms_asks_for_a_short_answer() -> None:
+async def test_only_a_newcomer_to_a_lock_that_waits_on_known_terms_asks_for_a_short_answer() -> None:
     async with scene() as there:
         await there.wait_in_line()
         cases: list[tuple[dict[str, Any], bytes]]
@@ -273,7 +275,7 @@ async def test_a_grant_counts_from_when_its_request_left() -> None:
 
 @pytest.mark.parametrize("said", [7, [b"granted", 7, 0]], ids=str)
 @jumping
-async def test_who_is_granted_what_it_asked_for_anew_waits_no_more(said: object) -> None:
+async def test_a_caller_whose_repeated_request_is_granted_waits_no_more(said: object) -> None:
     async with scene() as there:
         request, turn = await there.wait_in_line()
         other, _ = await there.wait_in_line()
@@ -284,7 +286,7 @@ async def test_who_is_granted_what_it_asked_for_anew_waits_no_more(said: object)
 
 
 @jumping
-async def test_whose_grant_comes_after_it_has_left_hears_nothing_of_it() -> None:
+async def test_a_caller_that_has_left_hears_nothing_of_a_late_grant() -> None:
     for said in (7, [b"granted", 7, 0], [b"queued", 1, 20, 5, 1, 0], [b"busy", 20, 0], [b"withdrawn"], BUSY):
         async with scene(lock_grant=Later(0.5, said)) as there:
             request, asked = there.ask()
@@ -299,7 +301,7 @@ async def test_whose_grant_comes_after_it_has_left_hears_nothing_of_it() -> None
 
 
 @jumping
-async def test_who_waits_hears_of_its_turn_by_what_it_asked_with() -> None:
+async def test_a_waiter_hears_of_its_turn_by_the_token_of_its_request() -> None:
     async with scene(lock_grant=Later(0.5, [b"queued", 9, 1500, 40, 1, 0])) as there:
         request, turn = there.ask()
         await asyncio.sleep(1)
@@ -315,7 +317,7 @@ async def test_who_waits_hears_of_its_turn_by_what_it_asked_with() -> None:
 
 @pytest.mark.parametrize("said", [[b"queued", 9, -2, 0, 1, 0], -9], ids=str)
 @jumping
-async def test_who_has_looked_at_its_turn_before_is_told_that_it_waits(said: object) -> None:
+async def test_a_waiter_that_has_looked_at_its_turn_before_learns_that_it_waits(said: object) -> None:
     async with scene() as there:
         if said == -9:  # the short answer, which only those get that join others
             await there.wait_in_line()
@@ -330,7 +332,7 @@ async def test_who_has_looked_at_its_turn_before_is_told_that_it_waits(said: obj
 
 
 @jumping
-async def test_who_gives_up_before_its_place_is_heard_of_does_not_wait() -> None:
+async def test_a_caller_that_gives_up_before_its_place_is_known_does_not_wait() -> None:
     async with scene(lock_grant=Later(0.5, [b"queued", 9, 20_000, 0, 1, 0])) as there:
         request, _ = there.ask()
         request.give_up()
@@ -339,7 +341,7 @@ async def test_who_gives_up_before_its_place_is_heard_of_does_not_wait() -> None
 
 
 @jumping
-async def test_who_is_busy_is_told_for_how_long() -> None:
+async def test_a_caller_of_a_busy_lock_learns_for_how_long() -> None:
     for busy_ms, seconds in [(1500, 1.5), (0, 0), (-1, math.inf), (-2, 0)]:
         async with scene(lock_grant=[b"busy", busy_ms, 0]) as there:
             request, asked = there.ask(wait=False)
@@ -473,7 +475,7 @@ async def test_a_grant_that_no_one_here_wants_is_given_back_at_once_and_a_refusa
 
 
 @jumping
-async def test_who_is_there_asks_on_where_a_script_had_no_time_for_all_that_may_be_free() -> None:
+async def test_a_caller_continues_a_script_that_had_no_time_for_all_free_names() -> None:
     def answer(asked: Asked) -> object:
         return [b"busy", 20, [b"", -2, 0]] if len(there.asked("lock_grant")) < 3 else 7
 
@@ -487,7 +489,7 @@ async def test_who_is_there_asks_on_where_a_script_had_no_time_for_all_that_may_
 
 
 @jumping
-async def test_who_asks_on_is_undone_with_that_too() -> None:
+async def test_a_caller_that_continues_a_script_is_undone_with_that_too() -> None:
     def answer(asked: Asked) -> object:
         return [b"busy", 20, [b"", -2, 0]] if len(there.asked("lock_grant")) < 2 else SILENCE
 
@@ -504,7 +506,7 @@ async def test_who_asks_on_is_undone_with_that_too() -> None:
 
 @pytest.mark.parametrize("gone", ["cancelled", "undone"])
 @jumping
-async def test_where_who_asked_is_gone_the_session_sees_to_it_that_it_is_gone_on_with(gone: str) -> None:
+async def test_where_the_caller_is_gone_the_session_continues_its_script(gone: str) -> None:
     async with scene(lock_grant=Later(0.5, [b"busy", 20, [b"", -2, 0]])) as there:
         request, asked = there.ask(wait=False)
         await asyncio.sleep(0.2)
@@ -700,7 +702,7 @@ async def test_what_never_left_is_undone_at_once_and_never_leaves() -> None:
 
 
 @jumping
-async def test_who_is_undone_waits_no_more_and_its_turn_is_over() -> None:
+async def test_a_caller_that_is_undone_waits_no_more_and_its_turn_is_over() -> None:
     async with scene() as there:
         request, turn = await there.wait_in_line()
         other, _ = await there.wait_in_line()
@@ -785,7 +787,7 @@ def had_by(replicas: int) -> dict[str, Any]:
 
 
 @jumping
-async def test_for_replicas_a_lease_is_written_anew_a_little_longer_and_never_to_queue() -> None:
+async def test_for_replicas_a_lease_is_written_again_a_little_longer_and_never_queued() -> None:
     async with scene(**had_by(2), lock_grant=7) as there:
         await asyncio.sleep(5)
         request = there.request()
@@ -820,14 +822,14 @@ async def test_what_was_written_for_replicas_and_not_answered_is_known_to_be_on_
 
 
 @jumping
-async def test_a_lease_that_was_not_there_to_be_written_anew_is_not_had() -> None:
+async def test_a_lease_that_was_not_there_to_be_written_again_is_not_granted() -> None:
     async with scene(**had_by(2), lock_grant=[b"busy", 20, 0]) as there:
         with pytest.raises(RedisTimeoutError, match="ran out"):
             await there.grantor.replicate(there.request(), 2)
 
 
 @jumping
-async def test_who_was_refused_the_writing_waits_for_no_replicas() -> None:
+async def test_a_caller_whose_write_was_refused_waits_for_no_replicas() -> None:
     async with scene(**had_by(0), lock_grant=ResponseError("OOM command not allowed")) as there:
         with pytest.raises(ResponseError, match="OOM"):
             await there.grantor.replicate(there.request(), 2)
@@ -864,7 +866,7 @@ async def test_a_question_goes_with_its_arguments_and_its_own_keys_if_it_has_any
 
 
 @jumping
-async def test_who_asks_as_a_waiter_says_who_it_is_and_passes_on_what_is_handed_over() -> None:
+async def test_a_request_as_a_waiter_names_its_session_and_passes_grants_on() -> None:
     async with scene("semaphore") as there:
         other, turn = await there.wait_in_line()
         there.says["semaphore_resize"] = [5, other.token, b"41", b"30000"]
@@ -906,7 +908,7 @@ def statistics(waiting: int, place: int) -> list[int]:
 
 
 @jumping
-async def test_statistics_count_all_who_wait_whose_sessions_one_script_cannot() -> None:
+async def test_statistics_count_all_waiters_whose_sessions_one_script_cannot_count() -> None:
     places = {0: statistics(100, 7), 7: statistics(20, 9), 9: statistics(3, 0)}
     async with scene(lock_statistics=lambda asked: list(places[int(args_of(asked)[0])])) as there:
         assert await there.grantor.statistics() == [1, 0, 123, 0, 0, 7, 0, 0]
@@ -932,7 +934,7 @@ async def test_statistics_are_asked_for_again_while_leases_have_run_out_that_mus
     ("kind", "script", "beside"), [("lock", "lock/guard", []), ("semaphore", "semaphore/guard", [b":meta"])]
 )
 @jumping
-async def test_who_holds_guards_by_its_own_token(kind: str, script: str, beside: list[bytes]) -> None:
+async def test_a_holder_guards_by_its_own_token(kind: str, script: str, beside: list[bytes]) -> None:
     async with scene(kind) as there:
         request = there.request()
         held, base = there.grantor.guarding(request), f"aiolocks:{kind}:{{orders}}".encode()
@@ -971,7 +973,7 @@ async def test_the_scripts_of_a_lease_go_by_digest_from_the_second_time_on() -> 
         (NoPermissionError("this user has no permissions to run the 'eval' command"), "lacks the right [+]eval"),
     ],
 )
-def test_what_the_server_never_runs_is_told_at_once_as_there_is_nothing_to_undo(refusal: Exception, text: str) -> None:
+def test_a_request_that_the_server_never_runs_fails_at_once_without_an_undo(refusal: Exception, text: str) -> None:
     """Its undo was refused as well, and waited for: for a second."""
 
     @jumping
@@ -988,7 +990,7 @@ def test_what_the_server_never_runs_is_told_at_once_as_there_is_nothing_to_undo(
 
 
 @jumping
-async def test_who_asks_once_waits_two_seconds_for_a_connection_at_most() -> None:
+async def test_a_caller_that_asks_once_waits_two_seconds_for_a_connection_at_most() -> None:
     """However patient the attempt to connect is that others have begun; and as often as the client would try."""
     server = Answering(lambda asked: 7)
     server.connection_kwargs["retry"] = Retry(NoBackoff(), 0)

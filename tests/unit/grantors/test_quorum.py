@@ -265,7 +265,7 @@ async def test_an_attempt_whose_agreeing_took_too_long_is_repeated_however_long_
 
 
 @jumping
-async def test_too_few_who_agree_are_an_error_that_says_of_each_server_what_became_of_it() -> None:
+async def test_too_few_servers_that_agree_are_an_error_that_names_the_outcome_of_each() -> None:
     async with quorum(
         Voter(**{"raise": RedisTimeoutError()}),
         Voter(**{"raise": BROKEN}),
@@ -320,7 +320,7 @@ async def test_votes_leave_no_timers_behind() -> None:
 
 
 @jumping
-async def test_whoever_asks_once_gives_back_what_was_granted_before_it_hears_that_others_have_it() -> None:
+async def test_a_caller_that_asks_a_quorum_once_gives_grants_back_before_it_learns_that_it_is_held() -> None:
     voters = [Voter(release=Later(0.2, 1)), Voter(grant=takes(1500)), Voter(grant=takes(900))]
     async with quorum(*voters) as majority:
         request = Request(TTL, 1, wait=False)
@@ -332,7 +332,9 @@ async def test_whoever_asks_once_gives_back_what_was_granted_before_it_hears_tha
 
 @pytest.mark.parametrize(("ttl", "seconds"), [(30.0, 1.0), (0.5, 0.5)])
 @jumping
-async def test_whoever_asks_once_waits_for_that_a_second_or_the_ttl_at_most(ttl: float, seconds: float) -> None:
+async def test_a_caller_that_asks_a_quorum_once_waits_for_that_a_second_or_the_ttl_at_most(
+    ttl: float, seconds: float
+) -> None:
     async with quorum(Voter(release=SILENCE), Voter(grant=takes(100)), Voter(grant=takes(100))) as majority:
         assert await majority.grant(Request(ttl, 1, wait=False)) == Busy()
         assert clock() == pytest.approx(seconds)
@@ -413,7 +415,7 @@ async def test_what_was_granted_a_while_ago_is_made_whole_where_a_majority_has_i
 
 
 @jumping
-async def test_what_was_granted_a_while_ago_is_given_back_where_no_majority_has_it_and_asked_for_anew() -> None:
+async def test_an_old_grant_without_a_majority_is_given_back_and_asked_for_again() -> None:
     voters = [Voter(grant=(8, 9)), Voter(renew=0), Voter(renew=0)]
     async with quorum(*voters) as majority:
         request = Request(TTL, 1, wait=True)
@@ -475,7 +477,7 @@ async def test_an_attempt_after_too_few_answers_begins_only_after_a_pause() -> N
 
 
 @jumping
-async def test_whoever_asks_once_is_told_of_too_few_answers_after_a_second_too() -> None:
+async def test_a_caller_that_asks_a_quorum_once_learns_of_too_few_answers_after_a_second_too() -> None:
     async with voting((EVER, broken)) as majority:
         with pytest.raises(QuorumError):
             await majority.grant(Request(TTL, 1, wait=False))
@@ -486,7 +488,9 @@ async def test_whoever_asks_once_is_told_of_too_few_answers_after_a_second_too()
     "answers", [[RUNS_A_SCRIPT] * 3, [RUNS_A_SCRIPT, RUNS_A_SCRIPT, BROKEN], [RUNS_A_SCRIPT, 7, BROKEN]]
 )
 @jumping
-async def test_servers_that_run_somebody_else_s_script_are_waited_for_up_to_ten_seconds(answers: list[object]) -> None:
+async def test_servers_busy_with_another_programs_script_are_waited_for_up_to_ten_seconds(
+    answers: list[object],
+) -> None:
     async with quorum(*(Voter(grant=answer) for answer in answers)) as majority:
         with pytest.raises(QuorumError):
             await majority.grant(Request(TTL, 1, wait=True))
@@ -498,7 +502,7 @@ async def test_servers_that_run_somebody_else_s_script_are_waited_for_up_to_ten_
 
 
 @jumping
-async def test_a_server_that_runs_somebody_else_s_script_is_not_waited_for_where_it_would_not_make_a_majority() -> None:
+async def test_a_server_busy_with_a_script_is_not_waited_for_where_it_would_make_no_majority() -> None:
     async with quorum(Voter(grant=RUNS_A_SCRIPT), Voter(grant=BROKEN), Voter(grant=BROKEN)) as majority:
         with pytest.raises(QuorumError):
             await majority.grant(Request(TTL, 1, wait=True))
@@ -506,7 +510,7 @@ async def test_a_server_that_runs_somebody_else_s_script_is_not_waited_for_where
 
 
 @jumping
-async def test_servers_that_had_answered_are_waited_for_a_whole_ttl_though_they_run_somebody_else_s_script() -> None:
+async def test_servers_that_had_answered_are_waited_for_a_whole_ttl_though_a_script_keeps_them_busy() -> None:
     def script() -> object:
         raise RUNS_A_SCRIPT
 
@@ -599,7 +603,7 @@ async def test_statistics_that_a_majority_does_not_give_are_an_error(others: lis
 
 
 @jumping
-async def test_statistics_wait_up_to_ten_seconds_for_servers_that_run_somebody_else_s_script() -> None:
+async def test_statistics_wait_up_to_ten_seconds_for_servers_busy_with_another_programs_script() -> None:
     async with quorum(*(Voter(statistics=RUNS_A_SCRIPT) for _ in range(3))) as majority:
         with pytest.raises(QuorumError):
             await majority.statistics(TTL)
@@ -627,7 +631,7 @@ async def test_statistics_of_slow_servers_are_waited_for_as_long_as_a_vote_of_th
 
 
 @jumping
-async def test_too_few_who_agree_are_an_error_after_a_ttl_for_enough_have_answered_before() -> None:
+async def test_too_few_servers_that_agree_are_an_error_after_a_ttl_where_enough_had_answered_before() -> None:
     async with quorum(*(Voter(**{"raise": BROKEN}) for _ in range(3))) as majority:
         with pytest.raises(QuorumError):
             await majority.grant(Request(TTL, 1, wait=True))

@@ -77,7 +77,7 @@ async def test_a_lease_that_too_few_replicas_have_is_not_had() -> None:
 
 
 @jumping
-async def test_of_several_names_one_that_ran_out_while_replicas_were_waited_for_another_is_not_had() -> None:
+async def test_of_several_names_a_lease_that_ran_out_while_another_awaited_replicas_is_not_granted() -> None:
     """The first is had at once; the second is put off by a script of somebody else's, and then by a slow replica."""
     asked_for: list[bytes] = []
 
@@ -106,7 +106,7 @@ async def test_of_several_names_one_that_ran_out_while_replicas_were_waited_for_
 
 @pytest.mark.parametrize("lapsed", [False, True])
 @jumping
-async def test_levels_that_share_a_fencing_token_are_not_had_if_one_was_granted_anew_for_its_replicas(
+async def test_levels_with_one_fencing_token_are_not_granted_if_replicas_needed_a_new_grant(
     lapsed: bool,
 ) -> None:
     """It had run out on the server by then: who held it meanwhile may be ahead of what the other levels know."""

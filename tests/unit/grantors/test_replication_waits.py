@@ -93,7 +93,7 @@ async def test_replicas_are_waited_for_in_slices_until_enough_have_it() -> None:
 
 
 @jumping
-async def test_they_are_waited_for_as_long_as_was_asked_for_and_then_as_many_as_have_it_are_told() -> None:
+async def test_replicas_are_waited_for_as_long_as_asked_and_then_as_many_as_have_it_are_reported() -> None:
     await asyncio.sleep(100)
     async with waiting(as_redis(1)) as there:
         there.ask("it", 2, 0.12)

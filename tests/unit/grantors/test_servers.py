@@ -80,7 +80,7 @@ def test_even_the_first_request_names_the_channels_of_the_node_that_runs_it(shar
 
 
 @pytest.mark.parametrize("sharded", [True, False])
-def test_who_polls_on_a_cluster_is_told_again_once_the_node_of_the_name_finds_it(
+def test_a_waiter_that_polls_on_a_cluster_is_woken_again_once_the_node_of_the_name_finds_it(
     sharded: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Without channels of shards, a channel has a slot by chance: its node was asked, and never found it."""
@@ -209,7 +209,7 @@ def test_a_release_that_is_sent_to_another_node_is_not_overtaken(
 
 
 @jumping
-async def test_who_gives_up_while_a_release_is_waited_for_asks_no_more() -> None:
+async def test_a_caller_that_gives_up_while_a_release_is_awaited_asks_no_more() -> None:
     nodes = Moving(0.2, 0.01)
     lock = Lock(nodes.client, "orders", wait_release=False)
     async with lock:

@@ -147,7 +147,7 @@ def test_two_threads_may_find_the_sessions_of_one_closed_loop_at_the_same_moment
 
 
 @jumping
-async def test_it_ends_half_a_second_after_the_last_lease() -> None:
+async def test_a_session_ends_half_a_second_after_the_last_lease() -> None:
     server = granting()
     lease = await acquired(server)
     session = Session.find(server)
@@ -166,7 +166,7 @@ async def test_it_ends_half_a_second_after_the_last_lease() -> None:
 
 
 @jumping
-async def test_who_uses_it_again_meanwhile_finds_it_connected_and_it_ends_that_much_later() -> None:
+async def test_a_session_that_is_used_again_meanwhile_is_connected_and_ends_that_much_later() -> None:
     server = granting()
     session = Session.of(server)
     for _ in range(3):
@@ -181,7 +181,7 @@ async def test_who_uses_it_again_meanwhile_finds_it_connected_and_it_ends_that_m
 
 
 @jumping
-async def test_it_lasts_for_a_lease_that_was_taken_just_before_its_end() -> None:
+async def test_a_session_lasts_for_a_lease_that_was_acquired_just_before_its_end() -> None:
     server = granting()
     session = Session.of(server)
     await (await acquired(server)).release()
@@ -196,7 +196,7 @@ async def test_it_lasts_for_a_lease_that_was_taken_just_before_its_end() -> None
 
 
 @jumping
-async def test_it_lasts_while_questions_are_not_answered() -> None:
+async def test_a_session_lasts_while_questions_are_not_answered() -> None:
     session = Session.of(granting())
     with session.context.keep_open():
         session.context.schedule_idle_close()
@@ -369,7 +369,7 @@ def test_a_lease_is_renewed_by_the_watchdog_that_it_was_made_with() -> None:
 
 
 @jumping
-async def test_a_lease_that_nobody_here_wants_is_given_back_once_and_for_as_long_as_it_lasts() -> None:
+async def test_a_lease_that_no_caller_here_wants_is_given_back_once_and_for_as_long_as_it_lasts() -> None:
     """W5: at once, rather than when it expires."""
     server = granting(lock_release=ResponseError("OOM"))
     session = Session.of(server)
@@ -390,7 +390,7 @@ async def test_a_lease_that_nobody_here_wants_is_given_back_once_and_for_as_long
 
 
 @jumping
-async def test_it_ends_once_a_lease_that_its_caller_dropped_is_remembered_no_more() -> None:
+async def test_a_session_ends_once_a_lease_that_its_caller_dropped_is_remembered_no_more() -> None:
     """Until another TTL after it has lapsed, `lock.release()` says that it was lost."""
     server = granting()
     session = Session.of(server)
@@ -422,7 +422,7 @@ async def test_what_was_undone_is_known_no_more_nor_are_its_parts() -> None:
 
 
 @jumping
-async def test_all_who_use_one_name_stand_in_one_line() -> None:
+async def test_all_callers_of_one_name_stand_in_one_queue() -> None:
     session, other = Session.of(granting()), Session.of(granting())
     one, again = (session.grantor(Keys("aiolocks:", "lock", "orders")) for _ in range(2))
     one.line.join(Request(30.0, 1, wait=True), 30_000, 1)
@@ -465,7 +465,9 @@ async def test_that_waiters_poll_is_said_once_for_each_client(caplog: pytest.Log
 
 
 @jumping
-async def test_who_can_be_woken_again_looks_at_once_under_its_own_name(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_session_that_can_be_woken_again_rechecks_at_once_under_its_own_name(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.INFO, "aiolocks")
     server = queueing()
     session = Session.of(server)
@@ -493,7 +495,7 @@ def test_outside_of_a_loop_there_is_none() -> None:
         Session.find(pool)
 
 
-def test_it_runs_in_its_own_loop_alone() -> None:
+def test_a_session_runs_in_its_own_loop_alone() -> None:
     pool = granting()
     lock = Lock(Redis(connection_pool=cast("Any", pool)), "orders")
     sessions: list[Session] = []

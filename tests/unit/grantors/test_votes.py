@@ -39,7 +39,9 @@ def ballot_of(size: int, cast: list[str]) -> Vote:
 
 
 @given(votes())
-def test_a_vote_is_won_by_a_majority_of_all_servers_and_not_of_those_that_answer(cast: tuple[int, list[str]]) -> None:
+def test_a_vote_is_won_by_a_majority_of_all_servers_and_not_of_the_answering_servers(
+    cast: tuple[int, list[str]],
+) -> None:
     size, votes = cast
     assert ballot_of(size, votes).won == (votes.count("granted") > size / 2)
 
@@ -151,7 +153,7 @@ def test_a_tally_tells_as_soon_as_no_further_answer_can_change_it(size: int, nee
 
 
 @one_by_one("size", range(1, 6))
-def test_a_vote_is_decided_as_soon_as_the_missing_answers_change_neither_who_wins_nor_whether_enough_answered(
+def test_a_vote_is_decided_as_soon_as_missing_answers_cannot_change_it(
     size: int,
 ) -> None:
     def result(votes: Sequence[str]) -> tuple[bool, bool]:

@@ -136,7 +136,7 @@ def tell(hall: Hall, request: Request, fence: int) -> None:
     [(HELD, 1.0, 1.0), (500, 0.502, 0.512), (0, 0.002, 0.012), (-2, 0.002, 0.012), (-1, 0.1, 0.5)],
 )
 @jumping
-async def test_it_asks_again_once_the_lease_in_the_way_can_have_ended_or_after_its_interval(
+async def test_a_queue_rechecks_once_the_lease_in_the_way_can_have_ended_or_after_its_interval(
     busy_ms: int, soonest: float, latest: float
 ) -> None:
     """W6: and where no end is known, within half a second."""
@@ -151,7 +151,7 @@ async def test_it_asks_again_once_the_lease_in_the_way_can_have_ended_or_after_i
 
 
 @jumping
-async def test_who_knows_of_an_earlier_end_has_it_ask_then_and_once() -> None:
+async def test_a_waiter_that_knows_of_an_earlier_end_makes_the_queue_recheck_then_and_once() -> None:
     hall = Hall()
     async with session_of(hall):
         await waiting(hall)
@@ -166,7 +166,7 @@ async def test_who_knows_of_an_earlier_end_has_it_ask_then_and_once() -> None:
 
 
 @jumping
-async def test_who_knows_of_a_later_end_puts_nothing_off() -> None:
+async def test_a_waiter_that_knows_of_a_later_end_delays_no_recheck() -> None:
     hall = Hall()
     hall.busy_ms = 300
     async with session_of(hall):
@@ -178,7 +178,7 @@ async def test_who_knows_of_a_later_end_puts_nothing_off() -> None:
 
 
 @jumping
-async def test_it_asks_as_often_as_the_shortest_ttl_needs_and_says_so() -> None:
+async def test_a_queue_rechecks_as_often_as_the_shortest_ttl_needs_and_says_so() -> None:
     """W3: the session is taken for dead after three intervals; four are within any waiter's TTL."""
     hall = Hall()
     async with session_of(hall):
@@ -210,7 +210,7 @@ async def test_the_shortest_ttl_counts_in_whatever_order_they_are_answered() -> 
 
 
 @jumping
-async def test_once_all_have_left_it_does_not_ask_and_the_next_one_begins_anew() -> None:
+async def test_once_all_waiters_have_left_no_recheck_is_sent_and_the_next_waiter_begins_again() -> None:
     hall = Hall()
     async with session_of(hall) as session:
         both = [await waiting(hall, ttl=0.4), await waiting(hall, ttl=30)]
@@ -297,7 +297,7 @@ async def test_a_recheck_that_is_not_answered_for_an_interval_is_asked_over_a_ne
 
 
 @jumping
-async def test_one_that_still_waits_counts_from_the_newest_recheck_that_says_so() -> None:
+async def test_a_waiter_counts_from_the_newest_recheck_that_says_that_it_waits() -> None:
     hall = Hall()
     async with session_of(hall):
         request = await waiting(hall)
@@ -426,7 +426,7 @@ async def test_a_turn_that_is_told_while_its_recheck_is_under_way_was_told() -> 
 
 
 @jumping
-async def test_who_is_passed_over_twice_in_a_row_although_it_has_subscribed_polls() -> None:
+async def test_a_session_that_is_passed_over_twice_in_a_row_although_it_subscribed_polls() -> None:
     hall = Hall()
     async with session_of(hall):
         await listening(hall)
@@ -440,7 +440,7 @@ async def test_who_is_passed_over_twice_in_a_row_although_it_has_subscribed_poll
 
 
 @jumping
-async def test_who_is_not_found_among_subscribers_subscribes_anew_and_then_polls() -> None:
+async def test_a_session_that_is_not_found_among_subscribers_subscribes_again_and_then_polls() -> None:
     hall = Hall()
     async with session_of(hall):
         await listening(hall)
@@ -472,7 +472,7 @@ async def test_what_was_not_found_before_it_polled_does_not_count_after() -> Non
 
 
 @jumping
-async def test_who_has_not_subscribed_yet_does_so_when_it_is_not_found() -> None:
+async def test_a_session_that_has_not_subscribed_yet_does_so_when_it_is_not_found() -> None:
     """As where all tasks of the loop were cancelled, which nevertheless goes on."""
     hall = Hall()
     async with session_of(hall):
@@ -485,7 +485,7 @@ async def test_who_has_not_subscribed_yet_does_so_when_it_is_not_found() -> None
 
 
 @jumping
-async def test_who_subscribed_since_it_was_passed_over_is_heard() -> None:
+async def test_a_session_that_subscribed_since_it_was_passed_over_does_not_poll() -> None:
     """W15: a subscription that moved or was lost is no sign of missing rights."""
     hall = Hall()
     async with session_of(hall) as session:
@@ -501,7 +501,7 @@ async def test_who_subscribed_since_it_was_passed_over_is_heard() -> None:
 
 
 @jumping
-async def test_who_may_not_subscribe_looks_four_times_a_second_and_says_so_in_its_name() -> None:
+async def test_a_session_that_may_not_subscribe_polls_four_times_a_second_and_its_name_says_so() -> None:
     hall = Hall()
     hall.allows, hall.found = False, 0
     async with session_of(hall) as session:
@@ -528,7 +528,7 @@ async def turn_to_polling(hall: Hall) -> Request:
 
 
 @jumping
-async def test_who_takes_another_name_leaves_the_line_under_the_old_one_and_then_asks_for_its_old_place() -> None:
+async def test_a_session_with_a_new_name_leaves_the_queue_under_the_old_and_asks_for_its_old_place() -> None:
     """W15: in this order, as a waiter in two lines could be granted twice."""
     hall = Hall()
     hall.places = lambda token: 7
@@ -586,7 +586,7 @@ async def test_leave_that_was_not_answered_is_taken_again_ahead_of_what_is_sent_
 
 
 @jumping
-async def test_who_has_ended_takes_leave_no_more() -> None:
+async def test_a_session_that_has_ended_leaves_no_queue_any_more() -> None:
     hall = Hall()
     hall.farewell = ResponseError("OOM")
     async with session_of(hall) as session:
@@ -621,7 +621,7 @@ async def test_a_place_that_the_server_has_forgotten_is_asked_for_by_the_old_tic
 
 
 @jumping
-async def test_it_is_asked_for_once_at_a_time() -> None:
+async def test_one_recheck_is_on_its_way_at_a_time() -> None:
     hall = Hall()
     async with session_of(hall) as session:
         await waiting(hall)
@@ -635,7 +635,7 @@ async def test_it_is_asked_for_once_at_a_time() -> None:
 
 
 @jumping
-async def test_who_asks_for_its_old_place_may_be_granted_at_once() -> None:
+async def test_a_waiter_that_asks_for_its_old_place_can_be_granted_at_once() -> None:
     hall = Hall()
     async with session_of(hall):
         one, other = await waiting(hall), await waiting(hall)
@@ -649,7 +649,7 @@ async def test_who_asks_for_its_old_place_may_be_granted_at_once() -> None:
 
 
 @jumping
-async def test_who_is_refused_its_old_place_is_told_so() -> None:
+async def test_a_waiter_that_is_refused_its_old_place_gets_the_error() -> None:
     hall = Hall()
     async with session_of(hall):
         one, other = await waiting(hall), await waiting(hall)
@@ -684,7 +684,7 @@ async def test_trouble_with_an_old_place_is_raised_after_a_ttl_of_nothing_else()
 
 
 @jumping
-async def test_who_is_alone_with_its_trouble_goes_on_asking() -> None:
+async def test_a_waiter_that_is_alone_with_its_trouble_goes_on_asking() -> None:
     hall = Hall()
     async with session_of(hall):
         request = await waiting(hall)
@@ -830,7 +830,7 @@ async def test_trouble_that_is_not_redis_own_is_raised_as_such() -> None:
 
 
 @jumping
-async def test_the_end_of_the_session_is_told_to_all_who_wait() -> None:
+async def test_the_end_of_the_session_wakes_all_waiters() -> None:
     hall = Hall()
     async with session_of(hall) as session:
         both = [await waiting(hall), await waiting(hall)]
@@ -846,7 +846,7 @@ async def test_the_end_of_the_session_is_told_to_all_who_wait() -> None:
 
 
 @jumping
-async def test_who_joins_others_asks_for_a_short_answer_once_the_server_knows_the_session() -> None:
+async def test_a_waiter_that_joins_others_asks_for_a_short_answer_once_the_server_knows_the_session() -> None:
     hall = Hall()
     async with session_of(hall):
         await waiting(hall)
@@ -875,7 +875,7 @@ async def test_who_joins_others_asks_for_a_short_answer_once_the_server_knows_th
 
 
 @jumping
-async def test_who_joins_others_that_have_left_meanwhile_asks_how_it_stands() -> None:
+async def test_a_waiter_that_joins_others_that_have_left_meanwhile_asks_how_it_stands() -> None:
     hall = Hall()
     async with session_of(hall):
         first = await waiting(hall)
@@ -919,7 +919,7 @@ async def test_what_the_server_had_no_time_to_hand_over_is_handed_over_at_once()
 
 
 @jumping
-async def test_who_hands_over_stays_for_a_while() -> None:
+async def test_a_session_that_hands_over_stays_for_a_while() -> None:
     hall = Hall()
     async with session_of(hall) as session:
         request = await waiting(hall)

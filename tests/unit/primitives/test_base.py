@@ -82,7 +82,7 @@ def test_kind_and_family_are_no_public_names() -> None:
 
 
 @jumping
-async def test_statistics_count_all_who_wait_and_whether_a_mode_can_be_had_counts_none() -> None:
+async def test_statistics_count_all_waiters_and_locked_of_a_mode_counts_none() -> None:
     """One script counts the waiters of some sessions, and says where the next is to begin."""
     places = {0: [1, 1, 100, 41, 1, 7, 0, 0], 7: [1, 1, 20, 41, 1, 0, 0, 0]}
     server = Answering(lambda asked: [*places[int(asked.arguments[0])], [0] * 6])

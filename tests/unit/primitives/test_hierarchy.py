@@ -105,7 +105,7 @@ async def test_a_fencing_token_whose_answer_was_lost_is_asked_for_again() -> Non
 
 
 @jumping
-async def test_a_level_that_is_lost_before_all_have_one_fencing_token_begins_all_anew() -> None:
+async def test_a_level_lost_before_all_have_one_fencing_token_makes_all_begin_again() -> None:
     async with serving(0, 60) as server:
         async with server.at("shop/orders").write as lease:
             assert lease.fencing_token == 60

@@ -90,7 +90,7 @@ async def test_an_upgrade_is_asked_for_before_all_others_and_waits_unless_its_ti
     ({}, {}, True),
 ])  # fmt: skip
 @jumping
-async def test_an_upgrade_waits_as_long_as_is_said_and_else_as_its_lease_was_waited_for(
+async def test_an_upgrade_waits_for_its_time_out_or_else_for_that_of_its_lease(
     terms: dict[str, Any], words: dict[str, Any], granted: bool
 ) -> None:
     async with serving(upgrades=(Later(0.6, 9), Later(0.6, 9))) as server:
@@ -182,7 +182,7 @@ async def test_a_lease_past_its_longest_hold_can_be_upgraded_for_as_long_as_it_l
 
 
 @jumping
-async def test_a_downgrade_names_the_mode_and_who_is_to_be_told_of_grants() -> None:
+async def test_a_downgrade_names_the_mode_and_the_session_for_grants() -> None:
     async with serving() as server:
         async with server.rw().write as lease:
             await lease.downgrade()
@@ -214,7 +214,7 @@ async def test_a_downgrade_is_asked_for_within_ten_seconds_or_as_long_as_the_lea
 
 
 @jumping
-async def test_whoever_asked_in_vain_to_go_on_as_a_reader_has_given_up_the_right_to_upgrade() -> None:
+async def test_a_holder_whose_downgrade_failed_has_given_up_the_right_to_upgrade() -> None:
     async with serving(downgrades=(SILENCE,) * 100) as server:
         lease = await server.rw(ttl=100).upgradeable.acquire()
         with pytest.raises(RedisTimeoutError):

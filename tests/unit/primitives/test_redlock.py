@@ -49,7 +49,7 @@ async def close(several: list[Answering]) -> None:
     ],
 )
 @jumping
-async def test_it_is_held_where_most_servers_are_and_nobody_waits_in_line(
+async def test_a_redlock_is_held_on_most_servers_and_has_no_queue(
     standing: list[list[int] | Exception], expected: Statistics
 ) -> None:
     several = servers(*standing)

@@ -71,7 +71,7 @@ def stranger(work: Any) -> "asyncio.Task[Any]":
 
 
 @jumping
-async def test_who_holds_one_lock_and_takes_another_has_two_leases() -> None:
+async def test_a_task_that_holds_one_lock_and_acquires_another_has_two_leases() -> None:
     async with serving() as server:
         orders, stock = server.lock("orders"), server.lock("stock")
         async with orders as first, stock as second, orders as again, stock as more:
@@ -165,7 +165,7 @@ async def waits_for(lock: RLock, seconds: float) -> bool:
 
 
 @jumping
-async def test_a_task_inside_a_block_whose_lease_is_lost_does_not_take_it_again_after_others_have_had_it() -> None:
+async def test_a_task_in_a_block_with_a_lost_lease_does_not_acquire_it_again_after_other_holders() -> None:
     async with serving() as server:
         with pytest.raises(LeaseLostError):
             async with server.lock(ttl=3, renew=False, on_lost="flag") as lost:
@@ -227,7 +227,7 @@ async def test_what_was_tried_for_can_be_released_by_name_as_often_as_it_was_had
 
 
 @jumping
-async def test_whoever_only_tries_is_told_at_once_that_others_have_it() -> None:
+async def test_a_caller_that_only_tries_learns_at_once_that_others_have_the_lock() -> None:
     async with serving() as server:
         holder = await stranger(server.lock().acquire())
         assert await server.lock().try_acquire() is None
@@ -327,7 +327,7 @@ async def test_each_block_is_stopped_by_a_loss_or_not_as_it_says_itself(on_lost:
 
 
 @jumping
-async def test_what_was_lost_by_hand_is_taken_anew_by_its_task_and_the_old_hold_ends_nothing() -> None:
+async def test_a_lock_lost_by_hand_is_acquired_again_by_its_task_and_the_old_hold_ends_nothing() -> None:
     async with serving() as server:
         lost = await server.lock(ttl=3, renew=False).acquire()
         await asyncio.sleep(3)
@@ -340,7 +340,7 @@ async def test_what_was_lost_by_hand_is_taken_anew_by_its_task_and_the_old_hold_
 
 
 @jumping
-async def test_who_holds_an_older_lease_of_a_name_than_the_newest_gets_no_share_of_that() -> None:
+async def test_a_holder_of_an_older_lease_of_a_name_gets_no_share_of_the_newest() -> None:
     """The older one was lost on the server, and somebody else has been granted a newer one since."""
     async with serving() as server:
         async with server.lock(ttl=30, on_lost="flag") as older:
@@ -353,7 +353,7 @@ async def test_who_holds_an_older_lease_of_a_name_than_the_newest_gets_no_share_
 
 
 @jumping
-async def test_holds_that_nobody_refers_to_end_with_the_lease_that_nobody_renews_any_more() -> None:
+async def test_holds_without_references_end_with_the_lease_that_is_not_renewed_any_more() -> None:
     async with serving() as server:
         lock = server.lock(ttl=3)
 

@@ -178,7 +178,7 @@ async def test_a_declaration_that_changed_the_limit_in_force_is_told_once(caplog
 
 
 @jumping
-async def test_what_a_request_that_declared_nothing_hears_of_limits_is_told_to_nobody(
+async def test_a_limit_in_the_answer_to_a_request_that_declared_none_reaches_no_caller(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     scraper = Scraper(granted(limit=1), granted(before=11, limit=1))

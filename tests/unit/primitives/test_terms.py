@@ -38,12 +38,12 @@ def terms_of(primitive: Any) -> dict[str, object]:
 
 
 @each
-def test_the_terms_without_further_words_are_those_that_the_readme_names(make: Callable[..., Any]) -> None:
+def test_the_default_terms_are_the_terms_of_the_readme(make: Callable[..., Any]) -> None:
     assert terms_of(make()) == {**DEFAULTS, "replicas": 0}
 
 
 @each
-def test_each_term_that_is_given_is_the_one_that_it_is_held_on(make: Callable[..., Any]) -> None:
+def test_a_lease_is_held_on_each_term_that_is_given(make: Callable[..., Any]) -> None:
     assert terms_of(make(**OTHERS)) == {**OTHERS, "replicas": 0}
 
 

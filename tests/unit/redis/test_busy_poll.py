@@ -69,7 +69,7 @@ def test_a_loop_turns_until_the_reply_has_come(night: Night) -> None:
     assert night.turn() == 0
 
 
-def test_it_sleeps_when_the_reply_does_not_come_soon(night: Night) -> None:
+def test_a_loop_sleeps_when_the_reply_does_not_come_soon(night: Night) -> None:
     night.ask()
     night.now += 0.9 * SOON
     assert night.turn() == 1
@@ -77,7 +77,7 @@ def test_it_sleeps_when_the_reply_does_not_come_soon(night: Night) -> None:
     assert night.turn() == 0
 
 
-def test_it_turns_for_the_newest_of_several_and_once_for_all(night: Night) -> None:
+def test_a_loop_turns_for_the_newest_of_several_requests_and_once_for_all(night: Night) -> None:
     first = night.ask()
     night.now += 0.9 * SOON
     night.ask()
@@ -87,7 +87,7 @@ def test_it_turns_for_the_newest_of_several_and_once_for_all(night: Night) -> No
     assert night.turn() == 1
 
 
-def test_it_turns_again_for_what_is_asked_later(night: Night) -> None:
+def test_a_loop_turns_again_for_a_later_request(night: Night) -> None:
     night.ask().receiver = None
     assert night.turn() == 0
     night.hear()
@@ -95,25 +95,25 @@ def test_it_turns_again_for_what_is_asked_later(night: Night) -> None:
     assert night.turn() == 1
 
 
-def test_it_sleeps_before_anything_is_known() -> None:
+def test_a_loop_sleeps_before_any_reply_was_timed() -> None:
     night = Night()
     night.ask()
     assert not night.due
 
 
-def test_it_sleeps_where_the_newest_reply_took_longer(night: Night) -> None:
+def test_a_loop_sleeps_where_the_newest_reply_took_longer(night: Night) -> None:
     night.hear(took=SOON)
     night.ask()
     assert not night.due
 
 
-def test_it_sleeps_where_nothing_has_come_lately(night: Night) -> None:
+def test_a_loop_sleeps_where_no_reply_has_come_lately(night: Night) -> None:
     night.now += LATELY
     night.ask()
     assert not night.due
 
 
-def test_it_sleeps_where_there_is_one_processor() -> None:
+def test_a_loop_sleeps_where_there_is_one_processor() -> None:
     """Whoever is to answer may need just that one."""
     night = Night(processors=1)
     night.hear()
@@ -152,7 +152,7 @@ def allowed(processors: set[int]) -> Iterator[None]:
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="a process cannot be kept to one processor here")
-def test_it_counts_the_processors_that_this_process_may_run_on() -> None:
+def test_a_loop_counts_the_processors_that_its_process_may_run_on() -> None:
     """A container may be given one of many."""
     processors = os.sched_getaffinity(0)
     assert stays_awake() == (len(processors) > 1)
@@ -160,7 +160,7 @@ def test_it_counts_the_processors_that_this_process_may_run_on() -> None:
         assert not stays_awake()
 
 
-def test_it_sleeps_where_processors_cannot_be_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loop_sleeps_where_processors_cannot_be_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """There it cannot give way on them either."""
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     assert not stays_awake()
@@ -168,7 +168,9 @@ def test_it_sleeps_where_processors_cannot_be_counted(monkeypatch: pytest.Monkey
 
 @pytest.mark.asyncio
 @pytest.mark.redis
-async def test_what_was_waited_for_is_not_kept(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_reply_that_a_loop_stayed_awake_for_is_not_kept(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     turns = count_busy_turns(monkeypatch)
     stay_awake_for(monkeypatch, 0.05)
     async with Redis.from_url(server.url) as client:

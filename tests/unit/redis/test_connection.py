@@ -42,7 +42,7 @@ def test_a_task_of_ours_that_never_begins_as_its_loop_ends_says_nothing() -> Non
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with Python 3.12")
 # redis-py 8.1 asks by it whether the function below is a coroutine function, with or without us.
 @pytest.mark.filterwarnings("ignore:'asyncio.iscoroutinefunction':DeprecationWarning:redis.asyncio.connection")
-def test_what_was_lost_before_it_was_open_is_opened_anew_though_tasks_begin_at_once() -> None:
+def test_a_connection_lost_before_it_was_open_is_opened_again_with_eager_tasks_too() -> None:
     server = FakeServer(version=(7,))
     connected: list[Any] = []
 
@@ -118,7 +118,7 @@ async def test_a_notice_that_answers_no_request_is_not_taken_for_a_reply(redis_u
 
 
 @pytest.mark.asyncio
-async def test_a_notice_before_a_reply_and_one_behind_it_leave_the_reply_to_who_asked(tmp_path: Path) -> None:
+async def test_a_notice_before_or_behind_a_reply_leaves_the_reply_to_its_caller(tmp_path: Path) -> None:
     path = str(tmp_path / "redis.sock")
     notice = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n"
     hello = b"%1\r\n$5\r\nproto\r\n:3\r\n"

@@ -133,7 +133,7 @@ async def test_of_very_many_commands_some_go_out_before_the_last_is_made_and_eac
 
 
 @in_real_time
-async def test_it_says_when_it_is_full_and_when_there_is_room_again() -> None:
+async def test_a_stream_reports_when_it_is_full_and_when_there_is_room_again() -> None:
     async with ends() as told:
         assert not told.full()
         size = 4 << 20
@@ -153,7 +153,7 @@ async def test_it_says_when_it_is_full_and_when_there_is_room_again() -> None:
 
 
 @in_real_time
-async def test_replies_go_to_who_asked_in_order_when_they_are_whole() -> None:
+async def test_replies_go_to_their_callers_in_order_when_they_are_whole() -> None:
     async with ends() as told:
         first, second = told.replies.append, lambda reply: told.replies.append(("second", reply))
         told.link.send(PING, first)
@@ -182,7 +182,7 @@ async def test_what_had_come_before_the_link_was_made_is_not_lost() -> None:
 
 
 @in_real_time
-async def test_what_comes_unasked_goes_to_who_listens_for_it() -> None:
+async def test_a_push_message_goes_to_its_listener() -> None:
     async with ends(push=True) as told:
         told.link.send(PING, None)
         await told.answer(b"*1\r\n:1\r\n:2\r\n")
@@ -206,7 +206,7 @@ async def test_the_link_alone_keeps_its_connection() -> None:
 
 @pytest.mark.parametrize("how", ["closed by the server", "broken", "garbage"])
 @in_real_time
-async def test_all_who_wait_for_a_reply_are_told_that_the_link_is_lost_once(how: str) -> None:
+async def test_each_caller_that_waits_for_a_reply_learns_of_a_lost_link_once(how: str) -> None:
     async with ends() as told:
         for _ in range(2):
             told.link.send(PING, told.replies.append)
@@ -239,7 +239,7 @@ async def test_all_who_wait_for_a_reply_are_told_that_the_link_is_lost_once(how:
 
 
 @in_real_time
-async def test_closing_it_tells_who_waits_and_what_was_written_still_goes_out() -> None:
+async def test_closing_a_link_fails_its_callers_and_written_requests_still_leave() -> None:
     async with ends() as told:
         told.link.send(b"first ", told.replies.append)
         told.link.send(b"second ", told.replies.append)
@@ -316,7 +316,7 @@ class Bare:
 
 
 @jumping
-async def test_without_a_stream_replies_go_to_who_asked_and_errors_are_replies() -> None:
+async def test_without_a_stream_replies_go_to_their_callers_and_errors_are_replies() -> None:
     bare = Bare()
     assert not bare.link.distant
     bare.send()
@@ -335,7 +335,7 @@ async def test_without_a_stream_replies_go_to_who_asked_and_errors_are_replies()
 
 
 @jumping
-async def test_without_a_stream_what_comes_unasked_goes_to_who_listens() -> None:
+async def test_without_a_stream_a_push_message_goes_to_its_listener() -> None:
     bare = Bare(push=True)
     bare.link.send(PING, None)
     await asyncio.sleep(1)
@@ -348,7 +348,7 @@ async def test_without_a_stream_what_comes_unasked_goes_to_who_listens() -> None
 
 @pytest.mark.parametrize("how", ["closed", "cut", "cancelled", "cannot write"])
 @jumping
-async def test_without_a_stream_all_who_wait_are_told_of_the_end_once_and_nothing_is_left(how: str) -> None:
+async def test_without_a_stream_each_caller_learns_of_the_end_once_and_nothing_is_left(how: str) -> None:
     bare, closed = Bare(), list[str]()
     bare.connection._sock = SimpleNamespace(close=lambda: closed.append("closed"))
     bare.server.answer = lambda asked: asyncio.sleep  # what never comes is not asked for

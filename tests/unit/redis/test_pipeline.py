@@ -297,7 +297,7 @@ DEMOTED = "You can't write against a read only replica."
     ids=["READONLY", "READONLY within a script", "LOADING"],
 )
 @jumping
-async def test_a_server_that_cannot_be_the_one_to_ask_is_left_and_those_behind_it_told(reply: Exception) -> None:
+async def test_a_server_that_is_the_wrong_server_is_left_and_the_calls_behind_it_fail(reply: Exception) -> None:
     def answer(asked: Asked) -> object:
         return Later(0.5, reply if asked.what == "a" else asked.what)
 
@@ -362,7 +362,7 @@ async def test_a_reply_is_waited_for_as_long_as_its_patience_and_then_the_link_i
 
 
 @jumping
-async def test_a_crowd_is_no_silence_each_reply_gives_those_behind_it_their_patience_anew() -> None:
+async def test_each_reply_starts_the_patience_of_the_calls_behind_it_again() -> None:
     server, outcomes = Answering(lambda asked: Later(0.9 * int(asked.what), asked.what)), Outcomes()
     async with scripted(server) as (commands, lost):
         for number in range(1, 21):
@@ -397,7 +397,7 @@ async def test_a_call_that_finds_no_link_waits_for_one_as_long_as_it_says_and_no
 
 
 @jumping
-async def test_who_gives_way_waits_with_others_that_are_more_patient_for_a_second_of_silence() -> None:
+async def test_a_call_that_gives_way_waits_with_more_patient_calls_for_a_second_of_silence() -> None:
     async def given_up_at(*others: float) -> float:
         outcomes = Outcomes()
         async with scripted(Answering(lambda asked: SILENCE)) as (commands, _):
@@ -439,7 +439,7 @@ async def test_one_connection_is_made_for_all_and_what_failed_is_told_to_all() -
 
 
 @jumping
-async def test_closing_tells_all_that_wait_and_a_later_call_connects_anew() -> None:
+async def test_closing_a_pipeline_fails_its_calls_and_a_later_call_connects_again() -> None:
     server, outcomes = Answering(lambda asked: SILENCE if asked.what == "a" else asked.what), Outcomes()
     async with scripted(server) as (commands, _):
         ask(commands, outcomes, "a")
@@ -461,7 +461,7 @@ async def test_closing_tells_all_that_wait_and_a_later_call_connects_anew() -> N
 
 
 @jumping
-async def test_who_asks_while_what_was_closed_still_connects_is_told_and_may_ask_again() -> None:
+async def test_a_call_to_a_closed_pipeline_that_still_connects_fails_and_can_be_repeated() -> None:
     server, outcomes = Answering(lambda asked: asked.what), Outcomes()
     server.hangs = True
     async with scripted(server) as (commands, _):
@@ -478,7 +478,7 @@ async def test_who_asks_while_what_was_closed_still_connects_is_told_and_may_ask
 
 
 @jumping
-async def test_a_connection_made_though_that_was_cancelled_is_closed_unless_somebody_has_asked_again() -> None:
+async def test_a_connection_made_though_cancelled_is_closed_unless_a_call_has_asked_again() -> None:
     """Before Python 3.12 `wait_for` swallows many a cancellation."""
 
     async def deaf() -> None:
@@ -623,7 +623,7 @@ async def test_what_is_submitted_when_it_has_connected_goes_ahead_of_what_waited
 
 @pytest.mark.asyncio
 @pytest.mark.redis
-async def test_a_reply_read_after_a_pause_makes_nobody_wait_longer_than_the_contract_says(redis: Redis) -> None:
+async def test_a_reply_read_after_a_pause_makes_no_waiter_wait_longer_than_the_contract_says(redis: Redis) -> None:
     """A minute for which the process was stopped looks like a round trip, and tells nothing of the next one."""
     paused, keys = 0.0, Keys("aiolocks:", "lock", "paused")
     commands = Pipeline(

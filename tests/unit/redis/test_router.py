@@ -133,7 +133,7 @@ def remap(address: tuple[str, int]) -> tuple[str, int]:
 
 
 @jumping
-async def test_addresses_are_those_that_the_users_client_makes_of_what_the_nodes_say() -> None:
+async def test_addresses_of_nodes_are_mapped_as_the_users_client_maps_them() -> None:
     nodes = Nodes(1, 2)
     nodes.owners = [7002] * SLOTS
     client = nodes.client_of(1)
@@ -351,7 +351,7 @@ async def test_what_waits_for_a_node_that_is_gone_follows_its_slot() -> None:
 
 
 @jumping
-async def test_another_node_is_asked_for_the_slots_of_one_that_is_gone() -> None:
+async def test_another_node_is_asked_for_the_slots_of_a_node_that_is_gone() -> None:
     nodes = Nodes(1, 2, 3)
     nodes.give(HIGH, 2)
     async with router_of(nodes) as router:
@@ -365,7 +365,7 @@ async def test_another_node_is_asked_for_the_slots_of_one_that_is_gone() -> None
 
 
 @jumping
-async def test_another_node_is_asked_for_the_slots_of_one_that_cannot_serve_them() -> None:
+async def test_another_node_is_asked_for_the_slots_of_a_node_that_cannot_serve_them() -> None:
     """A primary that is cut off from the others, and not from us, names itself for ever."""
     nodes = Nodes(1, 2, 3)
     nodes.give(HIGH, 2)

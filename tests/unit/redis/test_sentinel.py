@@ -171,7 +171,7 @@ def test_the_newest_configuration_counts(newest: int) -> None:
 
 
 @jumping
-async def test_the_one_that_was_promoted_is_the_primary_though_the_failover_goes_on() -> None:
+async def test_a_promoted_replica_is_the_primary_though_the_failover_goes_on() -> None:
     watched = Watched(1)
     [sentinel] = watched.sentinels
     sentinel.promoted, sentinel.epoch, sentinel.flags = 2, 2, "master,s_down,o_down,failover_in_progress"
@@ -180,7 +180,7 @@ async def test_the_one_that_was_promoted_is_the_primary_though_the_failover_goes
 
 
 @jumping
-async def test_one_that_answers_late_and_alone_knows_of_a_failover_is_heard_nevertheless() -> None:
+async def test_a_late_sentinel_that_alone_knows_of_a_failover_is_heard() -> None:
     """Until the others know, for two seconds, leases would be renewed where they are lost."""
     watched = Watched()
     *_, leader = watched.sentinels
@@ -250,7 +250,7 @@ async def test_a_primary_that_only_one_takes_to_be_down_is_up() -> None:
 
 
 @jumping
-async def test_its_host_is_the_one_that_the_client_was_told_to_use() -> None:
+async def test_the_host_of_a_primary_behind_sentinels_is_mapped_as_the_client_maps_it() -> None:
     watched = Watched(force_master_ip="proxy")
     async with primary_of(watched) as pipeline:
         seen = list[tuple[str, int]]()
@@ -347,7 +347,7 @@ def test_the_watch_outlasts_sentinels_that_are_all_gone_for_a_while(how: str, ea
 
 
 @jumping
-async def test_nobody_is_asked_after_the_end_and_it_can_begin_anew() -> None:
+async def test_no_sentinel_is_asked_after_the_end_and_the_search_can_begin_again() -> None:
     for moment in (0.0, 0.2, 0.5, 0.7, 1.05):
         watched = Watched()
         for sentinel in watched.sentinels:

@@ -69,7 +69,7 @@ def pauses(times: list[float]) -> list[float]:
 
 
 @jumping
-async def test_it_listens_once_its_subscription_is_confirmed_and_not_before() -> None:
+async def test_a_subscriber_listens_once_its_subscription_is_confirmed_and_not_before() -> None:
     """What was handed over to others before that is no sign of a subscription that is dead."""
     server = Answering(lambda asked: Later(3, confirmed(asked)))
     async with wakeups_of(server) as wakeups:
@@ -87,7 +87,7 @@ async def test_it_listens_once_its_subscription_is_confirmed_and_not_before() ->
 
 
 @jumping
-async def test_it_listens_no_more_once_the_connection_is_lost_until_it_is_confirmed_anew() -> None:
+async def test_a_subscriber_listens_no_more_once_its_connection_is_lost_until_it_is_confirmed_again() -> None:
     server = Answering(lambda asked: Later(3, confirmed(asked)))
     async with wakeups_of(server) as wakeups:
         wakeups.listen(CHANNEL)
@@ -135,7 +135,7 @@ async def test_a_session_whose_subscription_is_on_its_way_does_not_turn_to_polli
 
 
 @jumping
-async def test_a_subscription_that_is_not_confirmed_in_time_is_made_anew_for_who_asks_again() -> None:
+async def test_a_subscription_that_is_not_confirmed_in_time_is_made_again_for_a_caller_that_asks_again() -> None:
     server = Answering(lambda asked: SILENCE if clock() < 1 else confirmed(asked))
     async with wakeups_of(server) as wakeups:
         wakeups.listen(CHANNEL)
@@ -162,7 +162,7 @@ async def test_pauses_between_attempts_to_connect_grow_to_a_second() -> None:
 
 
 @jumping
-async def test_after_a_confirmed_subscription_the_pauses_begin_anew() -> None:
+async def test_after_a_confirmed_subscription_the_pauses_begin_again() -> None:
     """Else who has been through one long outage would be deaf for a second after each short one, for good."""
     server = Answering(confirmed)
     server.refuses = True
@@ -181,7 +181,7 @@ async def test_after_a_confirmed_subscription_the_pauses_begin_anew() -> None:
 
 @pytest.mark.parametrize("reply", [SILENCE, [b"message", CHANNEL, b"for somebody else"]])
 @jumping
-async def test_a_connection_alone_is_no_reason_to_begin_anew(reply: object) -> None:
+async def test_a_connection_alone_is_no_reason_to_begin_the_pauses_again(reply: object) -> None:
     """A server that takes each and breaks it at once would be asked as fast as it can."""
     server = Answering(lambda asked: reply)
     async with wakeups_of(server) as wakeups:
@@ -197,7 +197,7 @@ async def test_a_connection_alone_is_no_reason_to_begin_anew(reply: object) -> N
 
 
 @jumping
-async def test_who_asks_again_while_it_connects_or_pauses_does_not_hurry_it() -> None:
+async def test_a_caller_that_asks_again_does_not_hurry_a_subscriber_that_connects_or_pauses() -> None:
     server = Answering(confirmed)
     server.refuses = True
     async with wakeups_of(server) as wakeups:
@@ -316,7 +316,7 @@ async def test_closed_in_a_pause_it_tries_no_more_until_asked_and_then_at_once()
 
 
 @jumping
-async def test_closed_while_it_connects_it_listens_to_who_asks_right_then() -> None:
+async def test_a_subscriber_closed_while_it_connects_listens_for_a_caller_that_asks_right_then() -> None:
     server = Answering(confirmed)
     server.hangs = True
     async with wakeups_of(server) as wakeups:
@@ -385,7 +385,7 @@ async def test_a_loop_that_cancels_all_tasks_is_not_asked_for_a_new_connection(h
 
 
 @jumping
-async def test_a_node_that_is_gone_is_not_tried_for_channels_that_nobody_waits_at() -> None:
+async def test_a_node_that_is_gone_is_not_tried_for_channels_without_waiters() -> None:
     """Of a Cluster: what waited there does so elsewhere now. It was tried every second for as long as the session."""
     for left_before in (True, False):
         server = Answering(lambda asked: [b"ssubscribe", asked.words[1], 1])
