@@ -72,7 +72,8 @@ class Primaries:
         elsewhere = dict[_Address, list[int]]()
         for at, answer in enumerate(answers):
             if isinstance(answer, AskError) and self._url:  # MovedError is one
-                elsewhere.setdefault((answer.host, answer.port), []).append(at)
+                moved: Any = answer  # redis-py says no types
+                elsewhere.setdefault((moved.host, moved.port), []).append(at)
         for address, places in elsewhere.items():
             async with node_of(self._url, *address) as other:
                 # Without ASKING, a node refuses the keys of a slot that is still moving to it.

@@ -89,7 +89,7 @@ class Tree:
         """
         commands = dict[int, Process]()
         for one in sorted(beside, key=lambda one: (int(one.started), one.pid)):
-            marks = _marks_of(one.pid) if one.pid == one.group else set()
+            marks = _marks_of(one.pid) if one.pid == one.group else set[bytes]()
             if len(marks) == len(_MARKS) and marks not in (self._marks, _marks_of(one.parent)):
                 commands.setdefault(one.parent, one)
         groups = {command.group for command in commands.values()}
