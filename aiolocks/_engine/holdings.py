@@ -25,6 +25,8 @@ class Held(Protocol):
 
     task: Task | None
     fence: int
+    begun: float
+    """When it was granted, by the clock of this process; a failover may set that of fencing tokens back."""
 
     @property
     def what(self) -> str:
@@ -79,10 +81,12 @@ class Loss(NamedTuple):
 
     until: float
     """When it is forgotten."""
+    begun: float
+    """When the newest of these leases was granted."""
     fence: int
-    """Fencing token of the newest of these leases."""
+    """Its fencing token."""
     reason: str
-    """Why the newest was lost."""
+    """Why it was lost."""
     times: int
     """Number of losses still to report."""
 
@@ -297,7 +301,7 @@ class Holdings(Generic[H]):
         if of.losses:
             self._forget_ended()  # the loop may be late
             loss = of.losses.get(base)
-            if loss is not None and (state is None or state.fence < loss.fence):
+            if loss is not None and (state is None or (state.begun, state.fence) < (loss.begun, loss.fence)):
                 self._count_off(of.losses, base, loss)
                 return loss
         return state
@@ -324,7 +328,7 @@ class Holdings(Generic[H]):
         until, base = self._clock() + state.ttl, state.listed_as
         losses = of.losses = {} if of.losses is None else of.losses
         earlier = losses.get(base)
-        losses[base] = Loss(until, state.fence, state.reason, 1 if earlier is None else 1 + earlier.times)
+        losses[base] = Loss(until, state.begun, state.fence, state.reason, 1 if earlier is None else 1 + earlier.times)
         self._forget_at(until, of, base)
 
     def _forget_at(self, until: float, of: _Ledger[H], what: H | Base) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from aiolocks import Lease
 from aiolocks._engine.cancellation import BodyTask
-from aiolocks._engine.holdings import Base, Holdings
+from aiolocks._engine.holdings import Base, Holdings, Loss
 from aiolocks._engine.lease import state_of
 from aiolocks._engine.lease_state import LeaseState
 from aiolocks.testing import ScriptedGrantor
@@ -149,6 +149,20 @@ async def test_the_newest_lease_of_a_task_comes_first() -> None:
     assert holdings.newest(task, BASE) is state_of(first)
     await first.release()
     assert holdings.newest(task, BASE) is None
+
+
+async def test_the_newest_is_the_last_to_begin_though_a_failover_gave_it_a_smaller_fencing_token() -> None:
+    grantor = ScriptedGrantor(grants=[100, 50], renewals=[False])
+    older = await grantor.acquire()
+    assert not await older.renew()
+    assert older.lost
+    newer = await grantor.acquire()
+    holdings = grantor.context.holdings
+    assert holdings.newest(this_task(), BASE) is state_of(newer)
+    await newer.release()
+    loss = holdings.newest(this_task(), BASE)
+    assert isinstance(loss, Loss)
+    assert loss.fence == 100
 
 
 async def test_leases_may_be_released_in_any_order() -> None:
