@@ -36,12 +36,16 @@ _LONGEST_LIST = 250
 _LONGEST_INTERVAL = recheck_interval(float("inf"))
 
 
+_TOO_LARGE = 2**53
+"""No fencing token reaches it. A ticket that does, from damaged keys, may come as a negative number: as a grant."""
+
+
 def _check(reply: Any, count: int) -> None:
     """Raise unless *reply* is a valid one to a re-check of *count* waiters. Called before any of it is recorded."""
     subscribers, busy_ms, fence, passed_over, answers, grants, *limit = reply
     check_numbers(subscribers, busy_ms, fence, passed_over, *answers, *limit)
     grants_in(grants)
-    if len(answers) != count:
+    if len(answers) != count or any(answer <= -_TOO_LARGE for answer in answers):
         raise ValueError
 
 

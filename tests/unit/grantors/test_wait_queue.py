@@ -936,3 +936,10 @@ async def test_a_session_that_hands_over_stays_for_a_while() -> None:
     grantor.line.hand_over()
     await asyncio.sleep(0.1)
     assert len(hall.tried) == tried, "what has ended asks no more"
+
+
+def test_an_answer_beyond_every_fencing_token_is_no_grant() -> None:
+    """A ticket that damaged keys have made too large for a reply comes as the smallest number there is."""
+    _wait_queue._check([1, 5_000, 0, 0, [-(2**53) + 1], 0], 1)
+    with pytest.raises(ValueError):
+        _wait_queue._check([1, 5_000, 0, 0, [-(2**63)], 0], 1)
