@@ -12,6 +12,7 @@ from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
 from aiolocks import LockError
 from aiolocks._engine.request import Granted, Request
+from aiolocks._grantors import wait_queue as _wait_queue
 from aiolocks._grantors.session import Session
 from tests.support.answering import SILENCE, Answering, Asked, Later, ended, session_of
 from tests.support.extension import Adding
