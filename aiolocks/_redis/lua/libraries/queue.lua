@@ -81,8 +81,8 @@ local function stand_last(entry)
     return ticket, text
   end
   -- slow path: once a minute, when its expiry is set; or the clock has stepped back
-  if last and last > ticket + 1000 * DAY_MS then
-    last = nil -- none of ours: with it, tickets would grow beyond what a reply can say
+  if last and last > ticket + 86400000000 then
+    last = nil -- more than a day ahead is none of ours; with it, tickets would grow beyond what a reply can say
   end
   if last and last >= ticket or not last and redis.call('ZCOUNT', waiters, text, 'inf') > 1 then -- defect: W8-highest
     local own_last = redis.call('ZRANGE', waiters, '-1', '-1', 'WITHSCORES')[2]
