@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.parametrize("kind", ["Lock", "Semaphore"]),
 ]
 
-TTL = 1.2
+TTL = 2.0
 BASES = {"Lock": "aiolocks:lock:{forked}", "Semaphore": "aiolocks:semaphore:{forked}"}
 
 
