@@ -171,6 +171,14 @@ pathlib.Path(sys.argv[1]).write_text(str(len(asked)))
 """Writes down how often it was asked to end, half a second after the first time."""
 
 
+def assert_loses_its_lease(server: RedisServer, command: str) -> None:
+    """Run *command* under a lease until it has begun, revoke the lease, and see `run` end for that."""
+    with running(server, command, "--ttl", "10") as process:
+        assert said(process) == "begun"
+        assert main(["release", "tree", "--force", "--url", server.tcp_url]) == 0
+        assert result(process)[0] == 74
+
+
 @pytest.mark.parametrize("depth", [1, 2])
 def test_the_command_of_a_run_inside_a_run_is_asked_to_end_once_when_the_outer_lease_is_revoked(
     server: RedisServer, tmp_path: Path, depth: int
@@ -178,10 +186,7 @@ def test_the_command_of_a_run_inside_a_run_is_asked_to_end_once_when_the_outer_l
     script, count = tmp_path / "counts.py", tmp_path / "count"
     script.write_text(COUNTS)
     inner = "".join(f"{sys.executable} -m aiolocks run inner{level} -- " for level in range(depth))
-    with running(server, f"exec {inner}{sys.executable} {script} {count}", "--ttl", "10") as process:
-        assert said(process) == "begun"
-        assert main(["release", "tree", "--force", "--url", server.tcp_url]) == 0
-        assert result(process)[0] == 74
+    assert_loses_its_lease(server, f"exec {inner}{sys.executable} {script} {count}")
     assert count.read_text() == "1"
 
 
@@ -192,10 +197,7 @@ def test_a_process_that_has_left_the_group_of_an_inner_command_is_asked_to_end_w
     script.write_text(COUNTS)
     inner = f"{sys.executable} -m aiolocks run inner -- sh -c "
     command = f"(setsid {sys.executable} {script} {count} &); exec sleep 60"
-    with running(server, f'exec {inner} "{command}"', "--ttl", "10") as process:
-        assert said(process) == "begun"
-        assert main(["release", "tree", "--force", "--url", server.tcp_url]) == 0
-        assert result(process)[0] == 74
+    assert_loses_its_lease(server, f'exec {inner} "{command}"')
     assert count.read_text() == "1"
 
 
