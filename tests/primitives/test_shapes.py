@@ -301,7 +301,7 @@ async def test_leaving_a_wrapped_block_looks_at_no_other(redis: Redis) -> None:
 
 
 async def calls_while_leaving(redis: Redis, count: int) -> Counter[str]:
-    """Return the number of calls in each function of the engine, its own and those that it makes."""
+    """Return the number of calls in each function of the engine: calls of it, and calls that it makes."""
     semaphore = Semaphore(redis, f"scraper:{count}", 1000)
     generators = [delegating(semaphore) for _ in range(count)]
     for generator in generators:

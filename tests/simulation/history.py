@@ -70,7 +70,7 @@ class History:
         taken: Every token whose lease came to its caller.
         look: Called for a name whenever somebody who may hold it does something.
         sane: Whether what is held is held, as the server loses nothing.
-        free_since: Returns the true time since which nobody has held a name.
+        free_since: Returns the true time from which a name has been free.
     """
 
     def __init__(self, world: World) -> None:

@@ -273,7 +273,7 @@ class Observer:
                 self._world.violate(f"{text}: a grant was announced that is none")
 
     def _check_refusal(self, name: Name, asked: Asked, reply: Any) -> None:
-        """C3: what could be had, and nobody waits for, is refused to nobody; unless a script had no time to look."""
+        """C3: a free name for which no caller waits is not refused, unless a script had no time to look."""
         answer = whole("grant", reply)
         if answer[0] != b"busy" or any(fence == MORE for _, fence, _ in answer[2]):
             return
