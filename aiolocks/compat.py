@@ -21,7 +21,7 @@ from ._core.errors import AcquireTimeoutError
 from ._core.keys import Keys, holder_of
 from ._core.options import SHORTEST_TTL, Options
 from ._core.timing import deadline, margin
-from ._engine.acquire import take
+from ._engine.acquire import Acquisition
 from ._engine.lease import Lease, state_of
 from ._engine.lease_state import LeaseState
 from ._engine.must_await import LOCKED, must_await
@@ -198,14 +198,14 @@ class RedisLock(PlainLock):
         options = self._options(renew=not self.timeout and token is None)
         asks = wait is None or wait > 0
         request = Request(int(ttl * 1000) / 1000, 1, asks, context.new_token())
-        state = LeaseState(context, grantor, self._keys.base, request, options, wait, asyncio.current_task())
+        acquisition = Acquisition(context, grantor, self._keys.base, request, options, wait, asyncio.current_task())
         try:
-            lease = await take(state, Lease, must=False)
+            lease = await acquisition.acquire(Lease, must=False)
         except AcquireTimeoutError:
             return None
         if lease is None or token is None:
             return lease
-        return await self._rename(grantor, state, _Chosen(token))
+        return await self._rename(grantor, state_of(lease), _Chosen(token))
 
     async def _rename(self, grantor: RedisGrantor, state: LeaseState, chosen: bytes) -> Lease | None:
         """Put the caller's own token in place of that of *state*; None: its lease has run out before.
@@ -221,7 +221,7 @@ class RedisLock(PlainLock):
         keys = holder_of(self._keys.base), self._keys.part(b"t:" + asked.token)
         until = min(state.deadline, now + LONGEST_WAIT)
         granted = Granted(state.fence, state.deadline - asked.valid_for)
-        state.hand_over(now)
+        state.hand_off(now)
         try:
             renamed = await grantor.ask_until(until, "rename", (asked.token, chosen, buried_ms), keys=keys)
         except BaseException as error:
@@ -242,8 +242,8 @@ class RedisLock(PlainLock):
             context.forget(held)
             return None
         options = self._options(renew=not self.timeout)
-        renewed = LeaseState(context, grantor, self._keys.base, held, options, None, None)
-        renewed.begin(granted, now)
+        renewed = LeaseState(context, grantor, self._keys.base, held, options, granted, now)
+        renewed.renew_from(now)
         return Lease(renewed)
 
     def _options(self, *, renew: bool) -> Options:
@@ -263,7 +263,7 @@ class RedisLock(PlainLock):
             now = context.clock()
             until = max(now + 1.0, state.deadline + margin(state.ttl))
             state.end(now)
-            state.dropped = True
+            state.released_elsewhere()
             return context.undo(grantor, request, until, None, LONGEST_RELEASE)
         session = Session.of(self._pool)
         known = token in session.context.tokens  # acquired through another object
@@ -282,14 +282,14 @@ class RedisLock(PlainLock):
         session, state = Session.of(self._pool), self._state(token)
         sent_at = session.context.clock()
         if state is not None and ttl_ms != "":
-            state.shorten(
+            state.validity.shorten(
                 deadline(sent_at, ttl_ms / 1000)
             )  # before the server is asked: it may be done, and no answer come
         left: int | None = await session.grantor(self._keys).ask("expire", (token, str(ttl_ms).encode()))
         if left is None or left == -1:
             raise LockNotOwnedError(f"Cannot {verb} a lock that's no longer owned", lock_name=self._keys.name)
         if state is not None and ttl_ms != "":
-            state.extend(deadline(sent_at, ttl_ms / 1000))
+            state.validity.extend(deadline(sent_at, ttl_ms / 1000))
         return left
 
     def _forget(self, token: str | bytes) -> None:

@@ -1,15 +1,14 @@
-"""Acquiring: asking, waiting, timeout, cancellation, and the undo of what came to nothing.
+"""Acquiring: asking, waiting, timeout, cancellation, and the undo of a request that was not granted.
 
-Written once for every primitive; what differs is the Grantor. Whatever happens between the first byte and the grant,
-the request is undone before the caller hears of it, or in the background when Redis does not answer.
+Written once for every primitive; only the Grantor differs. Whatever happens between the first byte and the grant, the
+request is undone before the caller learns of it, or in the background when Redis does not answer.
 """
 
 import asyncio
 import contextlib
-import logging
 import math
 from collections.abc import Callable
-from typing import Literal, TypeVar, cast, overload
+from typing import Any, Literal, TypeVar, cast, overload
 
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
@@ -18,142 +17,341 @@ from .._core import events
 from .._core.answers import LONGEST_WAIT, UNCERTAIN
 from .._core.doing import Doing
 from .._core.errors import AcquireTimeoutError
+from .._core.options import Options
 from .._redis.clients import place_of
-from .closing import closed_error
-from .context import Grantor, Replicating
-from .lease_state import Entry, LeaseState
+from .closing import Closing, closed_error
+from .context import Context, Grantor, Replicating
+from .holdings import Base
+from .lease_state import Entry, LeaseState, ModeChanges
 from .release import GRACE
+from .report import Report, wanted
 from .request import Answer, Busy, Granted, Queued, Request, WithdrawnError
 
 L = TypeVar("L")
 
-_DEBUG = logging.DEBUG
 
-_logs = events.log.isEnabledFor
+class Acquisition:
+    """A caller that asks for one lease, until it has the lease or gives up.
 
-
-@overload
-async def take(
-    state: LeaseState, handle: Callable[[LeaseState], L], *, must: Literal[True], by_hand: bool = False,
-    block: Entry | None = None,
-) -> L: ...  # fmt: skip
-@overload
-async def take(
-    state: LeaseState, handle: Callable[[LeaseState], L], *, must: Literal[False], by_hand: bool = False
-) -> L | None: ...
-async def take(
-    state: LeaseState, handle: Callable[[LeaseState], L], *, must: bool, by_hand: bool = False,
-    block: Entry | None = None,
-) -> L | None:  # fmt: skip
-    """Begin the lease of *state*, and return its *handle*; None if it is busy and *must* is false.
-
-    One taken *by_hand* is the caller's to release, also by the name. If it is for a *block*, that begins.
-
-    Raises:
-        AcquireTimeoutError: Another holder had it all the time, and *must* is true.
-        RedisError: Redis could not be asked.
-        RuntimeError: The manager that made the primitive is closed.
+    Its state is `request`: what the server is asked now. Invariant: when `acquire` ends, that request was granted and
+    is the lease's, or its undo has begun.
     """
-    context, request, closing = state.context, state.request, state.closing
-    granted: Granted | None
-    waiting = None if closing is None else closing.begin(state.grantor.kind, state.grantor.name)
-    if events.listeners or _logs(_DEBUG):  # looked at for each, as the level may change at any time
-        state.tell_asked()
-    try:
-        if state.timeout:
-            async with asyncio.timeout(state.timeout):
-                # defect: W13-asked
-                granted = await (wait_replicated(state) if state.options.replicas else wait_granted(state))
-        elif state.options.replicas:  # defect: W13-asked
-            granted = await wait_replicated(state)
-        else:  # begun here, since most are granted at once, and then one coroutine less is on its way
-            context.tokens[request.token] = request  # defect: W5-awaited
-            answer: Answer | None
-            try:
-                answer = await state.grantor.grant(request)
-            except WithdrawnError:  # while it was in line, which it may have awaited by the same future
-                answer = None
-                _take_fresh_token(state)
-            except UNCERTAIN as error:
-                answer = await _ask_again_or_anew(state, error)
-            granted = (
-                answer if isinstance(answer, Granted) and _fresh(answer, state) else await wait_granted(state, answer)
-            )
-        if granted is not None:
-            state.begin(granted, context.clock())
-    except BaseException as error:
-        closed = closing is not None and closing.end(waiting, error)
-        if state.acquisition or events.listeners:
-            _tell_in_vain(state, error)
-        await _undo(state, error)
-        if closed:
-            raise closed_error(state.grantor.kind, state.grantor.name) from None
-        late = isinstance(error, TimeoutError) and not isinstance(error, RedisError)
-        with Doing(f"acquiring {state.what}"):
-            if late:
-                raise _too_late(state) from None
-            raise
-    if closing is not None:
-        closing.end(waiting, None)
-    if granted is None:
-        if state.request.unanswered:  # an attempt whose answer was lost may still reach Redis
-            context.undo(state.grantor, state.request, context.clock() + state.request.undo_for)
-        state.grantor.forget(state.request)
+
+    __slots__ = (
+        "__weakref__", "_report", "_trouble", "base", "changes", "closing", "context", "grantor", "options", "request",
+        "task", "timeout",
+    )  # fmt: skip
+
+    def __init__(
+        self, context: Context, grantor: Grantor, base: Base, request: Request, options: Options,
+        timeout: float | None, task: "asyncio.Task[Any] | None", closing: Closing | None = None,
+        changes: ModeChanges | None = None,
+    ) -> None:  # fmt: skip
+        self.context = context
+        self.grantor = grantor
+        self.base = base
+        self.request = request
+        self.options = options
+        self.timeout = timeout
+        """Seconds that the caller waits for the grant."""
+        self.task = task
+        """The caller."""
+        self.closing = closing
+        """Ends the wait when the manager that made the primitive is closed."""
+        self.changes = changes
+        """Changes the mode of the lease, if it has one."""
+        self._trouble: Exception | None = None
+        """Why Redis could not be asked, when that was last tried."""
+        self._report: Report | None = None
+
+    @property
+    def what(self) -> str:
+        """Kind and name, for messages."""
+        return f"{self.grantor.kind} {self.grantor.name!r}"
+
+    @overload
+    async def acquire(
+        self, handle: Callable[[LeaseState], L], *, must: Literal[True], by_hand: bool = False,
+        block: Entry | None = None,
+    ) -> L: ...  # fmt: skip
+    @overload
+    async def acquire(
+        self, handle: Callable[[LeaseState], L], *, must: Literal[False], by_hand: bool = False
+    ) -> L | None: ...
+    async def acquire(
+        self, handle: Callable[[LeaseState], L], *, must: bool, by_hand: bool = False, block: Entry | None = None
+    ) -> L | None:
+        """Return the *handle* of the lease once it is granted; or None if it is busy and *must* is false.
+
+        A lease taken *by_hand* is the caller's to release, also by the name. If it is for a *block*, that begins.
+
+        Raises:
+            AcquireTimeoutError: Another holder had it all the time, and *must* is true.
+            RedisError: Redis could not be asked.
+            RuntimeError: The manager that made the primitive is closed.
+        """
+        context, request, closing, state = self.context, self.request, self.closing, None
+        waiting = None if closing is None else closing.begin(self.grantor.kind, self.grantor.name)
+        if wanted():
+            self._begin_report()
+        try:
+            granted: Granted | None
+            if self.timeout:
+                async with asyncio.timeout(self.timeout):
+                    # defect: W13-asked
+                    granted = await (self._wait_replicated() if self.options.replicas else self.wait_granted())
+            elif self.options.replicas:  # defect: W13-asked
+                granted = await self._wait_replicated()
+            else:  # asked here, because most are granted at once: that saves one coroutine
+                context.tokens[request.token] = request  # defect: W5-awaited
+                answer: Answer | None
+                try:
+                    answer = await self.grantor.grant(request)
+                except WithdrawnError:  # while it was queued, which it may have awaited by the same future
+                    answer = None
+                    self.take_fresh_token()
+                except UNCERTAIN as error:
+                    answer = await self._ask_again_or_withdraw(error)
+                granted = (
+                    answer if isinstance(answer, Granted) and self._fresh(answer) else await self.wait_granted(answer)
+                )
+            if granted is not None:
+                now = context.clock()
+                task = self.task if by_hand else None
+                state = LeaseState(
+                    context, self.grantor, self.base, self.request, self.options, granted, now, task, self._report,
+                    self.changes,
+                )  # fmt: skip
+                state.renew_from(now)
+        except BaseException as error:
+            closed = closing is not None and closing.end(waiting, error)
+            self._report_failure(error)
+            await self._undo(error)
+            if closed:
+                raise closed_error(self.grantor.kind, self.grantor.name) from None
+            late = isinstance(error, TimeoutError) and not isinstance(error, RedisError)
+            with Doing(f"acquiring {self.what}"):
+                if late:
+                    raise self._too_late() from None
+                raise
+        if closing is not None:
+            closing.end(waiting, None)
+        if state is None:
+            self._busy(must=must)
+            return None
+        lease = handle(state)
+        if state.task is not None:
+            context.holdings.add(state.task, state, lease)
+            if state.renewer is None:
+                state.watch_deadline()  # without a timer it would stay listed until its task ends
+        if self._report is not None or events.listeners:
+            self._end_report()
+            state.emit_acquired(self._waited(state.begun))  # before the block looks at the clock, and may find it lost
+        if block is not None:
+            block.open(lease, state)
+        return lease
+
+    def _busy(self, *, must: bool) -> None:
+        """End without a lease, because another holder has it."""
+        context, request = self.context, self.request
+        if request.unanswered:  # an attempt whose answer was lost may still reach Redis
+            context.undo(self.grantor, request, context.clock() + request.undo_for)
+        self.grantor.forget(request)
         if must:
-            if state.acquisition or events.listeners:
-                state.tell_outcome("timed_out")
-            raise timed_out(state.grantor, state.request, 0.0)
-        return None
-    lease, task = handle(state), state.task
-    if by_hand and task is not None:
-        context.holdings.add(task, state, lease)
-        if state.renewer is None:
-            state.watch_deadline()  # without a timer it would stay listed until its task ends
-    else:
-        state.task = None
-    if state.acquisition or events.listeners:
-        state.tell_outcome("acquired")  # first, as the block looks at the clock, and may find it lost
-    if block is not None:
-        block.open(lease, state)
-    return lease
+            self._report_end("timed_out")
+            raise timed_out(self.grantor, request, 0.0)
 
+    # Asking, and waiting for the turn.
 
-def _tell_in_vain(state: LeaseState, error: BaseException) -> None:
-    """Tell why there is no lease; before the undo, which may be interrupted."""
-    if isinstance(error, GeneratorExit):  # the coroutine is destroyed, in any thread, and perhaps after its loop
-        with contextlib.suppress(RuntimeError):
-            state.context.loop.call_soon_threadsafe(state.tell_outcome, "cancelled")
-    elif not isinstance(error, Exception):
-        state.tell_outcome("cancelled")
-    elif isinstance(error, TimeoutError) and not isinstance(error, RedisError):
-        state.tell_outcome("timed_out")
-    else:
-        state.tell_outcome("failed")
+    async def wait_granted(self, answer: Answer | None = None) -> Granted | None:
+        """Ask, unless there is an *answer*; wait for the turn, and see that enough of the lease is left to begin with.
+
+        Return None if it is busy, and the request does not wait.
+        """
+        while True:
+            try:
+                return await self._wait_granted(answer)
+            except WithdrawnError:
+                answer = None
+                self.take_fresh_token()
+
+    def take_fresh_token(self) -> None:
+        """Undo the request, and replace it by the same one under another token, with its old ticket."""
+        request = self.request
+        self.context.undo(self.grantor, request, self.context.clock() + request.undo_for)
+        self.request = request.again()
+
+    async def _wait_granted(self, answer: Answer | None) -> Granted | None:
+        context, grantor = self.context, self.grantor
+        while True:
+            request = self.request
+            if answer is None:
+                # From now on a grant of this token is wanted.
+                context.tokens[request.token] = request  # defect: W5-awaited
+                try:
+                    answer = await grantor.grant(request)
+                except UNCERTAIN as error:
+                    answer = await self._ask_again(error)
+            if isinstance(answer, Granted):
+                granted = answer
+            elif isinstance(answer, Busy):
+                return None
+            else:
+                granted = await request.turn
+            if self._fresh(granted):
+                return granted
+            # The grant took long to arrive, or a re-check found it late. Asking again extends it to its whole TTL.
+            request.new_turn()
+            try:
+                answer = await grantor.grant(request)
+            except WithdrawnError:
+                raise
+            except (RedisError, OSError):
+                answer = granted
+            if isinstance(answer, Busy):
+                return None
+            granted = answer if isinstance(answer, Granted) else await request.turn
+            # W8: a re-check that is still on its way, perhaps to another node, must find that the request waits no
+            # longer. Otherwise the answer "not known here" would make it ask for its old place, even after its release.
+            request.grant(granted.fence, granted.valid_from)
+            if granted.valid_from + request.valid_for > context.clock():
+                return granted
+            self.take_fresh_token()
+            answer = None
+
+    def _fresh(self, granted: Granted) -> bool:
+        """Whether enough of the lease is left to begin work."""
+        # equivalent: comparison, exactly half is neither
+        return granted.valid_from + self.request.valid_for - self.context.clock() >= self.request.ttl / 2
+
+    async def _wait_replicated(self) -> Granted | None:
+        """Wait for the grant, and until enough replicas have it."""
+        grantor, replicas = self.grantor, self.options.replicas
+        while True:
+            if await self.wait_granted() is None:
+                return None
+            request = self.request
+            request.busy_for(None)  # from now on no other holder is in the way
+            self._trouble = RedisTimeoutError(
+                f"{grantor.kind} {grantor.name!r}: not known to be on {_MANY.get(replicas, replicas)} replicas after "
+                f"{self.timeout or 0:g} s"
+            )
+            try:
+                return await cast("Replicating", grantor).replicate(request, replicas)
+            except WithdrawnError:
+                self.take_fresh_token()
+
+    async def _ask_again_or_withdraw(self, error: Exception) -> Answer | None:
+        """Ask again, see `_ask_again`. None: an attempt was granted and revoked, so that another token is to ask."""
+        try:
+            return await self._ask_again(error)
+        except WithdrawnError:
+            self.take_fresh_token()
+            return None
+
+    async def _ask_again(self, error: Exception) -> Answer:
+        """Ask until Redis has answered once, as often and as patiently as the user's client would retry."""
+        context, grantor, request = self.context, self.grantor, self.request
+        failures: list[Exception] = [error]
+        self._trouble = error
+
+        async def ask() -> Answer:
+            if len(failures) == 1:  # the first attempt counts for the policy too
+                failures.append(failures[0])
+                raise failures[0]
+            return Queued() if request.turn.done() else await grantor.grant(request)
+
+        async def failed(error: Exception) -> None:
+            failures[0] = self._trouble = error
+
+        if request.turn.done():
+            return Queued()
+        now = context.clock()
+        left = self._longest_wait - (now - (now if request.asked_at is None else request.asked_at))
+        try:
+            async with asyncio.timeout(left):
+                policy = context.pipeline.retry_policy(once=not request.wait)
+                return await policy.call_with_retry(ask, failed)
+        except TimeoutError as late:
+            if isinstance(late, RedisError):  # equivalent: branches swapped, both raise the last failure
+                raise
+            raise failures[0] from None
+
+    # Ending without a lease.
+
+    async def _undo(self, error: BaseException) -> None:
+        context, request = self.context, self.request  # defect: W5-undo
+        release = context.undo(self.grantor, request, context.clock() + request.undo_for)
+        # A coroutine that is being destroyed must not wait; and where Redis has just been silent it is of no use.
+        silent = isinstance(error, UNCERTAIN) and not request.reached
+        if not isinstance(error, GeneratorExit) and not silent:
+            await release.settle(context.clock() + min(GRACE, request.ttl))
+
+    def _too_late(self) -> Exception:
+        """Return the error to raise when the caller's time is over, by what is known of the reason."""
+        request, grantor = self.request, self.grantor
+        if request.retry_after is not None:
+            return timed_out(grantor, request, self.timeout or 0.0)
+        trouble = self._trouble or request.trouble
+        if trouble is not None:
+            return trouble
+        context, late = self.context, "Redis did not answer within"
+        if context.pipeline.stuck:
+            late = f"still connecting to {place_of(context.pool)} after"
+        return RedisTimeoutError(f"{grantor.kind} {grantor.name!r}: {late} {self._longest_wait:g} s")
+
+    @property
+    def _longest_wait(self) -> float:
+        """Seconds that a request which is not queued yet can stay unanswered."""
+        return min(self.timeout, LONGEST_WAIT) if self.timeout else LONGEST_WAIT
+
+    # Events.
+
+    def _begin_report(self) -> None:
+        """Report from now on what becomes of it."""
+        self._report = Report(self.grantor, self.context.clock())
+        if self.request.wait:
+            self.request.call_when_busy(self._report_waiting)
+
+    def _report_waiting(self) -> None:
+        if self._report is not None:
+            self._report.emit("waiting", self._waited(self.context.clock()))
+
+    def _end_report(self) -> None:
+        self.request.call_when_busy(None)  # or the two would keep each other
+
+    def _waited(self, now: float) -> float:
+        """Return how long the caller has waited. If nothing listened when it asked, count from the first request."""
+        asked_at = None if self._report is None else self._report.asked_at
+        since = self.request.asked_at if asked_at is None else asked_at
+        return 0.0 if since is None else now - since
+
+    def _report_failure(self, error: BaseException) -> None:
+        """Report why there is no lease; before the undo, which can be interrupted."""
+        if isinstance(error, GeneratorExit):  # the coroutine is destroyed, in any thread, and perhaps after its loop
+            if self._report is not None or events.listeners:
+                with contextlib.suppress(RuntimeError):
+                    self.context.loop.call_soon_threadsafe(self._report_end, "cancelled")
+        elif not isinstance(error, Exception):
+            self._report_end("cancelled")
+        elif isinstance(error, TimeoutError) and not isinstance(error, RedisError):
+            self._report_end("timed_out")
+        else:
+            self._report_end("failed")
+
+    def _report_end(self, kind: events.Kind) -> None:
+        """Report that it ended without a lease."""
+        if self._report is not None or events.listeners:
+            self._end_report()
+            report = self._report or Report(self.grantor)
+            report.emit(kind, self._waited(self.context.clock()))
 
 
 _MANY: dict[object, str] = {"majority": "most", "all": "all"}
 
 
-def _too_late(state: LeaseState) -> Exception:
-    """Return what to raise when the caller's time is over: what is known of why."""
-    request, grantor = state.request, state.grantor
-    if request.retry_after is not None:
-        return timed_out(grantor, request, state.timeout or 0.0)
-    trouble = state.trouble or request.trouble
-    if trouble is not None:
-        return trouble
-    context, late = state.context, "Redis did not answer within"
-    if context.pipeline.stuck:
-        late = f"still connecting to {place_of(context.pool)} after"
-    return RedisTimeoutError(f"{grantor.kind} {grantor.name!r}: {late} {_bound(state):g} s")
-
-
-def _bound(state: LeaseState) -> float:
-    """Return the seconds that a request which is not in the queue yet may stay unanswered."""
-    return min(state.timeout, LONGEST_WAIT) if state.timeout else LONGEST_WAIT
-
-
 def timed_out(grantor: Grantor, request: Request, timeout: float) -> AcquireTimeoutError:
+    """Return the error for a caller that another holder has kept waiting."""
     state = "too few permits are free" if grantor.kind == "semaphore" else "held by another holder"
     if request.needed_uptime:
         state += ", or its server restarted too short a time ago"
@@ -165,129 +363,3 @@ def timed_out(grantor: Grantor, request: Request, timeout: float) -> AcquireTime
         timeout=timeout,
         retry_after=None if retry_after == math.inf else retry_after,
     )
-
-
-async def wait_granted(state: LeaseState, answer: Answer | None = None) -> Granted | None:
-    """Ask, unless there is an *answer*; wait for the turn, and see that enough of the lease is left to begin with."""
-    while True:
-        try:
-            return await _wait_granted(state, answer)
-        except WithdrawnError:
-            answer = None
-            _take_fresh_token(state)
-
-
-def _take_fresh_token(state: LeaseState) -> None:
-    """Undo the request, and have it asked under another token, at its old place in line."""
-    request = state.request
-    state.context.undo(state.grantor, request, state.context.clock() + request.undo_for)
-    state.request = request.again()
-
-
-async def _wait_granted(state: LeaseState, answer: Answer | None) -> Granted | None:
-    context, grantor = state.context, state.grantor
-    while True:
-        request = state.request
-        if answer is None:
-            context.tokens[request.token] = request  # from now on a grant of this token is wanted  # defect: W5-awaited
-            try:
-                answer = await grantor.grant(request)
-            except UNCERTAIN as error:
-                answer = await _ask_again(state, error)
-        if isinstance(answer, Granted):
-            granted = answer
-        elif isinstance(answer, Busy):
-            return None
-        else:
-            granted = await request.turn
-        if _fresh(granted, state):
-            return granted
-        # The news took long, or came by a re-check long ago. Asking once more makes the lease whole again.
-        request.new_turn()
-        try:
-            answer = await grantor.grant(request)
-        except WithdrawnError:
-            raise
-        except (RedisError, OSError):
-            answer = granted
-        if isinstance(answer, Busy):
-            return None
-        granted = answer if isinstance(answer, Granted) else await request.turn
-        # A re-check that is still on its way, to another node perhaps, must find that it does not wait any more: "not
-        # known here" would have it ask for its old place, also after its release.
-        request.grant(granted.fence, granted.valid_from)
-        if granted.valid_from + request.valid_for > context.clock():
-            return granted
-        _take_fresh_token(state)
-        answer = None
-
-
-def _fresh(granted: Granted, state: LeaseState) -> bool:
-    """Whether so much of the lease is left that work can begin."""
-    # equivalent: comparison, exactly half is neither
-    return granted.valid_from + state.request.valid_for - state.context.clock() >= state.request.ttl / 2
-
-
-async def wait_replicated(state: LeaseState) -> Granted | None:
-    """Do as `wait_granted` does, and see that enough replicas have what was granted."""
-    grantor, replicas = state.grantor, state.options.replicas
-    while True:
-        if await wait_granted(state) is None:
-            return None
-        request = state.request
-        request.busy_for(None)  # from now on no other holder is in the way
-        state.trouble = RedisTimeoutError(
-            f"{grantor.kind} {grantor.name!r}: not known to be on {_MANY.get(replicas, replicas)} replicas after "
-            f"{state.timeout or 0:g} s"
-        )
-        try:
-            return await cast("Replicating", grantor).replicate(request, replicas)
-        except WithdrawnError:
-            _take_fresh_token(state)
-
-
-async def _ask_again_or_anew(state: LeaseState, error: Exception) -> Answer | None:
-    """Do as `_ask_again` does; None: what an attempt was granted is revoked, and another token is to ask."""
-    try:
-        return await _ask_again(state, error)
-    except WithdrawnError:
-        _take_fresh_token(state)
-        return None
-
-
-async def _ask_again(state: LeaseState, error: Exception) -> Answer:
-    """Ask until Redis has answered once, as often and as patiently as the user's client would retry."""
-    context, grantor, request = state.context, state.grantor, state.request
-    failures: list[Exception] = [error]
-    state.trouble = error
-
-    async def ask() -> Answer:
-        if len(failures) == 1:  # the first attempt counts for the policy too
-            failures.append(failures[0])
-            raise failures[0]
-        return Queued() if request.turn.done() else await grantor.grant(request)
-
-    async def failed(error: Exception) -> None:
-        failures[0] = state.trouble = error
-
-    if request.turn.done():
-        return Queued()
-    now = context.clock()
-    left = _bound(state) - (now - (now if request.asked_at is None else request.asked_at))
-    try:
-        async with asyncio.timeout(left):
-            policy = context.pipeline.retry_policy(once=not request.wait)
-            return await policy.call_with_retry(ask, failed)
-    except TimeoutError as late:
-        if isinstance(late, RedisError):  # equivalent: branches swapped, both raise the last failure
-            raise
-        raise failures[0] from None
-
-
-async def _undo(state: LeaseState, error: BaseException) -> None:
-    context, request = state.context, state.request  # defect: W5-undo
-    release = context.undo(state.grantor, request, context.clock() + request.undo_for)
-    # A coroutine that is being destroyed must not wait; and where Redis has just been silent it is of no use.
-    silent = isinstance(error, UNCERTAIN) and not request.reached
-    if not isinstance(error, GeneratorExit) and not silent:
-        await release.settle(context.clock() + min(GRACE, request.ttl))

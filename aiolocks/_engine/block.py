@@ -22,8 +22,9 @@ from types import CoroutineType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, final
 
 from .cancellation import BodyTask
-from .lease_state import GONE_FROM_SERVER, Entry, LeaseState
+from .lease_state import Entry, LeaseState
 from .release import GRACE, Release
+from .validity import GONE_FROM_SERVER
 
 T = TypeVar("T")
 
@@ -51,12 +52,7 @@ class Block:
             task, before, context.loop, context.holdings, state.grantor, state.base, state.request.permits
         )  # fmt: skip
         self._inside: BodyTask | None = inside
-        state.inside = inside
-        state.entered = True
-        if state.options.on_lost == "cancel":
-            state.on_loss = inside.stop
-            if not state.options.renewed_in_loop:
-                state.watch_deadline()
+        state.enter(inside)
 
     @property
     def task(self) -> "asyncio.Task[Any] | None":
@@ -81,16 +77,16 @@ class Block:
         context = state.context
         now = context.clock()
         waits = not isinstance(exc, GeneratorExit) or may_wait(frame, exc)
-        state.on_loss = state.inside = None
+        state.leave()
         inside.leave()
         valid = state.end(now)
         if state.task is not None:
             state.unlist()
         self._lease = self._inside = None  # equivalent: line dropped, the block has given the body up by then
         if not state.options.wait_release and valid and context.undos.take_more():
-            state.drop(now, None, self._settled)
+            state.release_on_server(now, None, self._settled)
             return
-        release = state.drop(now, GRACE if valid and waits and exc is None else None)
+        release = state.release_on_server(now, GRACE if valid and waits and exc is None else None)
         if not valid:
             state.unlist()  # again: `end` may have noted a loss, which the block itself reports
             context.schedule_idle_close()

@@ -8,7 +8,6 @@ a while.
 import asyncio
 import contextlib
 import time
-import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol, final
@@ -53,8 +52,6 @@ class Context:
         self.holdings: Holdings[Any] = Holdings(loop, self.clock, self.schedule_idle_close)
         self.tokens: dict[bytes, Request] = {}
         """What was asked for, from before its first byte leaves until it is given up, lost, or let go."""
-        self.upgrades: weakref.WeakValueDictionary[bytes, weakref.WeakSet[Any]] = weakref.WeakValueDictionary()
-        """The states of upgrades requested beside a lease, by the lease's token. Each state keeps its set alive."""
         self.new_token = tokens_of(self.id)
         """Returns a token of this session."""
         self.introduction: Any = None

@@ -23,10 +23,12 @@ Base = bytes | tuple[bytes, ...]
 class Held(Protocol):
     """What is asked here of a lease that was taken by hand."""
 
-    task: Task | None
     fence: int
-    begun: float
-    """When it was granted, by the clock of this process; a failover may set that of fencing tokens back."""
+
+    @property
+    def begun(self) -> float:
+        """When it was granted, by the clock of this process."""
+        ...
 
     @property
     def what(self) -> str:
@@ -57,6 +59,9 @@ class Held(Protocol):
     def awaits_release(self) -> bool:
         """Its loss was noted, but it keeps waiters out until it is released, or ends on the server."""
         ...
+
+    def unlisted(self) -> None:
+        """Note that it is no longer listed under a task."""
 
     def let_lapse(self, on_lapsed: Callable[[Any], None]) -> None:
         """Renew no more, as no reference to the lease is left."""
@@ -277,7 +282,7 @@ class Holdings(Generic[H]):
         if state.awaits_release:  # W16: `lock.release()` lets the next waiter in, and needs the state for that
             self._forget_at(self._clock() + state.ttl, of, state)
         elif of.strike(state):
-            state.task = None
+            state.unlisted()
             self._remember(of, state)
 
     def reported(self, task: Task | None, state: H) -> None:
@@ -354,7 +359,7 @@ class Holdings(Generic[H]):
             _, _, of, what = heapq.heappop(self._ends)
             if not isinstance(what, (bytes, tuple)):
                 of.strike(what)
-                what.task = None
+                what.unlisted()
             elif of.losses and what in of.losses and of.losses[what].until <= now:  # else a later loss has replaced it
                 del of.losses[what]
 
@@ -374,7 +379,7 @@ class Holdings(Generic[H]):
         of = self._tasks.pop(task, None)
         if of is not None:
             for state in of.states():
-                state.task = None
+                state.unlisted()
             self.blocks -= len(of.bodies)
             for body in of.bodies:
                 body.task_ended()

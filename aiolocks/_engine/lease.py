@@ -11,7 +11,6 @@ from functools import partial
 from types import CoroutineType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
-from .._core import events
 from .._core.answers import LONGEST_WAIT, ride_out
 from .._core.doing import Doing
 from .._core.elsewhere import Elsewhere
@@ -19,12 +18,12 @@ from .._core.guard_commands import Command, Reply
 from .._core.options import UNSET, Duration, Unset, check_ttl
 from .._core.teaching import entered_without_async
 from .._core.timing import deadline
-from .acquire import take
 from .block import Block, as_coroutine, calling_frame, current_task
 from .guard import guard
-from .lease_state import GONE_FROM_SERVER, LeaseState
+from .lease_state import LeaseState
 from .release import LONGEST_RELEASE
 from .request import resolve
+from .validity import GONE_FROM_SERVER
 
 log = logging.getLogger("aiolocks")
 
@@ -118,9 +117,8 @@ class Lease(Elsewhere):
         if sent_at is None:
             state.lose(state.refused_as)
             return False
-        state.extend(deadline(sent_at, ttl))
-        if state.acquisition or events.listeners:
-            state.tell_if_held("renewed", clock() - sent_at)
+        state.validity.extend(deadline(sent_at, ttl))
+        state.emit_if_held("renewed", clock() - sent_at)
         return state.held
 
     async def guard(self, *commands: Command) -> list[Reply]:
@@ -172,7 +170,7 @@ class Lease(Elsewhere):
         now = state.context.clock()
         valid = state.end(now)
         state.unlist()
-        release = state.drop(now, LONGEST_RELEASE if valid else None)
+        release = state.release_on_server(now, LONGEST_RELEASE if valid else None)
         if not valid:
             return False
         if release is None or release.waited is None:  # others share the lease, so that there is nothing to wait for
@@ -247,7 +245,7 @@ class Lease(Elsewhere):
         if state.changes is None:
             raise RuntimeError(f"{state.what}: only a lease of RWLock's `upgradeable` can be upgraded")
         asking = state.changes.upgrade(state, timeout)
-        return Hold(lambda: take(asking(), Lease, must=True), state.what)
+        return Hold(lambda: asking().acquire(Lease, must=True), state.what)
 
     async def downgrade(self) -> None:
         """Go on as a reader: others may read beside it from now on, and no other holder has written in between.

@@ -1,13 +1,11 @@
-"""What the engine knows of one acquisition: what was asked for, and the lease until it is released or lost.
+"""A lease inside this process, from its grant until it was released or lost, and nothing refers to it.
 
-The watchdog keeps it alive; the caller has a `Lease`, so that one forgotten by its caller stops being renewed. Its
-deadline is the one truth: each question compares it with the clock, and only a confirmed renewal moves it on.
+The watchdog keeps it alive. The caller has a `Lease`, so a lease that its caller forgot stops being renewed.
 """
 
 import asyncio
 import contextlib
 import logging
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol, final
@@ -15,19 +13,19 @@ from typing import Any, Protocol, final
 from .._core import events
 from .._core.errors import LeaseLostError
 from .._core.options import Duration, Options, Unset
-from .._core.timing import margin
 from .cancellation import BodyTask
-from .closing import Closing
 from .context import Context, Grantor
 from .holdings import Base
 from .release import Release
+from .report import Report
 from .request import Granted, Request
+from .validity import GONE_FROM_SERVER, REVOKED, End, Validity
 
 log = logging.getLogger("aiolocks")
 
 
 class Renewer(Protocol):
-    """Who renews leases."""
+    """Renews leases."""
 
     def add(self, state: "LeaseState", now: float) -> None:
         """Renew this lease from *now* on."""
@@ -36,9 +34,28 @@ class Renewer(Protocol):
         """Never renew this lease again."""
 
 
+class ModeChanges(Protocol):
+    """Changes the mode of an RWLock's lease. It knows how a lease is acquired; a lease does not."""
+
+    def upgrade(self, state: "LeaseState", timeout: Duration | Unset | None) -> "Callable[[], Any]":
+        """Return the function that begins to ask for the exclusive lease beside this one; see `Lease.upgrade`.
+
+        Raises:
+            RuntimeError: This lease is not upgradeable.
+        """
+        ...
+
+    def upgrading(self, state: "LeaseState") -> bool:
+        """Whether an upgrade of this lease is held or asked for."""
+        ...
+
+    async def downgrade(self, state: "LeaseState") -> None:
+        """Go on as a reader; see `Lease.downgrade`."""
+
+
 @final
 class Runs:
-    """Those of commands that a lease guards: how many there were, and whose turn it is."""
+    """The runs of commands that a lease guards: their number, and the lock that keeps them apart."""
 
     __slots__ = ("count", "turn")
 
@@ -47,107 +64,65 @@ class Runs:
         self.turn = asyncio.Lock()
 
 
-_NEVER, _FOR_EVER = -math.inf, math.inf
-
-GONE_FROM_SERVER = (
-    "it is gone from the server: its key expired, was deleted or evicted, or was lost in a FLUSHALL, a restart or a "
-    "failover"
-)
-
-REVOKED = "revoked"
-
-
-class ModeChanges(Protocol):
-    """What RWLock hands to its leases; it knows how they are taken, and a lease does not."""
-
-    def upgrade(self, state: "LeaseState", timeout: Duration | Unset | None) -> "Callable[[], LeaseState]":
-        """Return what asks for the exclusive lease beside this one; see `Lease.upgrade`.
-
-        Raises:
-            RuntimeError: This one is not upgradeable.
-        """
-        ...
-
-    async def downgrade(self, state: "LeaseState") -> None:
-        """Go on as a reader; see `Lease.downgrade`."""
-
-
 class LeaseState:
-    """What is known of one acquisition: it begins with the grant."""
+    """What this process knows of one lease.
+
+    Its state is `validity`: while it lasts, after its end, and once `on_server` is False. Invariant: once it has ended,
+    it is not renewed, its task can take the name again, and no timer refers to it.
+    """
 
     __slots__ = (
-        "_deadline_before", "_ended", "_hidden_reason", "_over", "_reason", "_runs", "_timer", "acquisition",
-        "asked_at", "base", "begun", "changes", "closing", "context", "deadline", "dropped", "due", "entered",
-        "failures", "fence", "grantor", "inside", "on_loss", "options", "renew_until", "renewer", "renewing", "request",
-        "task", "timeout", "trouble",
+        "_on_loss", "_over", "_runs", "_timer", "base", "body", "changes", "context", "entered", "fence", "grantor",
+        "on_server", "options", "renewer", "report", "request", "task", "validity",
     )  # fmt: skip
 
     def __init__(
-        self, context: Context, grantor: Grantor, base: Base, request: Request, options: Options,
-        timeout: float | None, task: "asyncio.Task[Any] | None",
+        self, context: Context, grantor: Grantor, base: Base, request: Request, options: Options, granted: Granted,
+        now: float, task: "asyncio.Task[Any] | None" = None, report: Report | None = None,
+        changes: ModeChanges | None = None, of: Validity | None = None,
     ) -> None:  # fmt: skip
         self.context = context
         self.grantor = grantor
         self.base = base
         self.request = request
         self.options = options
-        self.timeout = timeout
-        """Seconds that the caller waits for the grant."""
+        self.fence, valid_from = granted
+        deadline = valid_from + request.valid_for  # defect: P1-deadline
+        self.validity = Validity(context, deadline, now, request.ttl, options.max_hold, of)
         self.task = task
-        """The caller, while `Holdings` lists the lease: a task that has ended must not be kept by its own lease."""
-        self.trouble: Exception | None = None
-        """Why Redis could not be asked, when it was last tried."""
-        self.fence = 0
-        self.deadline = self._deadline_before = _NEVER
-        """The one truth, written here alone; and what a thread has overwritten."""
-        self.renew_until = _FOR_EVER
-        self.failures = 0
-        self.due = 0.0
-        """When the watchdog looks after it next."""
-        self.changes: ModeChanges | None = None
-        """What changes its mode, of a lease that has one."""
-        self.closing: Closing | None = None
-        """Ends the wait when the manager through which it was begun is closed."""
-        self._runs: Runs | None = None
+        """The caller, while `Holdings` lists the lease. A lease must not keep a task that has ended."""
+        self.report = report
+        self.changes = changes
         self.renewer: Renewer | None = None
+        self.body: BodyTask | None = None
+        """The task in the block that this lease is for, until it leaves the block."""
         self.entered = False
-        """A block was entered with it, which ends it."""
-        self.inside: BodyTask | None = None
-        """The task in that block, until it leaves."""
-        self.renewing = self.dropped = self._ended = False
-        self.on_loss: Callable[[], None] | None = None
-        self._reason: str | None = None
-        self._hidden_reason: str | None = None
+        """A block was entered with it, and releases it."""
+        self.on_server = True
+        """Its release on the server has not begun."""
+        self._runs: Runs | None = None
+        self._on_loss: Callable[[], None] | None = None
         self._over: asyncio.Event | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self.acquisition = 0
-        """Its number in events; 0: none was told so far."""
-        self.asked_at: float | None = None
-        """When the caller asked, if that is to be told."""
-        self.begun = 0.0
 
-    def begin(self, granted: Granted, now: float) -> None:
-        """Take the lease, and have it renewed."""
-        options = self.options
-        self.begun = now
-        self.fence, valid_from = granted
-        self.deadline = valid_from + self.request.valid_for  # defect: P1-deadline
-        if options.max_hold is not None:
-            self.renew_until = now + options.max_hold
+    def renew_from(self, now: float) -> None:
+        """Have it renewed from *now* on, if its options say so."""
         context = self.context
-        renewer: Renewer | None = context.renewer if options.only_renewed_in_loop else context.renewer_of(self)
+        renewer: Renewer | None = context.renewer if self.options.only_renewed_in_loop else context.renewer_of(self)
         if renewer is not None:
             renewer.add(self, now)
             self.renewer = renewer
 
+    # What it is.
+
     @property
     def listed_as(self) -> Base:
-        """Under which name `release()` of the primitive finds it."""
+        """The name under which `release()` of the primitive finds it."""
         return self.base
 
     @property
     def what(self) -> str:
-        """What is held, for messages."""
+        """Kind and name, for messages."""
         return f"{self.grantor.kind} {self.grantor.name!r}"
 
     @property
@@ -156,164 +131,185 @@ class LeaseState:
         return self.request.ttl
 
     @property
+    def begun(self) -> float:
+        """When it was granted, by the clock of this process."""
+        return self.validity.begun
+
+    @property
     def runs(self) -> Runs:
-        """Of commands that the lease guards."""
+        """The runs of commands that it guards."""
         if self._runs is None:
             self._runs = Runs()
         return self._runs
-
-    @property
-    def refused_as(self) -> str:
-        """Why the server has just said that this lease cannot go on."""
-        return REVOKED if self.request.revoked else GONE_FROM_SERVER
-
-    def unlist(self) -> None:
-        """Unlist the lease: `release()` of its primitive no longer finds it, nor its loss, in the task that took it."""
-        holdings = self.context.holdings
-        if self.task is not None:
-            holdings.remove(self.task, self)
-            self.task = None  # a revoked lease is kept for a while, and must not keep its task
-        elif self._reason is not None:
-            holdings.reported(asyncio.current_task(self.context.loop), self)
-
-    @property
-    def awaits_release(self) -> bool:
-        """Whether its loss was noted, but it keeps waiters out until it is released, or ends on the server."""
-        return self._reason is not None and self.request.revoked
-
-    @property
-    def over(self) -> bool:
-        """Nothing may change this lease any more: it was released, or its loss was noted."""
-        return self._ended or self._reason is not None or self.context.forked
-
-    @property
-    def held(self) -> bool:
-        return not self.over and self.context.clock() < self.deadline
-
-    @property
-    def lost(self) -> bool:
-        if self._reason is not None or self._ended:
-            return not self._ended
-        return self.context.forked or self.context.clock() >= self.deadline
-
-    @property
-    def reason(self) -> str:
-        if self.context.forked:
-            return "this process was forked, and the lease is the parent's"
-        if self._reason is None and self._hidden_reason is None and self.context.clock() >= self.renew_until:
-            return f"held for longer than max_hold ({self.options.max_hold:g} s), and so not renewed any more"
-        return self._reason or self._hidden_reason or f"not renewed within its {self.request.ttl:g} s TTL"
-
-    def extend(self, deadline: float) -> None:
-        """Count a renewal that the server confirmed; a late one revives nothing."""
-        if deadline > self.deadline and self.held:
-            self.deadline = deadline
-
-    def shorten(self, deadline: float) -> None:
-        """Count on less than was granted, before the server is asked to cut it; `compat` alone may ask for that."""
-        self.deadline = min(self.deadline, deadline)
-
-    def lose(self, reason: str) -> None:
-        """Note the loss, once: log one warning, and tell the body and the callers that wait for it."""
-        if not self.over:
-            self._reason = reason
-            if self.missed:
-                log.warning("%s", self.error(reason))
-            self._conclude()
-            self.grantor.forget(self.request)
-            if self.task is not None:
-                self.context.holdings.lost(self.task, self)
-            if self.on_loss is not None:
-                self.on_loss()
-            if self.acquisition or events.listeners:
-                self.tell("revoked" if reason == REVOKED else "lost", self.context.clock() - self.begun)
-
-    @property
-    def missed(self) -> bool:
-        """Whether its end is worth a warning: it should have lasted longer, or its block is still open.
-
-        A lease taken by hand with `renew=False` ends as planned. `Holdings` warns of a dropped lease.
-        """
-        return self.renewer is not None or self.inside is not None
-
-    def lose_from_thread(self, reason: str) -> None:
-        """Note the loss from another thread: the clock shows it at once, the loop when it comes round."""
-        self._deadline_before, self.deadline = self.deadline, -math.inf
-        self._hidden_reason = reason
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            self.context.loop.call_soon_threadsafe(self.lose, reason)
-
-    def end(self, now: float) -> bool:
-        """Stop renewing, because the holder lets go; True if the lease was valid until *now*."""
-        if now < self.deadline and not self._ended and self._reason is None and not self.context.forked:
-            self._ended = True
-            self._conclude()
-            return True
-        self.lose(self.reason)
-        return False
 
     @property
     def shares(self) -> int:
         """How often it is held in this process."""
         return 1
 
-    def hand_over(self, now: float) -> None:
-        """End it here, as others are to have it: it is neither renewed nor released any more."""
-        self.dropped = True
-        self.end(now)
-        self.unlist()
+    # How it stands.
 
-    def let_lapse(self, on_lapsed: "Callable[[LeaseState], None]") -> None:
-        """Renew no more, as no reference to the lease is left; tell *on_lapsed* unless it is released before."""
-        if self.renewer is not None:
-            self.renewer.forget(self)
-            self.renewer = None
-        self.on_loss = partial(on_lapsed, self)
-        self.watch_deadline()
+    @property
+    def over(self) -> bool:
+        """Whether its end was noted."""
+        return self.validity.end is not None
 
-    def drop(
-        self, now: float, wait: float | None = None, then: "Callable[[Release], None] | None" = None
-    ) -> Release | None:
-        """Begin to end the lease on the server, after its end here was noted; None if there is nothing to do."""
-        if self.dropped:
-            return None
-        self.dropped = True
-        if self.options.min_hold_ms:
-            self.request.keep_for(self.options.min_hold_ms)
-        until = self.deadline
-        if self.request.revoked:  # it keeps others waiting until it is released, or ends
-            until = max(until, self._deadline_before) + margin(self.request.ttl)
-        if self._ended and (self.acquisition or events.listeners):
-            then = partial(self._tell_released, now, then)
-        return self.context.undo(self.grantor, self.request, until if until > now else now, then, wait)
+    @property
+    def held(self) -> bool:
+        return self.validity.held
 
-    def watch_deadline(self) -> None:
-        """From now on note the loss at the deadline by a timer, and not only when the lease is asked about."""
-        if self._timer is None and not self.over:
-            self._look()
+    @property
+    def lost(self) -> bool:
+        return self.validity.lost
 
-    def _look(self) -> None:
-        """Note the loss if the deadline has passed; renewals move it, so it is read anew each time."""
-        self._timer = None
-        left = self.deadline - self.context.clock()
-        if left <= 0:
-            self.lose(self.reason)
-        else:
-            self._timer = self.context.loop.call_later(left, self._look)
+    @property
+    def reason(self) -> str:
+        """Why it is lost."""
+        return self.validity.reason
 
-    async def wait_over(self) -> None:
-        if not self.over:
-            if self._over is None:
-                self._over = asyncio.Event()
-            self.watch_deadline()
-            await self._over.wait()
+    @property
+    def deadline(self) -> float:
+        return self.validity.deadline
+
+    @property
+    def refused_as(self) -> str:
+        """Why the server has just said that this lease cannot go on."""
+        return REVOKED if self.request.revoked else GONE_FROM_SERVER
+
+    @property
+    def awaits_release(self) -> bool:
+        """Whether it is lost, but keeps waiters out until its holder releases it, or its TTL is over (W16)."""
+        return self.over and self.lost and self.request.revoked
+
+    def check(self) -> None:
+        """Raise LeaseLostError unless it is held."""
+        if not self.held:
+            raise self.not_held()
+
+    def not_held(self) -> LeaseLostError:
+        """Return the error for a lease that is not held, because it was lost or released."""
+        return self.error(None if self.lost else "it was released before")
+
+    def error(self, reason: str | None = None) -> LeaseLostError:
+        return loss_error(self.grantor.kind, self.grantor.name, self.fence, reason or self.reason)
+
+    # Its block, and its place in `Holdings`.
+
+    def enter(self, body: BodyTask) -> None:
+        """Note that *body* is the block which this lease is for."""
+        self.body = body
+        self.entered = True
+        if self.options.on_lost == "cancel":
+            self.call_on_loss(body.stop)
+
+    def call_on_loss(self, callback: Callable[[], None] | None) -> None:
+        """Call *callback* when it is lost, in place of the callback before."""
+        self._on_loss = callback
+        if callback is not None and not self.options.renewed_in_loop:
+            self.watch_deadline()  # nothing else notices the deadline in time
+
+    def leave(self) -> None:
+        """Note that its block is left."""
+        self._on_loss = self.body = None
 
     def no_longer_inside(self) -> None:
         """Let the task in its block take the name again."""
-        if self.inside is not None:
-            self.inside.no_longer_inside()
+        if self.body is not None:
+            self.body.no_longer_inside()
 
-    def _conclude(self) -> None:
+    def unlist(self) -> None:
+        """Let `release()` of the primitive no longer find it, nor its loss, in the task that took it."""
+        holdings = self.context.holdings
+        if self.task is not None:
+            holdings.remove(self.task, self)
+            self.task = None  # a revoked lease is kept for a while, and must not keep its task
+        elif self.lost and self.over:
+            holdings.reported(asyncio.current_task(self.context.loop), self)
+
+    def unlisted(self) -> None:
+        """Note that `Holdings` no longer lists it."""
+        self.task = None
+
+    def asks(self, grantor: Grantor) -> None:
+        """Ask *grantor* about it from now on."""
+        self.grantor = grantor
+
+    # Its end.
+
+    def lose(self, reason: str) -> None:
+        """Note the loss, once: log one warning, and wake the body and the callers that wait for it."""
+        if self.over:
+            return
+        if self.missed:
+            log.warning("%s", self.error(reason))
+        self._finish(End.REVOKED if reason == REVOKED else End.LOST, reason)
+        self.grantor.forget(self.request)
+        if self.task is not None:
+            self.context.holdings.lost(self.task, self)
+        if self._on_loss is not None:
+            self._on_loss()
+        self.emit("revoked" if reason == REVOKED else "lost", self.context.clock() - self.begun)
+
+    @property
+    def missed(self) -> bool:
+        """Whether its loss is worth a warning: it should have lasted longer, or its block is still open.
+
+        A lease taken by hand with `renew=False` ends as planned. `Holdings` warns of a dropped lease.
+        """
+        return self.renewer is not None or self.body is not None
+
+    def lose_from_thread(self, reason: str) -> None:
+        """Record a loss from another thread: `held` is False at once; the body is stopped when the loop next runs."""
+        self.validity.cut(reason)
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self.context.loop.call_soon_threadsafe(self.lose, reason)
+
+    def end(self, now: float, end: End = End.RELEASED) -> bool:
+        """Note that the holder lets it go at *now*; return whether it was valid until then."""
+        if now < self.validity.deadline and not self.over:
+            self._finish(end)
+            return True
+        self.lose(self.reason)
+        return False
+
+    def hand_off(self, now: float) -> None:
+        """End it here, because another holder goes on with it: it is neither renewed nor released any more."""
+        self.on_server = False
+        self.end(now, End.HANDED_OFF)
+        self.unlist()
+
+    def let_lapse(self, on_lapsed: "Callable[[LeaseState], None]") -> None:
+        """Stop renewing it, because nothing refers to it. Call *on_lapsed* when it ends unreleased."""
+        self.stop_renewing()
+        self._on_loss = partial(on_lapsed, self)
+        self.watch_deadline()
+
+    def stop_renewing(self) -> None:
+        """Never renew it again."""
+        if self.renewer is not None:
+            self.renewer.forget(self)
+            self.renewer = None
+
+    def release_on_server(
+        self, now: float, wait: float | None = None, then: "Callable[[Release], None] | None" = None
+    ) -> Release | None:
+        """Begin to release it on the server, after its end here was noted. Return None if that was done before."""
+        if not self.on_server:
+            return None
+        self.on_server = False
+        if self.options.min_hold_ms:
+            self.request.keep_for(self.options.min_hold_ms)
+        until = self.validity.kept_on_server(revoked=self.request.revoked)
+        if (self.report is not None or events.listeners) and self.validity.end is End.RELEASED:
+            then = partial(self._emit_released, now, then)
+        return self.context.undo(self.grantor, self.request, until if until > now else now, then, wait)
+
+    def released_elsewhere(self) -> None:
+        """Note that its release on the server is another's task."""
+        self.on_server = False
+
+    def _finish(self, end: End, reason: str | None = None) -> None:
+        self.validity.finish(end, reason)
         self.no_longer_inside()
         if self._timer is not None:
             self._timer.cancel()
@@ -323,69 +319,67 @@ class LeaseState:
         if self._over is not None:
             self._over.set()
 
-    # Who is told of it: called only if `acquisition` is not 0, or there are `events.listeners`.
+    def watch_deadline(self) -> None:
+        """From now on note the loss at the deadline by a timer, and not only when a caller asks about the lease."""
+        if self._timer is None and not self.over:
+            self._check_deadline()
 
-    def tell_asked(self) -> None:
-        """Begin to tell what becomes of it, as the caller asks."""
-        self.acquisition = events.number()
-        self.asked_at = self.context.clock()
-        if self.request.wait:
-            self.request.on_busy = self._tell_waiting
+    def _check_deadline(self) -> None:
+        """Note the loss if the deadline has passed. Renewals move it, so it is read again each time."""
+        self._timer = None
+        left = self.validity.deadline - self.context.clock()
+        if left <= 0:
+            self.lose(self.reason)
+        else:
+            self._timer = self.context.loop.call_later(left, self._check_deadline)
 
-    def _tell_waiting(self) -> None:
-        self.tell("waiting", self._waited(self.context.clock()))
-
-    def _waited(self, now: float) -> float:
-        """Return for how long the caller has waited, or, if nobody listened when it asked, since the server was."""
-        since = self.request.asked_at if self.asked_at is None else self.asked_at
-        return 0.0 if since is None else now - since
-
-    def tell_outcome(self, kind: events.Kind) -> None:
-        """Tell how the waiting ended: with a lease, as it has *begun*, or without."""
-        self.request.on_busy = None  # or the two would keep each other
-        if kind != "acquired":
-            self.tell(kind, self._waited(self.context.clock()))
-            return
-        self.tell(kind, self._waited(self.begun))
-        if self.renewer is None:
-            self.watch_deadline()  # or its loss would be known when somebody asks
-
-    def tell(self, kind: events.Kind, seconds: float) -> None:
-        """Tell what has happened to it."""
-        if not self.acquisition:
-            self.acquisition = events.number()
-        grantor = self.grantor
-        fields = (kind, grantor.name, grantor.kind, seconds, self.fence, self.acquisition)
-        events.emit(events.new(events.Event, fields))
-
-    def tell_from_thread(self, kind: events.Kind, seconds: float) -> None:
-        """The same from another thread, unless the lease is over before the loop comes round."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            self.context.loop.call_soon_threadsafe(self.tell_if_held, kind, seconds)
-
-    def tell_if_held(self, kind: events.Kind, seconds: float) -> None:
-        """The same, unless the lease is over."""
+    async def wait_over(self) -> None:
         if not self.over:
-            self.tell(kind, seconds)
+            if self._over is None:
+                self._over = asyncio.Event()
+            self.watch_deadline()
+            await self._over.wait()
 
-    def tell_handed_over(self, now: float, kind: events.Kind) -> None:
-        """Tell what became of the lease that was let go at *now*, to be offered to others, if that is wanted."""
-        if self.acquisition or events.listeners:
-            self.tell(kind, now - self.begun)
+    # Events.
 
-    def _tell_released(self, now: float, then: "Callable[[Release], None] | None", release: Release) -> None:
-        """Tell that the lease which was let go at *now* has ended: whether it was the server's too is known by now."""
+    def emit(self, kind: events.Kind, seconds: float) -> None:
+        """Report an event of it, if there are listeners, or events were wanted when the caller asked."""
+        if self.report is None:
+            if not events.listeners:
+                return
+            self.report = Report(self.grantor)
+        self.report.emit(kind, seconds, self.fence)
+
+    def emit_acquired(self, waited: float) -> None:
+        """Report that it was granted after *waited* seconds."""
+        self.emit("acquired", waited)
+        if self.renewer is None:
+            self.watch_deadline()  # otherwise its loss would show only when a caller asks
+
+    def emit_from_thread(self, kind: events.Kind, seconds: float) -> None:
+        """Report an event from another thread, unless the lease is over when the loop next runs."""
+        if self.report is not None or events.listeners:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self.context.loop.call_soon_threadsafe(self.emit_if_held, kind, seconds)
+
+    def emit_if_held(self, kind: events.Kind, seconds: float) -> None:
+        """Report an event, unless the lease is over."""
+        if not self.over:
+            self.emit(kind, seconds)
+
+    def emit_handed_off(self, now: float, kind: events.Kind) -> None:
+        """Report how it ended, after its holder let it go at *now* to hand it off."""
+        self.emit(kind, now - self.begun)
+
+    def _emit_released(self, now: float, then: "Callable[[Release], None] | None", release: Release) -> None:
+        """Report the end of the lease that was let go at *now*: the reply says whether the server still had it."""
         gone = release.trouble is None and release.ended is False
-        self.tell("lost" if gone else "released", now - self.begun)
+        self.emit("lost" if gone else "released", now - self.begun)
         if then is not None:
             then(release)
 
-    def check(self) -> None:
-        if not self.held:
-            raise self.error(None if self.lost else "it was released before")
-
-    def error(self, reason: str | None = None) -> LeaseLostError:
-        return loss_error(self.grantor.kind, self.grantor.name, self.fence, reason or self.reason)
+    def __repr__(self) -> str:
+        return f"<LeaseState {self.what} {self.validity!r}>"
 
 
 def loss_error(kind: str, name: str, fence: int, reason: str) -> LeaseLostError:

@@ -25,8 +25,8 @@ from typing import final
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from .._core import events
 from .._core.answers import may_be_mended, without_room
+from .._core.events import Kind
 from .._core.timing import RENEWALS_PER_TTL, renewal_delay, retry_delay
 from .._redis.connection import ConnectionCancelled
 from .._redis.endpoints import Pipelines
@@ -58,6 +58,20 @@ _PACE = 0.01
 
 
 @final
+class _Turn:
+    """When a lease is due for its next renewal, and what came of the last ones."""
+
+    __slots__ = ("due", "failures", "renewing", "state")
+
+    def __init__(self, state: LeaseState) -> None:
+        self.state = state
+        self.due = 0.0
+        """When the watchdog looks after it next."""
+        self.failures = 0
+        self.renewing = False
+
+
+@final
 class Watchdog:
     """The leases to renew, ordered by when.
 
@@ -66,8 +80,8 @@ class Watchdog:
     Invariant: a lease in `_live` has exactly one entry in the heap that counts. It is the one of its `due`, when to
     renew it. While a renewal is on its way, all leases in the request have one together, for the first of their
     deadlines; after that, each has its own again, for its deadline. So a loss needs no timer of its own. Other entries
-    stay in the heap until they come up, or until they are more than half of it. One in `_fresh` has none; its `due` is
-    when it came, and the timer fires before it could be due.
+    stay in the heap until they come up, or until they are more than half of it. A lease in `_fresh` has none: it is
+    kept with the time at which it came, and the timer fires before it could be due.
     """
 
     def __init__(
@@ -79,11 +93,11 @@ class Watchdog:
         self._clock = clock
         self._thread = thread
         self._stalled = stalled
-        self._live: dict[LeaseState, None] = {}  # in the order in which they came, so that a run can be repeated
-        self._fresh: dict[LeaseState, None] = {}
+        self._live: dict[LeaseState, _Turn] = {}  # in the order in which they came, so that a run can be repeated
+        self._fresh: dict[LeaseState, float] = {}
         self.renewed: dict[LeaseState, None] = {}
         """Those in `_live` that were renewed before; a thread's may be read by others."""
-        self._heap: list[tuple[float, int, LeaseState | list[LeaseState]]] = []
+        self._heap: list[tuple[float, int, _Turn | list[_Turn]]] = []
         self._apart_until: dict[Together, float] = {}
         self._sequence = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
@@ -96,8 +110,7 @@ class Watchdog:
 
     def add(self, state: LeaseState, now: float) -> None:
         """Renew this lease from *now* on."""
-        self._fresh[state] = None
-        state.due = now
+        self._fresh[state] = now
         sorted_at = now + (state.deadline - now) / 4  # equivalent: - + constant, only sorted sooner
         if sorted_at < self._timer_at:
             self._arm(sorted_at, now)
@@ -130,19 +143,19 @@ class Watchdog:
             self._all_at = max(now, self._all_at + _ALL_AGAIN)
         at, count = self._all_at, 0
         self._sort()
-        for state in self._live:
-            if state.renewing or state.due <= at or not (wanted is None or wanted(state)):
+        for turn in self._live.values():
+            if turn.renewing or turn.due <= at or not (wanted is None or wanted(turn.state)):
                 continue  # its answer, or what came instead, is about to come; or it is none of these
             due = at + count // _TOGETHER * _PACE
             count += 1
-            if state.due > due:
-                self._push(state, now, due - now)
+            if turn.due > due:
+                self._push(turn, now, due - now)
         self._drop_old_entries()
 
     def close(self) -> None:
         """Renew nothing any more. What is still held runs out, and is told so by a timer of its own."""
         if self._thread is None and not self._loop.is_closed():
-            for state in self._live | self._fresh:
+            for state in (*self._live, *self._fresh):
                 state.watch_deadline()
         self._live.clear()
         self._fresh.clear()
@@ -157,24 +170,26 @@ class Watchdog:
     def _sort(self) -> None:
         """Put those in order that have lasted long enough to need it."""
         fresh, self._fresh = self._fresh, {}
-        for state in fresh:
-            came, ttl = state.due, state.request.ttl
+        for state, came in fresh.items():
             left = max(state.deadline - came, 0.0)  # a grant that was long on its way leaves less than a TTL
-            self._live[state] = None
-            self._push(state, came, min(renewal_delay(ttl, random.random()), left / 2))
+            turn = self._live[state] = _Turn(state)
+            self._push(turn, came, min(renewal_delay(state.ttl, random.random()), left / 2))
 
-    def _push(self, state: LeaseState, now: float, delay: float) -> None:
-        due = state.due = now + delay
-        self._enter(due, now, state)
+    def _push(self, turn: _Turn, now: float, delay: float) -> None:
+        due = turn.due = now + delay
+        self._enter(due, now, turn)
 
-    def _enter(self, at: float, now: float, entry: LeaseState | list[LeaseState]) -> None:
+    def _enter(self, at: float, now: float, entry: _Turn | list[_Turn]) -> None:
         heapq.heappush(self._heap, (at, next(self._sequence), entry))
         if at < self._timer_at:
             self._arm(at, now)
 
-    def _counts(self, at: float, entry: LeaseState | list[LeaseState]) -> bool:
+    def _counts(self, at: float, entry: _Turn | list[_Turn]) -> bool:
         """Whether something is to be done for this entry when it comes up; not for a request that was answered."""
-        return bool(entry) if isinstance(entry, list) else entry in self._live and at == entry.due
+        return bool(entry) if isinstance(entry, list) else self._lives(entry) and at == entry.due
+
+    def _lives(self, turn: _Turn) -> bool:
+        return self._live.get(turn.state) is turn
 
     def _arm(self, due: float, now: float) -> None:
         if self._timer is not None:
@@ -194,51 +209,52 @@ class Watchdog:
         else:
             self._timer_at = math.inf
 
-    def _due(self, now: float) -> list[LeaseState]:
+    def _due(self, now: float) -> list[_Turn]:
         """Take those out of the heap that are due, and a few that soon will be."""
-        due: list[LeaseState] = []
+        due: list[_Turn] = []
         while self._heap:
             at, _, entry = self._heap[0]
             if isinstance(entry, list):
                 if entry and at > now:
                     break
                 due += entry
-            elif entry in self._live and at == entry.due:
+            elif self._lives(entry) and at == entry.due:
                 if at > now and (len(due) >= _TOGETHER or not _may_come_early(entry, now)):
                     break
                 due.append(entry)
             heapq.heappop(self._heap)
         return due
 
-    def _renew(self, states: Sequence[LeaseState], now: float, *, apart: bool = False) -> None:
+    def _renew(self, turns: Sequence[_Turn], now: float, *, apart: bool = False) -> None:
         """Renew those that need it; as many together as may go together, unless *apart*."""
-        groups: dict[Together, list[LeaseState]] = {}
-        for state in states:
+        groups: dict[Together, list[_Turn]] = {}
+        for turn in turns:
             try:
-                if self._wants_renewal(state, now):
-                    together = state.grantor.together
+                if self._wants_renewal(turn, now):
+                    together = turn.state.grantor.together
                     if together is None or apart or now < self._apart_until.get(together, now):
-                        self._ask([state], now)
+                        self._ask([turn], now)
                     else:
-                        groups.setdefault(together, []).append(state)
+                        groups.setdefault(together, []).append(turn)
             except Exception as defect:
-                self._try_soon(state, now, defect)
+                self._try_soon(turn, now, defect)
         for together, group in groups.items():
             for at in range(0, len(group), together.most):
                 self._ask(group[at : at + together.most], now, together)
 
-    def _wants_renewal(self, state: LeaseState, now: float) -> bool:
+    def _wants_renewal(self, turn: _Turn, now: float) -> bool:
         """Whether to renew this lease now; if not, see to what else it may need."""
-        if state not in self._live:  # it has ended through what befell one before it
+        state = turn.state
+        if not self._lives(turn):  # the end of a lease before it has ended this one too
             return False
         if now >= state.deadline:
             self._lose(state, state.reason)
-        elif state.renewing or now >= state.renew_until:  # in the latter case, let it run out
-            self._push(state, now, state.deadline - now)
+        elif turn.renewing or now >= state.validity.renew_until:  # in the latter case, let it run out
+            self._push(turn, now, state.deadline - now)
         elif self._stalled is not None and self._stalled(state.options.max_stall, now):
             if state not in self._silent:
                 self._note_stall(state)
-            self._push(state, now, retry_delay(state.request.ttl, 1))  # it may come back to life in time
+            self._push(turn, now, retry_delay(state.ttl, 1))  # it may come back to life in time
         else:
             if self._silent:
                 self._silent.discard(state)
@@ -253,78 +269,79 @@ class Watchdog:
                 "%s: the event loop has shown no life for %g s (max_stall); it is not renewed until it does",
                 state.what, longest,
             )  # fmt: skip
-            self._tell(state, "stalled", longest)
+            self._emit(state, "stalled", longest)
 
-    def _tell(self, state: LeaseState, kind: events.Kind, seconds: float) -> None:
-        if state.acquisition or events.listeners:
-            if self._thread is None:
-                state.tell(kind, seconds)
-            else:
-                state.tell_from_thread(kind, seconds)
+    def _emit(self, state: LeaseState, kind: Kind, seconds: float) -> None:
+        if self._thread is None:
+            state.emit(kind, seconds)
+        else:
+            state.emit_from_thread(kind, seconds)
 
-    def _ask(self, states: list[LeaseState], now: float, together: Together | None = None) -> None:
+    def _ask(self, turns: list[_Turn], now: float, together: Together | None = None) -> None:
         """Renew all by one request, which is in the heap as a list that is empty once they are answered."""
-        asked: list[LeaseState] = []
+        asked: list[_Turn] = []
         earliest = math.inf
-        for state in states:
-            if state in self._live:  # else it has ended through what befell another
-                state.renewing, state.due = True, math.inf
-                earliest = min(earliest, state.deadline)
-                asked.append(state)
+        for turn in turns:
+            if self._lives(turn):  # the end of another lease can have ended this one
+                turn.renewing, turn.due = True, math.inf
+                earliest = min(earliest, turn.state.deadline)
+                asked.append(turn)
         if not asked:
             return
         self._enter(earliest, now, asked)
         try:
             if together is None or len(asked) == 1:
-                state = asked[0]
+                state = asked[0].state
                 tell = partial(self._answered, asked, now)
-                state.grantor.renew(state.request, state.request.ttl, tell, self._thread)
+                state.grantor.renew(state.request, state.ttl, tell, self._thread)
             else:
-                leases = [(state.grantor, state.request) for state in asked]
+                leases = [(turn.state.grantor, turn.state.request) for turn in asked]
                 together.renew(leases, partial(self._answered_together, together, asked, now), self._thread)
         except Exception as defect:
-            for state in asked:
-                state.renewing = False
-                self._try_soon(state, now, defect)
+            for turn in asked:
+                turn.renewing = False
+                self._try_soon(turn, now, defect)
             asked.clear()
 
-    def _try_soon(self, state: LeaseState, now: float, defect: Exception) -> None:
+    def _try_soon(self, turn: _Turn, now: float, defect: Exception) -> None:
         """Log an exception, which must not end the other leases' renewals."""
-        log.error("%s %r: renewing failed", state.grantor.kind, state.grantor.name, exc_info=defect)
-        self._tell(state, "renewal_failed", max(state.deadline - now, 0.0))
-        self._push(state, now, retry_delay(state.request.ttl, 1))
+        state = turn.state
+        log.error("%s: renewing failed", state.what, exc_info=defect)
+        self._emit(state, "renewal_failed", max(state.deadline - now, 0.0))
+        self._push(turn, now, retry_delay(state.ttl, 1))
 
-    def _answered(self, asked: list[LeaseState], sent_at: float, renewed: bool | Exception) -> None:
-        for state in asked:  # the one, unless it is told twice
-            self._renewed(state, sent_at, self._clock(), renewed)
+    def _answered(self, asked: list[_Turn], sent_at: float, renewed: bool | Exception) -> None:
+        for turn in asked:  # the one, unless the answer comes twice
+            self._renewed(turn, sent_at, self._clock(), renewed)
         asked.clear()
 
     def _answered_together(
-        self, together: Together, asked: list[LeaseState], sent_at: float, answers: Sequence[int] | Exception
+        self, together: Together, asked: list[_Turn], sent_at: float, answers: Sequence[int] | Exception
     ) -> None:
         """Take what came for each: 1, or 0 if it must be asked for by itself; or why nothing came."""
         now = self._clock()
         if isinstance(answers, Exception) and not may_be_mended(answers):
             self._apart_until[together] = now + _APART
             answers = [0] * len(asked)
-        alone: list[LeaseState] = []
-        for at, state in enumerate(asked):
+        alone: list[_Turn] = []
+        for at, turn in enumerate(asked):
             if isinstance(answers, Exception):
-                self._renewed(state, sent_at, now, answers)
+                self._renewed(turn, sent_at, now, answers)
             elif answers[at] == 1:  # defect: W21-each
-                self._renewed(state, sent_at, now, True)
+                self._renewed(turn, sent_at, now, True)
             else:
-                state.renewing = False
-                alone.append(state)
+                turn.renewing = False
+                alone.append(turn)
         asked.clear()
         self._renew(alone, now, apart=True)  # defect: W21-apart
 
-    def _renewed(self, state: LeaseState, sent_at: float, now: float, renewed: bool | Exception) -> None:
-        state.renewing = False
-        if state not in self._live:
+    def _renewed(self, turn: _Turn, sent_at: float, now: float, renewed: bool | Exception) -> None:
+        state = turn.state
+        turn.renewing = False
+        if not self._lives(turn):
             return
         if isinstance(renewed, Exception):
-            state.failures += 1
+            turn.failures += 1
             left = max(state.deadline - now, 0.0)
             cut_off = isinstance(renewed, ConnectionCancelled)  # as the program ends, which is no trouble to report
             if not cut_off and now - self._logged_at >= _QUIET:
@@ -334,15 +351,15 @@ class Watchdog:
                     "nothing more is logged of renewals that fail",
                     state.what, type(renewed).__name__, renewed, left, _QUIET,
                 )  # fmt: skip
-            self._tell(state, "renewal_failed", left)
-            self._push(state, now, min(retry_delay(state.request.ttl, state.failures), left))
+            self._emit(state, "renewal_failed", left)
+            self._push(turn, now, min(retry_delay(state.ttl, turn.failures), left))
         elif renewed:
-            state.failures = 0
+            turn.failures = 0
             self.renewed[state] = None
-            state.extend(sent_at + state.request.valid_for)  # defect: P1-renewal
+            state.validity.extend(sent_at + state.request.valid_for)  # defect: P1-renewal
             taken = now - sent_at  # the lease counts from then, and so does its next renewal
-            self._tell(state, "renewed", taken)
-            self._push(state, now, max(renewal_delay(state.request.ttl, random.random()) - taken, 0.0))
+            self._emit(state, "renewed", taken)
+            self._push(turn, now, max(renewal_delay(state.ttl, random.random()) - taken, 0.0))
         else:
             self._lose(state, state.refused_as)
 
@@ -355,10 +372,10 @@ class Watchdog:
             state.lose_from_thread(reason)
 
 
-def _may_come_early(state: LeaseState, now: float) -> bool:
-    """Whether what is due next is a renewal like any other, and soon."""
-    usual = not state.renewing and not state.failures and now < state.renew_until
-    return usual and state.due - now <= _EARLY * state.request.ttl
+def _may_come_early(turn: _Turn, now: float) -> bool:
+    """Whether the next thing due is a usual renewal, and soon."""
+    usual = not turn.renewing and not turn.failures and now < turn.state.validity.renew_until
+    return usual and turn.due - now <= _EARLY * turn.state.ttl
 
 
 _LOOK = 0.2

@@ -131,9 +131,9 @@ class Request:
     """
 
     __slots__ = (
-        "_given_up", "_turn", "asked_as", "asked_at", "extension", "failing_since", "fence_seen", "min_hold_ms",
-        "needed_uptime", "on_busy", "overtook", "parts", "permits", "reached", "retry_after", "revoked", "server",
-        "silences", "ticket", "token", "trouble", "ttl", "ttl_ms", "unanswered", "valid_for", "valid_from", "wait",
+        "__weakref__", "_given_up", "_turn", "asked_as", "asked_at", "extension", "failing_since", "fence_seen",
+        "min_hold_ms", "needed_uptime", "on_busy", "overtook", "parts", "permits", "reached", "retry_after", "revoked",
+        "server", "silences", "ticket", "token", "trouble", "ttl", "ttl_ms", "unanswered", "valid_for", "valid_from", "wait",
     )  # fmt: skip
 
     def __init__(
@@ -177,7 +177,6 @@ class Request:
         self.trouble: Exception | None = None
         """Why its parts could not be granted at the last attempt."""
         self.on_busy: Callable[[], None] | None = None
-        """Called once it is known that others are in the way."""
 
     @property
     def turn(self) -> "asyncio.Future[Granted]":
@@ -255,6 +254,10 @@ class Request:
     def busy_for_ms(self, busy_ms: int) -> None:
         """Note a script's answer about the other holder's lease: its ms, `ENDLESS`, or less if none is known."""
         self.busy_for(math.inf if busy_ms == ENDLESS else max(busy_ms, 0) / 1000)
+
+    def call_when_busy(self, callback: Callable[[], None] | None) -> None:
+        """Call *callback* once others are known to be in the way; None: no longer."""
+        self.on_busy = callback
 
     def was_reached(self) -> None:
         """Note that Redis has answered, to a part of it perhaps."""

@@ -14,7 +14,7 @@ from redis.exceptions import ResponseError
 from .._core.answers import LONGEST_WAIT, was_not_run
 from .._core.errors import LeaseLostError
 from .._core.offers import Offer
-from .._engine.acquire import take
+from .._engine.acquire import Acquisition
 from .._engine.context import Holding
 from .._engine.lease import Lease
 from .._engine.lease_state import LeaseState
@@ -26,8 +26,8 @@ from .all_of import AllOf
 from .one_server import RedisGrantor
 
 
-async def adopt(state: LeaseState, offer: Offer, family: str, *, by_hand: bool) -> Lease:
-    """Make the lease of *state*, which nothing was asked of so far, from what is offered.
+async def adopt(acquisition: Acquisition, offer: Offer, family: str, *, by_hand: bool) -> Lease:
+    """Acquire what is offered. Nothing of *acquisition* was asked so far.
 
     Its scripts are those of *family*.
 
@@ -35,11 +35,11 @@ async def adopt(state: LeaseState, offer: Offer, family: str, *, by_hand: bool) 
         LeaseLostError: It is not offered any more.
         RedisError: Redis could not be asked.
     """
-    own, adoptions = state.grantor, list[Adoption]()
+    own, adoptions = acquisition.grantor, list[Adoption]()
 
     def lost() -> LeaseLostError:
         reason = "the lease that was handed off has been adopted already, its time was over, or it was revoked"
-        return LeaseLostError(f"{state.what}: {reason}", name=own.name, fencing_token=0, reason=reason)
+        return LeaseLostError(f"{acquisition.what}: {reason}", name=own.name, fencing_token=0, reason=reason)
 
     def adopting(grantor: object) -> Adoption:
         secret, first = offer.secret_of(len(adoptions)), adoptions[0] if adoptions else None
@@ -49,15 +49,15 @@ async def adopt(state: LeaseState, offer: Offer, family: str, *, by_hand: bool) 
     def adopted(state: LeaseState) -> Lease:
         for part in state.request.parts:
             part.grantor = part.grantor.own
-        state.grantor = own
+        state.asks(own)
         return Lease(state)
 
     if isinstance(own, AllOf):
         own.ask_instead(adopting)
         adoptions[0].others = adoptions[1:]
     else:
-        state.grantor = adopting(own)
-    return await take(state, adopted, must=True, by_hand=by_hand)
+        acquisition.grantor = adopting(own)
+    return await acquisition.acquire(adopted, must=True, by_hand=by_hand)
 
 
 @final

@@ -20,7 +20,7 @@ from .._core.answers import UNCERTAIN
 from .._core.errors import LeaseLostError
 from .._core.events import Kind
 from .._core.options import Options, Replicas
-from .._engine.acquire import wait_granted
+from .._engine.acquire import Acquisition
 from .._engine.context import Context, Grantor, Holding, Replicating
 from .._engine.guard import Guarding
 from .._engine.lease_state import LeaseState
@@ -179,7 +179,7 @@ class _Kept(LeaseState):
 
     __slots__ = ()
 
-    def tell(self, kind: Kind, seconds: float) -> None:
+    def emit(self, kind: Kind, seconds: float) -> None:
         pass
 
 
@@ -245,13 +245,13 @@ class OrderedAttempt:
 
     async def _wait_in_line(self, part: Part) -> None:
         part.request.wait = True
-        state = LeaseState(self._context, part.grantor, b"", part.request, self._options, None, None)
+        acquisition = Acquisition(self._context, part.grantor, b"", part.request, self._options, None, None)
         self._waiting = part.request
         try:
-            granted = await wait_granted(state)
+            granted = await acquisition.wait_granted()
         finally:
             self._waiting = None  # equivalent: line dropped, the request has failed already
-            request = part.request = state.request
+            request = part.request = acquisition.request
             self._request.busy_for(request.retry_after)
             if request.reached:
                 self._request.was_reached()
@@ -264,10 +264,11 @@ class OrderedAttempt:
     def _keep(self, part: Part, granted: Granted) -> None:
         """Renew a part while others are waited for."""
         part.fence = granted.fence
-        state = _Kept(self._context, part.grantor, b"", part.request, self._options, None, None)
-        state.on_loss = partial(self._lost, state)
+        now = self._context.clock()
+        state = _Kept(self._context, part.grantor, b"", part.request, self._options, granted, now)
+        state.call_on_loss(partial(self._lost, state))
         self._held.append(state)
-        state.begin(granted, self._context.clock())
+        state.renew_from(now)
 
     def _lost(self, state: LeaseState) -> None:
         if self._waiting is not None:

@@ -52,7 +52,7 @@ async def hand_off(state: LeaseState, ttl: Duration | None) -> str:
         offer = Offer(state.grantor.kind, bases, request.permits, fresh_token(context.id), seconds)
         now = context.clock()
         until = min(state.deadline, now + LONGEST_WAIT)
-        state.hand_over(now)
+        state.hand_off(now)
         asked = [
             asyncio.ensure_future(_offer(part, offer.secret_of(at), round(seconds * 1000), until))
             for at, part in enumerate(held)
@@ -60,7 +60,7 @@ async def hand_off(state: LeaseState, ttl: Duration | None) -> str:
         try:
             answers = await asyncio.gather(*asked)
         except BaseException as error:
-            state.tell_handed_over(now, "released")  # whatever comes of it, the holder has let go
+            state.emit_handed_off(now, "released")  # whatever comes of it, the holder has let go
             for one in asked:
                 one.cancel()
             await _withdraw(state, held, offer, error)
@@ -68,11 +68,11 @@ async def hand_off(state: LeaseState, ttl: Duration | None) -> str:
         if min(answers) != 1:
             if _REVOKED in answers:
                 request.was_revoked()
-            state.tell_handed_over(now, "revoked" if request.revoked else "lost")
+            state.emit_handed_off(now, "revoked" if request.revoked else "lost")
             lost = state.error(state.refused_as)
             await _withdraw(state, held, offer, lost)
             raise lost
-        state.tell_handed_over(now, "released")
+        state.emit_handed_off(now, "released")
     state.grantor.forget(request)
     return offer.text()
 
@@ -84,8 +84,7 @@ def _refuse(state: LeaseState) -> None:
         raise TypeError(f"{state.what}: its lease is on several servers, and cannot be handed on; that of a Lock can")
     if b"+" in token:
         raise RuntimeError(f"{state.what}: an upgrade ends with its block, and cannot be handed on")
-    context = state.context
-    if any(upgrade.request.token in context.tokens for upgrade in context.upgrades.get(token, ())):
+    if state.changes is not None and state.changes.upgrading(state):
         raise RuntimeError(f"{state.what}: this lease is being upgraded; leave that block before it is handed on")
     if state.shares > 1:
         raise RuntimeError(

@@ -129,7 +129,7 @@ class Introduction:
         for token in [token for token in self._names if token not in tokens]:
             del self._names[token]
         for state in islice(self._lasting(), MOST_NAMED):
-            self._call(state.request, state.task if state.inside is None else state.inside.task)
+            self._call(state.request, state.task if state.body is None else state.body.task)
         now = self._context.clock()
         for request in islice((one for queue in self._queues.values() for one in queue.waiting.values()), MOST_NAMED):
             if request.asked_at is not None and now - request.asked_at >= request.ttl / RENEWALS_PER_TTL:

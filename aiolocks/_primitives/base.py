@@ -19,15 +19,16 @@ from .._core.offers import Offer, offer_of
 from .._core.options import UNSET, Duration, Options, Unset, check_fencing_token, check_timeout
 from .._core.teaching import called_itself, entered_without_async, teaching
 from .._core.who import Holder, Waiter
-from .._engine.acquire import take
+from .._engine.acquire import Acquisition
 from .._engine.block import Enterable
 from .._engine.closing import Closing, closed_error
 from .._engine.context import Context, Grantor
 from .._engine.holdings import Base, Loss
 from .._engine.lease import Hold, Lease
-from .._engine.lease_state import GONE_FROM_SERVER, Entry, LeaseState, loss_error
+from .._engine.lease_state import Entry, LeaseState, ModeChanges, loss_error
 from .._engine.must_await import LOCKED, TRY_ACQUIRE, Acquiring, MustAwait, must_await
 from .._engine.request import Request
+from .._engine.validity import GONE_FROM_SERVER
 from .._grantors.adoption import adopt
 from .._grantors.one_server import RedisGrantor
 from .._grantors.revocation import meant, revoke_all, wait_until_gone
@@ -101,24 +102,26 @@ class Acquirable(Elsewhere, Enterable[Lease]):
         return f"<{type(self).__name__} {self.name!r}>"
 
     def _enter(self, block: Entry) -> Coroutine[Any, Any, Lease]:
-        state = self._asking(self._options.acquire_timeout, self._share, entering=True)
-        return take(state, Lease, must=True, block=block)
+        return self._asking(self._options.acquire_timeout, self._share, entering=True).acquire(
+            Lease, must=True, block=block
+        )
 
     def _hold(self, timeout: Duration | Unset | None, permits: int) -> Hold:
         return self._hold_for(self._timeout(timeout), permits)
 
     def _hold_for(self, timeout: float | None, permits: int) -> Hold:
-        return Hold(lambda: take(self._asking(timeout, permits, entering=True), Lease, must=True), self)
+        return Hold(lambda: self._asking(timeout, permits, entering=True).acquire(Lease, must=True), self)
 
     async def _acquire(self, timeout: Duration | Unset | None, permits: int) -> Lease:
         # The task that awaits this is the one that asks; it need not be the one that called `acquire`.
-        state = self._asking(self._timeout(timeout), permits, entering=True)
-        return await take(state, Lease, must=True, by_hand=True)
+        return await self._asking(self._timeout(timeout), permits, entering=True).acquire(
+            Lease, must=True, by_hand=True
+        )
 
     async def _try_acquire(self, permits: int) -> Lease | None:
         if self._would_wait_for_itself(self._session().context, asyncio.current_task()):
             return None
-        return await take(self._asking(0.0, permits, entering=False), Lease, must=False, by_hand=True)
+        return await self._asking(0.0, permits, entering=False).acquire(Lease, must=False, by_hand=True)
 
     @teaching
     def hold(self, *, timeout: Duration | Unset | None = UNSET) -> Hold:
@@ -200,9 +203,9 @@ class Acquirable(Elsewhere, Enterable[Lease]):
             raise ValueError(f"{self!r}: the text is of a lease of another kind, name, prefix or mode")
         return await self._adopt(self._asking(None, mine, entering=False), offer)
 
-    async def _adopt(self, state: LeaseState, offer: Offer) -> Lease:
-        with Doing(f"adopting {state.what}"):
-            return await adopt(state, offer, self._keys.family, by_hand=True)
+    async def _adopt(self, acquisition: Acquisition, offer: Offer) -> Lease:
+        with Doing(f"adopting {acquisition.what}"):
+            return await adopt(acquisition, offer, self._keys.family, by_hand=True)
 
     def _share_adopted(self, share: int) -> int:
         """Return what a lease must have that is adopted here, where it is offered with *share*."""
@@ -358,7 +361,8 @@ class Acquirable(Elsewhere, Enterable[Lease]):
 
         __enter__ = __exit__ = entered_without_async
 
-    def _asking(self, timeout: float | None, permits: int, *, entering: bool) -> LeaseState:
+    def _asking(self, timeout: float | None, permits: int, *, entering: bool) -> Acquisition:
+        """Begin an acquisition; nothing is asked of Redis yet. *entering*: raise if the task would wait for itself."""
         grantor, options = self._grantor(), self._options
         context = grantor.context
         task = asyncio.current_task(context.loop)
@@ -367,10 +371,13 @@ class Acquirable(Elsewhere, Enterable[Lease]):
         wait = timeout is None or timeout > 0
         # Positional: with keywords, Python 3.11 takes a fifth of a microsecond longer.
         request = Request(options.ttl, permits, wait, context.new_token(), 0, options.needed_uptime)
-        state = LeaseState(context, grantor, self._base, request, options, timeout, task)
-        if self._closing is not None:
-            state.closing = self._closing
-        return state
+        return Acquisition(
+            context, grantor, self._base, request, options, timeout, task, self._closing, self._mode_changes()
+        )
+
+    def _mode_changes(self) -> ModeChanges | None:
+        """Return what changes the mode of a lease, if it has one."""
+        return None
 
     def _grantor(self) -> Grantor:
         """Return the grantor for the running loop; it is kept, as making one costs as much as asking it."""

@@ -10,8 +10,8 @@ from .._core.modes import EXCLUSIVE, FRONT, INTENT_EXCLUSIVE, INTENT_SHARED, SHA
 from .._core.options import Duration, Options, Replicas, options_of
 from .._core.teaching import teaching
 from .._core.who import Holder, Waiter
+from .._engine.acquire import Acquisition
 from .._engine.context import Context
-from .._engine.lease_state import LeaseState
 from .._engine.must_await import LOCKED, must_await
 from .._engine.request import Request
 from .._grantors.all_of import AllOf
@@ -182,7 +182,7 @@ class HierarchicalMode(Acquirable):
         found = [await waiters_of(session.grantor(keys), _WHOLE) for keys in above]
         return tuple([waiter for level in found for waiter in level]) + await waiters_of(session.grantor(self._keys))
 
-    def _asking(self, timeout: float | None, permits: int, *, entering: bool) -> LeaseState:
+    def _asking(self, timeout: float | None, permits: int, *, entering: bool) -> Acquisition:
         session, task = self._session(), asyncio.current_task()
         tickets = self._tickets(session.context, task)
         if entering and None in tickets:
@@ -191,12 +191,14 @@ class HierarchicalMode(Acquirable):
                 "inside it, only paths beside its own can be taken, and paths below one that it reads can be read; "
                 "for more, hold the path above both in one block around them"
             )
-        state = super()._asking(timeout, permits, entering=False)  # equivalent: constant, that was checked just before
+        acquisition = super()._asking(
+            timeout, permits, entering=False
+        )  # equivalent: constant, that was checked just before
         wishes = [(mode, ticket or 0) for mode, ticket in zip(self._modes, tickets, strict=True)]
         grantors = [session.grantor(keys) for keys in self._levels]
         seal = partial(self._seal, session) if len(grantors) > 1 else None
-        state.grantor = AllOf(session.context, self._kind, self.name, grantors, self._options, wishes, seal)
-        return state
+        acquisition.grantor = AllOf(session.context, self._kind, self.name, grantors, self._options, wishes, seal)
+        return acquisition
 
     def _every_keys(self) -> tuple[Keys, ...]:
         return tuple(self._levels)

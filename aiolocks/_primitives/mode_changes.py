@@ -16,30 +16,94 @@ from .._core.errors import LeaseLostError
 from .._core.modes import FRONT, SHARED, UPGRADE, UPGRADEABLE
 from .._core.options import Duration, Unset, check_timeout
 from .._core.tokens import fresh_token
+from .._engine.acquire import Acquisition
+from .._engine.closing import Closing
 from .._engine.lease_state import LeaseState
 from .._engine.request import Extension, Request
 from .._grantors.one_server import RedisGrantor
 
-
-def upgrade(state: LeaseState, timeout: Duration | Unset | None) -> Callable[[], LeaseState]:
-    """Return the function that asks for an exclusive lease beside the upgradeable one of *state*.
-
-    Raises:
-        RuntimeError: The lease is not an upgradeable one.
-    """
-    if state.request.permits == SHARED:
-        raise RuntimeError(
-            f"{state.what}: a read lease cannot be upgraded, as two readers that tried would wait for each other "
-            "for ever; take `upgradeable` instead of `read`: it reads beside readers and is held by one at a time"
-        )
-    if state.request.permits != UPGRADEABLE:
-        raise RuntimeError(f"{state.what}: this lease is exclusive already")
-    seconds = state.options.acquire_timeout if isinstance(timeout, Unset) else check_timeout("timeout", timeout)
-    return partial(_asking, state, seconds)
-
-
 _REVOKED = -1
-"""What comes with the refusal of an upgrade, or in place of 1 when a lease was downgraded."""
+"""Comes with the refusal of an upgrade, or in place of 1 when a lease was downgraded."""
+
+
+@final
+class ModeChanges:
+    """Changes the mode of one lease. It knows the upgrades that were requested beside the lease."""
+
+    __slots__ = ("_closing", "_upgrades")
+
+    def __init__(self, closing: Closing | None) -> None:
+        self._closing = closing
+        self._upgrades: weakref.WeakSet[Request] = weakref.WeakSet()
+
+    def upgrade(self, state: LeaseState, timeout: Duration | Unset | None) -> Callable[[], Acquisition]:
+        """Return the function that begins to ask for an exclusive lease beside the upgradeable one of *state*.
+
+        Raises:
+            RuntimeError: The lease is not an upgradeable one.
+        """
+        if state.request.permits == SHARED:
+            raise RuntimeError(
+                f"{state.what}: a read lease cannot be upgraded, as two readers that tried would wait for each other "
+                "for ever; take `upgradeable` instead of `read`: it reads beside readers and is held by one at a time"
+            )
+        if state.request.permits != UPGRADEABLE:
+            raise RuntimeError(f"{state.what}: this lease is exclusive already")
+        seconds = state.options.acquire_timeout if isinstance(timeout, Unset) else check_timeout("timeout", timeout)
+        return partial(self._begin_upgrade, state, seconds)
+
+    def upgrading(self, state: LeaseState) -> bool:
+        """Whether an upgrade of *state* is held or asked for."""
+        return any(request.token in state.context.tokens for request in self._upgrades)
+
+    async def downgrade(self, state: LeaseState) -> None:
+        """Go on holding as a reader.
+
+        Raises:
+            RuntimeError: The lease is not one of `write` or `upgradeable`.
+            LeaseLostError: It is lost, or was released.
+            RedisError: Not confirmed within 10 s, or within what is left of the lease.
+        """
+        grantor, request = cast("RedisGrantor", state.grantor), state.request
+        if request.permits == UPGRADE:
+            raise RuntimeError(
+                f"{state.what}: only leases of RWLock's `write` and `upgradeable` can be downgraded; "
+                "an upgrade ends by leaving its block"
+            )
+        state.check()
+        request.permits = SHARED  # whatever is answered, the holder has given up the right to write
+        until = min(state.deadline, state.context.clock() + LONGEST_WAIT)
+        answer, *_ = await grantor.ask_until(until, "downgrade", (request.token, SHARED), as_waiter=True)
+        if answer != 1:
+            if answer == _REVOKED:
+                request.was_revoked()
+            state.lose(state.refused_as)
+            raise state.error()
+
+    def _begin_upgrade(self, state: LeaseState, timeout: float | None) -> Acquisition:
+        context, base, task = state.context, cast("bytes", state.base) + b"+", asyncio.current_task()
+        state.check()
+        # W12: no task waits for itself.
+        if context.holdings.inside(task, base):
+            raise RuntimeError(
+                f"{state.what}: this task is inside a block that has upgraded the lease, and would wait for itself"
+            )
+        request = Request(
+            state.request.ttl,
+            UPGRADE,
+            wait=timeout is None or timeout > 0,
+            token=state.request.token + b"+" + fresh_token(context.id),
+            ticket=FRONT,
+            needed_uptime=state.request.needed_uptime,
+        )
+        request.extension = _Upgrade(state)
+        options = replace(state.options, min_hold=0.0) if state.options.min_hold else state.options
+        if options.max_hold is not None:
+            # equivalent: constant, too short for a renewal
+            options = replace(options, max_hold=max(state.validity.renew_until - context.clock(), 0.001))
+        return _Beside(
+            self._upgrades, context, state.grantor, base, request, options, timeout, task, self._closing, self
+        )
 
 
 @final
@@ -58,66 +122,16 @@ class _Upgrade(Extension):
 
 
 @final
-class _Beside(LeaseState):
-    """An upgrade. `hand_off` of the lease beside it has to find it."""
+class _Beside(Acquisition):
+    """An upgrade. It adds its requests to the *upgrades* of the lease beside it."""
 
-    __slots__ = ("__weakref__", "siblings")
+    __slots__ = ("_upgrades",)
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, upgrades: "weakref.WeakSet[Request]", *args: Any) -> None:
         super().__init__(*args)
-        self.siblings: weakref.WeakSet[_Beside] = weakref.WeakSet()
-        """All upgrades beside that lease, this one too."""
+        self._upgrades = upgrades
+        upgrades.add(self.request)
 
-
-def _asking(state: LeaseState, timeout: float | None) -> LeaseState:
-    context, base, task = state.context, cast("bytes", state.base) + b"+", asyncio.current_task()
-    if not state.held:
-        raise state.error(None if state.lost else "it was released before")
-    if context.holdings.inside(task, base):
-        raise RuntimeError(
-            f"{state.what}: this task is inside a block that has upgraded the lease, and would wait for itself"
-        )
-    request = Request(
-        state.request.ttl,
-        UPGRADE,
-        wait=timeout is None or timeout > 0,
-        token=state.request.token + b"+" + fresh_token(context.id),
-        ticket=FRONT,
-        needed_uptime=state.request.needed_uptime,
-    )
-    request.extension = _Upgrade(state)
-    options = replace(state.options, min_hold=0.0) if state.options.min_hold else state.options
-    if options.max_hold is not None:
-        # equivalent: constant, too short for a renewal
-        options = replace(options, max_hold=max(state.renew_until - context.clock(), 0.001))
-    beside = _Beside(context, state.grantor, base, request, options, timeout, task)
-    beside.changes, beside.closing = state.changes, state.closing
-    beside.siblings = context.upgrades.setdefault(state.request.token, beside.siblings)
-    beside.siblings.add(beside)
-    return beside
-
-
-async def downgrade(state: LeaseState) -> None:
-    """Go on holding as a reader.
-
-    Raises:
-        RuntimeError: The lease is not one of `write` or `upgradeable`.
-        LeaseLostError: It is lost, or was released.
-        RedisError: Not confirmed within 10 s, or within what is left of the lease.
-    """
-    grantor, request = cast("RedisGrantor", state.grantor), state.request
-    if request.permits == UPGRADE:
-        raise RuntimeError(
-            f"{state.what}: only leases of RWLock's `write` and `upgradeable` can be downgraded; "
-            "an upgrade ends by leaving its block"
-        )
-    if not state.held:
-        raise state.error(None if state.lost else "it was released before")
-    request.permits = SHARED  # whatever is answered, the holder has given up the right to write
-    until = min(state.deadline, state.context.clock() + LONGEST_WAIT)
-    answer, *_ = await grantor.ask_until(until, "downgrade", (request.token, SHARED), as_waiter=True)
-    if answer != 1:
-        if answer == _REVOKED:
-            request.was_revoked()
-        state.lose(state.refused_as)
-        raise state.error()
+    def take_fresh_token(self) -> None:
+        super().take_fresh_token()
+        self._upgrades.add(self.request)

@@ -19,6 +19,7 @@ from .._engine.holdings import Base
 from .._engine.lease import Lease, state_of
 from .._engine.lease_state import LeaseState, Runs
 from .._engine.release import Release
+from .._engine.request import Granted
 
 log = logging.getLogger("aiolocks")
 
@@ -41,9 +42,7 @@ class SharedLease:
         )  # weak: a share may be referred to by its result alone
         self._lease = lease  # kept until it is over, or else it would warn
         self._shares: dict[Reentry, None] = {}
-        core.on_loss = self._lost
-        if not core.options.renewed_in_loop:
-            core.watch_deadline()
+        core.call_on_loss(self._lost)
         self._of_name = _nests.setdefault((core.context, base), _OfName())
         self._of_name.add(self)
         self.number = next(_numbers)
@@ -83,32 +82,31 @@ class SharedLease:
         if self._shares:  # defect: P5-shares
             self.renew_for_users_only()
             return None
-        self.core.on_loss = None  # or else this object would live until garbage is collected
+        self.core.call_on_loss(None)  # or else this object would live until garbage is collected
         self.core.end(now)
-        return self.core.drop(now, wait, then)
+        return self.core.release_on_server(now, wait, then)
 
     @property
     def shares(self) -> int:
         """How many there are."""
         return len(self._shares)
 
-    def hand_over(self, share: "Reentry", now: float) -> None:
-        """End the lease here with its only *share*, as others are to have it."""
+    def hand_off(self, share: "Reentry", now: float) -> None:
+        """End the lease here with its only *share*, because another holder goes on with it."""
         self._shares.pop(share, None)
-        self.core.on_loss = None  # or else this object would live until garbage is collected
-        self.core.hand_over(now)
+        self.core.call_on_loss(None)  # or else this object would live until garbage is collected
+        self.core.hand_off(now)
 
     def renew_for_users_only(self) -> None:
         """Stop renewing if nothing refers to any share; as long as something does, its user may be at work."""
         core = self.core
         if all(share.unreferenced for share in self._shares) and core.renewer is not None:
-            core.renewer.forget(core)
-            core.renewer = None
+            core.stop_renewing()
             core.watch_deadline()
 
     def _lost(self) -> None:
         core = self.core
-        if core.renewer is None and any(share.inside is not None for share in self._shares):
+        if core.renewer is None and any(share.body is not None for share in self._shares):
             log.warning("%s", core.error())  # the loss of a renewed lease was logged already
         for share in list(self._shares):
             share.note_loss(self.core.reason)
@@ -124,8 +122,10 @@ class Reentry(LeaseState):
         core = nest.core
         self.nest = nest
         self.unreferenced = False
-        super().__init__(core.context, core.grantor, nest.key, core.request, options, None, task)
-        self.fence = core.fence
+        granted, now = Granted(core.fence, core.deadline), core.context.clock()
+        super().__init__(
+            core.context, core.grantor, nest.key, core.request, options, granted, now, task, of=core.validity
+        )
 
     @property
     def listed_as(self) -> Base:
@@ -134,21 +134,6 @@ class Reentry(LeaseState):
     @property
     def runs(self) -> Runs:
         return self.nest.core.runs
-
-    @property
-    def deadline(self) -> float:
-        return self.nest.core.deadline
-
-    @deadline.setter
-    def deadline(self, deadline: float) -> None:
-        pass  # it is the lease's
-
-    @property
-    def reason(self) -> str:
-        return self._reason or self.nest.core.reason
-
-    def extend(self, deadline: float) -> None:
-        self.nest.core.extend(deadline)
 
     def lose(self, reason: str) -> None:
         if not self.over:
@@ -162,33 +147,33 @@ class Reentry(LeaseState):
     def note_loss(self, reason: str) -> None:
         super().lose(reason)
 
-    def drop(
+    def release_on_server(
         self, now: float, wait: float | None = None, then: Callable[[Release], None] | None = None
     ) -> Release | None:
-        if self.dropped:
+        if not self.on_server:
             return None
-        self.dropped = True
+        self.on_server = False
         return self.nest.let_go(self, now, wait, then)
 
     @property
     def shares(self) -> int:
         return self.nest.shares
 
-    def hand_over(self, now: float) -> None:
-        super().hand_over(now)
-        self.nest.hand_over(self, now)
+    def hand_off(self, now: float) -> None:
+        super().hand_off(now)
+        self.nest.hand_off(self, now)
 
-    def tell_handed_over(self, now: float, kind: Kind) -> None:
-        self.nest.core.tell_handed_over(now, kind)
+    def emit_handed_off(self, now: float, kind: Kind) -> None:
+        self.nest.core.emit_handed_off(now, kind)
 
     def let_lapse(self, on_lapsed: "Callable[[LeaseState], None]") -> None:
         self.unreferenced = True
         super().let_lapse(on_lapsed)  # first, as the next line may find that it has lapsed already
         self.nest.renew_for_users_only()
 
-    def tell(self, kind: Kind, seconds: float) -> None:
-        if kind == "renewed":  # by hand; of all else the lease tells
-            self.nest.core.tell(kind, seconds)
+    def emit(self, kind: Kind, seconds: float) -> None:
+        if kind == "renewed":  # by hand; the lease reports all else
+            self.nest.core.emit(kind, seconds)
 
     def no_longer_inside(self) -> None:
         pass  # it stays inside until it leaves its block: after a loss, the lock must not be taken again in there

@@ -6,9 +6,9 @@ from typing import ClassVar, Literal, final
 from .._core.offers import Offer
 from .._core.options import Duration, Replicas, Unset, options_of
 from .._core.teaching import teaching
-from .._engine.acquire import take
+from .._engine.acquire import Acquisition
 from .._engine.lease import Hold, Lease, state_of
-from .._engine.lease_state import Entry, LeaseState
+from .._engine.lease_state import Entry
 from .._grantors.adoption import adopt
 from .._redis.clients import Client
 from .base import Acquirable
@@ -94,7 +94,7 @@ class RLock(Acquirable):
         if nest is not None:
             return nest.share(self._options.on_lost, by_hand=True)
         # equivalent: 2 + True (first), a lock has one permit, and its blocks are listed elsewhere
-        lease = await take(self._asking(0.0, 1, entering=False), Lease, must=False)
+        lease = await self._asking(0.0, 1, entering=False).acquire(Lease, must=False)
         return None if lease is None else self._first_of(lease, by_hand=True)
 
     def _hold_for(self, timeout: float | None, permits: int) -> Hold:
@@ -119,11 +119,11 @@ class RLock(Acquirable):
                 "it; give this one a timeout, or start it before the block or with a context of its own"
             )
         # equivalent: 2 + True, a lock has one permit, and its blocks are listed elsewhere
-        lease = await take(self._asking(timeout, 1, entering=False), Lease, must=True)
+        lease = await self._asking(timeout, 1, entering=False).acquire(Lease, must=True)
         return self._first_of(lease, by_hand=by_hand)
 
-    async def _adopt(self, state: LeaseState, offer: Offer) -> Lease:
-        return self._first_of(await adopt(state, offer, self._keys.family, by_hand=False), by_hand=True)
+    async def _adopt(self, acquisition: Acquisition, offer: Offer) -> Lease:
+        return self._first_of(await adopt(acquisition, offer, self._keys.family, by_hand=False), by_hand=True)
 
     def _first_of(self, lease: Lease, *, by_hand: bool) -> Lease:
         return SharedLease(lease, self._keys.base).share(self._options.on_lost, by_hand=by_hand)

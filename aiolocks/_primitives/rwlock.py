@@ -7,11 +7,10 @@ from .._core.elsewhere import Elsewhere
 from .._core.modes import EXCLUSIVE, SHARED, UPGRADEABLE
 from .._core.options import Duration, Options, Replicas, options_of
 from .._core.teaching import teaching
-from .._engine.lease_state import LeaseState
 from .._engine.must_await import LOCKED, must_await
 from .._redis.clients import Client
-from . import mode_changes as mode_changes
 from .base import Acquirable
+from .mode_changes import ModeChanges
 
 
 @final
@@ -127,10 +126,8 @@ class RWLockMode(Acquirable):
     def _called(self) -> str:
         return f"RWLock.{self._word}"
 
-    def _asking(self, timeout: float | None, permits: int, *, entering: bool) -> LeaseState:
-        state = super()._asking(timeout, permits, entering=entering)
-        state.changes = mode_changes
-        return state
+    def _mode_changes(self) -> ModeChanges:
+        return ModeChanges(self._closing)
 
     @must_await(LOCKED)
     async def locked(self) -> bool:

@@ -19,9 +19,9 @@ from .._core.options import (
 )
 from .._core.replies import check_numbers
 from .._core.teaching import teaching
+from .._engine.acquire import Acquisition
 from .._engine.context import Context
 from .._engine.lease import Hold, Lease
-from .._engine.lease_state import LeaseState
 from .._engine.must_await import LOCKED, TRY_ACQUIRE, Acquiring, MustAwait, must_await
 from .._engine.request import Extension
 from .._redis.clients import Client, server_of
@@ -285,13 +285,15 @@ class Semaphore(Acquirable):
     def _share_adopted(self, share: int) -> int:
         return share
 
-    def _asking(self, timeout: float | None, permits: int, *, entering: bool) -> LeaseState:
+    def _asking(self, timeout: float | None, permits: int, *, entering: bool) -> Acquisition:
         check_permits(permits)
-        state = super()._asking(timeout, permits, entering=entering)
+        acquisition = super()._asking(timeout, permits, entering=entering)
         base = self._keys.base
-        inside = state.context.holdings.inside(state.task, base)
-        state.request.extension = _Declaration(self.name, base, self._limit, self._declarations(), permits, inside)
-        return state
+        inside = acquisition.context.holdings.inside(acquisition.task, base)
+        acquisition.request.extension = _Declaration(
+            self.name, base, self._limit, self._declarations(), permits, inside
+        )
+        return acquisition
 
     def _declarations(self) -> dict[tuple[bytes, int], None]:
         return _declared.setdefault(server_of(self._pool), {})

@@ -117,7 +117,7 @@ def lose(lease: Lease, reason: str = "taken away by a test") -> None:
     """
     state = state_of(lease)
     state.lose(reason)
-    state.drop(state.context.clock())
+    state.release_on_server(state.context.clock())
 
 
 def _movable(loop: asyncio.AbstractEventLoop) -> Any:

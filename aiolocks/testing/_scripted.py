@@ -14,10 +14,9 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from .._core.options import Duration, Options, check_seconds
-from .._engine.acquire import take
+from .._engine.acquire import Acquisition
 from .._engine.context import Context, Together
 from .._engine.lease import Hold, Lease
-from .._engine.lease_state import LeaseState
 from .._engine.request import Busy, Granted, Queued, Request, ResultCallback
 from .._grantors.session import Session
 from .._redis.endpoints import Pipelines
@@ -129,12 +128,12 @@ class ScriptedGrantor:
         on_lost: Literal["cancel", "flag"] = "cancel",
         renew: bool = True,
         max_hold: Duration | None = None,
-    ) -> LeaseState:
+    ) -> Acquisition:
         """Return what the engine needs for one acquisition by the running task."""
         options = Options(ttl, timeout, on_lost, renew, max_hold)
         seconds = options.acquire_timeout
         request = Request(options.ttl, 1, wait=seconds is None or seconds > 0)
-        return LeaseState(
+        return Acquisition(
             self.context,
             self,
             f"stub:{self._name}".encode(),
@@ -155,8 +154,8 @@ class ScriptedGrantor:
     ) -> Hold:
         """Return a block, like `Lock.hold`."""
         return Hold(
-            lambda: take(
-                self.asking(ttl=ttl, timeout=timeout, on_lost=on_lost, renew=renew, max_hold=max_hold), Lease, must=True
+            lambda: self.asking(ttl=ttl, timeout=timeout, on_lost=on_lost, renew=renew, max_hold=max_hold).acquire(
+                Lease, must=True
             ),
             self,
         )
@@ -172,7 +171,7 @@ class ScriptedGrantor:
     ) -> Lease:
         """Return a lease, like `Lock.acquire`; a script that says "busy" fails the test."""
         asking = self.asking(ttl=ttl, timeout=timeout, on_lost=on_lost, renew=renew, max_hold=max_hold)
-        lease = await take(asking, Lease, must=False, by_hand=True)
+        lease = await asking.acquire(Lease, must=False, by_hand=True)
         assert lease is not None, "the script says busy"
         return lease
 

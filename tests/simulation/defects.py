@@ -74,13 +74,11 @@ sent_on = instead("I1-abandoned", "if call.redirects >= _MOST_REDIRECTS or (not 
 """What its caller has given up goes on to the next node."""
 
 DEFECTS: dict[str, Defect] = {
-    "validity-from-the-reply": Defect(
-        instead("P1-deadline", "self.deadline = now + self.request.valid_for"), ("P1", "C1")
-    ),
+    "validity-from-the-reply": Defect(instead("P1-deadline", "deadline = now + request.valid_for"), ("P1", "C1")),
     "renewal-from-the-reply": Defect(
         instead("P1-renewal", "state.extend(now + state.request.valid_for)"), ("P1", "C1")
     ),
-    "no-local-expiry": Defect(instead("P1-deadline", "self.deadline = valid_from + 1e6"), ("P1", "C1")),
+    "no-local-expiry": Defect(instead("P1-deadline", "deadline = valid_from + 1e6"), ("P1", "C1")),
     "get-then-del-release": Defect(_get_then_del, ("P1", "C1")),
     "release-without-compare": Defect(
         instead("P10-release", f"local mine = value and ({_OWNS} or not {_WAITS})"), ("P1", "C1")

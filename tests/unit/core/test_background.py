@@ -9,10 +9,9 @@ import pytest
 
 from aiolocks._core.background import at_loop_end, background, finish, last_releases
 from aiolocks._core.options import Options
-from aiolocks._engine.acquire import take
+from aiolocks._engine.acquire import Acquisition
 from aiolocks._engine.context import Context
 from aiolocks._engine.lease import Hold, Lease
-from aiolocks._engine.lease_state import LeaseState
 from aiolocks._engine.request import Request
 from aiolocks._grantors.session import Session
 from aiolocks.testing import JumpingLoop
@@ -186,14 +185,14 @@ def serving(**others: object) -> Answering:
     return Answering(answer)
 
 
-def asking(server: Answering) -> LeaseState:
+def asking(server: Answering) -> Acquisition:
     grantor = server.grantor()
     request = Request(30.0, 1, wait=True)
-    return LeaseState(grantor.context, grantor, b"orders", request, Options(30.0), None, asyncio.current_task())
+    return Acquisition(grantor.context, grantor, b"orders", request, Options(30.0), None, asyncio.current_task())
 
 
 def hold(server: Answering) -> Hold:
-    return Hold(lambda: take(asking(server), Lease, must=True), server)
+    return Hold(lambda: asking(server).acquire(Lease, must=True), server)
 
 
 def ends_at(main: Callable[[], Coroutine[Any, Any, object]]) -> float:
@@ -260,7 +259,7 @@ def test_the_end_does_not_wait_for_an_undo_that_has_been_silent_for_longer() -> 
     server = serving(lock_release=SILENCE)
 
     async def main() -> None:
-        lease = await take(asking(server), Lease, must=True, by_hand=True)
+        lease = await asking(server).acquire(Lease, must=True, by_hand=True)
         releasing = asyncio.ensure_future(lease.release())
         await asyncio.sleep(1.5)
         releasing.cancel()
@@ -272,7 +271,7 @@ def test_what_a_program_still_holds_when_it_ends_is_left_to_its_ttl() -> None:
     server = serving()
 
     async def main() -> object:
-        return await take(asking(server), Lease, must=True, by_hand=True)
+        return await asking(server).acquire(Lease, must=True, by_hand=True)
 
     assert ends_at(main) == 0
     assert not server.times("lock_release")

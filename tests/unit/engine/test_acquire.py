@@ -21,10 +21,9 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError
 from aiolocks._core.options import Duration, Options, Unset
 from aiolocks._core.timing import deadline
-from aiolocks._engine.acquire import take, timed_out
+from aiolocks._engine.acquire import Acquisition, timed_out
 from aiolocks._engine.context import Grantor
 from aiolocks._engine.lease import Hold
-from aiolocks._engine.lease_state import LeaseState
 from aiolocks._engine.must_await import Acquiring
 from aiolocks._engine.request import LONGEST_RETRY, Granted, Request
 from aiolocks.testing import After, ScriptedGrantor
@@ -192,7 +191,7 @@ async def test_a_confirmation_answered_queued_waits_for_the_next_turn() -> None:
 async def test_a_confirmation_answered_busy_means_not_acquired() -> None:
     """Who asked once, and heard of the grant when it had lapsed, must not wait for a turn that nobody owes it."""
     grantor = ScriptedGrantor(grants=[After(20, 7), After(10, "busy")])
-    assert await asyncio.wait_for(take(grantor.asking(ttl=30, timeout=0), Lease, must=False), 3600) is None
+    assert await asyncio.wait_for(grantor.asking(ttl=30, timeout=0).acquire(Lease, must=False), 3600) is None
     assert clock() == 30
     assert not grantor.context.tokens
 
@@ -283,7 +282,7 @@ async def test_what_never_left_is_asked_again_for_ten_seconds_too() -> None:
     asking = grantor.stub.asking()
     asking.grantor = grantor
     with pytest.raises(RedisConnectionError, match="refused"):
-        await take(asking, Lease, must=True)
+        await asking.acquire(Lease, must=True)
     assert grantor.attempts == [0, 2.5, 5, 7.5]
     assert clock() == 10
 
@@ -367,7 +366,7 @@ async def test_busy_without_waiting_raises_at_once_from_a_block() -> None:
 async def test_busy_after_an_attempt_that_may_still_arrive_is_undone() -> None:
     """P7: the first request went out and was not answered. It may reach Redis later, and be granted to nobody."""
     grantor = ScriptedGrantor(grants=[RedisConnectionError(), "busy"], withdrawals=[RedisConnectionError(), True])
-    assert await take(grantor.asking(timeout=0), Lease, must=False) is None
+    assert await grantor.asking(timeout=0).acquire(Lease, must=False) is None
     await asyncio.sleep(0.1)
     assert_nothing_left(grantor)
     assert len(grantor.times("withdraw")) == 2
@@ -440,7 +439,7 @@ class Replicated:
         await asyncio.sleep(self.seconds)
         return Granted(70, sent_at)
 
-    def asking(self, timeout: float | None) -> LeaseState:
+    def asking(self, timeout: float | None) -> Acquisition:
         asking = self.stub.asking(timeout=timeout)
         asking.grantor = self
         asking.options = Options(30.0, timeout, replicas=2)
@@ -451,7 +450,7 @@ class Replicated:
 @jumping
 async def test_a_lease_that_replicas_must_have_begins_when_they_have_it(timeout: float | None) -> None:
     grantor = Replicated(ScriptedGrantor(grants=[After(1, 7)]), 2)
-    lease = await take(grantor.asking(timeout), Lease, must=True)
+    lease = await grantor.asking(timeout).acquire(Lease, must=True)
     assert clock() == 3
     assert grantor.wanted == [2]
     assert lease.fencing_token == 70
@@ -463,7 +462,7 @@ async def test_a_lease_that_replicas_must_have_begins_when_they_have_it(timeout:
 @jumping
 async def test_what_is_busy_asks_no_replicas(timeout: float) -> None:
     grantor = Replicated(ScriptedGrantor(grants=["busy"]), 2)
-    assert await take(grantor.asking(timeout), Lease, must=False) is None
+    assert await grantor.asking(timeout).acquire(Lease, must=False) is None
     assert not grantor.wanted
 
 
@@ -472,7 +471,7 @@ async def test_timeout_while_replicas_are_waited_for_says_so_though_there_was_a_
     stub = ScriptedGrantor(grants=["queued"])
     later(1, stub.hand_over, 7)
     with pytest.raises(RedisTimeoutError, match="stub 'scripted': not known to be on 2 replicas after 5 s"):
-        await take(Replicated(stub, 60).asking(5.0), Lease, must=True)
+        await Replicated(stub, 60).asking(5.0).acquire(Lease, must=True)
     assert clock() == 5
     assert_nothing_left(stub)
 

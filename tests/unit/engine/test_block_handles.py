@@ -15,7 +15,6 @@ import anyio
 import pytest
 
 from aiolocks import Lease, LeaseLostError
-from aiolocks._engine.acquire import take
 from aiolocks._engine.block import Enterable, as_coroutine
 from aiolocks._engine.lease_state import Entry
 from aiolocks.testing import After, JumpingLoop, ScriptedGrantor
@@ -30,7 +29,7 @@ class Scripted(Enterable[Lease]):
         self.grantor = grantor or ScriptedGrantor()
 
     def _enter(self, block: Entry) -> Coroutine[Any, Any, Lease]:
-        return take(self.grantor.asking(), Lease, must=True, block=block)
+        return self.grantor.asking().acquire(Lease, must=True, block=block)
 
 
 class Other(Scripted):

@@ -14,8 +14,7 @@ from aiolocks import Lease, LeaseLostError
 from aiolocks._core.answers import LONGEST_WAIT
 from aiolocks._core.options import Options
 from aiolocks._core.timing import deadline, retry_delay
-from aiolocks._engine.acquire import take
-from aiolocks._engine.lease_state import LeaseState
+from aiolocks._engine.acquire import Acquisition
 from aiolocks._engine.request import Request
 from aiolocks._grantors.replication import _WAIT
 from aiolocks._grantors.session import Session
@@ -36,8 +35,8 @@ async def holding(said: Any, ttl: float = 30.0) -> AsyncIterator[tuple[Answering
     await asyncio.sleep(100)
     server = Answering(lambda asked: said if asked.what == "lock_guard" else 1)
     grantor, options = server.grantor(), Options(ttl, None, on_lost="flag")
-    state = LeaseState(grantor.context, grantor, b"orders", Request(ttl, 1, wait=True), options, None, None)
-    lease = await take(state, Lease, must=True)
+    state = Acquisition(grantor.context, grantor, b"orders", Request(ttl, 1, wait=True), options, None, None)
+    lease = await state.acquire(Lease, must=True)
     try:
         yield server, lease
     finally:

@@ -104,7 +104,7 @@ async def test_a_loss_is_noted_once_and_the_first_says_why() -> None:
     lease = await ScriptedGrantor().acquire()
     told: list[str] = []
     state = state_of(lease)
-    state.on_loss = lambda: told.append(state.reason)
+    state.call_on_loss(lambda: told.append(state.reason))
     state.lose("it was revoked")
     state.lose("it was forgotten")
     assert told == ["it was revoked"]

@@ -13,7 +13,6 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks import Lease, LeaseLostError
 from aiolocks._core.timing import deadline
-from aiolocks._engine.acquire import take
 from aiolocks._engine.lease import state_of
 from aiolocks._engine.renewal import Watchdog
 from aiolocks._engine.request import Request, ResultCallback
@@ -293,7 +292,7 @@ async def test_a_lease_once_seen_lost_stays_lost_though_a_renewal_is_read_before
     stub = ScriptedGrantor()
     asking = stub.asking(ttl=30)
     asking.grantor = grantor = ToldByHand(stub)
-    lease = await take(asking, Lease, must=True, by_hand=True)
+    lease = await asking.acquire(Lease, must=True, by_hand=True)
     await asyncio.sleep(12)
     ((sent_at, tell),) = grantor.sent
     block_loop(20)
@@ -335,7 +334,7 @@ async def test_a_renewal_that_raises_is_logged_and_soon_tried_again(caplog: pyte
     stub = ScriptedGrantor()
     asking = stub.asking(ttl=30)
     asking.grantor = grantor = Raising(stub)
-    lease = await take(asking, Lease, must=True, by_hand=True)
+    lease = await asking.acquire(Lease, must=True, by_hand=True)
     await asyncio.sleep(3600)
     assert await lease.release()
     gaps = [later - sooner for (sooner, _), (later, _) in pairwise(grantor.sent)]
@@ -426,7 +425,7 @@ async def beside(stalling: Stalling, grantor: ScriptedGrantor) -> tuple[Lease, W
     loop = asyncio.get_running_loop()
     thread = Pipelines(loop, clock, lambda: None, lambda: None)
     watchdog = Watchdog(loop, clock, thread, stalling)
-    lease = await take(grantor.asking(ttl=30, renew=False), Lease, must=True)
+    lease = await grantor.asking(ttl=30, renew=False).acquire(Lease, must=True)
     state = state_of(lease)
     state.renewer = watchdog
     watchdog.add(state, clock())

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import pytest
 
 from aiolocks._core.options import Options
-from aiolocks._engine.acquire import take
 from aiolocks._engine.lease import state_of
 from aiolocks._engine.lease_state import LeaseState
 from aiolocks._engine.renewal import ThreadWatchdog
@@ -38,7 +37,7 @@ def ended() -> None:
 
 async def lease_with(max_stall: float) -> LeaseState:
     """Return a lease that nobody renews yet; it lasts for longer than any of these tests."""
-    state = await take(ScriptedGrantor().asking(ttl=10**6, renew=False), lambda state: state, must=True)
+    state = await ScriptedGrantor().asking(ttl=10**6, renew=False).acquire(lambda state: state, must=True)
     state.options = Options(10**6, watchdog="thread", max_stall=max_stall)
     return state
 

@@ -237,7 +237,7 @@ async def test_without_an_answer_each_is_lost_at_its_own_deadline() -> None:
         lost_at[number] = clock()
 
     for number, lease in enumerate(leases):
-        state_of(lease).on_loss = partial(note, number)
+        state_of(lease).call_on_loss(partial(note, number))
     await asyncio.sleep(TTL + 1)
     assert any(len(names) > 1 for _, names in batches.sent)
     assert [lost_at[number] for number in range(40)] == pytest.approx(ends, abs=1e-6)

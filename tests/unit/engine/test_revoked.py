@@ -7,7 +7,6 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from aiolocks import Lease, LeaseLostError
 from aiolocks._core.timing import deadline
-from aiolocks._engine.acquire import take
 from aiolocks._engine.lease import state_of
 from aiolocks._engine.request import WithdrawnError
 from aiolocks.testing import ScriptedGrantor
@@ -110,7 +109,7 @@ async def test_a_request_revoked_while_its_caller_awaited_answer_and_turn_has_an
 @jumping
 async def test_a_request_that_asks_once_and_was_revoked_is_sent_under_another_token() -> None:
     grantor = ScriptedGrantor(grants=[RedisConnectionError(), WithdrawnError(), "busy"])
-    assert await take(grantor.asking(timeout=0), Lease, must=False) is None
+    assert await grantor.asking(timeout=0).acquire(Lease, must=False) is None
     assert len(set(grantor.tokens("grant"))) == 2
 
 

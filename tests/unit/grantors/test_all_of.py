@@ -14,10 +14,9 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError
 from aiolocks._core.options import Options
 from aiolocks._core.timing import deadline
-from aiolocks._engine.acquire import take
+from aiolocks._engine.acquire import Acquisition
 from aiolocks._engine.context import Grantor
 from aiolocks._engine.lease import Hold
-from aiolocks._engine.lease_state import LeaseState
 from aiolocks._engine.request import Busy, Granted, Queued, Request
 from aiolocks._grantors.all_of import AllOf
 from aiolocks.testing import After, ScriptedGrantor
@@ -42,21 +41,21 @@ class Several:
         self.seal: Callable[[Request], Awaitable[int]] | None = None
         self.options = Options(30.0)
 
-    def asking(self, *, ttl: float = 30.0, timeout: float | None = None) -> LeaseState:
+    def asking(self, *, ttl: float = 30.0, timeout: float | None = None) -> Acquisition:
         options = replace(self.options, ttl=ttl, acquire_timeout=timeout)
         chain = AllOf(self.session.context, "stubs", "a, b", self.grantors, options, self.wishes, self.seal)
         request = Request(ttl, 1, wait=timeout is None or timeout > 0)
         base = tuple(stub.name.encode() for stub in self.stubs)
-        return LeaseState(self.session.context, chain, base, request, options, timeout, asyncio.current_task())
+        return Acquisition(self.session.context, chain, base, request, options, timeout, asyncio.current_task())
 
     def hold(self, *, ttl: float = 30.0, timeout: float | None = None) -> Hold:
         return Hold(lambda: self.acquire(ttl=ttl, timeout=timeout), self)
 
     async def acquire(self, *, ttl: float = 30.0, timeout: float | None = None) -> Lease:
-        return await take(self.asking(ttl=ttl, timeout=timeout), Lease, must=True)
+        return await self.asking(ttl=ttl, timeout=timeout).acquire(Lease, must=True)
 
     async def try_acquire(self) -> Lease | None:
-        return await take(self.asking(timeout=0), Lease, must=False)
+        return await self.asking(timeout=0).acquire(Lease, must=False)
 
     def verbs(self) -> list[list[str]]:
         """Return what each was asked, oldest first."""
@@ -477,7 +476,7 @@ async def test_a_caller_that_asks_once_for_all_waits_for_that_a_second_or_the_tt
 ) -> None:
     several = Several([7], ["busy"])
     several.stubs[0]._withdrawals = [After(math.inf, True)]
-    assert await take(several.asking(ttl=ttl, timeout=0), Lease, must=False) is None
+    assert await several.asking(ttl=ttl, timeout=0).acquire(Lease, must=False) is None
     assert clock() == pytest.approx(seconds)
 
 

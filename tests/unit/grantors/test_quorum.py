@@ -15,8 +15,7 @@ from aiolocks._core.keys import Keys
 from aiolocks._core.options import Options
 from aiolocks._core.timing import deadline
 from aiolocks._core.tokens import own_part, session_of
-from aiolocks._engine.acquire import take
-from aiolocks._engine.lease_state import LeaseState
+from aiolocks._engine.acquire import Acquisition
 from aiolocks._engine.request import Busy, Granted, Request
 from aiolocks._grantors.quorum import Quorum, vote_time
 from aiolocks._grantors.session import Session
@@ -144,14 +143,14 @@ async def quorum(*voters: Voter) -> AsyncIterator[Quorum]:
         await asyncio.sleep(0)
 
 
-def asking(majority: Quorum, *, ttl: float = TTL, timeout: float | None = None) -> LeaseState:
+def asking(majority: Quorum, *, ttl: float = TTL, timeout: float | None = None) -> Acquisition:
     request = Request(ttl, 1, wait=timeout is None or timeout > 0)
     options = Options(ttl, timeout)
-    return LeaseState(majority.context, majority, b"orders", request, options, timeout, asyncio.current_task())
+    return Acquisition(majority.context, majority, b"orders", request, options, timeout, asyncio.current_task())
 
 
 async def acquire(majority: Quorum, *, ttl: float = TTL, timeout: float | None = None) -> Lease:
-    return await take(asking(majority, ttl=ttl, timeout=timeout), Lease, must=True)
+    return await asking(majority, ttl=ttl, timeout=timeout).acquire(Lease, must=True)
 
 
 async def ended(task: "asyncio.Task[Any]") -> None:

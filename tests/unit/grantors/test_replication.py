@@ -9,9 +9,8 @@ from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks._core.options import Options
-from aiolocks._engine.acquire import take
+from aiolocks._engine.acquire import Acquisition
 from aiolocks._engine.lease import Lease
-from aiolocks._engine.lease_state import LeaseState
 from aiolocks._engine.request import Granted, Request
 from aiolocks._grantors.all_of import AllOf
 from aiolocks._grantors.one_server import RedisGrantor
@@ -61,9 +60,9 @@ async def test_a_lease_that_ran_out_before_its_replicas_were_heard_of_is_not_had
 async def test_what_ran_out_while_replicas_were_waited_for_is_an_error_and_undone(timeout: float | None) -> None:
     async with replicated(Later(TTL, 1)) as (server, grantor):
         options, request = Options(TTL, timeout, replicas=1), Request(TTL, 1, wait=timeout != 0)
-        asking = LeaseState(grantor.context, grantor, b"orders", request, options, timeout, None)
+        asking = Acquisition(grantor.context, grantor, b"orders", request, options, timeout, None)
         with pytest.raises(RedisTimeoutError, match="ran out"):
-            await take(asking, Lease, must=True)
+            await asking.acquire(Lease, must=True)
         assert server.times("lock_release") == [TTL]
         assert not grantor.context.tokens
 
@@ -94,10 +93,10 @@ async def test_of_several_names_a_lease_that_ran_out_while_another_awaited_repli
     grantors, options = [server.grantor(name="a"), server.grantor(name="b")], Options(TTL, None, replicas=1)
     session = Session.of(server)
     chain = AllOf(session.context, "multilock", "a, b", grantors, options)
-    asking = LeaseState(session.context, chain, b"a, b", Request(TTL, 1, wait=True), options, None, None)
+    asking = Acquisition(session.context, chain, b"a, b", Request(TTL, 1, wait=True), options, None, None)
     try:
         with pytest.raises(RedisTimeoutError):
-            await take(asking, Lease, must=True)
+            await asking.acquire(Lease, must=True)
         assert clock() > TTL
     finally:
         session.close()
@@ -126,14 +125,14 @@ async def test_levels_with_one_fencing_token_are_not_granted_if_replicas_needed_
     grantors, options = [server.grantor(name="a"), server.grantor(name="b")], Options(TTL, None, replicas=1)
     session = Session.of(server)
     chain = AllOf(session.context, "hierarchy", "a/b", grantors, options, seal=seal)
-    asking = LeaseState(session.context, chain, b"a/b", Request(TTL, 1, wait=True), options, None, None)
+    asking = Acquisition(session.context, chain, b"a/b", Request(TTL, 1, wait=True), options, None, None)
     try:
         if lapsed:
             with pytest.raises(RedisTimeoutError, match="ran out"):
-                await take(asking, Lease, must=True)
+                await asking.acquire(Lease, must=True)
             assert len(server.times("lock_release")) == 2
         else:
-            lease = await take(asking, Lease, must=True)
+            lease = await asking.acquire(Lease, must=True)
             assert lease.fencing_token == 9
             await lease.release()
     finally:

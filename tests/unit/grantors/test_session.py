@@ -20,7 +20,7 @@ from redis.exceptions import NoPermissionError, RedisError, ResponseError
 from aiolocks import Lease, Lock
 from aiolocks._core.keys import Keys
 from aiolocks._core.options import Options
-from aiolocks._engine.acquire import take
+from aiolocks._engine.acquire import Acquisition
 from aiolocks._engine.lease import Hold
 from aiolocks._engine.lease_state import LeaseState
 from aiolocks._engine.request import Request
@@ -53,18 +53,18 @@ def granting(**others: object) -> Answering:
     return Answering(answer)
 
 
-def asking(server: Answering, **options: Any) -> LeaseState:
+def asking(server: Answering, **options: Any) -> Acquisition:
     grantor, wanted = server.grantor(), Options(**{"ttl": 30.0, **options})
     request = Request(wanted.ttl, 1, wait=True)
-    return LeaseState(grantor.context, grantor, b"orders", request, wanted, None, asyncio.current_task())
+    return Acquisition(grantor.context, grantor, b"orders", request, wanted, None, asyncio.current_task())
 
 
 async def acquired(server: Answering, **options: Any) -> Lease:
-    return await take(asking(server, **options), Lease, must=True, by_hand=True)
+    return await asking(server, **options).acquire(Lease, must=True, by_hand=True)
 
 
 def hold(server: Answering, **options: Any) -> Hold:
-    return Hold(lambda: take(asking(server, **options), Lease, must=True), server)
+    return Hold(lambda: asking(server, **options).acquire(Lease, must=True), server)
 
 
 def waiting(server: Answering) -> Request:

@@ -14,10 +14,9 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from aiolocks._core.answers import LONGEST_WAIT
 from aiolocks._core.options import Options
 from aiolocks._core.timing import retry_delay
-from aiolocks._engine.acquire import take
+from aiolocks._engine.acquire import Acquisition
 from aiolocks._engine.guard import guard
-from aiolocks._engine.lease import Lease
-from aiolocks._engine.lease_state import LeaseState
+from aiolocks._engine.lease import Lease, state_of
 from aiolocks._engine.request import Granted, Request
 from tests.support.answering import SILENCE, Answering, Later, insist, session_of
 from tests.support.jumping import jumping
@@ -31,9 +30,9 @@ def silent_to(what: str) -> Answering:
     return Answering(lambda asked: SILENCE if asked.what == what else 1)
 
 
-def asking(server: Answering, timeout: float | None = None) -> LeaseState:
+def asking(server: Answering, timeout: float | None = None) -> Acquisition:
     grantor, options = server.grantor(), Options(TTL, timeout)
-    return LeaseState(grantor.context, grantor, b"orders", Request(TTL, 1, wait=True), options, timeout, None)
+    return Acquisition(grantor.context, grantor, b"orders", Request(TTL, 1, wait=True), options, timeout, None)
 
 
 def patience(times: list[float], *, paused: bool) -> list[float]:
@@ -59,7 +58,7 @@ async def test_a_request_to_acquire_is_waited_for_longer_after_each_silence() ->
     server = silent_to("lock_grant")
     async with session_of(server):
         with pytest.raises(RedisTimeoutError):
-            await take(asking(server), Lease, must=True)
+            await asking(server).acquire(Lease, must=True)
         assert clock() == LONGEST_WAIT
         assert patience([*server.times("lock_grant"), clock()], paused=False) == [1, 2, 4, 3]
 
@@ -68,7 +67,7 @@ async def test_a_request_to_acquire_is_waited_for_longer_after_each_silence() ->
 async def test_a_server_whose_answers_take_longer_than_the_first_patience_grants_all_the_same() -> None:
     server = Answering(lambda asked: Later(3.0, 7) if asked.what == "lock_grant" else 1)
     async with session_of(server):
-        lease = await take(asking(server), Lease, must=True)
+        lease = await asking(server).acquire(Lease, must=True)
         assert (lease.fencing_token, clock()) == (7, 6)
         await lease.release()
 
@@ -77,7 +76,7 @@ async def test_a_server_whose_answers_take_longer_than_the_first_patience_grants
 async def test_an_undo_is_waited_for_longer_after_each_silence() -> None:
     server = silent_to("lock_release")
     async with session_of(server):
-        lease = await take(asking(server), Lease, must=True)
+        lease = await asking(server).acquire(Lease, must=True)
         with pytest.raises(RedisTimeoutError):
             await lease.release()
         await asyncio.sleep(TTL)
@@ -88,10 +87,9 @@ async def test_an_undo_is_waited_for_longer_after_each_silence() -> None:
 async def test_what_a_lease_guards_is_waited_for_longer_after_each_silence() -> None:
     server = silent_to("lock_guard")
     async with session_of(server):
-        state = asking(server)
-        lease = await take(state, Lease, must=True)
+        lease = await asking(server).acquire(Lease, must=True)
         with pytest.raises(RedisTimeoutError):
-            await guard(state, [("INCR", "n")])
+            await guard(state_of(lease), [("INCR", "n")])
         assert patience(server.times("lock_guard"), paused=True) == [1, 2, 4]
         assert LONGEST_WAIT <= clock() <= 2 * LONGEST_WAIT
         await lease.release()
