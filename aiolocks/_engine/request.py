@@ -133,7 +133,8 @@ class Request:
     __slots__ = (
         "__weakref__", "_given_up", "_turn", "asked_as", "asked_at", "extension", "failing_since", "fence_seen",
         "min_hold_ms", "needed_uptime", "on_busy", "overtook", "parts", "permits", "reached", "retry_after", "revoked",
-        "server", "silences", "ticket", "token", "trouble", "ttl", "ttl_ms", "unanswered", "valid_for", "valid_from", "wait",
+        "server", "silences", "ticket", "token", "trouble", "ttl", "ttl_ms", "unanswered", "valid_for", "valid_from",
+        "wait",
     )  # fmt: skip
 
     def __init__(

@@ -191,9 +191,8 @@ class HierarchicalMode(Acquirable):
                 "inside it, only paths beside its own can be taken, and paths below one that it reads can be read; "
                 "for more, hold the path above both in one block around them"
             )
-        acquisition = super()._asking(
-            timeout, permits, entering=False
-        )  # equivalent: constant, that was checked just before
+        # equivalent: constant, that was checked just before
+        acquisition = super()._asking(timeout, permits, entering=False)
         wishes = [(mode, ticket or 0) for mode, ticket in zip(self._modes, tickets, strict=True)]
         grantors = [session.grantor(keys) for keys in self._levels]
         seal = partial(self._seal, session) if len(grantors) > 1 else None

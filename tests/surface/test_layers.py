@@ -55,11 +55,16 @@ files = sorted(PACKAGE.rglob("*.py"))
 Graph = Mapping[str, set[str]]
 
 
-def imported(file: Path, source: str | None = None) -> set[str]:
-    """Return the full names of what *file* imports, wherever that stands: in functions and for type checkers too."""
+def imported(file: Path, source: str | None = None, *, for_types: bool = True) -> set[str]:
+    """Return the full names of what *file* imports, wherever that stands: in functions and *for_types* alone too."""
     package = ("aiolocks", *file.relative_to(PACKAGE).parent.parts)
     found = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8") if source is None else source)):
+    tree = ast.parse(file.read_text(encoding="utf-8") if source is None else source)
+    if not for_types:
+        tree.body = [
+            node for node in tree.body if not isinstance(node, ast.If) or "TYPE_CHECKING" not in ast.dump(node.test)
+        ]
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -75,10 +80,10 @@ def is_module(path: Path) -> bool:
     return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
 
 
-def relatives(file: Path, source: str | None = None) -> set[Path]:
+def relatives(file: Path, source: str | None = None, *, for_types: bool = True) -> set[Path]:
     """Return the files of this package that *file* imports, if it were not for its name."""
     found = set()
-    for name in imported(file, source):
+    for name in imported(file, source, for_types=for_types):
         path = PACKAGE.joinpath(*name.split(".")[1:])
         for candidate in (path.with_suffix(".py"), path / "__init__.py"):
             if name.split(".")[0] == "aiolocks" and candidate.is_file():
@@ -105,9 +110,12 @@ def upward(file: Path, source: str | None = None) -> set[str]:
 
 
 def house(name: Mapping[Path, str]) -> Graph:
-    """Return who imports whom, by what *name* calls the files; what it calls alike is one."""
+    """Return which files import which, by the names of *name*; files of one name are one.
+
+    An import for types alone is left out: siblings can name each other's classes by it.
+    """
     return {
-        one: {name[other] for file in files if name[file] == one for other in relatives(file)} - {one}
+        one: {name[other] for file in files if name[file] == one for other in relatives(file, for_types=False)} - {one}
         for one in set(name.values())
     }
 
