@@ -353,8 +353,7 @@ _MANY: dict[object, str] = {"majority": "most", "all": "all"}
 def timed_out(grantor: Grantor, request: Request, timeout: float) -> AcquireTimeoutError:
     """Return the error for a caller that another holder has kept waiting."""
     state = "too few permits are free" if grantor.kind == "semaphore" else "held by another holder"
-    if request.needed_uptime:
-        state += ", or its server restarted too short a time ago"
+    state += "".join(extension.other_obstacle() for extension in request.extensions)
     retry_after = request.ttl if request.retry_after is None else request.retry_after
     when = f"still {state} after {timeout:g} s" if timeout else state
     return AcquireTimeoutError(

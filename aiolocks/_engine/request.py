@@ -28,6 +28,7 @@ from .._core.errors import LimitMismatchError, LockError
 from .._core.replies import check_reply
 from .._core.timing import deadline
 from .._core.tokens import fresh_token, session_of
+from .extension import Extension
 
 
 class Attempt(Protocol):
@@ -92,35 +93,8 @@ def _terms(ttl: float) -> tuple[int, float, float]:
 
 
 @lru_cache(maxsize=64)
-def queue_terms(ttl_ms: int, permits: int, needed_uptime: int = 0) -> bytes:
-    """Return what stands behind a token in the queue."""
-    return b"%d %d %d" % (ttl_ms, permits, needed_uptime) if needed_uptime else b"%d %d" % (ttl_ms, permits)
-
-
-class Extension:
-    """What a primitive adds to its requests' scripts, and makes of their answers. This one adds nothing."""
-
-    def arguments(self, *, again: bool = False) -> tuple[bytes | int, ...]:
-        """Return what this attempt takes beyond the usual arguments; *again*: of what was granted already."""
-        return ()
-
-    def not_run(self, args: Sequence[Any]) -> None:
-        """Note that an attempt with these arguments was not carried out, and will not be."""
-
-    def on_reply(self, args: Sequence[Any], reply: Sequence[Any] | int) -> None:
-        """Take what an attempt with these arguments was answered; a number: shortly, that it waits.
-
-        Raises:
-            RuntimeError: Waiting would never end.
-        """
-
-    def objection(self, limit: int) -> RuntimeError | None:
-        """Return why waiting would never end under that limit, if so."""
-        return None
-
-    def refusal(self, amount: int) -> LockError | None:
-        """Return what it means that this can never be granted; None: more permits than there are, which is *amount*."""
-        return None
+def _queue_terms(ttl_ms: int, permits: int) -> bytes:
+    return b"%d %d" % (ttl_ms, permits)
 
 
 @final
@@ -131,14 +105,20 @@ class Request:
     """
 
     __slots__ = (
-        "__weakref__", "_given_up", "_turn", "asked_as", "asked_at", "extension", "failing_since", "fence_seen",
-        "min_hold_ms", "needed_uptime", "on_busy", "overtook", "parts", "permits", "reached", "retry_after", "revoked",
+        "__weakref__", "_given_up", "_turn", "asked_as", "asked_at", "extensions", "failing_since", "fence_seen",
+        "min_hold_ms", "on_busy", "overtook", "parts", "permits", "reached", "retry_after", "revoked",
         "server", "silences", "ticket", "token", "trouble", "ttl", "ttl_ms", "unanswered", "valid_for", "valid_from",
         "wait",
     )  # fmt: skip
 
     def __init__(
-        self, ttl: float, permits: int, wait: bool, token: bytes | None = None, ticket: int = 0, needed_uptime: int = 0
+        self,
+        ttl: float,
+        permits: int,
+        wait: bool,
+        token: bytes | None = None,
+        ticket: int = 0,
+        extensions: tuple[Extension, ...] = (),
     ) -> None:
         self.token = token or fresh_token()
         self.ttl_ms, self.ttl, self.valid_for = _terms(ttl)
@@ -147,8 +127,8 @@ class Request:
         self._turn: asyncio.Future[Granted] | None = None
         self._given_up = False
         self.ticket = ticket
-        self.needed_uptime = needed_uptime
-        """What the server must say of its uptime, in seconds; 0: it is not asked."""
+        self.extensions = extensions
+        """The options that it carries, in the order of their arguments."""
         self.min_hold_ms = 0
         """For how long from its grant on it is in the way of others, though it is released earlier."""
         self.asked_at: float | None = None
@@ -171,8 +151,6 @@ class Request:
         """It was asked once more, as it had overtaken a release."""
         self.revoked = False
         """The server, or one of its parts', has said that its lease is; known in any thread."""
-        self.extension: Extension | None = None
-        """Of a primitive whose script takes or answers more than is usual."""
         self.parts: Sequence[Any] = ()
         """Of a composite Grantor, which alone knows what they are."""
         self.trouble: Exception | None = None
@@ -205,9 +183,21 @@ class Request:
         if self._turn is not None:
             self._turn.cancel()
 
+    def queue_terms(self) -> bytes:
+        """Return what stands behind its token in the queue."""
+        terms = _queue_terms(self.ttl_ms, self.permits)
+        for extension in self.extensions:
+            terms += extension.queue_word()
+        return terms
+
     def entry(self) -> bytes:
         """Return how it stands in the queue."""
-        return b"%b %b" % (self.token, queue_terms(self.ttl_ms, self.permits, self.needed_uptime))
+        return b"%b %b" % (self.token, self.queue_terms())
+
+    def part(self, permits: int, wait: bool, token: bytes, ticket: int = 0) -> "Request":
+        """Return a request for a part of the lease, with the options that parts carry."""
+        shared = tuple(extension for extension in self.extensions if extension.for_parts)
+        return Request(self.ttl, permits, wait, token, ticket, shared)
 
     def sent(self, call: Attempt) -> None:
         if self.asked_at is None:
@@ -290,8 +280,7 @@ class Request:
         """Return the same request under a new token, at the old place in line."""
         stem, plus, _ = self.token.rpartition(b"+")  # an upgrade's token begins with that of the lease it grew from
         token = stem + plus + fresh_token(session_of(self.token))
-        request = Request(self.ttl, self.permits, self.wait, token, self.ticket, self.needed_uptime)
-        request.extension = self.extension
+        request = Request(self.ttl, self.permits, self.wait, token, self.ticket, self.extensions)
         request.on_busy = self.on_busy
         return request
 
@@ -337,8 +326,11 @@ class Request:
 
     def refused(self, kind: str, name: str, limit: int) -> LockError:
         """Return what to raise when this can never be granted: by what the primitive says, or as there is a limit."""
-        refusal = None if self.extension is None else self.extension.refusal(limit)
-        return refusal or LimitMismatchError(
+        for extension in self.extensions:
+            refusal = extension.refusal(limit)
+            if refusal is not None:
+                return refusal
+        return LimitMismatchError(
             f"{kind} {name!r}: {self.permits} permits asked for, but its limit is {limit}; ask for fewer, or resize it",
             name=name,
             permits=self.permits,

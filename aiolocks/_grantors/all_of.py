@@ -118,8 +118,7 @@ class AllOf(Composite):
         return Holding(each[0].script, each[0].record, holders, tuple(token for held in each for token in held.tokens))
 
     def _part(self, grantor: Grantor, request: Request, permits: int, ticket: int) -> Part:
-        uptime = request.needed_uptime
-        return Part(grantor, Request(request.ttl, permits, False, grantor.context.new_token(), ticket, uptime))
+        return Part(grantor, request.part(permits, False, grantor.context.new_token(), ticket))
 
     def _begin_anew(self, request: Request) -> None:
         for part in request.parts:

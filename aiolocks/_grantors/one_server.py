@@ -23,13 +23,11 @@ from .._engine.request import (
     LONGEST_RETRY,
     Answer,
     Busy,
-    Extension,
     Granted,
     Queued,
     Request,
     ResultCallback,
     WithdrawnError,
-    queue_terms,
     resolve,
 )
 from .._redis.connection import Connection
@@ -184,11 +182,11 @@ class RedisGrantor:
         request.asked_as = address[0]
         ticket: bytes | int = request.ticket if request.wait else ~request.ticket  # defect: W8-ticket
         if self._queues and ticket == 0 and self._family.brief and self._knows(address) and not request.tried:
-            ticket = ticket if request.needed_uptime else _BRIEFLY
+            ticket = _BRIEFLY if all(extension.answered_briefly for extension in request.extensions) else ticket
         args: Arguments = (request.token, request.ttl_ms, request.permits, ticket, *address)
-        if request.extension is not None:
-            args += request.extension.arguments()
-        return (*args, request.needed_uptime) if request.needed_uptime else args
+        for extension in request.extensions:
+            args += extension.arguments()
+        return args
 
     def _knows(self, address: SessionAddress) -> bool:
         """Whether others of this session wait, and the server has been told that it is *address* who asks."""
@@ -209,8 +207,9 @@ class RedisGrantor:
         if isinstance(reply, Exception):
             if call.link is None or was_not_run(reply):
                 request.not_run(call)
-                if call.link is not None and request.extension is not None:
-                    request.extension.not_run(cast("Arguments", call.args))
+                if call.link is not None:
+                    for extension in request.extensions:
+                        extension.not_run(cast("Arguments", call.args))
             elif isinstance(reply, ResponseError):
                 request.answered(call)
             if not future.done():  # not raised on the way: a traceback would keep all callers, and what they hold
@@ -218,7 +217,7 @@ class RedisGrantor:
             return
         request.answered(call)
         try:
-            objection = None if request.extension is None else self._extend(request.extension, call, reply)
+            objection = self._extend(request, call, reply) if request.extensions else None
             answer = self._read_grant(call, reply, request)
             if objection is not None:
                 raise objection
@@ -232,11 +231,12 @@ class RedisGrantor:
             if answer is not None and not future.done():
                 future.set_result(answer)
 
-    def _extend(self, extension: Extension, call: PendingCall, reply: Any) -> RuntimeError | None:
-        """Show the primitive its part of the reply; it may object, but the grants in it are others' too."""
+    def _extend(self, request: Request, call: PendingCall, reply: Any) -> RuntimeError | None:
+        """Show each extension the reply. Return an objection: the grants in the reply are other waiters' too."""
         if isinstance(reply, int) or reply[0] != b"withdrawn":
             try:
-                extension.on_reply(cast("Arguments", call.args), reply)
+                for extension in request.extensions:
+                    extension.on_reply(cast("Arguments", call.args), reply)
             except RuntimeError as objection:
                 return objection
         return None
@@ -321,8 +321,9 @@ class RedisGrantor:
         return granted
 
     def _once_more(self, request: Request, link: Connection) -> Arguments:
-        more = () if request.extension is None else request.extension.arguments(again=True)
-        more += (request.needed_uptime,) if request.needed_uptime else ()
+        more: Arguments = ()
+        for extension in request.extensions:
+            more += extension.arguments(again=True)
         # A millisecond longer, as the script writes nothing if it has nothing to extend; and never to queue again.
         return (
             request.token, request.ttl_ms + 1, request.permits, ~0, *self._address(request), *more
@@ -383,8 +384,7 @@ class RedisGrantor:
             tombstone_ms = round(1000 * max(request.ttl, LONGEST_RETRY))  # defect: W10-longest
         session, channels, life_ms = self._address(request)
         session = request.asked_as or session  # a session that polls may have another name by now
-        terms = queue_terms(request.ttl_ms, request.permits, request.needed_uptime)
-        args: Arguments = (request.token, terms, tombstone_ms, session, channels, life_ms)
+        args: Arguments = (request.token, request.queue_terms(), tombstone_ms, session, channels, life_ms)
         return (*args, request.min_hold_ms) if request.min_hold_ms else args
 
     def _undone(self, call: PendingCall, reply: Any) -> None:

@@ -13,7 +13,6 @@ from collections.abc import Generator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar, final
 
-from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .._core.answers import LONGEST_WAIT, NotNowError, ask_until, came_too_early, ride_out
@@ -29,6 +28,7 @@ from .._redis.pipeline import PendingCall
 from .._redis.scripts import Arguments, PreparedScript, load
 from .composite import Composite, Part, end, release_parts, renew_parts, undo_parts
 from .one_server import RedisGrantor
+from .uptime import too_young
 from .votes import Vote, VoteCount, next_fence, quorum_of
 from .who import HolderRow, holder_of, holder_rows, names_of
 
@@ -193,15 +193,14 @@ class Quorum(Composite):
             elif isinstance(answer, Exception):
                 ballot.failed[at] = answer
             elif isinstance(answer, Busy) and answer.young:
-                ballot.failed[at] = _too_young(part.request.retry_after or 0.0)
+                ballot.failed[at] = too_young(part.request.retry_after or 0.0)
             else:
                 ballot.busy[at] = part.request.retry_after or 0.0
             self._decide(ballot, decided)
 
-        uptime = request.needed_uptime
         request.parts = [
             # equivalent: 2, a vote never waits in line
-            Part(grantor, Request(request.ttl, 1, wait=False, token=context.id + own, needed_uptime=uptime))
+            Part(grantor, request.part(1, wait=False, token=context.id + own))
             for grantor, context in zip(self._grantors, self._contexts, strict=True)
         ]
         for at, part in enumerate(request.parts):
@@ -225,8 +224,8 @@ class Quorum(Composite):
         """Have a majority accept a fencing token, *fence* if that will do; None if too few answered."""
         while True:
             args: Arguments = (request.parts[0].request.token, fence)
-            if request.needed_uptime:
-                args = (*args, request.needed_uptime)
+            for extension in request.extensions:
+                args += extension.arguments()
             ballot = await self._ask_all(self._raise, args, request.ttl)
             if ballot.won:
                 return fence, ballot
@@ -246,7 +245,7 @@ class Quorum(Composite):
             if isinstance(reply, Exception):
                 ballot.failed[at] = reply
             elif reply < 0:
-                ballot.failed[at] = _too_young(-reply / 1000)
+                ballot.failed[at] = too_young(-reply / 1000)
             elif reply == 0:
                 ballot.granted[at] = 0
             else:
@@ -450,11 +449,6 @@ class Quorum(Composite):
         if too_early and count + len(too_early) >= ballot.quorum:
             error.__cause__ = too_early[0]
         return error
-
-
-def _too_young(seconds: float) -> RedisError:
-    """Return what became of a server that has not been up for long enough: it has no vote, as if it were away."""
-    return RedisError(f"restarted too short a time ago, and has no vote for another {seconds:g} s")
 
 
 def _patience(request: Request, error: QuorumError) -> float:

@@ -304,8 +304,9 @@ class WaitQueue:
             if answer > 0:
                 request.queued(answer, call.sent_at, fence)
                 request.busy_for_ms(busy_ms)
-                objection = request.extension.objection(limit[0]) if request.extension and limit else None
-                if objection:
+                objections = (extension.objection(limit[0]) for extension in request.extensions if limit)
+                objection = next((found for found in objections if found is not None), None)
+                if objection is not None:
                     self.leave(request)
                     request.fail(objection)
             elif answer < 0:

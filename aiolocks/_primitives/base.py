@@ -23,6 +23,7 @@ from .._engine.acquire import Acquisition
 from .._engine.block import Enterable
 from .._engine.closing import Closing, closed_error
 from .._engine.context import Context, Grantor
+from .._engine.extension import Extension
 from .._engine.holdings import Base, Loss
 from .._engine.lease import Hold, Lease
 from .._engine.lease_state import Entry, LeaseState, ModeChanges, loss_error
@@ -33,6 +34,7 @@ from .._grantors.adoption import adopt
 from .._grantors.one_server import RedisGrantor
 from .._grantors.revocation import meant, revoke_all, wait_until_gone
 from .._grantors.session import Session
+from .._grantors.uptime import min_uptime_of
 from .._grantors.who import holders_of, time_of, waiters_of
 from .._redis.clients import Client, check_replicas_of, check_uptime_of, pool_of
 from .._redis.scripts import Arguments
@@ -81,7 +83,9 @@ class Acquirable(Elsewhere, Enterable[Lease]):
         self._pool = pool_of(client)
         if options.replicas:
             check_replicas_of(self._pool)
-        if options.min_uptime:
+        self._extensions: tuple[Extension, ...] = min_uptime_of(options)
+        """What each request carries beyond the usual."""
+        if self._extensions:
             check_uptime_of(self._pool)
         self._keys = Keys(prefix, self._kind, name, self._family)
         self._base: Base = self._keys.base
@@ -370,7 +374,7 @@ class Acquirable(Elsewhere, Enterable[Lease]):
             raise waits_for_itself(self._kind, self.name)
         wait = timeout is None or timeout > 0
         # Positional: with keywords, Python 3.11 takes a fifth of a microsecond longer.
-        request = Request(options.ttl, permits, wait, context.new_token(), 0, options.needed_uptime)
+        request = Request(options.ttl, permits, wait, context.new_token(), 0, self._extensions)
         return Acquisition(
             context, grantor, self._base, request, options, timeout, task, self._closing, self._mode_changes()
         )

@@ -18,8 +18,9 @@ from .._core.options import Duration, Unset, check_timeout
 from .._core.tokens import fresh_token
 from .._engine.acquire import Acquisition
 from .._engine.closing import Closing
+from .._engine.extension import Extension
 from .._engine.lease_state import LeaseState
-from .._engine.request import Extension, Request
+from .._engine.request import Request
 from .._grantors.one_server import RedisGrantor
 
 _REVOKED = -1
@@ -94,9 +95,8 @@ class ModeChanges:
             wait=timeout is None or timeout > 0,
             token=state.request.token + b"+" + fresh_token(context.id),
             ticket=FRONT,
-            needed_uptime=state.request.needed_uptime,
+            extensions=(_Upgrade(state), *state.request.extensions),
         )
-        request.extension = _Upgrade(state)
         options = replace(state.options, min_hold=0.0) if state.options.min_hold else state.options
         if options.max_hold is not None:
             # equivalent: constant, too short for a renewal

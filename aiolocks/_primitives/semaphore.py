@@ -21,9 +21,9 @@ from .._core.replies import check_numbers
 from .._core.teaching import teaching
 from .._engine.acquire import Acquisition
 from .._engine.context import Context
+from .._engine.extension import Extension
 from .._engine.lease import Hold, Lease
 from .._engine.must_await import LOCKED, TRY_ACQUIRE, Acquiring, MustAwait, must_await
-from .._engine.request import Extension
 from .._redis.clients import Client, server_of
 from .base import Acquirable, Statistics, waits_for_itself
 
@@ -290,9 +290,8 @@ class Semaphore(Acquirable):
         acquisition = super()._asking(timeout, permits, entering=entering)
         base = self._keys.base
         inside = acquisition.context.holdings.inside(acquisition.task, base)
-        acquisition.request.extension = _Declaration(
-            self.name, base, self._limit, self._declarations(), permits, inside
-        )
+        declaration = _Declaration(self.name, base, self._limit, self._declarations(), permits, inside)
+        acquisition.request.extensions = (declaration, *self._extensions)
         return acquisition
 
     def _declarations(self) -> dict[tuple[bytes, int], None]:

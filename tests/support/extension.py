@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, final
 
 from aiolocks._core.errors import LockError
-from aiolocks._engine.request import Extension
+from aiolocks._engine.extension import Extension
 
 
 @final

@@ -12,6 +12,7 @@ from aiolocks._core.timing import deadline
 from aiolocks._core.tokens import LENGTH, session_of
 from aiolocks._engine.request import Granted, Request, resolve
 from aiolocks._grantors.composite import Part
+from aiolocks._grantors.uptime import MinUptime
 from aiolocks._redis.pipeline import PendingCall
 from tests.support.extension import Adding
 from tests.support.jumping import jumping
@@ -56,7 +57,7 @@ def test_a_request_is_queued_with_its_ttl_and_permits() -> None:
 
 def test_a_request_is_queued_with_its_min_uptime_too() -> None:
     """Behind what older versions of the scripts look for."""
-    assert Request(1.5, 3, wait=True, token=b"mine", needed_uptime=31).entry() == b"mine 1500 3 31"
+    assert Request(1.5, 3, wait=True, token=b"mine", extensions=(MinUptime(31),)).entry() == b"mine 1500 3 31"
 
 
 # What was asked.
@@ -263,14 +264,14 @@ async def test_an_answer_is_passed_on_unless_its_caller_has_left() -> None:
 
 def test_a_repeated_request_has_a_new_token_and_the_old_place() -> None:
     one = request(1.5, permits=3)
-    one.ticket, one.needed_uptime = 41, 31
-    one.extension = Adding()
+    one.ticket = 41
+    one.extensions = (Adding(),)
     again = one.again()
     assert again.token != one.token
     assert len(again.token) == len(one.token)
     assert session_of(again.token) == session_of(one.token)
     assert again.entry() == again.token + one.entry()[len(one.token) :]
-    for what in ("ticket", "wait", "extension", "needed_uptime"):
+    for what in ("ticket", "wait", "extensions"):
         assert getattr(again, what) == getattr(one, what), what
 
 
@@ -286,8 +287,8 @@ def test_a_refusal_says_what_the_primitive_says_or_how_many_permits_there_are() 
     assert isinstance(refused, LimitMismatchError)
     assert (refused.name, refused.permits, refused.limit) == ("orders", 3, 2)
     assert "'orders': 3 permits asked for, but its limit is 2" in str(refused)
-    one.extension = Adding()
+    one.extensions = (Adding(),)
     assert isinstance(one.refused("semaphore", "orders", 2), LimitMismatchError)
-    one.extension = Adding(refusal=lambda amount: LockError("never", name="orders"))
+    one.extensions = (Adding(refusal=lambda amount: LockError("never", name="orders")),)
     with pytest.raises(LockError, match="never"):
         raise one.refused("lock", "orders", 1)

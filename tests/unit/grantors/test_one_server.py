@@ -247,7 +247,7 @@ async def test_what_is_sent_once_more_names_one_session_though_it_polls_meanwhil
 async def test_what_is_declared_is_sent_once_unless_that_was_not_run() -> None:
     async with scene(lock_grant=BUSY) as there:
         request = there.request()
-        request.extension = Adding(5)
+        request.extensions = (Adding(5),)
         for said, sent in [(BUSY, [b"5", b"1"]), (SILENCE, [b"5", b"1"]), (7, [b"5", b"0"]), (7, [b"5", b"0"])]:
             there.says["lock_grant"] = said
             answer = there.grantor.grant(request)
@@ -353,7 +353,7 @@ async def test_a_caller_of_a_busy_lock_learns_for_how_long() -> None:
 async def test_a_request_overtaken_by_its_undo_is_an_error_and_nothing_is_learned_from_it() -> None:
     async with scene(lock_grant=[b"withdrawn"]) as there:
         request = there.request()
-        request.extension = Adding(on_reply=lambda *_: pytest.fail("there is nothing to learn"))
+        request.extensions = (Adding(on_reply=lambda *_: pytest.fail("there is nothing to learn")),)
         with pytest.raises(RedisError, match="withdrawn before it came"):
             await there.grantor.grant(request)
 
@@ -373,7 +373,7 @@ async def test_what_is_refused_for_good_says_what_the_limit_is() -> None:
 async def test_a_primitive_is_shown_the_arguments_and_the_answer() -> None:
     async with scene(lock_grant=[b"busy", 20, 0]) as there:
         request, learned = there.request(wait=False), list[Any]()
-        request.extension = Adding(on_reply=lambda *shown: learned.append(shown))
+        request.extensions = (Adding(on_reply=lambda *shown: learned.append(shown)),)
         assert await there.grantor.grant(request) == Busy()
         [(args, reply)] = learned
         assert (args[0], args[3], reply) == (request.token, -1, [b"busy", 20, 0])
@@ -389,7 +389,7 @@ async def test_an_objection_is_raised_but_the_grants_of_others_beside_it_are_the
         other, turn = await there.wait_in_line()
         there.says["lock_grant"] = [*said, [other.token, 41, 30_000]]
         request = there.request()
-        request.extension = Adding(on_reply=object_to)
+        request.extensions = (Adding(on_reply=object_to),)
         with pytest.raises(RuntimeError, match="no such limit"):
             await there.grantor.grant(request)
         assert turn.result().fence == 41
@@ -791,7 +791,7 @@ async def test_for_replicas_a_lease_is_written_again_a_little_longer_and_never_q
     async with scene(**had_by(2), lock_grant=7) as there:
         await asyncio.sleep(5)
         request = there.request()
-        request.extension = Adding(5)
+        request.extensions = (Adding(5),)
         assert await there.grantor.replicate(request, 2) == Granted(7, 5)
         written = there.asked("lock_grant")[0]
         assert args_of(written)[:4] == [request.token, b"30001", b"1", b"-1"]

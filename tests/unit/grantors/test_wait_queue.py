@@ -349,7 +349,7 @@ async def test_one_for_whom_waiting_would_never_end_is_told_so() -> None:
     hall = Hall()
     async with session_of(hall):
         one, other = await waiting(hall), await waiting(hall)
-        one.extension = Adding(objection=lambda limit: RuntimeError(f"only {limit}") if limit < 3 else None)
+        one.extensions = (Adding(objection=lambda limit: RuntimeError(f"only {limit}") if limit < 3 else None),)
         await asyncio.sleep(1.1)
         assert not one.turn.done()
         limit = 3
@@ -728,7 +728,7 @@ async def test_whatever_else_goes_wrong_with_an_old_place_is_raised() -> None:
         def refuse(amount: int) -> LockError | None:
             raise NotImplementedError
 
-        request.extension = Adding(refusal=refuse)
+        request.extensions = (Adding(refusal=refuse),)
         await asyncio.sleep(1.1)
         assert isinstance(request.turn.exception(), NotImplementedError)
         assert not hall.grantor().line.waiting
