@@ -90,31 +90,17 @@ class Acquisition:
             RedisError: Redis could not be asked.
             RuntimeError: The manager that made the primitive is closed.
         """
-        context, request, closing, state = self.context, self.request, self.closing, None
+        context, closing, state = self.context, self.closing, None
         waiting = None if closing is None else closing.begin(self.grantor.kind, self.grantor.name)
         if wanted():
             self._begin_report()
         try:
-            granted: Granted | None
+            wait = self._wait_replicated if self.options.replicas else self.wait_granted  # defect: W13-asked
             if self.timeout:
                 async with asyncio.timeout(self.timeout):
-                    # defect: W13-asked
-                    granted = await (self._wait_replicated() if self.options.replicas else self.wait_granted())
-            elif self.options.replicas:  # defect: W13-asked
-                granted = await self._wait_replicated()
-            else:  # asked here, because most are granted at once: that saves one coroutine
-                context.tokens[request.token] = request  # defect: W5-awaited
-                answer: Answer | None
-                try:
-                    answer = await self.grantor.grant(request)
-                except WithdrawnError:  # while it was queued, which it may have awaited by the same future
-                    answer = None
-                    self.take_fresh_token()
-                except UNCERTAIN as error:
-                    answer = await self._ask_again_or_withdraw(error)
-                granted = (
-                    answer if isinstance(answer, Granted) and self._fresh(answer) else await self.wait_granted(answer)
-                )
+                    granted = await wait()
+            else:
+                granted = await wait()
             if granted is not None:
                 now = context.clock()
                 task = self.task if by_hand else None
@@ -163,61 +149,60 @@ class Acquisition:
 
     # Asking, and waiting for the turn.
 
-    async def wait_granted(self, answer: Answer | None = None) -> Granted | None:
-        """Ask, unless there is an *answer*; wait for the turn, and see that enough of the lease is left to begin with.
+    async def wait_granted(self) -> Granted | None:
+        """Ask, wait for the turn, and see that enough of the lease is left to begin with.
 
         Return None if it is busy, and the request does not wait.
         """
+        context, grantor = self.context, self.grantor
         while True:
+            request = self.request
+            # From now on a grant of this token is wanted.
+            context.tokens[request.token] = request  # defect: W5-awaited
             try:
-                return await self._wait_granted(answer)
+                try:
+                    answer = await grantor.grant(request)
+                except UNCERTAIN as error:
+                    answer = await self._ask_again(error)
+                if isinstance(answer, Busy):
+                    return None
+                granted = answer if isinstance(answer, Granted) else await request.turn
+                if self._fresh(granted):
+                    return granted
+                late = await self._extend_late(granted)
+                if late is None or late.valid_from + request.valid_for > context.clock():
+                    return late
             except WithdrawnError:
-                answer = None
-                self.take_fresh_token()
+                pass
+            self.take_fresh_token()
+
+    async def _extend_late(self, granted: Granted) -> Granted | None:
+        """Extend to its whole TTL a lease whose grant took long to arrive, or was found late by a re-check: ask again.
+
+        Return None if another holder has it by now.
+        """
+        request = self.request
+        request.new_turn()
+        answer: Answer
+        try:
+            answer = await self.grantor.grant(request)
+        except WithdrawnError:
+            raise
+        except (RedisError, OSError):
+            answer = granted
+        if isinstance(answer, Busy):
+            return None
+        granted = answer if isinstance(answer, Granted) else await request.turn
+        # W8: a re-check that is still on its way, perhaps to another node, must find that the request waits no longer.
+        # Otherwise the answer "not known here" would make it ask for its old place, even after its release.
+        request.grant(granted.fence, granted.valid_from)
+        return granted
 
     def take_fresh_token(self) -> None:
         """Undo the request, and replace it by the same one under another token, with its old ticket."""
         request = self.request
         self.context.undo(self.grantor, request, self.context.clock() + request.undo_for)
         self.request = request.again()
-
-    async def _wait_granted(self, answer: Answer | None) -> Granted | None:
-        context, grantor = self.context, self.grantor
-        while True:
-            request = self.request
-            if answer is None:
-                # From now on a grant of this token is wanted.
-                context.tokens[request.token] = request  # defect: W5-awaited
-                try:
-                    answer = await grantor.grant(request)
-                except UNCERTAIN as error:
-                    answer = await self._ask_again(error)
-            if isinstance(answer, Granted):
-                granted = answer
-            elif isinstance(answer, Busy):
-                return None
-            else:
-                granted = await request.turn
-            if self._fresh(granted):
-                return granted
-            # The grant took long to arrive, or a re-check found it late. Asking again extends it to its whole TTL.
-            request.new_turn()
-            try:
-                answer = await grantor.grant(request)
-            except WithdrawnError:
-                raise
-            except (RedisError, OSError):
-                answer = granted
-            if isinstance(answer, Busy):
-                return None
-            granted = answer if isinstance(answer, Granted) else await request.turn
-            # W8: a re-check that is still on its way, perhaps to another node, must find that the request waits no
-            # longer. Otherwise the answer "not known here" would make it ask for its old place, even after its release.
-            request.grant(granted.fence, granted.valid_from)
-            if granted.valid_from + request.valid_for > context.clock():
-                return granted
-            self.take_fresh_token()
-            answer = None
 
     def _fresh(self, granted: Granted) -> bool:
         """Whether enough of the lease is left to begin work."""
@@ -240,14 +225,6 @@ class Acquisition:
                 return await cast("Replicating", grantor).replicate(request, replicas)
             except WithdrawnError:
                 self.take_fresh_token()
-
-    async def _ask_again_or_withdraw(self, error: Exception) -> Answer | None:
-        """Ask again, see `_ask_again`. None: an attempt was granted and revoked, so that another token is to ask."""
-        try:
-            return await self._ask_again(error)
-        except WithdrawnError:
-            self.take_fresh_token()
-            return None
 
     async def _ask_again(self, error: Exception) -> Answer:
         """Ask until Redis has answered once, as often and as patiently as the user's client would retry."""
