@@ -8,7 +8,8 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar, cast, overload
+from functools import partial
+from typing import Any, Literal, TypeVar, overload
 
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
@@ -20,7 +21,8 @@ from .._core.errors import AcquireTimeoutError
 from .._core.options import Options
 from .._redis.clients import place_of
 from .closing import Closing, closed_error
-from .context import Context, Grantor, Replicating
+from .context import Context, Grantor
+from .extension import Extension
 from .holdings import Base
 from .lease_state import Entry, LeaseState, ModeChanges
 from .release import GRACE
@@ -95,7 +97,10 @@ class Acquisition:
         if wanted():
             self._begin_report()
         try:
-            wait = self._wait_replicated if self.options.replicas else self.wait_granted  # defect: W13-asked
+            wait = self.wait_granted
+            for option in self.request.extensions:
+                if option.confirms:  # defect: W13-asked
+                    wait = partial(self._wait_confirmed, option)
             if self.timeout:
                 async with asyncio.timeout(self.timeout):
                     granted = await wait()
@@ -209,22 +214,23 @@ class Acquisition:
         # equivalent: comparison, exactly half is neither
         return granted.valid_from + self.request.valid_for - self.context.clock() >= self.request.ttl / 2
 
-    async def _wait_replicated(self) -> Granted | None:
-        """Wait for the grant, and until enough replicas have it."""
-        grantor, replicas = self.grantor, self.options.replicas
+    async def _wait_confirmed(self, option: Extension) -> Granted | None:
+        """Wait for the grant, and until the *option* that asks for more has confirmed it."""
         while True:
-            if await self.wait_granted() is None:
+            first = await self.wait_granted()
+            if first is None:
                 return None
             request = self.request
             request.busy_for(None)  # from now on no other holder is in the way
-            self._trouble = RedisTimeoutError(
-                f"{grantor.kind} {grantor.name!r}: not known to be on {_MANY.get(replicas, replicas)} replicas after "
-                f"{self.timeout or 0:g} s"
-            )
+            self._trouble = RedisTimeoutError(f"{self.what}: {option.unconfirmed()} after {self.timeout or 0:g} s")
             try:
-                return await cast("Replicating", grantor).replicate(request, replicas)
+                granted = await option.confirm(self.grantor, request)
             except WithdrawnError:
                 self.take_fresh_token()
+                continue
+            if granted.fence != first.fence:
+                request.regranted()
+            return granted
 
     async def _ask_again(self, error: Exception) -> Answer:
         """Ask until Redis has answered once, as often and as patiently as the user's client would retry."""
@@ -322,9 +328,6 @@ class Acquisition:
             self._end_report()
             report = self._report or Report(self.grantor)
             report.emit(kind, self._waited(self.context.clock()))
-
-
-_MANY: dict[object, str] = {"majority": "most", "all": "all"}
 
 
 def timed_out(grantor: Grantor, request: Request, timeout: float) -> AcquireTimeoutError:

@@ -13,12 +13,11 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol, final
 
 from .._core.background import background
-from .._core.options import Replicas
 from .._core.tokens import fresh_session, tokens_of
 from .._redis.endpoints import Pipelines, pipeline_of
 from .holdings import Holdings
 from .release import Release, Undoes, Undos
-from .request import Answer, Granted, Request, ResultCallback
+from .request import Answer, Request, ResultCallback
 
 IDLE = 0.5
 """Seconds that a session outlives its last lease and waiter, so that the next one finds it connected."""
@@ -230,15 +229,3 @@ class Holding(NamedTuple):
     holders: tuple[bytes, ...]
     """The keys in which the lease is."""
     tokens: tuple[bytes, ...]
-
-
-class Replicating(Grantor, Protocol):
-    """One Redis that may have replicas."""
-
-    def replicate(self, request: Request, replicas: Replicas) -> Awaitable[Granted]:
-        """See that so many replicas have what was granted.
-
-        Raises:
-            RedisError: Fewer have it in time, or that could not be found out, or the lease ran out meanwhile.
-        """
-        ...

@@ -5,14 +5,23 @@ script, and reads its part of the reply.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._core.errors import LockError
+
+if TYPE_CHECKING:
+    from .context import Grantor
+    from .request import Granted, Request
 
 
 class Extension:
     """Adds nothing. Subclasses override what they need."""
 
+    verb = ""
+    """The script that is run in place of `grant`, if any: on the token, the arguments and the TTL. It returns a fencing
+    token, or a number below 1 for a refusal."""
+    confirms = False
+    """Whether a grant counts only once `confirm` has returned."""
     for_parts = False
     """Whether each part of a lease on several names or servers carries it too."""
     answered_briefly = True
@@ -43,6 +52,28 @@ class Extension:
     def refusal(self, amount: int) -> LockError | None:
         """Return the error for a request that can never be granted. None: it asks for more than *amount* permits."""
         return None
+
+    def unconfirmed(self) -> str:
+        """Return what is not known when the caller's time is over before `confirm` has returned."""
+        return ""
+
+    async def confirm(self, grantor: "Grantor", request: "Request") -> "Granted":
+        """Do what must be done before the caller acts on a grant. Called only if `confirms` is true.
+
+        Raises:
+            RedisError: It was not done in time, or the lease ran out meanwhile.
+        """
+        raise NotImplementedError
+
+    def on_regrant(self) -> None:
+        """Note that the lease ran out before its holder could begin, and was granted again, with a new fencing token.
+
+        Raises:
+            LockError: It must not be.
+        """
+
+    def on_undone(self, request: "Request", *, ended: bool) -> None:
+        """Note the reply to an undo of *request*: whether it ended a live lease."""
 
     def other_obstacle(self) -> str:
         """Return what can be in the way besides other holders, for the text of a time-out."""

@@ -230,10 +230,6 @@ class LeaseState:
         """Note that `Holdings` no longer lists it."""
         self.task = None
 
-    def asks(self, grantor: Grantor) -> None:
-        """Ask *grantor* about it from now on."""
-        self.grantor = grantor
-
     # Its end.
 
     def lose(self, reason: str) -> None:

@@ -194,10 +194,12 @@ class Request:
         """Return how it stands in the queue."""
         return b"%b %b" % (self.token, self.queue_terms())
 
-    def part(self, permits: int, wait: bool, token: bytes, ticket: int = 0) -> "Request":
-        """Return a request for a part of the lease, with the options that parts carry."""
+    def part(
+        self, permits: int, wait: bool, token: bytes, ticket: int = 0, own: tuple[Extension, ...] = ()
+    ) -> "Request":
+        """Return a request for a part of the lease, with the options that parts carry, and some of its *own*."""
         shared = tuple(extension for extension in self.extensions if extension.for_parts)
-        return Request(self.ttl, permits, wait, token, ticket, shared)
+        return Request(self.ttl, permits, wait, token, ticket, (*shared, *own))
 
     def sent(self, call: Attempt) -> None:
         if self.asked_at is None:
@@ -323,6 +325,16 @@ class Request:
             known = time.time_ns() // 1000
         waited = 0.0 if self.asked_at is None else now - self.asked_at
         return fence > known + A_DAY + 1_000_000 * waited
+
+    def regranted(self) -> None:
+        """Note that it was granted again, with another fencing token; see `Extension.on_regrant`."""
+        for extension in self.extensions:
+            extension.on_regrant()
+
+    def undone(self, *, ended: bool) -> None:
+        """Note the reply to an undo of it: whether it ended a live lease."""
+        for extension in self.extensions:
+            extension.on_undone(self, ended=ended)
 
     def refused(self, kind: str, name: str, limit: int) -> LockError:
         """Return what to raise when this can never be granted: by what the primitive says, or as there is a limit."""

@@ -14,20 +14,19 @@ from functools import partial
 from itertools import takewhile
 from typing import cast, final
 
-from redis.exceptions import TimeoutError as RedisTimeoutError
-
 from .._core.answers import UNCERTAIN
 from .._core.errors import LeaseLostError
 from .._core.events import Kind
-from .._core.options import Options, Replicas
+from .._core.options import Options
 from .._engine.acquire import Acquisition
-from .._engine.context import Context, Grantor, Holding, Replicating
+from .._engine.context import Context, Grantor, Holding
+from .._engine.extension import Extension
 from .._engine.guard import Guarding
 from .._engine.lease_state import LeaseState
 from .._engine.release import GRACE
 from .._engine.request import Answer, Busy, Granted, Queued, Request, ResultCallback, resolve
 from .._redis.endpoints import Pipelines
-from .composite import Composite, Part, end, release_parts, renew_parts, undo_parts
+from .composite import Composite, Part, all_granted, end, release_parts, renew_parts, undo_parts
 
 
 @final
@@ -47,12 +46,14 @@ class AllOf(Composite):
         self.context = context
         self._kind = kind
         self._name = name
-        self._grantors = grantors  # defect: parts-order
+        self.grantors = grantors  # defect: parts-order
         self._wishes = wishes or [(1, 0)] * len(grantors)
         self._seal = seal
-        self._in_line = True
-        # equivalent: 1, the chain itself waits for replicas
-        self._options = replace(options, renew=True, max_hold=None, on_lost="flag", replicas=0)
+        self.sealed = seal is not None
+        """Whether all parts have one fencing token."""
+        self._adoptions: Sequence[Extension] = ()
+        """What each part is adopted by, if the lease was handed off."""
+        self._options = replace(options, renew=True, max_hold=None, on_lost="flag")
         """How parts are kept while others are waited for."""
 
     @property
@@ -63,10 +64,9 @@ class AllOf(Composite):
     def kind(self) -> str:
         return self._kind
 
-    def ask_instead(self, grantor_of: Callable[[Grantor], Grantor]) -> None:
-        """Ask another grantor in place of each, and all at once: none of them has a line."""
-        self._grantors = [grantor_of(grantor) for grantor in self._grantors]
-        self._in_line = False
+    def adopt(self, adoptions: Sequence[Extension]) -> None:
+        """Have each part adopt what is offered. None of them waits."""
+        self._adoptions = adoptions
 
     async def grant(self, request: Request) -> Answer:
         while True:
@@ -82,14 +82,16 @@ class AllOf(Composite):
 
     async def _grant(self, request: Request) -> Answer:
         if not request.parts:
+            own: list[tuple[Extension, ...]] = [(each,) for each in self._adoptions] or [()] * len(self.grantors)
             request.parts = [
-                self._part(grantor, request, *wish) for grantor, wish in zip(self._grantors, self._wishes, strict=True)
+                Part(grantor, request.part(permits, False, grantor.context.new_token(), ticket, extensions))
+                for grantor, (permits, ticket), extensions in zip(self.grantors, self._wishes, own, strict=True)
             ]
         if all(part.fence for part in request.parts):
             whole = await self._refresh(request)
             if whole is not None:
                 return whole
-        if not request.wait or not self._in_line:
+        if not request.wait or self._adoptions:
             return await self._ask_once(request)
         while True:
             try:
@@ -117,31 +119,10 @@ class AllOf(Composite):
         holders = tuple(key for held in each for key in held.holders)
         return Holding(each[0].script, each[0].record, holders, tuple(token for held in each for token in held.tokens))
 
-    def _part(self, grantor: Grantor, request: Request, permits: int, ticket: int) -> Part:
-        return Part(grantor, request.part(permits, False, grantor.context.new_token(), ticket))
-
     def _begin_anew(self, request: Request) -> None:
         for part in request.parts:
             end(part)
         request.parts = [fresh_part(part) for part in request.parts]
-
-    async def replicate(self, request: Request, replicas: Replicas) -> Granted:
-        """See that so many replicas have what was granted of each part."""
-        asked = [
-            asyncio.ensure_future(cast("Replicating", part.grantor).replicate(part.request, replicas))
-            for part in request.parts
-        ]
-        sealed = None if self._seal is None else [part.fence for part in request.parts]
-        try:
-            granted = _all_granted(request, await asyncio.gather(*asked))
-        finally:
-            for one in asked:
-                one.cancel()
-        ran_out = granted.valid_from + request.valid_for <= self.context.clock()  # the first, as another took long
-        # One that ran out on the server was granted anew, with a fencing token of its own.
-        if ran_out or sealed not in (None, [part.fence for part in request.parts]):
-            raise RedisTimeoutError(f"{self.kind} {self.name!r}: the lease ran out before replicas had it")
-        return granted
 
     async def _refresh(self, request: Request) -> Granted | None:
         """Renew what was granted a while ago, or give it all back."""
@@ -154,10 +135,16 @@ class AllOf(Composite):
         return None
 
     async def _ask_once(self, request: Request) -> Answer:
-        answers = await ask_all(request, request.parts)
+        if self._adoptions:  # W17: the first decides between callers that adopt the same
+            (first,) = await ask_all(request, request.parts[:1])
+            if isinstance(first, Exception):
+                raise first
+            answers = [first, *await ask_all(request, request.parts[1:])]
+        else:
+            answers = await ask_all(request, request.parts)
         granted = [answer for answer in answers if isinstance(answer, Granted)]
         if len(granted) == len(request.parts):
-            return _all_granted(request, granted)
+            return all_granted(request, granted)
         for answer in answers:
             if isinstance(answer, Exception):
                 raise answer
@@ -215,7 +202,7 @@ class OrderedAttempt:
                 answers = await ask_all(self._request, asked)
                 granted = [answer for answer in answers if isinstance(answer, Granted)]
                 if len(granted) == len(self._request.parts):
-                    return _all_granted(self._request, granted)
+                    return all_granted(self._request, granted)
                 in_turn = list(takewhile(lambda answer: isinstance(answer, Granted), answers))
                 for part, lease in zip(asked, granted[: len(in_turn)], strict=False):
                     self._keep(part, lease)
@@ -314,9 +301,3 @@ async def ask_all(request: Request, parts: Sequence[Part]) -> list[Answer | Exce
     if busy:
         request.busy_for(max(busy))
     return found
-
-
-def _all_granted(request: Request, granted: Sequence[Granted]) -> Granted:
-    for part, answer in zip(request.parts, granted, strict=True):
-        part.fence = answer.fence
-    return Granted(max(answer.fence for answer in granted), min(answer.valid_from for answer in granted))

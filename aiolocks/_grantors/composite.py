@@ -10,7 +10,7 @@ from typing import final
 
 from .._engine.context import Context, Grantor
 from .._engine.release import Release
-from .._engine.request import Request, ResultCallback
+from .._engine.request import Granted, Request, ResultCallback
 from .._redis.endpoints import Pipelines
 from .votes import VoteCount
 
@@ -60,6 +60,13 @@ class Composite:
 
     def fencing_tokens(self, request: Request, fence: int) -> Mapping[str, int]:
         return {part.grantor.name: part.fence for part in request.parts}
+
+
+def all_granted(request: Request, granted: Sequence[Granted]) -> Granted:
+    """Note the fencing token of each part, and return the grant of the whole."""
+    for part, answer in zip(request.parts, granted, strict=True):
+        part.fence = answer.fence
+    return Granted(max(answer.fence for answer in granted), min(answer.valid_from for answer in granted))
 
 
 def renew_parts(whole: Request, needed: int, ttl: float, tell: ResultCallback, thread: Pipelines | None) -> None:

@@ -1,22 +1,18 @@
-"""Asks one Redis about one name: turns requests into scripts and their replies into grants.
-
-Every primitive whose server side is the usual set of scripts (`grant`, `recheck`, `renew`, `release`, `statistics`)
-uses this, and adds what it needs beyond: the semaphore its limit.
-"""
+"""Asks one Redis about one name: turns requests into scripts and their replies into grants, for every primitive."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from typing import Any, cast, final
 
 from redis.exceptions import RedisError, ResponseError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .._core import events
-from .._core.answers import LONGEST_WAIT, as_the_client_would, ask_until, ride_out, was_not_run
+from .._core.answers import LONGEST_WAIT, as_the_client_would, ask_until, was_not_run
 from .._core.keys import Keys, channel_of
 from .._core.options import Replicas
 from .._core.replies import UNREADABLE, check_numbers, check_reply, grants_in
 from .._engine.context import Context, Holding
+from .._engine.extension import Extension
 from .._engine.release import Release
 from .._engine.request import (
     A_DAY,
@@ -32,12 +28,12 @@ from .._engine.request import (
 )
 from .._redis.connection import Connection
 from .._redis.endpoints import Pipelines
-from .._redis.pipeline import FIRST_CONNECT, CallReceiver, PendingCall
+from .._redis.pipeline import FIRST_CONNECT, CallReceiver, PendingCall, Pipeline
 from .._redis.router import Route, SlotRoute
 from .._redis.scripts import Arguments, Command, NamedScript, PreparedScript, Script, load
 from .families import Family, Together, renewal_patience, renewed_alone, waiters_of
 from .listening import Listening, SessionAddress
-from .replication import LONGEST_REPLICATION, AlwaysEval
+from .replication import AlwaysEval, replicated
 from .wait_queue import Servers, WaitQueue
 
 _REFUSED = -1
@@ -116,11 +112,33 @@ class RedisGrantor:
         link = pipeline.ready
         if link is None:
             context.introduction.introduce(self._keys.channels, request.ttl)
+        adoption = next((extension for extension in request.extensions if extension.verb), None)
+        if adoption is not None:
+            return self._take_over(adoption, request, patience)
         args = self._terms if link is None else self._terms(request, link)  # what leaves at once is worked out at once
         # equivalent: comparison, for speed
         soon = line is None  # else this one will wait too, for longer
         unsent = LONGEST_WAIT if request.wait else FIRST_CONNECT
         request.sent(pipeline.submit(self._grant, args, self._answered, patience, request, future, unsent, soon))
+        return future
+
+    def _take_over(self, extension: Extension, request: Request, patience: float) -> "asyncio.Future[Answer]":
+        """Run the extension's script in place of `grant`."""
+
+        def receive(call: PendingCall, reply: Any) -> None:
+            if isinstance(reply, Exception) or (type(reply) is int and reply > 0):
+                self._answered(call, reply)
+            elif type(reply) is int:
+                request.answered(call)
+                resolve(future, extension.refusal(reply))
+            else:
+                raise TypeError
+
+        future: asyncio.Future[Answer] = self.context.loop.create_future()
+        keys = (*self.renewal_keys(2), self.renewal_keys(1)[0] + b":t:" + request.token)
+        script = PreparedScript(load(f"{self._family.name}/{extension.verb}"), lambda _: keys)
+        args = (request.token, *extension.arguments(), request.ttl_ms)
+        request.sent(self._route.submit(script, args, receive, patience, request, future, LONGEST_WAIT))
         return future
 
     def _ask_on(self, request: Request, call: PendingCall) -> None:
@@ -286,39 +304,18 @@ class RedisGrantor:
         raise ValueError
 
     async def replicate(self, request: Request, replicas: Replicas) -> Granted:
-        """Write the lease once more, for WAIT to count; see `replication`.
+        """Write the lease again, and wait until so many replicas have it; see `replication`."""
+        return await replicated(self, self._servers.replication(self._route), request, replicas)
 
-        Raises:
-            RedisError: Fewer replicas have it in time, or it ran out meanwhile.
-        """
-        clock, outages = self.context.clock, self._route.pipeline.endpoint.fails_over
-        until = clock() + min(LONGEST_WAIT, request.valid_for)
-        outcome = await ride_out(lambda: self._replicate(request, replicas), clock, until, outages=outages)
-        if isinstance(outcome, Granted):
-            return outcome
-        raise outcome
-
-    async def _replicate(self, request: Request, wanted: Replicas) -> Granted | RedisTimeoutError:
-        """Try once; an error that is returned is final, as those that are raised may be of an outage."""
-        replication = self._servers.replication(self._route)
-        replicas = wanted if isinstance(wanted, int) else await replication.count(wanted)
-        pipeline, bound = replication.pipeline, min(LONGEST_REPLICATION, request.ttl / 4)
+    def submit_again(
+        self, pipeline: Pipeline, request: Request, patience: float
+    ) -> "tuple[PendingCall, asyncio.Future[Answer]]":
+        """Grant it once more over *pipeline*, and return the call and its answer."""
         future: asyncio.Future[Answer] = self.context.loop.create_future()
-        patience = replication.patience(bound)
         call = pipeline.submit(AlwaysEval(self._grant), self._once_more, self._answered, patience, request, future)
         self._route.report_only(call)
         request.sent(call)
-        acknowledged = replication.acknowledged(call, replicas, bound)
-        try:
-            granted, count = await future, await acknowledged
-        finally:
-            acknowledged.cancel()
-        what = f"{self.kind} {self.name!r}"
-        if not isinstance(granted, Granted) or granted.valid_from + request.valid_for <= self.context.clock():
-            return RedisTimeoutError(f"{what}: the lease ran out before replicas had it")
-        if count < replicas:  # defect: W13-counted
-            return RedisTimeoutError(f"{what}: {count} of {replicas} replicas had it within {bound:g} s")
-        return granted
+        return call, future
 
     def _once_more(self, request: Request, link: Connection) -> Arguments:
         more: Arguments = ()
@@ -392,6 +389,7 @@ class RedisGrantor:
         tell: ResultCallback
         request, tell = call.subject, call.tell
         if type(reply) is int and 0 <= reply <= 1:  # no waiter of this process has been granted anything
+            request.undone(ended=reply == 1)
             tell(reply == 1)
         elif isinstance(reply, Exception):
             if call.link is not None and not isinstance(reply, ResponseError):
@@ -406,6 +404,7 @@ class RedisGrantor:
                 for fence in map(int, grants[1::3]):
                     if fence > 0:
                         events.emit(events.Event("handed_over", self.name, self.kind, 0.0, fence))
+            request.undone(ended=ended == b"1")
             # The new holder goes first, a turn of the loop ahead: all others wait for it to let go.
             self.context.loop.call_soon(tell, ended == b"1")
 

@@ -6,16 +6,26 @@ grant is written once more there; and one WAIT, a short one, serves all that cam
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, final
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, final
 
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from .._core.answers import NoPrimaryError
+from .._core.answers import LONGEST_WAIT, NoPrimaryError, ride_out
+from .._core.options import Options, Replicas
 from .._core.replies import check_reply
-from .._engine.request import resolve, resolve_call
+from .._engine.context import Grantor
+from .._engine.extension import Extension
+from .._engine.request import Granted, Request, resolve, resolve_call
+from .._redis.clients import in_memory
 from .._redis.connection import Endpoint
 from .._redis.pipeline import PendingCall, Pipeline
 from .._redis.scripts import Command, PlainCommand
+from .composite import all_granted
+
+if TYPE_CHECKING:
+    from .all_of import AllOf
+    from .one_server import RedisGrantor
 
 LONGEST_REPLICATION = 1.0
 """Seconds for which replicas are waited for; a quarter of the TTL, if that is less."""
@@ -119,3 +129,85 @@ class Replication:
             elif reply >= each.replicas or now >= each.until(now):
                 resolve(each.future, reply)
         self._wait()
+
+
+_MANY: dict[object, str] = {"majority": "most", "all": "all"}
+
+
+@final
+class ReplicasOption(Extension):
+    """A grant counts once so many replicas have it (W13)."""
+
+    confirms = True
+
+    def __init__(self, wanted: Replicas) -> None:
+        self._wanted = wanted
+
+    def unconfirmed(self) -> str:
+        return f"not known to be on {_MANY.get(self._wanted, self._wanted)} replicas"
+
+    async def confirm(self, grantor: Grantor, request: Request) -> Granted:
+        if not request.parts:
+            return await cast("RedisGrantor", grantor).replicate(request, self._wanted)
+        asked = [asyncio.ensure_future(part.grantor.replicate(part.request, self._wanted)) for part in request.parts]
+        before = [part.fence for part in request.parts]
+        try:
+            granted = all_granted(request, await asyncio.gather(*asked))
+        finally:
+            for one in asked:
+                one.cancel()
+        for part, fence in zip(request.parts, before, strict=True):
+            if part.fence != fence:
+                part.request.regranted()
+        ran_out = granted.valid_from + request.valid_for <= grantor.context.clock()  # the first, as another took long
+        # A part that ran out on the server was granted again, with a fencing token of its own.
+        if ran_out or (cast("AllOf", grantor).sealed and before != [part.fence for part in request.parts]):
+            raise _ran_out(grantor)
+        return granted
+
+
+def replicas_of(options: Options, pool: Any) -> tuple[ReplicasOption, ...]:
+    """Return the extension that *options* ask for, if any.
+
+    Raises:
+        ValueError: The server behind *pool* has no replicas.
+    """
+    if options.replicas and in_memory(pool):
+        raise ValueError("replicas are a server's: memory:// has none")
+    return (ReplicasOption(options.replicas),) if options.replicas else ()
+
+
+async def replicated(grantor: "RedisGrantor", replication: Replication, request: Request, wanted: Replicas) -> Granted:
+    """Write a lease again, for WAIT to count, and wait until so many replicas have it.
+
+    Raises:
+        RedisError: Fewer replicas have it in time, or it ran out meanwhile.
+    """
+    clock = grantor.context.clock
+
+    async def attempt() -> Granted | RedisTimeoutError:
+        """Try once. An error that is returned is final; an error that is raised can be of an outage."""
+        replicas = wanted if isinstance(wanted, int) else await replication.count(wanted)
+        bound = min(LONGEST_REPLICATION, request.ttl / 4)
+        call, answer = grantor.submit_again(replication.pipeline, request, replication.patience(bound))
+        acknowledged = replication.acknowledged(call, replicas, bound)
+        try:
+            granted, count = await answer, await acknowledged
+        finally:
+            acknowledged.cancel()
+        if not isinstance(granted, Granted) or granted.valid_from + request.valid_for <= clock():
+            return _ran_out(grantor)
+        if count < replicas:  # defect: W13-counted
+            what = f"{grantor.kind} {grantor.name!r}"
+            return RedisTimeoutError(f"{what}: {count} of {replicas} replicas had it within {bound:g} s")
+        return granted
+
+    until = clock() + min(LONGEST_WAIT, request.valid_for)
+    outcome = await ride_out(attempt, clock, until, outages=grantor.route().pipeline.endpoint.fails_over)
+    if isinstance(outcome, Granted):
+        return outcome
+    raise outcome
+
+
+def _ran_out(grantor: Grantor) -> RedisTimeoutError:
+    return RedisTimeoutError(f"{grantor.kind} {grantor.name!r}: the lease ran out before replicas had it")

@@ -1,11 +1,13 @@
 """`min_uptime`: a server that has restarted a short time ago grants nothing, as it may have lost leases (W22)."""
 
-from typing import final
+from typing import Any, final
 
+from redis.asyncio.cluster import NodesManager
 from redis.exceptions import RedisError
 
 from .._core.options import Options
 from .._engine.extension import Extension
+from .._redis.clients import behind_sentinels, in_memory
 
 
 @final
@@ -28,9 +30,23 @@ class MinUptime(Extension):
         return ", or its server restarted too short a time ago"
 
 
-def min_uptime_of(options: Options) -> tuple[MinUptime, ...]:
-    """Return the extension that *options* ask for, if any."""
-    return (MinUptime(options.needed_uptime),) if options.needed_uptime else ()
+def min_uptime_of(options: Options, *pools: Any) -> tuple[MinUptime, ...]:
+    """Return the extension that *options* ask for, if any.
+
+    Raises:
+        ValueError: The uptime of a server behind one of *pools* does not tell how long it has had its data.
+    """
+    if not options.needed_uptime:
+        return ()
+    for pool in pools:
+        if behind_sentinels(pool) or isinstance(pool, NodesManager):
+            raise ValueError(
+                "min_uptime is for a single server: behind Sentinel, as in a Cluster, a replica takes over, which may "
+                "have been up for long"
+            )
+        if in_memory(pool):
+            raise ValueError("min_uptime is for a server: memory:// begins and ends with its process")
+    return (MinUptime(options.needed_uptime),)
 
 
 def too_young(seconds: float) -> RedisError:

@@ -11,7 +11,7 @@ import logging
 import math
 import random
 from collections.abc import Sequence
-from typing import Any, Protocol, cast, final
+from typing import TYPE_CHECKING, Any, Protocol, cast, final
 
 from redis.exceptions import RedisError, ResponseError
 
@@ -26,7 +26,9 @@ from .._redis.router import Route
 from .._redis.scripts import Arguments
 from . import endless
 from .listening import Listening, SessionAddress, Told, address_of, interval_of
-from .replication import Replication
+
+if TYPE_CHECKING:
+    from .replication import Replication
 
 log = logging.getLogger("aiolocks")
 
@@ -431,6 +433,6 @@ class Servers(Protocol):
         """Return the `Listening` that notifies waiters for names on the server to which *route* leads."""
         ...
 
-    def replication(self, route: Route) -> Replication:
+    def replication(self, route: Route) -> "Replication":
         """Return the `Replication` that waits for replicas of the server to which *route* leads."""
         ...

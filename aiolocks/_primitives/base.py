@@ -32,11 +32,12 @@ from .._engine.request import Request
 from .._engine.validity import GONE_FROM_SERVER
 from .._grantors.adoption import adopt
 from .._grantors.one_server import RedisGrantor
+from .._grantors.replication import replicas_of
 from .._grantors.revocation import meant, revoke_all, wait_until_gone
 from .._grantors.session import Session
 from .._grantors.uptime import min_uptime_of
 from .._grantors.who import holders_of, time_of, waiters_of
-from .._redis.clients import Client, check_replicas_of, check_uptime_of, pool_of
+from .._redis.clients import Client, pool_of
 from .._redis.scripts import Arguments
 
 _TURNS = 3
@@ -81,12 +82,10 @@ class Acquirable(Elsewhere, Enterable[Lease]):
 
     def __init__(self, client: Client, name: str, prefix: str, options: Options) -> None:
         self._pool = pool_of(client)
-        if options.replicas:
-            check_replicas_of(self._pool)
-        self._extensions: tuple[Extension, ...] = min_uptime_of(options)
+        self._extensions: tuple[Extension, ...] = (
+            *replicas_of(options, self._pool), *min_uptime_of(options, self._pool)
+        )  # fmt: skip
         """What each request carries beyond the usual."""
-        if self._extensions:
-            check_uptime_of(self._pool)
         self._keys = Keys(prefix, self._kind, name, self._family)
         self._base: Base = self._keys.base
         self._options = options
@@ -209,7 +208,7 @@ class Acquirable(Elsewhere, Enterable[Lease]):
 
     async def _adopt(self, acquisition: Acquisition, offer: Offer) -> Lease:
         with Doing(f"adopting {acquisition.what}"):
-            return await adopt(acquisition, offer, self._keys.family, by_hand=True)
+            return await adopt(acquisition, offer, by_hand=True)
 
     def _share_adopted(self, share: int) -> int:
         """Return what a lease must have that is adopted here, where it is offered with *share*."""

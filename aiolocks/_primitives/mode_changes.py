@@ -31,10 +31,12 @@ _REVOKED = -1
 class ModeChanges:
     """Changes the mode of one lease. It knows the upgrades that were requested beside the lease."""
 
-    __slots__ = ("_closing", "_upgrades")
+    __slots__ = ("_closing", "_extensions", "_upgrades")
 
-    def __init__(self, closing: Closing | None) -> None:
+    def __init__(self, closing: Closing | None, extensions: tuple[Extension, ...]) -> None:
+        """Ask for upgrades with *extensions*, as for the lease itself."""
         self._closing = closing
+        self._extensions = extensions
         self._upgrades: weakref.WeakSet[Request] = weakref.WeakSet()
 
     def upgrade(self, state: LeaseState, timeout: Duration | Unset | None) -> Callable[[], Acquisition]:
@@ -89,14 +91,8 @@ class ModeChanges:
             raise RuntimeError(
                 f"{state.what}: this task is inside a block that has upgraded the lease, and would wait for itself"
             )
-        request = Request(
-            state.request.ttl,
-            UPGRADE,
-            wait=timeout is None or timeout > 0,
-            token=state.request.token + b"+" + fresh_token(context.id),
-            ticket=FRONT,
-            extensions=(_Upgrade(state), *state.request.extensions),
-        )
+        wait, token = timeout is None or timeout > 0, state.request.token + b"+" + fresh_token(context.id)
+        request = Request(state.ttl, UPGRADE, wait, token, FRONT, (_Upgrade(state), *self._extensions))
         options = replace(state.options, min_hold=0.0) if state.options.min_hold else state.options
         if options.max_hold is not None:
             # equivalent: constant, too short for a renewal

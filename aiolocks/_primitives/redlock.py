@@ -12,8 +12,9 @@ from .._engine.lease import Lease
 from .._grantors.quorum import Quorum
 from .._grantors.revocation import revoke_of_quorum
 from .._grantors.session import Session
+from .._grantors.uptime import min_uptime_of
 from .._grantors.who import time_of
-from .._redis.clients import Client, check_uptime_of, place_of, pool_of, server_of
+from .._redis.clients import Client, place_of, pool_of, server_of
 from .base import Acquirable, Statistics
 
 
@@ -90,9 +91,7 @@ class Redlock(Acquirable):
         super().__init__(several[0], name, prefix, options)
         self._pools = [pool_of(client) for client in several]
         self._places = [place_of(pool) for pool in self._pools]
-        if options.min_uptime:
-            for pool in self._pools:
-                check_uptime_of(pool)
+        min_uptime_of(options, *self._pools)  # raises where a server cannot tell
         if len({server_of(pool) for pool in self._pools}) < len(self._pools):
             raise ValueError("clients must be of different servers: one that is asked twice has two votes")
 

@@ -123,7 +123,7 @@ class RLock(Acquirable):
         return self._first_of(lease, by_hand=by_hand)
 
     async def _adopt(self, acquisition: Acquisition, offer: Offer) -> Lease:
-        return self._first_of(await adopt(acquisition, offer, self._keys.family, by_hand=False), by_hand=True)
+        return self._first_of(await adopt(acquisition, offer, by_hand=False), by_hand=True)
 
     def _first_of(self, lease: Lease, *, by_hand: bool) -> Lease:
         return SharedLease(lease, self._keys.base).share(self._options.on_lost, by_hand=by_hand)

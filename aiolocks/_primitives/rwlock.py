@@ -127,7 +127,7 @@ class RWLockMode(Acquirable):
         return f"RWLock.{self._word}"
 
     def _mode_changes(self) -> ModeChanges:
-        return ModeChanges(self._closing)
+        return ModeChanges(self._closing, self._extensions)
 
     @must_await(LOCKED)
     async def locked(self) -> bool:

@@ -149,20 +149,3 @@ def pool_of(client: Client) -> Any:
     if behind_sentinels(pool) and not pool.is_master:
         raise TypeError("aiolocks needs a client of the primary, which can write: sentinel.master_for, not slave_for")
     return pool
-
-
-def check_replicas_of(pool: Any) -> None:
-    """Raise ValueError unless the server behind *pool* may have replicas."""
-    if in_memory(pool):
-        raise ValueError("replicas are a server's: memory:// has none")
-
-
-def check_uptime_of(pool: Any) -> None:
-    """Raise ValueError unless the uptime of the server behind *pool* tells how long it has had its data."""
-    if isinstance(pool, (SentinelConnectionPool, NodesManager)):
-        raise ValueError(
-            "min_uptime is for a single server: behind Sentinel, as in a Cluster, a replica takes over, which may have "
-            "been up for long"
-        )
-    if in_memory(pool):
-        raise ValueError("min_uptime is for a server: memory:// begins and ends with its process")

@@ -311,12 +311,10 @@ class Router:
         for first, last, *nodes in reply:
             if not 0 <= first <= last < SLOTS:
                 raise ValueError
-            address, *replicas = (
-                self.address_of((host or b"").decode(), int(port), teller) for host, port, *_ in nodes
-            )
+            address, *further = (self.address_of((host or b"").decode(), int(port), teller) for host, port, *_ in nodes)
             self._ids[address] = nodes[0][2] if len(nodes[0]) > 2 else b""
             owners[first : last + 1] = [address] * (last + 1 - first)
-            others += replicas
+            others += further
         primaries = dict.fromkeys(address for address in owners if address is not None)
         named = dict.fromkeys((*primaries, *others))
         before, self._known = self._known, [address for address in self._known if address in named]

@@ -19,13 +19,14 @@ from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError
-from aiolocks._core.options import Duration, Options, Unset
+from aiolocks._core.options import Duration, Unset
 from aiolocks._core.timing import deadline
 from aiolocks._engine.acquire import Acquisition, timed_out
 from aiolocks._engine.context import Grantor
 from aiolocks._engine.lease import Hold
 from aiolocks._engine.must_await import Acquiring
 from aiolocks._engine.request import LONGEST_RETRY, Granted, Request
+from aiolocks._grantors.replication import ReplicasOption
 from aiolocks.testing import After, ScriptedGrantor
 from tests.support.inside import block_loop
 from tests.support.jumping import jumping
@@ -442,7 +443,7 @@ class Replicated:
     def asking(self, timeout: float | None) -> Acquisition:
         asking = self.stub.asking(timeout=timeout)
         asking.grantor = self
-        asking.options = Options(30.0, timeout, replicas=2)
+        asking.request.extensions = (ReplicasOption(2),)
         return asking
 
 

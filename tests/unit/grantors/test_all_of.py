@@ -16,9 +16,11 @@ from aiolocks._core.options import Options
 from aiolocks._core.timing import deadline
 from aiolocks._engine.acquire import Acquisition
 from aiolocks._engine.context import Grantor
+from aiolocks._engine.extension import Extension
 from aiolocks._engine.lease import Hold
 from aiolocks._engine.request import Busy, Granted, Queued, Request
 from aiolocks._grantors.all_of import AllOf
+from aiolocks._grantors.replication import ReplicasOption
 from aiolocks.testing import After, ScriptedGrantor
 from aiolocks.testing._scripted import Answer
 from tests.support.jumping import jumping
@@ -40,11 +42,12 @@ class Several:
         self.wishes: list[tuple[int, int]] | None = None
         self.seal: Callable[[Request], Awaitable[int]] | None = None
         self.options = Options(30.0)
+        self.extensions: tuple[Extension, ...] = ()
 
     def asking(self, *, ttl: float = 30.0, timeout: float | None = None) -> Acquisition:
         options = replace(self.options, ttl=ttl, acquire_timeout=timeout)
         chain = AllOf(self.session.context, "stubs", "a, b", self.grantors, options, self.wishes, self.seal)
-        request = Request(ttl, 1, wait=timeout is None or timeout > 0)
+        request = Request(ttl, 1, timeout is None or timeout > 0, extensions=self.extensions)
         base = tuple(stub.name.encode() for stub in self.stubs)
         return Acquisition(self.session.context, chain, base, request, options, timeout, asyncio.current_task())
 
@@ -581,7 +584,7 @@ class Replicated:
 
 def replicated(*delays: float, errors: Sequence[Exception | None] = (None, None)) -> tuple[Several, list[Replicated]]:
     several = Several([7], [8])
-    several.options = Options(30.0, replicas=2)
+    several.extensions = (ReplicasOption(2),)
     stubs = [Replicated(*each) for each in zip(several.stubs, delays, errors, strict=True)]
     several.grantors = [*stubs]
     return several, stubs

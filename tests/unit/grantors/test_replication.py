@@ -14,12 +14,15 @@ from aiolocks._engine.lease import Lease
 from aiolocks._engine.request import Granted, Request
 from aiolocks._grantors.all_of import AllOf
 from aiolocks._grantors.one_server import RedisGrantor
+from aiolocks._grantors.replication import ReplicasOption
 from aiolocks._grantors.session import Session
 from tests.support.answering import Answering, Asked, Later
 from tests.support.jumping import jumping
 from tests.support.virtual import clock
 
 TTL = 1.0
+
+ON_ONE = (ReplicasOption(1),)
 
 
 @asynccontextmanager
@@ -59,7 +62,10 @@ async def test_a_lease_that_ran_out_before_its_replicas_were_heard_of_is_not_had
 @jumping
 async def test_what_ran_out_while_replicas_were_waited_for_is_an_error_and_undone(timeout: float | None) -> None:
     async with replicated(Later(TTL, 1)) as (server, grantor):
-        options, request = Options(TTL, timeout, replicas=1), Request(TTL, 1, wait=timeout != 0)
+        options, request = (
+            Options(TTL, timeout, replicas=1),
+            Request(TTL, 1, timeout != 0, extensions=(ReplicasOption(1),)),
+        )
         asking = Acquisition(grantor.context, grantor, b"orders", request, options, timeout, None)
         with pytest.raises(RedisTimeoutError, match="ran out"):
             await asking.acquire(Lease, must=True)
@@ -90,10 +96,10 @@ async def test_of_several_names_a_lease_that_ran_out_while_another_awaited_repli
         return Later(0.2 if clock() < 0.5 else 0.45, 1) if asked.what == "WAIT" else 1
 
     server = Answering(answer)
-    grantors, options = [server.grantor(name="a"), server.grantor(name="b")], Options(TTL, None, replicas=1)
+    grantors, options = [server.grantor(name="a"), server.grantor(name="b")], Options(TTL, None)
     session = Session.of(server)
     chain = AllOf(session.context, "multilock", "a, b", grantors, options)
-    asking = Acquisition(session.context, chain, b"a, b", Request(TTL, 1, wait=True), options, None, None)
+    asking = Acquisition(session.context, chain, b"a, b", Request(TTL, 1, True, extensions=ON_ONE), options, None, None)
     try:
         with pytest.raises(RedisTimeoutError):
             await asking.acquire(Lease, must=True)
@@ -122,10 +128,10 @@ async def test_levels_with_one_fencing_token_are_not_granted_if_replicas_needed_
         return 9
 
     server = Answering(answer)
-    grantors, options = [server.grantor(name="a"), server.grantor(name="b")], Options(TTL, None, replicas=1)
+    grantors, options = [server.grantor(name="a"), server.grantor(name="b")], Options(TTL, None)
     session = Session.of(server)
     chain = AllOf(session.context, "hierarchy", "a/b", grantors, options, seal=seal)
-    asking = Acquisition(session.context, chain, b"a/b", Request(TTL, 1, wait=True), options, None, None)
+    asking = Acquisition(session.context, chain, b"a/b", Request(TTL, 1, True, extensions=ON_ONE), options, None, None)
     try:
         if lapsed:
             with pytest.raises(RedisTimeoutError, match="ran out"):
