@@ -11,13 +11,7 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from aiolocks import (
-    AcquireTimeoutError,
-    Lock,
-    LockManager,
-    RWLock,
-    with_lock,
-)
+from aiolocks import AcquireTimeoutError, Lock, LockManager, RWLock, with_lock
 from tests.support.primitives import rows_where
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
