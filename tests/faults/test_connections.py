@@ -3,8 +3,8 @@
 import asyncio
 import random
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -13,47 +13,12 @@ from redis.asyncio import Redis
 from aiolocks import Lock, Semaphore
 from tests.faults.support.kinds import Kind, make
 from tests.faults.support.residue import connections, wait_until_only_residue
+from tests.faults.support.turns import Turns, turns
 from tests.support.inside import pool_connections
 from tests.support.lateness import SLACK, assert_within
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
-
-
-class Bustle:
-    """Tasks of several clients that take turns until told to end, and what they saw."""
-
-    def __init__(self, *clients: Redis, ttl: float = 1.0) -> None:
-        self.grants = 0
-        self.most: Counter[str] = Counter()
-        self._inside: Counter[str] = Counter()
-        self._ended = False
-        self._tasks = [
-            asyncio.create_task(self._take_turns(acquirable))
-            for client in clients
-            for acquirable in (Lock(client, "bustle", ttl=ttl), Semaphore(client, "bustle", 2, ttl=ttl))
-            for _ in range(4)
-        ]
-
-    async def end(self) -> None:
-        """Stop the tasks.
-
-        Raises:
-            Exception: What one of them met.
-        """
-        self._ended = True
-        await asyncio.gather(*self._tasks)
-
-    async def _take_turns(self, acquirable: Lock | Semaphore) -> None:
-        kind = type(acquirable).__name__
-        while not self._ended:
-            async with acquirable as lease:
-                self.grants += 1
-                self._inside[kind] += 1
-                self.most[kind] = max(self.most[kind], self._inside[kind])
-                await asyncio.sleep(random.uniform(0, 0.01))
-                self._inside[kind] -= 1
-                lease.check()
 
 
 async def repeatedly(act: Callable[[], Awaitable[object]], pause: float, seconds: float) -> int:
@@ -75,23 +40,31 @@ async def test_locks_make_progress_while_connections_are_killed_every_50_ms(
     run: Any = redis.execute_command
     async with Redis(unix_socket_path=server.socket_path) as one, Redis(unix_socket_path=server.socket_path) as other:
         async with Lock(one, "held all the time", ttl=1) as lease:
-            bustle = Bustle(one, other)
-            kills = await repeatedly(lambda: run("CLIENT", "KILL", "TYPE", which, "SKIPME", "yes"), 0.05, seconds=3)
-            lease.check()
-        healed_at = time.monotonic()
-        await bustle.end()
-        healed_after = time.monotonic() - healed_at
+            async with bustle(one, other) as (locks, permits):
+                kills = await repeatedly(lambda: run("CLIENT", "KILL", "TYPE", which, "SKIPME", "yes"), 0.05, seconds=3)
+                lease.check()
+                healed_at = time.monotonic()
+            healed_after = time.monotonic() - healed_at
         await wait_until_only_residue(redis, within=2.0)
-    assert bustle.most == {"Lock": 1, "Semaphore": 2}
-    assert bustle.grants > kills
+    assert (locks.most, permits.most) == (1, 2)
+    assert locks.count + permits.count > kills
     assert_within(healed_after, 1.0 + SLACK * 0.2)
+
+
+@asynccontextmanager
+async def bustle(*clients: Redis) -> AsyncIterator[tuple[Turns, Turns]]:
+    """Have locks and permits taken in turns."""
+    async with (
+        turns([Lock(client, "bustle", ttl=1) for client in clients], tasks=4) as locks,
+        turns([Semaphore(client, "bustle", 2, ttl=1) for client in clients], tasks=4) as permits,
+    ):
+        yield locks, permits
 
 
 async def test_no_noscript_reaches_a_caller_while_scripts_are_flushed_in_a_loop(redis: Redis, redis_url: str) -> None:
     """F12: every verb of both kinds."""
     async with Redis.from_url(redis_url) as one, Redis.from_url(redis_url) as other:
         async with Lock(one, "renewed by hand", ttl=2) as lease:
-            bustle = Bustle(one, other)
 
             async def flush_and_renew() -> None:
                 await redis.script_flush()
@@ -100,11 +73,10 @@ async def test_no_noscript_reaches_a_caller_while_scripts_are_flushed_in_a_loop(
                 await Semaphore(other, "resized", 2).resize(random.randint(1, 5))
 
             flushes = 0
-            async with asyncio.timeout(30):
-                while bustle.grants <= 100 or flushes < 50:
+            async with bustle(one, other) as (locks, permits), asyncio.timeout(30):
+                while locks.count + permits.count <= 100 or flushes < 50:
                     flushes += await repeatedly(flush_and_renew, 0.001, seconds=0.2)
-        await bustle.end()
-    assert bustle.most == {"Lock": 1, "Semaphore": 2}
+    assert (locks.most, permits.most) == (1, 2)
     await wait_until_only_residue(redis, within=2.0)
 
 
@@ -165,15 +137,3 @@ async def test_closing_the_client_while_a_lease_is_held_neither_ends_it_nor_reop
     free, in_use = pool_connections(client.connection_pool)
     assert not any(connection.is_connected for connection in free)
     assert not in_use
-
-
-async def test_twenty_thousand_tasks_that_ask_at_once_are_no_dead_link(server: RedisServer) -> None:
-    """The last reply is long on its way, but those before it show that the server answers."""
-
-    async def take(number: int) -> None:
-        lease = await Lock(redis, f"burst {number}").acquire()
-        assert await lease.release()
-
-    async with Redis(unix_socket_path=server.socket_path) as redis:
-        await asyncio.gather(*(take(number) for number in range(20_000)))
-        await redis.flushdb()  # the fencing tokens of so many names would keep the check for leftovers busy

@@ -163,17 +163,6 @@ async def test_requests_that_a_hung_server_does_not_answer_are_not_kept(
     assert kept < 10
 
 
-async def test_a_lease_is_renewed_though_two_of_five_servers_are_gone(
-    five: list[RedisServer], clients: list[Redis]
-) -> None:
-    async with Redlock(clients, "orders", ttl=TTL) as lease:
-        five[0].kill()
-        five[1].pause()
-        await asyncio.sleep(2 * TTL)
-        assert lease.held
-    five[1].resume()
-
-
 async def test_three_of_five_servers_gone_are_an_error_that_names_each(
     five: list[RedisServer], clients: list[Redis]
 ) -> None:
@@ -220,27 +209,6 @@ async def test_a_majority_that_is_soon_back_is_asked_again_though_another_server
         assert lease.held
     await bringing_back
     five[0].resume()
-
-
-async def test_a_thread_renews_on_all_servers(clients: list[Redis]) -> None:
-    async with Redlock(clients, "orders", ttl=0.6, watchdog="thread") as lease:
-        time.sleep(1.5)  # what the thread is for
-        assert lease.held
-
-
-async def test_a_late_grant_of_an_attempt_that_failed_is_undone(five: list[RedisServer], clients: list[Redis]) -> None:
-    lock = Redlock(clients, "orders", ttl=TTL)
-    async with lock:
-        pass  # connected
-    for server in five[:3]:
-        server.pause()
-    with pytest.raises(QuorumError):
-        await lock.acquire(timeout=0)
-    for server in five[:3]:
-        server.resume()
-    async with in_time(SLACK * 0.3, "it ended with its TTL"):
-        while any([await keys_held(server) for server in five]):
-            await asyncio.sleep(0.01)
 
 
 async def test_an_even_number_of_servers_needs_more_than_half(five: list[RedisServer], clients: list[Redis]) -> None:

@@ -12,7 +12,6 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks import HierarchicalLock, Lock, MultiLock, RWLock
-from aiolocks.testing import FaultProxy
 from tests.support.lateness import SLACK, in_time
 from tests.support.leftovers import Leftovers, tasks_beyond, wait_until_none
 from tests.support.primitives import EVERY_ROW, Row, free, queued
@@ -185,34 +184,6 @@ async def test_a_caller_that_waits_for_a_missing_replica_holds_up_no_other_calle
     for task in waiting:
         with pytest.raises(RedisTimeoutError, match="1 of 2 replicas had it within 1 s"):
             await task
-
-
-async def test_a_short_wait_is_not_as_long_as_a_long_one_before_it(pair: Replicated, client: Redis) -> None:
-    async with Lock(client, "connected", replicas=1):
-        pass
-    with pair.standing_still():
-        long = asyncio.create_task(Lock(client, "long", replicas=1, ttl=30).acquire())
-        await asyncio.sleep(0)
-        async with in_time(BOUND + SLACK * 0.15):
-            with pytest.raises(RedisTimeoutError, match=f"within {BOUND:g} s"):
-                await Lock(client, "short", replicas=1, ttl=4 * BOUND).acquire()
-        with pytest.raises(RedisTimeoutError, match="within 1 s"):
-            await long
-
-
-async def test_what_replicas_had_before_a_lease_was_written_says_nothing_of_that_lease(pair: Replicated) -> None:
-    async with FaultProxy(path=pair.primary.socket_path) as proxy, Redis.from_url(proxy.url) as client:
-        # Sent behind the WAIT of the first, whose answer is there long before.
-        proxy.delay_next_request(0.5, match=b"20001")
-        first = asyncio.create_task(Lock(client, "first", replicas=1, ttl=30).acquire())
-        second = asyncio.create_task(Lock(client, "second", replicas=1, ttl=20).acquire())
-        lease = await first
-        with pair.standing_still():
-            had = (await asyncio.wait([second], timeout=0.5 + BOUND))[0]
-            assert not [task for task in had if task.exception() is None]
-        second.cancel()
-        await asyncio.wait([second])
-        await lease.release()
 
 
 async def test_a_caller_that_gives_up_while_it_waits_for_replicas_leaves_nothing_held(

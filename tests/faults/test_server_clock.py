@@ -61,25 +61,6 @@ async def step(clock: ServerClock, redis: Redis, seconds: float) -> None:
                 return
 
 
-async def test_the_shim_moves_the_servers_wall_clock_and_nothing_else(clock: ServerClock, client: Redis) -> None:
-    async def ahead() -> float:
-        reply: Any = await client.time()
-        return float(reply[0]) + float(reply[1]) / 1e6 - time.time()
-
-    await client.set("soon", "", px=30_000)
-    assert abs(await ahead()) < 1
-    clock.step(STEP)
-    assert abs(await ahead() - STEP) < 1
-    assert await client.get("soon") is None
-    clock.step(-2 * STEP)
-    assert abs(await ahead() + STEP) < 1
-    begun = time.monotonic()
-    assert await client.blpop(["nothing"], timeout=1) is None
-    took = time.monotonic() - begun
-    assert took > 0.9
-    assert_within(took, 1.1 + SLACK * 0.2)
-
-
 @kinds
 async def test_a_step_forward_is_a_loss_at_the_next_renewal_and_a_late_write_is_refused(
     clock: ServerClock, client: Redis, other: Redis, kind: Kind

@@ -36,9 +36,8 @@ async def test_a_client_without_retries_learns_at_once_that_redis_is_down(own_se
             Semaphore(client, "down", 3).statistics,
         ):
             async with in_time(SLACK * 0.15):
-                result, took = await outcome_of(asking)
-            print(f"{asking.__qualname__}: {result!r} after {took:.3f} s")
-            assert isinstance(result, UNREACHABLE)
+                result, _ = await outcome_of(asking)
+            assert isinstance(result, UNREACHABLE), asking
 
 
 @pytest.mark.leaves_residue
@@ -78,7 +77,6 @@ async def test_a_caller_of_an_unreachable_redis_gets_redis_pys_exception_in_time
         outcomes = await asyncio.gather(*(outcome_of(asking) for asking, _ in cases.values()))
         proxy.cut_all()
     for (case, (_, bound)), (result, took) in zip(cases.items(), outcomes, strict=True):
-        print(f"{case}: {result!r} after {took:.2f} s")
         assert isinstance(result, UNREACHABLE), case
         assert not isinstance(result, AcquireTimeoutError)
         assert_within(took, bound + SLACK * 0.1 + lag.worst, case)
