@@ -41,7 +41,7 @@ async def test_acquires_cancelled_at_random_moments_leave_only_residue(
     proxy.delay_requests = DELAY
     counts: Counter[State] = Counter()
 
-    async def cancel_one(number: int, client: Redis) -> None:
+    async def cancel_one(number: int, client: Redis, latest: float) -> None:
         kind, name, ttl_ms = KINDS[number % 2], f"cancelled-{number}", next(_ttls_ms)
         scope = anyio.CancelScope()
 
@@ -52,11 +52,10 @@ async def test_acquires_cancelled_at_random_moments_leave_only_residue(
 
         holding = await make(kind, redis, name, ttl=5).acquire() if number % 3 else None
         task = asyncio.create_task(acquire())
-        if number % 4 == 0:
-            for _ in range(dice.randrange(1, 4)):
-                await asyncio.sleep(0)
-        else:
-            await asyncio.sleep(dice.uniform(0, 3 * DELAY))
+        for _ in range(dice.randrange(1, 4)):
+            await asyncio.sleep(0)
+        if latest:
+            await asyncio.sleep(dice.uniform(0, latest))
         state = state_of(client, ttl_ms)
         if number % 8 < 4:
             task.cancel()
@@ -74,12 +73,12 @@ async def test_acquires_cancelled_at_random_moments_leave_only_residue(
 
     async def cancel_one_of_a_new_client(number: int) -> None:
         async with retrying(proxy) if number % 2 else Redis(unix_socket_path=server.socket_path) as client:
-            await cancel_one(number, client)
+            await cancel_one(number, client, DELAY if number % 2 else 0.0)
 
     async with Redis(unix_socket_path=server.socket_path) as direct, retrying(proxy) as delayed:
         async with Lock(direct, "keeps the session"), Lock(delayed, "keeps the other session"):
-            warm = [cancel_one(number, delayed if number % 16 >= 8 else direct) for number in range(ACQUIRES)]
-            await asyncio.gather(*warm)
+            clients = [delayed if number % 16 >= 8 else direct for number in range(ACQUIRES)]
+            await asyncio.gather(*(cancel_one(at, client, at % 4 * DELAY) for at, client in enumerate(clients)))
         await asyncio.gather(*map(cancel_one_of_a_new_client, range(ACQUIRES, ACQUIRES + 40)))
         await wait_until_only_residue(redis, within=2.0)
     print(f"cancelled: {counts}")

@@ -95,7 +95,7 @@ async def test_a_user_without_channel_rights_waits_by_bounded_re_checks_with_one
     assert "secret" not in caplog.text
 
 
-async def test_a_thousand_clients_of_one_pool_make_one_session(redis: Redis, server: RedisServer) -> None:
+async def test_a_thousand_clients_of_one_pool_make_one_session(redis: Redis) -> None:
     """As when every request makes its own `Redis(connection_pool=pool)`."""
     before = sessions_here()
     connected = (await redis.info("clients"))["connected_clients"]

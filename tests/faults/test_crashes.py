@@ -35,15 +35,12 @@ def log(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def start(redis_url: str, log: Path) -> Iterator[Start]:
-    """Starts workers: `start(role, name, ttl, …)`; see `support.worker`."""
+    """Starts workers: `start(role, name, …)`; see `support.worker`."""
+    program = ("-m", "tests.faults.support.worker")
     with ExitStack() as stack:
-
-        def begin(role: str, name: str, *more: object) -> Worker:
-            rest = [str(one) for one in more]
-            command = ["-m", "tests.faults.support.worker", role, redis_url, name, str(TTL), str(log), *rest]
-            return stack.enter_context(spawn(*command))
-
-        yield begin
+        yield lambda role, name, *more: stack.enter_context(
+            spawn(*program, role, redis_url, name, str(TTL), log, *map(str, more))
+        )
 
 
 @pytest.mark.parametrize("kind", [Lock, Semaphore])

@@ -1,7 +1,6 @@
 """After `os.fork()` a lease belongs to the parent alone: the child neither keeps it alive nor ends it."""
 
 import time
-from pathlib import Path
 
 import pytest
 import redis as redis_sync
@@ -22,7 +21,7 @@ BASES = {"Lock": "aiolocks:lock:{forked}", "Semaphore": "aiolocks:semaphore:{for
 
 
 def test_a_child_never_releases_nor_renews_the_lease_of_its_parent(
-    server: RedisServer, tmp_path: Path, kind: str, watchdog: str
+    server: RedisServer, kind: str, watchdog: str
 ) -> None:
     """F21: whatever the child does, the parent keeps its lease; once the parent is dead, the child keeps nothing."""
     with (

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, get_args
 
 import pytest
 from redis.asyncio import Redis
@@ -12,15 +12,10 @@ from aiolocks.testing import FaultProxy
 from tests.faults.support.asking import UNREACHABLE
 from tests.support.primitives import Acquirable, rows_where
 
-pytestmark = [
-    pytest.mark.asyncio,
-    pytest.mark.redis,
-    pytest.mark.faults,
-    pytest.mark.leaves_residue,
-    pytest.mark.parametrize("how", ["reset", "black_hole"]),
-]
-
 Loss = Literal["reset", "black_hole"]
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults, pytest.mark.leaves_residue]
+pytestmark += [pytest.mark.parametrize("how", get_args(Loss))]
 
 
 KINDS = rows_where(lambda kind: kind.guards)

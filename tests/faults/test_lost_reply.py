@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import pytest
 from redis.asyncio import Redis
@@ -16,14 +16,10 @@ from tests.faults.support.residue import alive, wait_until_only_residue
 from tests.support.lateness import SLACK, assert_within, measured_lag
 from tests.support.primitives import queued, rows_where
 
-pytestmark = [
-    pytest.mark.asyncio,
-    pytest.mark.redis,
-    pytest.mark.faults,
-    pytest.mark.parametrize("how", ["reset", "black_hole"]),
-]
-
 Loss = Literal["reset", "black_hole"]
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
+pytestmark += [pytest.mark.parametrize("how", get_args(Loss))]
 
 LOCK_KEY = b"aiolocks:lock:{once}"
 

@@ -39,9 +39,7 @@ async def test_a_lease_that_another_holder_has_is_lost_though_the_first_release_
         await thief.release()
 
 
-async def test_a_renewal_on_a_half_open_link_is_retried_in_time_though_the_loop_was_blocked(
-    redis: Redis, proxy: FaultProxy
-) -> None:
+async def test_a_renewal_on_a_half_open_link_is_retried_in_time_though_the_loop_was_blocked(proxy: FaultProxy) -> None:
     """What the loop was late must not count for the network's round trip, and so for how long an answer may take."""
     ttl = 3.0
     renewals = 0

@@ -11,7 +11,6 @@ from tests.support.workers import ACQUIRED, spawn
 
 pytestmark = [pytest.mark.redis, pytest.mark.faults, pytest.mark.timeout(120)]
 
-REPOSITORY = Path(__file__).parents[2]
 JOBS = 100
 
 HANDLER = """

@@ -175,7 +175,7 @@ def test_waiters_of_two_versions_are_served_in_the_order_in_which_they_asked(
 
 
 def test_locks_of_the_plain_kind_of_two_versions_exclude_each_other_in_order(
-    first: Peer, second: Peer, urls: list[str], name: str
+    first: Peer, second: Peer, name: str
 ) -> None:
     lease = first("plain_acquire", name)
     turns = []
