@@ -5,10 +5,6 @@ import itertools
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
-from typing import Literal
 
 import anyio
 import pytest
@@ -17,6 +13,7 @@ from redis.asyncio import Redis
 from aiolocks import Lease, Lock, Semaphore
 from aiolocks.testing import FaultProxy
 from tests.faults.support.asking import retrying
+from tests.faults.support.kinds import Kind, make
 from tests.faults.support.residue import wait_until_only_residue
 from tests.support import seeds
 from tests.support.inside import State, state_of
@@ -28,233 +25,122 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
 DELAY = 0.2
 """Seconds that requests through the proxy are under way."""
 
-ACQUIRES = 200
-TRIES = 20
-"""How often an acquire that outran its cancellation is made again."""
+ACQUIRES = 240
+
+KINDS: list[Kind] = [Lock, Semaphore]
 
 _ttls_ms = itertools.count(5_000)
 """Each acquire has a TTL of its own, by which its request is found in the engine's books."""
 
 
-@dataclass(frozen=True)
-class Plan:
-    """One acquire, and the state in which it is to be cancelled."""
-
-    number: int
-    state: State
-    delayed: bool
-    kind: type[Lock] | type[Semaphore]
-    by: Literal["task", "scope"]
-
-    @property
-    def name(self) -> str:
-        return f"cancelled-{self.number}"
-
-    def make(self, client: Redis, ttl: float = 5.0) -> Lock | Semaphore:
-        return Lock(client, self.name, ttl=ttl) if self.kind is Lock else Semaphore(client, self.name, 1, ttl=ttl)
-
-
-def plans() -> list[Plan]:
-    made = []
-    for number in range(ACQUIRES):
-        state = list(State)[number % 4]
-        # A scope never cancels a task whose answer is there; see the second test.
-        by: Literal["task", "scope"] = "scope" if number % 32 >= 16 and state is not State.GRANTED_UNREAD else "task"
-        made.append(Plan(number, state, number % 8 >= 4, Lock if number % 16 >= 8 else Semaphore, by))
-    return made
-
-
-class Acquiring:
-    """An acquire on its way, and the means to cancel it."""
-
-    def __init__(self, plan: Plan, client: Redis) -> None:
-        self._client = client
-        self._ttl_ms = next(_ttls_ms)
-        self._scope = anyio.CancelScope()
-        self._acquirable = plan.make(client, self._ttl_ms / 1000)
-        self.task = asyncio.create_task(self._in_scope() if plan.by == "scope" else self._acquire())
-        self.cancel: Callable[[], object] = self._scope.cancel if plan.by == "scope" else self.task.cancel
-
-    @property
-    def state(self) -> State:
-        return state_of(self._client, self._ttl_ms)
-
-    async def reach(self, state: State) -> None:
-        """Return in the very turn of the loop in which the state is reached, before the acquiring task runs."""
-        while self.state is not state and not self.task.done():
-            await asyncio.sleep(0)
-
-    async def _acquire(self) -> Lease | None:
-        return await self._acquirable.acquire()
-
-    async def _in_scope(self) -> Lease | None:
-        with self._scope:
-            return await self._acquirable.acquire()
-        return None
-
-
-async def turns(count: int) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
-
-
-async def moment_of(
-    plan: Plan, acquiring: Acquiring, dice: random.Random, holding: Lease | None, stack: AsyncExitStack
-) -> None:
-    """Wait until the acquire is to be cancelled."""
-    match plan.state:
-        case State.BEFORE_SENDING if plan.delayed:
-            await asyncio.sleep(dice.uniform(0, DELAY))
-        case State.BEFORE_SENDING:
-            await turns(dice.randrange(4))
-        case State.IN_FLIGHT if plan.delayed:
-            await asyncio.sleep(dice.uniform(0, 0.9 * DELAY))
-        case State.IN_FLIGHT:
-            await turns(dice.randint(1, 2))
-        case State.QUEUED:
-            await acquiring.reach(State.QUEUED)
-            await asyncio.sleep(dice.uniform(0, 0.4))
-        case State.GRANTED_UNREAD:
-            if holding is not None:
-                await acquiring.reach(State.QUEUED)
-                await asyncio.sleep(dice.uniform(0, 0.3))
-                stack.push_async_callback(asyncio.wait, {asyncio.create_task(holding.release())})
-            await acquiring.reach(State.GRANTED_UNREAD)
-
-
-async def cancelled_once(
-    plan: Plan, warm: Redis, new: Callable[[], Redis], holder: Redis, dice: random.Random
-) -> State | None:
-    """Acquire and cancel; return the state in which the cancellation hit, or None if the acquire outran it."""
-    async with AsyncExitStack() as stack:
-        client = warm
-        if plan.state is State.BEFORE_SENDING:
-            client = await stack.enter_async_context(new())
-        holding: Lease | None = None
-        if plan.state is State.QUEUED or (plan.state is State.GRANTED_UNREAD and dice.random() < 0.5):
-            holding = await plan.make(holder).acquire()
-            stack.push_async_callback(holding.release)
-        acquiring = Acquiring(plan, client)
-        await moment_of(plan, acquiring, dice, holding, stack)
-        state = acquiring.state
-        if not acquiring.task.done():
-            acquiring.cancel()
-            await asyncio.wait((acquiring.task,))
-        lease = None if acquiring.task.cancelled() else acquiring.task.result()
-        if lease is not None:
-            await lease.release()
-            return None
-        if plan.state is State.QUEUED:
-            assert (await plan.make(holder).statistics()).waiting == 0, "it has left the queue, not only lost interest"
-        return state
-
-
 async def test_acquires_cancelled_at_random_moments_leave_only_residue(
     redis: Redis, server: RedisServer, proxy: FaultProxy
 ) -> None:
-    """F2, F3: before it is sent, in flight, queued, granted but unread; by the task and by a scope."""
-    seed = seeds.seed_of_run()
-    dice = random.Random(seed)
+    """F2, F3: before it is sent, in flight, or queued; by the task and by a scope."""
+    dice = random.Random(seeds.seed_of_run())
     proxy.delay_requests = DELAY
     counts: Counter[State] = Counter()
-    outrun = 0
 
-    def new_direct() -> Redis:
-        return Redis(unix_socket_path=server.socket_path)
+    async def cancel_one(number: int, client: Redis, latest: float) -> None:
+        kind, name, ttl_ms = KINDS[number % 2], f"cancelled-{number}", next(_ttls_ms)
+        scope = anyio.CancelScope()
 
-    def new_delayed() -> Redis:
-        return retrying(proxy)
+        async def acquire() -> Lease | None:
+            with scope:
+                return await make(kind, client, name, ttl=ttl_ms / 1000).acquire()
+            return None
 
-    async with new_direct() as direct, new_delayed() as delayed:
+        holding = await make(kind, redis, name, ttl=5).acquire() if number % 3 else None
+        task = asyncio.create_task(acquire())
+        for _ in range(dice.randrange(1, 4)):
+            await asyncio.sleep(0)
+        if latest:
+            await asyncio.sleep(dice.uniform(0, latest))
+        state = state_of(client, ttl_ms)
+        if number % 8 < 4:
+            task.cancel()
+        else:
+            scope.cancel()
+        await asyncio.wait((task,))
+        lease = None if task.cancelled() else task.result()
+        if lease is not None:
+            await lease.release()
+        else:
+            counts[state] += 1
+        if holding is not None:
+            assert (await make(kind, redis, name, ttl=5).statistics()).waiting == 0, "it stands in the queue still"
+            await holding.release()
 
-        async def carry_out(plan: Plan) -> None:
-            nonlocal outrun
-            warm, new = (delayed, new_delayed) if plan.delayed else (direct, new_direct)
-            own_dice = random.Random(dice.random())
-            for _ in range(TRIES):
-                state = await cancelled_once(plan, warm, new, redis, own_dice)
-                if state is not None:
-                    counts[state] += 1
-                    return
-                outrun += 1
-            raise AssertionError(f"{plan} outran its cancellation {TRIES} times")
+    async def cancel_one_of_a_new_client(number: int) -> None:
+        async with retrying(proxy) if number % 2 else Redis(unix_socket_path=server.socket_path) as client:
+            await cancel_one(number, client, DELAY if number % 2 else 0.0)
 
+    async with Redis(unix_socket_path=server.socket_path) as direct, retrying(proxy) as delayed:
         async with Lock(direct, "keeps the session"), Lock(delayed, "keeps the other session"):
-            for state in State:
-                await asyncio.gather(*(carry_out(plan) for plan in plans() if plan.state is state))
-
-        took = await wait_until_only_residue(redis, within=2.0)
-    states = ", ".join(f"{counts[state]} {state.value}" for state in State)
-    print(f"cancelled: {states}; {outrun} outran it and were made again; only residue after {took:.3f} s")
-    assert counts.total() == ACQUIRES
-    assert min(counts[state] for state in State) >= 20
+            clients = [delayed if number % 16 >= 8 else direct for number in range(ACQUIRES)]
+            await asyncio.gather(*(cancel_one(at, client, at % 4 * DELAY) for at, client in enumerate(clients)))
+        await asyncio.gather(*map(cancel_one_of_a_new_client, range(ACQUIRES, ACQUIRES + 40)))
+        await wait_until_only_residue(redis, within=2.0)
+    print(f"cancelled: {counts}")
+    assert min(counts[state] for state in (State.BEFORE_SENDING, State.IN_FLIGHT, State.QUEUED)) >= 20
 
     slowest = 0.0
-    async with new_direct() as fresh, measured_lag() as lag:
+    async with Redis(unix_socket_path=server.socket_path) as fresh, measured_lag() as lag:
         await fresh.ping()
-        for plan in plans():
+        for number in range(ACQUIRES + 40):
             begun = time.monotonic()
-            lease = await plan.make(fresh).acquire(timeout=2)
+            lease = await make(KINDS[number % 2], fresh, f"cancelled-{number}", ttl=5).acquire(timeout=2)
             slowest = max(slowest, time.monotonic() - begun)
             await lease.release()
-    print(f"a fresh client then acquired each of them within {slowest:.3f} s")
     assert_within(slowest, SLACK * 0.15 + lag.worst)
 
 
-@pytest.mark.parametrize("kind", [Lock, Semaphore])
+@pytest.mark.parametrize("kind", KINDS)
 async def test_a_block_whose_scope_ends_in_the_turn_of_its_grant_never_works_and_leaves_nothing(
-    redis: Redis, redis_url: str, kind: type[Lock] | type[Semaphore]
+    redis: Redis, another: Redis, kind: Kind
 ) -> None:
     """F3: a scope does not cancel a task whose answer is there, so the block is entered; its first await ends it."""
-    entered = worked = 0
-    async with Redis.from_url(redis_url) as client, Lock(client, "keeps the session"):
+    worked = 0
+
+    async def block(scope: anyio.CancelScope, acquirable: Lock | Semaphore) -> None:
+        nonlocal worked
+        with scope:
+            async with acquirable:
+                await asyncio.sleep(1)
+                worked += 1
+
+    async with Lock(another, "keeps the session"):
         for number in range(40):
-            plan = Plan(number, State.GRANTED_UNREAD, False, kind, "scope")
             scope = anyio.CancelScope()
             ttl_ms = next(_ttls_ms)
-            acquirable = plan.make(client, ttl_ms / 1000)
-
-            async def block(scope: anyio.CancelScope = scope, acquirable: Lock | Semaphore = acquirable) -> None:
-                nonlocal entered, worked
-                with scope:
-                    async with acquirable:
-                        entered += 1
-                        await asyncio.sleep(1)
-                        worked += 1
-
-            holding = await plan.make(redis).acquire() if number % 2 else None
-            task = asyncio.create_task(block())
+            name = f"cancelled-{number}"
+            holding = await make(kind, redis, name, ttl=5).acquire() if number % 2 else None
+            task = asyncio.create_task(block(scope, make(kind, another, name, ttl=ttl_ms / 1000)))
             if holding is not None:
                 await asyncio.sleep(0.002)
                 await holding.release()
-            while not task.done() and state_of(client, ttl_ms) is not State.GRANTED_UNREAD:
+            while not task.done() and state_of(another, ttl_ms) is not State.GRANTED_UNREAD:
                 await asyncio.sleep(0)
             scope.cancel()
             await task
-    print(f"{kind.__name__}: {entered} of 40 blocks entered, {worked} went on")
     await wait_until_only_residue(redis, within=2.0)
     assert worked == 0
 
 
 async def test_an_acquire_that_reaches_redis_after_its_undo_is_granted_to_no_caller(
-    redis: Redis, proxy: FaultProxy
+    redis: Redis, proxy: FaultProxy, client: Redis
 ) -> None:
     """F2: the undo overtakes it, and leaves a tombstone for it."""
-    kinds: list[Callable[[Redis, str], Lock | Semaphore]] = [
-        lambda client, name: Lock(client, name, ttl=5),
-        lambda client, name: Semaphore(client, name, 1, ttl=5),
-    ]
-    async with retrying(proxy) as client, Lock(client, "keeps the session", ttl=5):
+    async with Lock(client, "keeps the session", ttl=5):
         proxy.delay_requests = 0.5
-        tasks = [asyncio.create_task(make(client, f"late-{n}").acquire()) for n in range(10) for make in kinds]
+        late = [make(kind, client, f"late-{n}", ttl=5) for n in range(10) for kind in KINDS]
+        tasks = [asyncio.create_task(each.acquire()) for each in late]
         await asyncio.sleep(0.05)
-        sent = time.monotonic()
         proxy.delay_requests = 0.0
         proxy.cut_all()  # what is under way still arrives, after what the next connection carries
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-        print(f"undone {time.monotonic() - sent:.3f} s after they were sent")
         assert all(task.cancelled() for task in tasks)
         await asyncio.sleep(0.6)
         held = [key for key in await redis.keys("*late-*") if b":t:" not in key and b":meta" not in key]

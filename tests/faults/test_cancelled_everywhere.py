@@ -1,6 +1,7 @@
 """A program cancelled in every turn of the loop, from before its first request until after its last answer."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Literal
 
 import anyio
@@ -25,29 +26,30 @@ class Program:
 
     def __init__(self, lock: Lock | Semaphore, by: By, *, block: bool) -> None:
         self._lock = lock
-        self._block = block
         self._scope = anyio.CancelScope()
         self.ended = False
         self.pending = 0
-        self.task = asyncio.create_task(self._in_scope() if by == "scope" else self._run())
+        run = self._in_block if block else self._by_hand
+        self.task = asyncio.create_task(self._in_scope(run) if by == "scope" else run())
         self.cancel = self._scope.cancel if by == "scope" else self.task.cancel
 
-    async def _in_scope(self) -> None:
+    async def _in_scope(self, run: Callable[[], Awaitable[None]]) -> None:
         with self._scope:
-            await self._run()
+            await run()
         self.pending = self.task.cancelling()
 
-    async def _run(self) -> None:
-        if self._block:
-            async with self._lock as lease:
-                await self._work()
-                lease.check()
-        else:
-            held = await self._lock.acquire()
-            try:
-                await self._work()
-            finally:
-                await held.release()
+    async def _in_block(self) -> None:
+        async with self._lock as lease:
+            await self._work()
+            lease.check()
+        self.ended = True
+
+    async def _by_hand(self) -> None:
+        held = await self._lock.acquire()
+        try:
+            await self._work()
+        finally:
+            await held.release()
         self.ended = True
 
     async def _work(self) -> None:

@@ -12,6 +12,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from aiolocks import Lock, Semaphore
 from tests.support.inside import pool_connections, sessions_here
 from tests.support.lateness import SLACK, assert_within, measured_lag
+from tests.support.primitives import queued
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
@@ -56,8 +57,7 @@ async def test_a_client_of_any_make_acquires_waits_and_releases_and_its_pool_sta
             async with acquirable as lease:
                 waiters = [asyncio.create_task(acquirable.acquire()) for _ in range(3)]
                 await client.ping()  # the one connection is free for the user
-                while (await acquirable.statistics()).waiting != 3:
-                    await asyncio.sleep(0.01)
+                await queued(acquirable, 3)
                 await asyncio.sleep(0.5)  # it is renewed
                 lease.check()
                 assert not any(waiter.done() for waiter in waiters)
@@ -70,21 +70,16 @@ async def test_a_client_of_any_make_acquires_waits_and_releases_and_its_pool_sta
 
 @pytest.mark.parametrize("muted", ["waiter", "holder", "both"])
 async def test_a_user_without_channel_rights_waits_by_bounded_re_checks_with_one_warning(
-    own_server: RedisServer, caplog: pytest.LogCaptureFixture, muted: str
+    own_server: RedisServer, own: Any, caplog: pytest.LogCaptureFixture, muted: str
 ) -> None:
+    await own.execute_command("ACL", "SETUSER", "muted", "on", ">secret", "~*", "+@all", "resetchannels")
+
+    def client_of(whom: str) -> Redis:
+        mute = muted in (whom, "both")
+        return Redis.from_url(own_server.url, username="muted" if mute else None, password="secret" if mute else None)
+
     slowest = 0.0
-    async with Redis.from_url(own_server.url) as admin:
-        await admin.acl_setuser(
-            "muted", enabled=True, passwords=["+secret"], keys=["*"], categories=["+@all"], reset_channels=True
-        )
-    async with (
-        Redis.from_url(own_server.url, username="muted", password="secret") as mute,
-        Redis.from_url(own_server.url) as free,
-        Redis.from_url(own_server.url, username="muted", password="secret") as also_mute,
-        measured_lag() as lag,
-    ):
-        holder = free if muted == "waiter" else mute
-        waiter = {"waiter": mute, "holder": free, "both": also_mute}[muted]
+    async with client_of("holder") as holder, client_of("waiter") as waiter, measured_lag() as lag:
         for _ in range(3):
             for make in (lambda client: Lock(client, "quiet"), lambda client: Semaphore(client, "quiet", 1)):
                 async with make(holder):
@@ -95,13 +90,12 @@ async def test_a_user_without_channel_rights_waits_by_bounded_re_checks_with_one
                 slowest = max(slowest, time.monotonic() - released_at)
                 await lease.release()
     warnings = [record.getMessage() for record in caplog.records]
-    print(f"{muted} muted: handed over within {slowest:.3f} s; {warnings}")
     assert_within(slowest, 1.0 + SLACK * 0.1 + lag.worst)
     assert len(warnings) == 1
     assert "secret" not in caplog.text
 
 
-async def test_a_thousand_clients_of_one_pool_make_one_session(redis: Redis, server: RedisServer) -> None:
+async def test_a_thousand_clients_of_one_pool_make_one_session(redis: Redis) -> None:
     """As when every request makes its own `Redis(connection_pool=pool)`."""
     before = sessions_here()
     connected = (await redis.info("clients"))["connected_clients"]

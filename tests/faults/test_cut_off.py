@@ -8,104 +8,93 @@ from redis.asyncio import Redis
 
 from aiolocks import LeaseLostError, Lock, Semaphore
 from aiolocks.testing import FaultProxy
-from tests.faults.support.asking import UNREACHABLE, granted_at, outcome_of, retrying
+from tests.faults.support.asking import UNREACHABLE, Body, granted_at, outcome_of, wait_until_listening
+from tests.faults.support.kinds import Kind, make
 from tests.support.lateness import SLACK, assert_within, measured_lag
+from tests.support.primitives import queued, until
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
 
 
 @pytest.mark.parametrize("kind", [Lock, Semaphore])
 async def test_a_body_cut_off_from_redis_ends_before_another_caller_can_have_the_name(
-    redis: Redis, proxy: FaultProxy, kind: type[Lock] | type[Semaphore]
+    redis: Redis, proxy: FaultProxy, client: Redis, kind: Kind
 ) -> None:
     """F4: everything is swallowed for three TTLs."""
     ttl = 1.0
-
-    def make(owner: Redis) -> Lock | Semaphore:
-        return Lock(owner, "cut off", ttl=ttl) if kind is Lock else Semaphore(owner, "cut off", 1, ttl=ttl)
-
     requests: list[float] = []
-    ended_at = 0.0
+    body = Body()
     proxy.on_request = lambda request: requests.append(time.monotonic()) if b"cut off" in request else None
-    async with retrying(proxy) as client, measured_lag() as lag:
+    async with measured_lag() as lag:
         with pytest.raises(LeaseLostError):
-            async with make(client) as lease:
-                contender = asyncio.create_task(granted_at(make(redis)))
+            async with make(kind, client, "cut off", ttl=ttl) as lease:
+                contender = asyncio.create_task(granted_at(make(kind, redis, "cut off", ttl=ttl)))
                 await asyncio.sleep(1.2 * ttl)  # renewed three times by now
                 assert lease.held
                 proxy.black_hole = True
                 last_request = requests[-1]
-                try:
-                    await asyncio.sleep(3 * ttl)
-                finally:
-                    ended_at = time.monotonic()
-        left_at = time.monotonic()
+                await body.work(3 * ttl)
         taken_at = await contender
         proxy.black_hole = False
         proxy.cut_all()
     print(
-        f"{kind.__name__}: the body ended {ended_at - last_request:.3f} s after the newest request that was answered, "
-        f"was left {left_at - ended_at:.3f} s later; granted anew after {taken_at - last_request:.3f} s; "
-        f"loop lag up to {lag.worst:.3f} s"
+        f"{kind.__name__}: the body ended {body.ended_at - last_request:.3f} s after the newest request that was "
+        f"answered; granted anew after {taken_at - last_request:.3f} s; loop lag up to {lag.worst:.3f} s"
     )
     assert len(requests) >= 3
-    assert ended_at - lag.worst < last_request + ttl
-    assert ended_at < taken_at
+    assert body.ended_at - lag.worst < last_request + ttl
+    assert body.ended_at < taken_at
     assert_within(taken_at - last_request, ttl + SLACK * 0.2 + lag.worst)
 
 
 @pytest.mark.parametrize("how", ["asked for", "handed over"])
 @pytest.mark.parametrize("kind", [Lock, Semaphore])
 async def test_a_body_whose_grant_arrived_late_ends_before_another_caller_can_have_the_name(
-    redis: Redis, proxy: FaultProxy, kind: type[Lock] | type[Semaphore], how: str
+    redis: Redis, proxy: FaultProxy, client: Redis, kind: Kind, how: str
 ) -> None:
     """F4: counted from the answer, it would go on while the next one works."""
     ttl, lateness = 2.0, 0.4
+    body = Body()
+    began_at = 0.0
+    mine = make(kind, redis, "late", ttl=ttl, renew=False)
 
-    def make(owner: Redis) -> Lock | Semaphore:
-        if kind is Lock:
-            return Lock(owner, "late", ttl=ttl, renew=False)
-        return Semaphore(owner, "late", 1, ttl=ttl, renew=False)
+    async def work() -> None:
+        nonlocal began_at
+        async with make(kind, client, "late", ttl=ttl, renew=False):
+            began_at = time.monotonic()
+            await body.work(3 * ttl)
 
-    began_at = ended_at = 0.0
-    async with retrying(proxy) as client, Lock(client, "keeps the session"):
+    async def granted() -> bool:
+        return (await mine.statistics()).holders > 0
 
-        async def work() -> None:
-            nonlocal began_at, ended_at
-            async with make(client):
-                began_at = time.monotonic()
-                try:
-                    await asyncio.sleep(3 * ttl)
-                finally:
-                    ended_at = time.monotonic()
-
-        first = await make(redis).acquire() if how == "handed over" else None
-        if first is None:
+    async with Lock(client, "keeps the session"):
+        if how == "asked for":
             proxy.delay_replies = lateness
-        working = asyncio.create_task(work())
-        while first is not None and not (await make(redis).statistics()).waiting:
-            await asyncio.sleep(0.01)
-        while not (await make(redis).statistics()).holders:
-            await asyncio.sleep(0.001)
-        contender = asyncio.create_task(granted_at(make(redis)))
-        while (await make(redis).statistics()).waiting < (1 if first is None else 2):
-            await asyncio.sleep(0.001)
-        if first is not None:
-            while len(await redis.pubsub_channels("aiolocks:wake:*")) < 2:  # or the first in the queue is passed over
-                await asyncio.sleep(0.001)
+            working = asyncio.create_task(work())
+            await until(granted)
+            contender = asyncio.create_task(granted_at(mine))
+            await queued(mine, 1)
+        else:
+            first = await mine.acquire()
+            working = asyncio.create_task(work())
+            await queued(mine, 1)
+            contender = asyncio.create_task(granted_at(make(kind, redis, "late", ttl=ttl, renew=False)))
+            await queued(mine, 2)
+            await wait_until_listening(redis, 2)  # or the first in the queue is passed over
             proxy.delay_replies = lateness
             await first.release()
         with pytest.raises(LeaseLostError):
             await working
         taken_at = await contender
         proxy.delay_replies = 0.0
-    print(f"{kind.__name__}, {how}: worked {ended_at - began_at:.3f} s, granted anew {taken_at - ended_at:.3f} s later")
-    assert 0 < began_at < ended_at < taken_at
+    assert 0 < began_at < body.ended_at < taken_at
 
 
-async def test_renewal_and_release_by_hand_raise_when_redis_does_not_confirm(redis: Redis, proxy: FaultProxy) -> None:
+async def test_renewal_and_release_by_hand_raise_when_redis_does_not_confirm(
+    redis: Redis, proxy: FaultProxy, client: Redis
+) -> None:
     ttl = 3.0
-    async with retrying(proxy) as client, measured_lag() as lag:
+    async with measured_lag() as lag:
         lease = await Lock(client, "by hand", ttl=ttl).acquire()
         permits = await Semaphore(client, "by hand", 3, ttl=ttl).acquire(permits=2)
         proxy.black_hole = True
@@ -119,19 +108,17 @@ async def test_renewal_and_release_by_hand_raise_when_redis_does_not_confirm(red
         proxy.cut_all()
         async with Lock(redis, "by hand"), Semaphore(redis, "by hand", 3).hold(permits=2):
             free_after = time.monotonic() - begun
-    print(f"renewals: {renewals}; releases: {releases}")
     assert all(isinstance(result, UNREACHABLE) for result, _ in (*renewals, *releases))
     assert held == [True, True, False, False]
-    print(f"others had both {free_after:.2f} s after the silence began")
     assert ended_after < ttl + SLACK * 0.1 + lag.worst
     assert_within(free_after, ttl + SLACK * 0.2 + lag.worst)
 
 
 @pytest.mark.parametrize("ttl", [1.0, 20.0])
 async def test_leaving_a_block_while_redis_is_silent_takes_a_second_at_most_and_warns_once(
-    redis: Redis, proxy: FaultProxy, caplog: pytest.LogCaptureFixture, ttl: float
+    redis: Redis, proxy: FaultProxy, client: Redis, caplog: pytest.LogCaptureFixture, ttl: float
 ) -> None:
-    async with retrying(proxy) as client, measured_lag() as lag:
+    async with measured_lag() as lag:
         async with Lock(client, "leaving", ttl=ttl) as lease:
             proxy.black_hole = True
             bound = min(1.0, lease.remaining())
@@ -139,7 +126,7 @@ async def test_leaving_a_block_while_redis_is_silent_takes_a_second_at_most_and_
         took = time.monotonic() - left_at
         proxy.black_hole = False
         proxy.cut_all()
-    print(f"ttl {ttl:g}: leaving took {took:.3f} s; {[record.getMessage() for record in caplog.records]}")
+    print(f"ttl {ttl:g}: leaving took {took:.3f} s")
     assert_within(took, bound + SLACK * 0.05 + lag.worst)
     assert [(record.name, record.levelname) for record in caplog.records] == [("aiolocks", "WARNING")]
     assert "could not be confirmed" in caplog.text

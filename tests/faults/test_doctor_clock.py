@@ -1,27 +1,15 @@
 """The doctor sees by how much a server's clock is off, whatever the way there takes."""
 
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
 from aiolocks.cli import main
-from tests.faults.support.server_clock import NoShim, ServerClock
+from tests.faults.support.server_clock import ServerClock
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.redis, pytest.mark.faults]
-
-
-@pytest.fixture
-def clock(tmp_path: Path) -> Iterator[ServerClock]:
-    """The clock of a server that is started with its `environment`."""
-    try:
-        made = ServerClock(tmp_path)
-    except NoShim as error:
-        pytest.skip(str(error))
-    yield made
-    made.close()
 
 
 def test_a_clock_that_was_stepped_is_seen_and_judged_by_the_ttl(

@@ -56,20 +56,11 @@ def test_behind_sentinels_a_primary_that_writes_alone_is_a_danger() -> None:
 
 
 def test_of_a_cluster_each_primary_is_examined() -> None:
+    of_each = "server coverage replication eviction persistence clock latency rights wake-ups"
     with ClusterSet() as servers:
         status, found = examined(servers.url)
         assert status == 0
-        for check in (
-            "server",
-            "coverage",
-            "replication",
-            "eviction",
-            "persistence",
-            "clock",
-            "latency",
-            "rights",
-            "wake-ups",
-        ):
+        for check in of_each.split():
             assert len([finding for finding in found if finding["check"] == check]) == 3, check
         assert verdict(found, "coverage") == {"warning"}
         assert {verdict(found, check).pop() for check in ("rights", "wake-ups", "versions", "hand-over")} == {"ok"}

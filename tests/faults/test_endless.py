@@ -11,7 +11,7 @@ from aiolocks.cli import main
 from aiolocks.compat import RedisLock
 from tests.support.servers import RedisServer
 
-pytestmark = [pytest.mark.redis, pytest.mark.faults]
+pytestmark = [pytest.mark.redis, pytest.mark.faults, pytest.mark.asyncio]
 
 KEY = "aiolocks:lock:{orders}"
 GONE = b"abcdefghijk"
@@ -27,9 +27,8 @@ def _warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [line for line in caplog.messages if "no expiry" in line]
 
 
-@pytest.mark.asyncio
-async def test_the_renewal_of_a_live_holder_restores_the_expiry(one_server: RedisServer, redis: Redis) -> None:
-    async with Redis.from_url(one_server.url) as client, Lock(client, "orders", ttl=0.6) as lease:
+async def test_the_renewal_of_a_live_holder_restores_the_expiry(redis: Redis, another: Redis) -> None:
+    async with Lock(another, "orders", ttl=0.6) as lease:
         await redis.persist(KEY)
         async with asyncio.timeout(5):
             while await redis.pttl(KEY) < 0:
@@ -37,72 +36,62 @@ async def test_the_renewal_of_a_live_holder_restores_the_expiry(one_server: Redi
         assert lease.held
 
 
-@pytest.mark.asyncio
 async def test_a_waiter_of_an_endless_lease_is_told_no_time_and_warns_once(
-    one_server: RedisServer, redis: Redis, caplog: pytest.LogCaptureFixture
+    redis: Redis, another: Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     await _orphan(redis)
-    async with Redis.from_url(one_server.url) as client:
-        for _ in range(2):
-            with pytest.raises(AcquireTimeoutError) as error:
-                await Lock(client, "orders", ttl=0.8).acquire(timeout=1.2)
-            assert error.value.retry_after is None
-        assert len(_warnings(caplog)) == 1, caplog.messages
-        assert "orders" in _warnings(caplog)[0]
-        assert "0123456789" not in caplog.text
-        await Lock(client, "orders").revoke(force=True)
-        async with Lock(client, "orders"):
-            pass
+    for _ in range(2):
+        with pytest.raises(AcquireTimeoutError) as error:
+            await Lock(another, "orders", ttl=0.8).acquire(timeout=1.2)
+        assert error.value.retry_after is None
+    assert len(_warnings(caplog)) == 1, caplog.messages
+    assert "orders" in _warnings(caplog)[0]
+    assert "0123456789" not in caplog.text
+    await Lock(another, "orders").revoke(force=True)
+    async with Lock(another, "orders"):
+        pass
 
 
-@pytest.mark.asyncio
 async def test_no_warning_is_given_of_a_lease_whose_session_is_known_or_that_is_another_librarys(
-    one_server: RedisServer, redis: Redis, caplog: pytest.LogCaptureFixture
+    redis: Redis, another: Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with Redis.from_url(one_server.url) as client, Redis.from_url(one_server.url) as holder:
-        held = await Lock(holder, "orders", renew=False).acquire()
-        await redis.persist(KEY)
-        with pytest.raises(AcquireTimeoutError):
-            await Lock(client, "orders", ttl=0.8).acquire(timeout=1.2)
-        await held.release()
-        plain = holder.lock("plain", timeout=None)
-        assert await plain.acquire()
-        assert not await RedisLock(client, "plain", timeout=0.8, blocking_timeout=1.2).acquire()
-        await plain.release()
+    held = await Lock(redis, "orders", renew=False).acquire()
+    await redis.persist(KEY)
+    with pytest.raises(AcquireTimeoutError):
+        await Lock(another, "orders", ttl=0.8).acquire(timeout=1.2)
+    await held.release()
+    plain = redis.lock("plain", timeout=None)
+    assert await plain.acquire()
+    assert not await RedisLock(another, "plain", timeout=0.8, blocking_timeout=1.2).acquire()
+    await plain.release()
     assert not _warnings(caplog)
 
 
-@pytest.mark.asyncio
 async def test_in_the_key_of_redis_pys_lock_an_endless_lease_of_ours_is_warned_of(
-    one_server: RedisServer, redis: Redis, caplog: pytest.LogCaptureFixture
+    redis: Redis, another: Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     await _orphan(redis, "plain")
-    async with Redis.from_url(one_server.url) as client:
-        assert not await RedisLock(client, "plain", timeout=0.8, blocking_timeout=1.2).acquire()
+    assert not await RedisLock(another, "plain", timeout=0.8, blocking_timeout=1.2).acquire()
     assert len(_warnings(caplog)) == 1
     await redis.delete("plain")
 
 
-def test_the_command_line_names_an_endless_lease_and_frees_it_by_force(
-    own_server: RedisServer, capsys: pytest.CaptureFixture[str]
+async def test_the_command_line_names_an_endless_lease_and_frees_it_by_force(
+    own_server: RedisServer, own: Redis, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asyncio.run(_orphan_at(own_server))
-    url = own_server.url
-    assert main(["show", "orders", "--url", url]) == 0
-    assert "aiolocks release orders --force" in capsys.readouterr().out
-    assert main(["show", "orders", "--url", url, "--json"]) == 0
-    [shown] = json.loads(capsys.readouterr().out)
+    async def run(*words: str) -> tuple[int, str]:
+        status = await asyncio.to_thread(main, [*words, "--url", own_server.url])
+        return status, capsys.readouterr().out
+
+    await _orphan(own)
+    status, printed = await run("show", "orders")
+    assert (status, "aiolocks release orders --force" in printed) == (0, True)
+    [shown] = json.loads((await run("show", "orders", "--json"))[1])
     assert shown["holders"][0]["state"] == "orphaned"
-    main(["doctor", "--url", url, "--json"])
-    checks = {each["check"]: each for each in json.loads(capsys.readouterr().out)["checks"]}
+    checks = {each["check"]: each for each in json.loads((await run("doctor", "--json"))[1])["checks"]}
     assert checks["holders"]["verdict"] == "warning"
     assert "orders" in checks["holders"]["found"]
-    assert main(["release", "orders", "--url", url, "--timeout", "0.2"]) == 1
-    assert "--force" in capsys.readouterr().out
-    assert main(["release", "orders", "--url", url, "--force"]) == 0
-    assert main(["show", "orders", "--url", url]) == 1
-
-
-async def _orphan_at(server: RedisServer) -> None:
-    async with Redis.from_url(server.url) as redis:
-        await _orphan(redis)
+    status, printed = await run("release", "orders", "--timeout", "0.2")
+    assert (status, "--force" in printed) == (1, True)
+    assert (await run("release", "orders", "--force"))[0] == 0
+    assert (await run("show", "orders"))[0] == 1

@@ -1,34 +1,21 @@
 """A guard whose answer is lost is carried out once, and its caller is told what the first attempt answered."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from typing import Literal
+from collections.abc import Callable
+from typing import Literal, get_args
 
 import pytest
-import pytest_asyncio
 from redis.asyncio import Redis
 
 from aiolocks import HierarchicalLock, Lease, LeaseLostError, Lock, MultiLock
 from aiolocks.testing import FaultProxy
-from tests.faults.support.asking import UNREACHABLE, retrying
+from tests.faults.support.asking import UNREACHABLE
 from tests.support.primitives import Acquirable, rows_where
-
-pytestmark = [
-    pytest.mark.asyncio,
-    pytest.mark.redis,
-    pytest.mark.faults,
-    pytest.mark.leaves_residue,
-    pytest.mark.parametrize("how", ["reset", "black_hole"]),
-]
 
 Loss = Literal["reset", "black_hole"]
 
-
-@pytest_asyncio.fixture
-async def client(proxy: FaultProxy) -> AsyncIterator[Redis]:
-    """A client through the proxy."""
-    async with retrying(proxy) as through_proxy:
-        yield through_proxy
+pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults, pytest.mark.leaves_residue]
+pytestmark += [pytest.mark.parametrize("how", get_args(Loss))]
 
 
 KINDS = rows_where(lambda kind: kind.guards)
@@ -45,15 +32,6 @@ async def test_commands_whose_answers_are_lost_are_carried_out_once(
         assert await lease.guard(("INCR", "n")) == [12]
     assert await redis.get("n") == b"12"
     assert await redis.lrange("l", 0, -1) == [b"once"]
-
-
-async def test_the_first_guard_of_a_new_connection_is_carried_out_once_too(
-    redis: Redis, client: Redis, proxy: FaultProxy, how: Loss
-) -> None:
-    async with Lock(client, "once") as lease:
-        proxy.drop_next_reply(b":g:", how)
-        assert await lease.guard(("INCR", "n")) == [1]
-    assert await redis.get("n") == b"1"
 
 
 async def test_a_client_that_does_not_retry_is_spared_the_doubt_too(redis: Redis, proxy: FaultProxy, how: Loss) -> None:

@@ -2,37 +2,31 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal, get_args
 
 import pytest
-import pytest_asyncio
 from redis.asyncio import Redis
 
-from aiolocks import Lease, Lock, Semaphore
+from aiolocks import HierarchicalLock, Lease, Lock, RWLock, Semaphore
 from aiolocks.testing import FaultProxy
-from tests.faults.support.asking import UNREACHABLE, retrying
-from tests.faults.support.residue import wait_until_only_residue
+from tests.faults.support.asking import UNREACHABLE, wait_until_listening
+from tests.faults.support.kinds import Kind, make
+from tests.faults.support.residue import alive, wait_until_only_residue
 from tests.support.lateness import SLACK, assert_within, measured_lag
-
-pytestmark = [
-    pytest.mark.asyncio,
-    pytest.mark.redis,
-    pytest.mark.faults,
-    pytest.mark.parametrize("how", ["reset", "black_hole"]),
-]
+from tests.support.primitives import queued, rows_where
 
 Loss = Literal["reset", "black_hole"]
 
+pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
+pytestmark += [pytest.mark.parametrize("how", get_args(Loss))]
+
 LOCK_KEY = b"aiolocks:lock:{once}"
-SEMAPHORE_KEY = b"aiolocks:semaphore:{once}"
 
-
-@pytest_asyncio.fixture
-async def client(proxy: FaultProxy) -> AsyncIterator[Redis]:
-    """A client through the proxy that retries."""
-    async with retrying(proxy) as through_proxy:
-        yield through_proxy
+GRANTED: dict[str, Callable[..., Any]] = {
+    **{row.id: row.make for row in rows_where(without={"redlock": "`test_undo` has it"}).values()},
+    "upgradeable lock": lambda redis, name, **options: RWLock(redis, name, **options).upgradeable,
+}
 
 
 async def calls_of(redis: Redis, command: str) -> int:
@@ -60,57 +54,107 @@ async def test_a_lock_whose_grant_is_lost_is_acquired_once_with_one_fencing_toke
     assert await lease.release()
 
 
-async def test_a_semaphore_whose_grant_is_lost_gives_one_permit(
+@pytest.mark.parametrize("kind", GRANTED)
+async def test_a_lease_whose_grant_is_lost_is_granted_once(
+    redis: Redis, client: Redis, proxy: FaultProxy, how: Loss, kind: str
+) -> None:
+    """F1 for permits, modes, names and levels."""
+    proxy.drop_next_reply(b"{once", how)
+    lease = await GRANTED[kind](client, "once", ttl=20).acquire()
+    now = await GRANTED[kind](redis, "once").statistics()
+    assert (now.holders, now.waiting, now.fencing_token) == (1, 0, lease.fencing_token)
+    assert await lease.release()
+    assert await alive(redis) == []
+
+
+LEVELS = [b"aiolocks:hierarchy:{shop}", b"aiolocks:hierarchy:{shop}/orders", b"aiolocks:hierarchy:{shop}/orders/42"]
+IN_REQUESTS = {
+    **{name: key + b"\r\n" for name, key in zip(["root", "table", "row"], LEVELS, strict=True)},
+    "fence": b"%b:meta\r\n$%d\r\n%b:meta\r\n" % (LEVELS[0], len(LEVELS[1] + b":meta"), LEVELS[1]),
+}
+"""What only the request for that level has in it, or the one for the fencing token of all."""
+
+
+@pytest.mark.parametrize("lost", IN_REQUESTS)
+async def test_a_path_is_held_once_though_a_reply_is_lost(
+    redis: Redis, client: Redis, proxy: FaultProxy, how: Loss, lost: str
+) -> None:
+    proxy.drop_next_reply(IN_REQUESTS[lost], how)
+    async with HierarchicalLock(client, "shop/orders/42", ttl=10).write as lease:
+        assert [await redis.zcard(key) for key in LEVELS] == [1, 1, 1]
+        assert len(set(lease.fencing_tokens.values())) == 1
+    await wait_until_only_residue(redis, within=3)
+
+
+async def test_an_upgrade_whose_grant_is_lost_is_granted_once(
     redis: Redis, client: Redis, proxy: FaultProxy, how: Loss
 ) -> None:
-    """F1 for permits."""
-    proxy.drop_next_reply(SEMAPHORE_KEY, how)
-    semaphore = Semaphore(client, "once", 5, ttl=20)
-    lease = await semaphore.acquire(permits=2)
+    async with RWLock(client, "once", ttl=20).upgradeable as lease:
+        proxy.drop_next_reply(b"{once}", how)
+        async with lease.upgrade() as alone:
+            now = await RWLock(redis, "once").read.statistics()
+            assert (now.holders, now.waiting, now.fencing_token) == (2, 0, alone.fencing_token)
+        assert await redis.zcard("aiolocks:readwrite:{once}") == 1
 
-    now = await semaphore.statistics()
-    assert (now.permits, now.holders, now.waiting, now.fencing_token) == (2, 1, 0, lease.fencing_token)
-    assert await redis.zcard(SEMAPHORE_KEY) == 1
-    assert await lease.release()
-    assert (await semaphore.statistics()).holders == 0
+
+async def test_an_upgrade_that_is_undone_before_it_arrives_is_never_granted(
+    redis: Redis, client: Redis, proxy: FaultProxy, how: Loss
+) -> None:
+    async with RWLock(client, "once", ttl=20).upgradeable as lease:
+        proxy.drop_next_reply(b"{once}", how)
+        upgrading = asyncio.create_task(lease.upgrade().__aenter__())
+        await asyncio.sleep(0)
+        upgrading.cancel()
+        await asyncio.wait([upgrading])
+        async with RWLock(redis, "once").read.hold(timeout=5):
+            assert lease.held
+    await wait_until_only_residue(redis, within=5)
+
+
+async def test_a_downgrade_whose_answer_is_lost_is_asked_for_again(
+    redis: Redis, client: Redis, proxy: FaultProxy, how: Loss
+) -> None:
+    async with RWLock(client, "once", ttl=20).write as lease:
+        reader = asyncio.create_task(RWLock(redis, "once").read.acquire())
+        await queued(RWLock(redis, "once").read, 1)
+        proxy.drop_next_reply(b"{once}", how)
+        async with asyncio.timeout(5):
+            await lease.downgrade()
+        await (await reader).release()
+        assert lease.held
 
 
 async def test_a_client_that_does_not_retry_gets_its_own_exception_and_holds_nothing(
     redis: Redis, proxy: FaultProxy, how: Loss
 ) -> None:
     proxy.drop_next_reply(LOCK_KEY, how)
-    async with Redis.from_url(proxy.url) as client:
+    async with Redis.from_url(proxy.url) as impatient:
         with pytest.raises(UNREACHABLE):
-            await Lock(client, "once", ttl=20).acquire()
-        took = await wait_until_only_residue(redis, within=1.0)
-    print(f"{how}: undone {took:.3f} s after the exception")
+            await Lock(impatient, "once", ttl=20).acquire()
+        await wait_until_only_residue(redis, within=1.0)
 
 
 @pytest.mark.parametrize("kind", [Lock, Semaphore])
 async def test_a_waiter_whose_place_in_the_queue_is_lost_keeps_it_and_has_it_once(
-    redis: Redis, client: Redis, proxy: FaultProxy, how: Loss, kind: type[Lock] | type[Semaphore]
+    redis: Redis, client: Redis, proxy: FaultProxy, how: Loss, kind: Kind
 ) -> None:
-    def make(owner: Redis) -> Lock | Semaphore:
-        return Lock(owner, "once", ttl=20) if kind is Lock else Semaphore(owner, "once", 1, ttl=20)
-
     order: list[str] = []
 
     async def wait_for_it(who: str, owner: Redis) -> Lease:
-        lease = await make(owner).acquire()
+        lease = await make(kind, owner, "once", ttl=20).acquire()
         order.append(who)
         return lease
 
-    holding = await make(redis).acquire()
-    proxy.drop_next_reply(LOCK_KEY if kind is Lock else SEMAPHORE_KEY, how)
+    mine = make(kind, redis, "once", ttl=20)
+    holding = await mine.acquire()
+    proxy.drop_next_reply(b"{once}", how)
     first = asyncio.create_task(wait_for_it("lost reply", client))
-    while len(await redis.pubsub_channels("aiolocks:wake:*")) < 1:  # it has asked again, and can be told
-        await asyncio.sleep(0.005)
+    await wait_until_listening(redis, 1)  # it has asked again, and can be told
     second = asyncio.create_task(wait_for_it("behind it", redis))
-    while (await make(redis).statistics()).waiting < 2:
-        await asyncio.sleep(0.005)
+    await queued(mine, 2)
     await holding.release()
     lease = await first
-    assert (await make(redis).statistics()).waiting == 1
+    assert (await mine.statistics()).waiting == 1
     await lease.release()
     await (await second).release()
     assert order == ["lost reply", "behind it"]
@@ -118,36 +162,19 @@ async def test_a_waiter_whose_place_in_the_queue_is_lost_keeps_it_and_has_it_onc
 
 @pytest.mark.parametrize("kind", [Lock, Semaphore])
 async def test_a_block_whose_release_is_not_answered_ends_without_an_error_and_the_name_is_free(
-    redis: Redis,
-    client: Redis,
-    proxy: FaultProxy,
-    caplog: pytest.LogCaptureFixture,
-    how: Loss,
-    kind: type[Lock] | type[Semaphore],
+    redis: Redis, client: Redis, proxy: FaultProxy, caplog: pytest.LogCaptureFixture, how: Loss, kind: Kind
 ) -> None:
-    def make(owner: Redis) -> Lock | Semaphore:
-        return Lock(owner, "once", ttl=20) if kind is Lock else Semaphore(owner, "once", 1, ttl=20)
-
     async with measured_lag() as lag:
-        async with make(client):
-            proxy.drop_next_reply(LOCK_KEY if kind is Lock else SEMAPHORE_KEY, how)
+        async with make(kind, client, "once", ttl=20):
+            proxy.drop_next_reply(b"{once}", how)
             left_at = time.monotonic()
         leaving = time.monotonic() - left_at
     print(f"{how}: leaving took {leaving:.2f} s, with {len(caplog.records)} warnings")
     assert_within(leaving, 1.0 + SLACK * 0.1 + lag.worst)
     assert len(caplog.records) <= 1
-    lease = await make(redis).try_acquire()
+    lease = await make(kind, redis, "once", ttl=20).try_acquire()
     assert lease is not None
     await lease.release()
-
-
-async def test_a_release_by_hand_whose_answer_is_lost_is_asked_again_and_counts(
-    redis: Redis, client: Redis, proxy: FaultProxy, how: Loss
-) -> None:
-    lease = await Lock(client, "once", ttl=20).acquire()
-    proxy.drop_next_reply(LOCK_KEY, how)
-    assert await lease.release() is True
-    assert not await Lock(redis, "once").locked()
 
 
 async def test_a_lease_goes_on_when_the_answers_to_renewals_are_lost(

@@ -6,18 +6,13 @@ import gc
 import itertools
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from aiolocks import (
-    AcquireTimeoutError,
-    Lock,
-    LockManager,
-    RWLock,
-    with_lock,
-)
+from aiolocks import AcquireTimeoutError, Lock, LockManager, RWLock, with_lock
 from tests.support.primitives import rows_where
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
@@ -28,14 +23,16 @@ _numbers = itertools.count(10_000)
 Use = Callable[[Redis, str], Awaitable[object]]
 
 
+def _block(make: Callable[[Redis, str], Any]) -> Use:
+    async def use(client: Redis, name: str) -> None:
+        async with make(client, name):
+            pass
+
+    return use
+
+
 async def _by_hand(client: Redis, name: str) -> None:
-    lock = Lock(client, name)
-    await (await lock.acquire()).release()
-
-
-async def _by_manager(client: Redis, name: str) -> None:
-    async with LockManager(client, ttl=20).lock(name):
-        pass
+    await (await Lock(client, name).acquire()).release()
 
 
 async def _decorated(client: Redis, name: str) -> None:
@@ -44,11 +41,6 @@ async def _decorated(client: Redis, name: str) -> None:
         pass
 
     await work(name)
-
-
-async def _unwaited(client: Redis, name: str) -> None:
-    async with Lock(client, name, wait_release=False):
-        pass
 
 
 async def _both_sides(client: Redis, name: str) -> None:
@@ -79,29 +71,17 @@ async def _given_up(client: Redis, name: str) -> None:
     await lease.release()
 
 
-async def _asked_about(client: Redis, name: str) -> None:
-    assert not await Lock(client, name).locked()
-
-
-def _block(make: Callable[[Redis, str], object]) -> Use:
-    async def use(client: Redis, name: str) -> None:
-        async with make(client, name):  # type: ignore[attr-defined]
-            pass
-
-    return use
-
-
 USES: dict[str, Use] = {
     **{row.id: _block(row.make) for row in rows_where().values()},
     "both sides": _both_sides,
     "by hand": _by_hand,
-    "LockManager": _by_manager,
+    "LockManager": _block(lambda client, name: LockManager(client, ttl=20).lock(name)),
     "with_lock": _decorated,
-    "wait_release=False": _unwaited,
+    "wait_release=False": _block(lambda client, name: Lock(client, name, wait_release=False)),
     "contended": _contended,
     "in vain": _in_vain,
     "given up": _given_up,
-    "asked about": _asked_about,
+    "asked about": lambda client, name: Lock(client, name).locked(),
 }
 
 

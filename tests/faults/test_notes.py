@@ -31,17 +31,12 @@ async def test_each_of_many_callers_has_a_note_of_its_own(own_server: RedisServe
             assert await notes_of(acquire) == [f"while acquiring lock 'orders:{number}'"]
 
 
-async def test_a_release_by_hand_says_what_it_was_about(redis: Redis) -> None:
-    lease = await Lock(redis, "orders:42").acquire()
+async def test_a_release_and_questions_say_what_they_were_about(redis: Redis) -> None:
+    lock = Lock(redis, "orders:42")
+    lease = await lock.acquire()
     await redis.delete("aiolocks:lock:{orders:42}")
     await redis.rpush("aiolocks:lock:{orders:42}", "one")
     assert await notes_of(asyncio.ensure_future(lease.release())) == ["while releasing lock 'orders:42'"]
-    await redis.delete("aiolocks:lock:{orders:42}")
-
-
-async def test_questions_say_what_they_were_about(redis: Redis) -> None:
-    await redis.rpush("aiolocks:lock:{orders:42}", "one")
-    lock = Lock(redis, "orders:42")
     for call in (lock.statistics(), lock.holders()):
         assert await notes_of(asyncio.ensure_future(call)) == ["while asking about lock 'orders:42'"]
     await redis.delete("aiolocks:lock:{orders:42}")

@@ -23,15 +23,12 @@ pytestmark = [pytest.mark.redis, pytest.mark.faults]
 
 REPOSITORY = Path(__file__).parents[2]
 
+without_uvloop = pytest.mark.skipif(not importlib.util.find_spec("uvloop"), reason="uvloop is not installed")
+before_eager_tasks = pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with Python 3.12")
+
 LOOPS = [
-    "asyncio",
-    pytest.param(
-        "uvloop", marks=pytest.mark.skipif(not importlib.util.find_spec("uvloop"), reason="uvloop is not installed")
-    ),
-    pytest.param(
-        "eager", marks=pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with Python 3.12")
-    ),
-]
+    "asyncio", pytest.param("uvloop", marks=without_uvloop), pytest.param("eager", marks=before_eager_tasks),
+]  # fmt: skip
 
 
 def start(*arguments: str) -> "subprocess.Popen[str]":
@@ -53,15 +50,7 @@ def output_of(program: "subprocess.Popen[str]") -> str:
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("how", WAYS)
 def test_a_program_that_ends_at_any_moment_prints_nothing(server: RedisServer, how: str, loop: str) -> None:
-    program = ("-X", "dev", "-W", "error", "-m", "tests.faults.support.quiet", how, loop)
-    programs = {url: start(*program, url) for url in (server.url, "memory://")}
-    assert {url: output_of(program) for url, program in programs.items()} == {server.url: "", "memory://": ""}
-    asyncio.run(only_residue(server.url))
-
-
-async def only_residue(url: str) -> None:
-    async with Redis.from_url(url) as redis:
-        await wait_until_only_residue(redis, within=2.0)
+    ends_quietly(server, "quiet", how, loop)
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -70,10 +59,19 @@ def test_a_program_that_ends_with_generators_inside_locks_releases_them_and_prin
     server: RedisServer, how: str, loop: str
 ) -> None:
     """`asyncio.run` closes all generators at once, and what ends our session is one of them."""
-    program = ("-X", "dev", "-W", "error", "-m", "tests.faults.support.suspended", how, loop, "15")
-    programs = {url: start(*program, url) for url in (server.url, "memory://")}
+    ends_quietly(server, "suspended", how, loop)
+
+
+def ends_quietly(server: RedisServer, program: str, *arguments: str) -> None:
+    command = ("-X", "dev", "-W", "error", "-m", f"tests.faults.support.{program}", *arguments)
+    programs = {url: start(*command, url) for url in (server.url, "memory://")}
     assert {url: output_of(program) for url, program in programs.items()} == {server.url: "", "memory://": ""}
-    asyncio.run(only_residue(server.url))
+
+    async def only_residue() -> None:
+        async with Redis.from_url(server.url) as redis:
+            await wait_until_only_residue(redis, within=2.0)
+
+    asyncio.run(only_residue())
 
 
 EARLY = """
@@ -145,9 +143,7 @@ def test_a_bare_loop_close_prints_no_more_than_redis_pys_open_client_does(server
     def printed(whose: str) -> str:
         return re.sub(r"0x[0-9a-f]+|fd=\d+", "", output_of(start("-c", BARE, server.url, whose, delay)))
 
-    theirs = printed("theirs")
-    print(f"redis-py alone prints {len(theirs.splitlines())} lines")
-    assert printed("ours") == theirs
+    assert printed("ours") == printed("theirs")
 
 
 INSIDE = """
@@ -214,12 +210,9 @@ async def test_a_second_after_the_last_lease_and_waiter_there_is_no_task_connect
                 await asyncio.sleep(0.01)
 
         await asyncio.gather(*(work(number) for number in range(20)))
-        lease = await locks.lock("given up").acquire()
-        giving_up = asyncio.create_task(locks.lock("given up").acquire(timeout=0.2))
-        await asyncio.wait((giving_up,))
-        assert isinstance(giving_up.exception(), TimeoutError)
-        del giving_up
-        await lease.release()
+        async with locks.lock("given up"):
+            with pytest.raises(TimeoutError):
+                await asyncio.create_task(locks.lock("given up").acquire(timeout=0.2))
     if where == "redis":
         assert len(await connections(redis)) > len(connections_before), "or this test looks at nothing"
         assert our_timers() != [], "or this test looks at nothing"
@@ -234,10 +227,9 @@ async def test_a_second_after_its_last_lease_was_lost_a_block_still_open_keeps_n
     redis: Redis, redis_url: str
 ) -> None:
     connections_before = await connections(redis)
-    async with Redis.from_url(redis_url) as client:
-        async with Lock(client, "lost", ttl=0.5, on_lost="flag") as lease:
-            await redis.delete("aiolocks:lock:{lost}")
-            assert await lease.wait_lost()
-            await asyncio.sleep(1.0)
-            assert not our_timers()
-            assert await connections(redis) == connections_before
+    async with Redis.from_url(redis_url) as client, Lock(client, "lost", ttl=0.5, on_lost="flag") as lease:
+        await redis.delete("aiolocks:lock:{lost}")
+        assert await lease.wait_lost()
+        await asyncio.sleep(1.0)
+        assert not our_timers()
+        assert await connections(redis) == connections_before

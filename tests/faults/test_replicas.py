@@ -2,23 +2,22 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, Literal
 
 import pytest
+import pytest_asyncio
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks import HierarchicalLock, Lock, MultiLock, RWLock
-from aiolocks.testing import FaultProxy
-from tests.support.lateness import SLACK, assert_within, measured_lag
+from tests.support.lateness import SLACK, in_time
 from tests.support.leftovers import Leftovers, tasks_beyond, wait_until_none
-from tests.support.primitives import EVERY_ROW, Row
+from tests.support.primitives import EVERY_ROW, Row, free, queued
 from tests.support.replicas import Replicated, replicated
-from tests.support.servers import RedisServer
 
-pytestmark = [pytest.mark.redis, pytest.mark.faults]
+pytestmark = [pytest.mark.redis, pytest.mark.faults, pytest.mark.asyncio]
 
 
 each_kind = pytest.mark.parametrize("row", [row for row in EVERY_ROW if row.id != "redlock"], ids=str)
@@ -41,6 +40,13 @@ def pair(running: Replicated) -> Replicated:
     return running
 
 
+@pytest_asyncio.fixture
+async def client(pair: Replicated) -> AsyncIterator[Redis]:
+    """A client of the primary."""
+    async with Redis.from_url(pair.primary.url) as made:
+        yield made
+
+
 async def contents(client: Any) -> dict[bytes, object]:
     """Return all there is, by key. Of a hash, its fields: their order in a dump is each server's own."""
     return {
@@ -56,24 +62,11 @@ async def nothing_held(client: Redis, row: Row, name: str) -> bool:
     return lease is not None and await lease.release()
 
 
-@pytest.mark.asyncio
 @each_kind
-async def test_the_replica_has_a_lease_from_the_moment_that_it_is_had_and_nothing_stays_behind(
+async def test_a_lease_is_not_had_before_the_replica_has_it_and_nothing_stays_behind(
     pair: Replicated, row: Row
 ) -> None:
     tasks, leftovers = asyncio.all_tasks(), Leftovers(pair.primary)
-    async with Redis.from_url(pair.primary.url) as client, Redis.from_url(pair.replica.url) as replica:
-        for number in range(10):
-            async with row.make(client, f"orders:{number}", replicas=1):
-                there = await contents(replica)
-                assert there
-                assert there == await contents(client)
-    assert await wait_until_none(leftovers.new_connections, lambda: tasks_beyond(tasks)) == []
-
-
-@pytest.mark.asyncio
-@each_kind
-async def test_a_lease_is_not_had_before_the_replica_has_it(pair: Replicated, row: Row) -> None:
     async with Redis.from_url(pair.primary.url) as client, Redis.from_url(pair.replica.url) as replica:
         lock = row.make(client, "late", replicas=1)
         with pair.standing_still():
@@ -83,16 +76,18 @@ async def test_a_lease_is_not_had_before_the_replica_has_it(pair: Replicated, ro
                     await asyncio.sleep(0.01)
             assert not (await asyncio.wait([taking], timeout=BOUND / 2))[0]
         lease = await taking
-        assert await contents(replica) == await contents(client)
+        there = await contents(replica)
+        assert there
+        assert there == await contents(client)
         await lease.release()
+    assert await wait_until_none(leftovers.new_connections, lambda: tasks_beyond(tasks)) == []
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("share", ["majority", "all"])
 async def test_a_share_of_the_replicas_counts_the_connected_replicas(
-    pair: Replicated, share: Literal["majority", "all"]
+    pair: Replicated, client: Redis, share: Literal["majority", "all"]
 ) -> None:
-    async with Redis.from_url(pair.primary.url) as client, Redis.from_url(pair.replica.url) as replica:
+    async with Redis.from_url(pair.replica.url) as replica:
         lock = Lock(client, "shared", replicas=share, ttl=1)
         async with lock:
             assert await contents(replica) == await contents(client)
@@ -102,165 +97,106 @@ async def test_a_share_of_the_replicas_counts_the_connected_replicas(
             assert await Lock(client, "shared").locked() is False
             with pytest.raises(RedisTimeoutError, match=f"on {'most' if share == 'majority' else 'all'} replicas"):
                 await lock.acquire(timeout=BOUND)
-    async with Redis.from_url(pair.replica.url) as alone:  # which is asked as if it were the primary
-        with pytest.raises(RedisConnectionError, match="READONLY"):
-            await Lock(alone, "shared", replicas=share).acquire(timeout=BOUND)
+        with pytest.raises(RedisConnectionError, match="READONLY"):  # it is asked as if it were the primary
+            await Lock(replica, "shared", replicas=share).acquire(timeout=BOUND)
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("share", ["majority", "all"])
 async def test_where_no_replica_is_connected_none_is_waited_for(
-    server: RedisServer, redis: Redis, share: Literal["majority", "all"]
+    redis: Redis, share: Literal["majority", "all"]
 ) -> None:
     async with Lock(redis, "alone", replicas=share) as lease:
         assert lease.held
 
 
-@pytest.mark.asyncio
 @each_kind
 async def test_a_lease_that_the_replica_does_not_get_is_undone_with_all_that_belongs_to_it(
-    pair: Replicated, row: Row
+    pair: Replicated, client: Redis, row: Row
 ) -> None:
-    async with Redis.from_url(pair.primary.url) as client:
-        lock = row.make(client, "never", replicas=1, ttl=1)
-        with pair.standing_still():
-            with pytest.raises(RedisTimeoutError, match=r"0 of 1 replicas had it within 0\.25 s"):
-                await lock.acquire()
-            assert await nothing_held(client, row, "never")
-        async with lock:
-            pass
+    lock = row.make(client, "never", replicas=1, ttl=1)
+    with pair.standing_still():
+        with pytest.raises(RedisTimeoutError, match=r"0 of 1 replicas had it within 0\.25 s"):
+            await lock.acquire()
         assert await nothing_held(client, row, "never")
+    async with lock:
+        pass
+    assert await nothing_held(client, row, "never")
 
 
-@pytest.mark.asyncio
 @each_kind
-async def test_waiting_for_replicas_takes_no_longer_than_the_caller_waits(pair: Replicated, row: Row) -> None:
-    async with Redis.from_url(pair.primary.url) as client:
-        lock = row.make(client, "in time", replicas=1, ttl=30)
-        async with lock:
-            pass  # connected
-        with pair.standing_still():
-            async with measured_lag() as lag:
-                begun = time.monotonic()
-                with pytest.raises(RedisTimeoutError, match=f"not known to be on 1 replicas after {BOUND:g} s"):
-                    await lock.acquire(timeout=BOUND)
-                took = time.monotonic() - begun
-            assert took >= BOUND
-            assert_within(took, BOUND + SLACK * 0.15 + lag.worst)
-            assert await nothing_held(client, row, "in time")
-
-
-@pytest.mark.asyncio
-async def test_a_part_handed_over_is_not_had_before_the_replica_has_it_and_is_undone_with_the_others(
-    pair: Replicated,
+async def test_waiting_for_replicas_takes_no_longer_than_the_caller_waits(
+    pair: Replicated, client: Redis, row: Row
 ) -> None:
-    async with Redis.from_url(pair.primary.url) as client:
-        holding = await MultiLock(client, ["b"]).acquire()
-        several = MultiLock(client, ["a", "b", "c"], replicas=1, ttl=2)
-        taking = asyncio.create_task(several.acquire())
-        while not (await several.statistics()).waiting:
-            await asyncio.sleep(0.01)
+    lock = row.make(client, "in time", replicas=1, ttl=30)
+    async with lock:
+        pass  # connected
+    with pair.standing_still():
+        begun = time.monotonic()
+        async with in_time(BOUND + SLACK * 0.15):
+            with pytest.raises(RedisTimeoutError, match=f"not known to be on 1 replicas after {BOUND:g} s"):
+                await lock.acquire(timeout=BOUND)
+        assert time.monotonic() - begun >= BOUND
+        assert await nothing_held(client, row, "in time")
+
+
+async def test_a_part_handed_over_is_not_had_before_the_replica_has_it_and_is_undone_with_the_others(
+    pair: Replicated, client: Redis
+) -> None:
+    holding = await MultiLock(client, ["b"]).acquire()
+    several = MultiLock(client, ["a", "b", "c"], replicas=1, ttl=2)
+    taking = asyncio.create_task(several.acquire())
+    await queued(several, 1)
+    with pair.standing_still():
+        await holding.release()
+        with pytest.raises(RedisTimeoutError, match="0 of 1 replicas"):
+            await taking
+        assert not await several.locked()
+
+
+async def test_an_upgrade_that_the_replica_does_not_get_leaves_the_lease_as_it_was(
+    pair: Replicated, client: Redis
+) -> None:
+    async def reader_admitted() -> bool:
+        lease = await RWLock(client, "upgraded").read.try_acquire()
+        return lease is not None and await lease.release()
+
+    async with RWLock(client, "upgraded", replicas=1, ttl=2).upgradeable as lease:
         with pair.standing_still():
-            await holding.release()
             with pytest.raises(RedisTimeoutError, match="0 of 1 replicas"):
-                await taking
-            assert not await several.locked()
+                async with lease.upgrade():
+                    raise AssertionError("no replica has it")
+            assert await asyncio.create_task(reader_admitted())
+        async with lease.upgrade():
+            assert not await asyncio.create_task(reader_admitted())
 
 
-@pytest.mark.asyncio
-async def test_an_upgrade_that_the_replica_does_not_get_leaves_the_lease_as_it_was(pair: Replicated) -> None:
-    async with Redis.from_url(pair.primary.url) as client:
-
-        async def reader_admitted() -> bool:
-            lease = await RWLock(client, "upgraded").read.try_acquire()
-            return lease is not None and await lease.release()
-
-        rw = RWLock(client, "upgraded", replicas=1, ttl=2)
-        async with rw.upgradeable as lease:
-            with pair.standing_still():
-                with pytest.raises(RedisTimeoutError, match="0 of 1 replicas"):
-                    async with lease.upgrade():
-                        raise AssertionError("no replica has it")
-                assert await asyncio.create_task(reader_admitted())
-            async with lease.upgrade():
-                assert not await asyncio.create_task(reader_admitted())
+async def test_a_caller_that_waits_for_a_missing_replica_holds_up_no_other_caller(
+    pair: Replicated, client: Redis
+) -> None:
+    async with Lock(client, "connected", replicas=1):
+        pass
+    waiting = [
+        asyncio.create_task(Lock(client, f"too many {number}", replicas=2, ttl=30).acquire()) for number in (1, 2)
+    ]
+    async with in_time(BOUND + SLACK * 0.15):
+        lease = await Lock(client, "orders", replicas=1, ttl=30).acquire()
+    await lease.release()
+    for task in waiting:
+        with pytest.raises(RedisTimeoutError, match="1 of 2 replicas had it within 1 s"):
+            await task
 
 
-@pytest.mark.asyncio
-async def test_a_caller_that_waits_for_a_missing_replica_holds_up_no_other_caller(pair: Replicated) -> None:
-    async with Redis.from_url(pair.primary.url) as client:
-        async with Lock(client, "connected", replicas=1):
-            pass
-        waiting = [
-            asyncio.create_task(Lock(client, f"too many {number}", replicas=2, ttl=30).acquire()) for number in (1, 2)
-        ]
-        async with measured_lag() as lag:
-            begun = time.monotonic()
-            async with Lock(client, "orders", replicas=1, ttl=30):
-                took = time.monotonic() - begun
-        assert_within(took, BOUND + SLACK * 0.15 + lag.worst)
-        for task in waiting:
-            with pytest.raises(RedisTimeoutError, match="1 of 2 replicas had it within 1 s"):
-                await task
-
-
-@pytest.mark.asyncio
-async def test_a_short_wait_is_not_as_long_as_a_long_one_before_it(pair: Replicated) -> None:
-    async with Redis.from_url(pair.primary.url) as client:
-        async with Lock(client, "connected", replicas=1):
-            pass
-        with pair.standing_still():
-            long = asyncio.create_task(Lock(client, "long", replicas=1, ttl=30).acquire())
-            await asyncio.sleep(0)
-            async with measured_lag() as lag:
-                begun = time.monotonic()
-                with pytest.raises(RedisTimeoutError, match=f"within {BOUND:g} s"):
-                    await Lock(client, "short", replicas=1, ttl=4 * BOUND).acquire()
-                took = time.monotonic() - begun
-            assert_within(took, BOUND + SLACK * 0.15 + lag.worst)
-            with pytest.raises(RedisTimeoutError, match="within 1 s"):
-                await long
-
-
-@pytest.mark.asyncio
-async def test_what_replicas_had_before_a_lease_was_written_says_nothing_of_that_lease(pair: Replicated) -> None:
-    async with FaultProxy(path=pair.primary.socket_path) as proxy, Redis.from_url(proxy.url) as client:
-        # Sent behind the WAIT of the first, whose answer is there long before.
-        proxy.delay_next_request(0.5, match=b"20001")
-        first = asyncio.create_task(Lock(client, "first", replicas=1, ttl=30).acquire())
-        second = asyncio.create_task(Lock(client, "second", replicas=1, ttl=20).acquire())
-        lease = await first
-        with pair.standing_still():
-            had = (await asyncio.wait([second], timeout=0.5 + BOUND))[0]
-            assert not [task for task in had if task.exception() is None]
-        second.cancel()
-        await asyncio.wait([second])
-        await lease.release()
-
-
-@pytest.mark.asyncio
-async def test_a_caller_that_gives_up_while_it_waits_for_replicas_leaves_nothing_held(pair: Replicated) -> None:
-    async with Redis.from_url(pair.primary.url) as client:
-        lock = Lock(client, "given up", replicas=1, ttl=30)
-        with pair.standing_still():
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.2):
-                    await lock.acquire()
-            async with asyncio.timeout(5):
-                while await lock.locked():
-                    await asyncio.sleep(0.01)
-            with pytest.raises(RedisTimeoutError, match="0 of 1 replicas"):
+async def test_a_caller_that_gives_up_while_it_waits_for_replicas_leaves_nothing_held(
+    pair: Replicated, client: Redis
+) -> None:
+    lock = Lock(client, "given up", replicas=1, ttl=30)
+    with pair.standing_still():
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
                 await lock.acquire()
-            assert not await lock.locked()
-        async with lock:
-            pass
-
-
-@pytest.mark.asyncio
-async def test_more_replicas_than_there_are_cannot_be_had(pair: Replicated) -> None:
-    async with Redis.from_url(pair.primary.url) as client:
-        with pytest.raises(RedisTimeoutError, match="1 of 2 replicas"):
-            async with Lock(client, "too many", replicas=2, ttl=1):
-                raise AssertionError("there is one replica only")
-        async with Lock(client, "too many", replicas=1, ttl=1):
-            pass
+        await free(lock)
+        with pytest.raises(RedisTimeoutError, match="0 of 1 replicas"):
+            await lock.acquire()
+        assert not await lock.locked()
+    async with lock:
+        pass

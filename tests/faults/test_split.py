@@ -74,15 +74,17 @@ async def beside_the_holder(servers: SentinelSet) -> AsyncIterator[tuple[Redis, 
         yield client, await asyncio.to_thread(Split, servers, ways)
 
 
-async def hold(client: Redis, begun: "asyncio.Future[Lease]") -> float:
-    """Hold the lock until it is lost; return when the body has ended."""
-    try:
-        async with Lock(client, "orders", ttl=TTL) as lease:
-            begun.set_result(lease)
-            await asyncio.sleep(60)
-    except LeaseLostError:
+async def holding(client: Redis) -> tuple["asyncio.Task[float]", Lease]:
+    """Hold the lock until it is lost; the task returns when the body has ended."""
+    lease = await Lock(client, "orders", ttl=TTL).acquire()
+
+    async def body() -> float:
+        with pytest.raises(LeaseLostError):
+            async with lease:
+                await asyncio.sleep(60)
         return time.monotonic()
-    raise AssertionError("it was never lost")
+
+    return asyncio.create_task(body()), lease
 
 
 async def test_where_a_primary_must_have_replicas_its_holder_is_stopped_before_the_next_begins(
@@ -94,9 +96,7 @@ async def test_where_a_primary_must_have_replicas_its_holder_is_stopped_before_t
     async with (
         beside_the_holder(split_set) as (inside, split), split_set.client() as outside, measured_lag() as lag,
     ):  # fmt: skip
-        begun = asyncio.get_running_loop().create_future()
-        holder = asyncio.create_task(hold(inside, begun))
-        lease = await begun
+        holder, lease = await holding(inside)
         parted = time.monotonic()
         await split.begin()
         async with Lock(outside, "orders", ttl=TTL).hold(timeout=SLACK * 10) as later:
@@ -113,9 +113,7 @@ async def test_where_it_need_not_two_hold_until_the_split_ends_and_then_the_firs
 ) -> None:
     """L3, as README and `doctor` say it: without end."""
     async with beside_the_holder(split_set) as (inside, split), split_set.client() as outside:
-        begun = asyncio.get_running_loop().create_future()
-        holder = asyncio.create_task(hold(inside, begun))
-        lease = await begun
+        holder, lease = await holding(inside)
         await split.begin()
         async with Lock(outside, "orders", ttl=TTL).hold(timeout=SLACK * 10) as later:
             await asyncio.sleep(LONG)

@@ -2,17 +2,20 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from redis.asyncio import Redis
 
 from aiolocks import LeaseLostError, Lock, Semaphore
 from aiolocks.testing import FaultProxy
-from tests.faults.support.asking import UNREACHABLE, granted_at
+from tests.faults.support.asking import UNREACHABLE, Body, granted_at
 from tests.faults.support.kinds import Kind, fresh_acquire, make
 from tests.faults.support.residue import wait_until_only_residue
+from tests.faults.support.turns import turns
 from tests.support.lateness import SLACK, assert_within, measured_lag
 from tests.support.network import until
 from tests.support.servers import RedisServer
@@ -47,21 +50,34 @@ async def pause_writes(server: RedisServer) -> None:
 Stall = Callable[[RedisServer], Awaitable[None]]
 
 
+def times_of_requests(proxy: FaultProxy, what: bytes) -> list[float]:
+    """Return a list to which the moment of each request with *what* in it is added."""
+    times: list[float] = []
+    proxy.on_request = lambda request: times.append(time.monotonic()) if what in request else None
+    return times
+
+
+@pytest_asyncio.fixture
+async def proxy(own_server: RedisServer) -> AsyncIterator[FaultProxy]:
+    async with FaultProxy(path=own_server.socket_path) as running:
+        yield running
+
+
+@pytest_asyncio.fixture
+async def client(proxy: FaultProxy) -> AsyncIterator[Redis]:
+    async with Redis.from_url(proxy.url) as made:
+        yield made
+
+
 @pytest.mark.parametrize("stall", [stop_the_process, debug_sleep, pause_writes])
 @pytest.mark.parametrize("kind", [Lock, Semaphore])
 async def test_a_body_ends_before_its_ttl_when_the_server_stalls_and_the_next_one_begins_afterwards(
-    own_server: RedisServer, kind: Kind, stall: Stall
+    own_server: RedisServer, proxy: FaultProxy, client: Redis, other: Redis, kind: Kind, stall: Stall
 ) -> None:
     """F5, F10: late answers to renewals revive nothing, and what was asked meanwhile is answered afterwards."""
-    requests: list[float] = []
-    ended_at = 0.0
-    async with (
-        FaultProxy(path=own_server.socket_path) as proxy,
-        Redis.from_url(proxy.url) as client,
-        Redis.from_url(own_server.url) as other,
-        measured_lag() as lag,
-    ):
-        proxy.on_request = lambda request: requests.append(time.monotonic()) if b"{stalled}" in request else None
+    requests = times_of_requests(proxy, b"{stalled}")
+    body = Body()
+    async with measured_lag() as lag:
         with pytest.raises(LeaseLostError):
             async with make(kind, client, "stalled", ttl=TTL) as lease:
                 contender = asyncio.create_task(granted_at(make(kind, other, "stalled", ttl=5 * TTL)))  # rides it out
@@ -71,22 +87,15 @@ async def test_a_body_ends_before_its_ttl_when_the_server_stalls_and_the_next_on
                 await until(lambda: len(requests) > renewed)  # so that none slips in before the stall has begun
                 last_request = requests[-1]
                 stalling = asyncio.ensure_future(stall(own_server))
-                try:
-                    await asyncio.sleep(3 * TTL)
-                finally:
-                    ended_at = time.monotonic()
+                await body.work(3 * TTL)
         await stalling
         healed_at = time.monotonic()
         taken_at = await contender
         took = await fresh_acquire(own_server.url, kind, "stalled", ttl=TTL)
         await wait_until_only_residue(other, within=2 * TTL)
-    print(
-        f"{kind.__name__}, {stall.__name__}: the body ended {ended_at - last_request:.3f} s after the newest request "
-        f"that was answered; granted anew {taken_at - healed_at:.3f} s after the end of the stall, then to a fresh "
-        f"client within {took:.3f} s; loop lag up to {lag.worst:.3f} s"
-    )
-    assert ended_at - lag.worst < last_request + TTL
-    assert ended_at < taken_at
+
+    assert body.ended_at - lag.worst < last_request + TTL
+    assert body.ended_at < taken_at
     assert_within(took, SLACK * (TTL + 1) + lag.worst)
     assert_within(taken_at - healed_at, SLACK * (TTL + 1) + lag.worst)
 
@@ -96,78 +105,43 @@ async def test_many_clients_never_overlap_while_the_server_stalls_again_and_agai
     own_server: RedisServer, stall: Stall
 ) -> None:
     """F5, F10 under load: leases lapse in the middle of everything, and nobody who lost one is inside still."""
-    inside = most = grants = losses = 0
-    over = False
-
-    async def take_turns(client: Redis) -> None:
-        nonlocal inside, most, grants, losses
-        while not over:
-            try:
-                async with Lock(client, "busy", ttl=TTL):
-                    inside += 1
-                    grants += 1
-                    most = max(most, inside)
-                    try:
-                        await asyncio.sleep(0.05)
-                    finally:
-                        inside -= 1
-            except (LeaseLostError, *UNREACHABLE):
-                losses += 1
-
-    clients = [Redis(unix_socket_path=own_server.socket_path) for _ in range(3)]
-    tasks = [asyncio.create_task(take_turns(client)) for client in clients for _ in range(3)]
-    for _ in range(2):
-        await asyncio.sleep(0.3)
-        before = grants
-        await stall(own_server)
-        async with asyncio.timeout(SLACK * (TTL + 1)):
-            while grants <= before:
-                await asyncio.sleep(0.01)
-    over = True
-    await asyncio.gather(*tasks)
-    for client in clients:
-        await client.aclose()
-    print(f"{stall.__name__}: {grants} grants, {losses} leases lost or requests given up")
-    assert most == 1
+    async with AsyncExitStack() as stack:
+        paths = [own_server.socket_path] * 3
+        clients = [await stack.enter_async_context(Redis(unix_socket_path=path)) for path in paths]
+        locks = [Lock(client, "busy", ttl=TTL) for client in clients]
+        async with turns(locks, tasks=3, passing=(LeaseLostError, *UNREACHABLE)) as busy:
+            for _ in range(2):
+                await asyncio.sleep(0.3)
+                before = busy.count
+                await stall(own_server)
+                async with asyncio.timeout(SLACK * (TTL + 1)):
+                    while busy.count <= before:
+                        await asyncio.sleep(0.01)
+    assert busy.most == 1
 
 
 @pytest.mark.parametrize("kind", [Lock, Semaphore])
 async def test_a_body_ends_before_its_ttl_when_answers_to_its_renewals_are_late(
-    own_server: RedisServer, kind: Kind
+    other: Redis, proxy: FaultProxy, client: Redis, kind: Kind
 ) -> None:
     """F10: a renewal counts from when it left. What the server did at once and told late extends by that much less."""
     ttl = 2.0
-    requests: list[float] = []
-    ended_at = 0.0
-    async with (
-        FaultProxy(path=own_server.socket_path) as proxy,
-        Redis.from_url(proxy.url) as client,
-        Redis.from_url(own_server.url) as other,
-        measured_lag() as lag,
-    ):
-        proxy.on_request = lambda request: requests.append(time.monotonic()) if b"{late}" in request else None
+    requests = times_of_requests(proxy, b"{late}")
+    body = Body()
+    async with measured_lag() as lag:
         with pytest.raises(LeaseLostError):
             async with make(kind, client, "late", ttl=ttl) as lease:
                 contender = asyncio.create_task(granted_at(make(kind, other, "late", ttl=5 * ttl)))
                 proxy.delay_replies = 0.3
                 asked = len(requests)
-                while len(requests) == asked:
-                    await asyncio.sleep(0.002)
+                await until(lambda: len(requests) > asked)
                 renewed_at = requests[-1]
                 left = lease.remaining()
-                while lease.remaining() <= left:  # until the answer is there
-                    await asyncio.sleep(0.002)
+                await until(lambda: lease.remaining() > left)  # the answer is there
                 proxy.black_hole = True
-                try:
-                    await asyncio.sleep(3 * ttl)
-                finally:
-                    ended_at = time.monotonic()
+                await body.work(3 * ttl)
         proxy.black_hole = False
         proxy.cut_all()
         taken_at = await contender
-    print(
-        f"{kind.__name__}: the body ended {ended_at - renewed_at:.3f} s after the renewal left, granted anew "
-        f"{taken_at - ended_at:.3f} s later; loop lag up to {lag.worst:.3f} s"
-    )
-    assert ended_at - lag.worst < renewed_at + ttl
-    assert ended_at < taken_at
+    assert body.ended_at - lag.worst < renewed_at + ttl
+    assert body.ended_at < taken_at

@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 
 from aiolocks import LeaseLostError, Lock
+from tests.faults.support.asking import Body
 from tests.support.clusters import ClusterSet, slot_of
 from tests.support.inside import tracked_of
 from tests.support.lateness import SLACK, assert_within, measured_lag
@@ -39,7 +40,7 @@ async def tracked_at(client: Any, at: Callable[[], RedisServer]) -> None:
 
 async def stopped_after(lock: Lock, take_away: Callable[[], Any]) -> float:
     """Return how soon the body is stopped after the last that *take_away* does, in seconds net of the loop's lag."""
-    stopped_at = 0.0
+    body = Body()
     async with measured_lag() as lag:
         with pytest.raises(LeaseLostError):
             async with asyncio.timeout(25), lock:
@@ -47,11 +48,8 @@ async def stopped_after(lock: Lock, take_away: Callable[[], Any]) -> float:
                 lag.worst = 0.0
                 taken_at = time.monotonic()
                 assert server.operator.delete(KEY)
-                try:
-                    await asyncio.sleep(60)
-                finally:
-                    stopped_at = time.monotonic()
-    return stopped_at - taken_at - lag.worst
+                await body.work(60)
+    return body.ended_at - taken_at - lag.worst
 
 
 async def test_a_lease_is_tracked_where_its_slot_has_gone(cluster: ClusterSet) -> None:

@@ -3,12 +3,12 @@
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from redis.asyncio import Redis
 
-from aiolocks import Lease, Lock, Redlock
+from aiolocks import HierarchicalLock, Lock, Redlock
 from aiolocks.testing import FaultProxy
 from tests.faults.support.asking import retrying
 from tests.faults.support.residue import alive, connections, wait_until_only_residue
@@ -22,7 +22,14 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
 SOON = 2.0
 """Seconds after which an undo has had its second try, over a connection that works."""
 
-NAME = b"undone"
+NAME, LOST = "undone", b"undone"
+
+
+async def cancelled(task: "asyncio.Task[Any]") -> None:
+    task.cancel()
+    await asyncio.wait((task,))
+    assert task.cancelled()
+
 
 KINDS = rows_where(without={"redlock": "its undo at each server is tested below"})
 
@@ -37,121 +44,110 @@ async def test_a_lone_block_whose_release_gets_lost_is_free_soon(
 ) -> None:
     """It was the last thing that its session had to do, and the session must not end before that is done."""
     async with retrying(proxy) as client:
-        async with KINDS[kind].make(client, NAME.decode(), ttl=30, watchdog=watchdog):
-            proxy.drop_next_request(NAME, "black_hole")
-            left_at = time.monotonic()
-        leaving = time.monotonic() - left_at
+        async with KINDS[kind].make(client, NAME, ttl=30, watchdog=watchdog):
+            proxy.drop_next_request(LOST, "black_hole")
     await wait_until_only_residue(redis, within=SOON)
-    print(f"{kind}: left after {leaving:.2f} s, free after {time.monotonic() - left_at:.2f} s")
     assert caplog.records == [], "it was confirmed while the block was being left"
 
 
 async def test_a_block_whose_release_gets_lost_twice_is_free_soon(redis: Redis, proxy: FaultProxy) -> None:
-    async with retrying(proxy) as client:
-        async with Lock(client, NAME.decode(), ttl=30):
-            proxy.drop_next_request(NAME, "black_hole")
-            proxy.drop_next_request(NAME, "black_hole")
+    async with retrying(proxy) as client, Lock(client, NAME, ttl=30):
+        proxy.drop_next_request(LOST, "black_hole")
+        proxy.drop_next_request(LOST, "black_hole")
     await wait_until_only_residue(redis, within=SOON)
 
 
 @of_each_kind
 async def test_a_block_that_is_cancelled_while_its_release_gets_lost_is_free_soon(
-    redis: Redis, proxy: FaultProxy, kind: str
+    redis: Redis, proxy: FaultProxy, client: Redis, kind: str
 ) -> None:
-    async def hold(entered: asyncio.Event) -> None:
-        async with KINDS[kind].make(client, NAME.decode(), ttl=30):
+    entered = asyncio.Event()
+
+    async def hold() -> None:
+        async with KINDS[kind].make(client, NAME, ttl=30):
             entered.set()
             await asyncio.sleep(60)
 
-    async with retrying(proxy) as client:
-        task = asyncio.create_task(hold(entered := asyncio.Event()))
-        await entered.wait()
-        proxy.drop_next_request(NAME, "black_hole")
-        task.cancel()
-        await asyncio.wait((task,))
-        assert task.cancelled()
-        await wait_until_only_residue(redis, within=SOON)
+    task = asyncio.create_task(hold())
+    await entered.wait()
+    proxy.drop_next_request(LOST, "black_hole")
+    await cancelled(task)
+    await wait_until_only_residue(redis, within=SOON)
 
 
 @with_either_watchdog
 @of_each_kind
 async def test_a_lease_whose_release_by_hand_gets_lost_is_free_soon(
-    redis: Redis, proxy: FaultProxy, kind: str, watchdog: Literal["task", "thread"]
+    redis: Redis, proxy: FaultProxy, client: Redis, kind: str, watchdog: Literal["task", "thread"]
 ) -> None:
-    async with retrying(proxy) as client:
-        lease: Lease = await KINDS[kind].make(client, NAME.decode(), ttl=30, watchdog=watchdog).acquire()
-        proxy.drop_next_request(NAME, "black_hole")
-        assert await lease.release()
-        await wait_until_only_residue(redis, within=SOON)
-
-
-async def test_a_release_by_hand_that_is_cancelled_while_it_gets_lost_goes_on(redis: Redis, proxy: FaultProxy) -> None:
-    async with retrying(proxy) as client:
-        lease = await Lock(client, NAME.decode(), ttl=30).acquire()
-        proxy.drop_next_request(NAME, "black_hole")
-        releasing = asyncio.create_task(lease.release())
-        await asyncio.sleep(0)
-        releasing.cancel()
-        await asyncio.wait((releasing,))
-        await wait_until_only_residue(redis, within=SOON)
+    lease = await KINDS[kind].make(client, NAME, ttl=30, watchdog=watchdog).acquire()
+    proxy.drop_next_request(LOST, "black_hole")
+    assert await lease.release()
+    await wait_until_only_residue(redis, within=SOON)
 
 
 @of_each_kind
 async def test_an_acquire_that_is_cancelled_while_its_grant_gets_lost_holds_nothing_soon(
-    redis: Redis, proxy: FaultProxy, kind: str
+    redis: Redis, proxy: FaultProxy, client: Redis, kind: str
 ) -> None:
-    async with retrying(proxy) as client:
-        proxy.drop_next_reply(NAME, "black_hole")
-        asking = asyncio.create_task(KINDS[kind].make(client, NAME.decode(), ttl=30).acquire())
-        while not await alive(redis):
-            await asyncio.sleep(0.002)
-        asking.cancel()
-        await asyncio.wait((asking,))
-        assert asking.cancelled()
-        await wait_until_only_residue(redis, within=SOON)
+    proxy.drop_next_reply(LOST, "black_hole")
+    asking = asyncio.create_task(KINDS[kind].make(client, NAME, ttl=30).acquire())
+    while not await alive(redis):
+        await asyncio.sleep(0.002)
+    await cancelled(asking)
+    await wait_until_only_residue(redis, within=SOON)
+
+
+@pytest.mark.parametrize("after", [0.0, 0.005, 0.02, 0.05, 0.1])
+async def test_an_acquire_of_a_path_that_is_cancelled_at_any_moment_leaves_no_level_held(
+    redis: Redis, client: Redis, proxy: FaultProxy, after: float
+) -> None:
+    proxy.delay_requests = 0.02
+    acquiring = asyncio.create_task(HierarchicalLock(client, "shop/orders/42", ttl=10).write.acquire())
+    await asyncio.sleep(after)
+    acquiring.cancel()
+    await asyncio.wait([acquiring])
+    if not acquiring.cancelled():
+        await acquiring.result().release()
+    await wait_until_only_residue(redis, within=3)
 
 
 @of_each_kind
 async def test_a_waiter_that_is_cancelled_while_its_undo_gets_lost_is_gone_soon(
-    redis: Redis, proxy: FaultProxy, kind: str
+    redis: Redis, proxy: FaultProxy, client: Redis, kind: str
 ) -> None:
-    make = KINDS[kind].filler or KINDS[kind].make
-    held: Lease = await make(redis, NAME.decode(), ttl=30).acquire()
-    async with retrying(proxy) as client:
-        waiting = asyncio.create_task(KINDS[kind].make(client, NAME.decode(), ttl=30).acquire())
-        while not any(":queue" in line for line in await alive(redis)):
-            await asyncio.sleep(0.002)
-        proxy.drop_next_request(NAME, "black_hole")
-        waiting.cancel()
-        await asyncio.wait((waiting,))
-        while any(":queue" in line for line in await alive(redis)):
-            await asyncio.sleep(0.01)
+    held = await (KINDS[kind].filler or KINDS[kind].make)(redis, NAME, ttl=30).acquire()
+    waiting = asyncio.create_task(KINDS[kind].make(client, NAME, ttl=30).acquire())
+    while not any(":queue" in line for line in await alive(redis)):
+        await asyncio.sleep(0.002)
+    proxy.drop_next_request(LOST, "black_hole")
+    await cancelled(waiting)
+    while any(":queue" in line for line in await alive(redis)):
+        await asyncio.sleep(0.01)
     await held.release()
 
 
 async def test_a_redlock_of_which_one_server_went_silent_is_free_on_all_soon(
-    servers: Callable[..., RedisServer], proxy: FaultProxy, redis: Redis
+    servers: Callable[..., RedisServer], proxy: FaultProxy, client: Redis, redis: Redis
 ) -> None:
-    others = [Redis.from_url(servers().url) for _ in range(2)]
-    async with retrying(proxy) as client, others[0], others[1]:
-        async with Redlock([client, *others], NAME.decode(), ttl=30):
-            proxy.drop_next_request(NAME, "black_hole")
-        for each in (redis, *others):
+    async with Redis.from_url(servers().url) as second, Redis.from_url(servers().url) as third:
+        async with Redlock([client, second, third], NAME, ttl=30):
+            proxy.drop_next_request(LOST, "black_hole")
+        for each in (redis, second, third):
             await wait_until_only_residue(each, within=SOON)
 
 
 async def test_a_lock_that_was_left_while_redis_was_away_for_long_is_freed_when_it_is_back(
-    redis: Redis, proxy: FaultProxy
+    redis: Redis, proxy: FaultProxy, client: Redis
 ) -> None:
     """An undo is worth its tries for as long as the lease would last."""
-    async with retrying(proxy) as client:
-        async with Lock(client, NAME.decode(), ttl=60):
-            proxy.black_hole = True
-        await asyncio.sleep(11)
-        assert await alive(redis)
-        proxy.black_hole = False
-        proxy.cut_all()
-        await wait_until_only_residue(redis, within=6)
+    async with Lock(client, NAME, ttl=60):
+        proxy.black_hole = True
+    await asyncio.sleep(11)
+    assert await alive(redis)
+    proxy.black_hole = False
+    proxy.cut_all()
+    await wait_until_only_residue(redis, within=6)
 
 
 async def test_an_undo_that_is_never_answered_keeps_the_session_for_what_is_left_of_its_lease_only(
@@ -160,9 +156,8 @@ async def test_an_undo_that_is_never_answered_keeps_the_session_for_what_is_left
     known = await connections(redis)
     ttl = 2.5
     async with in_time(ttl + SLACK * 0.2, "its connections stay"):
-        async with retrying(proxy) as client:
-            async with Lock(client, NAME.decode(), ttl=ttl, renew=False):
-                proxy.black_hole = True
+        async with retrying(proxy) as client, Lock(client, NAME, ttl=ttl, renew=False):
+            proxy.black_hole = True
         await until(lambda: not proxy.connections_open)
     proxy.black_hole = False
     proxy.cut_all()
@@ -178,14 +173,12 @@ async def test_the_undo_of_a_request_answered_too_late_keeps_the_session_no_long
     async with retrying(proxy) as client:
         assert await client.ping()
         proxy.delay_replies = 0.15
-        asking = asyncio.create_task(Lock(client, NAME.decode(), ttl=ttl).acquire())
+        asking = asyncio.create_task(Lock(client, NAME, ttl=ttl).acquire())
         while not await alive(redis):
             await asyncio.sleep(0.01)
         proxy.black_hole = "requests"
-        asking.cancel()
         given_up_at = time.monotonic()
-        await asyncio.wait((asking,))
-        assert asking.cancelled()
+        await cancelled(asking)
     seen_at = given_up_at
     while time.monotonic() < given_up_at + ttl + 5.0:  # between two tries there is none for a second at most
         await asyncio.sleep(0.01)
@@ -195,29 +188,14 @@ async def test_the_undo_of_a_request_answered_too_late_keeps_the_session_no_long
 
 
 async def test_others_that_wait_long_for_an_answer_do_not_keep_a_release_waiting(
-    redis: Redis, proxy: FaultProxy
+    redis: Redis, proxy: FaultProxy, client: Redis
 ) -> None:
-    async with retrying(proxy) as client:
-        async with Lock(client, NAME.decode(), ttl=30):
-            proxy.black_hole = True
-            asking = asyncio.create_task(Lock(client, "another").statistics())  # it has ten seconds
-            await asyncio.sleep(0.01)
-            proxy.black_hole = False
-            left_at = time.monotonic()
-        await wait_until_only_residue(redis, within=SOON - (time.monotonic() - left_at))
-        asking.cancel()
-        await asyncio.wait((asking,))
-
-
-async def test_a_release_that_is_not_answered_soon_costs_no_other_its_answer(redis: Redis, proxy: FaultProxy) -> None:
-    """A server that is slow for a moment is not gone, and a client that does not retry would get an error."""
-    async with Redis.from_url(proxy.url) as client:
-        lease = await Lock(client, NAME.decode(), ttl=30).acquire()
-        proxy.delay_replies = 0.6
-        connections_before = proxy.connections_total
-        releasing = asyncio.create_task(lease.release())
-        other = await Lock(client, "another").acquire()
-        proxy.delay_replies = 0.0
-        assert await releasing
-        assert proxy.connections_total == connections_before
-        await other.release()
+    async with Lock(client, NAME, ttl=30):
+        proxy.black_hole = True
+        asking = asyncio.create_task(Lock(client, "another").statistics())  # it has ten seconds
+        await asyncio.sleep(0.01)
+        proxy.black_hole = False
+        left_at = time.monotonic()
+    await wait_until_only_residue(redis, within=SOON - (time.monotonic() - left_at))
+    asking.cancel()
+    await asyncio.wait((asking,))

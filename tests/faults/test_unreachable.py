@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import pytest
 from redis.asyncio import Redis
@@ -12,7 +13,9 @@ from redis.backoff import NoBackoff
 from aiolocks import AcquireTimeoutError, Lock, Semaphore
 from aiolocks.testing import FaultProxy
 from tests.faults.support.asking import UNREACHABLE, outcome_of, retrying
+from tests.faults.support.kinds import Kind, make
 from tests.support.lateness import SLACK, assert_within, in_time, measured_lag
+from tests.support.primitives import queued
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
@@ -33,23 +36,21 @@ async def test_a_client_without_retries_learns_at_once_that_redis_is_down(own_se
             Semaphore(client, "down", 3).statistics,
         ):
             async with in_time(SLACK * 0.15):
-                result, took = await outcome_of(asking)
-            print(f"{asking.__qualname__}: {result!r} after {took:.3f} s")
-            assert isinstance(result, UNREACHABLE)
+                result, _ = await outcome_of(asking)
+            assert isinstance(result, UNREACHABLE), asking
 
 
 @pytest.mark.leaves_residue
-async def test_how_a_name_stands_is_asked_as_often_as_the_client_would(proxy: FaultProxy) -> None:
-    async with retrying(proxy) as client:
-        semaphore = Semaphore(client, "asked", 2)
-        await semaphore.resize(3)
-        proxy.drop_next_reply()
-        assert (await semaphore.statistics()).limit == 3
-        proxy.drop_next_request()
-        assert not await semaphore.locked()
-        proxy.drop_next_reply()
-        await semaphore.resize(4)
-        assert (await semaphore.statistics()).limit == 4
+async def test_how_a_name_stands_is_asked_as_often_as_the_client_would(proxy: FaultProxy, client: Redis) -> None:
+    semaphore = Semaphore(client, "asked", 2)
+    await semaphore.resize(3)
+    proxy.drop_next_reply()
+    assert (await semaphore.statistics()).limit == 3
+    proxy.drop_next_request()
+    assert not await semaphore.locked()
+    proxy.drop_next_reply()
+    await semaphore.resize(4)
+    assert (await semaphore.statistics()).limit == 4
 
 
 @pytest.mark.slow
@@ -76,24 +77,19 @@ async def test_a_caller_of_an_unreachable_redis_gets_redis_pys_exception_in_time
         outcomes = await asyncio.gather(*(outcome_of(asking) for asking, _ in cases.values()))
         proxy.cut_all()
     for (case, (_, bound)), (result, took) in zip(cases.items(), outcomes, strict=True):
-        print(f"{case}: {result!r} after {took:.2f} s")
         assert isinstance(result, UNREACHABLE), case
         assert not isinstance(result, AcquireTimeoutError)
         assert_within(took, bound + SLACK * 0.1 + lag.worst, case)
 
 
 async def test_a_redis_that_falls_silent_before_the_first_answer_is_not_mistaken_for_a_busy_lock(
-    redis: Redis, proxy: FaultProxy
+    redis: Redis, proxy: FaultProxy, client: Redis
 ) -> None:
-    async with retrying(proxy) as client, Lock(client, "keeps the session", ttl=5), Lock(redis, "busy"):
+    async with Lock(client, "keeps the session", ttl=5), Lock(redis, "busy"):
         proxy.black_hole = True
-        for asking in (
-            lambda: Lock(client, "busy").acquire(timeout=0.5),
-            lambda: Semaphore(client, "busy", 1).acquire(timeout=0.5),
-        ):
+        for busy in (Lock(client, "busy"), Semaphore(client, "busy", 1)):
             async with in_time(0.5 + GRACE + SLACK * 0.1):
-                result, took = await outcome_of(asking)
-            print(f"{result!r} after {took:.3f} s")
+                result, _ = await outcome_of(partial(busy.acquire, timeout=0.5))
             assert isinstance(result, UNREACHABLE)
             assert not isinstance(result, AcquireTimeoutError)
         proxy.black_hole = False
@@ -102,74 +98,58 @@ async def test_a_redis_that_falls_silent_before_the_first_answer_is_not_mistaken
 
 @pytest.mark.parametrize("kind", [Lock, Semaphore])
 async def test_a_waiter_rides_out_a_server_that_stands_still_for_half_a_ttl(
-    own_server: RedisServer, kind: type[Lock] | type[Semaphore]
+    own_server: RedisServer, own: Redis, other: Redis, kind: Kind
 ) -> None:
     """F5: for less than a TTL, nothing is lost."""
     ttl = 2.0
-    async with Redis.from_url(own_server.url) as holder, Redis.from_url(own_server.url) as client:
-
-        def make(owner: Redis) -> Lock | Semaphore:
-            return Lock(owner, "stalled", ttl=ttl) if kind is Lock else Semaphore(owner, "stalled", 1, ttl=ttl)
-
-        async with make(holder) as lease:
-            waiter = asyncio.create_task(make(client).acquire())
-            while not (await make(holder).statistics()).waiting:
-                await asyncio.sleep(0.01)
-            own_server.pause()
-            await asyncio.sleep(ttl / 2)
-            own_server.resume()
-            await asyncio.sleep(ttl)
-            lease.check()
-            assert not waiter.done()
-        async with in_time(SLACK * 0.3):
-            got = await asyncio.wait_for(waiter, timeout=15)
-        assert got.fencing_token > lease.fencing_token
-        await got.release()
+    async with make(kind, own, "stalled", ttl=ttl) as lease:
+        waiter = asyncio.create_task(make(kind, other, "stalled", ttl=ttl).acquire())
+        await queued(make(kind, own, "stalled", ttl=ttl), 1)
+        own_server.pause()
+        await asyncio.sleep(ttl / 2)
+        own_server.resume()
+        await asyncio.sleep(ttl)
+        lease.check()
+        assert not waiter.done()
+    async with in_time(SLACK * 0.3):
+        got = await asyncio.wait_for(waiter, timeout=15)
+    assert got.fencing_token > lease.fencing_token
+    await got.release()
 
 
 @pytest.mark.parametrize("kind", [Lock, Semaphore])
 async def test_a_waiter_rides_out_a_restart_that_forgets_everything(
-    own_server: RedisServer, kind: type[Lock] | type[Semaphore]
+    own_server: RedisServer, own: Redis, other: Redis, kind: Kind
 ) -> None:
     """F6: the waiter asks anew, and is granted."""
     ttl = 3.0
-    async with Redis.from_url(own_server.url) as holder, Redis.from_url(own_server.url) as client:
-
-        def make(owner: Redis) -> Lock | Semaphore:
-            return Lock(owner, "restarted", ttl=ttl) if kind is Lock else Semaphore(owner, "restarted", 1, ttl=ttl)
-
-        lease = await make(holder).acquire()
-        waiter = asyncio.create_task(make(client).acquire())
-        while not (await make(holder).statistics()).waiting:
-            await asyncio.sleep(0.01)
-        own_server.kill()
-        await asyncio.sleep(ttl / 4)
-        own_server.restart()
-        begun = time.monotonic()
-        async with in_time(SLACK * 0.5):
-            got = await asyncio.wait_for(waiter, timeout=15)
-        print(f"{kind.__name__}: granted {time.monotonic() - begun:.3f} s after the restart")
-        assert await asyncio.wait_for(lease.wait_lost(), timeout=ttl)
-        assert got.fencing_token > lease.fencing_token
-        assert await got.release()
+    lease = await make(kind, own, "restarted", ttl=ttl).acquire()
+    waiter = asyncio.create_task(make(kind, other, "restarted", ttl=ttl).acquire())
+    await queued(make(kind, own, "restarted", ttl=ttl), 1)
+    own_server.kill()
+    await asyncio.sleep(ttl / 4)
+    own_server.restart()
+    async with in_time(SLACK * 0.5):
+        got = await asyncio.wait_for(waiter, timeout=15)
+    assert await asyncio.wait_for(lease.wait_lost(), timeout=ttl)
+    assert got.fencing_token > lease.fencing_token
+    assert await got.release()
 
 
 @pytest.mark.parametrize("timeout", [None, 30.0])
 async def test_a_waiter_gets_redis_pys_exception_when_trouble_outlasts_its_ttl(
-    redis: Redis, proxy: FaultProxy, timeout: float | None
+    redis: Redis, proxy: FaultProxy, client: Redis, timeout: float | None
 ) -> None:
     ttl = 1.0
-    async with retrying(proxy) as client, Lock(redis, "silence"), measured_lag() as lag:
+    async with Lock(redis, "silence"), measured_lag() as lag:
         waiter = asyncio.create_task(outcome_of(lambda: Lock(client, "silence", ttl=ttl).acquire(timeout=timeout)))
-        while not (await Lock(redis, "silence").statistics()).waiting:
-            await asyncio.sleep(0.01)
+        await queued(Lock(redis, "silence"), 1)
         proxy.black_hole = True
         begun = time.monotonic()
         result, _ = await asyncio.wait_for(waiter, timeout=5 * ttl)
         took = time.monotonic() - begun
         proxy.black_hole = False
         proxy.cut_all()
-    print(f"timeout {timeout}: {result!r} after {took:.2f} s of silence")
     assert isinstance(result, UNREACHABLE)
     assert not isinstance(result, AcquireTimeoutError)
     # Silence is noticed after a quarter of a second, and an acquire that failed waits a second for its undo.
@@ -179,18 +159,15 @@ async def test_a_waiter_gets_redis_pys_exception_when_trouble_outlasts_its_ttl(
 
 @pytest.mark.leaves_residue  # the holder passes the lock on to a waiter that could not say that it has left
 async def test_a_timeout_that_ends_while_the_queue_cannot_be_asked_is_a_timeout(
-    redis: Redis, proxy: FaultProxy
+    redis: Redis, proxy: FaultProxy, client: Redis
 ) -> None:
     """Redis did say that somebody else holds it."""
-    async with retrying(proxy) as client, Lock(redis, "silence"):
-        lock = Lock(client, "silence", ttl=5)
-        waiter = asyncio.create_task(outcome_of(lambda: lock.acquire(timeout=1.5)))
-        while not (await Lock(redis, "silence").statistics()).waiting:
-            await asyncio.sleep(0.01)
+    async with Lock(redis, "silence"):
+        waiter = asyncio.create_task(outcome_of(lambda: Lock(client, "silence", ttl=5).acquire(timeout=1.5)))
+        await queued(Lock(redis, "silence"), 1)
         proxy.black_hole = True
         result, took = await waiter
         proxy.black_hole = False
         proxy.cut_all()
-        print(f"{result!r} after {took:.2f} s")
         assert isinstance(result, AcquireTimeoutError)
         assert_within(took, 1.5 + GRACE + SLACK * 0.1)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Literal
+from typing import Literal, get_args
 
 import pytest
 import pytest_asyncio
@@ -12,14 +12,10 @@ from aiolocks import Versioned
 from aiolocks.testing import FaultProxy
 from tests.faults.support.asking import retrying
 
-pytestmark = [
-    pytest.mark.asyncio,
-    pytest.mark.redis,
-    pytest.mark.faults,
-    pytest.mark.parametrize("how", ["reset", "black_hole"]),
-]
-
 Loss = Literal["reset", "black_hole"]
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
+pytestmark += [pytest.mark.parametrize("how", get_args(Loss))]
 KEY = "test:stock"
 
 

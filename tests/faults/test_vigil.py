@@ -5,19 +5,14 @@ from collections.abc import Callable
 
 import pytest
 from redis.asyncio import Redis
-from redis.exceptions import RedisError
 
-from aiolocks import AcquireTimeoutError, Lock, LockManager
+from aiolocks import Lock, LockManager
 from tests.support.inside import count_busy_turns, stay_awake_for
 from tests.support.primitives import queued
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
 
-WAIT = 1.0
-
-FEW = 1000
-"""Turns of a loop: more than fit into `SOON` for each request of a wait, and far fewer than into `WAIT`."""
 
 Turns = Callable[[], int]
 
@@ -34,11 +29,6 @@ async def _make_haste(client: Redis) -> None:
     for _ in range(100):
         async with lock:
             pass
-
-
-async def _wait_for(lock: Lock) -> None:
-    with pytest.raises((AcquireTimeoutError, RedisError)):
-        await lock.acquire(timeout=WAIT)
 
 
 async def test_a_loop_that_acquires_or_releases_stays_awake_for_the_reply(
@@ -80,24 +70,3 @@ async def test_in_memory_no_loop_stays_awake(turns: Turns, monkeypatch: pytest.M
             async with locks.lock("near"):
                 pass
     assert turns() == 0
-
-
-async def test_a_waiter_sleeps_while_the_server_is_silent(own_server: RedisServer, turns: Turns) -> None:
-    async with Redis.from_url(own_server.url) as client:
-        await _make_haste(client)
-        own_server.pause()
-        before = turns()
-        try:
-            await _wait_for(Lock(client, "silent"))
-        finally:
-            own_server.resume()
-    assert turns() - before < FEW
-
-
-async def test_a_waiter_sleeps_while_another_holds(own_server: RedisServer, turns: Turns) -> None:
-    async with Redis.from_url(own_server.url) as client:
-        await _make_haste(client)
-        async with Lock(client, "held"):
-            before = turns()
-            await asyncio.create_task(_wait_for(Lock(client, "held")))
-            assert turns() - before < FEW

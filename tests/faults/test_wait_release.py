@@ -15,9 +15,9 @@ from redis.asyncio import Redis
 
 from aiolocks import Lock
 from aiolocks.testing import FaultProxy
-from tests.faults.support.asking import retrying
 from tests.support.inside import limit_unawaited
-from tests.support.primitives import free, one_of_each_family, rows_where, until
+from tests.support.network import until
+from tests.support.primitives import free, one_of_each_family, rows_where
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
@@ -34,16 +34,14 @@ every_kind = pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
 
 @every_kind
 async def test_a_block_ends_although_nothing_is_answered(
-    redis: Redis, proxy: FaultProxy, caplog: pytest.LogCaptureFixture, make: Callable[..., Any]
+    redis: Redis, proxy: FaultProxy, client: Redis, caplog: pytest.LogCaptureFixture, make: Callable[..., Any]
 ) -> None:
-    async with retrying(proxy) as client:
-        lock = make(client, "silent", wait_release=False)
-        async with lock:
-            proxy.hold_requests()
-        assert not caplog.records, "it has waited for as long as a block waits"
-        assert await make(redis, "silent").locked()
-        proxy.release_requests()
-        await free(make(redis, "silent"))
+    async with make(client, "silent", wait_release=False):
+        proxy.hold_requests()
+    assert not caplog.records, "it has waited for as long as a block waits"
+    assert await make(redis, "silent").locked()
+    proxy.release_requests()
+    await free(make(redis, "silent"))
     assert not caplog.records
 
 
@@ -53,62 +51,54 @@ async def test_a_block_s_own_lease_is_in_nobodys_way_behind_it(redis: Redis, mak
     for _ in range(MANY):
         async with lock:
             pass
-        lease = await make(redis, "behind").try_acquire()
-        assert lease is not None
-        await lease.release()
+        await taken_at_once(make(redis, "behind"))
         async with lock:
             pass
         assert not await make(redis, "behind").locked()
+
+
+async def taken_at_once(lock: Any) -> None:
+    lease = await lock.try_acquire()
+    assert lease is not None, "its own lease was in the way"
+    await lease.release()
 
 
 @pytest.mark.parametrize("how", ["reset", "black_hole"])
 @pytest.mark.parametrize("way", ["request", "reply"])
 @pytest.mark.parametrize("kind", [*one_of_each_family(), "multilock"])
 async def test_a_release_that_is_lost_goes_first_over_the_next_connection(
-    proxy: FaultProxy, kind: str, way: str, how: Any
+    proxy: FaultProxy, client: Redis, kind: str, way: str, how: Any
 ) -> None:
-    async with retrying(proxy) as client:
-        lock = KINDS[kind](client, "lost", wait_release=False, ttl=20)
-        for _ in range(3):
-            async with lock:
-                (proxy.drop_next_request if way == "request" else proxy.drop_next_reply)(b"lost", how)
-            lease = await lock.try_acquire()
-            assert lease is not None, "its own lease was in the way"
-            await lease.release()
+    lock = KINDS[kind](client, "lost", wait_release=False, ttl=20)
+    for _ in range(3):
+        async with lock:
+            (proxy.drop_next_request if way == "request" else proxy.drop_next_reply)(b"lost", how)
+        await taken_at_once(lock)
 
 
-async def test_what_waits_for_a_connection_is_sent_behind_the_releases(proxy: FaultProxy) -> None:
+async def test_what_waits_for_a_connection_is_sent_behind_the_releases(proxy: FaultProxy, client: Redis) -> None:
     """They failed with the connection; what was held back meanwhile would overtake them."""
-    async with retrying(proxy) as client:
-        locks = [Lock(client, f"crowd:{number}", wait_release=False, ttl=20) for number in range(MANY)]
 
-        async def leave_and_ask(lock: Lock) -> bool:
-            async with lock:
-                await asyncio.sleep(0.05)
-                proxy.hold_requests()
-            proxy.cut_all()
-            proxy.release_requests()
-            lease = await lock.try_acquire()
-            if lease is not None:
-                await lease.release()
-            return lease is not None
+    async def leave_and_ask(lock: Lock) -> None:
+        async with lock:
+            await asyncio.sleep(0.05)
+            proxy.hold_requests()
+        proxy.cut_all()
+        proxy.release_requests()
+        await taken_at_once(lock)
 
-        assert all(await asyncio.gather(*map(leave_and_ask, locks)))
+    locks = [Lock(client, f"crowd:{number}", wait_release=False, ttl=20) for number in range(MANY)]
+    await asyncio.gather(*map(leave_and_ask, locks))
 
 
 async def test_a_release_that_is_not_confirmed_is_repeated_and_said_to_be_unconfirmed_at_the_end(
-    redis: Redis, proxy: FaultProxy, caplog: pytest.LogCaptureFixture
+    proxy: FaultProxy, client: Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with retrying(proxy) as client:
-        async with Lock(client, "unconfirmed", ttl=1, wait_release=False):
-            proxy.black_hole = True
-
-        async def said() -> bool:
-            return bool(caplog.records)
-
-        await until(said)
-        proxy.black_hole = False
-        proxy.cut_all()
+    async with Lock(client, "unconfirmed", ttl=1, wait_release=False):
+        proxy.black_hole = True
+    await until(lambda: bool(caplog.records))
+    proxy.black_hole = False
+    proxy.cut_all()
     [record] = caplog.records
     assert record.levelname == "WARNING"
     assert "lock 'unconfirmed': the release could not be confirmed" in record.getMessage()
@@ -120,11 +110,7 @@ async def test_a_lease_that_was_taken_away_is_a_line_in_the_log(
 ) -> None:
     async with Lock(redis, "taken", wait_release=False, on_lost=on_lost):
         await redis.flushall()
-
-    async def said() -> bool:
-        return bool(caplog.records)
-
-    await until(said)
+    await until(lambda: bool(caplog.records))
     [record] = caplog.records
     assert record.levelname == "WARNING"
     assert "lock 'taken': it is gone from the server" in record.getMessage()
@@ -147,38 +133,34 @@ async def test_the_body_s_own_exception_and_a_cancellation_leave_as_they_are(red
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    lease = await lock.try_acquire()
-    assert lease is not None
-    await lease.release()
+    await taken_at_once(lock)
 
 
-async def test_a_lease_by_hand_is_waited_for(redis: Redis, proxy: FaultProxy) -> None:
-    async with retrying(proxy) as client:
-        lease = await Lock(client, "by hand", wait_release=False).acquire()
-        proxy.delay_replies = 0.05
-        assert await lease.release()
-        assert not await Lock(redis, "by hand").locked()
+async def test_a_lease_by_hand_is_waited_for(redis: Redis, proxy: FaultProxy, client: Redis) -> None:
+    lease = await Lock(client, "by hand", wait_release=False).acquire()
+    proxy.delay_replies = 0.05
+    assert await lease.release()
+    assert not await Lock(redis, "by hand").locked()
 
 
 async def test_too_many_that_are_not_answered_are_waited_for(
-    proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    proxy: FaultProxy, client: Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Or a server that does not read would be sent ever more."""
     limit_unawaited(monkeypatch, 2)
-    async with retrying(proxy) as client:
-        locks = [Lock(client, f"many:{number}", wait_release=False, ttl=3) for number in range(3)]
-        blocks = [await lock.acquire() for lock in locks]
-        proxy.hold_requests()
-        for lease in blocks[:2]:
-            async with lease:
-                pass
-        assert not caplog.records
-        async with blocks[2]:
+    locks = [Lock(client, f"many:{number}", wait_release=False, ttl=3) for number in range(3)]
+    blocks = [await lock.acquire() for lock in locks]
+    proxy.hold_requests()
+    for lease in blocks[:2]:
+        async with lease:
             pass
-        assert "could not be confirmed" in caplog.text
-        proxy.release_requests()
-        for lock in locks:
-            await free(lock)
+    assert not caplog.records
+    async with blocks[2]:
+        pass
+    assert "could not be confirmed" in caplog.text
+    proxy.release_requests()
+    for lock in locks:
+        await free(lock)
 
 
 PROGRAM = """
@@ -213,21 +195,18 @@ async def test_a_program_that_ends_right_behind_the_block_has_released_it_and_pr
 
 @every_kind
 async def test_a_release_whose_script_the_server_has_forgotten_is_not_overtaken(
-    redis: Redis, server: RedisServer, make: Callable[..., Any]
+    redis: Redis, another: Redis, make: Callable[..., Any]
 ) -> None:
     """F12: another client has brought back the script that grants, and not the one that releases."""
     lock = make(redis, "forgotten", wait_release=False)
-    async with Redis.from_url(server.url) as other:
-        for _ in range(MANY // 5):
-            async with lock:
-                await redis.script_flush()
-                held = await make(other, "another").acquire()
-            lease = await lock.try_acquire()
-            assert lease is not None, "its own lease was in the way"
-            await lease.release()
-            async with lock:
-                await redis.script_flush()
-                await held.release()
-                held = await make(other, "another").acquire()
-            assert not await make(redis, "forgotten").locked()
+    for _ in range(MANY // 5):
+        async with lock:
+            await redis.script_flush()
+            held = await make(another, "another").acquire()
+        await taken_at_once(lock)
+        async with lock:
+            await redis.script_flush()
             await held.release()
+            held = await make(another, "another").acquire()
+        assert not await make(redis, "forgotten").locked()
+        await held.release()

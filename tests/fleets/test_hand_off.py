@@ -1,22 +1,16 @@
 """Web handlers take a lease each and send it to workers, other processes, through a Redis list: one of them goes on."""
 
-import time
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from redis import Redis
-from redis.asyncio import Redis as Asking
 
-from aiolocks import Lock
 from aiolocks.testing import check_exclusion, read_history
-from tests.support.lateness import SLACK, assert_within
 from tests.support.servers import RedisServer
 from tests.support.workers import ACQUIRED, spawn
 
 pytestmark = [pytest.mark.redis, pytest.mark.faults, pytest.mark.timeout(120)]
 
-REPOSITORY = Path(__file__).parents[2]
 JOBS = 100
 
 HANDLER = """
@@ -74,38 +68,3 @@ def test_each_of_a_hundred_jobs_has_exactly_one_adopter(server: RedisServer, tmp
     for order in {one.name for one in records}:
         fences = [one.fence for one in adopted if one.name == order]
         assert fences == sorted(fences)
-
-
-KILLED = """
-import asyncio, os, signal, sys
-from redis.asyncio import Redis
-from aiolocks import Lock
-async def main(url):
-    async with Redis.from_url(url) as redis:
-        lease = await Lock(redis, "between", ttl=1).acquire()
-        await redis.set("test:text", await lease.hand_off(ttl=float(sys.argv[2])), ex=60)
-        os.kill(os.getpid(), signal.SIGKILL)
-asyncio.run(main(sys.argv[1]))
-"""
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize("ttl", [1.0, 30.0])
-async def test_a_process_that_is_killed_in_between_leaves_an_offer_for_its_ttl(
-    server: RedisServer, tcp_url: str, ttl: float
-) -> None:
-    server.flush()
-    with spawn("-c", KILLED, tcp_url, str(ttl)) as process:
-        process.wait(30)
-    operator: Redis = server.operator
-    text = operator.getdel("test:text")
-    assert isinstance(text, bytes)
-    began = time.monotonic()
-    async with Asking.from_url(tcp_url) as redis:
-        lock = Lock(redis, "between", ttl=5)
-        if ttl > 5:
-            lease = await lock.adopt(text)
-        else:
-            lease = await lock.acquire(timeout=10)
-            assert_within(time.monotonic() - began, ttl + 0.2 * SLACK + 0.5)
-        assert await lease.release()

@@ -34,7 +34,7 @@ FIXED = 3
 @pytest.mark.parametrize("fixed", [True, False], ids=["fixed", "random"])
 def test_no_mix_of_faults_breaks_a_promise(fixed: bool) -> None:
     """F19: C1 to C4 for every name, and no token in any message (P14); late writes prove that the faults did bite."""
-    verdict = one(FIXED if fixed else seed_of_run(), SECONDS).verdict
+    verdict = one(FIXED if fixed else seed_of_run(), SECONDS)
     assert verdict.violations == []
     assert verdict.grants > 100
     assert verdict.late > 0 or not fixed
@@ -47,7 +47,7 @@ def test_no_mix_of_faults_breaks_a_promise(fixed: bool) -> None:
 @pytest.mark.parametrize("on", ["sentinel", "cluster"])
 def test_no_mix_breaks_a_promise_where_primaries_are_replaced(on: On) -> None:
     """F14, F15, F19: an exclusion that a failover without `replicas` may cost is not judged; fencing tokens are."""
-    verdict = one(seed_of_run(), SECONDS, on=on).verdict
+    verdict = one(seed_of_run(), SECONDS, on=on)
     assert verdict.violations == []
     assert verdict.grants > 100
 
@@ -57,7 +57,7 @@ def test_no_mix_breaks_a_promise_where_primaries_are_replaced(on: On) -> None:
 def test_without_faults_no_lease_is_lost_and_no_write_comes_late(tmp_path: Path) -> None:
     """So what comes late in the other runs does because of their faults."""
     plan = replace(draw(0, 3.0), strikes=(), killed_at_the_end=(), ttl=SLACK * TTL)  # a busy machine is no fault
-    verdict = asyncio.run(run(plan, tmp_path)).verdict
+    verdict = asyncio.run(run(plan, tmp_path))
     assert verdict.violations == []
     assert (verdict.lost, verdict.late) == (0, 0)
     assert verdict.grants > 50
@@ -71,24 +71,18 @@ def test_a_seed_always_draws_the_same_plan_and_all_kinds_are_drawn() -> None:
     assert not any(KINDS[strike.kind].loses for plan in plans if not plan.loses for strike in plan.strikes)
 
 
-def test_leases_that_a_server_forgot_are_told_from_later_ones_by_their_fencing_tokens() -> None:
-    def event(at: int, what: str, token: str, fence: int, pid: int = 1) -> HistoryEvent:
-        return HistoryEvent(at, pid, what, token, fence, "lock 0")
+def judged(history: list[HistoryEvent], losses: list[Loss], what: str) -> list[tuple[int, str]]:
+    history = sorted(history, key=lambda event: event.monotonic_ns)
+    return [(seen.monotonic_ns, seen.token) for seen in as_promised(history, losses) if seen.event == what]
 
-    history = [
-        event(10, "acquired", "old", 100),
-        event(50, "acquired", "new", 200),
-        event(60, "acquired", "known late", 101),
-        event(70, "released", "old", 100),
-        event(80, "released", "new", 200),
-        event(90, "released", "known late", 101),
-    ]
-    judged = as_promised(history, [Loss(since_ns=40, fence=150)])
-    assert [(seen.monotonic_ns, seen.event, seen.token) for seen in judged if seen.event == "acquired"] == [
-        (10, "acquired", "old"),
-        (50, "acquired", "new"),
-    ]
-    assert (40, "lost", "old") in [(seen.monotonic_ns, seen.event, seen.token) for seen in judged]
+
+def test_leases_that_a_server_forgot_are_told_from_later_ones_by_their_fencing_tokens() -> None:
+    acquired = [(10, "old", 100), (50, "new", 200), (60, "known late", 101)]
+    history = [HistoryEvent(at, 1, "acquired", token, fence, "lock 0") for at, token, fence in acquired]
+    history += [HistoryEvent(at + 60, 1, "released", token, fence, "lock 0") for at, token, fence in acquired]
+    losses = [Loss(since_ns=40, fence=150)]
+    assert judged(history, losses, "acquired") == [(10, "old"), (50, "new")]
+    assert (40, "old") in judged(history, losses, "lost")
 
 
 def test_a_killed_process_believed_in_its_lease_no_longer_than_it_had_noted() -> None:
@@ -99,7 +93,4 @@ def test_a_killed_process_believed_in_its_lease_no_longer_than_it_had_noted() ->
         HistoryEvent(45, 2, "until", "b", 101, "lock 0"),
         HistoryEvent(90, 1, "killed"),
     ]
-    judged = as_promised(sorted(history, key=lambda event: event.monotonic_ns), [])
-    assert [(seen.monotonic_ns, seen.event, seen.token) for seen in judged if seen.event == "lost"] == [
-        (30, "lost", "a")
-    ]
+    assert judged(history, [], "lost") == [(30, "a")]

@@ -174,31 +174,17 @@ def test_waiters_of_two_versions_are_served_in_the_order_in_which_they_asked(
     assert_free(kind, name, first, second)
 
 
-def test_a_quorum_that_one_version_has_is_refused_to_the_other_until_its_release(
-    first: Peer, second: Peer, name: str
-) -> None:
-    lease, fences = first("acquire", "redlock", name)
-    assert second("try_acquire", "redlock", name) is None
-    turn = second.ask("turn", "redlock", name)
-    time.sleep(0.05)  # it has asked, and been refused
-    assert not turn.done()
-    assert first("release", lease)
-    *_, later = turn.result(PATIENCE)
-    assert rise([fences, later])
-    assert_free("redlock", name, second, first)
-
-
 def test_locks_of_the_plain_kind_of_two_versions_exclude_each_other_in_order(
-    first: Peer, second: Peer, urls: list[str], name: str
+    first: Peer, second: Peer, name: str
 ) -> None:
     lease = first("plain_acquire", name)
     turns = []
     for asking in (second, first, second, second, first, first):
         turns.append(asking.ask("plain_turn", name))
         until(lambda: first("plain_waiting", name) == len(turns), f"{len(turns)} waiters for {name}")
-    first("plain_release", lease)
+    first("release", lease)
     assert one_after_the_other([turn.result(PATIENCE) for turn in turns])
-    second("plain_release", second("plain_acquire", name))
+    second("release", second("plain_acquire", name))
 
 
 @pytest.mark.parametrize(("shared", "alone"), SHARED)
@@ -390,12 +376,7 @@ def test_a_guard_of_one_version_is_refused_once_the_other_has_the_lease(
     with pytest.raises(PeerError, match="LeaseLostError"):
         first("guard", lease, "INCR", f"{name} counter")
     assert second("guard", adopted, "INCR", f"{name} counter") == 3
-    assert second("revoke", kind, name, force=True)
-    with pytest.raises(PeerError, match="LeaseLostError"):
-        second("guard", adopted, "INCR", f"{name} counter")
-    lease, _ = first("acquire", kind, name)
-    assert first("guard", lease, "INCR", f"{name} counter") == 4
-    assert first("release", lease)
+    assert second("release", adopted)
 
 
 def test_a_value_that_two_versions_write_loses_no_write_and_takes_no_late_one(

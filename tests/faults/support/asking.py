@@ -1,7 +1,9 @@
 """Ways to ask, and what came of it and when."""
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from typing import final
 
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -36,3 +38,24 @@ async def granted_at(acquirable: Lock | Semaphore) -> float:
     now = time.monotonic()
     await lease.release()
     return now
+
+
+@final
+class Body:
+    """Works in a block, and knows when it was stopped."""
+
+    def __init__(self) -> None:
+        self.ended_at = 0.0
+
+    async def work(self, seconds: float) -> None:
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            self.ended_at = time.monotonic()
+
+
+async def wait_until_listening(redis: Redis, sessions: int) -> None:
+    """Wait until so many sessions can be woken."""
+    async with asyncio.timeout(15):
+        while len(await redis.pubsub_channels("aiolocks:wake:*")) != sessions:
+            await asyncio.sleep(0.005)

@@ -37,7 +37,6 @@ def unless_closed() -> Iterator[None]:
 
 
 async def acquire_again(locks: LockManager, name: str) -> None:
-    """Wait by hand until granted, or until the manager is closed."""
     with unless_closed():
         await locks.lock(name).acquire()
 

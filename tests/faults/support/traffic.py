@@ -6,17 +6,21 @@ Nothing here knows what is broken, or how. What went wrong is in `problems`, in 
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, final
 
 from redis.asyncio import Redis
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks import Lease, LeaseLostError, Lock
+from tests.support.lateness import SLACK, assert_within
+from tests.support.leftovers import Leftovers
 from tests.support.servers import RedisServer, wait_while
 
 TTL = 10.0
 HELD, NAMES, WAITERS, NEWCOMERS = 100, 10, 20, 3
+MANY = 100
 WORK = 0.15
 """Seconds: the last of the waiters is served only after the longest failover that was seen."""
 
@@ -42,9 +46,6 @@ class Traffic:
         self.told = 0
         """Waiters that had a lease, lost it, and were told."""
         self.newcomers_told = 0
-        self.newcomers = 0
-        self.longest = 0.0
-        """Seconds that a newcomer waited."""
         self._last: dict[str, int] = {}
         self._inside: set[str] = set()
 
@@ -74,23 +75,30 @@ class Traffic:
 
     async def keep_coming(self, names: Iterable[int]) -> None:
         for number in names:
-            begun = time.monotonic()
             try:
                 async with self._lock(f"new:{number}").hold(timeout=10):
-                    self.newcomers += 1
+                    pass
             except LeaseLostError:
                 self.newcomers_told += 1
             except Exception as error:
                 self.problems.append(f"newcomer: {error!r}")
-            self.longest = max(self.longest, time.monotonic() - begun)
             await asyncio.sleep(0.01)
 
     def _lock(self, name: str) -> Lock:
         return Lock(self._client, name, ttl=TTL, replicas=self._replicas)
 
-    async def all_released(self) -> bool:
-        """Release all that is held, and return whether it still was."""
-        return all(await asyncio.gather(*(lease.release() for lease in self.leases.values())))
+    async def check(self, took: float, *, some_lost: bool = False) -> None:
+        """Check that all went well, and that it *took* so long to renew all once the new primary was known.
+
+        *some_lost*: what the old one granted in the last moment may be lost (L3).
+        """
+        assert self.problems == []
+        assert_within(took, SLACK * 1.0)
+        assert self.told <= (NAMES if some_lost else 0)
+        assert self.newcomers_told <= (NEWCOMERS if some_lost else 0)
+        assert self.served + self.told == self.names * WAITERS
+        assert len(self.leases) == HELD
+        assert all(await asyncio.gather(*(lease.release() for lease in self.leases.values())))
 
 
 @asynccontextmanager
@@ -117,6 +125,23 @@ async def traffic(client: Any, *, names: int = NAMES, replicas: int = 0) -> Asyn
 def key_of(name: str) -> str:
     """Return the key of the holder of the `Lock` called *name*."""
     return f"aiolocks:lock:{{{name}}}"
+
+
+async def check_many_need_a_replica(
+    client: Any, come_back: Callable[[], object], primaries: Sequence[RedisServer]
+) -> None:
+    """Check that without a replica none of many leases is granted and nothing stays, and that all are with one."""
+
+    def asked() -> list[Any]:
+        return [Lock(client, f"cut:{number}", replicas=1, ttl=TTL).acquire() for number in range(MANY)]
+
+    refused = await asyncio.gather(*asked(), return_exceptions=True)
+    assert {type(one) for one in refused} == {RedisTimeoutError}
+    assert all("0 of 1 replicas" in str(one) for one in refused)
+    assert [key for primary in primaries for key in Leftovers(primary).lasting_keys()] == []
+    await asyncio.to_thread(come_back)
+    leases = await asyncio.gather(*asked())
+    assert await asyncio.gather(*(lease.release() for lease in leases)) == [True] * MANY
 
 
 async def renewed(server: RedisServer, keys: Sequence[str], since: float) -> float:

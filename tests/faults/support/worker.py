@@ -9,8 +9,8 @@ import random
 import signal
 import sys
 import time
-from dataclasses import dataclass
-from typing import cast
+from types import SimpleNamespace
+from typing import Any
 
 import redis
 from redis.asyncio import Redis
@@ -104,15 +104,6 @@ async def read_and_write(
     await asyncio.gather(*tasks, *(use("write", ALONE) for _ in range(int(writers))))
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """What a history has of a lease: of one of several names."""
-
-    name: str
-    token: str
-    fencing_token: int
-
-
 async def take_several(
     client: Redis, name: str, ttl: float, log: Recorder, count: str, seconds: str, seed: str
 ) -> None:
@@ -125,7 +116,10 @@ async def take_several(
     while time.monotonic() < ends_at:
         chosen = dice.sample(names, dice.randint(1, len(names)))
         lease = await MultiLock(client, chosen, ttl=ttl).acquire(timeout=10)
-        parts = [cast("Lease", Part(each, lease.token, fence)) for each, fence in lease.fencing_tokens.items()]
+        parts: list[Any] = [
+            SimpleNamespace(name=each, token=lease.token, fencing_token=fence)
+            for each, fence in lease.fencing_tokens.items()
+        ]
         for part in parts:
             log.record(ACQUIRED, part)
         await asyncio.sleep(dice.uniform(0.0, 0.004))

@@ -17,7 +17,8 @@ import tempfile
 from pathlib import Path
 
 from .plan import ALL, On, draw
-from .run import Outcome, run
+from .run import run
+from .verdict import Verdict
 
 
 def main() -> int:
@@ -39,26 +40,21 @@ def main() -> int:
         for seed in seeds:
             print(f"seed {seed}:\n{draw(seed, options.seconds, options.on)}")
         return 0
-    outcomes = [one(seed, options.seconds, options.keep, options.on) for seed in seeds or [0]]
-    late = sum(outcome.verdict.late for outcome in outcomes)
+    verdicts = [one(seed, options.seconds, options.keep, options.on) for seed in seeds or [0]]
+    late = sum(verdict.late for verdict in verdicts)
     if not late:
         print("no fault did bite: no write came late")
-    return int(not late or any(outcome.verdict.violations for outcome in outcomes))
+    return int(not late or any(verdict.violations for verdict in verdicts))
 
 
-def one(seed: int, seconds: float, keep: Path | None = None, on: On = "server") -> Outcome:
+def one(seed: int, seconds: float, keep: Path | None = None, on: On = "server") -> Verdict:
     """Run one seed, and say what came of it."""
-    where = "" if on == "server" else f" --on {on}"
-    print(
-        f"seed {seed}, {seconds:g} s: python -m tests.fleets.mix --seed {seed} --seconds {seconds:g}{where}", flush=True
-    )
+    print(f"python -m tests.fleets.mix --seed {seed} --seconds {seconds:g} --on {on}", flush=True)
     with tempfile.TemporaryDirectory(prefix="aiolocks-mix-") as temporary:
         directory = Path(temporary) if keep is None else keep / str(seed)
         directory.mkdir(parents=True, exist_ok=True)
-        outcome = asyncio.run(run(draw(seed, seconds, on), directory))
-    verdict = outcome.verdict
-    struck = ", ".join(f"{count} × {kind}" for kind, count in sorted(verdict.faults.items()))
-    print(f"  {struck}", *outcome.notes, sep="\n  ")
+        verdict = asyncio.run(run(draw(seed, seconds, on), directory))
+    print("  " + ", ".join(f"{count} × {kind}" for kind, count in sorted(verdict.faults.items())))
     print(
         f"  {verdict.grants} grants, {verdict.lost} leases lost; {verdict.accepted} writes accepted, {verdict.late} "
         f"late ones taken by the unchecked counters; a fresh client had every name within {verdict.slowest:.2f} s; "
@@ -67,7 +63,7 @@ def one(seed: int, seconds: float, keep: Path | None = None, on: On = "server") 
         sep="\n  ",
         flush=True,
     )
-    return outcome
+    return verdict
 
 
 if __name__ == "__main__":

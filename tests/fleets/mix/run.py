@@ -4,8 +4,7 @@ import asyncio
 import signal
 import subprocess
 import time
-from contextlib import AsyncExitStack, ExitStack, closing
-from dataclasses import dataclass, field
+from contextlib import AsyncExitStack, ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any, final
 
@@ -89,32 +88,24 @@ class Workers:
         return wrong
 
 
-@dataclass(slots=True)
-class Outcome:
-    """What came of one run."""
-
-    plan: Plan
-    verdict: Verdict
-    took: float
-    notes: list[str] = field(default_factory=list[str])
-
-
 @final
 class OneServer:
     """A server, reached by each worker through a proxy of its own."""
 
     def __init__(self, clock: ServerClock | None, server: RedisServer, proxies: list[FaultProxy]) -> None:
         self._server = server
-        self._faults = Faults(server, clock, proxies)
+        faults = Faults(server, clock, proxies)
         self.url = server.url
         self.urls = [proxy.url for proxy in proxies]
-        self.losses = self._faults.losses
-        self.strike = self._faults.strike
-        self.heal = self._faults.heal
+        self.losses = faults.losses
+        self.strike = faults.strike
+        self.heal = faults.heal
 
     @classmethod
-    async def started(cls, directory: Path, stack: AsyncExitStack, notes: list[str]) -> "OneServer":
-        clock = _clock(directory, stack, notes)
+    async def started(cls, directory: Path, stack: AsyncExitStack) -> "OneServer":
+        clock = None
+        with suppress(NoShim):  # without it, the clock is not stepped
+            clock = stack.enter_context(closing(ServerClock(directory)))
         options = {"appendonly": "yes", "appendfsync": "always"}
         environment = clock.environment if clock is not None else {}
         server = stack.enter_context(RedisServer(options=options, environment=environment))
@@ -128,18 +119,15 @@ class OneServer:
         return connections_of([self._server])
 
 
-async def run(plan: Plan, directory: Path) -> Outcome:
+async def run(plan: Plan, directory: Path) -> Verdict:
     """Carry out *plan*; files go into *directory*."""
-    begun = time.monotonic()
-    notes: list[str] = []
     async with AsyncExitStack() as stack:
         place: OneServer | SetFaults
         if plan.on == "server":
-            place = await OneServer.started(directory, stack, notes)
+            place = await OneServer.started(directory, stack)
         else:
             place = await asyncio.to_thread(set_for, plan)
             stack.push_async_callback(asyncio.to_thread, place.stop)
-            notes.append(f"a grant counts once {plan.replicas} replicas have it")
         store = stack.enter_context(RedisServer())
         workers = Workers(plan, place.urls, store.url, directory, stack.enter_context(ExitStack()))
         async with asyncio.timeout(60):
@@ -158,10 +146,9 @@ async def run(plan: Plan, directory: Path) -> Outcome:
             async with Redis.from_url(server.url) as admin:
                 keys |= await keys_left(admin)
         async with Redis.from_url(store.url) as written:
-            evidence = Evidence(directory, plan, place.losses, wrong, keys, place.connections())
-            verdict = await judge(evidence, written)
+            verdict = await judge(Evidence(directory, plan, place.losses, wrong, keys, place.connections()), written)
         verdict.slowest = max(took for _, took in waits)
-    return Outcome(plan, verdict, time.monotonic() - begun, notes)
+    return verdict
 
 
 async def _carry_out(plan: Plan, place: OneServer | SetFaults, workers: Workers) -> None:
@@ -190,11 +177,3 @@ async def _acquire_anew(url: str) -> list[tuple[str, float]]:
 
     async with client_of(url) as client:
         return await asyncio.gather(*(wait_for(client, name) for name in NAMES))
-
-
-def _clock(directory: Path, stack: AsyncExitStack, notes: list[str]) -> ServerClock | None:
-    try:
-        return stack.enter_context(closing(ServerClock(directory)))
-    except NoShim as missing:
-        notes.append(str(missing))
-        return None

@@ -7,35 +7,28 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 from tests.support.clusters import ClusterSet, slot_of
 from tests.support.sentinels import SentinelSet
 from tests.support.servers import RedisServer
 
-from .faults import ON_WORKER, Crew, Loss
-from .plan import KINDS, NAMES, PERMITS, WORKERS, On, Plan, Strike
+from .faults import Crew, Loss, befall, words_of
+from .plan import KINDS, NAMES, PERMITS, WORKERS, Plan, Strike
 
 
 class SetFaults(ABC):
     """Strikes, one after the other at the set and any number at once at the workers."""
 
-    servers: list[RedisServer]
-
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, servers: SentinelSet | ClusterSet) -> None:
         self._plan = plan
+        self.servers = servers.servers
+        self.url = servers.url
+        """What workers are given."""
+        self.urls = [self.url] * WORKERS
+        self.stop = servers.stop
         self._one_at_a_time = asyncio.Lock()
         self.losses: list[Loss] = []
-
-    @property
-    @abstractmethod
-    def url(self) -> str:
-        """What workers are given."""
-
-    @property
-    def urls(self) -> list[str]:
-        """The same for each."""
-        return [self.url] * WORKERS
 
     @abstractmethod
     def primaries(self) -> list[RedisServer]:
@@ -45,14 +38,9 @@ class SetFaults(ABC):
     def mend(self) -> None:
         """Return when every server runs and has its place. Blocks."""
 
-    @abstractmethod
-    def stop(self) -> None:
-        """End all processes."""
-
     async def strike(self, strike: Strike, crew: Crew) -> None:
         """Do it and undo it; when cancelled, what has begun at the set is brought to its end."""
-        if (befall := ON_WORKER.get(strike.kind)) is not None:
-            await befall(crew, strike)
+        if await befall(crew, strike):
             return
         async with self._one_at_a_time:
             act = asyncio.create_task(asyncio.to_thread(self._act, strike))
@@ -73,9 +61,16 @@ class SetFaults(ABC):
     def _act(self, strike: Strike) -> None:
         if KINDS[strike.kind].whom == "server":
             for server in self.servers:
-                _operator(server).execute_command(*strike.kind.replace("KILL", "KILL TYPE").split())
-        else:
-            self._on_set[strike.kind](self, strike)
+                _operator(server).execute_command(*words_of(strike))
+            return
+        acts: dict[str, Callable[[Strike], None]] = {
+            "primary killed": self._kill,
+            "primary stopped": self._stop,
+            "failover": self._fail_over,
+            "slot moved": self._move,
+            "slot held open": self._hold_open,
+        }
+        acts[strike.kind](strike)
 
     @abstractmethod
     def _target(self, strike: Strike) -> tuple[RedisServer, frozenset[str]]:
@@ -120,36 +115,20 @@ class SetFaults(ABC):
         """Note that what was granted until now may be lost: fencing tokens are not behind the clock in µs."""
         self.losses.append(Loss(since_ns, round(time.time() * 1e6), names))
 
-    _on_set: ClassVar[dict[str, Callable[["SetFaults", Strike], None]]] = {
-        "primary killed": lambda self, strike: self._kill(strike),
-        "primary stopped": lambda self, strike: self._stop(strike),
-        "failover": lambda self, strike: self._fail_over(strike),
-        "slot moved": lambda self, strike: self._move(strike),
-        "slot held open": lambda self, strike: self._hold_open(strike),
-    }
-
 
 @final
 class OnSentinels(SetFaults):
     """A primary and two replicas, which three Sentinels watch."""
 
     def __init__(self, plan: Plan) -> None:
-        super().__init__(plan)
         self._set = SentinelSet()
-        self.servers = self._set.servers
-
-    @property
-    def url(self) -> str:
-        return self._set.url
+        super().__init__(plan, self._set)
 
     def primaries(self) -> list[RedisServer]:
         return [self._set.primary()]
 
     def mend(self) -> None:
         self._set.wait_until_whole()
-
-    def stop(self) -> None:
-        self._set.stop()
 
     def _target(self, strike: Strike) -> tuple[RedisServer, frozenset[str]]:
         return self._set.primary(), frozenset(NAMES)
@@ -172,22 +151,14 @@ class OnCluster(SetFaults):
     """Three primaries with a replica each."""
 
     def __init__(self, plan: Plan) -> None:
-        super().__init__(plan)
         self._set = ClusterSet()
-        self.servers = self._set.servers
-
-    @property
-    def url(self) -> str:
-        return self._set.url
+        super().__init__(plan, self._set)
 
     def primaries(self) -> list[RedisServer]:
         return self._set.primaries()
 
     def mend(self) -> None:
         self._set.wait_until_ok()
-
-    def stop(self) -> None:
-        self._set.stop()
 
     def _target(self, strike: Strike) -> tuple[RedisServer, frozenset[str]]:
         primary = self._set.primary_of(_slot(strike))
@@ -225,8 +196,7 @@ class OnCluster(SetFaults):
 
 def set_for(plan: Plan) -> SetFaults:
     """Start what *plan* is for. Blocks."""
-    made: dict[On, type[SetFaults]] = {"sentinel": OnSentinels, "cluster": OnCluster}
-    return made[plan.on](plan)
+    return OnSentinels(plan) if plan.on == "sentinel" else OnCluster(plan)
 
 
 def connections_of(servers: list[RedisServer]) -> list[str]:

@@ -1,7 +1,7 @@
 """What the history, the store and the server say about a run: C1 to C4, and P14 besides."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from redis.asyncio import Redis
@@ -57,7 +57,11 @@ async def judge(evidence: Evidence, store: Redis) -> Verdict:
     violations = [
         *evidence.wrong,
         *check_exclusion(events, {PERMITS: LIMIT}),
-        *(text for name in NAMES for text in check_fencing([*writes[name], *_after(acquired, name)])),
+        *(
+            text
+            for name in NAMES  # no two grants may share a fencing token, nor one a write's with another token
+            for text in check_fencing([*writes[name], *(event for event in acquired if event.name == name)])
+        ),
         *check_linearizable(events, {PERMITS: LIMIT}),
         *check_ended(history),
         *check_residue(evidence.keys),
@@ -105,15 +109,7 @@ def as_promised(history: list[HistoryEvent], losses: list[Loss]) -> list[History
 
 
 def _lost(acquired: HistoryEvent, at_ns: int) -> HistoryEvent:
-    return HistoryEvent(
-        max(at_ns, acquired.monotonic_ns), acquired.pid, "lost", acquired.token, acquired.fence, acquired.name,
-        acquired.permits,
-    )  # fmt: skip
-
-
-def _after(acquired: list[HistoryEvent], name: str) -> list[HistoryEvent]:
-    """Return the grants of *name*, of which no two may share a fencing token, nor one a write's with another token."""
-    return [event for event in acquired if event.name == name]
+    return replace(acquired, monotonic_ns=max(at_ns, acquired.monotonic_ns), event="lost")
 
 
 def _said(directory: Path, tokens: set[str]) -> list[str]:

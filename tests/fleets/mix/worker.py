@@ -117,27 +117,22 @@ class Program:
             "watchdog": dice.choice(["task", "task", "task", "thread"]),
             "replicas": self._replicas,
         }
-        made: Any = (
-            Lock(self._client, name, **options) if name in LOCKS else Semaphore(self._client, name, LIMIT, **options)
-        )
         more = {} if name in LOCKS else {"permits": permits}
-        way = dice.choice([self._block, self._block, self._block, self._by_hand, self._try])
-        self._newest[number] = f"{way.__name__} of {name!r} with {options}"
-        await way(dice, made, permits, more)
-
-    async def _block(self, dice: random.Random, made: Any, permits: int, more: dict[str, int]) -> None:
+        made: Any = Lock(self._client, name, **options)
+        if name == PERMITS:
+            made = Semaphore(self._client, name, LIMIT, **options)
+        way = dice.choice(["block", "block", "block", "by hand", "try"])
+        self._newest[number] = f"{way} of {name!r} with {options}"
         asked = time.monotonic_ns()
-        async with made.hold(timeout=dice.choice([None, None, 0.3, 2.0]), **more) as lease:
-            await self._use(dice, lease, permits, asked)
-
-    async def _by_hand(self, dice: random.Random, made: Any, permits: int, more: dict[str, int]) -> None:
-        asked = time.monotonic_ns()
-        lease = await made.acquire(timeout=dice.choice([None, 0.0, 1.0]), **more)
-        await self._use_and_release(dice, lease, permits, asked)
-
-    async def _try(self, dice: random.Random, made: Any, permits: int, more: dict[str, int]) -> None:
-        asked = time.monotonic_ns()
-        lease = await made.try_acquire(**more)
+        match way:
+            case "block":
+                async with made.hold(timeout=dice.choice([None, None, 0.3, 2.0]), **more) as lease:
+                    await self._use(dice, lease, permits, asked)
+                return
+            case "by hand":
+                lease = await made.acquire(timeout=dice.choice([None, 0.0, 1.0]), **more)
+            case _:
+                lease = await made.try_acquire(**more)
         if lease is not None:
             await self._use_and_release(dice, lease, permits, asked)
 

@@ -43,35 +43,21 @@ ALONE = 1_000_000
 """How many permits a lease counts as that must be alone."""
 
 
-def several(clients: list[Redis], name: str, **options: Any) -> MultiLock:
-    return MultiLock(clients[0], [f"{name}, third", name, f"{name}, second"], **options)
-
-
-def mode(word: str, clients: list[Redis], name: str, **options: Any) -> Any:
-    return getattr(RWLock(clients[0], name, **options), word)
-
-
-def level(path: str, word: str, clients: list[Redis], name: str, **options: Any) -> Any:
-    return getattr(HierarchicalLock(clients[0], path.format(name), **options), word)
-
-
-def on_one(kind: Callable[..., Any], clients: list[Redis], name: str, **options: Any) -> Any:
-    return kind(clients[0], name, **options)
-
-
 KINDS: dict[str, Callable[..., Any]] = {
-    "lock": partial(on_one, Lock),
-    "rlock": partial(on_one, RLock),
-    "semaphore": partial(on_one, Semaphore, limit=1),
-    "permits": partial(on_one, Semaphore, limit=3),
-    "read lock": partial(mode, "read"),
-    "write lock": partial(mode, "write"),
-    "upgradeable lock": partial(mode, "upgradeable"),
-    "multilock": several,
-    "write table": partial(level, "shop/{}", "write"),
-    "read row": partial(level, "shop/{}/row", "read"),
-    "write row": partial(level, "shop/{}/row", "write"),
-    "redlock": Redlock,
+    "lock": lambda clients, name, **options: Lock(clients[0], name, **options),
+    "rlock": lambda clients, name, **options: RLock(clients[0], name, **options),
+    "semaphore": lambda clients, name, **options: Semaphore(clients[0], name, 1, **options),
+    "permits": lambda clients, name, limit=3, **options: Semaphore(clients[0], name, limit, **options),
+    "read lock": lambda clients, name, **options: RWLock(clients[0], name, **options).read,
+    "write lock": lambda clients, name, **options: RWLock(clients[0], name, **options).write,
+    "upgradeable lock": lambda clients, name, **options: RWLock(clients[0], name, **options).upgradeable,
+    "multilock": lambda clients, name, **options: MultiLock(
+        clients[0], [f"{name}, third", name, f"{name}, second"], **options
+    ),
+    "write table": lambda clients, name, **options: HierarchicalLock(clients[0], f"shop/{name}", **options).write,
+    "read row": lambda clients, name, **options: HierarchicalLock(clients[0], f"shop/{name}/row", **options).read,
+    "write row": lambda clients, name, **options: HierarchicalLock(clients[0], f"shop/{name}/row", **options).write,
+    "redlock": lambda clients, name, **options: Redlock(clients, name, **options),
 }
 
 
@@ -107,14 +93,12 @@ class Worker:
         lease = await self._made(kind, name, options).try_acquire()
         return None if lease is None else self._kept(lease)
 
-    async def release(self, lease: int) -> bool:
-        return bool(await self._leases[lease].release())
-
     async def held(self, lease: int) -> bool:
         return bool(self._leases[lease].held)
 
-    async def downgrade(self, lease: int) -> None:
-        await self._leases[lease].downgrade()
+    async def of_lease(self, verb: str, lease: int) -> Any:
+        """Release, downgrade or hand off."""
+        return await getattr(self._leases[lease], verb)()
 
     async def turn(self, kind: str, name: str, work: float = 0.002, permits: int = 1, **options: Any) -> Interval:
         """Wait for the name, have it for *work* seconds in a block, and return when that was."""
@@ -156,9 +140,6 @@ class Worker:
 
     async def resize(self, name: str, limit: int, **options: Any) -> None:
         await self._made("permits", name, {}).resize(limit, **options)
-
-    async def hand_off(self, lease: int) -> str:
-        return str(await self._leases[lease].hand_off())
 
     async def adopt(self, kind: str, name: str, text: str) -> tuple[int, list[int]]:
         return self._kept(await self._made(kind, name, {}).adopt(text))
@@ -202,9 +183,6 @@ class Worker:
         lines = self._clients[0].scan_iter(match=f"aiolocks:exact:*{name}*:q:*", count=1000)
         return sum([await self._clients[0].zcard(line) async for line in lines])
 
-    async def plain_release(self, lease: int) -> None:
-        await self._leases[lease].release()
-
     async def crowd(self, names: dict[str, tuple[str, int]], tasks: int, seconds: float) -> dict[str, list[Interval]]:
         """Have *tasks* tasks for each kind take its name again and again; a kind comes with its name and permits."""
         until = time.monotonic() + seconds
@@ -236,7 +214,8 @@ async def used(lease: Lease, work: float, permits: int) -> Interval:
 async def answer(worker: Worker, number: int, verb: str, arguments: list[Any], options: dict[str, Any]) -> None:
     result = error = None
     try:
-        result = await getattr(worker, verb)(*arguments, **options)
+        act = getattr(worker, verb, None) or partial(worker.of_lease, verb)
+        result = await act(*arguments, **options)
     except Exception as raised:
         error = f"{type(raised).__name__}: {raised}"
     os.write(sys.stdout.fileno(), json.dumps([number, result, error]).encode() + b"\n")
