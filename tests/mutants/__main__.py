@@ -18,17 +18,7 @@ from queue import SimpleQueue
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.table import REPOSITORY, answered_by, files
-from tests.mutants.trial import (
-    SAME,
-    SURVIVED,
-    Record,
-    Trial,
-    copied,
-    described,
-    mutants_of,
-    verdict,
-    whole_verdict,
-)
+from tests.mutants.trial import SAME, SURVIVED, Record, Trial, copied, described, mutants_of, verdict, whole_verdict
 
 
 def main() -> int:

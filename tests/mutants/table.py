@@ -53,7 +53,7 @@ def _primitive(*files: str, rows: tuple[str, ...], unit: tuple[str, ...] = ()) -
     return Answering((*unit, *(f"tests/primitives/test_{file}.py" for file in files)), rows)
 
 
-_RULES = ("tests/simulation/rules/test_rules.py",)
+_RULES = ("tests/simulation/rules",)
 
 _SCRIPTS = ("tests/scripts", *_RULES)
 
@@ -84,10 +84,7 @@ _OF_PYTHON = {
     "_engine/renewal": _primitive("watchdog_thread", rows=()),
     "_engine/request": Answering((*_units("engine/acquire", "grantors/wait_queue"), *_RULES), ()),
     "_grantors/all_of": _primitive(
-        "multilock",
-        "hierarchy",
-        rows=("multilock",),
-        unit=_units("primitives/multilock", "primitives/hierarchy"),
+        "multilock", "hierarchy", rows=("multilock",), unit=_units("primitives/multilock", "primitives/hierarchy")
     ),
     "_grantors/composite": _primitive("multilock", "hierarchy", rows=("multilock",)),
     "_grantors/one_server": Answering(_units("redis/patience", "grantors/replication")),

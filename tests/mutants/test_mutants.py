@@ -2,11 +2,9 @@
 
 from pathlib import Path
 
-import pytest
-
 from tests.mutants import of_lua, of_python
 from tests.mutants.mutant import Mutant, equivalents, names
-from tests.mutants.table import REPOSITORY, Answering, answered_by, files
+from tests.mutants.table import REPOSITORY, answered_by, files
 from tests.mutants.trial import Trial, mutants_of
 
 PYTHON = '''
@@ -98,21 +96,3 @@ def test_a_mutant_is_caught_by_a_test_that_notices_it(tmp_path: Path) -> None:
     assert not trial.caught_by(mutant, ["test_blind.py"])
     assert trial.caught_by(mutant, ["test_seeing.py"]) == "test_seeing.py::test_it"
     assert (tmp_path / "some.py").read_text() == text
-
-
-def test_what_its_file_answers_to_is_its_unit_and_then_what_every_lock_promises() -> None:
-    tests = answered_by("aiolocks/_grantors/quorum.py")
-    assert tests.rows == ("redlock",)
-    assert tests.paths[0] == "tests/unit/grantors/test_quorum.py"
-    assert "tests/primitives/test_redlock.py" in tests.paths
-    assert answered_by("aiolocks/_redis/lua/lock/grant.lua") == Answering(
-        ("tests/scripts", "tests/simulation/rules/test_rules.py"), ()
-    )
-
-
-@pytest.mark.parametrize("path", ["aiolocks/_grantors/wait_queue.py", "aiolocks/_redis/lua/lock/grant.lua"])
-def test_every_mutant_changes_its_file(path: str) -> None:
-    text = (REPOSITORY / path).read_text(encoding="utf-8")
-    found = mutants_of(path)
-    assert len(found) > 40
-    assert all(mutant.apply(text) != text for mutant in found)

@@ -59,8 +59,7 @@ def _client_clock(garden: Garden) -> None:
 
 
 counted_by_publish = before(
-    "W1-listens",
-    "local told = redis.pcall('PUBLISH', channel, '')\ndo return type(told) == 'number' and told or 0 end",
+    "W1-listens", "local told = redis.pcall('PUBLISH', channel, '')\ndo return type(told) == 'number' and told or 0 end"
 )
 """PUBLISH's count in place of NUMSUB's."""
 
@@ -96,14 +95,10 @@ DEFECTS: dict[str, Defect] = {
     "client-clock-semaphore": Defect(_client_clock, ("P1", "P9", "C1", "P3")),
     "no-recheck-after-subscribing": Defect(before("W1-subscribed", "return"), ("P7",)),
     "publish-count-instead-of-numsub": Defect(counted_by_publish, ("W1",)),
-    "releasers-ttl": Defect(
-        after("W4-terms", "ttl_ms = string.match(ARGV[2], '^%d+') or ttl_ms"),
-        ("P1", "C1"),
-    ),
+    "releasers-ttl": Defect(after("W4-terms", "ttl_ms = string.match(ARGV[2], '^%d+') or ttl_ms"), ("P1", "C1")),
     "counted-from-arrival": Defect(instead("P1-handed-over", f"valid_from = {_CLOCK}"), ("P1", "C1")),
     "counted-from-a-recheck-for-another": Defect(
-        before("P1-recheck", "for each in self._context.tokens.values():\n    each.left_at(call.sent_at)"),
-        ("P1", "C1"),
+        before("P1-recheck", "for each in self._context.tokens.values():\n    each.left_at(call.sent_at)"), ("P1", "C1")
     ),
     "recheck-creates": Defect(recheck_creates, ("W8",)),
     "no-undo": Defect(after("W5-undo", "return context.forget(request)"), ("P7", "C4")),

@@ -4,10 +4,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.simulation.attached import ATTACHED
 from tests.simulation.catalogue import catalogue
 from tests.simulation.defects import DEFECTS, finds, planted
-from tests.simulation.rules import CLAUSES
 from tests.simulation.run import in_parts, run
 from tests.simulation.runner import find
 from tests.simulation.scenarios import SCENARIOS, play
@@ -38,11 +36,6 @@ def test_each_defect_can_be_planted_and_leaves_nothing_behind() -> None:
         with planted(name):
             pass
     assert run(2).met == before
-
-
-def test_each_defect_of_the_catalogue_has_a_name_of_its_own() -> None:
-    teeth = sum(len(clause.defects) for clause in CLAUSES)
-    assert len(catalogue()) == len(DEFECTS.keys() | ATTACHED.keys()) + teeth
 
 
 def test_each_marker_in_the_library_is_named_by_a_defect_and_each_defect_names_one(
