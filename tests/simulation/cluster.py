@@ -181,13 +181,14 @@ class Cluster:
 
 @final
 class Node:
-    """One node's idea of what it answers for: the `Gate` of a server."""
+    """One node's idea of what it answers for."""
 
     def __init__(self, cluster: Cluster, number: int) -> None:
         self._cluster = cluster
         self._number = number
 
     def answer(self, socket: ServerSocket, fields: list[bytes]) -> Any:
+        """Return what is answered in place of running a request, or None."""
         command = fields[0].upper()
         if command == b"ASKING":
             return b"OK"
@@ -201,6 +202,7 @@ class Node:
         return self._refusal(socket, fields[1:], channel=True) if command == b"SSUBSCRIBE" else None
 
     def check(self, socket: ServerSocket, command: str, args: list[bytes]) -> None:
+        """Raise what ends a script that does what it may not do here."""
         if command in _KEYLESS or command.startswith("pubsub"):
             return
         keys = args if command in _OF_MANY_KEYS else args[:1]

@@ -16,7 +16,7 @@ from .modes import check_modes, in_modes
 from .process import Process
 from .run import RECHECK, SERVERS, Outcome, governed
 from .runner import Total
-from .scenarios import Stage
+from .stage import Stage
 from .things import KINDS, Thing
 from .workload import Program
 from .world import World

@@ -5,18 +5,19 @@ The promises that it checks are numbered as in README, the rules as in aiolocks/
 
 import re
 from collections.abc import Callable
-from typing import Any, Protocol, final
+from typing import Any, final
 
 from aiolocks._core.tokens import own_part
 from aiolocks._redis.scripts import Script
 
+from .cluster import Cluster
 from .history import History
 from .modes import in_modes, suffices
 from .names import Name, Waiter
 from .process import Process
 from .replies import MORE, Replies
 from .requests import Asked, read, scripts, whole
-from .server import WAKE, RawError, ServerSocket, Watcher
+from .server import WAKE, RawError, Server, ServerSocket
 from .world import World
 
 VOTED = "aiolocks:quorum:"
@@ -30,17 +31,8 @@ _REDIRECTIONS = ("MOVED ", "ASK ", "TRYAGAIN ", "CLUSTERDOWN ", "NOREPLICAS ", "
 _BROKEN_OFF = "non local key"
 
 
-class Seen(Protocol):
-    """What is looked over: a server, or the nodes of a Cluster."""
-
-    @property
-    def watcher(self) -> Watcher: ...
-    @watcher.setter
-    def watcher(self, watcher: Watcher) -> None: ...
-    def clock(self) -> float: ...
-    def true_time(self, wall: float) -> float: ...
-    def database(self) -> Any: ...
-    def listeners(self, base: bytes, session: bytes) -> int: ...
+Seen = Server | Cluster
+"""What is looked over."""
 
 
 @final

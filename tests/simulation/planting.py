@@ -17,7 +17,7 @@ class Defect:
     """What is wrong, how it is planted, and which checks may find it: the beginnings of their texts.
 
     Attributes:
-        kinds: What is fought over where it is looked for; nothing, where tests on a real server alone find it.
+        kinds: What is fought over where it is looked for.
         cluster: It is looked for on the nodes of a Cluster.
     """
 

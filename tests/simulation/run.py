@@ -27,7 +27,7 @@ from .faults import Faults, Regime
 from .history import History
 from .modes import check_modes, in_modes
 from .network import Network
-from .observer import Observer
+from .observer import Observer, Seen
 from .planting import instead
 from .process import Process, lease_clock
 from .server import Server
@@ -145,13 +145,18 @@ class _Run:
             world.after(0.05, self._watch_closely)
 
     def _site(self, number: int) -> Site:
-        """Make a server. Processes stop and crash by the first one's faults alone, or they would too often."""
-        world = self._world
-        server = Server(world, self._rate())
-        observer = Observer(world, server, self._history)
+        server = Server(self._world, self._rate())
+        return self._watched(server, self._observer(server), first=number == 0)
+
+    def _observer(self, seen: Seen) -> Observer:
+        observer = Observer(self._world, seen, self._history)
         observer.sane = self._regime in ("calm", "sane")
+        return observer
+
+    def _watched(self, server: Server, observer: Observer, *, first: bool) -> Site:
+        """Return a server with its faults. Processes stop and crash by the first one's alone."""
+        world, live = self._world, self._live if first else self._no_one
         network = Network(world, server)
-        live = self._no_one if number else self._live
         faults = Faults(world, network, server, observer, self._regime, self._ttl, live, self._crash, self._leave)
         return Site(server, observer, network, faults)
 
@@ -160,14 +165,8 @@ class _Run:
         world, rate = self._world, self._rate()
         servers = [Server(world, rate) for _ in range(NODES)]
         cluster = Cluster(world, servers, PRIMARIES)
-        observer = Observer(world, cluster, self._history)
-        observer.sane = self._regime in ("calm", "sane")
-        sites: list[Site] = []
-        for server in servers:
-            network = Network(world, server)
-            live = self._no_one if sites else self._live
-            faults = Faults(world, network, server, observer, self._regime, self._ttl, live, self._crash, self._leave)
-            sites.append(Site(server, observer, network, faults))
+        observer = self._observer(cluster)
+        sites = [self._watched(server, observer, first=server is servers[0]) for server in servers]
         self._cluster_faults = ClusterFaults(
             world, cluster, [site.network for site in sites], observer, self._regime,
             [base for thing in self._things for base in thing.bases],
@@ -202,15 +201,9 @@ class _Run:
         world = self._world
         process = Process(world, len(self._programs) + 1, self._rate())
         networks = [site.network for site in self._sites.all]
+        calm, cluster = self._regime == "calm", self._cluster_faults is not None
         program = Program(
-            world,
-            networks,
-            self._history,
-            process,
-            self._things,
-            calm=self._regime == "calm",
-            far=self._far,
-            cluster=self._cluster_faults is not None,
+            world, networks, self._history, process, self._things, calm=calm, far=self._far, cluster=cluster
         )
         self._programs.append(program)
         world.note(process.name, "begins")

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, final
 
 from aiolocks import Lock, Semaphore
@@ -14,8 +15,8 @@ from aiolocks._redis.scripts import Script
 from tests.simulation.cluster import Cluster
 from tests.simulation.requests import read, scripts, whole
 from tests.simulation.run import governed
-from tests.simulation.scenarios import Stage
 from tests.simulation.server import RawError, ServerSocket
+from tests.simulation.stage import Stage
 from tests.simulation.wire import Wire
 from tests.simulation.workload import Program
 from tests.simulation.world import World
@@ -59,16 +60,16 @@ class Scene:
             program.client.connection_pool.connection_kwargs["channels"] = False
         return program
 
-    def take(self, program: Program, name: str, at: float, lasts: float, *, ttl: float = 4.0) -> Visit:
+    def take(self, program: Program, name: str, at: float, lasts: float, **options: Any) -> Visit:
         """Have a task of *program* ask for *name* at *at*, and hold it for so many seconds."""
+        options = {"ttl": 4.0, **options}
         visit = Visit()
 
         async def go() -> None:
             await asyncio.sleep(at - self.world.now)
-            lock = self.kind == "lock"
-            wanted = Lock(program.client, name, ttl=ttl) if lock else Semaphore(program.client, name, 1, ttl=ttl)
+            make: Any = Lock if self.kind == "lock" else partial(Semaphore, limit=1)
             try:
-                async with wanted:
+                async with make(program.client, name, **options):
                     visit.began = self.world.now
                     await asyncio.sleep(lasts)
             except BaseException as error:
@@ -92,10 +93,10 @@ class Scene:
         """Return the runs of that verb's script, oldest first."""
         return [request for request in self.requests if request.verb == verb and request.at >= since]
 
-    def wires(self, program: Program) -> list[Wire]:
-        """Return the connections of *program* that have no channels."""
+    def wires(self, program: Program, *, subscribed: bool = False) -> list[Wire]:
+        """Return the connections of *program*: those with channels, or the others."""
         found = [wire for wire in self.stage.network.wires if wire.process is program.process]
-        return [wire for wire in found if not wire.socket._pubsub]
+        return [wire for wire in found if bool(wire.socket._pubsub) is subscribed]
 
     @property
     def cluster(self) -> Cluster:

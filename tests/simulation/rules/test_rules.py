@@ -11,6 +11,23 @@ from tests.simulation.rules.scene import Scene
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
+def test_a_lease_counts_from_before_its_grant_though_its_notice_is_late(scene: Scene) -> None:
+    """P1: a re-check for another name, which is answered meanwhile, says nothing of it."""
+    owner, waiter = scene.program(), scene.program()
+    scene.take(owner, "a", 0.0, 4.0, ttl=1.0)
+    scene.take(owner, "b", 0.0, 1.23, ttl=1.0)
+    scene.take(waiter, "a", 0.1, 0.1, ttl=1.0)
+    visit = scene.take(waiter, "b", 0.2, 3.0, ttl=1.0, renew=False)
+    scene.until(1.22)
+    [wire] = scene.wires(waiter, subscribed=True)
+    wire._down.delay(0.24)
+    scene.until(9.0)
+    assert visit.began is not None
+    assert visit.ended is not None
+    released = scene.seen("release")[0]
+    assert visit.ended < released.at + 1.0
+
+
 def test_after_a_stall_of_the_server_the_order_is_as_before(scene: Scene) -> None:
     """W2: the engine brings the tickets back, whichever of its re-checks comes first."""
     owner = scene.program()
