@@ -24,12 +24,10 @@ class Answering:
 
     own: tuple[str, ...] = ()
     rows: tuple[str, ...] = ("lock",)
-    promises: bool = True
-    """False: its own tests alone, for those *rows*."""
 
     @property
     def paths(self) -> tuple[str, ...]:
-        return (*self.own, *(PROMISES if self.rows and self.promises else ()))
+        return (*self.own, *(PROMISES if self.rows else ()))
 
     @property
     def at_once(self) -> tuple[str, ...]:
@@ -112,9 +110,7 @@ _OF_PYTHON = {
     "_redis/clients": _primitive("options", rows=("lock",), unit=_units("primitives/base")),
     "_redis/pipeline": Answering(_units("redis/patience")),
     "_redis/scripts": Answering(("tests/scripts/test_loader.py",), ("lock",)),
-    "_redis/subscriber": Answering(
-        (*_units("grantors/session"), "tests/primitives/test_conformance_session.py"), promises=False
-    ),
+    "_redis/subscriber": Answering((*_units("grantors/session"), "tests/primitives/test_conformance_session.py")),
     "_decorator": _primitive("with_lock", rows=()),
     "_manager": _primitive("manager", rows=()),
 }
@@ -123,7 +119,6 @@ _OF_PYTHON = {
 
 @cache
 def answered_by(path: str) -> Answering:
-    """Return what a file answers to."""
     file = Path(path)
     if file.suffix == ".lua":
         return Answering(_SCRIPTS, ())
@@ -135,7 +130,6 @@ def answered_by(path: str) -> Answering:
 
 
 def files() -> list[str]:
-    """Return all files that are mutated."""
     package = REPOSITORY / "aiolocks"
     found = [path for path in (*package.glob("_*.py"), *package.glob("_*/*.py")) if path.stem not in LEFT_OUT]
     found += package.glob("_redis/lua/**/*.lua")

@@ -52,9 +52,8 @@ def test_lua_is_mutated_by_its_words() -> None:
     assert "if not there and life > 0 then  ->  if not there or life > 0 then" in told
     assert "if not there and life > 0 then  ->  if not (not there and life > 0) then" in told
     assert "redis.call('DEL', KEYS[1])  ->" in [change.rstrip() for change in told]
-    assert (
-        "local life = math.min(tonumber(ARGV[1]), 50) - 1  ->  local life = math.max(tonumber(ARGV[1]), 50) - 1" in told
-    )
+    life = "local life = math.min(tonumber(ARGV[1]), 50) - 1"
+    assert f"{life}  ->  {life.replace('min', 'max')}" in told
     assert not any("not this" in change for change in told)
 
 
@@ -72,15 +71,6 @@ def test_each_comment_of_an_equivalent_means_a_mutant_of_its_line() -> None:
         for line, said in equivalents(text).items():
             meant = [names(mutant, made, text) for mutant in made if mutant.line(text) == line]
             assert said <= set().union(*meant), f"{path}:{line}"
-
-
-def test_a_comment_means_a_kind_of_mutant_or_one_of_several_by_what_it_puts_there() -> None:
-    text = "a = min(1, 2) + 1 - 2  # equivalent: 3 (second) + sign, why\n"
-    made = of_python.mutants("a.py", text)
-    meant = [mutant for mutant in made if equivalents(text)[1] & names(mutant, made, text)]
-    assert {mutant.apply(text).partition("  #")[0] for mutant in meant} == {
-        "a = min(1, 2) + 1 - 3", "a = min(1, 2) - 1 - 2", "a = min(1, 2) + 1 + 2",
-    }  # fmt: skip
 
 
 def test_a_mutant_is_caught_by_a_test_that_notices_it(tmp_path: Path) -> None:

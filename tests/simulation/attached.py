@@ -18,11 +18,10 @@ from .planting import Plant, after, always, before, both, instead, never, withou
 @final
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """A defect, and the test that must find it.
+    """A defect, and the test that must find it, by its node id without parameters, for some of its rows.
 
     Attributes:
-        test: Its node id; without parameters, if `rows` chooses among them.
-        rows: Words that stand in the parameters, for each row that must find it.
+        rows: Words that stand in the parameters, for each row.
         says: Type or text of a failure that is no assertion of the test: an error, or an answer that a helper refuses.
     """
 
@@ -46,6 +45,9 @@ _ONE = ("server",)
 
 _MAXED = "redis.call('PEXPIRE', waiters, math.max(redis.call('PTTL', waiters), tonumber(life_ms)))"
 _UNSEEN = never("W10-buried")
+_OF_PERMITS = "local existing = redis.call('EXISTS', queue, waiters, holders, holders, holders, holders)"
+_OF_TOKEN = "local renewed = value and (string.match(value, '^(%S+) %d+$') or value) == token"
+_AT_ONCE = "local done, renewed = true, extend_as_usual(terms[2 * at - 1], terms[2 * at])"
 _WRITES = "redis.call('SET', 'another', '')"
 """Needs memory."""
 
@@ -82,68 +84,53 @@ def _met(defect: str) -> Plant:
 
 _BY_TEST: dict[str, dict[str, list[Attached]]] = {
     "scripts/beside": {
-        "W10 a_request_that_comes_while_its_token_holds_the_lock_is_answered_with_that_grant": _by(
-            instead("W10-brief", "local place = value and enqueue_behind_own(entry)"), rows=_ONE
-        ),
+        "W10 a_request_that_comes_while_its_token_holds_the_lock_is_answered_with_that_grant":
+            _by(instead("W10-brief", "local place = value and enqueue_behind_own(entry)"), rows=_ONE),
     },
     "scripts/expiry": {
-        "W21 permits_of_a_lease_that_ran_out_can_be_had": _by(
-            instead("W21-weight", "used = used - 1"), rows=_ONE, says="Queued("
-        ),
+        "W21 permits_of_a_lease_that_ran_out_can_be_had":
+            _by(instead("W21-weight", "used = used - 1"), rows=_ONE, says="Queued("),
     },
     "scripts/grant": {
         "W10 a_request_overtaken_by_its_own_undo_is_not_granted": _by(
             both(
-                _UNSEEN,
-                instead("W10-existing", "local existing = redis.call('EXISTS', holder, queue, waiters)"),
-                instead(
-                    "W10-existing-permits",
-                    "local existing = redis.call('EXISTS', queue, waiters, holders, holders, holders, holders)",
-                ),
+                _UNSEEN, instead("W10-existing", "local existing = redis.call('EXISTS', holder, queue, waiters)"),
+                instead("W10-existing-permits", _OF_PERMITS),
             ),
-            _UNSEEN,
-            rows=("lock server True False", "semaphore server True False"),
+            _UNSEEN, rows=("lock server True False", "semaphore server True False"),
         ),
     },
     "scripts/hand_over": {
         "W1 the_lease_lasts_as_long_as_the_waiter_asked_for": _by(instead("W1-listens", "return 0")),
         "W2 sessions_take_turns_in_the_order_of_asking": _by(
             after("W2-first", "head = redis.call('ZRANGE', queue, '-1', '-1')[1]"),
-            instead("W2-line", "local first = redis.call('ZREVRANGE', line, '0', '1')"),
-            without("W2-move-on"),
+            instead("W2-line", "local first = redis.call('ZREVRANGE', line, '0', '1')"), without("W2-move-on"),
         ),
-        "W4 the_lease_lasts_as_long_as_the_waiter_asked_for": _by(
-            after("W4-terms", "ttl_ms = string.match(ARGV[2], '^%d+') or ttl_ms")
-        ),
-        "W4 a_waiter_of_another_session_is_told_by_one_message": _by(
-            instead("W9-notify", "if polls or notify(head, token, text, life_ms) then")
-        ),
+        "W4 the_lease_lasts_as_long_as_the_waiter_asked_for":
+            _by(after("W4-terms", "ttl_ms = string.match(ARGV[2], '^%d+') or ttl_ms")),
+        "W4 a_waiter_of_another_session_is_told_by_one_message":
+            _by(instead("W9-notify", "if polls or notify(head, token, text, life_ms) then")),
         "W9 a_waiter_that_gets_the_lock_is_not_in_the_queue_any_more": _by(without("W9-taken-out")),
         "W11 a_polling_session_is_not_told": _by(instead("W11-polls", "local polls = false")),
-        "W11 a_polling_session_has_two_of_its_intervals_to_find_its_turn": _by(
-            instead("W11-two-looks", "local _, text = grant(token, ttl_ms, permits)")
-        ),
+        "W11 a_polling_session_has_two_of_its_intervals_to_find_its_turn":
+            _by(instead("W11-two-looks", "local _, text = grant(token, ttl_ms, permits)")),
     },
     "scripts/limit": {
         "W7 a_higher_limit_is_handed_over_in_the_reply": _by(without("W7-resize"), rows=_ONE),
         "W12 a_lower_limit_refuses_in_the_reply_the_waiters_that_want_more": _by(never("W12-never"), rows=_ONE),
-        "W12 a_lower_limit_costs_no_waiter_its_place_in_the_queue": _by(
-            instead("W12-later", "if here or polls or subscribers(head) > 0 then"), rows=_ONE
-        ),
+        "W12 a_lower_limit_costs_no_waiter_its_place_in_the_queue":
+            _by(instead("W12-later", "if here or polls or subscribers(head) > 0 then"), rows=_ONE),
     },
     "scripts/memory_limit": {
         "W9 a_release_hands_over_in_its_reply": _by(before("W9-release", _WRITES), _flagged, says="used memory"),
-        "W9 at_the_memory_limit_a_waiter_can_leave_the_queue": _by(
-            both(before("W9-leave", _WRITES), before("W9-release", _WRITES)), says="used memory"
-        ),
+        "W9 at_the_memory_limit_a_waiter_can_leave_the_queue":
+            _by(both(before("W9-leave", _WRITES), before("W9-release", _WRITES)), says="used memory"),
         "W9 a_lease_is_renewed": _by(
-            both(instead("W9-renew", "redis.call('SET', holder, value, 'PX', ttl_ms)"), without("W9-extend")),
-            _flagged,
+            both(instead("W9-renew", "redis.call('SET', holder, value, 'PX', ttl_ms)"), without("W9-extend")), _flagged,
             says="used memory",
         ),
-        "W9 a_recheck_puts_a_session_that_was_passed_over_back": _by(
-            before("W3-recheck", _WRITES), _flagged, says="used memory"
-        ),
+        "W9 a_recheck_puts_a_session_that_was_passed_over_back":
+            _by(before("W3-recheck", _WRITES), _flagged, says="used memory"),
     },
     "scripts/newcomer": {
         "W7 a_waiter_of_another_session_goes_first": _by(
@@ -152,25 +139,22 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
         ),
         "W7 what_only_the_dead_wait_for_is_granted": _by(
             both(never("W21-past-queue"), instead("W21-past-queue-permits", "verdict = 'later'")),
-            rows=("lock False server", "semaphore False server"),
-            says="Busy(",
+            rows=("lock False server", "semaphore False server"), says="Busy(",
         ),
     },
     "scripts/number": {
         "W21 what_an_older_version_granted_counts": _by(
-            instead("W21-witness", "local counted = witness"), instead("W21-witness", "local counted = true"), rows=_ONE
+            instead("W21-witness", "local counted = witness"), instead("W21-witness", "local counted = true"),
+            rows=_ONE,
         ),
-        "W21 a_holder_of_which_nothing_is_known_counts_as_the_largest_weight": _by(
-            instead("W21-unknown", "local unknown = 1"), rows=_ONE
-        ),
-        "W21 what_an_older_version_released_can_be_had": _by(
-            instead("W21-members", "local anew = not counted and count > 0"), rows=_ONE, says="Queued("
-        ),
+        "W21 a_holder_of_which_nothing_is_known_counts_as_the_largest_weight":
+            _by(instead("W21-unknown", "local unknown = 1"), rows=_ONE),
+        "W21 what_an_older_version_released_can_be_had":
+            _by(instead("W21-members", "local anew = not counted and count > 0"), rows=_ONE, says="Queued("),
     },
     "scripts/parts": {
-        "W21 one_script_looks_at_fifty_dead_sessions": _by(
-            instead("W21-looked-at", "while head do"), never("W21-more")
-        ),
+        "W21 one_script_looks_at_fifty_dead_sessions":
+            _by(instead("W21-looked-at", "while head do"), never("W21-more")),
         "W21 no_verb_grants_past_a_queue_that_it_has_no_time_for": _by(
             both(
                 instead("W21-past-queue", "if not owner and not held_back and not young then"),
@@ -180,31 +164,27 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
         ),
     },
     "scripts/permits": {
-        "W4 a_waiter_gets_as_many_as_it_asked_for": _by(
-            after("W4-terms", "permits = string.match(ARGV[2], ' (%d+)$') or permits"), rows=_ONE
-        ),
-        "W12 a_big_request_of_a_dead_session_keeps_no_other_caller_waiting": _by(
-            instead("W2-dead", "return grants"), rows=_ONE, says="Queued("
-        ),
-        "W12 a_small_request_does_not_pass_a_big_one_of_another_session": _by(
-            instead("W12-later", "if amount == 0 then"), rows=_ONE, says="Granted("
-        ),
-        "W12 waiters_behind_a_big_request_that_cannot_be_reached_get_returned_permits": _by(
-            always("W12-later"), rows=_ONE
-        ),
+        "W4 a_waiter_gets_as_many_as_it_asked_for":
+            _by(after("W4-terms", "permits = string.match(ARGV[2], ' (%d+)$') or permits"), rows=_ONE),
+        "W12 a_big_request_of_a_dead_session_keeps_no_other_caller_waiting":
+            _by(instead("W2-dead", "return grants"), rows=_ONE, says="Queued("),
+        "W12 a_small_request_does_not_pass_a_big_one_of_another_session":
+            _by(instead("W12-later", "if amount == 0 then"), rows=_ONE, says="Granted("),
+        "W12 waiters_behind_a_big_request_that_cannot_be_reached_get_returned_permits":
+            _by(always("W12-later"), rows=_ONE),
     },
     "scripts/queue": {
-        "W1 the_answer_counts_the_subscribers_of_this_session": _by(
-            before("W1-grant", "subscribers = function() return 1 end")
-        ),
+        "W1 the_answer_counts_the_subscribers_of_this_session":
+            _by(before("W1-grant", "subscribers = function() return 1 end")),
         "W2 a_waiter_that_comes_back_with_an_old_ticket_has_its_old_place": _by(never("W8-old-ticket")),
         "W3 a_line_lives_by_the_newest_word_even_when_that_is_shorter": _by(instead("W3-line", _MAXED)),
         "W5 the_answer_names_the_last_fencing_token": _by(
-            both(before("W5-queued", "last_fence = function() return 0 end"), before("W5-queued-permits", "newest = 0"))
+            both(
+                before("W5-queued", "last_fence = function() return 0 end"), before("W5-queued-permits", "newest = 0"),
+            ),
         ),
-        "W8 an_old_ticket_from_before_the_clock_stepped_back_is_no_worse_than_a_new_one": _by(
-            instead("W8-old-ticket", "if not newcomer then")
-        ),
+        "W8 an_old_ticket_from_before_the_clock_stepped_back_is_no_worse_than_a_new_one":
+            _by(instead("W8-old-ticket", "if not newcomer then")),
         "W8 a_newcomer_stands_behind_waiters_from_before_the_clock_stepped_back": _by(never("W8-queue")),
         "W8 a_newcomer_stands_behind_every_waiter_of_other_sessions_after_the_clock_stepped_back": _by(
             instead("W8-highest", "if not last and redis.call('ZCOUNT', waiters, text, 'inf') > 1 then"),
@@ -214,25 +194,20 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
     "scripts/reachable": {
         "W1 a_waiter_that_cannot_be_reached_is_not_given_a_lease": _by(instead("W1-listens", "return 1")),
         "W1 a_monitor_makes_no_waiter_reachable": _by(_met("publish-count-instead-of-numsub")),
-        "W2 a_waiter_that_is_passed_over_leaves_the_queue_and_keeps_its_session_and_ticket": _by(
-            after("W2-passed-over", "redis.call('DEL', line)")
-        ),
+        "W2 a_waiter_that_is_passed_over_leaves_the_queue_and_keeps_its_session_and_ticket":
+            _by(after("W2-passed-over", "redis.call('DEL', line)")),
         "W2 the_next_of_the_releasing_session_gets_it": _by(instead("W2-passed-over", "return grants")),
         "W2 a_session_whose_line_ran_out_is_dead": _by(instead("W2-dead", "return grants")),
     },
     "scripts/recheck": {
-        "W1 the_reply_to_a_recheck_counts_the_subscribers_of_its_session": _by(
-            before("W1-recheck", "subscribers = function() return 1 end")
-        ),
-        "W2 a_session_that_was_passed_over_is_back_in_its_place": _by(
-            both(instead("W2-put-back", "redis.call('PEXPIRE', waiters, life_ms)"), never("W2-stand-again"))
-        ),
-        "W3 a_recheck_sets_the_life_of_the_line_even_when_that_is_shorter": _by(
-            both(instead("W3-line", _MAXED), instead("W3-recheck", _MAXED))
-        ),
-        "W5 the_fencing_token_in_the_reply_is_older_than_the_grants_in_it": _by(
-            both(before("W5-recheck", "before = last_fence()"), before("W5-recheck-permits", "before = newest"))
-        ),
+        "W1 the_reply_to_a_recheck_counts_the_subscribers_of_its_session":
+            _by(before("W1-recheck", "subscribers = function() return 1 end")),
+        "W2 a_session_that_was_passed_over_is_back_in_its_place":
+            _by(both(instead("W2-put-back", "redis.call('PEXPIRE', waiters, life_ms)"), never("W2-stand-again"))),
+        "W3 a_recheck_sets_the_life_of_the_line_even_when_that_is_shorter":
+            _by(both(instead("W3-line", _MAXED), instead("W3-recheck", _MAXED))),
+        "W5 the_fencing_token_in_the_reply_is_older_than_the_grants_in_it":
+            _by(both(before("W5-recheck", "before = last_fence()"), before("W5-recheck-permits", "before = newest"))),
         "W7 a_recheck_that_finds_the_lock_free_hands_over_to_the_first_waiter": _by(without("W7-recheck")),
         "W8 a_recheck_creates_no_waiter": _by(_met("recheck-creates")),
         "W11 a_turn_that_is_found_is_a_whole_lease": _by(without("W11-full")),
@@ -245,36 +220,27 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
             both(
                 instead("W21-renewed", "local renewed = type(value) == 'string' and value ~= ''"),
                 instead("W21-usual", "if tonumber(ttl_ms) <= longest then"),
-            )
+            ),
         ),
         "W21 a_key_of_another_type_is_left_as_it_is_and_the_others_are_renewed": _by(
-            both(
-                instead(
-                    "W21-renewed", "local renewed = value and (string.match(value, '^(%S+) %d+$') or value) == token"
-                ),
-                instead(
-                    "W21-by-itself", "local done, renewed = true, extend_as_usual(terms[2 * at - 1], terms[2 * at])"
-                ),
-            ),
+            both(instead("W21-renewed", _OF_TOKEN), instead("W21-by-itself", _AT_ONCE)),
             says="user_script",
         ),
         "W21 none_is_shortened": _by(
             both(
                 instead("P3-renew-many", "if renewed then"),
                 instead("P3-extend", "redis.call('ZADD', holders, 'XX', now_ms + tonumber(ttl_ms), token)"),
-            )
+            ),
         ),
     },
     "scripts/rights": {
         "W9 a_user_with_the_readmes_rights_waits_and_rechecks": _by(
             instead("W9-count", "local reply = redis.call('PUBSUB', count, channel)"),
-            rows=("lock server no_NUMSUB", "semaphore server no_NUMSUB"),
-            says="user",
+            rows=("lock server no_NUMSUB", "semaphore server no_NUMSUB"), says="user",
         ),
         "W9 without_rights_a_release_wakes_the_next_waiter_or_no_waiter_holds": _by(
             instead("W9-publish", "local reply = redis.call(publish, channel, message)"),
-            rows=("lock server no_channels", "semaphore server no_channels"),
-            says="user",
+            rows=("lock server no_channels", "semaphore server no_channels"), says="user",
         ),
         "W9 without_rights_a_grant_gets_its_message_or_no_waiter_holds": _by(
             instead("W9-notify", "notify(head, token, text, ttl_ms)\nif true then"),
@@ -282,22 +248,8 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
         ),
     },
     "primitives/conformance_blocks": {
-        "W12 an_acquire_that_would_wait_for_itself_is_an_error": _by(
-            instead("W12-itself", "return False"), rows=("lock redis",), says="AcquireTimeoutError"
-        ),
-    },
-    "simulation/rules/redirects": {
-        "I2 a_waiter_subscribes_at_the_node_that_has_the_slot_now": _by(never("I2-ended"), rows=_KINDS),
-        "I4 while_no_server_writes_leases_are_kept_and_requests_repeated": [
-            *_by(_unknown("_NOT_NOW", "NOREPLICAS "), rows=("lock replicas", "semaphore replicas")),
-            *_by(_unknown("_NO_PRIMARY", "READONLY "), rows=("lock primary", "semaphore primary")),
-        ],
-        "I4 a_lease_that_has_moved_ahead_of_its_slot_is_renewed_there": _by(
-            instead("I4-asking", "call.asking = False"), instead("I4-whole", "call.via = self"), rows=_KINDS
-        ),
-        "I4 a_caller_that_asks_while_some_keys_have_gone_is_served_when_all_have": _by(
-            _unknown("_NOT_NOW", "TRYAGAIN "), rows=_KINDS
-        ),
+        "W12 an_acquire_that_would_wait_for_itself_is_an_error":
+            _by(instead("W12-itself", "return False"), rows=("lock redis",), says="AcquireTimeoutError"),
     },
     "simulation/rules/rules": {
         "P1 a_lease_counts_from_before_its_grant_though_its_notice_is_late": _by(
@@ -312,32 +264,28 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
             ),
             rows=_KINDS,
         ),
-        "W5 a_waiter_told_by_a_release_is_not_forgotten_when_the_releasing_task_is_cancelled": _by(
-            instead("W5-dispatched", _BY_THE_TASK)
-        ),
-        "W10 an_undo_sent_over_another_connection_leaves_a_tombstone_as_it_overtakes_its_request": _by(
-            never("W10-late"),
-            instead("W10-longest", "tombstone_ms = round(1000 * request.ttl)"),
-            rows=_KINDS,
-        ),
-        "W11 a_session_without_rights_has_its_turn_in_its_order": _by(
-            always("W11-forbidden"), instead("W11-polls", "local polls = false"), rows=_KINDS
-        ),
+        "W5 a_waiter_told_by_a_release_is_not_forgotten_when_the_releasing_task_is_cancelled":
+            _by(instead("W5-dispatched", _BY_THE_TASK)),
+        "W10 an_undo_sent_over_another_connection_leaves_a_tombstone_as_it_overtakes_its_request":
+            _by(never("W10-late"), instead("W10-longest", "tombstone_ms = round(1000 * request.ttl)"), rows=_KINDS),
         "W15 a_waiter_in_a_session_that_turns_keeps_its_place": _by(without("W15-move"), rows=_KINDS),
+        "I2 a_waiter_subscribes_at_the_node_that_has_the_slot_now": _by(never("I2-ended"), rows=_KINDS),
+        "I4 while_no_server_writes_leases_are_kept_and_requests_repeated": [
+            *_by(_unknown("_NOT_NOW", "NOREPLICAS "), rows=("lock replicas", "semaphore replicas")),
+            *_by(_unknown("_NO_PRIMARY", "READONLY "), rows=("lock primary", "semaphore primary")),
+        ],
     },
     "simulation/rules/twice": {
-        "W9 a_tombstone_that_may_not_be_written_keeps_no_caller_waiting": _by(
-            instead("W9-tombstone", "redis.call('SET', tombstone, '', 'PX', tombstone_ms)"), says="user"
-        ),
+        "W9 a_tombstone_that_may_not_be_written_keeps_no_caller_waiting":
+            _by(instead("W9-tombstone", "redis.call('SET', tombstone, '', 'PX', tombstone_ms)"), says="user"),
         "W10 a_lock_has_one_fencing_token_though_the_last_one_issued_is_forgotten": _by(
             instead("W10-fence", "return { 'granted', last_fence(), 0 }"),
             instead("W10-recheck", "answer = -last_fence()"),
         ),
-        "W10 permits_asked_for_twice_have_one_fencing_token": _by(
-            instead("W10-fence-permits", "return { 'granted', newest, grants, differed, limit_in_force }")
-        ),
+        "W10 permits_asked_for_twice_have_one_fencing_token":
+            _by(instead("W10-fence-permits", "return { 'granted', newest, grants, differed, limit_in_force }")),
         "W10 a_request_that_comes_while_its_token_holds_a_permit_puts_it_in_no_line": _by(
-            instead("W10-brief-permits", "local place = existing == 6 and sure and alike and used >= limit_in_force")
+            instead("W10-brief-permits", "local place = existing == 6 and sure and alike and used >= limit_in_force"),
         ),
         "W10 a_request_for_a_short_answer_that_comes_after_its_undo_comes_to_nothing": _by(
             both(
@@ -348,63 +296,49 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
         ),
     },
     "unit/core/timing": {
-        "W3 a_lease_handed_to_a_dead_session_outlasts_its_sign_of_life": _by(
-            instead("W3-interval", "return min(1.0, ttl)")
-        ),
-        "W6 a_recheck_comes_within_the_interval_and_never_at_once": _by(
-            instead("W6-delay", "return max(expected + 0.002 + 0.01 * jitter, 0.002)")
-        ),
-        "W6 without_a_predicted_end_rechecks_are_a_tenth_to_half_a_second_apart": _by(
-            instead("W6-endless", "return min(floor, interval)")
-        ),
-        "W6 a_recheck_under_fifty_milliseconds_needs_a_reason": _by(
-            instead("W6-delay", "return min(0.002 + 0.01 * jitter, interval)")
-        ),
+        "W3 a_lease_handed_to_a_dead_session_outlasts_its_sign_of_life":
+            _by(instead("W3-interval", "return min(1.0, ttl)")),
+        "W6 a_recheck_comes_within_the_interval_and_never_at_once":
+            _by(instead("W6-delay", "return max(expected + 0.002 + 0.01 * jitter, 0.002)")),
+        "W6 without_a_predicted_end_rechecks_are_a_tenth_to_half_a_second_apart":
+            _by(instead("W6-endless", "return min(floor, interval)")),
+        "W6 a_recheck_under_fifty_milliseconds_needs_a_reason":
+            _by(instead("W6-delay", "return min(0.002 + 0.01 * jitter, interval)")),
     },
     "unit/engine/acquire": {
-        "W5 cancellation_at_any_await_leaves_nothing_held_or_queued": _by(
-            without("W5-awaited"), rows=("asked_again by_task None",), says="AssertionError: assert not {"
-        ),
+        "W5 cancellation_at_any_await_leaves_nothing_held_or_queued":
+            _by(without("W5-awaited"), rows=("asked_again by_task None",), says="AssertionError: assert not {"),
         "W13 a_lease_that_replicas_must_have_begins_when_they_have_it": _by(never("W13-asked")),
     },
     "unit/engine/renewal_together": {
-        "W21 what_was_not_renewed_along_with_the_others_is_asked_for_at_once_and_is_lost_alone": _by(
-            without("W21-apart"), always("W21-each"), says="ValueError"
-        ),
+        "W21 what_was_not_renewed_along_with_the_others_is_asked_for_at_once_and_is_lost_alone":
+            _by(without("W21-apart"), always("W21-each"), says="ValueError"),
     },
     "unit/engine/request": {
-        "W5 news_that_are_not_newer_than_the_answer_that_it_waits_are_ignored": _by(
-            instead("W5-stale", "if turn.done():")
-        ),
-        "W5 what_was_answered_is_under_way_no_more_and_the_other_attempts_are": _by(
-            instead("W5-tried", "return False")
-        ),
+        "W5 news_that_are_not_newer_than_the_answer_that_it_waits_are_ignored":
+            _by(instead("W5-stale", "if turn.done():")),
+        "W5 what_was_answered_is_under_way_no_more_and_the_other_attempts_are":
+            _by(instead("W5-tried", "return False")),
         "W10 an_undo_is_worth_trying_for_as_long_as_a_request_may_still_arrive": _by(never("W10-undo-for")),
     },
     "unit/grantors/listening": {
-        "W1 a_polling_session_is_notified_once_the_server_finds_its_subscription": _by(
-            before("W1-subscribed", "return")
-        ),
-        "W15 a_polling_session_is_notified_once_the_server_finds_its_subscription": _by(
-            without("W15-try-again"), without("W15-counted")
-        ),
-        "W15 without_rights_it_tries_after_a_second_and_then_half_as_often_up_to_once_a_minute": _by(
-            instead("W15-pause", "self._pause = pause"), says="AssertionError: [1.0"
-        ),
+        "W11 that_it_polls_is_an_event_with_the_time_until_it_tries_to_be_told_again": _by(always("W11-forbidden")),
+        "W1 a_polling_session_is_notified_once_the_server_finds_its_subscription":
+            _by(before("W1-subscribed", "return")),
+        "W15 a_polling_session_is_notified_once_the_server_finds_its_subscription":
+            _by(without("W15-try-again"), without("W15-counted")),
+        "W15 without_rights_it_tries_after_a_second_and_then_half_as_often_up_to_once_a_minute":
+            _by(instead("W15-pause", "self._pause = pause"), says="AssertionError: [1.0"),
     },
     "unit/grantors/one_server": {
-        "W3 the_time_for_which_a_session_may_keep_silent_follows_the_shortest_ttl_that_waits": _by(
-            instead("W3-life", "return name, channels, round(12_000 * interval)")
-        ),
-        "W5 a_grant_that_no_one_here_wants_is_given_back_at_once_and_a_refusal_is_not": _by(
-            never("W5-stray"), says="ValueError"
-        ),
-        "W8 only_a_newcomer_to_a_lock_that_waits_on_known_terms_asks_for_a_short_answer": _by(
-            instead("W8-ticket", "ticket = 0 if request.wait else ~request.ticket")
-        ),
-        "W10 a_request_that_may_still_come_is_buried_only_if_it_left_over_another_connection": _by(
-            instead("W10-late", "if request.unanswered:")
-        ),
+        "W3 the_time_for_which_a_session_may_keep_silent_follows_the_shortest_ttl_that_waits":
+            _by(instead("W3-life", "return name, channels, round(12_000 * interval)")),
+        "W5 a_grant_that_no_one_here_wants_is_given_back_at_once_and_a_refusal_is_not":
+            _by(never("W5-stray"), says="ValueError"),
+        "W8 only_a_newcomer_to_a_lock_that_waits_on_known_terms_asks_for_a_short_answer":
+            _by(instead("W8-ticket", "ticket = 0 if request.wait else ~request.ticket")),
+        "W10 a_request_that_may_still_come_is_buried_only_if_it_left_over_another_connection":
+            _by(instead("W10-late", "if request.unanswered:")),
         "W21 what_an_undo_had_no_time_for_is_gone_on_with_by_the_session": _by(without("W21-hand-over")),
     },
     "unit/grantors/replication": {
@@ -419,97 +353,87 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
     },
     "unit/grantors/wait_queue": {
         "W1 a_session_that_is_not_found_among_subscribers_subscribes_again_and_then_polls": _by(never("W1-subscribe")),
-        "W3 a_queue_rechecks_as_often_as_the_shortest_ttl_needs_and_says_so": _by(
-            instead("W3-shortest", "self._look_every(recheck_interval(request.ttl))")
-        ),
-        "W3 a_waiter_that_joins_others_asks_for_a_short_answer_once_the_server_knows_the_session": _by(
-            instead("W3-told", "return True")
-        ),
+        "W3 a_queue_rechecks_as_often_as_the_shortest_ttl_needs_and_says_so":
+            _by(instead("W3-shortest", "self._look_every(recheck_interval(request.ttl))")),
+        "W3 a_waiter_that_joins_others_asks_for_a_short_answer_once_the_server_knows_the_session":
+            _by(instead("W3-told", "return True")),
         "W6 a_queue_rechecks_once_the_lease_in_the_way_can_have_ended_or_after_its_interval": _by(
-            instead("W6-expected", "expected = self.interval() if busy_ms >= 0 else (0.0 if busy_ms == -2 else None)"),
+            instead(
+                "W6-expected", "expected = self.interval() if busy_ms >= 0 else (0.0 if busy_ms == -2 else None)",
+            ),
             rows=("500",),
         ),
         "W6 a_lost_connection_is_reason_to_ask_at_once_over_a_new_one": _by(never("W6-link-lost")),
-        "W6 a_recheck_that_is_not_answered_for_an_interval_is_asked_over_a_new_connection": _by(
-            instead("W6-patience", "return 1e6")
-        ),
-        "W8 a_place_that_the_server_has_forgotten_is_asked_for_by_the_old_ticket": _by(
-            without("W8-anew"), says="ValueError"
-        ),
-        "W8 two_turns_in_a_row_that_were_not_told_are_reason_for_a_new_subscription": _by(
-            both(never("W8-left"), instead("W8-done", "if request.token not in self._asking_anew:"))
-        ),
+        "W6 a_recheck_that_is_not_answered_for_an_interval_is_asked_over_a_new_connection":
+            _by(instead("W6-patience", "return 1e6")),
+        "W8 a_place_that_the_server_has_forgotten_is_asked_for_by_the_old_ticket":
+            _by(without("W8-anew"), says="ValueError"),
+        "W8 two_turns_in_a_row_that_were_not_told_are_reason_for_a_new_subscription":
+            _by(both(never("W8-left"), instead("W8-done", "if request.token not in self._asking_anew:"))),
         "W11 a_session_that_is_passed_over_twice_in_a_row_although_it_subscribed_polls": _by(never("W11-unheard")),
-        "W11 leave_that_was_not_answered_is_taken_again_ahead_of_what_is_sent_next": _by(
-            instead("W11-formers", "formers, self._names = set(), {self.identity[0]}")
-        ),
-        "W15 a_session_that_subscribed_since_it_was_passed_over_does_not_poll": _by(
-            instead("W15-passed-over", "passed_over = True")
-        ),
+        "W11 leave_that_was_not_answered_is_taken_again_ahead_of_what_is_sent_next":
+            _by(instead("W11-formers", "formers, self._names = set(), {self.identity[0]}")),
+        "W15 a_session_that_subscribed_since_it_was_passed_over_does_not_poll":
+            _by(instead("W15-passed-over", "passed_over = True")),
     },
     "unit/primitives/semaphore": {
-        "W12 a_task_is_told_that_it_waits_for_itself_where_it_holds_too_many_for_the_limit_in_force": _by(
-            never("W12-permits"), rows=("True",), says="AcquireTimeoutError"
-        ),
+        "W12 a_task_is_told_that_it_waits_for_itself_where_it_holds_too_many_for_the_limit_in_force":
+            _by(never("W12-permits"), rows=("True",), says="AcquireTimeoutError"),
     },
     "unit/redis/pipeline": {
-        "W6 each_reply_starts_the_patience_of_the_calls_behind_it_again": _by(
-            instead("W6-heard", "quiet_since = call.sent_at")
-        ),
+        "W6 each_reply_starts_the_patience_of_the_calls_behind_it_again":
+            _by(instead("W6-heard", "quiet_since = call.sent_at")),
     },
     "unit/redis/router": {
+        "I4 a_call_that_is_to_go_elsewhere_once_goes_whole_and_behind_asking":
+            _by(instead("I4-asking", "call.asking = False"), instead("I4-whole", "call.via = self")),
+        "I4 what_a_node_cannot_do_just_now_is_asked_again_by_the_lock":
+            _by(_unknown("_NOT_NOW", "TRYAGAIN "), rows=("refusal0",), says="TryAgainError"),
         "I1 a_call_that_was_given_up_is_not_sent_again": _by(
-            instead("I1-abandoned", "if call.redirects >= _MOST_REDIRECTS or (not moved and not router.may_ask()):")
+            instead("I1-abandoned", "if call.redirects >= _MOST_REDIRECTS or (not moved and not router.may_ask()):"),
         ),
     },
     "faults/cut_off": {
-        "P1 a_body_cut_off_from_redis_ends_before_another_caller_can_have_the_name": _by(
-            _met("no-local-expiry"), rows=("Lock",)
-        ),
-        "P1 a_body_whose_grant_arrived_late_ends_before_another_caller_can_have_the_name": _by(
-            _met("validity-from-the-reply"), rows=("Lock asked_for",)
-        ),
+        "P1 a_body_cut_off_from_redis_ends_before_another_caller_can_have_the_name":
+            _by(_met("no-local-expiry"), rows=("Lock",)),
+        "P1 a_body_whose_grant_arrived_late_ends_before_another_caller_can_have_the_name":
+            _by(_met("validity-from-the-reply"), rows=("Lock asked_for",)),
     },
     "faults/stalls": {
-        "P1 a_body_ends_before_its_ttl_when_answers_to_its_renewals_are_late": _by(
-            _met("renewal-from-the-reply"), rows=("Lock",)
-        ),
+        "P1 a_body_ends_before_its_ttl_when_answers_to_its_renewals_are_late":
+            _by(_met("renewal-from-the-reply"), rows=("Lock",)),
     },
     "faults/cancelled_acquires": {
         "P7 an_acquire_that_reaches_redis_after_its_undo_is_granted_to_no_caller": _by(_met("no-tombstone")),
     },
     "faults/restarts": {
-        "P8 a_holder_learns_of_an_empty_restart_at_its_next_renewal_and_fences_go_on_rising": _by(
-            _met("fence-by-incr"), _met("renewal-recreates"), rows=("Lock",)
-        ),
+        "P8 a_holder_learns_of_an_empty_restart_at_its_next_renewal_and_fences_go_on_rising":
+            _by(_met("fence-by-incr"), _met("renewal-recreates"), rows=("Lock",)),
     },
     "faults/versioned_lost_reply": {
-        "C5 a_write_whose_answer_is_lost_is_no_conflict": _by(
-            never("versioned-again"), rows=("reset",), says="VersionConflictError"
-        ),
+        "C5 a_write_whose_answer_is_lost_is_no_conflict":
+            _by(never("versioned-again"), rows=("reset",), says="VersionConflictError"),
     },
     "primitives/conformance": {
-        "P9 no_more_tasks_are_inside_at_once_than_there_are_places": _by(
-            _met("limit-forgotten"), rows=("redis semaphore",)
-        ),
+        "P9 no_more_tasks_are_inside_at_once_than_there_are_places":
+            _by(_met("limit-forgotten"), rows=("redis semaphore",)),
     },
-    "primitives/versioned": {"C5 of_updates_at_once_none_is_lost": _by(never("versioned-compare"), rows=("redis",))},
+    "primitives/versioned": {
+        "C5 of_updates_at_once_none_is_lost": _by(never("versioned-compare"), rows=("redis",)),
+    },
     "primitives/guard": {
-        "C5 a_former_holder_writes_nothing_though_it_believes_in_its_lease": _by(
-            never("guard-compare"), rows=("lock redis",)
-        ),
+        "C5 a_former_holder_writes_nothing_though_it_believes_in_its_lease":
+            _by(never("guard-compare"), rows=("lock redis",)),
     },
     "primitives/many_at_once": {
-        "W21 all_readers_come_in_when_a_writer_leaves": _by(
-            without("W21-say-more"), rows=("redis",), says="TimeoutError"
-        ),
+        "W21 all_readers_come_in_when_a_writer_leaves":
+            _by(without("W21-say-more"), rows=("redis",), says="TimeoutError"),
     },
     "scripts/redlock": {
-        "P8 the_same_token_is_refused_to_another_caller": _by(
-            instead("P8-agreed", "if known and tonumber(known) > tonumber(number) then"), rows=_ONE
-        ),
+        "P8 the_same_token_is_refused_to_another_caller":
+            _by(instead("P8-agreed", "if known and tonumber(known) > tonumber(number) then"), rows=_ONE),
     },
-}
+}  # fmt: skip
 """The tests of each file, and with each the rule of ARCHITECTURE.md that it shows."""
 
 

@@ -42,7 +42,6 @@ _OF_SERVERS = {
 
 
 def missing(met: Counter[str], *, cluster: bool = False) -> list[str]:
-    """Return what no run has met."""
     wanted = [what for what in (*FAULTS, *PATHS) if not (cluster and what in _OF_SERVERS)]
     return [what for what in (*wanted, *(OF_CLUSTERS if cluster else ())) if not met[what]]
 

@@ -118,7 +118,6 @@ def finds(defect: str, text: str) -> bool:
 
 
 def kinds_for(defect: str | None) -> tuple[str, ...]:
-    """Return what runs with *defect* fight over."""
     return KINDS if defect is None else DEFECTS[defect].kinds
 
 
@@ -129,11 +128,7 @@ def in_cluster(defect: str | None) -> bool:
 
 @contextmanager
 def planted(name: str | None) -> Iterator[None]:
-    """Have the library with that defect, meanwhile; None: as it is.
-
-    Raises:
-        NotThere: A marker has gone from the library.
-    """
+    """Have the library with that defect, meanwhile; None: as it is."""
     with ExitStack() as undo:
         if name is not None:
             DEFECTS[name].plant(Garden(undo))

@@ -95,15 +95,7 @@ class ProcessLoop(asyncio.BaseEventLoop):
 
 @final
 class Process:
-    """See the module.
-
-    Attributes:
-        pid: Its number in the history.
-        alive: It has neither crashed nor ended.
-        stopped: It does not run at present.
-        stops: How often it has been stopped.
-        troubles: What its loop had to complain of.
-    """
+    """See the module. *troubles*: what its loop had to complain of."""
 
     running: "Process | None" = None
 
@@ -144,7 +136,6 @@ class Process:
         self._wall_error += seconds
 
     def begin(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        """Begin a task of the program."""
         self.tasks.append(self.loop.create_task(coroutine))
         self.wake()
 
@@ -198,11 +189,8 @@ class Process:
                 self.loop.turn()
             self.alive = False
 
-    def idle(self) -> bool:
-        """Nothing is left of what it ran: no task, no timer."""
-        return not self.left()
-
     def left(self) -> list[str]:
+        """Return the tasks and timers that are left of what it ran."""
         inner: Any = self.loop
         timers = [repr(timer) for timer in inner._scheduled if not timer.cancelled()]
         return [repr(task) for task in asyncio.all_tasks(self.loop)] + timers

@@ -12,6 +12,7 @@ from aiolocks._engine import renewal as _renewal
 from aiolocks._engine.context import Context
 from aiolocks._grantors.session import _sessions
 from aiolocks.testing import (
+    HistoryEvent,
     check_ended,
     check_exclusion,
     check_fencing,
@@ -42,7 +43,6 @@ RECHECK = 1.0
 DRIFT = 0.003
 """How much faster or slower than true time a clock may run; two of them stay within the library's allowance of 1 %."""
 
-
 SERVERS = 3
 """Of which a majority must agree, where something is held by voting."""
 
@@ -63,10 +63,7 @@ class Outcome:
 
 
 def run(seed: int, *, tracing: bool = False, kinds: tuple[str, ...] = KINDS, cluster: bool = False) -> Outcome:
-    """Run one seed with some *kinds* of primitive, on one server or a *cluster*.
-
-    The same seed, kinds and servers have the same outcome and trace.
-    """
+    """Run one seed with some *kinds* of primitive. The same arguments have the same outcome and trace."""
     world = World(seed, tracing=tracing)
     if cluster:
         kinds = tuple(kind for kind in kinds if kind != "redlock")
@@ -98,7 +95,6 @@ def together(seed: int) -> Iterator[None]:
 
 @contextmanager
 def governed(world: World) -> Iterator[None]:
-    """Have the library live in *world*, quietly, meanwhile."""
     log = logging.getLogger("aiolocks")
     level, earlier = log.level, Context.clock
     log.setLevel(logging.CRITICAL)
@@ -330,8 +326,8 @@ class _Run:
 
     def _check_quiet(self) -> None:
         for process in self._live():
-            if not process.idle():
-                self._world.violate(f"C4: {process.name} has not come to rest: {process.left()}")
+            if left := process.left():
+                self._world.violate(f"C4: {process.name} has not come to rest: {left}")
         for wire in self._sites.wires():
             if wire.process.alive:
                 self._world.violate(f"C4: connection {wire.name} is still open")
@@ -345,16 +341,18 @@ class _Run:
                 self._world.violate(f"{process.name}: {trouble}")
 
     def _judge(self) -> None:
-        """C1 to C3, over what the programs recorded."""
         world, history = self._world, self._history.events
-        sane = self._sites.sane
         world.met["stale writes refused"] += stale_writes(history)
-        modes = [event for event in history if in_modes(event.name) or event.event == "killed"]
-        others = [event for event in history if not in_modes(event.name)]
-        found = check_fencing(history) + check_linearizable(others, exclusive=sane) + check_ended(history)
-        found += check_modes(modes, sane=sane)
-        if sane:
-            found += check_exclusion(others)
-        for text in found:
+        judge(world, history, sane=self._sites.sane)
+        for text in check_ended(history):
             world.violate(text)
         world.met[f"runs with regime {self._regime}"] += 1
+
+
+def judge(world: World, history: list[HistoryEvent], *, sane: bool) -> None:
+    """C1 to C3, over what the programs recorded."""
+    modes = [event for event in history if in_modes(event.name) or event.event == "killed"]
+    others = [event for event in history if not in_modes(event.name)]
+    found = check_fencing(history) + check_linearizable(others, exclusive=sane) + check_modes(modes, sane=sane)
+    for text in found + (check_exclusion(others) if sane else []):
+        world.violate(text)

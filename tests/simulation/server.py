@@ -161,7 +161,6 @@ def _argument(value: Any) -> bytes:
 
 
 def encoded(value: Any) -> bytes:
-    """Return *value* as RESP 2."""
     if type(value) is bytes:
         return b"$%d\r\n%b\r\n" % (len(value), value)
     if type(value) is int:
@@ -198,7 +197,6 @@ class Server:
         self.fake = FakeServer(version=(7,))
 
     def clock(self) -> float:
-        """Return the server's own Unix time."""
         return EPOCH + self._offset + self._world.now * self._rate
 
     def true_time(self, wall: float) -> float:
@@ -259,7 +257,6 @@ class Server:
         self.send_replies()
 
     def send_replies(self) -> None:
-        """Let leave what has been put for any connection."""
         dirty, self.dirty = self.dirty, {}
         for number in sorted(dirty):
             other, replies = dirty[number]

@@ -14,12 +14,7 @@ from .world import World
 
 @final
 class Stage:
-    """A world without mishaps but those that somebody brings about.
-
-    Attributes:
-        cluster: If there are several *nodes*: these, of which two are primaries. `server` is the first of them.
-        servers: The nodes, or so many *voters*, or the one server.
-    """
+    """A world without mishaps but those that a test brings about, with one server, *nodes* of a Cluster or *voters*."""
 
     def __init__(self, world: World, nodes: int = 0, voters: int = 1) -> None:
         self.world = world

@@ -50,7 +50,6 @@ def session_id(client: Any) -> str:
 
 
 def sessions_here() -> int:
-    """Return how many sessions the running loop has."""
     loop = asyncio.get_running_loop()
     return sum(session.loop is loop for session in _session._sessions.values())
 
@@ -108,7 +107,6 @@ def state_of(client: Any, ttl_ms: int) -> State:
 
 
 def requests_alive() -> int:
-    """Return how many requests are in memory."""
     gc.collect()
     return sum(isinstance(thing, Request) for thing in gc.get_objects())
 
@@ -134,7 +132,6 @@ def rechecks_of(client: Any) -> Rechecks:
 
 
 def stop_rechecks(patch: pytest.MonkeyPatch) -> None:
-    """Let no re-check run."""
     patch.setattr(WaitQueue, "recheck", lambda self: None)
 
 
@@ -158,7 +155,6 @@ class Link:
 
 
 def link_of(client: Any) -> Link:
-    """Return how the link of *client* to its one server stands."""
     pipeline = _session.Session.of(pool_of(client)).context.pipeline
     assert isinstance(pipeline, Pipeline)
     link: Any = pipeline._link
@@ -269,7 +265,6 @@ def count_busy_turns(patch: pytest.MonkeyPatch) -> Callable[[], int]:
 
 
 def stay_awake_for(patch: pytest.MonkeyPatch, seconds: float) -> None:
-    """Keep a loop turning for replies that come within *seconds*."""
     patch.setattr(_busy_poll, "SOON", seconds)
 
 

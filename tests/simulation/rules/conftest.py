@@ -17,14 +17,12 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def scene(kind: str) -> Iterator[Scene]:
-    """A world with one server."""
     with playing(kind) as found:
         yield found
 
 
 @pytest.fixture
 def nodes(kind: str) -> Iterator[Scene]:
-    """A world with a Cluster."""
     with playing(kind, nodes=3) as found:
         yield found
 

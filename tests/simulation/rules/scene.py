@@ -90,7 +90,6 @@ class Scene:
         assert self.world.violations == []
 
     def seen(self, verb: str, *, since: float = 0.0) -> list[Request]:
-        """Return the runs of that verb's script, oldest first."""
         return [request for request in self.requests if request.verb == verb and request.at >= since]
 
     def wires(self, program: Program, *, subscribed: bool = False) -> list[Wire]:
@@ -104,12 +103,10 @@ class Scene:
         return self.stage.cluster
 
     def move(self, slot: int, to: int) -> None:
-        """Move a slot of the Cluster at once."""
         self.cluster.begin_move(slot, to)
         self.cluster.end_move(slot)
 
     def executed(self, session: ServerSocket, fields: list[bytes], reply: Any) -> None:
-        """Put a request on record."""
         script = self.known.get(fields[1]) if fields[0] in (b"EVAL", b"EVALSHA") else None
         if script is not None and not isinstance(reply, RawError):
             kind, _, verb = script.name.partition("/")

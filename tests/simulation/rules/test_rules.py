@@ -1,10 +1,12 @@
-"""Rules that it takes an engine and the scripts together to keep, on one server."""
+"""Rules that it takes an engine and the scripts together to keep: on one server, and on the nodes of a Cluster."""
 
 import asyncio
 
 import pytest
 
 from aiolocks import Lock
+from aiolocks._core.slots import slot_of
+from tests.simulation.cluster_faults import NO_REPLICAS, READ_ONLY
 from tests.simulation.rules.scene import Scene
 
 # A process that the simulation ends has coroutines destroyed in a loop that is closed.
@@ -95,20 +97,6 @@ def test_an_undo_sent_over_another_connection_leaves_a_tombstone_as_it_overtakes
     assert (late.args["token"], late.reply) == (undone.args["token"], [b"withdrawn"])
 
 
-def test_a_session_without_rights_has_its_turn_in_its_order(scene: Scene) -> None:
-    """W11: it polls."""
-    owner, deaf, other = scene.program(), scene.program(channels=False), scene.program()
-    scene.take(owner, "a", 0.0, 2.0)
-    visit = scene.take(deaf, "a", 0.1, 0.5)
-    behind = scene.take(other, "a", 0.5, 0.1)
-    scene.until(5.0)
-    assert visit.began is not None
-    assert visit.ended is not None
-    assert behind.began is not None
-    assert 2.0 < visit.began < 2.6
-    assert behind.began > visit.ended
-
-
 def test_a_waiter_in_a_session_that_turns_keeps_its_place(scene: Scene) -> None:
     """W15: it leaves the line under the old name and stands in the new one in one go, by its old ticket."""
     owner, waiter = scene.program(), scene.program(channels=False)
@@ -126,3 +114,33 @@ def test_a_waiter_in_a_session_that_turns_keeps_its_place(scene: Scene) -> None:
     assert place.args["session"] in farewells[-1].args["session"]
     assert int(place.args["ticket"]) == before.reply[1]
     assert place.at - farewells[-1].at < 0.0005, "others may come between"
+
+
+def test_a_waiter_subscribes_at_the_node_that_has_the_slot_now(nodes: Scene) -> None:
+    """I2: it is the former node that says so, unasked, and nothing else would for a re-check interval."""
+    owner, waiter = nodes.program(), nodes.program()
+    nodes.take(owner, "a", 0.0, 1.75)
+    visit = nodes.take(waiter, "a", 0.1, 0.1)
+    nodes.until(1.5)
+    slot = slot_of(b"{a}")
+    nodes.move(slot, 1 - nodes.cluster.owner(slot))
+    nodes.until(4.0)
+    released = nodes.seen("release", since=1.5)[0]
+    assert visit.began is not None
+    assert visit.began - released.at < 0.1, "found only by a re-check"
+    assert not [request for request in nodes.seen("recheck") if request.args["session"].startswith(b"poll")]
+
+
+@pytest.mark.parametrize("error", [pytest.param(NO_REPLICAS, id="replicas"), pytest.param(READ_ONLY, id="primary")])
+def test_while_no_server_writes_leases_are_kept_and_requests_repeated(nodes: Scene, error: str) -> None:
+    """I4: no user need know of an outage that is shorter than a lease."""
+    holder, other = nodes.program(), nodes.program()
+    held = nodes.take(holder, "a", 0.0, 5.0, ttl=4.0)
+    for node in nodes.cluster.nodes:
+        nodes.world.at(1.0, setattr, node, "refusing", error)
+        nodes.world.at(3.5, setattr, node, "refusing", "")
+    newcomer = nodes.take(other, "b", 1.5, 0.1)
+    nodes.until(8.0)
+    assert (held.error, newcomer.error) == (None, None)
+    assert newcomer.began is not None
+    assert 3.5 < newcomer.began < 4.0
