@@ -50,6 +50,7 @@ def session_id(client: Any) -> str:
 
 
 def sessions_here() -> int:
+    """Return how many sessions the running loop has."""
     loop = asyncio.get_running_loop()
     return sum(session.loop is loop for session in _session._sessions.values())
 
@@ -107,6 +108,7 @@ def state_of(client: Any, ttl_ms: int) -> State:
 
 
 def requests_alive() -> int:
+    """Return how many requests are in memory."""
     gc.collect()
     return sum(isinstance(thing, Request) for thing in gc.get_objects())
 
@@ -132,6 +134,7 @@ def rechecks_of(client: Any) -> Rechecks:
 
 
 def stop_rechecks(patch: pytest.MonkeyPatch) -> None:
+    """Let no re-check run."""
     patch.setattr(WaitQueue, "recheck", lambda self: None)
 
 
@@ -155,6 +158,7 @@ class Link:
 
 
 def link_of(client: Any) -> Link:
+    """Return how the link of *client* to its one server stands."""
     pipeline = _session.Session.of(pool_of(client)).context.pipeline
     assert isinstance(pipeline, Pipeline)
     link: Any = pipeline._link
@@ -265,6 +269,7 @@ def count_busy_turns(patch: pytest.MonkeyPatch) -> Callable[[], int]:
 
 
 def stay_awake_for(patch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Keep a loop turning for replies that come within *seconds*."""
     patch.setattr(_busy_poll, "SOON", seconds)
 
 
