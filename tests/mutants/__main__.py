@@ -2,7 +2,6 @@
 
     python -m tests.mutants --sample 300 --seed 7          of all files
     python -m tests.mutants --file aiolocks/_grantors/wait_queue.py       all of one
-    python -m tests.mutants --check-table                  how long the tests of each file take, and that they pass
 
 The exit status is 0 if at least `--share` of those that can be noticed are. What became of each is kept in
 `.mutants/`; `--resume` goes on from there.
@@ -12,23 +11,9 @@ import argparse
 import random
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from queue import SimpleQueue
 
-from tests.mutants.mutant import Mutant
-from tests.mutants.table import REPOSITORY, answered_by, files
-from tests.mutants.trial import (
-    SAME,
-    SURVIVED,
-    Record,
-    Trial,
-    copied,
-    described,
-    mutants_of,
-    verdict,
-    whole_verdict,
-)
+from tests.mutants.table import REPOSITORY, files
+from tests.mutants.trial import SAME, SURVIVED, Record, copied, described, mutants_of, verdict, whole_verdict
 
 
 def main() -> int:
@@ -41,10 +26,8 @@ def main() -> int:
     parser.add_argument("--resume", action="store_true", help="go on where the same sample was stopped")
     parser.add_argument("--share", type=float, default=0.92, help="what must be caught")
     parser.add_argument("--workers", type=int, default=4, help="processes for the tests of one mutant")
-    parser.add_argument("--jobs", type=int, default=1, help="mutants that are tried side by side")
     parser.add_argument("--own", action="store_true", help="do not try survivors with README's command")
     parser.add_argument("--list", action="store_true", help="print the mutants and try none")
-    parser.add_argument("--check-table", action="store_true", help="run what the files answer to, without a mutant")
     options = parser.parse_args()
     chosen = [mutant for path in options.file or files() for mutant in mutants_of(path)]
     if options.sample is not None:
@@ -53,39 +36,19 @@ def main() -> int:
         print(*map(described, chosen), sep="\n")
         return 0
     named = [(described(mutant), mutant) for mutant in chosen]  # now, as the files may be edited meanwhile
-    with ExitStack() as stack:
-        trials = [stack.enter_context(copied(options.workers)) for _ in range(options.jobs)]
-        if options.check_table:
-            return _check_table(trials[0], options.file or files())
-        what = "-".join(map(str, options.file or ["all"])).replace("/", ".")
-        path = REPOSITORY / ".mutants" / f"{what}-{options.sample}-{options.seed}.jsonl"
-        print(f"{len(chosen)} mutants, seed {options.seed}; what becomes of them: {path}", flush=True)
-        return _try_all(trials, named, Record(path, resume=options.resume), options)
-
-
-Named = tuple[str, Mutant]
-
-
-def _try_all(trials: list[Trial], chosen: list[Named], record: Record, options: argparse.Namespace) -> int:
-    free = SimpleQueue[Trial]()
-    for trial in trials:
-        free.put(trial)
-
-    def judge(named: Named) -> None:
-        name, mutant = named
-        trial, begun = free.get(), time.monotonic()
-        try:
-            outcome = verdict(trial, mutant)
-            if outcome == SURVIVED and not options.own:
-                outcome = whole_verdict(trial, mutant)
-        finally:
-            free.put(trial)
-        record.add(name, outcome)
-        print(f"{len(record.known):4} {time.monotonic() - begun:4.0f} s  {name}: {outcome}", flush=True)
-
-    with ThreadPoolExecutor(len(trials)) as jobs:
-        list(jobs.map(judge, (named for named in chosen if named[0] not in record.known)))
-    return _report({name: record.known[name] for name, _ in chosen}, options.share)
+    what = "-".join(map(str, options.file or ["all"])).replace("/", ".")
+    path = REPOSITORY / ".mutants" / f"{what}-{options.sample}-{options.seed}.jsonl"
+    print(f"{len(chosen)} mutants, seed {options.seed}; what becomes of them: {path}", flush=True)
+    record = Record(path, resume=options.resume)
+    with copied(options.workers) as trial:
+        for name, mutant in named:
+            if name not in record.known:
+                begun, outcome = time.monotonic(), verdict(trial, mutant)
+                if outcome == SURVIVED and not options.own:
+                    outcome = whole_verdict(trial, mutant)
+                record.add(name, outcome)
+                print(f"{len(record.known):4} {time.monotonic() - begun:4.0f} s  {name}: {outcome}", flush=True)
+    return _report({name: record.known[name] for name, _ in named}, options.share)
 
 
 def _report(outcomes: dict[str, str], wanted: float) -> int:
@@ -96,17 +59,6 @@ def _report(outcomes: dict[str, str], wanted: float) -> int:
     print(f"\n{caught} of {len(noticeable)} caught, {share:.1%}; {same} that no test can notice. Survivors:")
     print(*sorted(name for name, outcome in outcomes.items() if outcome == SURVIVED), sep="\n")
     return int(share < wanted)
-
-
-def _check_table(trial: Trial, paths: list[str]) -> int:
-    bad = 0
-    for tests in dict.fromkeys(map(answered_by, paths)):
-        begun = time.monotonic()
-        failed = any(trial.fails(arguments, tests.rows) for arguments in trial.own(tests))
-        bad += failed
-        names = ", ".join(path.rpartition("/")[2] for path in paths if answered_by(path) == tests)
-        print(f"{time.monotonic() - begun:5.1f} s  {'FAILED' if failed else 'passed'}  {names}", flush=True)
-    return int(bad > 0)
 
 
 if __name__ == "__main__":

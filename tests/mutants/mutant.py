@@ -24,15 +24,7 @@ def equivalents(text: str) -> dict[int, set[str]]:
 @final
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One change of one file.
-
-    Attributes:
-        path: From the repository's folder on.
-        start: Where in the text the change begins.
-        end: Where what it replaces ends.
-        new: What stands there instead.
-        kind: What was done.
-    """
+    """One change of one file: *new* stands in place of what its text has from *start* to *end*."""
 
     path: str
     start: int

@@ -24,12 +24,10 @@ class Answering:
 
     own: tuple[str, ...] = ()
     rows: tuple[str, ...] = ("lock",)
-    promises: bool = True
-    """False: its own tests alone, for those *rows*."""
 
     @property
     def paths(self) -> tuple[str, ...]:
-        return (*self.own, *(PROMISES if self.rows and self.promises else ()))
+        return (*self.own, *(PROMISES if self.rows else ()))
 
     @property
     def at_once(self) -> tuple[str, ...]:
@@ -53,7 +51,7 @@ def _primitive(*files: str, rows: tuple[str, ...], unit: tuple[str, ...] = ()) -
     return Answering((*unit, *(f"tests/primitives/test_{file}.py" for file in files)), rows)
 
 
-_RULES = ("tests/simulation/rules/test_rules.py",)
+_RULES = ("tests/simulation/rules",)
 
 _SCRIPTS = ("tests/scripts", *_RULES)
 
@@ -84,10 +82,7 @@ _OF_PYTHON = {
     "_engine/renewal": _primitive("watchdog_thread", rows=()),
     "_engine/request": Answering((*_units("engine/acquire", "grantors/wait_queue"), *_RULES), ()),
     "_grantors/all_of": _primitive(
-        "multilock",
-        "hierarchy",
-        rows=("multilock",),
-        unit=_units("primitives/multilock", "primitives/hierarchy"),
+        "multilock", "hierarchy", rows=("multilock",), unit=_units("primitives/multilock", "primitives/hierarchy")
     ),
     "_grantors/composite": _primitive("multilock", "hierarchy", rows=("multilock",)),
     "_grantors/one_server": Answering(_units("redis/patience", "grantors/replication")),
@@ -115,9 +110,7 @@ _OF_PYTHON = {
     "_redis/clients": _primitive("options", rows=("lock",), unit=_units("primitives/base")),
     "_redis/pipeline": Answering(_units("redis/patience")),
     "_redis/scripts": Answering(("tests/scripts/test_loader.py",), ("lock",)),
-    "_redis/subscriber": Answering(
-        (*_units("grantors/session"), "tests/primitives/test_conformance_session.py"), promises=False
-    ),
+    "_redis/subscriber": Answering((*_units("grantors/session"), "tests/primitives/test_conformance_session.py")),
     "_decorator": _primitive("with_lock", rows=()),
     "_manager": _primitive("manager", rows=()),
 }
@@ -126,7 +119,6 @@ _OF_PYTHON = {
 
 @cache
 def answered_by(path: str) -> Answering:
-    """Return what a file answers to."""
     file = Path(path)
     if file.suffix == ".lua":
         return Answering(_SCRIPTS, ())
@@ -138,7 +130,6 @@ def answered_by(path: str) -> Answering:
 
 
 def files() -> list[str]:
-    """Return all files that are mutated."""
     package = REPOSITORY / "aiolocks"
     found = [path for path in (*package.glob("_*.py"), *package.glob("_*/*.py")) if path.stem not in LEFT_OUT]
     found += package.glob("_redis/lua/**/*.lua")

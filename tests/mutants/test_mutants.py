@@ -2,11 +2,9 @@
 
 from pathlib import Path
 
-import pytest
-
 from tests.mutants import of_lua, of_python
 from tests.mutants.mutant import Mutant, equivalents, names
-from tests.mutants.table import REPOSITORY, Answering, answered_by, files
+from tests.mutants.table import REPOSITORY, answered_by, files
 from tests.mutants.trial import Trial, mutants_of
 
 PYTHON = '''
@@ -54,9 +52,8 @@ def test_lua_is_mutated_by_its_words() -> None:
     assert "if not there and life > 0 then  ->  if not there or life > 0 then" in told
     assert "if not there and life > 0 then  ->  if not (not there and life > 0) then" in told
     assert "redis.call('DEL', KEYS[1])  ->" in [change.rstrip() for change in told]
-    assert (
-        "local life = math.min(tonumber(ARGV[1]), 50) - 1  ->  local life = math.max(tonumber(ARGV[1]), 50) - 1" in told
-    )
+    life = "local life = math.min(tonumber(ARGV[1]), 50) - 1"
+    assert f"{life}  ->  {life.replace('min', 'max')}" in told
     assert not any("not this" in change for change in told)
 
 
@@ -76,15 +73,6 @@ def test_each_comment_of_an_equivalent_means_a_mutant_of_its_line() -> None:
             assert said <= set().union(*meant), f"{path}:{line}"
 
 
-def test_a_comment_means_a_kind_of_mutant_or_one_of_several_by_what_it_puts_there() -> None:
-    text = "a = min(1, 2) + 1 - 2  # equivalent: 3 (second) + sign, why\n"
-    made = of_python.mutants("a.py", text)
-    meant = [mutant for mutant in made if equivalents(text)[1] & names(mutant, made, text)]
-    assert {mutant.apply(text).partition("  #")[0] for mutant in meant} == {
-        "a = min(1, 2) + 1 - 3", "a = min(1, 2) - 1 - 2", "a = min(1, 2) + 1 + 2",
-    }  # fmt: skip
-
-
 def test_a_mutant_is_caught_by_a_test_that_notices_it(tmp_path: Path) -> None:
     text = "def least(a, b):\n    return min(a, b)\n"
     (tmp_path / "some.py").write_text(text)
@@ -98,21 +86,3 @@ def test_a_mutant_is_caught_by_a_test_that_notices_it(tmp_path: Path) -> None:
     assert not trial.caught_by(mutant, ["test_blind.py"])
     assert trial.caught_by(mutant, ["test_seeing.py"]) == "test_seeing.py::test_it"
     assert (tmp_path / "some.py").read_text() == text
-
-
-def test_what_its_file_answers_to_is_its_unit_and_then_what_every_lock_promises() -> None:
-    tests = answered_by("aiolocks/_grantors/quorum.py")
-    assert tests.rows == ("redlock",)
-    assert tests.paths[0] == "tests/unit/grantors/test_quorum.py"
-    assert "tests/primitives/test_redlock.py" in tests.paths
-    assert answered_by("aiolocks/_redis/lua/lock/grant.lua") == Answering(
-        ("tests/scripts", "tests/simulation/rules/test_rules.py"), ()
-    )
-
-
-@pytest.mark.parametrize("path", ["aiolocks/_grantors/wait_queue.py", "aiolocks/_redis/lua/lock/grant.lua"])
-def test_every_mutant_changes_its_file(path: str) -> None:
-    text = (REPOSITORY / path).read_text(encoding="utf-8")
-    found = mutants_of(path)
-    assert len(found) > 40
-    assert all(mutant.apply(text) != text for mutant in found)

@@ -140,7 +140,6 @@ class Record:
 
 
 def verdict(trial: Trial, mutant: Mutant) -> str:
-    """Try it with the tests of its file."""
     if is_equivalent(mutant):
         return SAME
     tests = answered_by(mutant.path)
@@ -149,6 +148,5 @@ def verdict(trial: Trial, mutant: Mutant) -> str:
 
 
 def whole_verdict(trial: Trial, mutant: Mutant) -> str:
-    """Try a survivor with README's command."""
     by = trial.caught_by(mutant, readme_command(), limit=10 * LIMIT)
     return CAUGHT + by if by else SURVIVED

@@ -13,11 +13,10 @@ import argparse
 import sys
 
 from .coverage import missing, table
-from .defects import DEFECTS, finds, in_cluster, kinds_for, planted
+from .defects import DEFECTS, in_cluster, kinds_for, planted
 from .liveness import FOR_GOOD, explore, run_liveness
 from .run import run
 from .runner import command, find, run_seeds
-from .scenarios import SCENARIOS, play
 
 
 def main() -> int:
@@ -83,15 +82,6 @@ def _run_many(seeds: range, jobs: int, defect: str | None, *, cluster: bool) -> 
 def _find_defects(start: int, seeds: int, jobs: int) -> int:
     survived = 0
     for name, defect in DEFECTS.items():
-        if not defect.kinds:
-            print(f"{name:36} by tests on a real server alone, see tests/faults/test_teeth.py")
-            continue
-        if name in SCENARIOS:
-            with planted(name):
-                texts = [text for text in play(name) if finds(name, text)]
-            survived += not texts
-            print(f"{name:36} by its scenario: {texts[0][:130] if texts else 'NOT FOUND'}", flush=True)
-            continue
         found = find(name, range(start, start + seeds), jobs=jobs)
         if found.first is not None:
             share = f"{found.hits}/{found.runs}"

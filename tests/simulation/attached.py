@@ -3,24 +3,25 @@
 `tests.support.teeth` tries them. A test whose name changes is named here, too.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import final
+from typing import Any, final
 
+from aiolocks._core import answers as _answers
 from tests.scripts import calls
 from tests.support.garden import Garden
 
-from .defects import DEFECTS, counted_by_publish, recheck_creates
+from .defects import DEFECTS
 from .planting import Plant, after, always, before, both, instead, never, without
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """A defect, and the test that must find it.
+    """A defect, and the test that must find it, by its node id without parameters, for some of its rows.
 
     Attributes:
-        test: Its node id; without parameters, if `rows` chooses among them.
-        rows: Words that stand in the parameters, for each row that must find it.
+        rows: Words that stand in the parameters, for each row.
         says: Type or text of a failure that is no assertion of the test: an error, or an answer that a helper refuses.
     """
 
@@ -38,13 +39,15 @@ class Attached:
         return self.path.startswith("tests/faults/")
 
 
-_SCRIPTS = "tests/scripts/test_"
-_TIMING = "tests/unit/core/test_timing.py::test_"
+_KINDS = ("lock", "semaphore")
 _BOTH = ("lock server", "semaphore server")
 _ONE = ("server",)
 
 _MAXED = "redis.call('PEXPIRE', waiters, math.max(redis.call('PTTL', waiters), tonumber(life_ms)))"
 _UNSEEN = never("W10-buried")
+_OF_PERMITS = "local existing = redis.call('EXISTS', queue, waiters, holders, holders, holders, holders)"
+_OF_TOKEN = "local renewed = value and (string.match(value, '^(%S+) %d+$') or value) == token"
+_AT_ONCE = "local done, renewed = true, extend_as_usual(terms[2 * at - 1], terms[2 * at])"
 _WRITES = "redis.call('SET', 'another', '')"
 """Needs memory."""
 
@@ -55,389 +58,393 @@ def _flagged(garden: Garden) -> None:
     garden.put(calls, "load", lambda name: replace(load(name), source=b"#!lua\n" + load(name).source))
 
 
-def _of(path: str, test: str, *plants: Plant, rows: tuple[str, ...] = _BOTH, says: str = "") -> list[Attached]:
-    return [Attached(plant, f"{_SCRIPTS}{path}.py::test_{test}", rows, says) for plant in plants]
+def _unknown(table: str, word: str) -> Plant:
+    """Have no idea of what such an answer means."""
+
+    def plant(garden: Garden) -> None:
+        known: dict[str, Any] = getattr(_answers, table)
+        garden.put(_answers, table, {other: known[other] for other in known if other != word})
+
+    return plant
 
 
-_REACH = {
-    "W1 a session that does not listen is handed nothing": _of(
-        "reachable", "a_waiter_that_cannot_be_reached_is_not_given_a_lease", instead("W1-listens", "return 1")
-    ),
-    "W1 a session that listens is handed it": _of(
-        "hand_over", "the_lease_lasts_as_long_as_the_waiter_asked_for", instead("W1-listens", "return 0")
-    ),
-    "W1 a monitor makes nobody reachable": _of("reachable", "a_monitor_makes_no_waiter_reachable", counted_by_publish),
-    "W1 an answer to a newcomer counts subscribers": _of(
-        "queue",
-        "the_answer_counts_the_subscribers_of_this_session",
-        before("W1-grant", "subscribers = function() return 1 end"),
-    ),
-    "W1 an answer to a re-check counts subscribers": _of(
-        "recheck",
-        "the_reply_to_a_recheck_counts_the_subscribers_of_its_session",
-        before("W1-recheck", "subscribers = function() return 1 end"),
-    ),
-    "W2 a session that is passed over keeps line and tickets": _of(
-        "reachable",
-        "a_waiter_that_is_passed_over_leaves_the_queue_and_keeps_its_session_and_ticket",
-        after("W2-passed-over", "redis.call('DEL', line)"),
-    ),
-    "W2 a session that is passed over is in no way": _of(
-        "reachable", "the_next_of_the_releasing_session_gets_it", instead("W2-passed-over", "return grants")
-    ),
-    "W2 the next re-check puts it back": _of(
-        "recheck",
-        "a_session_that_was_passed_over_is_back_in_its_place",
-        both(instead("W2-put-back", "redis.call('PEXPIRE', waiters, life_ms)"), never("W2-stand-again")),
-    ),
-    "W2 a session whose line has vanished is dead": _of(
-        "reachable", "a_session_whose_line_ran_out_is_dead", instead("W2-dead", "return grants")
-    ),
-    "W2 served in the order of asking": _of(
-        "hand_over",
-        "sessions_take_turns_in_the_order_of_asking",
-        after("W2-first", "head = redis.call('ZRANGE', queue, '-1', '-1')[1]"),
-        instead("W2-line", "local first = redis.call('ZREVRANGE', line, '0', '1')"),
-        without("W2-move-on"),
-    ),
-    "W2 a forgotten waiter returns to its old place": _of(
-        "queue", "a_waiter_that_comes_back_with_an_old_ticket_has_its_old_place", never("W8-old-ticket")
-    ),
-}
+_BY_THE_TASK = """undoing = self.context.undos.under_way.get(request.token)
+if undoing is None or undoing._waiter is None or not undoing._waiter.cancelled():
+    self.deliver(grants)"""
 
-_TERMS = {
-    "W4 as long as the waiter asked for": _of(
-        "hand_over",
-        "the_lease_lasts_as_long_as_the_waiter_asked_for",
-        after("W4-terms", "ttl_ms = string.match(ARGV[2], '^%d+') or ttl_ms"),
-    ),
-    "W4 as many permits as the waiter asked for": _of(
-        "permits",
-        "a_waiter_gets_as_many_as_it_asked_for",
-        after("W4-terms", "permits = string.match(ARGV[2], ' (%d+)$') or permits"),
-        rows=_ONE,
-    ),
-    "W4 the message names the terms": _of(
-        "hand_over",
-        "a_waiter_of_another_session_is_told_by_one_message",
-        instead("W9-notify", "if polls or notify(head, token, text, life_ms) then"),
-    ),
-    "W5 a waiter learns the last fencing token": _of(
-        "queue",
-        "the_answer_names_the_last_fencing_token",
-        both(before("W5-queued", "last_fence = function() return 0 end"), before("W5-queued-permits", "newest = 0")),
-    ),
-    "W5 a re-check names an older fencing token than its grants": _of(
-        "recheck",
-        "the_fencing_token_in_the_reply_is_older_than_the_grants_in_it",
-        both(before("W5-recheck", "before = last_fence()"), before("W5-recheck-permits", "before = newest")),
-    ),
-}
 
-_FREE = {
-    "W7 a newcomer hands over": _of(
-        "newcomer",
-        "a_waiter_of_another_session_goes_first",
-        without("W7-grant"),
-        rows=("lock True server", "semaphore True server", "lock False server", "semaphore False server"),
-    ),
-    "W7 try_acquire has what only the dead wait for": _of(
-        "newcomer",
-        "what_only_the_dead_wait_for_is_granted",
-        both(never("W21-past-queue"), instead("W21-past-queue-permits", "verdict = 'later'")),
-        rows=("lock False server", "semaphore False server"),
-        says="Busy(",
-    ),
-    "W7 a release hands over": _of("release", "a_release_that_finds_it_free_hands_over", without("W7-release")),
-    "W7 a re-check hands over": _of(
-        "recheck", "a_recheck_that_finds_the_lock_free_hands_over_to_the_first_waiter", without("W7-recheck")
-    ),
-    "W7 a higher limit is handed over": _of(
-        "limit", "a_higher_limit_is_handed_over_in_the_reply", without("W7-resize"), rows=_ONE
-    ),
-    "W8 a re-check creates no waiter": _of("recheck", "a_recheck_creates_no_waiter", recheck_creates),
-    "W8 an old ticket is no worse than a new one": _of(
-        "queue",
-        "an_old_ticket_from_before_the_clock_stepped_back_is_no_worse_than_a_new_one",
-        instead("W8-old-ticket", "if not newcomer then"),
-    ),
-    "W8 a new ticket is behind those in the queue": _of(
-        "queue", "a_newcomer_stands_behind_waiters_from_before_the_clock_stepped_back", never("W8-queue")
-    ),
-    "W8 a new ticket is behind those that the queue does not show": _of(
-        "queue",
-        "a_newcomer_stands_behind_every_waiter_of_other_sessions_after_the_clock_stepped_back",
-        instead("W8-highest", "if not last and redis.call('ZCOUNT', waiters, text, 'inf') > 1 then"),
-        instead("W8-newest", "local last = tonumber(redis.pcall('GET', highest))"),
-    ),
-}
+def _by(*plants: Plant, rows: tuple[str, ...] = (), says: str = "") -> list[Attached]:
+    return [Attached(plant, "", rows, says) for plant in plants]
 
-_HALF_WAY = {
-    "W9 a release ends at the memory limit": _of(
-        "memory_limit", "a_release_hands_over_in_its_reply", before("W9-release", _WRITES), _flagged, says="used memory"
-    ),
-    "W9 a waiter leaves at the memory limit": _of(
-        "memory_limit",
-        "at_the_memory_limit_a_waiter_can_leave_the_queue",
-        both(before("W9-leave", _WRITES), before("W9-release", _WRITES)),
-        says="used memory",
-    ),
-    "W9 a lease is renewed at the memory limit": _of(
-        "memory_limit",
-        "a_lease_is_renewed",
-        both(instead("W9-renew", "redis.call('SET', holder, value, 'PX', ttl_ms)"), without("W9-extend")),
-        _flagged,
-        says="used memory",
-    ),
-    "W9 a re-check ends at the memory limit": _of(
-        "memory_limit",
-        "a_recheck_puts_a_session_that_was_passed_over_back",
-        before("W3-recheck", _WRITES),
-        _flagged,
-        says="used memory",
-    ),
-    "W9 a user without NUMSUB waits": _of(
-        "rights",
-        "a_user_with_the_readmes_rights_waits_and_rechecks",
-        instead("W9-count", "local reply = redis.call('PUBSUB', count, channel)"),
-        rows=("lock server no_NUMSUB", "semaphore server no_NUMSUB"),
-        says="user",
-    ),
-    "W9 a user without PUBLISH stops no script": _of(
-        "rights",
-        "without_rights_a_release_wakes_the_next_waiter_or_no_waiter_holds",
-        instead("W9-publish", "local reply = redis.call(publish, channel, message)"),
-        rows=("lock server no_channels", "semaphore server no_channels"),
-        says="user",
-    ),
-    "W9 what could not be told is taken back": _of(
-        "rights",
-        "without_rights_a_release_wakes_the_next_waiter_or_no_waiter_holds",
-        instead("W9-notify", "notify(head, token, text, ttl_ms)\nif true then"),
-        rows=("lock server no_channels", "semaphore server no_channels"),
-    ),
-    "W9 a waiter with its turn is out of the line": _of(
-        "hand_over", "a_waiter_that_gets_the_lock_is_not_in_the_queue_any_more", without("W9-taken-out")
-    ),
-}
 
-_TWICE = {
-    "W10 after its undo nothing comes": _of(
-        "grant",
-        "a_request_overtaken_by_its_own_undo_is_not_granted",
-        both(
-            _UNSEEN,
-            instead("W10-existing", "local existing = redis.call('EXISTS', holder, queue, waiters)"),
-            instead(
-                "W10-existing-permits",
-                "local existing = redis.call('EXISTS', queue, waiters, holders, holders, holders, holders)",
+def _met(defect: str) -> Plant:
+    """Return one that schedules find too: C5 asks for tests on real servers as well."""
+    return DEFECTS[defect].plant
+
+
+_BY_TEST: dict[str, dict[str, list[Attached]]] = {
+    "scripts/beside": {
+        "W10 a_request_that_comes_while_its_token_holds_the_lock_is_answered_with_that_grant":
+            _by(instead("W10-brief", "local place = value and enqueue_behind_own(entry)"), rows=_ONE),
+    },
+    "scripts/expiry": {
+        "W21 permits_of_a_lease_that_ran_out_can_be_had":
+            _by(instead("W21-weight", "used = used - 1"), rows=_ONE, says="Queued("),
+    },
+    "scripts/grant": {
+        "W10 a_request_overtaken_by_its_own_undo_is_not_granted": _by(
+            both(
+                _UNSEEN, instead("W10-existing", "local existing = redis.call('EXISTS', holder, queue, waiters)"),
+                instead("W10-existing-permits", _OF_PERMITS),
+            ),
+            _UNSEEN, rows=("lock server True False", "semaphore server True False"),
+        ),
+    },
+    "scripts/hand_over": {
+        "W1 the_lease_lasts_as_long_as_the_waiter_asked_for": _by(instead("W1-listens", "return 0")),
+        "W2 sessions_take_turns_in_the_order_of_asking": _by(
+            after("W2-first", "head = redis.call('ZRANGE', queue, '-1', '-1')[1]"),
+            instead("W2-line", "local first = redis.call('ZREVRANGE', line, '0', '1')"), without("W2-move-on"),
+        ),
+        "W4 the_lease_lasts_as_long_as_the_waiter_asked_for":
+            _by(after("W4-terms", "ttl_ms = string.match(ARGV[2], '^%d+') or ttl_ms")),
+        "W4 a_waiter_of_another_session_is_told_by_one_message":
+            _by(instead("W9-notify", "if polls or notify(head, token, text, life_ms) then")),
+        "W9 a_waiter_that_gets_the_lock_is_not_in_the_queue_any_more": _by(without("W9-taken-out")),
+        "W11 a_polling_session_is_not_told": _by(instead("W11-polls", "local polls = false")),
+        "W11 a_polling_session_has_two_of_its_intervals_to_find_its_turn":
+            _by(instead("W11-two-looks", "local _, text = grant(token, ttl_ms, permits)")),
+    },
+    "scripts/limit": {
+        "W7 a_higher_limit_is_handed_over_in_the_reply": _by(without("W7-resize"), rows=_ONE),
+        "W12 a_lower_limit_refuses_in_the_reply_the_waiters_that_want_more": _by(never("W12-never"), rows=_ONE),
+        "W12 a_lower_limit_costs_no_waiter_its_place_in_the_queue":
+            _by(instead("W12-later", "if here or polls or subscribers(head) > 0 then"), rows=_ONE),
+    },
+    "scripts/memory_limit": {
+        "W9 a_release_hands_over_in_its_reply": _by(before("W9-release", _WRITES), _flagged, says="used memory"),
+        "W9 at_the_memory_limit_a_waiter_can_leave_the_queue":
+            _by(both(before("W9-leave", _WRITES), before("W9-release", _WRITES)), says="used memory"),
+        "W9 a_lease_is_renewed": _by(
+            both(instead("W9-renew", "redis.call('SET', holder, value, 'PX', ttl_ms)"), without("W9-extend")), _flagged,
+            says="used memory",
+        ),
+        "W9 a_recheck_puts_a_session_that_was_passed_over_back":
+            _by(before("W3-recheck", _WRITES), _flagged, says="used memory"),
+    },
+    "scripts/newcomer": {
+        "W7 a_waiter_of_another_session_goes_first": _by(
+            without("W7-grant"),
+            rows=("lock True server", "semaphore True server", "lock False server", "semaphore False server"),
+        ),
+        "W7 what_only_the_dead_wait_for_is_granted": _by(
+            both(never("W21-past-queue"), instead("W21-past-queue-permits", "verdict = 'later'")),
+            rows=("lock False server", "semaphore False server"), says="Busy(",
+        ),
+    },
+    "scripts/number": {
+        "W21 what_an_older_version_granted_counts": _by(
+            instead("W21-witness", "local counted = witness"), instead("W21-witness", "local counted = true"),
+            rows=_ONE,
+        ),
+        "W21 a_holder_of_which_nothing_is_known_counts_as_the_largest_weight":
+            _by(instead("W21-unknown", "local unknown = 1"), rows=_ONE),
+        "W21 what_an_older_version_released_can_be_had":
+            _by(instead("W21-members", "local anew = not counted and count > 0"), rows=_ONE, says="Queued("),
+    },
+    "scripts/parts": {
+        "W21 one_script_looks_at_fifty_dead_sessions":
+            _by(instead("W21-looked-at", "while head do"), never("W21-more")),
+        "W21 no_verb_grants_past_a_queue_that_it_has_no_time_for": _by(
+            both(
+                instead("W21-past-queue", "if not owner and not held_back and not young then"),
+                instead("W21-past-queue-permits", "verdict = can_grant(tonumber(permits))"),
+            ),
+            rows=("lock server False", "semaphore server False"),
+        ),
+    },
+    "scripts/permits": {
+        "W4 a_waiter_gets_as_many_as_it_asked_for":
+            _by(after("W4-terms", "permits = string.match(ARGV[2], ' (%d+)$') or permits"), rows=_ONE),
+        "W12 a_big_request_of_a_dead_session_keeps_no_other_caller_waiting":
+            _by(instead("W2-dead", "return grants"), rows=_ONE, says="Queued("),
+        "W12 a_small_request_does_not_pass_a_big_one_of_another_session":
+            _by(instead("W12-later", "if amount == 0 then"), rows=_ONE, says="Granted("),
+        "W12 waiters_behind_a_big_request_that_cannot_be_reached_get_returned_permits":
+            _by(always("W12-later"), rows=_ONE),
+    },
+    "scripts/queue": {
+        "W1 the_answer_counts_the_subscribers_of_this_session":
+            _by(before("W1-grant", "subscribers = function() return 1 end")),
+        "W2 a_waiter_that_comes_back_with_an_old_ticket_has_its_old_place": _by(never("W8-old-ticket")),
+        "W3 a_line_lives_by_the_newest_word_even_when_that_is_shorter": _by(instead("W3-line", _MAXED)),
+        "W5 the_answer_names_the_last_fencing_token": _by(
+            both(
+                before("W5-queued", "last_fence = function() return 0 end"), before("W5-queued-permits", "newest = 0"),
             ),
         ),
-        _UNSEEN,
-        rows=("lock server True False", "semaphore server True False"),
-    ),
-    "W10 a lock that its token holds is waited for in no line": _of(
-        "beside",
-        "a_request_that_comes_while_its_token_holds_the_lock_is_answered_with_that_grant",
-        instead("W10-brief", "local place = value and enqueue_behind_own(entry)"),
-        rows=_ONE,
-    ),
-}
-
-_POLLING = {
-    "W11 a session that polls is handed its turn": _of(
-        "hand_over", "a_polling_session_is_not_told", instead("W11-polls", "local polls = false")
-    ),
-    "W11 its turn lasts for two of its looks": _of(
-        "hand_over",
-        "a_polling_session_has_two_of_its_intervals_to_find_its_turn",
-        instead("W11-two-looks", "local _, text = grant(token, ttl_ms, permits)"),
-    ),
-    "W11 its next re-check makes that a full lease": _of(
-        "recheck", "a_turn_that_is_found_is_a_whole_lease", without("W11-full")
-    ),
-}
-
-_WAITING = {
-    "W12 a dead head that wants many": _of(
-        "permits",
-        "a_big_request_of_a_dead_session_keeps_no_other_caller_waiting",
-        instead("W2-dead", "return grants"),
-        rows=_ONE,
-        says="Queued(",
-    ),
-    "W12 a head that wants more than there are is refused": _of(
-        "limit", "a_lower_limit_refuses_in_the_reply_the_waiters_that_want_more", never("W12-never"), rows=_ONE
-    ),
-    "W12 a head that wants many is not starved": _of(
-        "permits",
-        "a_small_request_does_not_pass_a_big_one_of_another_session",
-        instead("W12-later", "if amount == 0 then"),
-        rows=_ONE,
-        says="Granted(",
-    ),
-    "W12 a head is tested for reach only when something is free": _of(
-        "limit",
-        "a_lower_limit_costs_no_waiter_its_place_in_the_queue",
-        instead("W12-later", "if here or polls or subscribers(head) > 0 then"),
-        rows=_ONE,
-    ),
-    "W12 a head that cannot be reached": _of(
-        "permits",
-        "waiters_behind_a_big_request_that_cannot_be_reached_get_returned_permits",
-        always("W12-later"),
-        rows=_ONE,
-    ),
-}
-
-_MANY = {
-    "W21 a hand-over that has no time for all says more": _of(
-        "parts", "one_script_looks_at_fifty_dead_sessions", instead("W21-looked-at", "while head do"), never("W21-more")
-    ),
-    "W21 of many renewals none is another's": _of(
-        "renew_many",
-        "another_s_lease_is_not_extended_and_the_others_are",
-        both(
-            instead("W21-renewed", "local renewed = type(value) == 'string' and value ~= ''"),
-            instead("W21-usual", "if tonumber(ttl_ms) <= longest then"),
+        "W8 an_old_ticket_from_before_the_clock_stepped_back_is_no_worse_than_a_new_one":
+            _by(instead("W8-old-ticket", "if not newcomer then")),
+        "W8 a_newcomer_stands_behind_waiters_from_before_the_clock_stepped_back": _by(never("W8-queue")),
+        "W8 a_newcomer_stands_behind_every_waiter_of_other_sessions_after_the_clock_stepped_back": _by(
+            instead("W8-highest", "if not last and redis.call('ZCOUNT', waiters, text, 'inf') > 1 then"),
+            instead("W8-newest", "local last = tonumber(redis.pcall('GET', highest))"),
         ),
-    ),
-    "W21 of many renewals each fails by itself": _of(
-        "renew_many",
-        "a_key_of_another_type_is_left_as_it_is_and_the_others_are_renewed",
-        both(
-            instead("W21-renewed", "local renewed = value and (string.match(value, '^(%S+) %d+$') or value) == token"),
-            instead("W21-by-itself", "local done, renewed = true, extend_as_usual(terms[2 * at - 1], terms[2 * at])"),
+    },
+    "scripts/reachable": {
+        "W1 a_waiter_that_cannot_be_reached_is_not_given_a_lease": _by(instead("W1-listens", "return 1")),
+        "W1 a_monitor_makes_no_waiter_reachable": _by(_met("publish-count-instead-of-numsub")),
+        "W2 a_waiter_that_is_passed_over_leaves_the_queue_and_keeps_its_session_and_ticket":
+            _by(after("W2-passed-over", "redis.call('DEL', line)")),
+        "W2 the_next_of_the_releasing_session_gets_it": _by(instead("W2-passed-over", "return grants")),
+        "W2 a_session_whose_line_ran_out_is_dead": _by(instead("W2-dead", "return grants")),
+    },
+    "scripts/recheck": {
+        "W1 the_reply_to_a_recheck_counts_the_subscribers_of_its_session":
+            _by(before("W1-recheck", "subscribers = function() return 1 end")),
+        "W2 a_session_that_was_passed_over_is_back_in_its_place":
+            _by(both(instead("W2-put-back", "redis.call('PEXPIRE', waiters, life_ms)"), never("W2-stand-again"))),
+        "W3 a_recheck_sets_the_life_of_the_line_even_when_that_is_shorter":
+            _by(both(instead("W3-line", _MAXED), instead("W3-recheck", _MAXED))),
+        "W5 the_fencing_token_in_the_reply_is_older_than_the_grants_in_it":
+            _by(both(before("W5-recheck", "before = last_fence()"), before("W5-recheck-permits", "before = newest"))),
+        "W7 a_recheck_that_finds_the_lock_free_hands_over_to_the_first_waiter": _by(without("W7-recheck")),
+        "W8 a_recheck_creates_no_waiter": _by(_met("recheck-creates")),
+        "W11 a_turn_that_is_found_is_a_whole_lease": _by(without("W11-full")),
+    },
+    "scripts/release": {
+        "W7 a_release_that_finds_it_free_hands_over": _by(without("W7-release")),
+    },
+    "scripts/renew_many": {
+        "W21 another_s_lease_is_not_extended_and_the_others_are": _by(
+            both(
+                instead("W21-renewed", "local renewed = type(value) == 'string' and value ~= ''"),
+                instead("W21-usual", "if tonumber(ttl_ms) <= longest then"),
+            ),
         ),
-        says="user_script",
-    ),
-    "W21 of many renewals none shortens": _of(
-        "renew_many",
-        "none_is_shortened",
-        both(
-            instead("P3-renew-many", "if renewed then"),
-            instead("P3-extend", "redis.call('ZADD', holders, 'XX', now_ms + tonumber(ttl_ms), token)"),
+        "W21 a_key_of_another_type_is_left_as_it_is_and_the_others_are_renewed": _by(
+            both(instead("W21-renewed", _OF_TOKEN), instead("W21-by-itself", _AT_ONCE)),
+            says="user_script",
         ),
-    ),
-    "W21 nothing is granted past a queue": _of(
-        "parts",
-        "no_verb_grants_past_a_queue_that_it_has_no_time_for",
-        both(
-            instead("W21-past-queue", "if not owner and not held_back and not young then"),
-            instead("W21-past-queue-permits", "verdict = can_grant(tonumber(permits))"),
+        "W21 none_is_shortened": _by(
+            both(
+                instead("P3-renew-many", "if renewed then"),
+                instead("P3-extend", "redis.call('ZADD', holders, 'XX', now_ms + tonumber(ttl_ms), token)"),
+            ),
         ),
-        rows=("lock server False", "semaphore server False"),
-    ),
-    "W21 what an older version granted": _of(
-        "number", "what_an_older_version_granted_counts", instead("W21-witness", "local counted = witness"), rows=_ONE
-    ),
-    "W21 what an older version released": _of(
-        "number",
-        "what_an_older_version_released_can_be_had",
-        instead("W21-members", "local anew = not counted and count > 0"),
-        rows=_ONE,
-        says="Queued(",
-    ),
-    "W21 a lease that ran out gives back its own weight": _of(
-        "expiry",
-        "permits_of_a_lease_that_ran_out_can_be_had",
-        instead("W21-weight", "used = used - 1"),
-        rows=_ONE,
-        says="Queued(",
-    ),
-}
+    },
+    "scripts/rights": {
+        "W9 a_user_with_the_readmes_rights_waits_and_rechecks": _by(
+            instead("W9-count", "local reply = redis.call('PUBSUB', count, channel)"),
+            rows=("lock server no_NUMSUB", "semaphore server no_NUMSUB"), says="user",
+        ),
+        "W9 without_rights_a_release_wakes_the_next_waiter_or_no_waiter_holds": _by(
+            instead("W9-publish", "local reply = redis.call(publish, channel, message)"),
+            rows=("lock server no_channels", "semaphore server no_channels"), says="user",
+        ),
+        "W9 without_rights_a_grant_gets_its_message_or_no_waiter_holds": _by(
+            instead("W9-notify", "notify(head, token, text, ttl_ms)\nif true then"),
+            rows=("lock server no_channels", "semaphore server no_channels"),
+        ),
+    },
+    "primitives/conformance_blocks": {
+        "W12 an_acquire_that_would_wait_for_itself_is_an_error":
+            _by(instead("W12-itself", "return False"), rows=("lock redis",), says="AcquireTimeoutError"),
+    },
+    "simulation/rules/rules": {
+        "P1 a_lease_counts_from_before_its_grant_though_its_notice_is_late": _by(
+            before("P1-recheck", "for each in self._context.tokens.values():\n    each.left_at(call.sent_at)"),
+            rows=_KINDS,
+        ),
+        "W2 after_a_stall_of_the_server_the_order_is_as_before": _by(never("W8-old-ticket"), rows=_KINDS),
+        "W5 a_cancellation_after_the_grant_was_set_passes_it_on": _by(
+            after(
+                "W5-undo",
+                "if request.turn.done() and not request.turn.cancelled():\n    return context.forget(request)",
+            ),
+            rows=_KINDS,
+        ),
+        "W5 a_waiter_told_by_a_release_is_not_forgotten_when_the_releasing_task_is_cancelled":
+            _by(instead("W5-dispatched", _BY_THE_TASK)),
+        "W10 an_undo_sent_over_another_connection_leaves_a_tombstone_as_it_overtakes_its_request":
+            _by(never("W10-late"), instead("W10-longest", "tombstone_ms = round(1000 * request.ttl)"), rows=_KINDS),
+        "W15 a_waiter_in_a_session_that_turns_keeps_its_place": _by(without("W15-move"), rows=_KINDS),
+        "I2 a_waiter_subscribes_at_the_node_that_has_the_slot_now": _by(never("I2-ended"), rows=_KINDS),
+        "I4 while_no_server_writes_leases_are_kept_and_requests_repeated": [
+            *_by(_unknown("_NOT_NOW", "NOREPLICAS "), rows=("lock replicas", "semaphore replicas")),
+            *_by(_unknown("_NO_PRIMARY", "READONLY "), rows=("lock primary", "semaphore primary")),
+        ],
+    },
+    "simulation/rules/twice": {
+        "W9 a_tombstone_that_may_not_be_written_keeps_no_caller_waiting":
+            _by(instead("W9-tombstone", "redis.call('SET', tombstone, '', 'PX', tombstone_ms)"), says="user"),
+        "W10 a_lock_has_one_fencing_token_though_the_last_one_issued_is_forgotten": _by(
+            instead("W10-fence", "return { 'granted', last_fence(), 0 }"),
+            instead("W10-recheck", "answer = -last_fence()"),
+        ),
+        "W10 permits_asked_for_twice_have_one_fencing_token":
+            _by(instead("W10-fence-permits", "return { 'granted', newest, grants, differed, limit_in_force }")),
+        "W10 a_request_that_comes_while_its_token_holds_a_permit_puts_it_in_no_line": _by(
+            instead("W10-brief-permits", "local place = existing == 6 and sure and alike and used >= limit_in_force"),
+        ),
+        "W10 a_request_for_a_short_answer_that_comes_after_its_undo_comes_to_nothing": _by(
+            both(
+                instead("W10-existing", "local existing = redis.call('EXISTS', holder, queue, waiters, tombstone)"),
+                instead("W10-line-permits", "and enqueue_behind_own(entry)"),
+            ),
+            rows=_KINDS,
+        ),
+    },
+    "unit/core/timing": {
+        "W3 a_lease_handed_to_a_dead_session_outlasts_its_sign_of_life":
+            _by(instead("W3-interval", "return min(1.0, ttl)")),
+        "W6 a_recheck_comes_within_the_interval_and_never_at_once":
+            _by(instead("W6-delay", "return max(expected + 0.002 + 0.01 * jitter, 0.002)")),
+        "W6 without_a_predicted_end_rechecks_are_a_tenth_to_half_a_second_apart":
+            _by(instead("W6-endless", "return min(floor, interval)")),
+        "W6 a_recheck_under_fifty_milliseconds_needs_a_reason":
+            _by(instead("W6-delay", "return min(0.002 + 0.01 * jitter, interval)")),
+    },
+    "unit/engine/acquire": {
+        "W5 cancellation_at_any_await_leaves_nothing_held_or_queued":
+            _by(without("W5-awaited"), rows=("asked_again by_task None",), says="AssertionError: assert not {"),
+        "W13 a_lease_that_replicas_must_have_begins_when_they_have_it": _by(never("W13-asked")),
+    },
+    "unit/engine/renewal_together": {
+        "W21 what_was_not_renewed_along_with_the_others_is_asked_for_at_once_and_is_lost_alone":
+            _by(without("W21-apart"), always("W21-each"), says="ValueError"),
+    },
+    "unit/engine/request": {
+        "W5 news_that_are_not_newer_than_the_answer_that_it_waits_are_ignored":
+            _by(instead("W5-stale", "if turn.done():")),
+        "W5 what_was_answered_is_under_way_no_more_and_the_other_attempts_are":
+            _by(instead("W5-tried", "return False")),
+        "W10 an_undo_is_worth_trying_for_as_long_as_a_request_may_still_arrive": _by(never("W10-undo-for")),
+    },
+    "unit/grantors/listening": {
+        "W11 that_it_polls_is_an_event_with_the_time_until_it_tries_to_be_told_again": _by(always("W11-forbidden")),
+        "W1 a_polling_session_is_notified_once_the_server_finds_its_subscription":
+            _by(before("W1-subscribed", "return")),
+        "W15 a_polling_session_is_notified_once_the_server_finds_its_subscription":
+            _by(without("W15-try-again"), without("W15-counted")),
+        "W15 without_rights_it_tries_after_a_second_and_then_half_as_often_up_to_once_a_minute":
+            _by(instead("W15-pause", "self._pause = pause"), says="AssertionError: [1.0"),
+    },
+    "unit/grantors/one_server": {
+        "W3 the_time_for_which_a_session_may_keep_silent_follows_the_shortest_ttl_that_waits":
+            _by(instead("W3-life", "return name, channels, round(12_000 * interval)")),
+        "W5 a_grant_that_no_one_here_wants_is_given_back_at_once_and_a_refusal_is_not":
+            _by(never("W5-stray"), says="ValueError"),
+        "W8 only_a_newcomer_to_a_lock_that_waits_on_known_terms_asks_for_a_short_answer":
+            _by(instead("W8-ticket", "ticket = 0 if request.wait else ~request.ticket")),
+        "W10 a_request_that_may_still_come_is_buried_only_if_it_left_over_another_connection":
+            _by(instead("W10-late", "if request.unanswered:")),
+        "W21 what_an_undo_had_no_time_for_is_gone_on_with_by_the_session": _by(without("W21-hand-over")),
+    },
+    "unit/grantors/replication": {
+        "W13 a_lease_that_too_few_replicas_have_is_not_had": _by(never("W13-counted")),
+    },
+    "unit/grantors/replication_waits": {
+        "W13 one_wait_serves_all_that_was_written_before_it_each_by_what_it_needs": _by(always("W13-together")),
+        "W13 a_wait_is_never_for_ever": _by(instead("W13-slice", "slice_ms = 9_000")),
+    },
+    "unit/grantors/servers": {
+        "I3 leases_are_renewed_whose_slots_have_gone_to_another_node_and_no_others": _by(without("I3-moved")),
+    },
+    "unit/grantors/wait_queue": {
+        "W1 a_session_that_is_not_found_among_subscribers_subscribes_again_and_then_polls": _by(never("W1-subscribe")),
+        "W3 a_queue_rechecks_as_often_as_the_shortest_ttl_needs_and_says_so":
+            _by(instead("W3-shortest", "self._look_every(recheck_interval(request.ttl))")),
+        "W3 a_waiter_that_joins_others_asks_for_a_short_answer_once_the_server_knows_the_session":
+            _by(instead("W3-told", "return True")),
+        "W6 a_queue_rechecks_once_the_lease_in_the_way_can_have_ended_or_after_its_interval": _by(
+            instead(
+                "W6-expected", "expected = self.interval() if busy_ms >= 0 else (0.0 if busy_ms == -2 else None)",
+            ),
+            rows=("500",),
+        ),
+        "W6 a_lost_connection_is_reason_to_ask_at_once_over_a_new_one": _by(never("W6-link-lost")),
+        "W6 a_recheck_that_is_not_answered_for_an_interval_is_asked_over_a_new_connection":
+            _by(instead("W6-patience", "return 1e6")),
+        "W8 a_place_that_the_server_has_forgotten_is_asked_for_by_the_old_ticket":
+            _by(without("W8-anew"), says="ValueError"),
+        "W8 two_turns_in_a_row_that_were_not_told_are_reason_for_a_new_subscription":
+            _by(both(never("W8-left"), instead("W8-done", "if request.token not in self._asking_anew:"))),
+        "W11 a_session_that_is_passed_over_twice_in_a_row_although_it_subscribed_polls": _by(never("W11-unheard")),
+        "W11 leave_that_was_not_answered_is_taken_again_ahead_of_what_is_sent_next":
+            _by(instead("W11-formers", "formers, self._names = set(), {self.identity[0]}")),
+        "W15 a_session_that_subscribed_since_it_was_passed_over_does_not_poll":
+            _by(instead("W15-passed-over", "passed_over = True")),
+    },
+    "unit/primitives/semaphore": {
+        "W12 a_task_is_told_that_it_waits_for_itself_where_it_holds_too_many_for_the_limit_in_force":
+            _by(never("W12-permits"), rows=("True",), says="AcquireTimeoutError"),
+    },
+    "unit/redis/pipeline": {
+        "W6 each_reply_starts_the_patience_of_the_calls_behind_it_again":
+            _by(instead("W6-heard", "quiet_since = call.sent_at")),
+    },
+    "unit/redis/router": {
+        "I4 a_call_that_is_to_go_elsewhere_once_goes_whole_and_behind_asking":
+            _by(instead("I4-asking", "call.asking = False"), instead("I4-whole", "call.via = self")),
+        "I4 what_a_node_cannot_do_just_now_is_asked_again_by_the_lock":
+            _by(_unknown("_NOT_NOW", "TRYAGAIN "), rows=("refusal0",), says="TryAgainError"),
+        "I1 a_call_that_was_given_up_is_not_sent_again": _by(
+            instead("I1-abandoned", "if call.redirects >= _MOST_REDIRECTS or (not moved and not router.may_ask()):"),
+        ),
+    },
+    "faults/cut_off": {
+        "P1 a_body_cut_off_from_redis_ends_before_another_caller_can_have_the_name":
+            _by(_met("no-local-expiry"), rows=("Lock",)),
+        "P1 a_body_whose_grant_arrived_late_ends_before_another_caller_can_have_the_name":
+            _by(_met("validity-from-the-reply"), rows=("Lock asked_for",)),
+    },
+    "faults/stalls": {
+        "P1 a_body_ends_before_its_ttl_when_answers_to_its_renewals_are_late":
+            _by(_met("renewal-from-the-reply"), rows=("Lock",)),
+    },
+    "faults/cancelled_acquires": {
+        "P7 an_acquire_that_reaches_redis_after_its_undo_is_granted_to_no_caller": _by(_met("no-tombstone")),
+    },
+    "faults/restarts": {
+        "P8 a_holder_learns_of_an_empty_restart_at_its_next_renewal_and_fences_go_on_rising":
+            _by(_met("fence-by-incr"), _met("renewal-recreates"), rows=("Lock",)),
+    },
+    "faults/versioned_lost_reply": {
+        "C5 a_write_whose_answer_is_lost_is_no_conflict":
+            _by(never("versioned-again"), rows=("reset",), says="VersionConflictError"),
+    },
+    "primitives/conformance": {
+        "P9 no_more_tasks_are_inside_at_once_than_there_are_places":
+            _by(_met("limit-forgotten"), rows=("redis semaphore",)),
+    },
+    "primitives/versioned": {
+        "C5 of_updates_at_once_none_is_lost": _by(never("versioned-compare"), rows=("redis",)),
+    },
+    "primitives/guard": {
+        "C5 a_former_holder_writes_nothing_though_it_believes_in_its_lease":
+            _by(never("guard-compare"), rows=("lock redis",)),
+    },
+    "primitives/many_at_once": {
+        "W21 all_readers_come_in_when_a_writer_leaves":
+            _by(without("W21-say-more"), rows=("redis",), says="TimeoutError"),
+    },
+    "scripts/redlock": {
+        "P8 the_same_token_is_refused_to_another_caller":
+            _by(instead("P8-agreed", "if known and tonumber(known) > tonumber(number) then"), rows=_ONE),
+    },
+}  # fmt: skip
+"""The tests of each file, and with each the rule of ARCHITECTURE.md that it shows."""
 
-_LIFE = {
-    "W3 a line lives by the newest word": _of(
-        "queue", "a_line_lives_by_the_newest_word_even_when_that_is_shorter", instead("W3-line", _MAXED)
-    ),
-    "W3 a re-check sets how long its line lives": _of(
-        "recheck",
-        "a_recheck_sets_the_life_of_the_line_even_when_that_is_shorter",
-        both(instead("W3-line", _MAXED), instead("W3-recheck", _MAXED)),
-    ),
-    "W6 no longer than a re-check interval": [
-        Attached(
-            instead("W6-delay", "return max(expected + 0.002 + 0.01 * jitter, 0.002)"),
-            f"{_TIMING}a_recheck_comes_within_the_interval_and_never_at_once",
-        )
-    ],
-    "W6 a lease without an end is asked for seldom": [
-        Attached(
-            instead("W6-endless", "return min(floor, interval)"),
-            f"{_TIMING}without_a_predicted_end_rechecks_are_a_tenth_to_half_a_second_apart",
-        )
-    ],
-    "W6 soon only after a predicted end": [
-        Attached(
-            instead("W6-delay", "return min(0.002 + 0.01 * jitter, interval)"),
-            f"{_TIMING}a_recheck_under_fifty_milliseconds_needs_a_reason",
-        )
-    ],
-}
 
-_FAULTS = "tests/faults/test_"
-_PRIMITIVES = "tests/primitives/test_"
-_OVERTAKEN = "cancelled_acquires.py::test_an_acquire_that_reaches_redis_after_its_undo_is_granted_to_no_caller"
-_RESTARTED = "restarts.py::test_a_holder_learns_of_an_empty_restart_at_its_next_renewal_and_fences_go_on_rising"
+def _attached() -> Iterator[tuple[str, Attached]]:
+    for file, tests in _BY_TEST.items():
+        folder, _, name = file.rpartition("/")
+        every_row = _BOTH if folder == "scripts" else ("",)
+        for test, several in tests.items():
+            node = f"tests/{folder}/test_{name}.py::test_{test.partition(' ')[2]}"
+            for at, each in enumerate(several):
+                yield f"{test} {at}", replace(each, test=node, rows=each.rows or every_row)
 
-_ON_SERVERS: dict[str, tuple[str, ...]] = {
-    "no-local-expiry": (
-        f"{_FAULTS}cut_off.py::test_a_body_cut_off_from_redis_ends_before_another_caller_can_have_the_name",
-        "Lock",
-    ),
-    "validity-from-the-reply": (
-        f"{_FAULTS}cut_off.py::"
-        "test_a_body_whose_grant_arrived_late_ends_before_another_caller_can_have_the_name[Lock-asked for]",
-        "",
-    ),
-    "renewal-from-the-reply": (
-        f"{_FAULTS}stalls.py::test_a_body_ends_before_its_ttl_when_answers_to_its_renewals_are_late",
-        "Lock",
-    ),
-    "no-tombstone": (f"{_FAULTS}{_OVERTAKEN}", ""),
-    "fence-by-incr": (f"{_FAULTS}{_RESTARTED}", "Lock"),
-    "renewal-recreates": (f"{_FAULTS}{_RESTARTED}", "Lock"),
-    "limit-forgotten": (
-        f"{_PRIMITIVES}conformance.py::test_no_more_tasks_are_inside_at_once_than_there_are_places",
-        "redis semaphore",
-    ),
-    "versioned-write-without-compare": (f"{_PRIMITIVES}versioned.py::test_of_updates_at_once_none_is_lost", "redis"),
-    "versioned-write-without-its-answer": (
-        f"{_FAULTS}versioned_lost_reply.py::test_a_write_whose_answer_is_lost_is_no_conflict",
-        "reset",
-        "VersionConflictError",
-    ),
-    "guard-without-compare": (
-        f"{_PRIMITIVES}guard.py::test_a_former_holder_writes_nothing_though_it_believes_in_its_lease",
-        "lock redis",
-    ),
-    "number-not-made-anew": (f"{_SCRIPTS}number.py::test_what_an_older_version_granted_counts", "server"),
-    "holder-without-field-counts-as-one": (
-        f"{_SCRIPTS}number.py::test_a_holder_of_which_nothing_is_known_counts_as_the_largest_weight",
-        "server",
-    ),
-    "handed-over-in-part-and-no-more": (
-        f"{_PRIMITIVES}many_at_once.py::test_all_readers_come_in_when_a_writer_leaves",
-        "redis",
-        "TimeoutError",
-    ),
-    "granted-past-a-queue-that-is-left": (
-        f"{_SCRIPTS}parts.py::test_no_verb_grants_past_a_queue_that_it_has_no_time_for",
-        "lock server False",
-    ),
-    "fencing-token-accepted-twice": (
-        f"{_SCRIPTS}redlock.py::test_the_same_token_is_refused_to_another_caller",
-        "server",
-    ),
-}
-"""C5: those of `DEFECTS` that a real server must show too."""
 
-ATTACHED = {
-    name if at == 0 else f"{name} {at}": attached
-    for group in (_REACH, _TERMS, _FREE, _HALF_WAY, _TWICE, _POLLING, _WAITING, _MANY, _LIFE)
-    for name, several in group.items()
-    for at, attached in enumerate(several)
-} | {
-    name: Attached(DEFECTS[name].plant, test, (row,), "".join(says)) for name, (test, row, *says) in _ON_SERVERS.items()
-}
+ATTACHED = dict(_attached())

@@ -1,4 +1,4 @@
-"""Every planted defect by its name: those that schedules find, a check of a rule, or a test of another folder.
+"""Every planted defect by its name: those that schedules find, and those that a test does.
 
 python -m tests.simulation.catalogue [WORD…]      prints the names that have these words
 AIOLOCKS_DEFECT=NAME python -m pytest -p tests.support.planted …      runs tests, some of which must fail
@@ -9,19 +9,12 @@ import sys
 from tests.simulation.attached import ATTACHED
 from tests.simulation.defects import DEFECTS
 from tests.simulation.planting import Plant
-from tests.simulation.rules import CLAUSES
 
 
 def catalogue() -> dict[str, Plant]:
     """Return what plants each of them."""
-    found = {name: defect.plant for name, defect in DEFECTS.items()}
-    found |= {name: attached.plant for name, attached in ATTACHED.items()}
-    for clause in CLAUSES:
-        for at, plant in enumerate(clause.defects):
-            name = f"{clause} {at}"
-            assert name not in found, f"two defects of the name {name}"
-            found[name] = plant
-    return found
+    found = {name: attached.plant for name, attached in ATTACHED.items()}
+    return found | {name: defect.plant for name, defect in DEFECTS.items()}
 
 
 if __name__ == "__main__":

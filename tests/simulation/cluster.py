@@ -53,11 +53,9 @@ class Map:
 
 @final
 class Cluster:
-    """Stands where one server does, for whoever looks over it; programs see its `nodes` only.
+    """Stands where one server does, for its observer; programs see its nodes only, of which some are spare.
 
-    Attributes:
-        nodes: The primaries, and spare ones that have no slots as yet.
-        silenced: Nodes that answer CLUSTERDOWN for now.
+    Those that are `silenced` answer CLUSTERDOWN for now.
     """
 
     def __init__(self, world: World, nodes: list[Server], primaries: int) -> None:
@@ -107,11 +105,9 @@ class Cluster:
         return slot in self._open
 
     def view(self, number: int) -> Map:
-        """Return what a node knows."""
         return self._views[number]
 
     def begin_move(self, slot: int, target: int) -> None:
-        """Open *slot* at both ends."""
         self._open[slot] = self.owner(slot), target
         self._watcher.unsubscribed([])
 
@@ -120,7 +116,6 @@ class Cluster:
         return sorted(key for key in list(self.nodes[self._open[slot][0]].database()) if slot_of(key) == slot)
 
     def migrate(self, slot: int, key: bytes) -> None:
-        """Move one key, as it is."""
         source, target = self._open[slot]
         _carry(self.nodes[source], self.nodes[target], key)
 
@@ -145,7 +140,6 @@ class Cluster:
         self._end_subscriptions(old)
 
     def tell(self, number: int) -> None:
-        """Let a node know how things stand."""
         self._views[number] = self._truth.copy()
 
     def heal(self) -> None:
@@ -181,13 +175,14 @@ class Cluster:
 
 @final
 class Node:
-    """One node's idea of what it answers for: the `Gate` of a server."""
+    """One node's idea of what it answers for."""
 
     def __init__(self, cluster: Cluster, number: int) -> None:
         self._cluster = cluster
         self._number = number
 
     def answer(self, socket: ServerSocket, fields: list[bytes]) -> Any:
+        """Return what is answered in place of running a request, or None."""
         command = fields[0].upper()
         if command == b"ASKING":
             return b"OK"
@@ -201,6 +196,7 @@ class Node:
         return self._refusal(socket, fields[1:], channel=True) if command == b"SSUBSCRIBE" else None
 
     def check(self, socket: ServerSocket, command: str, args: list[bytes]) -> None:
+        """Raise what ends a script that does what it may not do here."""
         if command in _KEYLESS or command.startswith("pubsub"):
             return
         keys = args if command in _OF_MANY_KEYS else args[:1]

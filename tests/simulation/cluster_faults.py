@@ -8,10 +8,9 @@ from typing import final
 from aiolocks._core.slots import slot_of
 
 from .cluster import Cluster
-from .faults import Kind, Regime
+from .faults import Kind, Regime, Striking
 from .network import Network
 from .observer import Observer
-from .server import Server
 from .world import World
 
 NO_REPLICAS = "NOREPLICAS Not enough good replicas to write."
@@ -24,30 +23,23 @@ _LONGEST_REFUSAL = 3.0
 
 
 @final
-class ClusterFaults:
-    """Strikes until `heal`."""
+class ClusterFaults(Striking):
+    """What befalls all nodes together."""
 
     def __init__(
         self, world: World, cluster: Cluster, networks: list[Network], observer: Observer, regime: Regime,
         bases: list[str],
     ) -> None:  # fmt: skip
-        self._world = world
-        self._cluster = cluster
-        self._networks = networks
-        self._observer = observer
-        self._regime = regime
-        self._bases = bases
-        self._over = False
+        super().__init__(world)
+        self._cluster, self._networks, self._observer, self._bases = cluster, networks, observer, bases
         kinds = [
             Kind("slot moved", 1.5, self._move),
             Kind("slot moved to and fro", 0.8, self._to_and_fro),
             Kind("slot held open", 0.5, self._hold_open),
             Kind("planned failover", 0.4, self._fail_over),
             Kind("primary killed", 0.25, self._kill),
-            Kind(
-                "too few replicas for a while", 0.3, lambda: self._refuse("too few replicas for a while", NO_REPLICAS)
-            ),
-            Kind("read only for a while", 0.3, lambda: self._refuse("read only for a while", READ_ONLY)),
+            Kind("too few replicas for a while", 0.3, lambda: self._refuse(NO_REPLICAS)),
+            Kind("read only for a while", 0.3, lambda: self._refuse(READ_ONLY)),
             Kind("cluster down for a while", 0.3, self._silence),
         ]
         self._kinds = [kind for kind in kinds if world.chance(0.4)] if regime != "calm" else []
@@ -61,14 +53,6 @@ class ClusterFaults:
         for node in self._cluster.nodes:
             node.refusing = ""
         self._cluster.heal()
-
-    def _next(self, kind: Kind) -> None:
-        self._world.after(self._world.rng.expovariate(kind.per_second), self._strike, kind)
-
-    def _strike(self, kind: Kind) -> None:
-        if not self._over:
-            kind.strike()
-            self._next(kind)
 
     def _slot(self) -> int:
         return slot_of(self._world.rng.choice(self._bases).encode())
@@ -177,15 +161,12 @@ class ClusterFaults:
         if not self._over:
             self._cluster.nodes[number].down = False
 
-    def _refuse(self, what: str, error: str) -> None:
+    def _refuse(self, error: str) -> None:
         node = self._world.rng.choice(self._cluster.nodes)
         if not node.refusing:
-            self._world.meet(what)
+            self._world.meet("read only for a while" if error == READ_ONLY else "too few replicas for a while")
             node.refusing = error
-            self._world.after(_LONGEST_REFUSAL * self._world.rng.random(), self._accept, node)
-
-    def _accept(self, node: Server) -> None:
-        node.refusing = ""
+            self._world.after(_LONGEST_REFUSAL * self._world.rng.random(), setattr, node, "refusing", "")
 
     def _silence(self) -> None:
         number = self._world.rng.randrange(len(self._cluster.nodes))

@@ -49,14 +49,7 @@ def cluster_client(networks: list[Network], process: Process, host: str, *, chan
     nodes = [ClusterNode(host, FIRST_PORT + number) for number in range(len(networks))]
     client: RedisCluster = RedisCluster(startup_nodes=nodes)
     client.nodes_manager.connection_kwargs = {
-        "connection_class": NodeConnection,
-        "networks": networks,
-        "process": process,
-        "channels": channels,
-        "protocol": 2,
-        "driver_info": None,
-        "encoding": "utf-8",
-        "encoding_errors": "strict",
-        "decode_responses": False,
-    }
+        "connection_class": NodeConnection, "networks": networks, "process": process, "channels": channels,
+        "protocol": 2, "driver_info": None, "encoding": "utf-8", "encoding_errors": "strict", "decode_responses": False,
+    }  # fmt: skip
     return client

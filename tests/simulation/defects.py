@@ -12,7 +12,7 @@ from tests.support.garden import Garden
 
 from .defects_of_kinds import OF_KINDS
 from .network import Network
-from .planting import Defect, after, always, before, instead, never, without
+from .planting import Defect, after, always, before, instead, never
 from .requests import scripts
 from .things import KINDS
 from .wire import Wire
@@ -58,21 +58,6 @@ def _client_clock(garden: Garden) -> None:
     instead("P9-clock", "local now_ms = tonumber(ARGV[#ARGV])\nif entries then table.remove(entries) end")(garden)
 
 
-counted_by_publish = before(
-    "W1-listens",
-    "local told = redis.pcall('PUBLISH', channel, '')\ndo return type(told) == 'number' and told or 0 end",
-)
-"""PUBLISH's count in place of NUMSUB's."""
-
-recheck_creates = before(
-    "W8-recheck",
-    "if not number and not ticket then\n  local now, text = micros()\n"
-    "  redis.call('ZADD', waiters, text, entry)\n  keep_queue()\n  answer = now\nend",
-)
-
-sent_on = instead("I1-abandoned", "if call.redirects >= _MOST_REDIRECTS or (not moved and not router.may_ask()):")
-"""What its caller has given up goes on to the next node."""
-
 DEFECTS: dict[str, Defect] = {
     "validity-from-the-reply": Defect(instead("P1-deadline", "deadline = now + request.valid_for"), ("P1", "C1")),
     "renewal-from-the-reply": Defect(
@@ -88,25 +73,27 @@ DEFECTS: dict[str, Defect] = {
         ("P8", "P1", "C2", "C3"),
     ),
     "renewal-shortens": Defect(always("P3-renew"), ("P3", "P1")),
-    "renewal-of-many-shortens": Defect(instead("P3-renew-many", "if renewed then"), ("P3", "P1")),
     "fence-by-incr": Defect(always("P8-fence"), ("P8", "C2", "C3")),
     "no-tombstone": Defect(never("P7-tombstone"), ("P7",)),
     "client-clock-semaphore": Defect(_client_clock, ("P1", "P9", "C1", "P3")),
-    "no-recheck-after-subscribing": Defect(before("W1-subscribed", "return"), ("P7",)),
-    "publish-count-instead-of-numsub": Defect(counted_by_publish, ("W1",)),
-    "releasers-ttl": Defect(
-        after("W4-terms", "ttl_ms = string.match(ARGV[2], '^%d+') or ttl_ms"),
-        ("P1", "C1"),
+    "publish-count-instead-of-numsub": Defect(
+        before(
+            "W1-listens",
+            "local told = redis.pcall('PUBLISH', channel, '')\ndo return type(told) == 'number' and told or 0 end",
+        ),
+        ("W1",),
     ),
+    "releasers-ttl": Defect(after("W4-terms", "ttl_ms = string.match(ARGV[2], '^%d+') or ttl_ms"), ("P1", "C1")),
     "counted-from-arrival": Defect(instead("P1-handed-over", f"valid_from = {_CLOCK}"), ("P1", "C1")),
-    "counted-from-a-recheck-for-another": Defect(
-        before("P1-recheck", "for each in self._context.tokens.values():\n    each.left_at(call.sent_at)"),
-        ("P1", "C1"),
+    "recheck-creates": Defect(
+        before(
+            "W8-recheck",
+            "if not number and not ticket then\n  local now, text = micros()\n"
+            "  redis.call('ZADD', waiters, text, entry)\n  keep_queue()\n  answer = now\nend",
+        ),
+        ("W8",),
     ),
-    "recheck-creates": Defect(recheck_creates, ("W8",)),
     "no-undo": Defect(after("W5-undo", "return context.forget(request)"), ("P7", "C4")),
-    "stale-notices-believed": Defect(instead("W5-stale", "if turn.done():"), ("P1", "C1")),
-    "no-re-entry": Defect(without("W8-anew"), ("P13",)),
     "no-recheck": Defect(
         instead("W6-timer", "self._timer = self._context.loop.call_later(1e6, self.recheck)"), ("P13", "P7")
     ),
@@ -116,7 +103,6 @@ DEFECTS: dict[str, Defect] = {
         before("W10-free", "if existing == 0 and string.sub(ticket, 1, 1) == '-' then return { 'busy', -2, 0 } end"),
         ("C3",),
     ),
-    "given-up-call-sent-on": Defect(sent_on, ("P7",), cluster=True),
     "outage-not-ridden-out": Defect(instead("I4-outages", "again = lambda _: False"), ("I4",), cluster=True),
     **OF_KINDS,
 }
@@ -130,7 +116,6 @@ def finds(defect: str, text: str) -> bool:
 
 
 def kinds_for(defect: str | None) -> tuple[str, ...]:
-    """Return what runs with *defect* fight over."""
     return KINDS if defect is None else DEFECTS[defect].kinds
 
 
@@ -141,11 +126,7 @@ def in_cluster(defect: str | None) -> bool:
 
 @contextmanager
 def planted(name: str | None) -> Iterator[None]:
-    """Have the library with that defect, meanwhile; None: as it is.
-
-    Raises:
-        NotThere: A marker has gone from the library.
-    """
+    """Have the library with that defect, meanwhile; None: as it is."""
     with ExitStack() as undo:
         if name is not None:
             DEFECTS[name].plant(Garden(undo))

@@ -1,6 +1,6 @@
 """Defects of what is not shared by all: of modes, of several names or levels at once, of voting, of versions."""
 
-from .planting import Defect, both, instead, never, without
+from .planting import Defect, both, instead, never
 
 
 def _beside(*modes: str) -> str:
@@ -76,24 +76,4 @@ OF_VOTING: dict[str, Defect] = {
 }  # fmt: skip
 """Of Redlock."""
 
-ON_SERVERS: dict[str, Defect] = {
-    "fencing-token-accepted-twice": Defect(
-        instead("P8-agreed", "if known and tonumber(known) > tonumber(number) then"), (), ()
-    ),
-    "versioned-write-without-compare": Defect(never("versioned-compare"), (), ()),
-    "versioned-write-without-its-answer": Defect(never("versioned-again"), (), ()),
-    "guard-without-compare": Defect(never("guard-compare"), (), ()),
-}
-"""Of Versioned and `Lease.guard`, which the simulated programs do not use, and what these seldom bring about."""
-
-OF_MANY: dict[str, Defect] = {
-    "number-not-made-anew": Defect(instead("W21-witness", "local counted = true"), (), ()),
-    "holder-without-field-counts-as-one": Defect(instead("W21-unknown", "local unknown = 1"), (), ()),
-    "handed-over-in-part-and-no-more": Defect(without("W21-say-more"), (), ()),
-    "granted-past-a-queue-that-is-left": Defect(
-        instead("W21-past-queue", "if not owner and not held_back and not young then"), ("FIFO",), ("lock",)
-    ),
-}
-"""Of what is done in parts, and of the number of permits in use beside an older version of the scripts."""
-
-OF_KINDS = OF_MODES | OF_PARTS | OF_VOTING | ON_SERVERS | OF_MANY
+OF_KINDS = OF_MODES | OF_PARTS | OF_VOTING

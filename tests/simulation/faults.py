@@ -28,33 +28,36 @@ class Kind:
     strike: Callable[[], None]
 
 
+class Striking:
+    """Has faults strike until `heal`, each kind at random times."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._over = False
+
+    def _next(self, kind: Kind) -> None:
+        self._world.after(self._world.rng.expovariate(kind.per_second), self._strike, kind)
+
+    def _strike(self, kind: Kind) -> None:
+        if not self._over:
+            kind.strike()
+            self._next(kind)
+
+
 @final
-class Faults:
-    """Strikes until `heal`."""
+class Faults(Striking):
+    """What befalls one server, the way to it, and the processes."""
 
     def __init__(
-        self,
-        world: World,
-        network: Network,
-        server: Server,
-        observer: Observer,
-        regime: Regime,
-        longest_ttl: float,
-        processes: Callable[[], list[Process]],
-        crash: Callable[[Process, bool], None],
+        self, world: World, network: Network, server: Server, observer: Observer, regime: Regime, longest_ttl: float,
+        processes: Callable[[], list[Process]], crash: Callable[[Process, bool], None],
         leave: Callable[[Process], None],
-    ) -> None:
-        self._world = world
-        self._network = network
-        self._server = server
-        self._observer = observer
+    ) -> None:  # fmt: skip
+        super().__init__(world)
+        self._network, self._server, self._observer = network, server, observer
         self._ttl = longest_ttl
-        self._processes = processes
-        self._crash = crash
-        self._leave = leave
-        self._over = False
+        self._processes, self._crash, self._leave = processes, crash, leave
         self.stepped = 0.0
-        self._regime = regime
         kinds = [
             Kind("connection cut", 0.6, self._cut),
             Kind("connection closed by the server", 0.3, self._kill),
@@ -75,10 +78,8 @@ class Faults:
         elif regime == "loss":
             self._kinds.append(Kind("server restarted empty", 0.15, lambda: self._restart(empty=True)))
             self._kinds.append(Kind("FLUSHALL", 0.15, self._flush))
-        if regime == "calm":
-            network.weather = Weather(latency=world.rng.choice([0.0005, 0.005, 0.02]))
-        else:
-            network.weather = self._weather()
+        calm = regime == "calm"
+        network.weather = Weather(latency=world.rng.choice([0.0005, 0.005, 0.02])) if calm else self._weather()
         for kind in self._kinds:
             self._next(kind)
 
@@ -117,14 +118,6 @@ class Faults:
             repeated=sometimes(0.3),
             script_flush=sometimes(0.1),
         )
-
-    def _next(self, kind: Kind) -> None:
-        self._world.after(self._world.rng.expovariate(kind.per_second), self._strike, kind)
-
-    def _strike(self, kind: Kind) -> None:
-        if not self._over:
-            kind.strike()
-            self._next(kind)
 
     def _one(self) -> Process | None:
         processes = [process for process in self._processes() if not process.stopped]
@@ -190,11 +183,7 @@ class Faults:
         server.flush_scripts()
         if empty:
             self._flush_data()
-
-        def up() -> None:
-            server.down = False
-
-        world.after(world.rng.choice([0.01, 0.5, 2.0]) * world.rng.random(), up)
+        world.after(world.rng.choice([0.01, 0.5, 2.0]) * world.rng.random(), setattr, server, "down", False)
 
     def _flush(self) -> None:
         self._world.meet("FLUSHALL")

@@ -66,8 +66,6 @@ class History:
     it by then, since its lease says so whenever anybody looks.
 
     Attributes:
-        events: What was recorded.
-        taken: Every token whose lease came to its caller.
         look: Called for a name whenever somebody who may hold it does something.
         sane: Whether what is held is held, as the server loses nothing.
         free_since: Returns the true time from which a name has been free.

@@ -10,13 +10,10 @@ import gc
 from collections.abc import Iterable
 from typing import final
 
-from aiolocks.testing import check_exclusion, check_fencing, check_linearizable
-
-from .modes import check_modes, in_modes
 from .process import Process
-from .run import RECHECK, SERVERS, Outcome, governed
+from .run import RECHECK, SERVERS, Outcome, governed, judge
 from .runner import Total
-from .scenarios import Stage
+from .stage import Stage
 from .things import KINDS, Thing
 from .workload import Program
 from .world import World
@@ -31,13 +28,11 @@ WAITERS = 6
 FAULTS = ("stopped", "deaf", "cut off", "server gone")
 """Of a process, the first three; and of one of the servers that vote on a `Redlock`."""
 
-
 FOR_GOOD = "for good: "
 """How the figures of coverage call the faults of this mode."""
 
 
 def explore(seeds: Iterable[int]) -> Total:
-    """Run *seeds*, and keep the outcomes that failed."""
     total = Total()
     for seed in seeds:
         total.add(run_liveness(seed))
@@ -136,15 +131,9 @@ class _Run:
                         wire.black_hole()
 
     def _judge(self) -> None:
-        """P13 of each task that was to go on, and C1 to C3 of all."""
         world, history = self._world, self._stage.history.events
         for program in self._others:
             for task in program.process.tasks:
                 if task.cancelled() or task.exception() is not None:
                     world.violate(f"P13: {program.process.name} did not get its turns: {task!r}")
-        modes = [event for event in history if in_modes(event.name)]
-        others = [event for event in history if not in_modes(event.name)]
-        for text in [*check_fencing(history), *check_linearizable(others), *check_exclusion(others)]:
-            world.violate(text)
-        for text in check_modes(modes, sane=True):
-            world.violate(text)
+        judge(world, history, sane=True)

@@ -29,13 +29,9 @@ class Name:
 
     Attributes:
         holders: Fencing token and permits, or mode, of each token that holds it.
-        ends: When each lease ends, by the server's clock.
-        newest: The greatest fencing token seen.
         tickets: The newest ticket that each token was told, in each session: a late copy of a request may name another.
         repeated: Tokens of which the network has sent a request twice.
-        withdrawn: Tokens that were undone or released.
         unknown_since: Since when something has been amiss with each of these tokens.
-        askers: Which process asked with each token.
         taken_until: The true time at which the last lease ended or ends, unless it is renewed.
     """
 
@@ -55,13 +51,11 @@ class Name:
     taken_until: float = float("-inf")
 
     def forget(self) -> None:
-        """All data are gone."""
         self.holders.clear()
         self.ends.clear()
         self.waiting.clear()
 
     def standing(self, database: Any) -> tuple[dict[bytes, tuple[int, int]], dict[bytes, float]]:
-        """Return `holders` and `ends` as the keys have them now."""
         holders: dict[bytes, tuple[int, int]] = {}
         ends: dict[bytes, float] = {}
         item = database.get(self.base)
@@ -107,6 +101,5 @@ class Name:
         ]
 
     def limit_in_force(self, database: Any) -> int:
-        """Return the limit that the keys have now, or 0."""
         meta = database.get(self.base + b":meta")
         return int(meta.value.get(b"limit", b"0")) if meta is not None else 0

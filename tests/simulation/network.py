@@ -82,9 +82,6 @@ class Network:
             else:
                 wire.black_hole()
 
-    def forget_client(self, wire: Wire) -> None:
-        self.wires.pop(wire, None)
-
     def request(self, wire: Wire, fields: list[bytes]) -> None:
         """A request has come to the server: see what becomes of it and of its reply."""
         world, weather = self.world, self.weather

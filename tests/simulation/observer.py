@@ -5,51 +5,37 @@ The promises that it checks are numbered as in README, the rules as in aiolocks/
 
 import re
 from collections.abc import Callable
-from typing import Any, Protocol, final
+from typing import Any, final
 
 from aiolocks._core.tokens import own_part
 from aiolocks._redis.scripts import Script
 
+from .cluster import Cluster
 from .history import History
 from .modes import in_modes, suffices
 from .names import Name, Waiter
 from .process import Process
 from .replies import MORE, Replies
 from .requests import Asked, read, scripts, whole
-from .server import WAKE, RawError, ServerSocket, Watcher
+from .server import WAKE, RawError, Server, ServerSocket
 from .world import World
 
 VOTED = "aiolocks:quorum:"
 """What is held by a majority of servers: of those, one alone cannot tell."""
 _NOTICE = re.compile(rb"(\S+) (-?\d+) (\d+) (.+)", re.DOTALL)
 
-
 _REDIRECTIONS = ("MOVED ", "ASK ", "TRYAGAIN ", "CLUSTERDOWN ", "NOREPLICAS ", "READONLY ")
 """How answers begin after which nothing was done; but a script whose first write is refused may have read."""
 
 _BROKEN_OFF = "non local key"
 
-
-class Seen(Protocol):
-    """What is looked over: a server, or the nodes of a Cluster."""
-
-    @property
-    def watcher(self) -> Watcher: ...
-    @watcher.setter
-    def watcher(self, watcher: Watcher) -> None: ...
-    def clock(self) -> float: ...
-    def true_time(self, wall: float) -> float: ...
-    def database(self) -> Any: ...
-    def listeners(self, base: bytes, session: bytes) -> int: ...
+Seen = Server | Cluster
+"""What is looked over."""
 
 
 @final
 class Observer:
-    """Counts what the scripts did, and sees whether they might.
-
-    Attributes:
-        sane: The server's clock keeps its pace and its data are not lost: then what is held is held.
-    """
+    """Counts what the scripts did, and sees whether they might. *sane*: what is held is held, as nothing is lost."""
 
     def __init__(self, world: World, server: Seen, history: History) -> None:
         self._world = world
@@ -66,7 +52,6 @@ class Observer:
         history.free_since = self.free_since
 
     def executed(self, socket: ServerSocket, fields: list[bytes], reply: Any) -> None:
-        """See what one request did."""
         script = self._scripts.get(fields[1]) if len(fields) > 1 and fields[0] in (b"EVAL", b"EVALSHA") else None
         if script is None:
             if fields[0] == b"UNSUBSCRIBE":
@@ -126,16 +111,13 @@ class Observer:
             self._world.violate(f"W1: {notice[4].decode()}: handed to {channel.decode()}, where nobody listens")
 
     def unsubscribed(self, channels: list[bytes]) -> None:
-        """Note that a connection with subscriptions has gone."""
         self._note_lost()
 
     def forget(self) -> None:
-        """All data are gone."""
         for name in self._names.values():
             name.forget()
 
     def held(self, base: bytes) -> bool:
-        """Return whether anybody holds *base* on the server just now."""
         name = self._names.get(base)
         return name is not None and bool(self._holders(name))
 
@@ -174,7 +156,6 @@ class Observer:
         return name is not None and own_part(token.encode()) in map(own_part, self._holders(name))
 
     def look(self, base: str) -> None:
-        """Check that whoever believes to hold *base* does."""
         if self.sane and (name := self._names.get(base.encode())) is not None:
             name.holders = self._holders(name)
             self._check_held(name, base)
@@ -198,7 +179,6 @@ class Observer:
             self._world.violate(f"{script.name} failed: {error}")
 
     def _renewed(self, bases: list[bytes], reply: list[int]) -> None:
-        """See what was renewed by one request."""
         self._world.meet("leases renewed together", "server")
         for base, answer in zip(bases, reply, strict=True):
             self._world.meet("renewals" if answer == 1 else "renewals that were put off", "server")
@@ -240,7 +220,6 @@ class Observer:
         return holders
 
     def _compare(self, name: Name, kind: str, known: dict[bytes, Waiter], args: dict[str, bytes]) -> None:
-        """See who was granted what by the script that has just run."""
         after = name.holders = self._holders(name)
         ended = max((self._server.true_time(end) for end in name.ends.values()), default=self._world.now)
         name.taken_until = ended if after else min(name.taken_until, ended)

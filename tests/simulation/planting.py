@@ -14,12 +14,7 @@ Plant = Callable[[Garden], None]
 @final
 @dataclass(frozen=True, slots=True)
 class Defect:
-    """What is wrong, how it is planted, and which checks may find it: the beginnings of their texts.
-
-    Attributes:
-        kinds: What is fought over where it is looked for; nothing, where tests on a real server alone find it.
-        cluster: It is looked for on the nodes of a Cluster.
-    """
+    """How it is planted, the beginnings of what checks say that may find it, and what is fought over, and where."""
 
     plant: Plant
     caught_by: tuple[str, ...]
@@ -33,7 +28,6 @@ def instead(marker: str, new: str) -> Plant:
 
 
 def without(marker: str) -> Plant:
-    """Leave out what is marked."""
     return instead(marker, "")
 
 
@@ -58,8 +52,6 @@ def after(marker: str, new: str) -> Plant:
 
 
 def both(*plants: Plant) -> Plant:
-    """Plant all of these."""
-
     def plant(garden: Garden) -> None:
         for each in plants:
             each(garden)

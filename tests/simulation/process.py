@@ -8,6 +8,7 @@ import asyncio
 import sys
 import weakref
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, final
 
 from .world import EPOCH, World
@@ -94,15 +95,7 @@ class ProcessLoop(asyncio.BaseEventLoop):
 
 @final
 class Process:
-    """See the module.
-
-    Attributes:
-        pid: Its number in the history.
-        alive: It has neither crashed nor ended.
-        stopped: It does not run at present.
-        stops: How often it has been stopped.
-        troubles: What its loop had to complain of.
-    """
+    """See the module. *troubles*: what its loop had to complain of."""
 
     running: "Process | None" = None
 
@@ -143,7 +136,6 @@ class Process:
         self._wall_error += seconds
 
     def begin(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        """Begin a task of the program."""
         self.tasks.append(self.loop.create_task(coroutine))
         self.wake()
 
@@ -193,22 +185,25 @@ class Process:
             self.world.after(0.1, self._look_whether_done)
         else:
             _end = self.loop.create_task(self.loop.shutdown_asyncgens())
-            with _Acting(self):
+            with self.acting():
                 self.loop.turn()
             self.alive = False
 
-    def idle(self) -> bool:
-        """Nothing is left of what it ran: no task, no timer."""
-        return not self.left()
-
     def left(self) -> list[str]:
+        """Return the tasks and timers that are left of what it ran."""
         inner: Any = self.loop
         timers = [repr(timer) for timer in inner._scheduled if not timer.cancelled()]
         return [repr(task) for task in asyncio.all_tasks(self.loop)] + timers
 
-    def acting(self) -> "_Acting":
-        """Return a block within which clocks are those of this process."""
-        return _Acting(self)
+    @contextmanager
+    def acting(self) -> Iterator[None]:
+        """Have clocks be those of this process, within a block."""
+        running, wall = Process.running, self.world.wall
+        Process.running, self.world.wall = self, self.wall
+        try:
+            yield
+        finally:
+            Process.running, self.world.wall = running, wall
 
     def _plan(self, when: float) -> None:
         if when < self._due:
@@ -219,7 +214,7 @@ class Process:
         if due != self._due or not self.alive or self.stopped:
             return
         self._due = float("inf")
-        with _Acting(self):
+        with self.acting():
             self.loop.turn()
         timer = self.loop.next_timer()
         if timer is not None and self.alive:
@@ -235,7 +230,7 @@ class Process:
         self.alive = False
         self.stopped = False
         asyncio._set_running_loop(None)
-        with _Acting(self):
+        with self.acting():
             self._run_out()
             _end = self.loop.create_task(self.loop.shutdown_asyncgens())
             self.loop.turn()
@@ -255,22 +250,6 @@ class Process:
             timer = self.loop.next_timer()
             if timer is not None:
                 self._afterlife += max(timer - self.monotonic(), 0.0) / self._rate + 1e-9
-
-
-class _Acting:
-    __slots__ = ("_earlier", "_process", "_wall")
-
-    def __init__(self, process: Process) -> None:
-        self._process = process
-
-    def __enter__(self) -> None:
-        world = self._process.world
-        self._earlier, Process.running = Process.running, self._process
-        self._wall, world.wall = world.wall, self._process.wall
-
-    def __exit__(self, *_: object) -> None:
-        Process.running = self._earlier
-        self._process.world.wall = self._wall
 
 
 def lease_clock() -> float:

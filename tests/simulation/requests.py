@@ -23,14 +23,7 @@ def scripts() -> dict[bytes, Script]:
 @final
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One run of a script.
-
-    Attributes:
-        base: The first key, which names what is asked about.
-        args: All arguments; of those that the last name stands for, the first.
-        more: All of those.
-        values: All arguments as they came.
-    """
+    """One run of a script. Of the arguments that the last name stands for, *args* has the first, and *more* all."""
 
     script: Script
     base: bytes

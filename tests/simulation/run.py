@@ -12,6 +12,7 @@ from aiolocks._engine import renewal as _renewal
 from aiolocks._engine.context import Context
 from aiolocks._grantors.session import _sessions
 from aiolocks.testing import (
+    HistoryEvent,
     check_ended,
     check_exclusion,
     check_fencing,
@@ -27,7 +28,7 @@ from .faults import Faults, Regime
 from .history import History
 from .modes import check_modes, in_modes
 from .network import Network
-from .observer import Observer
+from .observer import Observer, Seen
 from .planting import instead
 from .process import Process, lease_clock
 from .server import Server
@@ -41,7 +42,6 @@ RECHECK = 1.0
 
 DRIFT = 0.003
 """How much faster or slower than true time a clock may run; two of them stay within the library's allowance of 1 %."""
-
 
 SERVERS = 3
 """Of which a majority must agree, where something is held by voting."""
@@ -63,10 +63,7 @@ class Outcome:
 
 
 def run(seed: int, *, tracing: bool = False, kinds: tuple[str, ...] = KINDS, cluster: bool = False) -> Outcome:
-    """Run one seed with some *kinds* of primitive, on one server or a *cluster*.
-
-    The same seed, kinds and servers have the same outcome and trace.
-    """
+    """Run one seed with some *kinds* of primitive. The same arguments have the same outcome and trace."""
     world = World(seed, tracing=tracing)
     if cluster:
         kinds = tuple(kind for kind in kinds if kind != "redlock")
@@ -98,7 +95,6 @@ def together(seed: int) -> Iterator[None]:
 
 @contextmanager
 def governed(world: World) -> Iterator[None]:
-    """Have the library live in *world*, quietly, meanwhile."""
     log = logging.getLogger("aiolocks")
     level, earlier = log.level, Context.clock
     log.setLevel(logging.CRITICAL)
@@ -145,13 +141,18 @@ class _Run:
             world.after(0.05, self._watch_closely)
 
     def _site(self, number: int) -> Site:
-        """Make a server. Processes stop and crash by the first one's faults alone, or they would too often."""
-        world = self._world
-        server = Server(world, self._rate())
-        observer = Observer(world, server, self._history)
+        server = Server(self._world, self._rate())
+        return self._watched(server, self._observer(server), first=number == 0)
+
+    def _observer(self, seen: Seen) -> Observer:
+        observer = Observer(self._world, seen, self._history)
         observer.sane = self._regime in ("calm", "sane")
+        return observer
+
+    def _watched(self, server: Server, observer: Observer, *, first: bool) -> Site:
+        """Return a server with its faults. Processes stop and crash by the first one's alone."""
+        world, live = self._world, self._live if first else self._no_one
         network = Network(world, server)
-        live = self._no_one if number else self._live
         faults = Faults(world, network, server, observer, self._regime, self._ttl, live, self._crash, self._leave)
         return Site(server, observer, network, faults)
 
@@ -160,14 +161,8 @@ class _Run:
         world, rate = self._world, self._rate()
         servers = [Server(world, rate) for _ in range(NODES)]
         cluster = Cluster(world, servers, PRIMARIES)
-        observer = Observer(world, cluster, self._history)
-        observer.sane = self._regime in ("calm", "sane")
-        sites: list[Site] = []
-        for server in servers:
-            network = Network(world, server)
-            live = self._no_one if sites else self._live
-            faults = Faults(world, network, server, observer, self._regime, self._ttl, live, self._crash, self._leave)
-            sites.append(Site(server, observer, network, faults))
+        observer = self._observer(cluster)
+        sites = [self._watched(server, observer, first=server is servers[0]) for server in servers]
         self._cluster_faults = ClusterFaults(
             world, cluster, [site.network for site in sites], observer, self._regime,
             [base for thing in self._things for base in thing.bases],
@@ -202,15 +197,9 @@ class _Run:
         world = self._world
         process = Process(world, len(self._programs) + 1, self._rate())
         networks = [site.network for site in self._sites.all]
+        calm, cluster = self._regime == "calm", self._cluster_faults is not None
         program = Program(
-            world,
-            networks,
-            self._history,
-            process,
-            self._things,
-            calm=self._regime == "calm",
-            far=self._far,
-            cluster=self._cluster_faults is not None,
+            world, networks, self._history, process, self._things, calm=calm, far=self._far, cluster=cluster
         )
         self._programs.append(program)
         world.note(process.name, "begins")
@@ -337,8 +326,8 @@ class _Run:
 
     def _check_quiet(self) -> None:
         for process in self._live():
-            if not process.idle():
-                self._world.violate(f"C4: {process.name} has not come to rest: {process.left()}")
+            if left := process.left():
+                self._world.violate(f"C4: {process.name} has not come to rest: {left}")
         for wire in self._sites.wires():
             if wire.process.alive:
                 self._world.violate(f"C4: connection {wire.name} is still open")
@@ -352,16 +341,18 @@ class _Run:
                 self._world.violate(f"{process.name}: {trouble}")
 
     def _judge(self) -> None:
-        """C1 to C3, over what the programs recorded."""
         world, history = self._world, self._history.events
-        sane = self._sites.sane
         world.met["stale writes refused"] += stale_writes(history)
-        modes = [event for event in history if in_modes(event.name) or event.event == "killed"]
-        others = [event for event in history if not in_modes(event.name)]
-        found = check_fencing(history) + check_linearizable(others, exclusive=sane) + check_ended(history)
-        found += check_modes(modes, sane=sane)
-        if sane:
-            found += check_exclusion(others)
-        for text in found:
+        judge(world, history, sane=self._sites.sane)
+        for text in check_ended(history):
             world.violate(text)
         world.met[f"runs with regime {self._regime}"] += 1
+
+
+def judge(world: World, history: list[HistoryEvent], *, sane: bool) -> None:
+    """C1 to C3, over what the programs recorded."""
+    modes = [event for event in history if in_modes(event.name) or event.event == "killed"]
+    others = [event for event in history if not in_modes(event.name)]
+    found = check_fencing(history) + check_linearizable(others, exclusive=sane) + check_modes(modes, sane=sane)
+    for text in found + (check_exclusion(others) if sane else []):
+        world.violate(text)

@@ -31,7 +31,6 @@ class Total:
 
 
 def command(seed: int, defect: str | None = None, *, cluster: bool = False, liveness: bool = False) -> str:
-    """Return what replays *seed* exactly."""
     more = (f" --defect {defect}" if defect else " --cluster" if cluster else "") + (" --liveness" if liveness else "")
     return f"python -m tests.simulation --seed {seed} --trace{more}"
 

@@ -7,7 +7,8 @@ per call, and replies leave as bytes.
 from collections import defaultdict
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Protocol, final
+from hashlib import sha1
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 from fakeredis import FakeServer
 from fakeredis._helpers import SimpleError
@@ -18,6 +19,9 @@ from redis.asyncio import Redis
 from aiolocks._core.keys import channel_of, of_shard
 
 from .world import EPOCH, World
+
+if TYPE_CHECKING:
+    from .cluster import Node
 
 WAKE = b"aiolocks:wake:"
 """What channels begin with."""
@@ -35,16 +39,6 @@ class Watcher(Protocol):
     def executed(self, session: "ServerSocket", fields: list[bytes], reply: Any) -> None: ...
     def published(self, channel: bytes, message: bytes, subscribers: int) -> None: ...
     def unsubscribed(self, channels: list[bytes]) -> None: ...
-
-
-class Gate(Protocol):
-    """What decides which keys a node of a Cluster answers for."""
-
-    def answer(self, socket: "ServerSocket", fields: list[bytes]) -> Any:
-        """Return what is answered in place of running a request, or None."""
-
-    def check(self, socket: "ServerSocket", command: str, args: list[bytes]) -> None:
-        """Raise what ends a script that does what it may not do here."""
 
 
 @final
@@ -167,7 +161,6 @@ def _argument(value: Any) -> bytes:
 
 
 def encoded(value: Any) -> bytes:
-    """Return *value* as RESP 2."""
     if type(value) is bytes:
         return b"$%d\r\n%b\r\n" % (len(value), value)
     if type(value) is int:
@@ -195,16 +188,15 @@ class Server:
         self.stopped = False
         self.refusing = ""
         """The error that every write gets for now."""
-        self.gate: Gate | None = None
+        self.gate: Node | None = None
         self._backlog: list[Callable[[], None]] = []
         self._sockets: dict[int, ServerSocket] = {}
         self._numbers = 0
-        self.digest = lru_cache(maxsize=256)(_sha1)
+        self.digest = lru_cache(maxsize=256)(lambda script: sha1(script).hexdigest().encode())
         world.wall = self.clock
         self.fake = FakeServer(version=(7,))
 
     def clock(self) -> float:
-        """Return the server's own Unix time."""
         return EPOCH + self._offset + self._world.now * self._rate
 
     def true_time(self, wall: float) -> float:
@@ -265,7 +257,6 @@ class Server:
         self.send_replies()
 
     def send_replies(self) -> None:
-        """Let leave what has been put for any connection."""
         dirty, self.dirty = self.dirty, {}
         for number in sorted(dirty):
             other, replies = dirty[number]
@@ -303,9 +294,3 @@ class Server:
             item = database[key]
             left[key] = -1 if item.expireat is None else round(1000 * (item.expireat - database.time))
         return dict(left)
-
-
-def _sha1(script: bytes) -> bytes:
-    import hashlib
-
-    return hashlib.sha1(script).hexdigest().encode()

@@ -38,18 +38,15 @@ class Sites:
 
     @property
     def sane(self) -> bool:
-        """What is held on a server is held."""
         return self.all[0].observer.sane
 
     def wires(self) -> list[Wire]:
         return [wire for site in self.all for wire in site.network.wires]
 
     def stepped(self) -> float:
-        """Return by how many seconds clocks of servers were set."""
         return sum(site.faults.stepped for site in self.all)
 
     def held(self, base: str) -> bool:
-        """Return whether anybody holds *base* on any server just now."""
         return any(site.observer.held(base.encode()) for site in self.all)
 
     def look(self, base: str) -> None:
@@ -67,7 +64,7 @@ class Sites:
         for site in self.all:
             site.faults.heal()
         for wire in [wire for wire in self.wires() if wire.process in dead]:
-            wire.network.forget_client(wire)
+            wire.network.wires.pop(wire, None)
         for site in self.all:
             for socket in site.server.sockets():
                 if getattr(socket.outlet, "process", None) in dead:

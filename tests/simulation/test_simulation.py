@@ -27,7 +27,6 @@ LONGEST = 50.0
 
 
 def once_failed(*, cluster: bool) -> list[int]:
-    """Return the seeds of the corpus, on a Cluster or not."""
     lines = [line.split() for line in CORPUS.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
     return [int(words[0]) for words in lines if ("cluster" in words[1:2]) == cluster]
 

@@ -32,11 +32,7 @@ _MEMBERS = ("", "-b", "-c", "-d")
 @final
 @dataclass(frozen=True, slots=True)
 class Thing:
-    """What is fought over.
-
-    Attributes:
-        limit: Of a semaphore, its permits; of a multilock, how many names there are to choose from; else 1.
-    """
+    """What is fought over. *limit*: a semaphore's permits; a multilock's names to choose from; else 1."""
 
     kind: str
     name: str
@@ -45,7 +41,6 @@ class Thing:
 
     @property
     def names(self) -> list[str]:
-        """Every name or path that somebody may ask for."""
         if self.kind == "multilock":
             return [self.name + member for member in _MEMBERS[: self.limit]]
         return [self.name + level for level in _LEVELS] if self.kind == "hierarchy" else [self.name]

@@ -38,7 +38,6 @@ class _Pipe:
             self._later(data)
 
     def delay(self, seconds: float) -> None:
-        """Let nothing more arrive for so long."""
         self._last = max(self._last, self._network.world.now + seconds)
 
     def keep(self) -> None:
@@ -87,12 +86,10 @@ class Wire:
         self._mute = False
 
     def write(self, data: bytes) -> None:
-        """What the process sends."""
         if self.process.alive:
             self._up.send(data)
 
     def reply(self, data: bytes) -> None:
-        """What the server sends."""
         network = self.network
         if self.socket._pubsub and network.world.chance(network.weather.notice_late):
             network.world.meet("late notice")
@@ -102,7 +99,7 @@ class Wire:
     def hang_up(self) -> None:
         """The process closes its end; what is on its way may still come, and the server hears of it later."""
         network = self.network
-        network.forget_client(self)
+        network.wires.pop(self, None)
         if network.world.chance(0.3):
             self._up.swallow()
         if not self.broken:
@@ -120,7 +117,6 @@ class Wire:
         world.after(2 * network.delay(), self.process.post, self.transport.lost, ConnectionResetError("cut"))
 
     def black_hole(self) -> None:
-        """Break it so that no end hears of it."""
         self.broken = True
         self._up.swallow()
         self._down.swallow()
@@ -153,7 +149,6 @@ class Wire:
             self._close_at_server()
 
     def closed_by_server(self) -> None:
-        """The server has closed its end, or is gone."""
         self.network.server.close(self.socket)
         self.network.world.after(self.network.delay(), self.process.post, self.transport.lost, None)
 
@@ -243,12 +238,11 @@ class Transport(asyncio.Transport):
         self._closing = True
         if not self._closed:
             self._closed = True
-            self._wire.network.forget_client(self._wire)
+            self._wire.network.wires.pop(self._wire, None)
             self._protocol.connection_lost(error)
 
 
 def _words(message: bytes) -> list[bytes]:
-    """Return the words of one request, an array of bulk strings."""
     words: list[bytes] = []
     at = message.index(b"\r\n") + 2
     while at < len(message):

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any, final
 
 from redis.asyncio import ConnectionPool, Redis
@@ -37,17 +38,9 @@ class Program:
     """What one process runs: some tasks, each of which does some things one after the other."""
 
     def __init__(
-        self,
-        world: World,
-        networks: list[Network],
-        history: History,
-        process: Process,
-        things: list[Thing],
-        *,
-        calm: bool,
-        far: bool,
-        cluster: bool = False,
-    ) -> None:
+        self, world: World, networks: list[Network], history: History, process: Process, things: list[Thing],
+        *, calm: bool, far: bool, cluster: bool = False,
+    ) -> None:  # fmt: skip
         self._world = world
         self._history = history
         self.process = process
@@ -67,26 +60,13 @@ class Program:
         self.clients: list[Any] = []
         if cluster:
             self.clients.append(cluster_client(networks, process, place, channels=self.channels))
-        else:
-            self.clients += self._of_servers(networks, place, retry)
+        for number, network in enumerate([] if cluster else networks):
+            pool = ConnectionPool(
+                connection_class=SimulatedConnection, network=network, process=process, channels=self.channels,
+                host=f"{place}, server {number}", retry=retry, protocol=2, driver_info=None,
+            )  # fmt: skip
+            self.clients.append(Redis(connection_pool=pool))
         self.client: Any = self.clients[0]
-
-    def _of_servers(self, networks: list[Network], place: str, retry: Retry) -> list[Redis]:
-        return [
-            Redis(
-                connection_pool=ConnectionPool(
-                    connection_class=SimulatedConnection,
-                    network=network,
-                    process=self.process,
-                    host=f"{place}, server {number}",
-                    channels=self.channels,
-                    retry=retry,
-                    protocol=2,
-                    driver_info=None,
-                )
-            )
-            for number, network in enumerate(networks)
-        ]
 
     def begin(self, tasks: int, operations: int) -> None:
         for _ in range(tasks):
@@ -184,10 +164,7 @@ class Program:
         asked = self._history.now_ns()
         timeout = self._timeout()
 
-        def acquire() -> Awaitable[Lease]:
-            lease: Awaitable[Lease] = primitive.acquire(timeout=timeout, **self._permits(thing, permits))
-            return lease
-
+        acquire = partial(primitive.acquire, timeout=timeout, **self._permits(thing, permits))
         lease = await self._timed(thing, acquire, timeout)
         await self._have(thing, primitive, lease, asked)
 

@@ -23,21 +23,14 @@ EPOCH = 1_790_000_000.0
 """Seconds of Unix time at which every run begins."""
 
 
-class Violation(Exception):
-    """What the library promises did not hold."""
-
-
 @final
 class World:
     """Virtual time, chance, and the events to come.
 
     Attributes:
         now: True seconds since the run began. No simulated clock shows exactly this.
-        run_number: Which of this process's runs it is, for what must not be taken for an earlier run's.
         rng: Decides what befalls; the programs' own draws come from `random` and `os.urandom`, seeded too.
-        met: How often each thing was met, for the figures of coverage.
-        trace: What happened, if it was asked for.
-        wall: Unix time as whoever runs just now sees it.
+        wall: Unix time as the process that runs just now sees it.
     """
 
     def __init__(self, seed: int, *, tracing: bool = False) -> None:
@@ -82,13 +75,11 @@ class World:
             self.trace.append(f"{self.now:12.6f} {who:<8} {what}")
 
     def meet(self, what: str, who: str = "fault") -> None:
-        """Count something that befell."""
         self.met[what] += 1
         if self.tracing:
             self.note(who, what)
 
     def violate(self, what: str) -> None:
-        """Note that a promise was broken; the run ends."""
         self.violations.append(f"at {self.now:.6f}: {what}")
         self.note("VIOLATED", what)
 

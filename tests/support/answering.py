@@ -47,12 +47,10 @@ class Asked(NamedTuple):
 
     @property
     def keys(self) -> list[bytes]:
-        """The keys of a script."""
         return self.words[3 : 3 + int(self.words[2])]
 
     @property
     def arguments(self) -> list[bytes]:
-        """The arguments of a script."""
         return self.words[3 + int(self.words[2]) :]
 
 
@@ -81,7 +79,6 @@ class Answering:
         self.connection_kwargs: dict[str, Any] = {"retry": Retry(NoBackoff(), 3)}
 
     def times(self, what: str) -> list[float]:
-        """Return when that was asked, oldest first."""
         return [asked.at for asked in self.asked if asked.what == what]
 
     def grantor(self, kind: str = "lock", name: str = "orders") -> RedisGrantor:
@@ -94,7 +91,6 @@ class Answering:
         return Redis(connection_pool=pool)
 
     def runs(self, script: str) -> list[Asked]:
-        """Return the runs of that script, oldest first."""
         return [asked for asked in self.asked if asked.what == script]
 
     async def close(self) -> None:
@@ -103,7 +99,6 @@ class Answering:
         await asyncio.sleep(0)
 
     def cut(self) -> None:
-        """Break every connection."""
         for connection in self.connections:
             connection.replies.put_nowait(RedisConnectionError("cut"))
 

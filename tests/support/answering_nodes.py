@@ -29,11 +29,9 @@ class Node(Answering):
 
 
 class Nodes:
-    """Nodes at the given *ports*; the first has all slots.
+    """Nodes at the given *ports*; the first has all slots, and *does* answers all that is not about slots.
 
     Attributes:
-        owners: The port of the node that has each slot.
-        does: What a node answers to all else.
         knows: What a node says of the slots, or of channels, where that is not the truth; by its port and the command.
     """
 
@@ -45,7 +43,6 @@ class Nodes:
         self.client = self.client_of(*ports)
 
     def client_of(self, *ports: int) -> RedisCluster:
-        """Return a client that begins with those."""
         client: RedisCluster = RedisCluster(startup_nodes=[ClusterNode(HOST, port) for port in ports])
         client.nodes_manager.connection_kwargs["connection_class"] = self._connection
         return client
@@ -54,7 +51,6 @@ class Nodes:
         return self.nodes[port]
 
     def give(self, base: bytes, port: int) -> None:
-        """Have that node own the slot of *base*."""
         self.owners[slot_of(base)] = port
 
     def answer(self, node: Node, asked: Asked) -> object:
@@ -66,7 +62,6 @@ class Nodes:
         return known
 
     def slots(self) -> list[Any]:
-        """Return the answer to CLUSTER SLOTS."""
         ranges: list[Any] = []
         for slot, port in enumerate(self.owners):
             if ranges and ranges[-1][2][1] == port:
@@ -81,7 +76,6 @@ class Nodes:
         return MovedError(f"{slot} {HOST}:{self.owners[slot]}")
 
     def refresh_times(self) -> list[float]:
-        """Return when any node was asked for the slots."""
         return sorted(at for node in self.nodes.values() for at in node.times("CLUSTER"))
 
     def _connection(self, *, host: str, port: int, **_: object) -> Any:

@@ -1,15 +1,12 @@
 """Many cases: small ones in one test, as each parameter costs every worker an item; and long ones, a few every time."""
 
 import inspect
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 from functools import wraps
-from typing import TypeVar
 
 import pytest
 
 Test = Callable[..., None]
-Case = TypeVar("Case")
 
 
 def one_by_one(names: str, cases: Iterable[object]) -> Callable[[Test], Test]:
@@ -45,19 +42,6 @@ def the_rest_slow(cases: Iterable[object], *, quick: int) -> list[object]:
     return [case if at < quick else marked(case, pytest.mark.slow) for at, case in enumerate(cases)]
 
 
-def one_in_turns(cases: Iterable[Case], alike: Callable[[Case], Hashable]) -> list[object]:
-    """Return *cases* as parameters, of which every run takes one of those that are alike, in turns, and CI all."""
-    groups = defaultdict[Hashable, list[Case]](list)
-    for case in cases:
-        groups[alike(case)].append(case)
-    return [
-        case if at == turn % len(group) else marked(case, pytest.mark.slow)
-        for turn, group in enumerate(groups.values())
-        for at, case in enumerate(group)
-    ]
-
-
 def marked(case: object, mark: pytest.MarkDecorator) -> object:
-    """Return the case as a parameter with that mark."""
     values = case if isinstance(case, tuple) else (case,)
     return pytest.param(*values, marks=mark)

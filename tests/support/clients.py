@@ -94,7 +94,6 @@ CLIENTS: dict[str, Callable[[RedisServer], AbstractAsyncContextManager[Redis]]] 
 
 
 def chosen_client(server: RedisServer | ClusterSet) -> AbstractAsyncContextManager[Redis]:
-    """Return a client of the make that AIOLOCKS_CLIENT names."""
     return CLIENTS[CHOSEN](server) if CHOSEN and isinstance(server, RedisServer) else plain_client(server)
 
 
@@ -109,7 +108,6 @@ def client_at(url: str) -> Any:
 
 
 def sentinels_of(server: RedisServer | ClusterSet) -> list[RedisServer]:
-    """Return the Sentinels that name *server*, if any do."""
     group = _sentinel_sets.get(server) if isinstance(server, RedisServer) else None
     return group.sentinels if group else []
 

@@ -52,12 +52,7 @@ class _Node:
 class ClusterSet:
     """Run a Redis Cluster: *primaries* that share the slots evenly, and *replicas*, one after the other for each.
 
-    Args:
-        primaries: How many; Redis needs three to replace one that is dead.
-        replicas: How many in all.
-        node_timeout: Seconds without an answer after which a node is suspected to be dead.
-        options: More lines for each redis.conf, as for `RedisServer`.
-        binary: Path of redis-server, as for `RedisServer`.
+    Redis needs three primaries to replace one that is dead. *node_timeout*: seconds until a node is suspected to be.
     """
 
     def __init__(
@@ -67,7 +62,6 @@ class ClusterSet:
         replicas: int = 3,
         node_timeout: float = 2.0,
         options: Mapping[str, str] | None = None,
-        binary: str | None = None,
     ) -> None:
         self.servers: list[RedisServer] = []
         """All nodes that were not removed, running or not."""
@@ -78,7 +72,6 @@ class ClusterSet:
         self._elected: dict[RedisServer, float] = {}
         """When each was last seen to be a primary that was elected."""
         self._votes_last = max(4 * node_timeout, 4.0)
-        self._binary = binary
         self._options = {
             "cluster-enabled": "yes",
             "cluster-node-timeout": f"{node_timeout * 1000:.0f}",
@@ -104,7 +97,6 @@ class ClusterSet:
 
     @property
     def url(self) -> str:
-        """URL of all nodes."""
         return "redis+cluster://" + ",".join(f"127.0.0.1:{server.port}" for server in self.servers)
 
     @property
@@ -113,22 +105,18 @@ class ClusterSet:
         return self.url
 
     def client(self, **options: Any) -> RedisCluster:
-        """Return redis-py's client of the Cluster."""
         nodes = [ClusterNode("127.0.0.1", server.port) for server in self.servers if server.answering]
         client: RedisCluster = RedisCluster(startup_nodes=nodes, **options)
         return client
 
     def flush(self) -> None:
-        """Empty all primaries, in the name of their operator."""
         for server in self.primaries():
             server.flush()
 
     def primaries(self) -> list[RedisServer]:
-        """Return those that run and say that they are primaries."""
         return [server for server in self._answering() if self._is_primary(server)]
 
     def node_of(self, key: str | bytes) -> RedisServer:
-        """Return the primary of *key*'s slot."""
         return self.primary_of(slot_of(key))
 
     def primary_of(self, slot: int) -> RedisServer:
@@ -170,16 +158,9 @@ class ClusterSet:
         raise ServerError(f"the one at {server.port} has no replica")
 
     def failover(self, server: RedisServer, mode: str = "") -> RedisServer:
-        """Make a replica of the primary *server* the primary, or *server* itself if it is a replica.
+        """Make a replica of the primary *server* the primary, or *server* itself if it is a replica, and return it.
 
-        One that was elected a short time ago is waited for: see `wait_until_electable`.
-
-        Args:
-            server: Which.
-            mode: FORCE does not ask the primary, TAKEOVER nobody.
-
-        Returns:
-            The one that is the primary now. That others know it, `wait_until_ok` tells.
+        *mode*: FORCE does not ask the primary, TAKEOVER nobody. That others know it, `wait_until_ok` tells.
         """
         replica = server if server.answering and not self._is_primary(server) else self.replica_of(server)
         elected = mode != "TAKEOVER"
@@ -248,11 +229,7 @@ class ClusterSet:
         return server
 
     def remove(self, server: RedisServer) -> None:
-        """End a node for good, and have all others forget it.
-
-        Raises:
-            ServerError: It has slots.
-        """
+        """End a node for good, and have all others forget it."""
         others = [other for other in self._answering() if other is not server]
         if any(self.primary_of(first) is server for first in self._first_slots()):
             raise ServerError(f"the one at {server.port} still has slots; move them first")
@@ -283,7 +260,7 @@ class ClusterSet:
         reserved = _reserved_ports()
         try:
             port = reserved[0].getsockname()[1]
-            server = RedisServer(port=port, options=self._options, binary=self._binary)
+            server = RedisServer(port=port, options=self._options)
         except BaseException:
             for one in reserved:
                 one.close()
@@ -324,7 +301,6 @@ class ClusterSet:
         return "master" in own.flags and all(self.primary_of(first) is server for first, _ in own.slots)
 
     def _first_slots(self) -> set[int]:
-        """Return the first slot of each range of each node."""
         views = (_view(server) for server in self._answering())
         return {first for view in views for node in view.values() for first, _ in node.slots}
 
@@ -347,17 +323,14 @@ class ClusterSet:
 
 
 def nodes(server: RedisServer | ClusterSet) -> list[RedisServer]:
-    """Return each server that has keys of its own."""
     return server.primaries() if isinstance(server, ClusterSet) else [server]
 
 
 def node_of(server: RedisServer | ClusterSet, key: str) -> RedisServer:
-    """Return the one that has *key*."""
     return server.node_of(key) if isinstance(server, ClusterSet) else server
 
 
 def slot_of(key: str | bytes) -> int:
-    """Return the slot of *key*, by its hash tag if it has one."""
     return key_slot(key.encode() if isinstance(key, str) else key)
 
 

@@ -70,11 +70,7 @@ class Garden:
         self._undo = undo
 
     def at(self, marker: str, change: Change) -> None:
-        """Change what is marked.
-
-        Raises:
-            NotThere: Nothing is.
-        """
+        """Change what is marked."""
         places = markers().get(marker, [])
         if not places:
             raise NotThere(f"no line is marked {marker!r}")
@@ -137,7 +133,6 @@ def _meant(text: str, at: int) -> int:
 
 
 def _changed(text: str, marker: str, change: Change) -> str:
-    """Return a text of Lua with its marked lines changed."""
     lines = text.splitlines()
     for match in _MARKED.finditer(text):
         if marker in match[1].split(", "):

@@ -16,13 +16,11 @@ class Heard(list[Event]):
         return [event.kind for event in self if event.kind not in but]
 
     def of(self, kind: str) -> list[Event]:
-        """Return those of one kind."""
         return [event for event in self if event.kind == kind]
 
 
 @contextmanager
 def hearing() -> Iterator[Heard]:
-    """Listen until the end of the block."""
     heard = Heard()
     unsubscribe = on_event(heard.append)
     try:

@@ -42,6 +42,5 @@ def the_loop() -> JumpingLoop:
 
 
 def timers() -> int:
-    """Return how many timers the running loop has."""
     scheduled: list[asyncio.TimerHandle] = the_loop()._scheduled  # type: ignore[attr-defined]
     return sum(not timer.cancelled() for timer in scheduled)

@@ -29,20 +29,11 @@ def kinds_where(where: Where = leased) -> list[str]:
 
 
 def families() -> list[str]:
-    """Return the families of scripts that grant leases."""
     return list(dict.fromkeys(kind.family for kind in KINDS if kind.leased))
 
 
 def complete(table: Mapping[str, T], names: Iterable[str], without: Mapping[str, str] | None = None) -> dict[str, T]:
-    """Return *table* if it has a value for each of *names*.
-
-    Args:
-        names: The names of kinds, as by `kinds_where`, or of rows of the conformance table.
-        without: Those of *names* that the table leaves out, each with the reason.
-
-    Raises:
-        IncompleteTableError: A name is missing, or does not belong in the table.
-    """
+    """Return *table* if it has a value for each of *names* but those that *without* gives a reason to leave out."""
     check(table, names, without or {})
     return dict(table)
 

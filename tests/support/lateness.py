@@ -29,9 +29,6 @@ def assert_within(took: float, bound: float, what: str = "") -> None:
     """Check that *took* seconds are no more than *bound*.
 
     Only for how soon the library acts. A bound that protects another holder is a safety assertion: use `assert`.
-
-    Raises:
-        TooLateError: They are more.
     """
     if took > bound:
         raise TooLateError(f"{took:.3f} s, bound {bound:.3f} s{what and f': {what}'}")
@@ -39,11 +36,7 @@ def assert_within(took: float, bound: float, what: str = "") -> None:
 
 @asynccontextmanager
 async def bounded(seconds: float) -> AsyncIterator[None]:
-    """Bound a wait for what must come.
-
-    Raises:
-        TooLateError: It did not come within *seconds*.
-    """
+    """Bound a wait for what must come."""
     timer = asyncio.timeout(seconds)
     try:
         async with timer:
@@ -87,9 +80,6 @@ async def in_time(bound: float, what: str = "") -> AsyncIterator[None]:
     """Check that the block takes no more than *bound* seconds; how late the event loop was meanwhile is not counted.
 
     It does not end the block. The clock is the loop's, so that virtual time is judged too.
-
-    Raises:
-        TooLateError: It took more.
     """
     loop = asyncio.get_running_loop()
     async with measured_lag() as lag:

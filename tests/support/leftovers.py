@@ -70,7 +70,6 @@ class Leftovers:
 
 
 def empty(server: RedisServer | ClusterSet) -> None:
-    """Remove all keys and all cached scripts."""
     for node in nodes(server):
         node.flush()
         node.operator.script_flush()

@@ -23,7 +23,6 @@ def eager() -> asyncio.AbstractEventLoop:
 
 
 def uvloop() -> asyncio.AbstractEventLoop:
-    """Return a loop of libuv's."""
     import uvloop as module
 
     return module.new_event_loop()

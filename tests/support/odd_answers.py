@@ -43,10 +43,8 @@ ODD = {
 class OddAnswers:
     """Stand between clients and the Redis at the unix socket *path*.
 
-    Attributes:
-        instead: The answers that it gives itself, by script (`lock_grant`) or command (`WAIT`).
-        asked: How often each was asked.
-        connections: How many were made.
+    `instead` has the answers that it gives itself, and `asked` how often each was asked, by script (`lock_grant`) or
+    command (`WAIT`).
     """
 
     def __init__(self, path: str) -> None:

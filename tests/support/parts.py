@@ -46,7 +46,6 @@ def add_option(parser: pytest.Parser) -> None:
 
 
 def select(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave those of the chosen part in *items*."""
     part = config.getoption("--part")
     if part is None:
         return
@@ -112,7 +111,6 @@ def _but_for_one_turn(turn: int, group: list[pytest.Item]) -> list[pytest.Item]:
 
 
 def _but_for_grantors(group: list[pytest.Item]) -> list[pytest.Item]:
-    """Return all but one row for each grantor."""
     of_rows = {str(parameters_of(test)["row"]): test for test in group}
     first = [next((of_rows[name] for name in names if name in of_rows), None) for names in GRANTORS]
     return [test for test in group if test not in first] if any(first) else []

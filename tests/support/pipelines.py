@@ -5,6 +5,5 @@ from aiolocks._redis.pipeline import Pipeline
 
 
 def pipeline_in(context: Context) -> Pipeline:
-    """Return what the session sends by."""
     assert isinstance(context.pipeline, Pipeline)
     return context.pipeline

@@ -2,7 +2,7 @@
 
 import asyncio
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from contextvars import Context
 from dataclasses import dataclass
@@ -31,7 +31,6 @@ STEADY = 2.0
 
 BRIEF = 0.2
 """Seconds of a TTL that is meant to lapse. A busy machine may do so early, but the lease begins with half of it."""
-
 
 SOON = 0.3
 """Seconds of a timeout that is meant to run out. It includes connecting and being told that others are in the way."""
@@ -87,7 +86,6 @@ class Row:
 
     @property
     def kind(self) -> Kind:
-        """Its kind, which says what it can do."""
         return _KINDS[self.kind_name]
 
     @property
@@ -103,7 +101,6 @@ class Row:
 
     @property
     def reentrant(self) -> bool:
-        """Its holder may take it again."""
         return self.kind.reentrant
 
     def __str__(self) -> str:
@@ -200,13 +197,7 @@ def rows_where(
 ) -> dict[str, Row]:
     """Return the rows with one place whose kind can do what *where* asks, by their ids: a table of kinds.
 
-    Args:
-        where: Says of a kind whether the table is about it.
-        without: The rows that are left out all the same, each with the reason.
-        shared: Whether to include the row whose leases can be held at the same time.
-
-    Raises:
-        IncompleteTableError: A row of *without* would not be in the table in any case.
+    *without*: those that are left out all the same, each with the reason. *shared*: with the row whose leases share.
     """
     rows = {row.id: row for row in WITH_ONE_PLACE if where(row.kind) and (shared or row.filler is None)}
     left = {name: row for name, row in rows.items() if name not in (without or {})}
@@ -224,28 +215,31 @@ def one_of_each_family(where: kinds.Where = kinds.leased) -> dict[str, Row]:
 
 WITH_A_QUEUE = [row for row in ROWS if row.queue and row.places == 1]
 
-each_with_a_queue = pytest.mark.parametrize("row", WITH_A_QUEUE, ids=str, indirect=True)
+
+def _each(rows: Iterable[Row]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("row", list(rows), ids=str, indirect=True)
+
+
+each_with_a_queue = _each(WITH_A_QUEUE)
 """For promises to those who wait in line; the next two as well."""
 
-limited_rows_with_a_queue = pytest.mark.parametrize("row", [row for row in ROWS if row.queue], ids=str, indirect=True)
+limited_rows_with_a_queue = _each(row for row in ROWS if row.queue)
 
-every_row_with_a_queue = pytest.mark.parametrize("row", [row for row in EVERY_ROW if row.queue], ids=str, indirect=True)
+every_row_with_a_queue = _each(row for row in EVERY_ROW if row.queue)
 
-every_row = pytest.mark.parametrize("row", EVERY_ROW, ids=str, indirect=True)
+every_row = _each(EVERY_ROW)
 """For promises in which places matter; the others are asked of the rows with one place."""
 
-not_reentrant = pytest.mark.parametrize("row", [row for row in ROWS if not row.reentrant], ids=str, indirect=True)
+not_reentrant = _each(row for row in ROWS if not row.reentrant)
 """For what happens to a task that asks once more for what it has."""
 
-one_place_not_reentrant = pytest.mark.parametrize(
-    "row", [row for row in ROWS if not row.reentrant and row.places == 1], ids=str, indirect=True
-)
+one_place_not_reentrant = _each(row for row in ROWS if not row.reentrant and row.places == 1)
 """The same, if it takes but one lease."""
 
-limited_rows = pytest.mark.parametrize("row", ROWS, ids=str, indirect=True)
+limited_rows = _each(ROWS)
 """For promises that leases of one name exclude each other, in the end."""
 
-exclusive_rows = pytest.mark.parametrize("row", [row for row in ROWS if row.places == 1], ids=str, indirect=True)
+exclusive_rows = _each(row for row in ROWS if row.places == 1)
 """For promises that one lease excludes all others of its name."""
 
 
@@ -280,7 +274,6 @@ class Make:
         return [await as_a_stranger(filler(self.client, "orders").acquire()) for _ in range(self.places)]
 
     async def take_away(self) -> None:
-        """Let the server forget every lease and waiter."""
         if self._flush is not None:
             self._flush()
         else:
@@ -302,19 +295,12 @@ async def reached(point: "asyncio.Future[T]", by: "asyncio.Task[Any]") -> T:
 
 
 async def until(condition: Callable[[], Awaitable[bool]], within: float = 15.0) -> None:
-    """Ask until *condition* is true.
-
-    Raises:
-        TooLateError: It did not become true within *within* seconds.
-    """
     async with bounded(within):
         while not await condition():
             await asyncio.sleep(0.005)
 
 
 async def queued(acquirable: Acquirable, count: int) -> None:
-    """Wait until *count* waiters are in the queue."""
-
     async def as_many() -> bool:
         return (await acquirable.statistics()).waiting == count
 

@@ -40,7 +40,6 @@ def every_error() -> list[LockError]:
 
 
 def told(error: BaseException) -> Mapping[str, object]:
-    """Return all that *error* says."""
     return {"type": type(error), "text": str(error), "repr": repr(error), "args": error.args, **vars(error)}
 
 
@@ -57,8 +56,6 @@ def report(number: int, answers: "object") -> None:
 
 
 def take(url: str, name: str) -> None:
-    """Ask once for a lock."""
-
     async def ask() -> None:
         async with LockManager.from_url(url) as locks:
             async with locks.lock(name).hold(timeout=0):

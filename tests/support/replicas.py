@@ -33,7 +33,6 @@ class Replicated:
 
     @contextmanager
     def standing_still(self) -> Iterator[None]:
-        """Have the replica stopped, its connection open."""
         self.replica.pause()
         try:
             yield
@@ -43,7 +42,6 @@ class Replicated:
 
 @contextmanager
 def replicated() -> Iterator[Replicated]:
-    """Run both."""
     with ExitStack() as stack:
         # By default a primary waits for 5 s whether more replicas come, and at its end for those that lag.
         primary = stack.enter_context(RedisServer(options={"repl-diskless-sync-delay": "0"}))

@@ -48,13 +48,10 @@ class SentinelSet:
     """Run a primary, its replicas and the Sentinels that watch them under the name `SERVICE`.
 
     Args:
-        replicas: How many.
-        sentinels: How many; the majority of them decides.
         groups: How many such sets, of the same service name and without anything in common. This object is the first,
             and its `groups` are all of them.
         down_after: Seconds without an answer after which a Sentinel takes a server for dead; before Redis 7.0 it is at
             least 2, see `_USUAL`.
-        options: More lines for the redis.conf of the primary and the replicas, as for `RedisServer`.
     """
 
     def __init__(
@@ -93,7 +90,6 @@ class SentinelSet:
 
     @property
     def url(self) -> str:
-        """URL of the primary, whichever it is."""
         hosts = ",".join(f"{host}:{port}" for host, port in self.sentinel_addresses)
         return f"redis+sentinel://{hosts}/{SERVICE}"
 
@@ -114,11 +110,7 @@ class SentinelSet:
                 await one.aclose()
 
     def primary(self) -> RedisServer:
-        """Return the server which all Sentinels name that run, and which says itself that it is the primary.
-
-        Raises:
-            ServerError: There is none just now.
-        """
+        """Return the server which all Sentinels name that run, and which says itself that it is the primary."""
         named = {int(_fields(_ask(one, "MASTER", SERVICE))["port"]) for one in self._answering_sentinels()}
         found = [server for server in self.servers if server.port in named]
         if len(named) != 1 or len(found) != 1:
@@ -129,7 +121,6 @@ class SentinelSet:
         return found[0]
 
     def replicas(self) -> list[RedisServer]:
-        """Return the servers that are not the primary."""
         primary = self.primary()
         return [server for server in self.servers if server is not primary]
 

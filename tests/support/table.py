@@ -44,7 +44,6 @@ async def quick_sessions(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]
 
 @pytest_asyncio.fixture
 async def client(url: str, server: RedisServer) -> AsyncIterator[Redis]:
-    """A client of that server."""
     if clients.CHOSEN:
         async with clients.chosen_client(server) as chosen:
             yield chosen
@@ -76,12 +75,10 @@ def connections(url: str, client: Redis, server: RedisServer) -> Callable[[], in
 
 @pytest.fixture(params=WITH_ONE_PLACE, ids=str)
 def row(request: pytest.FixtureRequest) -> Row:
-    """The primitive in question."""
     assert isinstance(request.param, Row)
     return request.param
 
 
 @pytest.fixture
 def make(row: Row, client: Redis, url: str, server: RedisServer, quick_sessions: None) -> Make:
-    """Makes the primitive in question."""
     return Make(row, client, server.flush if url == server.url else None)

@@ -23,7 +23,6 @@ def in_virtual_time(item: pytest.Item) -> bool:
 
 
 def parameters_of(item: pytest.Item) -> dict[str, Any]:
-    """Return the parameters of *item* by their names."""
     parameters: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
     return parameters
 
@@ -44,5 +43,4 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 
 def clock() -> float:
-    """Return the time of the running loop, virtual or real."""
     return asyncio.get_running_loop().time()

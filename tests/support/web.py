@@ -24,7 +24,6 @@ FOR_EVER = 30.0
 
 @asynccontextmanager
 async def in_uvicorn(app: Any) -> AsyncIterator[int]:
-    """Serve an ASGI application, and give the port."""
     server = uvicorn.Server(uvicorn.Config(app, port=0, ws="auto", log_level="critical"))
     serving = asyncio.create_task(server.serve())
     async with asyncio.timeout(WITHIN):
@@ -39,7 +38,6 @@ async def in_uvicorn(app: Any) -> AsyncIterator[int]:
 
 @asynccontextmanager
 async def in_aiohttp(app: web.Application, **options: Any) -> AsyncIterator[int]:
-    """Serve an aiohttp application, and give the port."""
     runner = web.AppRunner(app, **options)
     await runner.setup()
     try:
@@ -57,7 +55,6 @@ class Listen(Protocol):
 
 @asynccontextmanager
 async def listening() -> AsyncIterator[Listen]:
-    """Serve as many applications as a test has."""
     async with AsyncExitStack() as stack:
 
         async def start(app: Any, **options: Any) -> int:
@@ -81,7 +78,6 @@ def aiohttp_app(redis: Redis, *routes: web.AbstractRouteDef, **options: Any) -> 
 
 
 async def take_away(redis: Redis) -> None:
-    """Delete every lease, as an administrator or an eviction would."""
     async for key in redis.scan_iter():
         if not is_residue(key):
             await redis.delete(key)

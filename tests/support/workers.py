@@ -50,11 +50,7 @@ class Worker:
         return await asyncio.to_thread(self.line)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end; return its exit status, below zero if a signal ended it.
-
-        Raises:
-            TimeoutExpired: It still runs.
-        """
+        """Wait for its end; return its exit status, below zero if a signal ended it."""
         return self.process.wait(timeout)
 
     async def ends(self, timeout: float | None = None) -> int:

