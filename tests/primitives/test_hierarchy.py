@@ -155,9 +155,7 @@ async def test_a_task_takes_a_second_path_though_a_waiter_wants_the_first(
         await asyncio.wait(waiters)
 
 
-async def test_a_reader_of_a_row_that_writes_another_waits_for_the_tables_readers_not_for_the_queue(
-    at: At,
-) -> None:
+async def test_a_reader_of_a_row_that_writes_another_waits_for_the_tables_readers_not_for_the_queue(at: At) -> None:
     order: list[str] = []
 
     async def write_table() -> None:

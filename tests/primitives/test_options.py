@@ -19,17 +19,7 @@ from redis.asyncio.cluster import RedisCluster
 from redis.asyncio.sentinel import Sentinel
 
 import aiolocks
-from aiolocks import (
-    AcquireTimeoutError,
-    Lease,
-    Lock,
-    LockManager,
-    MultiLock,
-    Redlock,
-    RWLock,
-    Semaphore,
-    Versioned,
-)
+from aiolocks import AcquireTimeoutError, Lease, Lock, LockManager, MultiLock, Redlock, RWLock, Semaphore, Versioned
 from tests.support.cases import one_by_one
 from tests.support.clients import client_at
 from tests.support.kinds import KINDS, Kind, complete
