@@ -103,10 +103,11 @@ class Wrapper:
     """What many write around a lock."""
 
     def __init__(self, lock: Semaphore) -> None:
-        self._lock = lock
+        self._lock: Any = lock
 
     async def __aenter__(self) -> Lease:
-        return await self._lock.__aenter__()
+        lease: Lease = await self._lock.__aenter__()
+        return lease
 
     async def __aexit__(self, *error: object) -> None:
         await self._lock.__aexit__(*error)

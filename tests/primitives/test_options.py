@@ -233,9 +233,10 @@ def test_a_bad_name_is_an_error(row: Row, name: Any, error: type[Exception]) -> 
 
 @one_by_one("client", [None, "redis://localhost", NOBODY.connection_pool, NOBODY.pipeline(), redis_sync.Redis()])
 def test_what_is_no_client_is_an_error_that_names_the_right_module(client: Any) -> None:
-    for make in (LockManager, *(partial(row.make, name="orders") for row in ROWS)):
+    constructors: list[Constructor] = [LockManager, *(partial(row.make, name="orders") for row in ROWS)]
+    for construct in constructors:
         with pytest.raises(TypeError, match=r"redis\.asyncio"):
-            make(client)
+            construct(client)
 
 
 def test_what_is_mistaken_for_a_client_is_an_error_that_says_what_to_do() -> None:
@@ -390,10 +391,11 @@ ON_A_CLUSTER: Any = RedisCluster(host="localhost", port=1)
 )
 def test_where_an_uptime_says_nothing_none_is_asked_for(client: Any, says: str) -> None:
     """A server in memory begins with its process; where a replica takes over, that may have been up for long."""
-    for make in (partial(Redlock, [NOBODY, client]), *(partial(row.make, client) for row in EVERY_ROW)):
+    constructors: list[Constructor] = [partial(row.make, client) for row in EVERY_ROW]
+    for construct in [*constructors, cast("Constructor", partial(Redlock, [NOBODY, client]))]:
         with pytest.raises(ValueError, match=rf"min_uptime.* {says}"):
-            make("orders", min_uptime=1)
-        make("orders", min_uptime=0)
+            construct("orders", min_uptime=1)
+        construct("orders", min_uptime=0)
 
 
 def test_replicas_is_a_whole_number_or_a_word_for_one() -> None:

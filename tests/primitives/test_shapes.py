@@ -66,8 +66,7 @@ async def delegating(lock: Acquirable) -> AsyncGenerator[Lease]:
 async def test_a_block_is_stopped_though_a_task_of_its_own_awaited_its_entry(make: Make, of: str) -> None:
     """As `asyncio.wait_for` does before Python 3.12."""
     lock = make(ttl=SHORT)
-    block = {"lock": lambda: lock, "hold": lock.hold, "lease": lock.acquire}[of]()
-    block = await block if of == "lease" else block
+    block = await lock.acquire() if of == "lease" else lock.hold() if of == "hold" else lock
     await asyncio.create_task(block.__aenter__())
     with pytest.raises(LeaseLostError):
         try:
