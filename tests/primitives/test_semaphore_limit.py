@@ -94,6 +94,15 @@ async def test_a_lower_limit_grants_nothing_until_below_it(client: Redis) -> Non
     await semaphore.release()
 
 
+async def test_a_semaphore_is_locked_by_the_limit_in_force(client: Redis) -> None:
+    semaphore = Semaphore(client, "scraper", 3)
+    async with semaphore:
+        await semaphore.resize(1)
+        assert await semaphore.locked()
+        await semaphore.resize(2)
+        assert not await semaphore.locked()
+
+
 @pytest.mark.parametrize("verb", ["acquire", "try_acquire"])
 async def test_more_permits_than_the_limit_are_refused(client: Redis, verb: str) -> None:
     semaphore = Semaphore(client, "scraper", 3)
