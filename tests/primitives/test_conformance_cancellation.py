@@ -32,20 +32,6 @@ async def in_a_task(work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
     return task
 
 
-async def test_an_exception_raised_while_the_loss_stops_the_body_leaves_unchanged(make: Make) -> None:
-    error = ValueError("mine")
-    with pytest.raises(ValueError, match="mine") as caught:
-        async with make(ttl=SHORT):
-            await make.take_away()
-            try:
-                await asyncio.sleep(LONG)
-            except asyncio.CancelledError:
-                raise error from None
-    assert caught.value is error
-    assert error.__notes__
-    assert pending_cancellations() == 0
-
-
 async def test_a_loss_leaves_no_cancellation_behind(make: Make) -> None:
     with pytest.raises(LeaseLostError):
         async with make(ttl=SHORT):
@@ -53,17 +39,6 @@ async def test_a_loss_leaves_no_cancellation_behind(make: Make) -> None:
             await asyncio.sleep(LONG)
     assert pending_cancellations() == 0
     await asyncio.sleep(0.01)
-
-
-async def test_a_loss_that_is_swallowed_by_the_body_still_ends_in_an_error(make: Make) -> None:
-    with pytest.raises(LeaseLostError):
-        async with make(ttl=SHORT):
-            await make.take_away()
-            try:
-                await asyncio.sleep(LONG)
-            except asyncio.CancelledError:
-                pass
-    assert pending_cancellations() == 0
 
 
 async def test_a_loss_stops_the_tasks_of_a_group_and_leaves_it_unwrapped(make: Make) -> None:
@@ -75,14 +50,6 @@ async def test_a_loss_stops_the_tasks_of_a_group_and_leaves_it_unwrapped(make: M
     assert child.cancelled()
 
 
-async def test_a_loss_stops_an_anyio_group_and_leaves_it_unwrapped(make: Make) -> None:
-    with pytest.raises(LeaseLostError):
-        async with make(ttl=SHORT):
-            async with anyio.create_task_group() as group:
-                group.start_soon(anyio.sleep, LONG)
-                await make.take_away()
-
-
 async def test_a_loss_within_timeouts_that_do_not_fire_is_a_loss(make: Make) -> None:
     with pytest.raises(LeaseLostError):
         async with asyncio.timeout(LONG):
@@ -92,16 +59,6 @@ async def test_a_loss_within_timeouts_that_do_not_fire_is_a_loss(make: Make) -> 
                         await make.take_away()
                         await asyncio.sleep(LONG)
     assert pending_cancellations() == 0
-
-
-async def test_a_timeout_at_the_moment_of_the_loss_leaves_no_cancellation_behind(make: Make) -> None:
-    with pytest.raises((LeaseLostError, TimeoutError)):
-        async with make(ttl=BRIEF):
-            async with asyncio.timeout(BRIEF / 2):
-                block_loop(2 * BRIEF)
-                await asyncio.sleep(LONG)
-    assert pending_cancellations() == 0
-    await asyncio.sleep(0.01)
 
 
 @and_of_asyncio(WITH_ONE_PLACE)
@@ -120,18 +77,6 @@ async def test_a_cancellation_stays_one(make: Make) -> None:
     await asyncio.wait([task])
     assert task.cancelled()
     assert await make().locked() is False
-
-
-async def test_a_cancellation_wins_over_a_loss_by_the_clock(make: Make) -> None:
-    async def work() -> None:
-        async with make(ttl=BRIEF):
-            block_loop(2 * BRIEF)
-            task = asyncio.current_task()
-            assert task is not None
-            task.cancel()
-            await asyncio.sleep(LONG)
-
-    assert (await in_a_task(work())).cancelled()
 
 
 async def test_a_cancellation_wins_over_a_loss_in_the_same_turn(make: Make) -> None:
@@ -165,25 +110,6 @@ async def test_a_cancellation_that_is_taken_back_leaves_nothing_behind(make: Mak
         await asyncio.sleep(0.01)
 
     await (await in_a_task(work()))
-
-
-async def test_an_anyio_scope_wins_over_a_loss_by_the_clock(make: Make) -> None:
-    with anyio.CancelScope() as scope:
-        async with make(ttl=BRIEF):
-            block_loop(2 * BRIEF)
-            scope.cancel()
-            await anyio.sleep(LONG)
-    assert scope.cancelled_caught
-    assert pending_cancellations() == 0
-
-
-@and_of_asyncio(WITH_ONE_PLACE)
-async def test_move_on_after_ends_a_block_and_frees_the_place(make: Make) -> None:
-    with anyio.move_on_after(0.1) as scope:
-        async with make():
-            await anyio.sleep(LONG)
-    assert scope.cancelled_caught
-    assert await make().locked() is False
 
 
 @and_of_asyncio(WITH_ONE_PLACE)

@@ -40,31 +40,6 @@ async def test_the_error_of_a_loss_says_what_was_lost_and_why(make: Make) -> Non
     assert error.reason in str(error)
 
 
-async def test_a_lease_got_by_hand_stops_its_block_when_it_is_lost(make: Make) -> None:
-    lease = await make(ttl=SHORT).acquire()
-    await make.take_away()
-    with pytest.raises(LeaseLostError):
-        async with lease:
-            await asyncio.sleep(LONG)
-
-
-async def test_a_lease_got_by_hand_is_released_at_the_end_of_its_block(make: Make) -> None:
-    lease = await make().acquire()
-    async with lease:
-        lease.check()
-    assert not lease.held
-    assert await make().locked() is False
-
-
-async def test_a_block_cannot_begin_with_a_lost_lease(make: Make) -> None:
-    lease = await make(ttl=SHORT).acquire()
-    await make.take_away()
-    await lease.wait_lost()
-    with pytest.raises(LeaseLostError):
-        async with lease:
-            pytest.fail("the body ran")
-
-
 async def test_a_body_that_finished_before_it_noticed_its_loss_ends_in_an_error(make: Make) -> None:
     with pytest.raises(LeaseLostError):
         async with make():
@@ -77,12 +52,6 @@ async def test_a_body_that_blocked_the_loop_for_three_ttls_ends_in_an_error(make
         async with make(ttl=BRIEF):
             block_loop(3 * BRIEF)
             await asyncio.sleep(LONG)
-
-
-async def test_a_body_that_blocked_the_loop_ends_in_an_error_though_it_never_awaits(make: Make) -> None:
-    with pytest.raises(LeaseLostError):
-        async with make(ttl=BRIEF):
-            block_loop(3 * BRIEF)
 
 
 async def test_a_flagged_loss_marks_the_lease_and_lets_the_body_go_on(make: Make) -> None:
@@ -98,12 +67,6 @@ async def test_a_flagged_loss_that_only_the_release_finds_raises_nothing(make: M
         await make.take_away()
 
 
-async def test_a_flagged_loss_by_a_blocked_loop_raises_nothing(make: Make) -> None:
-    async with make(ttl=BRIEF, on_lost="flag") as lease:
-        block_loop(3 * BRIEF)
-        assert lease.lost
-
-
 @and_of_asyncio(WITH_ONE_PLACE)
 @pytest.mark.parametrize(
     "error", [ValueError("mine"), TimeoutError(), StopAsyncIteration(), BaseExceptionGroup("both", [SystemExit()])]
@@ -114,14 +77,3 @@ async def test_the_bodys_own_exception_leaves_unchanged(make: Make, error: BaseE
             raise error
     assert caught.value is error
     assert (error.__cause__, error.__context__, getattr(error, "__notes__", [])) == (None, None, [])
-
-
-@pytest.mark.parametrize("on_lost", ["cancel", "flag"])
-async def test_the_bodys_own_exception_gets_a_note_when_the_lease_was_lost(make: Make, on_lost: str) -> None:
-    error = ValueError("mine")
-    with pytest.raises(ValueError, match="mine") as caught:
-        async with make(ttl=BRIEF, on_lost=on_lost):
-            block_loop(2 * BRIEF)
-            raise error
-    assert caught.value is error
-    assert any("orders" in note for note in error.__notes__)

@@ -88,14 +88,6 @@ async def test_a_token_is_shown_nowhere(make: Make, caplog: pytest.LogCaptureFix
     assert not any(lease.token in text for text in shown)
 
 
-async def test_every_acquisition_has_a_token_of_its_own(make: Make) -> None:
-    tokens = set()
-    for _ in range(5):
-        async with make() as lease:
-            tokens.add(lease.token)
-    assert len(tokens) == 5
-
-
 PAUSED = 0.7
 """Seconds without an answer, more than a session outlives its last lease."""
 
@@ -103,16 +95,6 @@ PAUSED = 0.7
 def pause(server: RedisServer | ClusterSet) -> None:
     for node in nodes(server):
         node.operator.client_pause(int(1000 * PAUSED))
-
-
-async def test_questions_are_answered_though_the_session_falls_idle_meanwhile(
-    row: Row, redis: Redis, server: RedisServer
-) -> None:
-    lock = row.make(redis, "orders")
-    async with lock:
-        pass
-    pause(server)
-    assert await lock.locked() is False
 
 
 async def test_an_acquire_is_answered_though_the_session_falls_idle_meanwhile(

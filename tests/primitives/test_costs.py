@@ -3,14 +3,14 @@
 import asyncio
 import gc
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
-from aiolocks import Lock, RLock, RWLock
+from aiolocks import Lease, Lock, RLock, RWLock, Semaphore
 from tests.support.primitives import as_a_stranger
 
 pytest_plugins = ["tests.support.table"]
@@ -99,6 +99,36 @@ async def starts_an_rlock_in_a_child(redis: Redis, others: int) -> float:
         return calls
 
 
+class Wrapper:
+    """What many write around a lock."""
+
+    def __init__(self, lock: Semaphore) -> None:
+        self._lock: Any = lock
+
+    async def __aenter__(self) -> Lease:
+        lease: Lease = await self._lock.__aenter__()
+        return lease
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._lock.__aexit__(*error)
+
+
+async def wrapped(lock: Semaphore) -> AsyncGenerator[Lease]:
+    async with Wrapper(lock) as lease:
+        yield lease
+
+
+async def leaves_a_wrapped_block_beside_others(redis: Redis, others: int) -> float:
+    lock = Semaphore(redis, "orders", 2 * MANY)
+    generators = [wrapped(lock) for _ in range(others)]
+    for generator in generators:
+        await anext(generator)
+    calls = await counted(generators[others // 2].aclose())
+    for generator in generators:
+        await generator.aclose()
+    return calls
+
+
 async def take(lock: Lock) -> None:
     await lock.acquire()
 
@@ -111,6 +141,7 @@ async def counted(coroutine: Coroutine[Any, Any, object]) -> int:
     "cost",
     [
         hands_off,
+        leaves_a_wrapped_block_beside_others,
         releases_all_by_name_the_oldest_first,
         releases_a_dropped_one_by_name,
         enters_an_rlock_inside_others,

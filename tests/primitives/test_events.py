@@ -103,17 +103,6 @@ async def test_a_caller_that_never_gets_the_lock_has_timed_out(make: Make, heard
     assert {event.name for event in (waiting, timed_out)} == {make.called("orders")}
 
 
-async def test_a_caller_that_is_cancelled_is_told_as_that(make: Make, heard: Heard) -> None:
-    async with filled(make):
-        heard.clear()
-        waiter = as_a_stranger(make().acquire())
-        await until(heard, "waiting")
-        waiter.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiter
-        assert heard.kinds(*RENEWALS) == ["waiting", "cancelled"]
-
-
 async def test_a_waiter_waits_and_acquires(make: Make, heard: Heard) -> None:
     held = await make.fill()
     numbers = {event.acquisition for event in heard}
@@ -163,24 +152,6 @@ async def test_a_loss_is_told_in_the_loop_of_the_lease(make: Make, heard: Heard,
             await asyncio.sleep(20)
     assert heard.kinds(*RENEWALS) == ["acquired", "lost"]
     of_one_lease(heard, lease, make)
-
-
-@both_watchdogs
-async def test_the_loss_of_a_lease_by_hand_is_an_event_though_no_task_asks(
-    make: Make, heard: Heard, watchdog: Watchdog
-) -> None:
-    lease = await make(ttl=SHORT, watchdog=watchdog).acquire()
-    await make.take_away()
-    await until(heard, "lost")
-    assert not await lease.release()
-    assert heard.kinds(*RENEWALS) == ["acquired", "lost"]
-
-
-async def test_a_body_that_finished_before_its_loss_was_known_has_lost_its_lease(make: Make, heard: Heard) -> None:
-    with pytest.raises(LeaseLostError):
-        async with make():
-            await make.take_away()
-    assert heard.kinds() == ["acquired", "lost"]
 
 
 @both_watchdogs

@@ -15,12 +15,10 @@ from redis import Redis as SyncRedis
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from aiolocks import HierarchicalLock, Lease, LeaseLostError, Lock, MultiLock, Redlock, RLock, Semaphore
-from aiolocks.testing import FaultProxy
+from aiolocks import HierarchicalLock, Lease, LeaseLostError, Lock, MultiLock, RLock, Semaphore
 from tests.support.cases import the_rest_slow
 from tests.support.clients import CHOSEN, client_at
 from tests.support.primitives import (
-    BRIEF,
     SHORT,
     Acquirable,
     Make,
@@ -33,7 +31,6 @@ from tests.support.primitives import (
 )
 from tests.support.servers import RedisServer
 
-MOST_WORDS = 4_000
 """Of all commands of a call."""
 
 LONGEST_RETRY = 60.0
@@ -166,22 +163,6 @@ async def test_a_guard_that_finds_the_loss_stops_its_block(make: Make) -> None:
     await asyncio.sleep(0)
 
 
-async def test_a_lease_whose_deadline_has_passed_writes_nothing(make: Make) -> None:
-    lease = await make(ttl=BRIEF, renew=False).acquire()
-    await lease.wait_lost()
-    with pytest.raises(LeaseLostError):
-        await lease.guard(("SET", make.key("k"), 1))
-    assert await make.client.exists(make.key("k")) == 0
-
-
-async def test_a_released_lease_writes_nothing(make: Make) -> None:
-    lease = await make().acquire()
-    await lease.release()
-    with pytest.raises(LeaseLostError, match="released"):
-        await lease.guard(("SET", make.key("k"), 1))
-    assert await make.client.exists(make.key("k")) == 0
-
-
 async def test_a_former_holder_writes_nothing_though_it_believes_in_its_lease(make: Make) -> None:
     believer = await as_a_stranger(make(renew=False).acquire())
     await make.take_away()
@@ -202,28 +183,6 @@ async def test_of_commands_one_of_which_fails_the_earlier_ones_stay_and_the_late
         assert lease.held
 
 
-async def test_guards_of_one_lease_may_be_called_at_once(make: Make) -> None:
-    async with make() as lease:
-        answers = await asyncio.gather(*(lease.guard(("RPUSH", make.key("l"), number)) for number in range(50)))
-    assert answers == [[number + 1] for number in range(50)]
-    assert await make.client.lrange(make.key("l"), 0, -1) == [str(number).encode() for number in range(50)]
-
-
-@pytest.mark.parametrize("commands", [[], ["SET k 1"], [("SET", "k", 1), ("BLPOP", "l", 0)], [("SET", "k", None)]])
-async def test_what_cannot_be_guarded_is_refused_before_anything_is_sent(make: Make, commands: list[Any]) -> None:
-    async with make() as lease:
-        with pytest.raises((TypeError, ValueError)):
-            await lease.guard(*commands)
-    assert await make.client.exists("k") == 0
-
-
-async def test_as_many_words_as_are_allowed_are_run(make: Make) -> None:
-    numbers = range(MOST_WORDS - 3)
-    async with make() as lease:
-        assert await lease.guard(("RPUSH", make.key("l"), *numbers)) == [len(numbers)]
-        assert await lease.guard(("LRANGE", make.key("l"), 0, -1)) == [[str(number).encode() for number in numbers]]
-
-
 async def test_all_shares_of_a_reentrant_lock_guard_by_the_one_lease(client: Redis, quick_sessions: None) -> None:
     lock = RLock(client, "orders")
     async with lock as outer, lock as inner:
@@ -241,18 +200,6 @@ async def test_what_was_answered_is_kept_for_as_long_as_its_request_may_come_aga
         (record,) = await make.client.keys("*:g:*")
         kept_ms = await make.client.pttl(record)
     assert 1000 * (max(ttl, LONGEST_RETRY) - 5) < kept_ms <= 1000 * max(ttl, LONGEST_RETRY)
-
-
-async def test_a_guard_that_was_cancelled_does_no_harm_to_the_next(make: Make) -> None:
-    async with make() as lease:
-        for _ in range(20):
-            task = asyncio.create_task(lease.guard(("INCR", make.key("n"))))
-            await asyncio.sleep(0)
-            task.cancel()
-            await asyncio.wait([task])
-        (count,) = await lease.guard(("INCR", make.key("n")))
-    assert isinstance(count, int)
-    assert 1 <= count <= 21
 
 
 @pytest.mark.parametrize("which", range(3))
@@ -280,14 +227,6 @@ async def test_a_quorum_s_lease_refuses_to_guard_and_says_what_to_do_instead(cli
             await lease.guard(("SET", "k", 1))
         assert lease.held
     assert await client.exists("k") == 0
-
-
-async def test_a_quorum_s_lease_refuses_before_anything_is_sent(proxy: FaultProxy, quick_sessions: None) -> None:
-    async with Redis.from_url(proxy.url) as client, Redlock([client], "orders", renew=False) as lease:
-        requests = proxy.requests
-        with pytest.raises(TypeError):
-            await lease.guard(("SET", "k", 1))
-        assert proxy.requests == requests
 
 
 @pytest.mark.redis

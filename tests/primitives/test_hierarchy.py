@@ -10,10 +10,9 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from aiolocks import HierarchicalLock, Lease, LeaseLostError, LockManager
+from aiolocks import HierarchicalLock, Lease, LeaseLostError
 from tests.support.cases import the_rest_slow
-from tests.support.primitives import SHORT, STEADY, queued, until
-from tests.support.workers import holding
+from tests.support.primitives import SHORT, queued, until
 
 pytest_plugins = ["tests.support.table"]
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quick_sessions")]
@@ -103,18 +102,6 @@ async def test_fencing_tokens_increase_for_every_level_they_are_shown_to(at: At)
     assert fences == sorted(set(fences))
 
 
-async def test_users_of_rows_at_the_same_time_have_different_fencing_tokens(at: At) -> None:
-    fences: list[int] = []
-
-    async def use(number: int) -> None:
-        for _ in range(4):
-            async with at(f"{TABLE}/{number}").write as lease:
-                fences.append(lease.fencing_token)
-
-    await asyncio.gather(*(use(number) for number in range(8)))
-    assert len(set(fences)) == len(fences)
-
-
 @pytest.mark.parametrize(
     ("outer", "inner"),
     [
@@ -155,9 +142,7 @@ async def test_a_task_takes_a_second_path_though_a_waiter_wants_the_first(
         await asyncio.wait(waiters)
 
 
-async def test_a_reader_of_a_row_that_writes_another_waits_for_the_tables_readers_not_for_the_queue(
-    at: At,
-) -> None:
+async def test_a_reader_of_a_row_that_writes_another_waits_for_the_tables_readers_not_for_the_queue(at: At) -> None:
     order: list[str] = []
 
     async def write_table() -> None:
@@ -200,41 +185,6 @@ async def test_a_cancelled_waiter_holds_no_level_any_more(at: At) -> None:
         assert (await at(TABLE).read.statistics()).holders == 1
 
 
-async def test_what_is_held_while_waiting_is_renewed(client: Redis) -> None:
-    def at(path: str) -> HierarchicalLock:
-        return HierarchicalLock(client, path, ttl=STEADY)
-
-    async with at(ROW).write:
-        waiter = asyncio.create_task(at(ROW).write.acquire())
-        await queued(at(ROW).write, 1)
-        await asyncio.sleep(1.2 * STEADY)
-        assert (await at(ROOT).read.statistics()).holders == 2
-    lease = await waiter
-    assert lease.held
-    await lease.release()
-
-
-@pytest.mark.parametrize("level", [ROOT, TABLE])
-async def test_a_waiter_that_loses_a_level_begins_again(client: Redis, level: str) -> None:
-    def at(path: str) -> HierarchicalLock:
-        return HierarchicalLock(client, path, ttl=SHORT)
-
-    key = f"aiolocks:hierarchy:{level.replace('shop', '{shop}', 1)}"
-    async with at(ROW).write:
-        ours: Any = await client.zrange(key, 0, -1)
-        waiter = asyncio.create_task(at(ROW).write.acquire())
-        await queued(at(ROW).write, 1)
-        tokens: Any = await client.zrange(key, 0, -1)
-        await client.zrem(key, *(set(tokens) - set(ours)))
-
-        async def holds_anew() -> bool:
-            return (await at(level).read.statistics()).holders == 2
-
-        await until(holds_anew)
-        assert not waiter.done()
-    await (await waiter).release()
-
-
 @pytest.mark.parametrize("level", [ROOT, TABLE, ROW])
 async def test_a_lease_is_lost_with_any_of_its_levels(client: Redis, level: str) -> None:
     with pytest.raises(LeaseLostError):
@@ -243,20 +193,6 @@ async def test_a_lease_is_lost_with_any_of_its_levels(client: Redis, level: str)
             await asyncio.sleep(10)
     for path in (ROOT, TABLE, ROW):
         assert not await HierarchicalLock(client, path).write.locked()
-
-
-@pytest.mark.redis
-@pytest.mark.parametrize("path", [ROOT, TABLE, ROW])
-async def test_a_path_that_a_killed_process_held_is_free_within_its_ttl(
-    redis: Redis, redis_url: str, path: str
-) -> None:
-    mode = HierarchicalLock(redis, TABLE).write
-    with holding(redis_url, f"locks.hierarchical({path!r}, ttl=0.4).write") as process:
-        assert await process.says() == "holds"
-        assert await mode.try_acquire() is None
-        process.kill()
-        async with mode.hold(timeout=3):
-            pass
 
 
 @pytest.mark.parametrize("seed", the_rest_slow(range(3), quick=1))
@@ -332,16 +268,6 @@ async def test_tasks_that_take_several_paths_in_one_order_never_wait_for_each_ot
 async def test_a_level_without_a_name_is_an_error_at_once(client: Redis, path: str) -> None:
     with pytest.raises(ValueError, match=r"name must be|path must be"):
         HierarchicalLock(client, path)
-
-
-async def test_paths_of_every_shape_are_kept_apart(client: Redis) -> None:
-    locks = LockManager(client)
-    paths = ["a:queue", "a/b:queue", "a/b/queue", "a%2Fb", "{a}/b", "a}/b", "a/{b", "a/b%3Aqueue", "a/b:q:1/c", "é/ü"]
-    leases = [await locks.hierarchical(path).write.try_acquire() for path in paths]
-    for path, lease in zip(paths, leases, strict=True):
-        assert lease is not None, path
-        assert lease.name == path
-        await lease.release()
 
 
 async def test_a_hierarchical_lock_without_a_mode_cannot_be_acquired(at: At) -> None:

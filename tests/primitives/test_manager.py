@@ -9,14 +9,14 @@ import anyio
 import pytest
 from redis.asyncio import Redis
 
-from aiolocks import AcquireTimeoutError, Lock, LockManager, Semaphore, with_lock
+from aiolocks import Lock, LockManager, with_lock
 from aiolocks.testing import FaultProxy
-from tests.support.cases import one_by_one
 from tests.support.kinds import complete
 from tests.support.primitives import queued, rows_where, until
 from tests.support.servers import RedisServer
 
 pytest_plugins = ["tests.support.table"]
+pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quick_sessions")]
 
 
 async def open_connections(redis: Redis) -> list[int]:
@@ -32,49 +32,32 @@ async def until_closed(redis: Redis, number: int) -> None:
     await until(is_closed)
 
 
-@pytest.mark.asyncio
-async def test_the_first_lock_is_two_lines(redis_url: str, quick_sessions: None) -> None:
-    async with LockManager.from_url(redis_url, ttl=10) as locks:
-        async with locks.lock("orders:42") as lease:
-            assert lease.held
-
-
-@pytest.mark.asyncio
 @pytest.mark.parametrize("scheme", ["unix", "redis"])
-async def test_a_url_names_the_server(server: RedisServer, redis: Redis, quick_sessions: None, scheme: str) -> None:
+async def test_a_url_names_the_server(server: RedisServer, redis: Redis, scheme: str) -> None:
     async with LockManager.from_url(server.url if scheme == "unix" else server.tcp_url) as locks:
         async with locks.lock("orders"):
             assert await Lock(redis, "orders").locked()
 
 
-@pytest.mark.asyncio
-async def test_a_url_may_hold_what_redis_py_understands(one_server: RedisServer, quick_sessions: None) -> None:
+async def test_a_url_may_hold_what_redis_py_understands(one_server: RedisServer) -> None:
     async with LockManager.from_url(f"{one_server.tcp_url}/1?client_name=mine&decode_responses=true") as locks:
         async with locks.lock("orders"):
             assert await locks.client.client_getname() == "mine"
 
 
-def test_a_tls_url_makes_a_tls_client() -> None:
-    client = LockManager.from_url("rediss://localhost:1").client
-    assert "SSL" in client.connection_pool.connection_class.__name__
-
-
 @pytest.mark.parametrize("url", ["redis://localhost:1", "rediss://localhost:1", "unix:///nowhere"])
-def test_its_own_client_retries_as_one_does_that_is_made_without_a_url(url: str) -> None:
+async def test_its_own_client_retries_as_one_does_that_is_made_without_a_url_unless_the_url_says_no(url: str) -> None:
     """redis-py's own `from_url` makes one that does not."""
     usual = Redis().get_retry()
     assert usual is not None
-    assert LockManager.from_url(url).client.get_retry() == usual
-    assert LockManager.from_url(f"{url}?retry_on_timeout=yes").client.get_retry() == usual
+    for more, retry in (("", usual), ("?retry_on_timeout=yes", usual), ("?retry_on_timeout=no", None)):
+        client = LockManager.from_url(f"{url}{more}").client
+        assert client.get_retry() == retry
+        assert ("SSL" in client.connection_pool.connection_class.__name__) == url.startswith("rediss")
 
 
-def test_a_url_may_say_that_its_client_does_not_retry() -> None:
-    assert LockManager.from_url("redis://localhost:1?retry_on_timeout=no").client.get_retry() is None
-
-
-@pytest.mark.asyncio
 @pytest.mark.parametrize("command", [b"EVALSHA", b"GET"])
-async def test_one_lost_answer_is_no_error(proxy: FaultProxy, quick_sessions: None, command: bytes) -> None:
+async def test_one_lost_answer_is_no_error(proxy: FaultProxy, command: bytes) -> None:
     async with LockManager.from_url(proxy.url, ttl=5) as locks:
         async with locks.lock("orders"):  # both are connected, and the scripts loaded
             await locks.client.get("orders")
@@ -84,33 +67,20 @@ async def test_one_lost_answer_is_no_error(proxy: FaultProxy, quick_sessions: No
             assert lease.held
 
 
-@pytest.mark.asyncio
-async def test_defaults_are_those_of_every_primitive(quick_sessions: None) -> None:
-    async with LockManager.from_url("memory://", ttl=5) as locks:
+async def test_defaults_are_those_of_every_primitive_and_a_call_overrides_them() -> None:
+    async with LockManager.from_url("memory://", ttl=5, acquire_timeout=0.3) as locks:
         async with locks.lock("orders") as lock, locks.semaphore("scraper", 2) as semaphore:
             assert 4 < lock.remaining() < 5
             assert 4 < semaphore.remaining() < 5
-
-
-@pytest.mark.asyncio
-async def test_a_call_overrides_the_defaults(quick_sessions: None) -> None:
-    async with LockManager.from_url("memory://", ttl=5) as locks:
-        async with locks.lock("orders", ttl=10) as lease:
-            assert 9 < lease.remaining() < 10
-
-
-@pytest.mark.asyncio
-async def test_a_call_may_take_a_default_back(quick_sessions: None) -> None:
-    async with LockManager.from_url("memory://", acquire_timeout=0.3) as locks:
-        async with locks.lock("orders"):
-            waiter = asyncio.create_task(locks.lock("orders", acquire_timeout=None).acquire())
+            waiter = asyncio.create_task(locks.lock("orders", ttl=100, acquire_timeout=None).acquire())
             done, _ = await asyncio.wait([waiter], timeout=0.5)
             assert not done
-        await (await waiter).release()
+        lease = await waiter
+        assert 90 < lease.remaining() < 100
+        await lease.release()
 
 
-@pytest.mark.asyncio
-async def test_the_prefix_begins_every_key(redis: Redis, quick_sessions: None) -> None:
+async def test_the_prefix_begins_every_key(redis: Redis) -> None:
     locks = LockManager(redis, prefix="myapp:")
     async with locks.lock("orders"), locks.semaphore("scraper", 2):
         keys = [key async for key in redis.scan_iter()]
@@ -118,34 +88,17 @@ async def test_the_prefix_begins_every_key(redis: Redis, quick_sessions: None) -
     assert all(key.startswith(b"myapp:") for key in keys)
 
 
-def test_a_manager_makes_every_primitive() -> None:
-    locks = LockManager(Redis(port=1))
-    lock, semaphore = locks.lock("orders"), locks.semaphore("scraper", 2)
-    assert (type(lock), lock.name, type(semaphore), semaphore.name) == (Lock, "orders", Semaphore, "scraper")
-
-
-def test_a_manager_shows_the_client_of_its_user() -> None:
-    client = Redis(port=1)
-    assert LockManager(client).client is client
-
-
-@pytest.mark.asyncio
-async def test_a_private_memory_is_shared_with_no_other_manager(quick_sessions: None) -> None:
-    async with LockManager.from_url("memory://") as one, LockManager.from_url("memory://") as other:
-        async with one.lock("orders"):
-            assert not await other.lock("orders").locked()
-
-
-@pytest.mark.asyncio
-async def test_a_named_memory_is_shared_in_the_process(quick_sessions: None) -> None:
+async def test_a_named_memory_is_shared_in_the_process_and_a_private_one_with_no_manager() -> None:
     async with LockManager.from_url("memory://shared") as one, LockManager.from_url("memory://shared") as same:
         async with LockManager.from_url("memory://another") as other, one.lock("orders"):
             assert await same.lock("orders").locked()
             assert not await other.lock("orders").locked()
+            async with LockManager.from_url("memory://") as private, LockManager.from_url("memory://") as mine:
+                async with private.lock("orders"):
+                    assert not await mine.lock("orders").locked()
 
 
-@pytest.mark.asyncio
-async def test_waiters_of_a_named_memory_are_woken_across_clients(quick_sessions: None) -> None:
+async def test_waiters_of_a_named_memory_are_woken_across_clients() -> None:
     async with LockManager.from_url("memory://shared") as one, LockManager.from_url("memory://shared") as same:
         lease = await one.lock("orders").acquire()
         async with asyncio.TaskGroup() as group:
@@ -155,47 +108,20 @@ async def test_waiters_of_a_named_memory_are_woken_across_clients(quick_sessions
         await waiter.result().release()
 
 
-@pytest.mark.asyncio
 async def test_a_manager_closes_the_client_that_it_made(redis_url: str, redis: Redis) -> None:
     async with LockManager.from_url(redis_url) as locks:
         number = await locks.client.client_id()
         assert number in await open_connections(redis)
     await until_closed(redis, number)
-
-
-@pytest.mark.asyncio
-async def test_closing_a_manager_closes_the_client_that_it_made(redis_url: str, redis: Redis) -> None:
-    locks = LockManager.from_url(redis_url)
-    number = await locks.client.client_id()
     await locks.aclose()
-    await until_closed(redis, number)
 
 
-@pytest.mark.asyncio
-async def test_closing_a_manager_twice_does_no_harm(redis_url: str, redis: Redis) -> None:
-    locks = LockManager.from_url(redis_url)
-    number = await locks.client.client_id()
-    async with LockManager.from_url(redis_url) as others, others.lock("orders") as lease:
-        await locks.aclose()
-        await locks.aclose()
-        await until_closed(redis, number)
-        assert await lease.renew()
-
-
-@pytest.mark.asyncio
 async def test_a_manager_does_not_close_the_client_of_its_user(redis: Redis) -> None:
     number = await redis.client_id()
     async with LockManager(redis) as locks:
+        assert locks.client is redis
         await locks.lock("orders").locked()
     assert await redis.client_id() == number
-
-
-@pytest.mark.asyncio
-async def test_a_lease_outlives_its_manager(redis_url: str, quick_sessions: None) -> None:
-    async with LockManager.from_url(redis_url) as locks:
-        lease = await locks.lock("orders").acquire()
-    assert lease.held
-    assert await lease.release() is True
 
 
 # After it was closed.
@@ -228,9 +154,8 @@ async def holding(redis: Redis, kind: str) -> Any:
     return await asyncio.create_task(in_the_way.acquire())  # no task that it starts would wait for itself
 
 
-@pytest.mark.asyncio
 @every_kind
-async def test_waits_begun_through_it_end_when_it_is_closed(redis: Redis, quick_sessions: None, kind: str) -> None:
+async def test_waits_begun_through_it_end_when_it_is_closed(redis: Redis, kind: str) -> None:
     lease = await holding(redis, kind)
     locks = LockManager(redis)
 
@@ -254,9 +179,8 @@ async def test_waits_begun_through_it_end_when_it_is_closed(redis: Redis, quick_
     assert await lease.release()
 
 
-@pytest.mark.asyncio
 @every_kind
-async def test_later_calls_through_it_are_errors(redis: Redis, quick_sessions: None, kind: str) -> None:
+async def test_later_calls_through_it_are_errors(redis: Redis, kind: str) -> None:
     locks = LockManager(redis)
     made = MADE[kind](locks)
     async with made:
@@ -277,8 +201,7 @@ async def test_later_calls_through_it_are_errors(redis: Redis, quick_sessions: N
     assert await redis.ping(), "a client of yours is left open"
 
 
-@pytest.mark.asyncio
-async def test_what_is_not_acquired_is_refused_too_once_it_is_closed(redis: Redis, quick_sessions: None) -> None:
+async def test_what_is_not_acquired_is_refused_too_once_it_is_closed(redis: Redis) -> None:
     locks = LockManager(redis)
     price, scraper = locks.versioned("price"), locks.semaphore("scraper", 2)
 
@@ -293,8 +216,7 @@ async def test_what_is_not_acquired_is_refused_too_once_it_is_closed(redis: Redi
             await call
 
 
-@pytest.mark.asyncio
-async def test_an_upgrade_that_waits_ends_too_and_its_lease_stays(redis: Redis, quick_sessions: None) -> None:
+async def test_an_upgrade_that_waits_ends_too_and_its_lease_stays(redis: Redis) -> None:
     locks = LockManager(redis)
     reading = await LockManager(redis).rwlock("orders").read.acquire()
     lease = await locks.rwlock("orders").upgradeable.acquire()
@@ -313,8 +235,7 @@ async def test_an_upgrade_that_waits_ends_too_and_its_lease_stays(redis: Redis, 
     assert await reading.release()
 
 
-@pytest.mark.asyncio
-async def test_other_managers_of_one_client_wait_on(redis: Redis, quick_sessions: None) -> None:
+async def test_other_managers_of_one_client_wait_on(redis: Redis) -> None:
     lease = await Lock(redis, "orders").acquire()
     closed, other = LockManager(redis), LockManager(redis)
     waiting = asyncio.create_task(other.lock("orders").acquire(timeout=30))
@@ -326,9 +247,8 @@ async def test_other_managers_of_one_client_wait_on(redis: Redis, quick_sessions
     await (await directly).release()
 
 
-@pytest.mark.asyncio
 async def test_leases_of_a_closed_manager_are_renewed_until_their_owners_release_them(
-    redis_url: str, redis: Redis, quick_sessions: None
+    redis_url: str, redis: Redis
 ) -> None:
     locks = LockManager.from_url(redis_url, ttl=0.5)
     lock = locks.lock("orders")
@@ -346,7 +266,6 @@ async def test_leases_of_a_closed_manager_are_renewed_until_their_owners_release
     assert not dropped.held
 
 
-@pytest.mark.asyncio
 async def test_new_callers_of_a_closed_manager_open_no_connection(redis_url: str, redis: Redis) -> None:
     locks = LockManager.from_url(redis_url)
     async with locks.lock("orders"):
@@ -358,8 +277,7 @@ async def test_new_callers_of_a_closed_manager_open_no_connection(redis_url: str
     assert set(await open_connections(redis)) <= before
 
 
-@pytest.mark.asyncio
-async def test_a_cancellation_beside_the_close_stays_a_cancellation(redis: Redis, quick_sessions: None) -> None:
+async def test_a_cancellation_beside_the_close_stays_a_cancellation(redis: Redis) -> None:
     lease = await Lock(redis, "orders").acquire()
     for first in ("close", "cancel"):
         locks = LockManager(redis)
@@ -375,8 +293,7 @@ async def test_a_cancellation_beside_the_close_stays_a_cancellation(redis: Redis
     assert await lease.release()
 
 
-@pytest.mark.asyncio
-async def test_a_wait_in_a_shielded_scope_ends_and_leaves_the_scope_whole(redis: Redis, quick_sessions: None) -> None:
+async def test_a_wait_in_a_shielded_scope_ends_and_leaves_the_scope_whole(redis: Redis) -> None:
     lease = await Lock(redis, "orders").acquire()
     locks = LockManager(redis)
     after = []
@@ -396,8 +313,7 @@ async def test_a_wait_in_a_shielded_scope_ends_and_leaves_the_scope_whole(redis:
     assert await lease.release()
 
 
-@pytest.mark.asyncio
-async def test_a_turn_that_comes_as_it_is_closed_is_passed_on(redis: Redis, quick_sessions: None) -> None:
+async def test_a_turn_that_comes_as_it_is_closed_is_passed_on(redis: Redis) -> None:
     for _ in range(20):
         lease = await Lock(redis, "orders").acquire()
         locks = LockManager(redis)
@@ -411,19 +327,8 @@ async def test_a_turn_that_comes_as_it_is_closed_is_passed_on(redis: Redis, quic
         assert await free.release()
 
 
-@pytest.mark.asyncio
-async def test_a_timeout_after_which_it_is_closed_is_a_timeout(redis: Redis, quick_sessions: None) -> None:
-    lease = await Lock(redis, "orders").acquire()
-    locks = LockManager(redis)
-    with pytest.raises(AcquireTimeoutError):
-        await locks.lock("orders").acquire(timeout=0.05)
-    await locks.aclose()
-    assert await lease.release()
-
-
-@pytest.mark.asyncio
 @pytest.mark.redis
-async def test_a_wait_for_a_silent_server_ends_when_it_is_closed(proxy: FaultProxy, quick_sessions: None) -> None:
+async def test_a_wait_for_a_silent_server_ends_when_it_is_closed(proxy: FaultProxy) -> None:
     locks = LockManager.from_url(proxy.url)
     async with locks.lock("orders"):
         pass
@@ -436,76 +341,54 @@ async def test_a_wait_for_a_silent_server_ends_when_it_is_closed(proxy: FaultPro
             await waiting
 
 
-def test_its_repr_shows_the_server_and_what_its_holders_are_called() -> None:
+async def test_its_repr_shows_the_server_and_what_its_holders_are_called_and_no_password() -> None:
     locks = LockManager.from_url("redis://me:secret@localhost:1/3", ttl=5, holder="billing")
     assert repr(locks) == "<LockManager localhost:1/3 holder='billing' ttl=5>"
     assert repr(LockManager(Redis())) == "<LockManager localhost:6379>"
     assert "db.sock" in repr(LockManager.from_url("unix:///tmp/db.sock"))
-    asyncio.run(locks.aclose())
+    assert repr(LockManager.from_url("memory://tests")).startswith("<LockManager memory://")
+    for url in (
+        "redis+sentinel://me:secret@localhost:1/main/0?sentinel_username=you&sentinel_password=secret",
+        "redis+cluster://me:secret@localhost:1",
+        "rediss://:secret@localhost:1",
+    ):
+        shown = repr(LockManager.from_url(url))
+        assert ":1" in shown
+        assert "secret" not in shown
+    await locks.aclose()
     assert "closed" in repr(locks)
 
 
 @pytest.mark.parametrize(
-    "url",
-    [
-        "redis+sentinel://me:secret@localhost:1/main/0?sentinel_username=you&sentinel_password=secret",
-        "redis+cluster://me:secret@localhost:1",
-        "rediss://:secret@localhost:1",
-    ],
+    "url", ["", "localhost", "http://me:secret@localhost", "redis:localhost", "memory", "rediss+tls://:secret@a"]
 )
-def test_no_password_is_in_its_repr_whatever_the_url(url: str) -> None:
-    shown = repr(LockManager.from_url(url))
-    assert ":1" in shown
-    assert "secret" not in shown
-
-
-def test_a_memory_is_shown_as_such() -> None:
-    assert repr(LockManager.from_url("memory://tests")).startswith("<LockManager memory://")
-
-
-@pytest.mark.parametrize("url", ["", "localhost", "http://localhost", "redis:localhost", "memory", "memory:/tests"])
-def test_a_url_of_another_kind_is_an_error_that_names_the_right_ones(url: str) -> None:
-    with pytest.raises(ValueError, match=r"redis://.*rediss://.*unix://.*memory://"):
+async def test_a_url_of_another_kind_is_an_error_that_names_the_right_ones_and_no_password(url: str) -> None:
+    with pytest.raises(ValueError, match=r"redis://.*rediss://.*unix://.*memory://") as caught:
         LockManager.from_url(url)
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("url", [None, b"redis://localhost", Redis(port=1)])
-def test_what_is_no_url_is_an_error(url: Any) -> None:
+async def test_what_is_no_url_is_an_error(url: Any) -> None:
     with pytest.raises(TypeError, match="url"):
         LockManager.from_url(url)
 
 
-@one_by_one("rest", ["a/b", "a?x=1", "a#b", "me@a"])
-def test_a_memory_has_a_name_and_nothing_else(rest: str) -> None:
-    with pytest.raises(ValueError, match="memory://"):
+@pytest.mark.parametrize("rest", ["a/b", "a?x=1", "a#b", "me:secret@a/0?x=1"])
+async def test_a_memory_has_a_name_and_nothing_else(rest: str) -> None:
+    with pytest.raises(ValueError, match="memory://") as caught:
         LockManager.from_url(f"memory://{rest}")
-
-
-@pytest.mark.parametrize("scheme", ["http", "memory", "rediss+tls"])
-def test_a_password_in_a_bad_url_is_not_shown(scheme: str) -> None:
-    with pytest.raises(ValueError) as caught:
-        LockManager.from_url(f"{scheme}://me:secret@host/0?x=1")
     assert "secret" not in str(caught.value)
 
 
-def test_a_password_is_not_in_its_repr() -> None:
-    assert "secret" not in repr(LockManager.from_url("redis://me:secret@localhost:1", ttl=5))
-
-
-def test_memory_without_its_extra_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_memory_without_its_extra_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fakeredis", None)
     with pytest.raises(ImportError, match=r"extra 'memory' of aiolocks"):
         LockManager.from_url("memory://")
 
 
-def test_a_bad_default_is_an_error_at_once() -> None:
-    with pytest.raises(ValueError, match="ttl"):
-        LockManager(Redis(port=1), ttl=0)
-
-
 @pytest.mark.redis
 @pytest.mark.leaves_residue
-@pytest.mark.asyncio
 async def test_a_revoke_that_waits_ends_when_its_manager_is_closed(redis: Redis) -> None:
     lease = await Lock(redis, "orders:42", renew=False).acquire()
     locks = LockManager(redis)
@@ -524,7 +407,6 @@ async def lease_is_revoked(redis: Redis) -> bool:
 
 @pytest.mark.redis
 @pytest.mark.leaves_residue
-@pytest.mark.asyncio
 async def test_a_wait_that_is_destroyed_in_another_thread_is_undone(redis: Redis) -> None:
     """As when a coroutine is collected as garbage: no loop runs there."""
     locks = LockManager(redis)

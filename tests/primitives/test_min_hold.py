@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 
-from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, MultiLock, RLock, RWLock, Semaphore
+from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, MultiLock, RLock, RWLock
 from aiolocks.testing import FaultProxy
 from tests.faults.support.asking import retrying
 from tests.support.lateness import SLACK, TooLateError, assert_within, measured_lag
@@ -115,31 +115,6 @@ async def test_statistics_count_no_holder_of_a_kept_name_and_say_until_when_it_i
 
 
 @exclusive_rows
-async def test_min_hold_can_be_longer_than_the_ttl(make: Make) -> None:
-    began = clock()
-    async with make(min_hold=MIN, ttl=0.4):
-        pass
-    lease, at = await taken(make())
-    assert at - began > MIN - 0.05
-    assert await lease.release()
-
-
-@exclusive_rows
-async def test_a_holder_that_dies_frees_the_name_at_its_ttl(make: Make) -> None:
-    lease = await make(min_hold=60, ttl=0.5, renew=False).acquire()
-    other = await as_a_stranger(make().acquire(timeout=10))
-    assert not lease.held
-    assert await other.release()
-
-
-@exclusive_rows
-async def test_when_that_time_is_over_it_is_released_like_any_other(make: Make) -> None:
-    async with make(min_hold=0.05):
-        await asyncio.sleep(0.06)
-    assert not await make().locked()
-
-
-@exclusive_rows
 async def test_a_holder_that_does_not_wait_for_its_release_keeps_the_name_for_min_hold_too(make: Make) -> None:
     async with make(min_hold=MIN, wait_release=False):
         pass
@@ -175,32 +150,6 @@ async def test_several_names_of_which_one_was_busy_keep_nothing(client: Redis, q
     assert await lease.release()
 
 
-async def test_a_permit_that_is_kept_is_one_of_them_still(client: Redis, quick_sessions: None) -> None:
-    scraper = Semaphore(client, "scraper", 3, min_hold=MIN)
-    async with scraper.hold(permits=2):
-        pass
-    now = await scraper.statistics()
-    assert (now.permits, now.holders) == (2, 0)
-    assert await scraper.try_acquire(permits=2) is None
-    async with scraper:
-        beside = await scraper.statistics()
-        assert (beside.permits, beside.holders, beside.kept_until) == (3, 1, now.kept_until)
-        assert await scraper.try_acquire() is None
-    await free(scraper)
-
-
-@pytest.mark.real_time
-async def test_of_several_that_are_kept_statistics_say_when_the_last_ends(client: Redis, quick_sessions: None) -> None:
-    longer, shorter = (Semaphore(client, "scraper", 3, min_hold=seconds) for seconds in (60, 30))
-    async with longer, shorter:
-        pass
-    now = await shorter.statistics()
-    assert (now.permits, now.holders) == (2, 0)
-    assert now.kept_until is not None
-    assert now.kept_until - datetime.now(UTC) > timedelta(seconds=50)
-    await shorter.revoke()
-
-
 async def test_a_name_kept_among_several_is_not_held_by_any_holder(client: Redis, quick_sessions: None) -> None:
     async with MultiLock(client, ["a"], min_hold=60):
         pass
@@ -211,16 +160,6 @@ async def test_a_name_kept_among_several_is_not_held_by_any_holder(client: Redis
     now = await MultiLock(client, ["a", "b"]).statistics()
     assert (now.permits, now.holders) == (1, 0)
     await MultiLock(client, ["a"]).revoke()
-
-
-async def test_readers_that_are_kept_keep_writers_out(client: Redis, quick_sessions: None) -> None:
-    rw = RWLock(client, "catalogue", min_hold=MIN)
-    async with rw.read:
-        pass
-    assert await rw.write.try_acquire() is None
-    async with rw.read:
-        pass
-    await free(rw.read)
 
 
 async def test_an_upgrade_ends_at_once(client: Redis, quick_sessions: None) -> None:

@@ -7,9 +7,8 @@ from typing import Literal
 import pytest
 from redis.asyncio import Redis
 
-from aiolocks import AcquireTimeoutError, LeaseLostError, Lock, MultiLock
-from tests.support.lateness import measured_lag
-from tests.support.primitives import SHORT, SOON, STEADY, as_a_stranger, free, queued
+from aiolocks import AcquireTimeoutError, Lock, MultiLock
+from tests.support.primitives import SHORT, as_a_stranger, free, queued
 
 MOST_NAMES = 1_000
 MOST_WORDS = 4_000
@@ -75,21 +74,6 @@ class TestOnEveryServer:
         await free(lock)
         await redis.delete("k", *words[1::2])
 
-    @pytest.mark.redis
-    @pytest.mark.leaves_residue
-    @pytest.mark.usefixtures("one_server")
-    async def test_of_many_names_the_loss_of_the_last_guards_nothing(self, redis: Redis) -> None:
-        names = [f"account:{number:04}" for number in range(MOST_NAMES)]
-        lease = await MultiLock(redis, names).acquire()
-        await redis.delete("aiolocks:multi:{account:0999}")
-        with pytest.raises(LeaseLostError):
-            await lease.guard(("SET", "k", "v"))
-        assert await redis.exists("k") == 0
-
-    async def test_a_lock_of_the_same_name_is_another_lock(self, client: Redis) -> None:
-        async with MultiLock(client, ["a", "b"]), Lock(client, "a") as lease:
-            assert lease.held
-
     async def test_a_block_that_would_wait_for_itself_by_one_name_is_an_error(self, client: Redis) -> None:
         async with MultiLock(client, ["a", "b"]):
             with pytest.raises(RuntimeError):
@@ -114,20 +98,6 @@ class TestOnEveryServer:
         async with Lock(client, "a") as lease:
             assert lease.fencing_tokens == {"a": lease.fencing_token}
 
-    async def test_what_is_partly_held_outlives_its_ttl_while_another_is_waited_for(self, client: Redis) -> None:
-        holder = await MultiLock(client, ["b"]).acquire()
-        waiter = asyncio.create_task(MultiLock(client, ["a", "b"], ttl=STEADY).acquire())
-        await queued(MultiLock(client, ["b"]), 1)
-        for _ in range(5):
-            await asyncio.sleep(STEADY / 4)
-            assert await MultiLock(client, ["a"]).locked()
-        async with measured_lag() as lag:
-            await holder.release()
-            lease = await waiter
-            left = lease.remaining()
-        assert left > STEADY / 3 - lag.worst
-        await lease.release()
-
     async def test_a_name_that_is_lost_while_its_caller_waits_for_another_is_acquired_again(
         self, client: Redis
     ) -> None:
@@ -142,20 +112,6 @@ class TestOnEveryServer:
         lease = await waiter
         assert lease.fencing_tokens["a"] > other.fencing_token
         await lease.release()
-
-    async def test_the_loss_of_one_name_is_the_loss_of_all(self, client: Redis) -> None:
-        with pytest.raises(LeaseLostError):
-            async with MultiLock(client, ["a", "b"], ttl=SHORT) as lease:
-                await client.delete("aiolocks:multi:{b}")
-                await asyncio.sleep(10)
-        assert lease.lost
-        await free(MultiLock(client, ["a", "b"]))
-
-    async def test_a_wait_that_is_too_long_gives_back_what_was_held(self, client: Redis) -> None:
-        async with MultiLock(client, ["b"]):
-            with pytest.raises(AcquireTimeoutError):
-                await asyncio.create_task(MultiLock(client, ["a", "b", "c"]).acquire(timeout=SOON))
-            assert await MultiLock(client, ["a", "c"]).locked() is False
 
     async def test_neighbours_in_a_ring_all_get_their_turn(self, client: Redis) -> None:
         """The dining philosophers."""

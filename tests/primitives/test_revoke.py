@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from aiolocks import AcquireTimeoutError, HierarchicalLock, Lease, LeaseLostError, MultiLock, RLock, RWLock, Semaphore
+from aiolocks import AcquireTimeoutError, HierarchicalLock, Lease, LeaseLostError, MultiLock, RLock, RWLock
 from tests.support.lateness import SLACK, in_time
 from tests.support.primitives import SHORT, STEADY, Make, Row, as_a_stranger, every_row, exclusive_rows, free, queued
 
@@ -220,31 +220,6 @@ async def test_wrong_words_are_refused_before_anything_is_sent(make: Make) -> No
 # What the primitives have of their own.
 
 
-async def test_one_reader_is_stopped_and_the_others_read_on(client: Redis) -> None:
-    rw = RWLock(client, "orders", ttl=LONG)
-    leases = [await rw.read.acquire() for _ in range(3)]
-    with pytest.raises(AcquireTimeoutError):
-        await rw.write.revoke(fencing_token=leases[1].fencing_token, timeout=0)
-    assert [await lease.renew() for lease in leases] == [True, False, True]
-    for lease in leases:
-        await lease.release()
-
-
-async def test_what_has_grown_from_an_upgradeable_lease_goes_with_it(client: Redis) -> None:
-    rw = RWLock(client, "orders", ttl=LONG, on_lost="flag")
-    async with asyncio.timeout(30):
-        lease = await rw.upgradeable.acquire()
-        beside = lease.upgrade()
-        alone = await beside.__aenter__()
-        with pytest.raises(AcquireTimeoutError):
-            await rw.read.revoke(fencing_token=lease.fencing_token, timeout=0)
-        assert not await alone.renew()
-        assert not await lease.renew()
-        await beside.__aexit__(None, None, None)
-        await lease.release()
-        await free(rw.write)
-
-
 async def test_no_upgrade_grows_from_what_is_revoked_and_its_lease_is_lost(client: Redis) -> None:
     rw = RWLock(client, "orders", ttl=LONG)
     lease = await rw.upgradeable.acquire()
@@ -267,15 +242,6 @@ async def test_a_writer_that_is_revoked_does_not_become_a_reader(client: Redis) 
         await lease.downgrade()
     assert caught.value.reason == "revoked"
     await lease.release()
-
-
-async def test_holders_say_what_they_hold(client: Redis) -> None:
-    rw, semaphore = RWLock(client, "orders"), Semaphore(client, "orders", 5)
-    leases = [await rw.read.acquire(), await rw.upgradeable.acquire()]
-    assert sorted(str(holder.mode) for holder in await rw.write.revoke(force=True)) == ["read", "upgradeable"]
-    leases.append(await semaphore.acquire(permits=3))
-    assert [(holder.permits, holder.mode) for holder in await semaphore.revoke(force=True)] == [(3, None)]
-    assert [await lease.release() for lease in leases] == [False] * 3
 
 
 async def test_all_holds_of_a_reentrant_lock_are_lost(client: Redis) -> None:

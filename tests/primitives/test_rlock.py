@@ -1,7 +1,6 @@
 """`RLock`: what it adds to a lock. What it shares with every primitive is in the conformance table."""
 
 import asyncio
-import gc
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from contextvars import Context
@@ -11,9 +10,9 @@ import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 
-from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, Lock, RLock
+from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, RLock
 from tests.support.lateness import SLACK, in_time
-from tests.support.primitives import BRIEF, SHORT, SOON, as_a_stranger, queued
+from tests.support.primitives import SOON, as_a_stranger, queued
 from tests.support.virtual import clock
 
 pytest_plugins = ["tests.support.table"]
@@ -95,18 +94,6 @@ async def test_holds_by_hand_nest(lock: RLock) -> None:
         await lock.release()
 
 
-async def test_the_outer_hold_may_be_released_before_the_inner(lock: RLock) -> None:
-    outer, inner = await lock.acquire(), await lock.acquire()
-    assert await outer.release() is True
-    assert (outer.held, inner.held) == (False, True)
-    assert await outer.release() is False
-    assert not await free(lock)
-    await asyncio.sleep(1.2 * LONG)
-    assert inner.held, "and it is renewed still"
-    assert await inner.release() is True
-    assert await free(lock)
-
-
 async def test_blocks_left_in_the_order_of_entering_hold_until_the_last_is_left(lock: RLock) -> None:
     outer, inner = AsyncExitStack(), AsyncExitStack()
     await outer.enter_async_context(lock)
@@ -153,11 +140,16 @@ async def test_a_child_that_would_wait_for_its_parent_gets_an_error_instead(lock
         async with lock:
             pytest.fail("the body ran")
 
+    async def grandchild() -> None:
+        await asyncio.create_task(child())
+
     async with lock as lease:
         with pytest.raises(RuntimeError, match="started this one"):
             await asyncio.create_task(child())
         with pytest.raises(RuntimeError):
             await asyncio.create_task(lock.acquire(timeout=None))
+        with pytest.raises(RuntimeError):
+            await asyncio.create_task(grandchild())
         assert await asyncio.create_task(lock.try_acquire()) is None
         with pytest.raises(ExceptionGroup) as group:
             async with asyncio.TaskGroup() as tasks:
@@ -202,15 +194,6 @@ async def test_a_child_that_waits_for_a_while_gets_it_when_its_parent_lets_go_in
     await got.release()
 
 
-async def test_a_grandchild_gets_the_error_too(lock: RLock) -> None:
-    async def child() -> None:
-        await asyncio.create_task(lock.acquire())
-
-    async with lock:
-        with pytest.raises(RuntimeError):
-            await asyncio.create_task(child())
-
-
 async def test_a_child_gets_it_once_its_parent_has_let_go(lock: RLock) -> None:
     released = asyncio.Event()
 
@@ -236,41 +219,6 @@ async def test_a_child_started_before_or_with_a_context_of_its_own_waits_like_an
         tasks.append(asyncio.create_task(work(), context=Context()))
         await queued(lock, 2)
     await asyncio.gather(*tasks)
-
-
-async def test_what_a_task_that_has_ended_still_holds_is_waited_for(lock: RLock) -> None:
-    async def take() -> tuple[Lease, "asyncio.Task[Lease]"]:
-        lease = await lock.acquire()
-        return lease, asyncio.create_task(wait_for_it())
-
-    async def wait_for_it() -> Lease:
-        await asyncio.sleep(0.01)
-        return await lock.acquire(timeout=5)
-
-    lease, waiter = await asyncio.create_task(take())
-    await queued(lock, 1)
-    await lease.release()
-    await (await waiter).release()
-
-
-async def test_two_tasks_exclude_each_other(lock: RLock) -> None:
-    inside = 0
-
-    async def work() -> None:
-        nonlocal inside
-        for _ in range(5):
-            async with lock, lock:
-                inside += 1
-                await asyncio.sleep(0)
-                assert inside == 1
-                inside -= 1
-
-    await asyncio.gather(*(work() for _ in range(4)))
-
-
-async def test_a_lock_of_the_same_name_is_another_one(lock: RLock, client: Redis) -> None:
-    async with lock, Lock(client, "orders").hold(timeout=0) as lease:
-        assert lease.held
 
 
 # Losses.
@@ -301,102 +249,12 @@ async def test_a_loss_stops_every_block_once_and_is_an_error_of_the_outermost(lo
     await asyncio.sleep(0)
 
 
-async def test_a_loss_marks_every_hold_at_once(lock: RLock, client: Redis) -> None:
-    leases = [await lock.acquire() for _ in range(3)]
-    waits = [asyncio.create_task(lease.wait_lost()) for lease in leases]
-    await client.flushdb()
-    assert await asyncio.gather(*waits) == [True] * 3
-    assert [lease.lost for lease in leases] == [True] * 3
-    assert [await lease.release() for lease in leases] == [False] * 3
-
-
-async def test_a_renewal_by_hand_that_finds_the_loss_marks_every_hold(client: Redis, quick_sessions: None) -> None:
-    lock = RLock(client, "orders")
-    outer, inner = await lock.acquire(), await lock.acquire()
-    await client.flushdb()
-    assert await inner.renew() is False
-    assert outer.lost
-    assert [await outer.release(), await inner.release()] == [False, False]
-
-
 async def test_a_renewal_by_hand_extends_every_hold(lock: RLock) -> None:
     outer, inner = await lock.acquire(), await lock.acquire()
     assert await inner.renew(30) is True
     assert outer.remaining() > 20
     await outer.release()
     await inner.release()
-
-
-async def test_a_block_within_a_lost_one_does_not_begin(client: Redis, quick_sessions: None) -> None:
-    lock = RLock(client, "orders", ttl=BRIEF, renew=False, on_lost="flag")
-    async with lock as outer:
-        await outer.wait_lost()
-        with pytest.raises(LeaseLostError):
-            async with lock:
-                pytest.fail("the body ran")
-        with pytest.raises(LeaseLostError):
-            await lock.try_acquire()
-
-
-async def test_a_lease_by_hand_that_was_lost_is_no_obstacle(client: Redis, quick_sessions: None) -> None:
-    lost = await RLock(client, "orders", ttl=BRIEF, renew=False).acquire()
-    await lost.wait_lost()
-    async with RLock(client, "orders") as lease:
-        assert lease.fencing_token > lost.fencing_token
-        assert await lost.release() is False
-        assert lease.held
-
-
-async def test_each_block_says_itself_what_a_loss_does_to_it(client: Redis, quick_sessions: None) -> None:
-    async with RLock(client, "orders", ttl=SHORT, on_lost="flag") as outer:
-        with pytest.raises(LeaseLostError):
-            async with RLock(client, "orders", on_lost="cancel"):
-                await client.flushdb()
-                await asyncio.sleep(10)
-        await asyncio.sleep(0)
-        assert outer.lost
-
-
-async def test_a_block_within_a_lease_that_is_not_renewed_is_stopped_at_its_deadline(
-    client: Redis, quick_sessions: None
-) -> None:
-    async with RLock(client, "orders", ttl=BRIEF, renew=False, on_lost="flag"):
-        with pytest.raises(LeaseLostError):
-            async with RLock(client, "orders"):
-                await asyncio.sleep(10)
-
-
-async def test_a_hold_that_was_dropped_warns_and_lets_the_lease_lapse_after_the_others(client: Redis) -> None:
-    lock = RLock(client, "orders", ttl=1)  # until it is noticed that nobody refers to the lease
-    async with lock as lease:
-        pass
-    kept = await as_a_stranger(lock.acquire())
-
-    async def forget() -> None:
-        async with kept:
-            await lock.acquire()
-
-    async def let_it_lapse() -> None:
-        await as_a_stranger(forget())
-        gc.collect()
-        await asyncio.sleep(0)
-        assert not kept.held
-        assert not await free(lock)
-        async with asyncio.timeout(5):
-            async with lock as next_one:
-                assert next_one.fencing_token > lease.fencing_token
-
-    with pytest.warns(ResourceWarning, match="without being released"):
-        await let_it_lapse()
-
-
-async def test_a_wait_for_another_task_still_times_out(lock: RLock) -> None:
-    holder = await as_a_stranger(lock.acquire())
-    with pytest.raises(AcquireTimeoutError):
-        async with lock.hold(timeout=SOON):
-            pytest.fail("the body ran")
-    assert await lock.try_acquire() is None
-    await holder.release()
 
 
 @pytest.mark.real_time

@@ -1,7 +1,6 @@
 """What a read-write lock promises beyond the conformance table: who may be inside together, and changes of mode."""
 
 import asyncio
-import math
 from itertools import permutations
 from typing import Any
 
@@ -9,9 +8,7 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, LockManager, RWLock
-from tests.support.lateness import SLACK, in_time
 from tests.support.primitives import SHORT, STEADY, free, queued, until
-from tests.support.workers import holding
 
 pytest_plugins = ["tests.support.table"]
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quick_sessions")]
@@ -39,34 +36,6 @@ async def test_readers_are_inside_together(rw: RWLock) -> None:
 
     async with asyncio.timeout(5):
         await asyncio.gather(*(read() for _ in range(5)))
-
-
-async def test_a_writer_is_always_alone_inside(rw: RWLock) -> None:
-    readers = writers = 0
-    seen = []
-
-    async def read() -> None:
-        nonlocal readers
-        for _ in range(5):
-            async with rw.read:
-                readers += 1
-                await asyncio.sleep(0.001)
-                seen.append((readers, writers))
-                readers -= 1
-
-    async def write() -> None:
-        nonlocal writers
-        for _ in range(5):
-            async with rw.write:
-                writers += 1
-                await asyncio.sleep(0.001)
-                seen.append((readers, writers))
-                writers -= 1
-
-    await asyncio.gather(*(read() for _ in range(6)), *(write() for _ in range(3)))
-    assert all(readers == 0 or writers == 0 for readers, writers in seen)
-    assert max(writers for _, writers in seen) == 1
-    assert len(seen) == (6 + 3) * 5
 
 
 async def test_no_reader_passes_an_earlier_writer(rw: RWLock) -> None:
@@ -132,11 +101,6 @@ async def test_a_readers_writer_lock_without_a_mode_cannot_be_acquired(rw: RWLoc
     with pytest.raises(TypeError, match=r"enter its \.read, \.write or \.upgradeable"):
         async with itself:
             pass
-
-
-async def test_two_kinds_of_lock_with_the_same_name_do_not_exclude_each_other(client: Redis) -> None:
-    async with LockManager(client).rwlock("same").write, LockManager(client).lock("same"):
-        pass
 
 
 async def test_an_upgrade_is_alone_and_then_reads_beside_readers_again(rw: RWLock) -> None:
@@ -263,27 +227,15 @@ async def test_a_lease_that_lapses_during_its_upgrade_lets_no_other_caller_in(cl
     assert not await rw.write.locked()
 
 
-async def test_a_read_lease_cannot_be_upgraded_and_is_told_why(rw: RWLock) -> None:
+async def test_what_cannot_change_its_mode_gets_an_error_instead_of_a_deadlock(rw: RWLock, client: Redis) -> None:
     async with rw.read as lease:
         with pytest.raises(RuntimeError, match=r"wait for each other for ever; take `upgradeable`"):
             lease.upgrade()
-
-
-async def test_a_write_lease_cannot_be_upgraded(rw: RWLock) -> None:
-    async with rw.write as lease:
-        with pytest.raises(RuntimeError, match="exclusive already"):
-            lease.upgrade()
-
-
-async def test_leases_of_other_primitives_cannot_change_their_mode(client: Redis) -> None:
     async with LockManager(client).lock("catalogue") as lease:
         with pytest.raises(RuntimeError, match="only a lease of RWLock"):
             lease.upgrade()
         with pytest.raises(RuntimeError, match="only leases of RWLock"):
             await lease.downgrade()
-
-
-async def test_a_task_that_upgrades_twice_gets_an_error_instead_of_a_deadlock(rw: RWLock) -> None:
     async with rw.upgradeable as lease, lease.upgrade() as alone:
         with pytest.raises(RuntimeError, match="would wait for itself"):
             async with lease.upgrade():
@@ -310,23 +262,6 @@ async def test_two_tasks_upgrade_one_lease_in_turn(rw: RWLock) -> None:
     await lease.release()
 
 
-async def test_a_released_lease_cannot_be_upgraded(rw: RWLock) -> None:
-    lease = await rw.upgradeable.acquire()
-    block = lease.upgrade()
-    await lease.release()
-    with pytest.raises(LeaseLostError, match="released before"):
-        async with block:
-            pass
-
-
-async def test_an_upgrade_is_renewed_no_longer_than_its_lease_is(client: Redis) -> None:
-    async with in_time(1.9 + SLACK * 0.2, "its own max_hold alone would last until 2.7 s"):
-        async with RWLock(client, "catalogue", ttl=SHORT, max_hold=1.5, on_lost="flag").upgradeable as lease:
-            await asyncio.sleep(1.2)
-            async with lease.upgrade() as alone:
-                assert await alone.wait_lost()
-
-
 async def test_a_writer_that_goes_on_as_reader_lets_readers_in_but_no_writer(rw: RWLock) -> None:
     async with rw.write as lease:
         reader = asyncio.create_task(rw.read.acquire())
@@ -350,14 +285,6 @@ async def test_an_upgradeable_lease_that_goes_on_as_reader_makes_room_for_the_ne
             lease.upgrade()
 
 
-async def test_a_lost_lease_cannot_go_on_as_reader(rw: RWLock, client: Redis) -> None:
-    lease = await rw.write.acquire()
-    await take_away(rw, client, lease)
-    with pytest.raises(LeaseLostError):
-        await lease.downgrade()
-    assert lease.lost
-
-
 async def test_a_task_that_went_on_as_reader_is_still_inside(rw: RWLock) -> None:
     async with rw.write as lease:
         await lease.downgrade()
@@ -367,40 +294,6 @@ async def test_a_task_that_went_on_as_reader_is_still_inside(rw: RWLock) -> None
         pass
 
 
-async def test_readers_are_renewed_one_by_one(client: Redis) -> None:
-    rw = RWLock(client, "catalogue", ttl=STEADY)
-    leases = [await rw.read.acquire() for _ in range(3)]
-    await take_away(rw, client, leases[0])
-    assert await leases[0].wait_lost()
-    await asyncio.sleep(1.2 * STEADY)
-    assert [lease.held for lease in leases] == [False, True, True]
-    for lease in leases[1:]:
-        await lease.release()
-
-
-@pytest.mark.redis
-@pytest.mark.parametrize(
-    ("held", "then"),
-    [
-        (["read"], "write"), (["write"], "read"), (["upgradeable"], "upgradeable"),
-        (["upgradeable", "lease.upgrade()"], "read"),
-    ],
-    ids=["reader", "writer", "upgradeable", "upgrade"],
-)  # fmt: skip
-async def test_a_mode_that_a_killed_process_held_is_free_within_its_ttl(
-    redis: Redis, redis_url: str, held: list[str], then: str
-) -> None:
-    mode = getattr(RWLock(redis, "catalogue"), then)
-    first, *more = held
-    with holding(redis_url, f"locks.rwlock('catalogue', ttl=0.4).{first}", *more) as process:
-        for _ in held:
-            assert await process.says() == "holds"
-        assert await mode.try_acquire() is None
-        process.kill()
-        async with mode.hold(timeout=3):
-            pass
-
-
 async def test_names_and_options_go_as_for_any_other(client: Redis) -> None:
     rw = LockManager(client, ttl=5).rwlock("a{b}:read")
     assert repr(rw) == "<RWLock 'a{b}:read'>"
@@ -408,8 +301,4 @@ async def test_names_and_options_go_as_for_any_other(client: Redis) -> None:
     async with rw.read as lease:
         assert lease.name == rw.name == rw.write.name
         assert 4 < lease.remaining() < 5
-    with pytest.raises(TypeError, match="acquire_timeout"):
-        RWLock(client, "x", blocking_timeout=3)  # type: ignore[call-arg]  # as a newcomer from redis-py would
-    with pytest.raises(ValueError, match="ttl"):
-        RWLock(client, "x", ttl=math.inf)
     await free(rw.write)

@@ -14,8 +14,7 @@ from aiolocks.events import Event
 from aiolocks.testing import FaultProxy
 from tests.support.heard import hearing
 from tests.support.lateness import SLACK, in_time
-from tests.support.primitives import STEADY, free, queued, until
-from tests.support.workers import holding
+from tests.support.primitives import STEADY, queued, until
 
 pytest_plugins = ["tests.support.table"]
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quick_sessions")]
@@ -36,35 +35,18 @@ async def test_before_its_first_use_a_semaphore_shows_the_limit_that_it_would_de
     assert await client.keys("*scraper*") == [], "asking is no declaration"
 
 
-async def test_the_latest_declaration_is_in_force_for_everyone(client: Redis, stranger: Redis) -> None:
-    async with Semaphore(client, "scraper", 1), Semaphore(stranger, "scraper", 2):
-        assert (await Semaphore(client, "scraper", 1).statistics()).limit == 2
-
-
-async def test_the_same_declaration_of_another_process_warns_of_nothing(
-    client: Redis, stranger: Redis, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with Semaphore(client, "scraper", 2), Semaphore(stranger, "scraper", 2):
-        assert warnings_of(caplog) == []
-
-
-async def test_a_different_declaration_logs_one_warning_with_both_limits(
+async def test_a_different_declaration_is_in_force_and_one_warning_with_both_limits_and_an_event(
     client: Redis, stranger: Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with Semaphore(client, "scraper", 11):
-        for _ in range(3):
-            async with Semaphore(stranger, "scraper", 22):
-                pass
-    (warning,) = warnings_of(caplog)
-    assert all(text in warning for text in ("scraper", "11", "22"))
-
-
-async def test_a_different_declaration_is_an_event(client: Redis, stranger: Redis) -> None:
-    async with Semaphore(client, "scraper", 11):
+        async with Semaphore(stranger, "scraper", 11):
+            assert warnings_of(caplog) == []
         with hearing() as heard:
             for _ in range(3):
                 async with Semaphore(stranger, "scraper", 22):
-                    pass
+                    assert (await Semaphore(client, "scraper", 11).statistics()).limit == 22
+    (warning,) = warnings_of(caplog)
+    assert all(text in warning for text in ("scraper", "11", "22"))
     assert heard.of("limit_differs") == [Event("limit_differs", "scraper", "semaphore")]
 
 
@@ -74,12 +56,6 @@ async def test_a_process_declares_its_limit_once(client: Redis, stranger: Redis)
         pass
     async with Semaphore(stranger, "scraper", 2):
         pass
-    async with Semaphore(client, "scraper", 1):
-        assert (await Semaphore(client, "scraper", 1).statistics()).limit == 2
-
-
-async def test_a_process_does_not_take_back_its_own_resize(client: Redis) -> None:
-    await Semaphore(client, "scraper", 1).resize(2)
     async with Semaphore(client, "scraper", 1):
         assert (await Semaphore(client, "scraper", 1).statistics()).limit == 2
 
@@ -104,16 +80,6 @@ async def test_a_higher_limit_is_handed_to_waiters_at_once(client: Redis, strang
         leases = await asyncio.gather(*waiters)
     for lease in (holder, *leases):
         await lease.release()
-
-
-async def test_a_lower_limit_revokes_no_lease(client: Redis) -> None:
-    semaphore = Semaphore(client, "scraper", 3, ttl=STEADY)
-    leases = [await semaphore.acquire() for _ in range(3)]
-    await semaphore.resize(1)
-    await asyncio.sleep(1.2 * STEADY)
-    now = await semaphore.statistics()
-    assert (now.permits, now.limit) == (3, 1)
-    assert [await lease.release() for lease in leases] == [True, True, True]
 
 
 async def test_a_lower_limit_grants_nothing_until_below_it(client: Redis) -> None:
@@ -144,21 +110,6 @@ async def test_more_permits_than_the_limit_are_refused(client: Redis, verb: str)
     with pytest.raises(LimitMismatchError, match="scraper") as caught:
         await ask(permits=4)
     assert (caught.value.name, caught.value.permits, caught.value.limit) == ("scraper", 4, 3)
-
-
-async def test_the_limit_in_force_refuses_and_not_the_one_of_the_object(client: Redis, stranger: Redis) -> None:
-    semaphore = Semaphore(client, "scraper", 3)
-    async with semaphore:
-        await Semaphore(stranger, "scraper", 3).resize(2)
-        with pytest.raises(LimitMismatchError) as caught:
-            await asyncio.create_task(semaphore.acquire(permits=3))
-    assert (caught.value.permits, caught.value.limit) == (3, 2)
-
-
-async def test_a_refused_request_leaves_nothing_behind(client: Redis) -> None:
-    semaphore = Semaphore(client, "scraper", 3)
-    with pytest.raises(LimitMismatchError):
-        await semaphore.acquire(permits=4)
     now = await semaphore.statistics()
     assert (now.holders, now.waiting) == (0, 0)
 
@@ -177,32 +128,6 @@ async def test_a_queued_request_is_refused_when_the_limit_shrinks_below_it(
     assert (caught.value.permits, caught.value.limit) == (3, 2)
     assert (await semaphore.statistics()).waiting == 0
     await holder.release()
-
-
-async def test_a_refused_waiter_at_the_head_lets_the_waiters_behind_it_in(client: Redis) -> None:
-    semaphore = Semaphore(client, "scraper", 3)
-    holder = await semaphore.acquire()
-    big = asyncio.create_task(semaphore.acquire(permits=3))
-    await queued(semaphore, 1)
-    small = asyncio.create_task(semaphore.acquire())
-    await queued(semaphore, 2)
-    await semaphore.resize(2)
-    await (await asyncio.wait_for(small, 5)).release()
-    await asyncio.wait([big])
-    assert isinstance(big.exception(), LimitMismatchError)
-    await holder.release()
-
-
-async def test_a_process_declares_its_limit_at_first_use(redis: Redis, redis_url: str) -> None:
-    semaphore = Semaphore(redis, "scraper", 2)
-
-    async def in_force() -> bool:
-        return (await semaphore.statistics()).limit == 3
-
-    async with semaphore:
-        with holding(redis_url, "locks.semaphore('scraper', 3, ttl=0.4)"):
-            await until(in_force)
-    await free(semaphore)
 
 
 async def test_a_declaration_that_was_lost_on_its_way_is_made_by_the_next_request(
@@ -277,17 +202,6 @@ async def test_a_task_that_waits_for_itself_since_the_limit_shrank_is_told_so(cl
     await others.release()
 
 
-async def test_a_task_that_would_wait_for_itself_under_a_limit_that_shrank_is_told_so(
-    client: Redis, stranger: Redis
-) -> None:
-    semaphore = Semaphore(client, "scraper", 4)
-    async with semaphore.hold(permits=2):
-        await Semaphore(stranger, "scraper", 4).resize(2)
-        async with asyncio.timeout(5):
-            with pytest.raises(RuntimeError, match="would wait for itself"):
-                await semaphore.acquire()
-
-
 # A limit that is pinned.
 
 
@@ -302,22 +216,6 @@ async def test_a_pinned_limit_stays_whatever_processes_that_start_later_declare(
     (warning,) = warnings_of(caplog)
     assert all(text in warning for text in ("scraper", "pinned", "11", "22", "ignored"))
     assert heard.of("limit_differs") == [Event("limit_differs", "scraper", "semaphore")]
-
-
-async def test_a_resize_that_says_nothing_of_the_pin_leaves_it(client: Redis, stranger: Redis) -> None:
-    semaphore = Semaphore(client, "scraper", 5)
-    await semaphore.resize(2, pin=True)
-    await semaphore.resize(3)
-    async with Semaphore(stranger, "scraper", 7):
-        assert (await semaphore.statistics()).limit == 3
-
-
-async def test_a_declaration_is_in_force_again_once_the_limit_is_not_pinned(client: Redis, stranger: Redis) -> None:
-    semaphore = Semaphore(client, "scraper", 5)
-    await semaphore.resize(2, pin=True)
-    await semaphore.resize(2, pin=False)
-    async with Semaphore(stranger, "scraper", 7):
-        assert (await semaphore.statistics()).limit == 7
 
 
 @pytest.mark.parametrize("pin", [1, "yes"])
@@ -339,14 +237,6 @@ async def test_without_a_limit_the_one_in_force_counts(client: Redis, stranger: 
         with pytest.raises(LimitMismatchError):
             await anyones.acquire(permits=3)
         assert (await Semaphore(client, "scraper", 2).statistics()).limit == 2
-
-
-async def test_without_a_limit_it_waits_for_its_turn_like_any_other(client: Redis, stranger: Redis) -> None:
-    lease = await Semaphore(client, "scraper", 1).acquire()
-    waiting = asyncio.create_task(Semaphore(stranger, "scraper", None).acquire(timeout=10))
-    await queued(Semaphore(client, "scraper", 1), 1)
-    await lease.release()
-    assert await (await waiting).release()
 
 
 async def test_without_a_limit_it_is_an_error_where_none_was_ever_declared(client: Redis) -> None:

@@ -98,15 +98,6 @@ async def test_a_release_by_name_after_the_lease_has_lapsed_is_an_error_once(cli
         await lock.release()
 
 
-async def test_a_release_by_name_a_ttl_after_the_lease_has_lapsed_finds_nothing(client: Redis) -> None:
-    lock = Lock(client, "orders", ttl=BRIEF, renew=False)
-    lease = await lock.acquire()
-    assert await lease.wait_lost()
-    await asyncio.sleep(1.1 * BRIEF)
-    with pytest.raises(RuntimeError, match="holds no lease to release"):
-        await lock.release()
-
-
 async def test_a_release_by_name_reports_no_loss_that_the_lease_s_own_release_or_block_reported(client: Redis) -> None:
     lock = Lock(client, "orders", ttl=BRIEF, renew=False)
     lease = await lock.acquire()
@@ -157,15 +148,3 @@ async def test_a_revoked_lease_is_released_by_name_at_once_though_its_loss_is_kn
         await reading.release()
     async with in_time(SLACK * 0.15):
         await revoking
-
-
-async def test_of_several_lost_leases_of_one_name_each_is_an_error_once(client: Redis) -> None:
-    semaphore = Semaphore(client, "scraper", 3, ttl=BRIEF, renew=False)
-    for _ in range(2):
-        await semaphore.acquire()
-    await asyncio.sleep(1.2 * BRIEF)
-    for _ in range(2):
-        with pytest.raises(LeaseLostError):
-            await semaphore.release()
-    with pytest.raises(RuntimeError):
-        await semaphore.release()

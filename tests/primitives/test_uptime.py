@@ -11,8 +11,8 @@ import pytest_asyncio
 from redis.asyncio import Redis
 from redis.exceptions import NoPermissionError
 
-from aiolocks import AcquireTimeoutError, HierarchicalLock, Lease, QuorumError, Redlock, RWLock, Semaphore
-from tests.support.primitives import EVERY_ROW, Row, as_a_stranger, queued, until
+from aiolocks import AcquireTimeoutError, Lease, QuorumError, Redlock, RWLock
+from tests.support.primitives import EVERY_ROW, Row
 from tests.support.servers import RedisServer
 
 pytest_plugins = ["tests.support.table"]
@@ -36,13 +36,6 @@ def row(request: pytest.FixtureRequest) -> Row:
 @pytest_asyncio.fixture
 async def client(one_server: RedisServer, quick_sessions: None) -> AsyncIterator[Redis]:
     """A client of the session's server. (With a Cluster, asking for an uptime is an error.)"""
-    async with Redis.from_url(one_server.url) as made:
-        yield made
-
-
-@pytest_asyncio.fixture
-async def other(one_server: RedisServer, quick_sessions: None) -> AsyncIterator[Redis]:
-    """Another process, for all that the server knows."""
     async with Redis.from_url(one_server.url) as made:
         yield made
 
@@ -101,38 +94,9 @@ async def test_before_min_uptime_asking_once_gets_nothing_and_a_time_out_says_wh
     assert (now.holders, now.waiting) == (0, 0)
 
 
-@pytest.mark.parametrize("row", [row for row in EVERY_ROW if row.queue and row.id != "row of a table"], ids=str)
-async def test_first_come_first_served_though_the_next_asks_for_no_uptime(
-    client: Redis, other: Redis, row: Row
-) -> None:
-    patient = as_a_stranger(acquire(row.make(client, "orders", min_uptime=EVER)))
-    plain = row.make(other, "orders")
-    await queued(plain, 1)
-
-    async def reachable() -> bool:
-        return bool(await client.pubsub_channels())
-
-    await until(reachable)
-    assert await plain.try_acquire() is None
-    behind = as_a_stranger(acquire(plain))
-    await queued(plain, 2)
-    patient.cancel()
-    lease = await behind
-    assert await lease.release()
-
-
 async def acquire(lock: Any) -> Lease:
     lease: Lease = await lock.acquire()
     return lease
-
-
-@with_a_queue
-async def test_a_lock_without_min_uptime_needs_no_uptime(client: Redis, row: Row) -> None:
-    told = (await client.info("commandstats")).get("cmdstat_info", {"calls": 0})["calls"]
-    async with row.make(client, "orders"):
-        await row.make(client, "orders", min_uptime=0).locked()
-    after = (await client.info("commandstats"))["cmdstat_info"]["calls"]
-    assert after - told == 1, "the one before"
 
 
 async def test_an_upgrade_asks_for_the_uptime_of_its_lease(client: Redis) -> None:
@@ -140,21 +104,6 @@ async def test_an_upgrade_asks_for_the_uptime_of_its_lease(client: Redis) -> Non
     rw = RWLock(client, "catalogue", min_uptime=max(up - 2, 0.001))
     async with rw.upgradeable as lease, lease.upgrade(timeout=5) as alone:
         assert alone.held
-
-
-async def test_a_path_is_had_as_a_whole_or_not(client: Redis) -> None:
-    """Each of its levels asks."""
-    path = HierarchicalLock(client, "shop/orders/42", min_uptime=EVER)
-    with pytest.raises(AcquireTimeoutError):
-        await path.write.acquire(timeout=0.2)
-    for level in ("shop", "shop/orders", "shop/orders/42"):
-        assert not await HierarchicalLock(client, level).write.locked()
-
-
-async def test_a_semaphore_keeps_its_limit_meanwhile(client: Redis) -> None:
-    assert await Semaphore(client, "scraper", 3, min_uptime=EVER).try_acquire() is None
-    now = await Semaphore(client, "scraper", 5).statistics()
-    assert (now.permits, now.limit) == (0, 3)
 
 
 # A quorum.

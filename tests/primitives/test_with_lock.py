@@ -3,7 +3,6 @@
 import asyncio
 import inspect
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
 from typing import Any, cast
 
@@ -13,7 +12,6 @@ from redis.asyncio import Redis
 from aiolocks import (
     AcquireTimeoutError,
     HierarchicalLock,
-    LeaseLostError,
     Lock,
     LockManager,
     MultiLock,
@@ -24,7 +22,7 @@ from aiolocks import (
     with_lock,
 )
 from tests.support.kinds import complete, kinds_where
-from tests.support.primitives import SHORT, Make
+from tests.support.primitives import Make
 
 pytest_plugins = ["tests.support.table"]
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quick_sessions")]
@@ -119,23 +117,6 @@ async def test_a_method_may_name_its_object(client: Redis) -> None:
     assert await Account(7).close() == {"account:7"}
 
 
-async def test_calls_of_one_name_take_turns_and_those_of_others_do_not(client: Redis) -> None:
-    inside: list[int] = []
-    most: dict[int, int] = {}
-
-    @with_lock(client, "order:{order}")
-    async def pay(order: int) -> None:
-        inside.append(order)
-        for number in set(inside):
-            most[number] = max(most.get(number, 0), inside.count(number))
-        most[-1] = max(most.get(-1, 0), len(inside))
-        await asyncio.sleep(0.02)
-        inside.remove(order)
-
-    await asyncio.gather(*(pay(number % 3) for number in range(9)))
-    assert most == {0: 1, 1: 1, 2: 1, -1: 3}
-
-
 @pytest.mark.parametrize(
     ("kind", "options", "prefix"),
     [
@@ -210,29 +191,6 @@ async def test_the_client_may_come_later(client: Redis) -> None:
         assert await work() == {"a"}
 
 
-async def test_what_the_function_raises_leaves_unchanged(client: Redis) -> None:
-    error = ZeroDivisionError("its own")
-
-    @with_lock(client, "a")
-    async def fail() -> None:
-        raise error
-
-    with pytest.raises(ZeroDivisionError) as caught:
-        await fail()
-    assert caught.value is error
-    assert await held(client) == set()
-
-
-async def test_a_loss_stops_the_function(client: Redis) -> None:
-    @with_lock(client, "a", ttl=SHORT)
-    async def work() -> None:
-        await client.flushdb()
-        await asyncio.sleep(10)
-
-    with pytest.raises(LeaseLostError):
-        await work()
-
-
 async def test_wrong_arguments_are_the_functions_own_type_error_and_nothing_is_asked() -> None:
     @with_lock(NOBODY, "{a}")
     async def work(a: int) -> None: ...
@@ -258,23 +216,10 @@ async def test_the_function_keeps_its_name_its_docstring_and_its_signature() -> 
 @pytest.mark.parametrize(
     "template",
     [
-        "{",
-        "}",
-        "{}",
-        "{0}",
-        "{a",
-        "{c}",
-        "{c.d}",
-        "{c[0]}",
-        "{a!x}",
-        "{a.}",
-        "{a[}",
-        "{a[]}",
-        "{a:{c}}",
-        "{a b}",
+        "{", "}", "{}", "{0}", "{a", "{c}", "{c.d}", "{c[0]}", "{a!x}", "{a.}", "{a[}", "{a[]}", "{a:{c}}", "{a b}",
         "{ a}",
     ],
-)
+)  # fmt: skip
 async def test_a_bad_template_is_an_error_at_decoration(template: str) -> None:
     async def work(a: int, b: int = 0) -> None: ...
 
@@ -302,18 +247,6 @@ async def test_a_bad_option_is_an_error_at_decoration() -> None:
         with_lock(NOBODY, "a", kind=Semaphore)(work)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="timeout"):
         with_lock(LockManager(NOBODY), "a", timeout=5)(work)  # type: ignore[call-overload]
-
-
-async def test_each_duration_of_with_lock_can_be_a_timedelta(client: Redis) -> None:
-    @with_lock(client, "a", ttl=timedelta(seconds=5), acquire_timeout=timedelta(0), max_hold=timedelta(hours=1))
-    async def work() -> float:
-        with pytest.raises(AcquireTimeoutError):
-            await asyncio.create_task(work())
-        return float(await client.pttl("aiolocks:lock:{a}"))
-
-    assert 4000 < await work() <= 5000
-    with pytest.raises(ValueError, match="ttl"):
-        with_lock(client, "a", ttl=timedelta(-1))(work)
 
 
 async def test_an_unknown_option_is_an_error_at_decoration_that_says_what_to_use() -> None:
