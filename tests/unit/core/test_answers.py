@@ -20,7 +20,6 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from aiolocks import QuorumError
 from aiolocks._core.answers import NoPrimaryError, NotNowError, RidingOut, came_too_early, recognized, ride_out
 from tests.support.cases import one_by_one
-from tests.support.jumping import jumping
 from tests.support.virtual import clock
 
 BUSY = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
@@ -103,7 +102,6 @@ def test_too_few_servers_came_too_early_if_that_is_the_cause() -> None:
     assert came_too_early(error)
 
 
-@jumping
 async def test_a_busy_server_is_ridden_out_until_it_answers() -> None:
     over = clock() + 3.0
     asked: list[float] = []
@@ -119,7 +117,6 @@ async def test_a_busy_server_is_ridden_out_until_it_answers() -> None:
     assert [round(later - sooner, 6) for sooner, later in pairwise(asked)][:6] == [0.04, 0.08, 0.16, 0.25, 0.25, 0.25]
 
 
-@jumping
 async def test_a_busy_server_is_ridden_out_until_just_before_the_bound_and_not_beyond() -> None:
     await asyncio.sleep(100)
     begun = clock()
@@ -132,7 +129,6 @@ async def test_a_busy_server_is_ridden_out_until_just_before_the_bound_and_not_b
     assert begun + 1.98 < clock() <= begun + 2
 
 
-@jumping
 async def test_other_trouble_is_told_at_once() -> None:
     begun = clock()
 
@@ -144,7 +140,6 @@ async def test_other_trouble_is_told_at_once() -> None:
     assert clock() == begun
 
 
-@jumping
 async def test_a_policy_of_the_user_s_counts_only_its_own_kind_of_trouble() -> None:
     early = [NotNowError(BUSY)] * 5
     troubles: list[Exception] = [*early, RedisConnectionError("gone"), *early]
@@ -167,7 +162,6 @@ async def test_a_policy_of_the_user_s_counts_only_its_own_kind_of_trouble() -> N
         await policy.call_with_retry(ask, failed)
 
 
-@jumping
 async def test_a_wrong_password_is_no_outage() -> None:
     """Whoever made a mistake in a Cluster's URL heard of it after ten seconds."""
     tried = 0

@@ -17,7 +17,6 @@ from aiolocks._engine.request import Request
 from aiolocks._grantors.session import Session
 from aiolocks.testing import JumpingLoop
 from tests.support.answering import SILENCE, Answering, Asked, Later, ended
-from tests.support.jumping import jumping
 from tests.support.loops import uvloop as uvloops
 from tests.support.virtual import clock
 
@@ -114,7 +113,6 @@ def test_a_loop_whose_generators_were_closed_early_takes_another_without_a_warni
 # How long it waits.
 
 
-@jumping
 async def test_the_end_of_a_loop_does_not_wait_where_nothing_is_under_way() -> None:
     others = asyncio.ensure_future(asyncio.sleep(5))
     await last_releases(no, no)
@@ -125,7 +123,6 @@ async def test_the_end_of_a_loop_does_not_wait_where_nothing_is_under_way() -> N
     assert clock() == 0, "there is nobody who could release it"
 
 
-@jumping
 async def test_the_end_of_a_loop_waits_for_answers_and_for_a_second_at_most() -> None:
     await last_releases(no, lambda: clock() < 0.5)
     assert 0.5 <= clock() < 0.51
@@ -134,7 +131,6 @@ async def test_the_end_of_a_loop_waits_for_answers_and_for_a_second_at_most() ->
     assert 1.0 <= clock() - begun < 1.01
 
 
-@jumping
 async def test_it_waits_for_others_that_may_release_what_they_hold() -> None:
     others = asyncio.ensure_future(asyncio.sleep(0.5))
     await last_releases(lambda: clock() < 0.3, no)
@@ -155,7 +151,6 @@ def test_the_end_of_a_loop_waits_for_no_task_of_ours_or_of_its_own() -> None:
         runner.run(shutdown_asyncgens())
 
 
-@jumping
 async def test_a_task_that_waits_for_the_answer_is_out_of_its_block_by_the_end_of_the_loop() -> None:
     answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     out = False
@@ -278,7 +273,6 @@ def test_what_a_program_still_holds_when_it_ends_is_left_to_its_ttl() -> None:
     assert not server.times("lock_release")
 
 
-@jumping
 async def test_a_session_goes_on_after_an_early_end_of_generators_while_it_is_in_use() -> None:
     server = serving()
     loop = asyncio.get_running_loop()
@@ -295,7 +289,6 @@ async def test_a_session_goes_on_after_an_early_end_of_generators_while_it_is_in
     assert clock() == before
 
 
-@jumping
 async def test_a_session_with_a_waiter_goes_on_too() -> None:
     server = serving(lock_grant=[b"queued", 7, 20_000, 0, 1, 0], lock_recheck=[1, 20_000, 0, 0, [7], 0])
     session, grantor = Session.of(server), server.grantor()

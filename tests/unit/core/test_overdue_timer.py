@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from aiolocks._core.overdue_timer import OverdueTimer
-from tests.support.jumping import jumping
 from tests.support.loops import uvloop as uvloops
 from tests.support.virtual import clock
 
@@ -112,7 +111,6 @@ class Guarded:
         return self.bounds[-1]
 
 
-@jumping
 async def test_each_bound_is_found_overdue_when_its_time_has_come_and_not_before() -> None:
     guarded = Guarded()
     for due in (5.0, 2.0, 9.0, 2.0):
@@ -122,7 +120,6 @@ async def test_each_bound_is_found_overdue_when_its_time_has_come_and_not_before
     assert guarded.looks <= 2 * 3, "once for each moment, and then for the next"
 
 
-@jumping
 async def test_a_bound_that_is_past_already_is_found_at_once() -> None:
     guarded = Guarded()
     await asyncio.sleep(5)
@@ -131,7 +128,6 @@ async def test_a_bound_that_is_past_already_is_found_at_once() -> None:
     assert guarded.found == [(5, 4.995)]
 
 
-@jumping
 async def test_a_bound_that_was_put_off_is_found_at_its_new_time() -> None:
     guarded = Guarded()
     bound = guarded.watch(2.0)
@@ -140,7 +136,6 @@ async def test_a_bound_that_was_put_off_is_found_at_its_new_time() -> None:
     assert guarded.found == [(7, 7)]
 
 
-@jumping
 async def test_nothing_is_found_after_the_end_until_there_is_a_new_bound() -> None:
     guarded = Guarded()
     guarded.watch(5.0)

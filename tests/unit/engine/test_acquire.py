@@ -29,7 +29,6 @@ from aiolocks._engine.must_await import Acquiring
 from aiolocks._engine.request import LONGEST_RETRY, Granted, Request
 from aiolocks.testing import After, ScriptedGrantor
 from tests.support.inside import block_loop
-from tests.support.jumping import jumping
 from tests.support.virtual import clock
 
 NEVER = After(math.inf, True)
@@ -54,7 +53,6 @@ def assert_nothing_left(grantor: ScriptedGrantor) -> None:
 # The deadline.
 
 
-@jumping
 async def test_holder_stops_when_validity_ends_though_redis_is_unreachable() -> None:
     grantor = ScriptedGrantor(renewals=[ConnectionError()])
     with pytest.raises(LeaseLostError):
@@ -63,7 +61,6 @@ async def test_holder_stops_when_validity_ends_though_redis_is_unreachable() -> 
     assert clock() == deadline(sent_at=0, ttl=30)
 
 
-@jumping
 async def test_a_stub_takes_timedeltas_as_a_lock_does() -> None:
     grantor = ScriptedGrantor(grants=[After(timedelta(seconds=2), 1)], renewals=[ConnectionError()])
     with pytest.raises(LeaseLostError):
@@ -75,7 +72,6 @@ async def test_a_stub_takes_timedeltas_as_a_lock_does() -> None:
         await grantor.acquire(ttl=timedelta(0))
 
 
-@jumping
 async def test_holder_stops_when_validity_ends_though_renewals_are_never_answered() -> None:
     grantor = ScriptedGrantor(renewals=[NEVER])
     with pytest.raises(LeaseLostError):
@@ -84,7 +80,6 @@ async def test_holder_stops_when_validity_ends_though_renewals_are_never_answere
     assert clock() == deadline(sent_at=0, ttl=30)
 
 
-@jumping
 async def test_validity_counts_from_the_request_and_not_from_the_reply() -> None:
     grantor = ScriptedGrantor(grants=[After(10, 7)])
     with pytest.raises(LeaseLostError):
@@ -95,7 +90,6 @@ async def test_validity_counts_from_the_request_and_not_from_the_reply() -> None
     assert clock() == deadline(sent_at=0, ttl=30)
 
 
-@jumping
 async def test_a_turn_counts_from_the_newest_request_answered_queued() -> None:
     grantor = ScriptedGrantor(grants=["queued"])
     later(18, lambda: grantor.requests[-1].queued(1, 17, 0))  # a re-check that left at 17
@@ -106,7 +100,6 @@ async def test_a_turn_counts_from_the_newest_request_answered_queued() -> None:
     assert len(grantor.times("grant")) == 1
 
 
-@jumping
 async def test_a_turn_that_overtakes_the_reply_counts_from_the_first_request() -> None:
     await asyncio.sleep(1)
     grantor = ScriptedGrantor(grants=[After(2, "queued")])
@@ -116,7 +109,6 @@ async def test_a_turn_that_overtakes_the_reply_counts_from_the_first_request() -
         assert lease.remaining() == pytest.approx(deadline(sent_at=1, ttl=30) - clock())
 
 
-@jumping
 async def test_time_zero_is_a_time_like_any_other() -> None:
     """The first request may leave at 0.0 of the clock, in simulations for one."""
     grantor = ScriptedGrantor(grants=["queued"])
@@ -128,7 +120,6 @@ async def test_time_zero_is_a_time_like_any_other() -> None:
 # A grant that is old when it is heard of.
 
 
-@jumping
 async def test_a_turn_older_than_half_its_ttl_is_confirmed_once_before_the_body_starts() -> None:
     await asyncio.sleep(1)
     grantor = ScriptedGrantor(grants=["queued", 7])
@@ -140,7 +131,6 @@ async def test_a_turn_older_than_half_its_ttl_is_confirmed_once_before_the_body_
 
 
 @pytest.mark.parametrize("confirmation", [7, RedisConnectionError()])
-@jumping
 async def test_a_waiter_whose_turn_was_confirmed_waits_no_more(confirmation: int | Exception) -> None:
     """A re-check that was on its way longer than that would ask for its old place, and so again for the lease."""
     grantor = ScriptedGrantor(grants=["queued", confirmation])
@@ -151,7 +141,6 @@ async def test_a_waiter_whose_turn_was_confirmed_waits_no_more(confirmation: int
 
 
 @pytest.mark.parametrize(("age", "confirmed"), [(13, False), (13.69, False), (13.71, True)])
-@jumping
 async def test_a_turn_is_confirmed_when_less_than_half_its_ttl_is_left(age: float, confirmed: bool) -> None:
     await asyncio.sleep(1)
     grantor = ScriptedGrantor(grants=["queued", 7])
@@ -160,7 +149,6 @@ async def test_a_turn_is_confirmed_when_less_than_half_its_ttl_is_left(age: floa
         assert len(grantor.times("grant")) == 1 + confirmed
 
 
-@jumping
 async def test_an_immediate_grant_whose_reply_took_over_half_the_ttl_is_confirmed_too() -> None:
     grantor = ScriptedGrantor(grants=[After(20, 7), 7])
     async with grantor.hold(ttl=30) as lease:
@@ -168,14 +156,12 @@ async def test_an_immediate_grant_whose_reply_took_over_half_the_ttl_is_confirme
         assert lease.remaining() == pytest.approx(deadline(sent_at=20, ttl=30) - 20)
 
 
-@jumping
 async def test_what_is_left_counts_when_the_confirmation_fails() -> None:
     grantor = ScriptedGrantor(grants=[After(20, 7), RedisConnectionError()])
     async with grantor.hold(ttl=30) as lease:
         assert lease.remaining() == deadline(sent_at=0, ttl=30) - 20
 
 
-@jumping
 async def test_a_confirmation_answered_queued_waits_for_the_next_turn() -> None:
     """The lease lapsed meanwhile, so this token stands in line again."""
     await asyncio.sleep(1)
@@ -188,7 +174,6 @@ async def test_a_confirmation_answered_queued_waits_for_the_next_turn() -> None:
         assert lease.remaining() == pytest.approx(deadline(sent_at=21, ttl=30) - 26)
 
 
-@jumping
 async def test_a_confirmation_answered_busy_means_not_acquired() -> None:
     """Who asked once, and heard of the grant when it had lapsed, must not wait for a turn that nobody owes it."""
     grantor = ScriptedGrantor(grants=[After(20, 7), After(10, "busy")])
@@ -198,7 +183,6 @@ async def test_a_confirmation_answered_busy_means_not_acquired() -> None:
 
 
 @pytest.mark.parametrize("took", [29, deadline(sent_at=0, ttl=30)])
-@jumping
 async def test_confirmed_but_nothing_left_is_withdrawn_and_asked_again_with_a_new_token(took: float) -> None:
     grantor = ScriptedGrantor(grants=[After(took, 7), After(took, 7), 8])
     async with grantor.hold(ttl=30) as lease:
@@ -210,7 +194,6 @@ async def test_confirmed_but_nothing_left_is_withdrawn_and_asked_again_with_a_ne
     assert_nothing_left(grantor)
 
 
-@jumping
 async def test_what_is_given_back_before_asking_again_is_given_back_though_that_fails_at_first() -> None:
     grantor = ScriptedGrantor(grants=[After(29, 7), After(29, 7), 8], withdrawals=[RedisConnectionError(), True])
     async with grantor.hold(ttl=30):
@@ -218,7 +201,6 @@ async def test_what_is_given_back_before_asking_again_is_given_back_though_that_
         assert grantor.tokens("withdraw") == [grantor.requests[0].token] * 2
 
 
-@jumping
 async def test_a_waiter_that_asks_again_keeps_its_place_in_the_queue() -> None:
     await asyncio.sleep(1)
     grantor = ScriptedGrantor(grants=["queued", After(29, 7), 8])
@@ -232,7 +214,6 @@ async def test_a_waiter_that_asks_again_keeps_its_place_in_the_queue() -> None:
 # Not to be had.
 
 
-@jumping
 async def test_timeout_in_the_queue_is_an_acquire_timeout_and_leaves_the_queue() -> None:
     grantor = ScriptedGrantor(grants=["queued"])
     grantor.retry_after = 12.5
@@ -245,7 +226,6 @@ async def test_timeout_in_the_queue_is_an_acquire_timeout_and_leaves_the_queue()
     assert_nothing_left(grantor)
 
 
-@jumping
 async def test_timeout_without_any_answer_is_redis_own_error_and_is_undone() -> None:
     grantor = ScriptedGrantor(grants=[NEVER], withdrawals=[After(0.5, True)])
     with pytest.raises(RedisTimeoutError, match="stub 'scripted': Redis did not answer within 5 s"):
@@ -256,7 +236,6 @@ async def test_timeout_without_any_answer_is_redis_own_error_and_is_undone() -> 
     assert_nothing_left(grantor)
 
 
-@jumping
 async def test_timeout_while_asking_again_is_the_trouble_of_the_last_attempt() -> None:
     first, last = RedisConnectionError("cut"), RedisConnectionError("refused")
     grantor = ScriptedGrantor(grants=[After(1, first), After(1, last), NEVER])
@@ -266,7 +245,6 @@ async def test_timeout_while_asking_again_is_the_trouble_of_the_last_attempt() -
     assert clock() == 5
 
 
-@jumping
 async def test_without_a_timeout_too_the_trouble_of_the_last_attempt_is_raised() -> None:
     first, last = RedisConnectionError("cut"), RedisConnectionError("refused")
     grantor = ScriptedGrantor(grants=[After(4, first), After(4, last), NEVER])
@@ -276,7 +254,6 @@ async def test_without_a_timeout_too_the_trouble_of_the_last_attempt_is_raised()
     assert clock() == 10
 
 
-@jumping
 async def test_what_never_left_is_asked_again_for_ten_seconds_too() -> None:
     """There was no connection, and so there is no moment at which it was asked first."""
     grantor = Unconnected(ScriptedGrantor(), 2.5)
@@ -307,7 +284,6 @@ class Unconnected:
 
 
 @pytest.mark.parametrize(("turn", "asked"), [(0.5, 1), (1.5, 2)])
-@jumping
 async def test_a_turn_that_comes_while_the_request_is_asked_again_ends_the_asking(turn: float, asked: int) -> None:
     """The answer was lost, but the request had reached Redis, and stood in line."""
     grantor = ScriptedGrantor(grants=[After(1, RedisConnectionError())])
@@ -331,7 +307,6 @@ def test_what_is_busy_is_said_in_the_words_of_what_was_asked_for() -> None:
         assert error.retry_after == 30, "as long as a lease lasts, if nothing better is known"
 
 
-@jumping
 async def test_an_acquire_that_failed_waits_a_second_for_its_undo_at_most() -> None:
     grantor = ScriptedGrantor(grants=["queued"], withdrawals=[NEVER])
     with pytest.raises(AcquireTimeoutError):
@@ -340,7 +315,6 @@ async def test_an_acquire_that_failed_waits_a_second_for_its_undo_at_most() -> N
     assert not undrawn(grantor)
 
 
-@jumping
 async def test_the_undo_of_a_failed_acquire_is_retried() -> None:
     grantor = ScriptedGrantor(grants=["queued"], withdrawals=[ConnectionError(), ConnectionError(), True])
     with pytest.raises(AcquireTimeoutError):
@@ -349,7 +323,6 @@ async def test_the_undo_of_a_failed_acquire_is_retried() -> None:
     assert clock() < 6
 
 
-@jumping
 async def test_busy_without_waiting_raises_at_once_from_a_block() -> None:
     grantor = ScriptedGrantor(grants=["busy"])
     grantor.retry_after = 12.5
@@ -363,7 +336,6 @@ async def test_busy_without_waiting_raises_at_once_from_a_block() -> None:
     assert grantor.context.closed
 
 
-@jumping
 async def test_busy_after_an_attempt_that_may_still_arrive_is_undone() -> None:
     """P7: the first request went out and was not answered. It may reach Redis later, and be granted to nobody."""
     grantor = ScriptedGrantor(grants=[RedisConnectionError(), "busy"], withdrawals=[RedisConnectionError(), True])
@@ -373,7 +345,6 @@ async def test_busy_after_an_attempt_that_may_still_arrive_is_undone() -> None:
     assert len(grantor.times("withdraw")) == 2
 
 
-@jumping
 async def test_trouble_is_retried_as_the_client_would_and_then_raised_as_it_is() -> None:
     trouble = RedisConnectionError("refused")
     grantor = ScriptedGrantor(grants=[trouble])
@@ -386,14 +357,12 @@ async def test_trouble_is_retried_as_the_client_would_and_then_raised_as_it_is()
     assert_nothing_left(grantor)
 
 
-@jumping
 async def test_after_trouble_no_caller_waits_for_an_undo_that_redis_does_not_hear() -> None:
     with pytest.raises(RedisConnectionError):
         await ScriptedGrantor(grants=[RedisConnectionError()], withdrawals=[NEVER]).acquire()
     assert clock() == 0
 
 
-@jumping
 async def test_after_a_cancellation_the_undo_of_what_was_not_answered_yet_is_awaited() -> None:
     grantor = ScriptedGrantor(grants=[NEVER], withdrawals=[After(0.4, True)])
     task = asyncio.create_task(grantor.acquire())
@@ -403,7 +372,6 @@ async def test_after_a_cancellation_the_undo_of_what_was_not_answered_yet_is_awa
     assert clock() == 5.4
 
 
-@jumping
 async def test_trouble_that_passes_is_not_noticed() -> None:
     grantor = ScriptedGrantor(grants=[RedisConnectionError(), RedisTimeoutError(), 7])
     async with grantor.hold() as lease:
@@ -411,7 +379,6 @@ async def test_trouble_that_passes_is_not_noticed() -> None:
 
 
 @pytest.mark.parametrize("timeout", [None, 0, 3600])
-@jumping
 async def test_without_an_answer_no_caller_waits_longer_than_ten_seconds(timeout: float | None) -> None:
     grantor = ScriptedGrantor(grants=[After(4, RedisTimeoutError())])
     with pytest.raises(RedisTimeoutError):
@@ -448,7 +415,6 @@ class Replicated:
 
 
 @pytest.mark.parametrize("timeout", [None, 0.0, 5.0])
-@jumping
 async def test_a_lease_that_replicas_must_have_begins_when_they_have_it(timeout: float | None) -> None:
     grantor = Replicated(ScriptedGrantor(grants=[After(1, 7)]), 2)
     lease = await take(grantor.asking(timeout), Lease, must=True)
@@ -460,14 +426,12 @@ async def test_a_lease_that_replicas_must_have_begins_when_they_have_it(timeout:
 
 
 @pytest.mark.parametrize("timeout", [0.0, 5.0])
-@jumping
 async def test_what_is_busy_asks_no_replicas(timeout: float) -> None:
     grantor = Replicated(ScriptedGrantor(grants=["busy"]), 2)
     assert await take(grantor.asking(timeout), Lease, must=False) is None
     assert not grantor.wanted
 
 
-@jumping
 async def test_timeout_while_replicas_are_waited_for_says_so_though_there_was_a_holder_before() -> None:
     stub = ScriptedGrantor(grants=["queued"])
     later(1, stub.hand_over, 7)
@@ -520,7 +484,6 @@ def by_scope(task: "asyncio.Task[None]", scope: anyio.CancelScope) -> None:
 @pytest.mark.parametrize("timeout", [None, 3600.0])
 @pytest.mark.parametrize("cancel", [by_task, by_scope])
 @pytest.mark.parametrize("script", SCRIPTS)
-@jumping
 async def test_cancellation_at_any_await_leaves_nothing_held_or_queued(
     script: str, cancel: Callable[["asyncio.Task[None]", anyio.CancelScope], None], timeout: float | None
 ) -> None:
@@ -558,7 +521,6 @@ async def test_cancellation_at_any_await_leaves_nothing_held_or_queued(
 # How a block ends.
 
 
-@jumping
 async def test_the_body_s_exception_leaves_as_it_was_raised() -> None:
     grantor = ScriptedGrantor()
     error = ValueError("mine")
@@ -570,7 +532,6 @@ async def test_the_body_s_exception_leaves_as_it_was_raised() -> None:
     assert_nothing_left(grantor)
 
 
-@jumping
 async def test_a_loss_is_a_note_on_what_the_body_raises() -> None:
     grantor = ScriptedGrantor(renewals=[False])
     with pytest.raises(KeyError) as caught:
@@ -585,7 +546,6 @@ async def test_a_loss_is_a_note_on_what_the_body_raises() -> None:
     assert lease.token not in note
 
 
-@jumping
 async def test_a_group_with_the_loss_s_cancellation_in_it_leaves_without_that_and_with_a_note() -> None:
     grantor = ScriptedGrantor(renewals=[False])
     error = ValueError("mine")
@@ -601,7 +561,6 @@ async def test_a_group_with_the_loss_s_cancellation_in_it_leaves_without_that_an
     assert_nothing_left(grantor)
 
 
-@jumping
 async def test_a_body_that_swallows_the_cancellation_gets_the_loss_all_the_same() -> None:
     grantor = ScriptedGrantor(renewals=[False])
     with pytest.raises(LeaseLostError):
@@ -612,7 +571,6 @@ async def test_a_body_that_swallows_the_cancellation_gets_the_loss_all_the_same(
                 pass
 
 
-@jumping
 async def test_cancellation_by_a_loss_is_level_triggered() -> None:
     """The margin is for synchronous or shielded cleanup: an unshielded await in it is cancelled again."""
     grantor = ScriptedGrantor(renewals=[False])
@@ -655,7 +613,6 @@ async def in_a_timeout() -> None:
         lambda: asyncio.shield(asyncio.sleep(60)),
     ],
 )
-@jumping
 async def test_a_loss_stops_the_body_whatever_it_awaits(wait: Callable[[], Awaitable[object]]) -> None:
     grantor = ScriptedGrantor(renewals=[ConnectionError()])
     task = asyncio.current_task()
@@ -668,7 +625,6 @@ async def test_a_loss_stops_the_body_whatever_it_awaits(wait: Callable[[], Await
     await asyncio.sleep(7200)  # what was shielded or not awaited any more
 
 
-@jumping
 async def test_cleanup_after_a_loss_may_be_shielded() -> None:
     grantor = ScriptedGrantor(renewals=[False])
     with pytest.raises(LeaseLostError):
@@ -691,7 +647,6 @@ async def in_a_task_of_its_own(seconds: float) -> None:
 
 
 @pytest.mark.parametrize("work", [in_this_task, in_a_task_of_its_own])
-@jumping
 async def test_a_body_that_leaves_its_shields_for_a_moment_only_is_stopped_then(
     work: Callable[[float], Awaitable[None]],
 ) -> None:
@@ -706,7 +661,6 @@ async def test_a_body_that_leaves_its_shields_for_a_moment_only_is_stopped_then(
     assert clock() < deadline(sent_at=0, ttl=30) + 0.7
 
 
-@jumping
 async def test_cleanup_in_tasks_that_the_body_gathers_may_be_shielded() -> None:
     grantor = ScriptedGrantor(renewals=[False])
     cleaned: list[float] = []
@@ -729,7 +683,6 @@ async def test_cleanup_in_tasks_that_the_body_gathers_may_be_shielded() -> None:
     assert len(cleaned) == 2
 
 
-@jumping
 async def test_a_loss_stops_what_is_gathered_beside_shielded_work() -> None:
     grantor = ScriptedGrantor(renewals=[ConnectionError()])
     stopped: list[float] = []
@@ -750,7 +703,6 @@ async def test_a_loss_stops_what_is_gathered_beside_shielded_work() -> None:
     assert stopped == [deadline(sent_at=0, ttl=30)]
 
 
-@jumping
 async def test_a_scope_around_the_block_may_be_shielded_later() -> None:
     """What protects cleanup is a scope within the block."""
     grantor = ScriptedGrantor(renewals=[ConnectionError()])
@@ -761,7 +713,6 @@ async def test_a_scope_around_the_block_may_be_shielded_later() -> None:
     assert clock() == deadline(sent_at=0, ttl=30)
 
 
-@jumping
 async def test_after_a_loss_the_task_is_as_it_was() -> None:
     grantor = ScriptedGrantor(renewals=[False])
     task = asyncio.current_task()
@@ -775,7 +726,6 @@ async def test_after_a_loss_the_task_is_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("cancelled_too", [False, True])
-@jumping
 async def test_what_a_body_had_when_it_was_stopped_needs_no_garbage_collection(cancelled_too: bool) -> None:
     """As what asyncio raises: no exception is kept by a frame in its own traceback."""
     grantor = ScriptedGrantor()
@@ -802,7 +752,6 @@ async def test_what_a_body_had_when_it_was_stopped_needs_no_garbage_collection(c
         gc.enable()
 
 
-@jumping
 async def test_with_flag_the_body_goes_on_and_the_block_raises_nothing() -> None:
     grantor = ScriptedGrantor(renewals=[False], withdrawals=[False])
     async with grantor.hold(on_lost="flag") as lease:
@@ -811,7 +760,6 @@ async def test_with_flag_the_body_goes_on_and_the_block_raises_nothing() -> None
     assert clock() == 3600
 
 
-@jumping
 async def test_a_lease_released_in_its_block_ends_it_without_a_loss() -> None:
     grantor = ScriptedGrantor()
     async with grantor.hold() as lease:
@@ -822,7 +770,6 @@ async def test_a_lease_released_in_its_block_ends_it_without_a_loss() -> None:
     assert_nothing_left(grantor)
 
 
-@jumping
 async def test_the_session_ends_after_its_last_block_though_the_lease_ended_long_before() -> None:
     grantor = ScriptedGrantor()
     async with grantor.hold() as lease:
@@ -832,7 +779,6 @@ async def test_the_session_ends_after_its_last_block_though_the_lease_ended_long
     assert grantor.context.closed
 
 
-@jumping
 async def test_a_block_is_left_within_a_second_though_another_ones_books_outlast_its_session_s_rest() -> None:
     """The session lets its connections go when only blocks without a lease are left; a release may be awaited still."""
     grantor = ScriptedGrantor(withdrawals=[True, NEVER])
@@ -851,7 +797,6 @@ async def test_a_block_is_left_within_a_second_though_another_ones_books_outlast
 
 
 @pytest.mark.parametrize("first", ["the loss", "the cancellation"])
-@jumping
 async def test_an_outer_cancellation_at_the_instant_of_a_loss_wins(first: str) -> None:
     grantor = ScriptedGrantor()
     seen: list[int] = []
@@ -882,7 +827,6 @@ async def test_an_outer_cancellation_at_the_instant_of_a_loss_wins(first: str) -
 
 
 @pytest.mark.parametrize("first", ["the loss", "the timeout"])
-@jumping
 async def test_an_outer_timeout_at_the_instant_of_a_loss_stays_a_timeout(first: str) -> None:
     grantor = ScriptedGrantor()
     end = deadline(sent_at=0, ttl=30)
@@ -898,7 +842,6 @@ async def test_an_outer_timeout_at_the_instant_of_a_loss_stays_a_timeout(first: 
     assert task.cancelling() == 0
 
 
-@jumping
 async def test_a_cancellation_while_leaving_is_passed_on_when_the_release_is_known() -> None:
     grantor = ScriptedGrantor(withdrawals=[After(0.4, True)])
 
@@ -914,7 +857,6 @@ async def test_a_cancellation_while_leaving_is_passed_on_when_the_release_is_kno
     assert clock() == 0.4
 
 
-@jumping
 async def test_a_loss_in_an_inner_block_leaves_the_outer_one_alone() -> None:
     outer = ScriptedGrantor(name="outer")
     inner = ScriptedGrantor(name="inner", renewals=[False], session=outer.session)
@@ -927,7 +869,6 @@ async def test_a_loss_in_an_inner_block_leaves_the_outer_one_alone() -> None:
     assert caught.value.name == "inner"
 
 
-@jumping
 async def test_a_loss_of_the_outer_block_ends_the_inner_one_and_releases_it() -> None:
     outer = ScriptedGrantor(name="outer", renewals=[False])
     inner = ScriptedGrantor(name="inner", session=outer.session, withdrawals=[After(0.5, True)])
@@ -942,7 +883,6 @@ async def test_a_loss_of_the_outer_block_ends_the_inner_one_and_releases_it() ->
     assert_nothing_left(inner)
 
 
-@jumping
 async def test_of_two_losses_at_one_instant_the_outer_one_leaves() -> None:
     outer = ScriptedGrantor(name="outer")
     inner = ScriptedGrantor(name="inner", session=outer.session)
@@ -955,7 +895,6 @@ async def test_of_two_losses_at_one_instant_the_outer_one_leaves() -> None:
     assert clock() == deadline(sent_at=0, ttl=30)
 
 
-@jumping
 async def test_a_body_that_blocked_the_loop_past_the_deadline_is_told() -> None:
     grantor = ScriptedGrantor()
     with pytest.raises(LeaseLostError):
@@ -973,7 +912,6 @@ async def guarded(grantor: ScriptedGrantor) -> AsyncGenerator[Lease, None]:
         yield lease
 
 
-@jumping
 async def test_a_block_left_in_another_task_releases_its_lease_and_cancels_nothing_later() -> None:
     grantor = ScriptedGrantor(renewals=[True, True, False])
     generator = guarded(grantor)
@@ -987,7 +925,6 @@ async def test_a_block_left_in_another_task_releases_its_lease_and_cancels_nothi
     await asyncio.sleep(3600)
 
 
-@jumping
 async def test_a_generator_closed_in_another_task_releases_its_lease() -> None:
     grantor = ScriptedGrantor(withdrawals=[After(0.3, True)])
     generator = guarded(grantor)
@@ -1001,7 +938,6 @@ async def first_of(generator: AsyncIterator[Lease]) -> Lease:
     return await anext(generator)
 
 
-@jumping
 async def test_a_task_that_left_its_scope_to_another_is_not_cancelled_by_the_loss() -> None:
     """The block is left elsewhere while the task that entered it goes on."""
     grantor = ScriptedGrantor(renewals=[False])
@@ -1020,7 +956,6 @@ async def test_a_task_that_left_its_scope_to_another_is_not_cancelled_by_the_los
     assert clock() == 3600
 
 
-@jumping
 async def test_a_coroutine_destroyed_in_its_body_releases_without_awaiting() -> None:
     grantor = ScriptedGrantor(withdrawals=[NEVER])
     inside: list[Lease] = []
@@ -1035,7 +970,6 @@ async def test_a_coroutine_destroyed_in_its_body_releases_without_awaiting() -> 
     assert not inside[0].held
 
 
-@jumping
 async def test_a_coroutine_destroyed_around_a_context_manager_with_a_block_releases_without_awaiting() -> None:
     """The block is in a generator, which may await when it is closed, but not when its coroutine is destroyed."""
     grantor = ScriptedGrantor(withdrawals=[NEVER])
@@ -1053,7 +987,6 @@ async def test_a_coroutine_destroyed_around_a_context_manager_with_a_block_relea
 
 
 @pytest.mark.parametrize("timeout", [None, 5.0])
-@jumping
 async def test_a_coroutine_destroyed_while_it_waits_is_undone_without_awaiting(timeout: float | None) -> None:
     grantor = ScriptedGrantor(grants=["queued"], withdrawals=[NEVER])
 
@@ -1083,7 +1016,6 @@ async def destroy(coroutine: Coroutine[Any, Any, None], there: Callable[[], bool
 
 
 @pytest.mark.parametrize(("hold_for", "bound"), [(5.0, 1.0), (deadline(0, 30) - 0.5, 0.5)])
-@jumping
 async def test_leaving_takes_a_second_or_what_is_left_of_the_lease_at_most(
     hold_for: float, bound: float, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -1100,7 +1032,6 @@ async def test_leaving_takes_a_second_or_what_is_left_of_the_lease_at_most(
     assert lease.token not in warning
 
 
-@jumping
 async def test_leaving_alone_is_bounded_too(caplog: pytest.LogCaptureFixture) -> None:
     grantor = ScriptedGrantor(withdrawals=[NEVER])
     async with grantor.hold():
@@ -1109,7 +1040,6 @@ async def test_leaving_alone_is_bounded_too(caplog: pytest.LogCaptureFixture) ->
     assert len(caplog.messages) == 1
 
 
-@jumping
 async def test_a_release_that_is_never_confirmed_is_tried_for_as_long_as_the_lease_lasts() -> None:
     """Then nothing is there to be ended, however long its session goes on."""
     other = ScriptedGrantor()
@@ -1122,7 +1052,6 @@ async def test_a_release_that_is_never_confirmed_is_tried_for_as_long_as_the_lea
         assert not grantor.context.undos.under_way
 
 
-@jumping
 async def test_a_release_that_was_refused_when_its_session_ended_says_what_redis_said() -> None:
     """And not that the session has ended, which is what came of it."""
     grantor = ScriptedGrantor(withdrawals=[ResponseError("NOPERM no permissions")])
@@ -1132,7 +1061,6 @@ async def test_a_release_that_was_refused_when_its_session_ended_says_what_redis
         await lease.release()
 
 
-@jumping
 async def test_the_undo_of_what_was_not_answered_is_tried_for_as_long_as_that_may_arrive() -> None:
     other = ScriptedGrantor()
     grantor = ScriptedGrantor(grants=[NEVER], withdrawals=[RedisConnectionError("refused")], session=other.session)
@@ -1144,7 +1072,6 @@ async def test_the_undo_of_what_was_not_answered_is_tried_for_as_long_as_that_ma
         assert not grantor.context.undos.under_way
 
 
-@jumping
 async def test_a_server_that_says_the_lease_was_not_ours_is_a_loss_although_the_body_finished() -> None:
     grantor = ScriptedGrantor(withdrawals=[False])
     with pytest.raises(LeaseLostError):
@@ -1152,7 +1079,6 @@ async def test_a_server_that_says_the_lease_was_not_ours_is_a_loss_although_the_
             pass
 
 
-@jumping
 async def test_not_ours_at_release_is_a_note_on_what_the_body_raised() -> None:
     grantor = ScriptedGrantor(withdrawals=[False])
     error = ValueError("mine")
@@ -1163,7 +1089,6 @@ async def test_not_ours_at_release_is_a_note_on_what_the_body_raised() -> None:
     assert len(error.__notes__) == 1
 
 
-@jumping
 async def test_nothing_there_after_an_ambiguous_release_is_no_loss(caplog: pytest.LogCaptureFixture) -> None:
     """P10: the attempt whose answer was lost may have ended it."""
     grantor = ScriptedGrantor(withdrawals=[ConnectionError(), False])
@@ -1173,7 +1098,6 @@ async def test_nothing_there_after_an_ambiguous_release_is_no_loss(caplog: pytes
     assert not caplog.messages
 
 
-@jumping
 async def test_a_lost_lease_is_withdrawn_too_for_the_loss_may_be_ours_alone() -> None:
     grantor = ScriptedGrantor(renewals=[ConnectionError()])
     with pytest.raises(LeaseLostError):
@@ -1183,7 +1107,6 @@ async def test_a_lost_lease_is_withdrawn_too_for_the_loss_may_be_ours_alone() ->
     assert_nothing_left(grantor)
 
 
-@jumping
 async def test_no_renewal_leaves_once_the_release_has() -> None:
     grantor = ScriptedGrantor(withdrawals=[After(0.9, True)])
     async with grantor.hold(ttl=0.3):
@@ -1195,7 +1118,6 @@ async def test_no_renewal_leaves_once_the_release_has() -> None:
     assert verbs.count("renew") > 80
 
 
-@jumping
 async def test_a_hold_in_use_refuses_a_second_block() -> None:
     grantor = ScriptedGrantor()
     hold = grantor.hold()
@@ -1207,7 +1129,6 @@ async def test_a_hold_in_use_refuses_a_second_block() -> None:
         pass  # but not a later one
 
 
-@jumping
 async def test_a_hold_that_is_being_entered_refuses_a_second_block() -> None:
     grantor = ScriptedGrantor(grants=["queued"])
     hold = grantor.hold()
@@ -1227,7 +1148,6 @@ async def test_a_hold_that_is_being_entered_refuses_a_second_block() -> None:
     assert len(grantor.times("grant")) == 1
 
 
-@jumping
 async def test_a_hold_whose_entry_failed_can_be_entered_again() -> None:
     grantor = ScriptedGrantor(grants=["queued", 7])
     hold = grantor.hold(timeout=5)
@@ -1240,7 +1160,6 @@ async def test_a_hold_whose_entry_failed_can_be_entered_again() -> None:
     assert_nothing_left(grantor)
 
 
-@jumping
 async def test_a_hold_whose_entry_was_cancelled_may_be_entered_again() -> None:
     grantor = ScriptedGrantor(grants=["queued", 7])
     hold = grantor.hold()
@@ -1252,7 +1171,6 @@ async def test_a_hold_whose_entry_was_cancelled_may_be_entered_again() -> None:
     assert_nothing_left(grantor)
 
 
-@jumping
 async def test_a_hold_whose_entry_failed_has_no_block_to_be_left() -> None:
     grantor = ScriptedGrantor(grants=["busy"])
     hold = grantor.hold(timeout=0)
@@ -1262,7 +1180,6 @@ async def test_a_hold_whose_entry_failed_has_no_block_to_be_left() -> None:
         await hold.__aexit__(None, None, None)
 
 
-@jumping
 async def test_of_two_entries_of_one_hold_that_begin_together_one_is_refused() -> None:
     grantor = ScriptedGrantor()
     hold = grantor.hold()
@@ -1275,7 +1192,6 @@ async def test_of_two_entries_of_one_hold_that_begin_together_one_is_refused() -
     assert len(grantor.times("grant")) == 1
 
 
-@jumping
 async def test_a_block_keeps_no_task_that_has_ended_once_it_is_acquired() -> None:
     stack = contextlib.AsyncExitStack()
 
@@ -1312,7 +1228,6 @@ class Primitive:
         return self.grantor.hold()
 
 
-@jumping
 async def test_what_acquire_returns_is_a_coroutine_or_a_block_and_asks_for_what_it_was_given() -> None:
     primitive = Primitive(ScriptedGrantor())
     lease = await Acquiring(primitive, 5.0, 3)
@@ -1325,7 +1240,6 @@ async def test_what_acquire_returns_is_a_coroutine_or_a_block_and_asks_for_what_
     assert_nothing_left(primitive.grantor)
 
 
-@jumping
 async def test_an_acquire_that_is_closed_before_it_began_asks_for_nothing_and_says_nothing() -> None:
     primitive = Primitive(ScriptedGrantor())
     Acquiring(primitive, None, 1).close()
@@ -1333,7 +1247,6 @@ async def test_an_acquire_that_is_closed_before_it_began_asks_for_nothing_and_sa
     assert not primitive.asked
 
 
-@jumping
 async def test_an_acquire_without_await_shows_how_it_is_awaited_and_how_it_is_entered() -> None:
     block = Acquiring(Primitive(ScriptedGrantor()), None, 1)
     with pytest.raises(TypeError, match=r"`lease = await lock\.acquire\(\)`, or `async with lock\.acquire\(\):`"):
@@ -1341,7 +1254,6 @@ async def test_an_acquire_without_await_shows_how_it_is_awaited_and_how_it_is_en
     block.close()
 
 
-@jumping
 async def test_the_block_of_an_acquire_is_one_at_a_time_and_may_be_entered_again() -> None:
     primitive = Primitive(ScriptedGrantor())
     block = Acquiring(primitive, None, 1)
@@ -1355,7 +1267,6 @@ async def test_the_block_of_an_acquire_is_one_at_a_time_and_may_be_entered_again
         await block.__aexit__(None, None, None)
 
 
-@jumping
 async def test_an_acquire_that_was_not_entered_has_no_block_to_be_left() -> None:
     block = Acquiring(Primitive(ScriptedGrantor()), None, 1)
     with pytest.raises(RuntimeError, match="not entered"):

@@ -19,7 +19,6 @@ from aiolocks._engine.acquire import take
 from aiolocks._engine.block import Enterable, as_coroutine
 from aiolocks._engine.lease_state import Entry
 from aiolocks.testing import After, JumpingLoop, ScriptedGrantor
-from tests.support.jumping import jumping
 from tests.support.virtual import clock
 
 
@@ -65,7 +64,6 @@ async def holding(block: AbstractAsyncContextManager[Lease]) -> AsyncGenerator[L
 # Whose block it is.
 
 
-@jumping
 async def test_what_was_looked_up_on_one_object_leaves_no_block_of_another() -> None:
     first = Scripted()
     for entered in (Scripted(), Other()):
@@ -78,7 +76,6 @@ async def test_what_was_looked_up_on_one_object_leaves_no_block_of_another() -> 
         assert not lease.held
 
 
-@jumping
 async def test_what_was_looked_up_on_one_class_leaves_no_block_of_another() -> None:
     first, entered = Scripted(), Other()
     leave: Any = type(first).__aexit__
@@ -90,7 +87,6 @@ async def test_what_was_looked_up_on_one_class_leaves_no_block_of_another() -> N
     assert not lease.held
 
 
-@jumping
 async def test_what_was_looked_up_on_the_class_leaves_the_block_of_the_object_that_was_entered_next() -> None:
     primitive = Scripted()
     leave: Any = type(primitive).__aexit__
@@ -101,7 +97,6 @@ async def test_what_was_looked_up_on_the_class_leaves_the_block_of_the_object_th
         await leave(primitive, None, None, None)
 
 
-@jumping
 async def test_what_was_looked_up_once_is_for_one_block() -> None:
     primitive = Scripted()
     leave = primitive.__aexit__
@@ -114,7 +109,6 @@ async def test_what_was_looked_up_once_is_for_one_block() -> None:
     assert not second.held
 
 
-@jumping
 async def test_what_was_looked_up_once_is_for_the_first_of_two_entries_that_begin_together() -> None:
     primitive = Scripted()
     leave = primitive.__aexit__
@@ -136,7 +130,6 @@ KEPT = pytest.mark.xfail(
     "around",
     [pytest.param(lambda primitive: primitive, id="async with"), pytest.param(Delegating, id="a class", marks=KEPT)],
 )
-@jumping
 async def test_a_block_keeps_no_task_that_has_ended(around: Any) -> None:
     stack = contextlib.AsyncExitStack()
 
@@ -154,7 +147,6 @@ async def test_a_block_keeps_no_task_that_has_ended(around: Any) -> None:
     await stack.aclose()
 
 
-@jumping
 async def test_each_task_leaves_its_own_block_where_no_frame_tells() -> None:
     primitive = Scripted()
     leases: list[Lease] = []
@@ -171,7 +163,6 @@ async def test_each_task_leaves_its_own_block_where_no_frame_tells() -> None:
     assert not primitive._kept
 
 
-@jumping
 async def test_blocks_of_one_frame_are_left_newest_first_and_nothing_is_kept_of_them() -> None:
     primitive = Scripted()
     for _ in range(2):
@@ -183,7 +174,6 @@ async def test_blocks_of_one_frame_are_left_newest_first_and_nothing_is_kept_of_
     assert not primitive._kept
 
 
-@jumping
 async def test_the_only_block_that_is_open_may_be_left_by_anyone() -> None:
     primitive = Scripted()
     for _ in range(2):
@@ -194,7 +184,6 @@ async def test_the_only_block_that_is_open_may_be_left_by_anyone() -> None:
         await primitive.__aexit__(None, None, None)
 
 
-@jumping
 async def test_a_block_that_was_left_open_in_another_loop_is_not_left_here() -> None:
     primitive = Scripted()
 
@@ -220,7 +209,6 @@ def in_a_loop_of_its_own(main: Coroutine[Any, Any, object]) -> None:
 
 
 @pytest.mark.parametrize("around", [lambda primitive: primitive, Delegating], ids=["async with", "a class"])
-@jumping
 async def test_a_handle_reports_a_loss_in_the_cleanup_of_a_cancelled_task(around: Any) -> None:
     cleaned: list[int] = []
 
@@ -243,7 +231,6 @@ async def test_a_handle_reports_a_loss_in_the_cleanup_of_a_cancelled_task(around
 
 
 @pytest.mark.parametrize("around", [lambda primitive: primitive, Delegating], ids=["async with", "a class"])
-@jumping
 async def test_a_generator_that_is_closed_waits_for_the_release_of_its_handle(around: Any) -> None:
     generator = holding(around(Scripted(ScriptedGrantor(withdrawals=[After(0.3, True)]))))
     lease = await anext(generator)
@@ -252,7 +239,6 @@ async def test_a_generator_that_is_closed_waits_for_the_release_of_its_handle(ar
     assert clock() == 0.3
 
 
-@jumping
 async def test_a_coroutine_that_is_destroyed_in_its_block_releases_without_awaiting() -> None:
     primitive = Scripted(ScriptedGrantor(withdrawals=[After(0.3, True)]))
     coroutine, lease = await suspended(primitive)
@@ -298,7 +284,6 @@ async def suspended(primitive: Scripted) -> tuple[Coroutine[Any, Any, None], Lea
     return coroutine, leases[0]
 
 
-@jumping
 async def test_a_look_at_the_method_where_no_loop_runs_is_none_of_a_block() -> None:
     primitive = Scripted()
     assert await asyncio.to_thread(lambda: hasattr(primitive, "__aexit__"))

@@ -16,7 +16,7 @@ from aiolocks import Lease, LeaseLostError
 from aiolocks._core.timing import deadline
 from aiolocks._engine.lease import state_of
 from aiolocks.testing import ScriptedGrantor
-from tests.support.jumping import jumping, timers
+from tests.support.jumping import timers
 from tests.support.virtual import clock
 
 END = deadline(sent_at=0, ttl=30)
@@ -38,7 +38,6 @@ def this_task() -> "asyncio.Task[object]":
 # When it is cancelled.
 
 
-@jumping
 async def test_a_body_that_goes_on_is_cancelled_soon_again_and_then_ever_more_seldom() -> None:
     """Cleanup that awaits ends soon, and a body that ignores all of it does not keep the loop busy."""
     cancelled: list[float] = []
@@ -58,7 +57,6 @@ async def test_a_body_that_goes_on_is_cancelled_soon_again_and_then_ever_more_se
     assert len(cancelled) <= 5 * len(moments)
 
 
-@jumping
 async def test_a_loss_that_the_body_itself_finds_stops_it_where_it_awaits_next() -> None:
     went_on = False
     with pytest.raises(LeaseLostError):
@@ -70,7 +68,6 @@ async def test_a_loss_that_the_body_itself_finds_stops_it_where_it_awaits_next()
     assert clock() == 0
 
 
-@jumping
 async def test_tasks_that_wait_for_one_another_in_a_circle_are_stopped_when_it_is_broken() -> None:
     circle: list[asyncio.Future[tuple[object]]] = []
 
@@ -89,7 +86,6 @@ async def test_tasks_that_wait_for_one_another_in_a_circle_are_stopped_when_it_i
     assert END + 5 <= clock() <= END + 5 + AGAIN
 
 
-@jumping
 async def test_a_body_that_leaves_its_shield_for_one_turn_of_the_loop_is_stopped_then() -> None:
     """Though nothing in the shield waits for longer than a turn either."""
     turns = 0
@@ -107,7 +103,6 @@ async def test_a_body_that_leaves_its_shield_for_one_turn_of_the_loop_is_stopped
     assert turns <= 2
 
 
-@jumping
 async def test_a_body_that_waits_for_one_shielded_task_after_the_other_is_stopped_between_two() -> None:
     async def shielded() -> None:
         with anyio.CancelScope(shield=True):
@@ -121,7 +116,6 @@ async def test_a_body_that_waits_for_one_shielded_task_after_the_other_is_stoppe
     assert END < clock() < END + 0.7
 
 
-@jumping
 async def test_a_shield_that_another_task_lifts_protects_no_longer() -> None:
     with pytest.raises(LeaseLostError):
         async with ScriptedGrantor().hold(renew=False):
@@ -131,7 +125,6 @@ async def test_a_shield_that_another_task_lifts_protects_no_longer() -> None:
     assert 40 <= clock() <= 40 + AGAIN
 
 
-@jumping
 async def test_shielded_work_goes_on_though_what_was_gathered_beside_it_has_ended() -> None:
     done: list[float] = []
 
@@ -148,7 +141,6 @@ async def test_shielded_work_goes_on_though_what_was_gathered_beside_it_has_ende
     assert clock() <= 40 + AGAIN
 
 
-@jumping
 async def test_what_comes_at_the_moment_of_the_loss_is_received_before_the_body_is_stopped() -> None:
     received: list[str] = []
     come = asyncio.get_running_loop().create_future()
@@ -167,7 +159,6 @@ async def test_what_comes_at_the_moment_of_the_loss_is_received_before_the_body_
 
 
 @pytest.mark.parametrize("shield", [False, True])
-@jumping
 async def test_after_the_block_nothing_looks_at_its_task_any_more(shield: bool) -> None:
     with pytest.raises(LeaseLostError):
         async with ScriptedGrantor().hold(renew=False):
@@ -181,7 +172,6 @@ async def test_after_the_block_nothing_looks_at_its_task_any_more(shield: bool) 
 # What leaves the block.
 
 
-@jumping
 async def test_a_group_of_nothing_but_the_loss_s_cancellation_becomes_the_loss() -> None:
     with pytest.raises(LeaseLostError):
         async with ScriptedGrantor().hold(renew=False):
@@ -191,7 +181,6 @@ async def test_a_group_of_nothing_but_the_loss_s_cancellation_becomes_the_loss()
                 raise BaseExceptionGroup("one", [cancelled]) from None
 
 
-@jumping
 async def test_a_group_without_the_loss_s_cancellation_leaves_as_it_was_raised() -> None:
     error = ExceptionGroup("mine", [ValueError(), KeyError()])
     with pytest.raises(ExceptionGroup) as caught:
@@ -202,7 +191,6 @@ async def test_a_group_without_the_loss_s_cancellation_leaves_as_it_was_raised()
     assert caught.value is error
 
 
-@jumping
 async def test_a_cancellation_by_others_at_the_moment_of_a_loss_keeps_its_message() -> None:
     async def work() -> None:
         async with ScriptedGrantor().hold(renew=False):
@@ -215,7 +203,6 @@ async def test_a_cancellation_by_others_at_the_moment_of_a_loss_keeps_its_messag
     assert clock() == END
 
 
-@jumping
 async def test_a_cancellation_of_the_body_s_own_leaves_a_lost_block_as_it_is() -> None:
     async def work() -> None:
         async with ScriptedGrantor().hold(renew=False):
@@ -234,7 +221,6 @@ async def test_a_cancellation_of_the_body_s_own_leaves_a_lost_block_as_it_is() -
 
 
 @pytest.mark.parametrize("first", ["the loss", "the scope"])
-@jumping
 async def test_a_scope_that_is_cancelled_at_the_moment_of_a_loss_ends_as_one(first: str) -> None:
     reached: list[str] = []
     with anyio.CancelScope() as scope:
@@ -253,7 +239,6 @@ async def test_a_scope_that_is_cancelled_at_the_moment_of_a_loss_ends_as_one(fir
 
 
 @pytest.mark.parametrize("block", ["hold", "lease"])
-@jumping
 async def test_a_scope_reports_a_loss_in_the_cleanup_of_a_cancelled_task(block: str) -> None:
     """The request to cancel that it had when it entered is no answer to what happens in the block."""
     cleaned: list[int] = []
@@ -276,7 +261,6 @@ async def test_a_scope_reports_a_loss_in_the_cleanup_of_a_cancelled_task(block: 
     assert cleaned == [1]
 
 
-@jumping
 async def test_a_coroutine_that_is_destroyed_after_its_loss_awaits_nothing() -> None:
     destroyed: list[Lease] = []
 
@@ -310,7 +294,6 @@ async def entered(stack: AsyncExitStack, grantor: ScriptedGrantor) -> Lease:
     return await asyncio.create_task(stack.enter_async_context(grantor.hold()))
 
 
-@jumping
 async def test_a_block_that_stays_open_a_second_after_its_task_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     async with AsyncExitStack() as stack:
         await entered(stack, ScriptedGrantor(name="orders:42"))
@@ -323,7 +306,6 @@ async def test_a_block_that_stays_open_a_second_after_its_task_is_warned_of(capl
     assert caplog.records == [warning]
 
 
-@jumping
 async def test_a_block_that_is_left_within_a_second_after_its_task_is_not_warned_of(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -335,7 +317,6 @@ async def test_a_block_that_is_left_within_a_second_after_its_task_is_not_warned
 
 
 @pytest.mark.parametrize("after", [0.0, 0.5])
-@jumping
 async def test_a_block_whose_lease_was_released_is_not_warned_of(
     caplog: pytest.LogCaptureFixture, after: float
 ) -> None:
@@ -355,7 +336,6 @@ async def test_a_block_whose_lease_was_released_is_not_warned_of(
 
 
 @pytest.mark.parametrize("ends", ["long before", "in the same turn"])
-@jumping
 async def test_a_loss_that_can_stop_nothing_as_the_task_has_ended_is_an_error_line(
     caplog: pytest.LogCaptureFixture, ends: str
 ) -> None:

@@ -13,14 +13,12 @@ from aiolocks._redis.connection import ConnectionCancelled
 from aiolocks.events import Event, on_event
 from aiolocks.testing import After, ScriptedGrantor
 from tests.support.heard import Heard, hearing
-from tests.support.jumping import jumping
 
 
 def shown(heard: Heard) -> list[tuple[str, float, int]]:
     return [(event.kind, event.seconds, event.fencing_token) for event in heard]
 
 
-@jumping
 async def test_a_block_is_acquired_and_released_with_the_time_it_waited_and_held() -> None:
     grantor = ScriptedGrantor(grants=[After(0.25, 7)])
     with hearing() as heard:
@@ -31,7 +29,6 @@ async def test_a_block_is_acquired_and_released_with_the_time_it_waited_and_held
     assert len({event.acquisition for event in heard}) == 1
 
 
-@jumping
 async def test_each_acquisition_has_a_number_of_its_own() -> None:
     grantor = ScriptedGrantor()
     with hearing() as heard:
@@ -44,7 +41,6 @@ async def test_each_acquisition_has_a_number_of_its_own() -> None:
     assert 0 not in numbers
 
 
-@jumping
 async def test_a_caller_that_finds_others_in_the_way_waits_and_this_is_told_once() -> None:
     grantor = ScriptedGrantor(grants=[After(0.5, "queued")])
     with hearing() as heard:
@@ -59,7 +55,6 @@ async def test_a_caller_that_finds_others_in_the_way_waits_and_this_is_told_once
     assert len({event.acquisition for event in heard}) == 1
 
 
-@jumping
 async def test_a_caller_that_asks_again_as_its_turn_came_too_late_waits_once() -> None:
     grantor = ScriptedGrantor(grants=["queued", "queued", 8])
     with hearing() as heard:
@@ -75,7 +70,6 @@ async def test_a_caller_that_asks_again_as_its_turn_came_too_late_waits_once() -
     assert heard.kinds() == ["waiting", "acquired", "released"]
 
 
-@jumping
 async def test_a_caller_whose_time_is_over_timed_out() -> None:
     grantor = ScriptedGrantor(grants=["queued"])
     with hearing() as heard, pytest.raises(AcquireTimeoutError):
@@ -84,7 +78,6 @@ async def test_a_caller_whose_time_is_over_timed_out() -> None:
     assert shown(heard) == [("waiting", 0.0, 0), ("timed_out", 3.0, 0)]
 
 
-@jumping
 async def test_a_caller_that_asks_once_times_out_and_does_not_wait() -> None:
     grantor = ScriptedGrantor(grants=["busy"])
     with hearing() as heard, pytest.raises(AcquireTimeoutError):
@@ -93,7 +86,6 @@ async def test_a_caller_that_asks_once_times_out_and_does_not_wait() -> None:
     assert heard.kinds() == ["timed_out"]
 
 
-@jumping
 async def test_a_caller_that_redis_did_not_answer_in_time_timed_out_too() -> None:
     grantor = ScriptedGrantor(grants=[After(60, 1)])
     with hearing() as heard, pytest.raises(RedisTimeoutError, match="'scripted': Redis did not answer within 3 s"):
@@ -102,7 +94,6 @@ async def test_a_caller_that_redis_did_not_answer_in_time_timed_out_too() -> Non
     assert shown(heard) == [("timed_out", 3.0, 0)]
 
 
-@jumping
 async def test_a_cancelled_caller_is_told_as_that() -> None:
     grantor = ScriptedGrantor(grants=["queued"])
     with hearing() as heard:
@@ -114,7 +105,6 @@ async def test_a_cancelled_caller_is_told_as_that() -> None:
     assert shown(heard) == [("waiting", 0.0, 0), ("cancelled", 4.0, 0)]
 
 
-@jumping
 async def test_a_coroutine_that_is_destroyed_while_it_waits_is_cancelled() -> None:
     grantor = ScriptedGrantor(grants=["queued"])
     with hearing() as heard:
@@ -126,7 +116,6 @@ async def test_a_coroutine_that_is_destroyed_while_it_waits_is_cancelled() -> No
     assert heard.kinds() == ["cancelled"]
 
 
-@jumping
 async def test_an_error_that_ends_the_wait_is_a_failure() -> None:
     grantor = ScriptedGrantor(grants=[RedisConnectionError("gone")])
     with hearing() as heard, pytest.raises(RedisConnectionError):
@@ -135,7 +124,6 @@ async def test_an_error_that_ends_the_wait_is_a_failure() -> None:
     assert heard.kinds() == ["failed"]
 
 
-@jumping
 async def test_renewals_are_told_with_how_long_the_answer_took() -> None:
     grantor = ScriptedGrantor(renewals=[After(0.5, True)])
     with hearing() as heard:
@@ -145,7 +133,6 @@ async def test_renewals_are_told_with_how_long_the_answer_took() -> None:
     assert heard[1].seconds == pytest.approx(0.5)
 
 
-@jumping
 async def test_a_renewal_by_hand_is_an_event_and_is_a_loss_where_the_lease_is_gone() -> None:
     grantor = ScriptedGrantor(renewals=[After(0.5, True), False])
     with hearing() as heard:
@@ -157,7 +144,6 @@ async def test_a_renewal_by_hand_is_an_event_and_is_a_loss_where_the_lease_is_go
     assert heard[1].seconds == pytest.approx(0.5)
 
 
-@jumping
 async def test_renewals_that_fail_are_told_with_what_is_left_and_logged_once_a_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -175,7 +161,6 @@ async def test_renewals_that_fail_are_told_with_what_is_left_and_logged_once_a_m
     assert "not renewed within its 30 s TTL" in loss
 
 
-@jumping
 async def test_a_renewal_that_is_cut_off_as_the_program_ends_is_told_but_not_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -187,7 +172,6 @@ async def test_a_renewal_that_is_cut_off_as_the_program_ends_is_told_but_not_log
     assert not caplog.records
 
 
-@jumping
 async def test_a_loss_is_told_once_with_the_time_held() -> None:
     grantor = ScriptedGrantor(renewals=[False])
     with hearing() as heard, pytest.raises(LeaseLostError):
@@ -197,7 +181,6 @@ async def test_a_loss_is_told_once_with_the_time_held() -> None:
     assert 8.9 < heard[1].seconds < 11.1
 
 
-@jumping
 async def test_a_loss_is_one_warning_whether_it_is_raised_or_not(caplog: pytest.LogCaptureFixture) -> None:
     """Else an alarm on the log alone stays silent where the caller handles LeaseLostError."""
     grantor = ScriptedGrantor(renewals=[False])
@@ -213,7 +196,6 @@ async def test_a_loss_is_one_warning_whether_it_is_raised_or_not(caplog: pytest.
     await lease.release()
 
 
-@jumping
 async def test_a_loss_that_only_the_release_finds_is_one_warning_too(caplog: pytest.LogCaptureFixture) -> None:
     grantor = ScriptedGrantor(withdrawals=[False, False])
     with pytest.raises(LeaseLostError):
@@ -224,7 +206,6 @@ async def test_a_loss_that_only_the_release_finds_is_one_warning_too(caplog: pyt
     assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
 
 
-@jumping
 async def test_a_lease_by_hand_that_is_not_renewed_ends_without_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     lease = await ScriptedGrantor().acquire(ttl=10, renew=False)
     await asyncio.sleep(60)
@@ -232,7 +213,6 @@ async def test_a_lease_by_hand_that_is_not_renewed_ends_without_a_warning(caplog
     assert not caplog.records
 
 
-@jumping
 async def test_a_lease_that_is_not_renewed_is_lost_at_its_deadline_though_no_task_asks() -> None:
     grantor = ScriptedGrantor()
     with hearing() as heard:
@@ -244,7 +224,6 @@ async def test_a_lease_that_is_not_renewed_is_lost_at_its_deadline_though_no_tas
     assert len(heard) == 2
 
 
-@jumping
 async def test_a_release_that_finds_the_lease_gone_is_a_loss() -> None:
     grantor = ScriptedGrantor(withdrawals=[False])
     with hearing() as heard, pytest.raises(LeaseLostError):
@@ -253,7 +232,6 @@ async def test_a_release_that_finds_the_lease_gone_is_a_loss() -> None:
     assert shown(heard) == [("acquired", 0.0, 1), ("lost", 2.0, 1)]
 
 
-@jumping
 async def test_a_release_that_is_not_confirmed_is_a_release(caplog: pytest.LogCaptureFixture) -> None:
     grantor = ScriptedGrantor(withdrawals=[RedisConnectionError("gone")])
     with hearing() as heard:
@@ -263,7 +241,6 @@ async def test_a_release_that_is_not_confirmed_is_a_release(caplog: pytest.LogCa
     assert shown(heard) == [("acquired", 0.0, 1), ("released", 2.0, 1)]
 
 
-@jumping
 async def test_a_listener_that_begins_later_hears_of_the_rest() -> None:
     grantor = ScriptedGrantor(grants=[3, "queued"])
     lease = await grantor.acquire()
@@ -277,7 +254,6 @@ async def test_a_listener_that_begins_later_hears_of_the_rest() -> None:
     assert heard[0].acquisition != heard[1].acquisition == heard[2].acquisition
 
 
-@jumping
 async def test_nothing_is_numbered_without_a_listener() -> None:
     before = events.number()
     async with ScriptedGrantor().hold():
@@ -285,7 +261,6 @@ async def test_nothing_is_numbered_without_a_listener() -> None:
     assert events.number() == before + 1
 
 
-@jumping
 async def test_a_callback_that_fails_hurts_no_holder(caplog: pytest.LogCaptureFixture) -> None:
     def fail(event: Event) -> None:
         raise ValueError(event.kind)
@@ -301,7 +276,6 @@ async def test_a_callback_that_fails_hurts_no_holder(caplog: pytest.LogCaptureFi
     assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
 
 
-@jumping
 async def test_what_happens_before_the_body_is_told_in_the_task_that_asked() -> None:
     tasks: list[tuple[str, asyncio.Task[object] | None]] = []
     unsubscribe = on_event(lambda event: tasks.append((event.kind, asyncio.current_task())))
@@ -316,7 +290,6 @@ async def test_what_happens_before_the_body_is_told_in_the_task_that_asked() -> 
     assert [pair for pair in tasks if pair[0] in ("timed_out", "acquired")] == [("timed_out", task), ("acquired", task)]
 
 
-@jumping
 async def test_lines_at_debug_level_begin_with_the_next_acquisition_after_they_are_asked_for(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -329,7 +302,6 @@ async def test_lines_at_debug_level_begin_with_the_next_acquisition_after_they_a
     assert said == ["stub 'scripted': acquired", "stub 'scripted': renewed", "stub 'scripted': released"]
 
 
-@jumping
 async def test_a_lease_that_is_taken_back_is_told_as_revoked() -> None:
     grantor = ScriptedGrantor(renewals=[False])
     with hearing() as heard, pytest.raises(LeaseLostError):

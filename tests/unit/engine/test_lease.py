@@ -18,7 +18,7 @@ from aiolocks._engine.holdings import Holdings, Loss
 from aiolocks._engine.lease_state import GONE_FROM_SERVER, LeaseState
 from aiolocks.testing import After, ScriptedGrantor
 from tests.support.inside import block_loop
-from tests.support.jumping import jumping, timers
+from tests.support.jumping import timers
 from tests.support.virtual import clock
 
 END = deadline(sent_at=0, ttl=30)
@@ -31,7 +31,6 @@ def standing(lease: Lease) -> tuple[bool, bool, float]:
 # What it says of itself.
 
 
-@jumping
 async def test_a_lease_shows_what_was_granted() -> None:
     grantor = ScriptedGrantor(grants=[42], name="orders:42")
     lease = await grantor.acquire()
@@ -41,7 +40,6 @@ async def test_a_lease_shows_what_was_granted() -> None:
     await lease.release()
 
 
-@jumping
 async def test_a_held_lease_counts_down() -> None:
     lease = await ScriptedGrantor().acquire(ttl=30, renew=False)
     assert standing(lease) == (True, False, END)
@@ -51,7 +49,6 @@ async def test_a_held_lease_counts_down() -> None:
     await lease.release()
 
 
-@jumping
 async def test_predicates_are_right_even_when_the_loop_was_blocked() -> None:
     lease = await ScriptedGrantor().acquire(ttl=30)
     block_loop(END - 0.001)
@@ -63,7 +60,6 @@ async def test_predicates_are_right_even_when_the_loop_was_blocked() -> None:
     assert not await lease.release()
 
 
-@jumping
 async def test_the_state_of_a_released_lease_is_neither_held_nor_lost() -> None:
     lease = await ScriptedGrantor().acquire(ttl=30)
     await lease.release()
@@ -74,7 +70,6 @@ async def test_the_state_of_a_released_lease_is_neither_held_nor_lost() -> None:
     assert standing(lease) == (False, False, 0.0)
 
 
-@jumping
 async def test_the_error_of_a_lost_lease_names_it_and_its_fencing_token_only() -> None:
     lease = await ScriptedGrantor(grants=[42], name="orders:42").acquire(renew=False)
     block_loop(31)
@@ -94,7 +89,6 @@ async def test_the_error_of_a_lost_lease_names_it_and_its_fencing_token_only() -
 # Waiting for the loss.
 
 
-@jumping
 async def test_wait_lost_is_true_at_the_deadline_though_no_task_looks() -> None:
     lease = await ScriptedGrantor(renewals=[ConnectionError()]).acquire(ttl=30)
     assert await lease.wait_lost()
@@ -102,7 +96,6 @@ async def test_wait_lost_is_true_at_the_deadline_though_no_task_looks() -> None:
     assert await lease.wait_lost()
 
 
-@jumping
 async def test_wait_lost_follows_the_renewals() -> None:
     grantor = ScriptedGrantor(renewals=[True, True, ConnectionError()])
     lease = await grantor.acquire(ttl=30)
@@ -110,7 +103,6 @@ async def test_wait_lost_follows_the_renewals() -> None:
     assert clock() == pytest.approx(deadline(sent_at=grantor.times("renew")[1], ttl=30))
 
 
-@jumping
 async def test_wait_lost_is_false_once_released_and_wakes_everybody() -> None:
     lease = await ScriptedGrantor().acquire(ttl=30)
     waiters = [asyncio.create_task(lease.wait_lost()) for _ in range(3)]
@@ -120,7 +112,6 @@ async def test_wait_lost_is_false_once_released_and_wakes_everybody() -> None:
     assert clock() == 100
 
 
-@jumping
 async def test_cancelling_wait_lost_is_harmless() -> None:
     lease = await ScriptedGrantor(renewals=[ConnectionError()]).acquire(ttl=30)
     with pytest.raises(TimeoutError):
@@ -134,7 +125,6 @@ async def test_cancelling_wait_lost_is_harmless() -> None:
 # Renewing by hand.
 
 
-@jumping
 async def test_its_text_says_how_it_stands() -> None:
     grantor = ScriptedGrantor()
     lease, other = await grantor.acquire(ttl=30), await grantor.acquire(ttl=30, renew=False)
@@ -146,7 +136,6 @@ async def test_its_text_says_how_it_stands() -> None:
     assert not await other.release()
 
 
-@jumping
 async def test_renew_counts_from_its_request() -> None:
     grantor = ScriptedGrantor(renewals=[After(3, True)])
     lease = await grantor.acquire(ttl=30, renew=False)
@@ -158,7 +147,6 @@ async def test_renew_counts_from_its_request() -> None:
 
 
 @pytest.mark.parametrize(("ttl", "until"), [(4.0, deadline(sent_at=0, ttl=4)), (60.0, 10.0)])
-@jumping
 async def test_renew_rides_out_what_cannot_be_run_just_now_until_its_deadline_or_for_ten_seconds(
     ttl: float, until: float
 ) -> None:
@@ -170,7 +158,6 @@ async def test_renew_rides_out_what_cannot_be_run_just_now_until_its_deadline_or
     await lease.release()
 
 
-@jumping
 async def test_a_shorter_renewal_shortens_nothing() -> None:
     lease = await ScriptedGrantor().acquire(ttl=30, renew=False)
     assert await lease.renew(5)
@@ -178,7 +165,6 @@ async def test_a_shorter_renewal_shortens_nothing() -> None:
     await lease.release()
 
 
-@jumping
 async def test_what_renew_60_granted_is_not_shortened_by_the_watchdog_s_30() -> None:
     grantor = ScriptedGrantor()
     lease = await grantor.acquire(ttl=30)
@@ -189,7 +175,6 @@ async def test_what_renew_60_granted_is_not_shortened_by_the_watchdog_s_30() -> 
     await lease.release()
 
 
-@jumping
 async def test_renew_says_false_and_ends_the_lease_when_it_is_not_ours() -> None:
     lease = await ScriptedGrantor(renewals=[False]).acquire(ttl=30)
     assert not await lease.renew()
@@ -197,7 +182,6 @@ async def test_renew_says_false_and_ends_the_lease_when_it_is_not_ours() -> None
     assert not await lease.release()
 
 
-@jumping
 async def test_an_unconfirmed_renewal_raises_and_changes_nothing() -> None:
     trouble = RedisConnectionError("cut")
     lease = await ScriptedGrantor(renewals=[trouble]).acquire(ttl=30, renew=False)
@@ -208,7 +192,6 @@ async def test_an_unconfirmed_renewal_raises_and_changes_nothing() -> None:
     await lease.release()
 
 
-@jumping
 async def test_a_renewal_confirmed_after_the_deadline_says_false() -> None:
     lease = await ScriptedGrantor(renewals=[After(29, True)]).acquire(ttl=30, renew=False)
     assert not await lease.renew()
@@ -216,7 +199,6 @@ async def test_a_renewal_confirmed_after_the_deadline_says_false() -> None:
     await lease.release()
 
 
-@jumping
 async def test_a_renewal_by_hand_that_is_read_behind_the_deadline_revives_nothing() -> None:
     """Although it came in time, and counted from its request there would be something left."""
     lease = await ScriptedGrantor(renewals=[After(5, True)]).acquire(ttl=30, renew=False)
@@ -230,7 +212,6 @@ async def test_a_renewal_by_hand_that_is_read_behind_the_deadline_revives_nothin
     assert not await lease.release()
 
 
-@jumping
 async def test_a_renewal_refused_after_the_release_signals_no_loss() -> None:
     lease = await ScriptedGrantor(renewals=[After(5, False)]).acquire(ttl=30, renew=False)
     renewal = asyncio.create_task(lease.renew())
@@ -240,7 +221,6 @@ async def test_a_renewal_refused_after_the_release_signals_no_loss() -> None:
     assert not lease.lost
 
 
-@jumping
 async def test_a_lease_that_is_over_is_not_renewed() -> None:
     grantor = ScriptedGrantor()
     lease = await grantor.acquire()
@@ -250,7 +230,6 @@ async def test_a_lease_that_is_over_is_not_renewed() -> None:
 
 
 @pytest.mark.parametrize("ttl", [0, -1, 0.05, math.inf, math.nan])
-@jumping
 async def test_renew_refuses_what_no_ttl_can_be(ttl: float) -> None:
     lease = await ScriptedGrantor().acquire()
     with pytest.raises(ValueError):
@@ -261,7 +240,6 @@ async def test_renew_refuses_what_no_ttl_can_be(ttl: float) -> None:
 # Releasing by hand.
 
 
-@jumping
 async def test_release_says_true_once() -> None:
     grantor = ScriptedGrantor()
     lease = await grantor.acquire()
@@ -270,7 +248,6 @@ async def test_release_says_true_once() -> None:
     assert len(grantor.times("withdraw")) == 1
 
 
-@jumping
 async def test_two_releases_at_once_are_one() -> None:
     grantor = ScriptedGrantor(withdrawals=[After(0.5, True)])
     lease = await grantor.acquire()
@@ -278,7 +255,6 @@ async def test_two_releases_at_once_are_one() -> None:
     assert len(grantor.times("withdraw")) == 1
 
 
-@jumping
 async def test_release_of_a_lost_lease_says_false_and_withdraws_it_all_the_same() -> None:
     """The loss may be ours alone: the server may still hold others off on its behalf."""
     grantor = ScriptedGrantor()
@@ -290,18 +266,15 @@ async def test_release_of_a_lost_lease_says_false_and_withdraws_it_all_the_same(
     await asyncio.sleep(0.1)
 
 
-@jumping
 async def test_release_says_false_when_the_server_says_it_was_not_ours() -> None:
     assert not await (await ScriptedGrantor(withdrawals=[False]).acquire()).release()
 
 
-@jumping
 async def test_nothing_there_after_an_ambiguous_release_counts_as_released() -> None:
     """P10: the attempt whose answer was lost must have ended it."""
     assert await (await ScriptedGrantor(withdrawals=[ConnectionError(), False]).acquire()).release()
 
 
-@jumping
 async def test_release_is_retried_through_an_outage_that_the_lease_outlasts() -> None:
     def heal() -> None:
         grantor._withdrawals = [True]
@@ -313,7 +286,6 @@ async def test_release_is_retried_through_an_outage_that_the_lease_outlasts() ->
     assert 3 < clock() < 4
 
 
-@jumping
 async def test_an_unconfirmed_release_raises_redis_own_error_after_ten_seconds() -> None:
     trouble = RedisConnectionError("refused")
     grantor = ScriptedGrantor(withdrawals=[trouble])
@@ -326,7 +298,6 @@ async def test_an_unconfirmed_release_raises_redis_own_error_after_ten_seconds()
     assert not grantor.times("renew")
 
 
-@jumping
 async def test_an_unconfirmed_release_does_not_outlast_the_lease() -> None:
     other = ScriptedGrantor()
     grantor = ScriptedGrantor(withdrawals=[RedisConnectionError("refused")], session=other.session)
@@ -337,7 +308,6 @@ async def test_an_unconfirmed_release_does_not_outlast_the_lease() -> None:
         assert 2 < clock() <= deadline(sent_at=0, ttl=3)
 
 
-@jumping
 async def test_a_cancelled_release_goes_on_in_the_background() -> None:
     grantor = ScriptedGrantor(withdrawals=[After(0.2, ConnectionError()), True])
     lease = await grantor.acquire()
@@ -354,7 +324,6 @@ async def test_a_cancelled_release_goes_on_in_the_background() -> None:
 # A block around a lease.
 
 
-@jumping
 async def test_a_block_adds_the_loss_scope_to_a_lease_got_by_hand() -> None:
     lease = await ScriptedGrantor(renewals=[ConnectionError()]).acquire(ttl=30)
     await asyncio.sleep(5)
@@ -364,7 +333,6 @@ async def test_a_block_adds_the_loss_scope_to_a_lease_got_by_hand() -> None:
     assert clock() == END
 
 
-@jumping
 async def test_a_block_releases_the_lease_at_its_end() -> None:
     grantor = ScriptedGrantor()
     async with await grantor.acquire() as lease:
@@ -373,7 +341,6 @@ async def test_a_block_releases_the_lease_at_its_end() -> None:
     assert grantor.tokens("withdraw") == [lease.token.encode()]
 
 
-@jumping
 async def test_a_block_may_be_in_another_task_than_the_acquire() -> None:
     grantor = ScriptedGrantor(renewals=[False])
 
@@ -387,7 +354,6 @@ async def test_a_block_may_be_in_another_task_than_the_acquire() -> None:
     await asyncio.sleep(3600)  # and nobody else was cancelled
 
 
-@jumping
 async def test_a_lease_that_is_over_cannot_be_entered() -> None:
     grantor = ScriptedGrantor()
     released = await grantor.acquire()
@@ -401,7 +367,6 @@ async def test_a_lease_that_is_over_cannot_be_entered() -> None:
     await lost.release()
 
 
-@jumping
 async def test_one_lease_has_one_block_at_a_time() -> None:
     lease = await ScriptedGrantor().acquire()
     async with lease:
@@ -414,7 +379,6 @@ async def test_one_lease_has_one_block_at_a_time() -> None:
 # Forgotten.
 
 
-@jumping
 async def test_a_lease_that_its_task_forgot_is_renewed_no_more_and_says_so() -> None:
     grantor = ScriptedGrantor()
 
@@ -447,7 +411,6 @@ async def forgotten(grantor: ScriptedGrantor, *, at: float) -> None:
 
 
 @pytest.mark.parametrize(("at", "remembered"), [(END - 1, True), (END + 29, True), (END + 31, False)])
-@jumping
 async def test_a_lease_that_its_task_forgot_is_remembered_until_a_ttl_after_it_lapsed(
     at: float, remembered: bool
 ) -> None:
@@ -465,7 +428,6 @@ async def test_a_lease_that_its_task_forgot_is_remembered_until_a_ttl_after_it_l
         assert await Lease(found).release()
 
 
-@jumping
 async def test_a_lease_that_lapsed_before_a_late_loop_noticed_its_drop_is_remembered_for_a_ttl() -> None:
     grantor = ScriptedGrantor()
     leases = [await asyncio.create_task(grantor.acquire())]
@@ -478,7 +440,6 @@ async def test_a_lease_that_lapsed_before_a_late_loop_noticed_its_drop_is_rememb
     assert grantor.context.holdings.newest_unreferenced(b"stub:scripted") is not None
 
 
-@jumping
 async def test_of_several_leases_that_were_forgotten_each_is_found_once_and_the_newest_first() -> None:
     grantor = ScriptedGrantor()
     holdings = grantor.context.holdings
@@ -492,7 +453,6 @@ async def test_of_several_leases_that_were_forgotten_each_is_found_once_and_the_
 
 
 @pytest.mark.parametrize("closed", [True, False])
-@jumping
 async def test_once_a_session_has_ended_no_warning_is_given_of_its_forgotten_leases(closed: bool) -> None:
     grantor = ScriptedGrantor()
     await forgotten(grantor, at=5)
@@ -503,7 +463,6 @@ async def test_once_a_session_has_ended_no_warning_is_given_of_its_forgotten_lea
     assert not grantor.context.holdings.in_use()
 
 
-@jumping
 async def test_a_lease_that_was_lost_can_be_named_once_while_its_task_runs_and_then_its_session_ends() -> None:
     grantor = ScriptedGrantor(renewals=[False])
 
@@ -521,7 +480,6 @@ async def test_a_lease_that_was_lost_can_be_named_once_while_its_task_runs_and_t
     await asyncio.create_task(lose_it())
 
 
-@jumping
 async def test_each_loss_is_remembered_for_its_own_ttl() -> None:
     short = ScriptedGrantor(name="short")
     long = ScriptedGrantor(name="long", session=short.session)
@@ -533,7 +491,6 @@ async def test_each_loss_is_remembered_for_its_own_ttl() -> None:
     short.session.close()
 
 
-@jumping
 async def test_a_newer_loss_of_a_name_is_remembered_for_a_ttl_of_its_own() -> None:
     grantor = ScriptedGrantor()
     await (await grantor.acquire(renew=False)).wait_lost()
@@ -550,7 +507,6 @@ async def test_a_newer_loss_of_a_name_is_remembered_for_a_ttl_of_its_own() -> No
     assert grantor.context.closed
 
 
-@jumping
 async def test_what_a_task_has_lost_is_forgotten_with_the_task() -> None:
     grantor = ScriptedGrantor()
 
@@ -566,7 +522,6 @@ async def test_what_a_task_has_lost_is_forgotten_with_the_task() -> None:
     assert timers() == 0
 
 
-@jumping
 async def test_a_session_that_is_closed_leaves_no_timer_for_what_it_remembered() -> None:
     grantor = ScriptedGrantor()
     await (await grantor.acquire(renew=False)).wait_lost()
@@ -575,7 +530,6 @@ async def test_a_session_that_is_closed_leaves_no_timer_for_what_it_remembered()
     assert timers() == 0
 
 
-@jumping
 async def test_a_lease_that_was_not_to_be_renewed_ends_without_a_line_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -591,7 +545,6 @@ def base(grantor: ScriptedGrantor) -> bytes:
     return f"stub:{grantor.name}".encode()
 
 
-@jumping
 async def test_a_lease_taken_by_hand_is_renewed_while_its_task_runs() -> None:
     """The task can still name it: `lock.release()` ends the newest lease that the calling task took."""
     grantor = ScriptedGrantor()
@@ -604,7 +557,6 @@ async def test_a_lease_taken_by_hand_is_renewed_while_its_task_runs() -> None:
     assert await Lease(state).release()
 
 
-@jumping
 async def test_a_lease_handed_to_another_task_outlives_its_own() -> None:
     lease = await asyncio.create_task(ScriptedGrantor().acquire())
     gc.collect()
@@ -613,7 +565,6 @@ async def test_a_lease_handed_to_another_task_outlives_its_own() -> None:
     assert await lease.release()
 
 
-@jumping
 async def test_a_lost_or_released_lease_may_be_forgotten() -> None:
     released = await ScriptedGrantor().acquire()
     await released.release()

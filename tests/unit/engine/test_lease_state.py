@@ -13,7 +13,7 @@ from aiolocks import Lease, LeaseLostError
 from aiolocks._core.timing import deadline
 from aiolocks._engine.lease import state_of
 from aiolocks.testing import ScriptedGrantor
-from tests.support.jumping import jumping, the_loop, timers
+from tests.support.jumping import the_loop, timers
 from tests.support.virtual import clock
 
 END = deadline(sent_at=0, ttl=30)
@@ -34,7 +34,6 @@ def why(lease: Lease) -> str:
 # Until when.
 
 
-@jumping
 async def test_at_its_deadline_a_lease_is_lost_and_no_more_held() -> None:
     lease = await ScriptedGrantor().acquire(renew=False)
     await asyncio.sleep(END)
@@ -44,7 +43,6 @@ async def test_at_its_deadline_a_lease_is_lost_and_no_more_held() -> None:
     assert not await lease.release()
 
 
-@jumping
 async def test_however_many_wait_for_the_loss_there_is_one_timer_for_it() -> None:
     lease = await ScriptedGrantor().acquire(renew=False)
     waiting = [asyncio.create_task(lease.wait_lost()) for _ in range(3)]
@@ -54,7 +52,6 @@ async def test_however_many_wait_for_the_loss_there_is_one_timer_for_it() -> Non
     assert clock() == END
 
 
-@jumping
 async def test_a_task_that_waits_for_the_loss_of_a_block_learns_of_it_when_the_block_is_left() -> None:
     grantor = ScriptedGrantor()
     async with grantor.hold(renew=False) as lease:
@@ -67,7 +64,6 @@ async def test_a_task_that_waits_for_the_loss_of_a_block_learns_of_it_when_the_b
     assert timers() == 0
 
 
-@jumping
 async def test_a_lease_that_runs_out_leaves_its_session_nothing_to_do() -> None:
     grantor = ScriptedGrantor(renewals=[False])
     lease = await grantor.acquire()
@@ -82,7 +78,6 @@ async def test_a_lease_that_runs_out_leaves_its_session_nothing_to_do() -> None:
 # Why.
 
 
-@jumping
 async def test_a_loss_says_why() -> None:
     cut_off = await ScriptedGrantor(renewals=[RedisConnectionError()]).acquire(ttl=30, max_hold=3600)
     too_long = await ScriptedGrantor().acquire(ttl=3, max_hold=60)
@@ -99,7 +94,6 @@ async def test_a_loss_says_why() -> None:
         assert lease.lost
 
 
-@jumping
 async def test_a_loss_is_noted_once_and_the_first_says_why() -> None:
     lease = await ScriptedGrantor().acquire()
     told: list[str] = []
@@ -112,7 +106,6 @@ async def test_a_loss_is_noted_once_and_the_first_says_why() -> None:
     await lease.release()
 
 
-@jumping
 async def test_a_released_lease_is_not_lost_by_what_comes_later() -> None:
     lease = await ScriptedGrantor().acquire()
     assert await lease.release()
@@ -121,7 +114,6 @@ async def test_a_released_lease_is_not_lost_by_what_comes_later() -> None:
     assert why(lease) == "it was released before"
 
 
-@jumping
 async def test_a_loss_that_a_thread_has_found_shows_before_the_loop_comes_round() -> None:
     lease = await ScriptedGrantor().acquire(max_hold=1)
     waiting = asyncio.create_task(lease.wait_lost())
@@ -136,7 +128,6 @@ async def test_a_loss_that_a_thread_has_found_shows_before_the_loop_comes_round(
     assert not await lease.release()
 
 
-@jumping
 async def test_in_a_forked_child_a_lease_is_the_parent_s() -> None:
     grantor = ScriptedGrantor()
     lease, released = await grantor.acquire(), await grantor.acquire()
@@ -167,7 +158,6 @@ async def noted_after(lease: Lease, seconds: float) -> None:
 
 @pytest.mark.parametrize("end", [released_after, noted_after])
 @pytest.mark.parametrize("renew", [True, False])
-@jumping
 async def test_a_lease_whose_loss_its_holder_knows_may_be_dropped_without_a_word(
     end: Callable[[Lease, float], Coroutine[Any, Any, None]], renew: bool
 ) -> None:
@@ -180,7 +170,6 @@ async def test_a_lease_whose_loss_its_holder_knows_may_be_dropped_without_a_word
 
 
 @pytest.mark.parametrize("renew", [True, False])
-@jumping
 async def test_a_lease_without_references_lapses_at_its_deadline_with_a_warning(renew: bool) -> None:
     grantor = ScriptedGrantor()
 
@@ -205,7 +194,6 @@ async def test_a_lease_without_references_lapses_at_its_deadline_with_a_warning(
 
 
 @pytest.mark.parametrize("renew", [True, False])
-@jumping
 async def test_a_body_is_stopped_at_the_deadline_whether_the_lease_was_renewed_or_not(renew: bool) -> None:
     grantor = ScriptedGrantor(renewals=[RedisConnectionError()])
     with pytest.raises(LeaseLostError) as caught:

@@ -16,7 +16,6 @@ from aiolocks._engine.request import Request
 from aiolocks._grantors.session import Session
 from aiolocks.testing import After, ScriptedGrantor
 from tests.support.answering import Answering
-from tests.support.jumping import jumping
 from tests.support.virtual import clock
 
 TTL = 30.0
@@ -65,7 +64,6 @@ async def on_its_way(grantor: ScriptedGrantor, request: Request) -> None:
 
 
 @pytest.mark.parametrize("ended", [True, False])
-@jumping
 async def test_it_is_done_with_the_first_answer_and_says_what_that_was(ended: bool) -> None:
     told: list[Release] = []
     async with undoing(After(2, ended)) as (grantor, request):
@@ -86,7 +84,6 @@ async def test_it_is_done_with_the_first_answer_and_says_what_that_was(ended: bo
 
 
 @pytest.mark.parametrize(("ended", "outcome"), [(True, True), (False, None)])
-@jumping
 async def test_nothing_there_after_an_answer_was_lost_leaves_open_what_ended_it(
     ended: bool, outcome: bool | None
 ) -> None:
@@ -97,7 +94,6 @@ async def test_nothing_there_after_an_answer_was_lost_leaves_open_what_ended_it(
         assert release.trouble is None
 
 
-@jumping
 async def test_a_release_is_tried_again_with_pauses_that_grow_until_it_is_pointless() -> None:
     told: list[Release] = []
     async with undoing(GONE) as (grantor, request):
@@ -118,7 +114,6 @@ async def test_a_release_is_tried_again_with_pauses_that_grow_until_it_is_pointl
         assert not grantor.context.undos.under_way
 
 
-@jumping
 async def test_trouble_that_is_over_is_forgotten() -> None:
     async with undoing(GONE, GONE, True) as (grantor, request):
         release = begin(grantor, request)
@@ -127,7 +122,6 @@ async def test_trouble_that_is_over_is_forgotten() -> None:
         assert release.outcome() is True
 
 
-@jumping
 async def test_all_callers_that_asked_for_a_release_are_called_once_and_in_order() -> None:
     told: list[str] = []
     async with undoing(After(1, True)) as (grantor, request):
@@ -141,7 +135,6 @@ async def test_all_callers_that_asked_for_a_release_are_called_once_and_in_order
         assert release.ended is True
 
 
-@jumping
 async def test_the_first_caller_that_asks_for_a_release_is_called() -> None:
     told: list[Release] = []
     async with undoing(After(1, True)) as (grantor, request):
@@ -154,7 +147,6 @@ async def test_the_first_caller_that_asks_for_a_release_is_called() -> None:
 # How long it is waited for.
 
 
-@jumping
 async def test_a_caller_waits_for_a_release_until_it_is_pointless_or_takes_too_long() -> None:
     async def waited(until: float, *, at_most: float) -> float:
         async with undoing(After(1000, True)) as (grantor, request):
@@ -169,7 +161,6 @@ async def test_a_caller_waits_for_a_release_until_it_is_pointless_or_takes_too_l
     assert await waited(4, at_most=20) == 4
 
 
-@jumping
 async def test_of_several_that_are_waited_for_each_is_waited_for_as_long_as_its_own() -> None:
     over: dict[str, float] = {}
     async with undoing(After(1000, True)) as (grantor, request):
@@ -188,7 +179,6 @@ async def test_of_several_that_are_waited_for_each_is_waited_for_as_long_as_its_
         assert over == {"short": 105, "long": 120, "longer": 125}
 
 
-@jumping
 async def test_cancelling_a_caller_that_waits_leaves_the_release_going_on() -> None:
     async with undoing(GONE, After(3, True)) as (grantor, request):
         release = begin(grantor, request)
@@ -203,7 +193,6 @@ async def test_cancelling_a_caller_that_waits_leaves_the_release_going_on() -> N
 # For how long the session goes on for it.
 
 
-@jumping
 async def test_the_session_goes_on_for_what_was_answered_until_it_is_pointless() -> None:
     async with undoing(After(1000, True)) as (grantor, request):
         release = begin(grantor, request, 150)
@@ -212,7 +201,6 @@ async def test_the_session_goes_on_for_what_was_answered_until_it_is_pointless()
         assert not release.keeps_session(150.1)
 
 
-@jumping
 async def test_the_session_goes_on_for_a_request_that_may_still_come_for_a_ttl_at_most() -> None:
     async with undoing(After(1000, True)) as (grantor, request):
         await on_its_way(grantor, request)
@@ -226,7 +214,6 @@ async def test_the_session_goes_on_for_a_request_that_may_still_come_for_a_ttl_a
         assert not release.keeps_session(clock() + 5.1), "pointless by then"
 
 
-@jumping
 async def test_the_session_goes_on_for_a_ttl_from_when_a_request_that_was_on_its_way_was_answered() -> None:
     async with undoing(After(1000, True)) as (grantor, request):
         await on_its_way(grantor, request)
@@ -248,7 +235,6 @@ async def test_the_session_goes_on_for_a_ttl_from_when_a_request_that_was_on_its
 # With the session's end.
 
 
-@jumping
 async def test_a_session_that_ends_calls_the_waiting_callers_and_tries_no_release_any_more() -> None:
     told: list[Release] = []
     async with undoing(After(1, GONE)) as (grantor, request):
@@ -266,7 +252,6 @@ async def test_a_session_that_ends_calls_the_waiting_callers_and_tries_no_releas
         assert "the session has ended" in str(release.trouble), "an answer that comes later changes nothing"
 
 
-@jumping
 async def test_what_waits_to_be_tried_again_as_the_session_ends_is_not() -> None:
     async with undoing(GONE) as (grantor, request):
         release = begin(grantor, request)
@@ -278,7 +263,6 @@ async def test_what_waits_to_be_tried_again_as_the_session_ends_is_not() -> None
         assert len(grantor.times("withdraw")) == tried
 
 
-@jumping
 async def test_what_begins_after_the_session_has_ended_asks_nothing_and_says_why() -> None:
     told: list[Release] = []
     async with undoing(True) as (grantor, request):
@@ -315,7 +299,6 @@ def test_what_begins_after_its_loop_was_closed_asks_nothing_and_says_why() -> No
 # What is asked next about the same name.
 
 
-@jumping
 async def test_what_waits_to_be_tried_again_is_tried_before_anything_else_is_asked_about_its_name() -> None:
     """W24: it would find its own lease in the way."""
     async with undoing(GONE, GONE, True) as (grantor, request):
@@ -336,7 +319,6 @@ async def test_what_waits_to_be_tried_again_is_tried_before_anything_else_is_ask
         assert len(grantor.asked) == 3, "the pauses before were ended"
 
 
-@jumping
 async def test_being_tried_early_makes_no_pause_longer() -> None:
     async with undoing(*[GONE] * 100) as (grantor, request):
         release = begin(grantor, request)

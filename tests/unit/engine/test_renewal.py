@@ -21,13 +21,12 @@ from aiolocks._grantors.session import Session
 from aiolocks._redis.endpoints import Pipelines
 from aiolocks.testing import After, JumpingLoop, ScriptedGrantor
 from tests.support.inside import block_loop
-from tests.support.jumping import jumping, timers
+from tests.support.jumping import timers
 from tests.support.virtual import clock
 
 # When.
 
 
-@jumping
 async def test_a_lease_lives_as_long_as_its_block() -> None:
     grantor = ScriptedGrantor()
     async with grantor.hold(ttl=30) as lease:
@@ -36,7 +35,6 @@ async def test_a_lease_lives_as_long_as_its_block() -> None:
 
 
 @pytest.mark.parametrize("ttl", [0.1, 3.0, 30.0, 86400.0])
-@jumping
 async def test_renewals_come_at_a_third_of_the_ttl_give_or_take_a_tenth(ttl: float) -> None:
     grantor = ScriptedGrantor()
     async with grantor.hold(ttl=ttl):
@@ -47,7 +45,6 @@ async def test_renewals_come_at_a_third_of_the_ttl_give_or_take_a_tenth(ttl: flo
     assert 1.08 < max(gaps) / (ttl / 3) <= 1.1 + 1e-6
 
 
-@jumping
 async def test_every_renewal_asks_for_the_lease_s_own_ttl() -> None:
     grantor = ScriptedGrantor()
     async with grantor.hold(ttl=12.5):
@@ -55,7 +52,6 @@ async def test_every_renewal_asks_for_the_lease_s_own_ttl() -> None:
     assert {asked.ttl for asked in grantor.asked if asked.verb == "renew"} == {12.5}
 
 
-@jumping
 async def test_a_lease_that_is_taken_late_in_a_long_day_is_renewed_as_one_at_its_beginning() -> None:
     await asyncio.sleep(100_000)
     grantor = ScriptedGrantor()
@@ -66,7 +62,6 @@ async def test_a_lease_that_is_taken_late_in_a_long_day_is_renewed_as_one_at_its
 
 
 @pytest.mark.parametrize("took", [20.0, 28.0])
-@jumping
 async def test_a_lease_that_began_with_little_left_is_renewed_before_half_of_that_is_over(took: float) -> None:
     grantor = ScriptedGrantor(grants=[After(took, 7), RedisTimeoutError()])
     async with grantor.hold(ttl=30) as lease:
@@ -78,7 +73,6 @@ async def test_a_lease_that_began_with_little_left_is_renewed_before_half_of_tha
     assert max(left / 4, left / 2 - early) - 1e-6 <= grantor.times("renew")[0] - begun <= left / 2 + 1e-6
 
 
-@jumping
 async def test_after_the_last_of_some_leases_has_ended_others_are_renewed_too() -> None:
     first = ScriptedGrantor()
     async with first.hold(ttl=1000, renew=False):  # so that the session goes on
@@ -91,7 +85,6 @@ async def test_after_the_last_of_some_leases_has_ended_others_are_renewed_too() 
             assert lease.held
 
 
-@jumping
 async def test_the_leases_that_are_left_of_many_are_renewed_in_time() -> None:
     """Of any length: the many are forgotten all at once when they are more than those that are left."""
     first = ScriptedGrantor()
@@ -112,7 +105,6 @@ async def test_the_leases_that_are_left_of_many_are_renewed_in_time() -> None:
             assert await leases[number].release()
 
 
-@jumping
 async def test_leases_taken_at_one_instant_are_not_renewed_at_one_instant() -> None:
     first = ScriptedGrantor()
     async with first.hold():
@@ -126,7 +118,6 @@ async def test_leases_taken_at_one_instant_are_not_renewed_at_one_instant() -> N
             await lease.release()
 
 
-@jumping
 async def test_a_renewal_comes_early_only_to_go_with_others_and_then_by_a_twentieth_at_most() -> None:
     first = ScriptedGrantor()
     async with first.hold():
@@ -141,7 +132,6 @@ async def test_a_renewal_comes_early_only_to_go_with_others_and_then_by_a_twenti
             await lease.release()
 
 
-@jumping
 async def test_a_renewal_that_failed_is_not_tried_again_before_its_time_because_others_are_due() -> None:
     first = ScriptedGrantor()
     async with first.hold():
@@ -155,7 +145,6 @@ async def test_a_renewal_that_failed_is_not_tried_again_before_its_time_because_
             await lease.release()
 
 
-@jumping
 async def test_without_renewal_the_lease_runs_out() -> None:
     grantor = ScriptedGrantor()
     with pytest.raises(LeaseLostError):
@@ -164,7 +153,6 @@ async def test_without_renewal_the_lease_runs_out() -> None:
     assert not grantor.times("renew")
 
 
-@jumping
 async def test_after_max_hold_a_lease_is_renewed_no_more_and_runs_out() -> None:
     grantor = ScriptedGrantor()
     with pytest.raises(LeaseLostError):
@@ -177,7 +165,6 @@ async def test_after_max_hold_a_lease_is_renewed_no_more_and_runs_out() -> None:
 # What it changes.
 
 
-@jumping
 async def test_a_renewal_counts_from_its_request_and_not_from_its_reply() -> None:
     grantor = ScriptedGrantor(renewals=[After(5, True)])
     async with grantor.hold(ttl=30) as lease:
@@ -188,7 +175,6 @@ async def test_a_renewal_counts_from_its_request_and_not_from_its_reply() -> Non
         assert lease.remaining() == pytest.approx(deadline(sent_at=sent_at, ttl=30) - 16)
 
 
-@jumping
 async def test_the_next_renewal_is_due_by_the_request_before_it_however_long_that_took() -> None:
     """The lease counts from the request, and so a third of its TTL must."""
     grantor = ScriptedGrantor(renewals=[After(5, True)])
@@ -200,7 +186,6 @@ async def test_the_next_renewal_is_due_by_the_request_before_it_however_long_tha
 
 
 @pytest.mark.parametrize("trouble", [ConnectionError(), RedisTimeoutError(), ValueError("an oversight of ours")])
-@jumping
 async def test_a_failed_or_ambiguous_renewal_changes_nothing_and_is_retried_until_the_deadline(
     trouble: Exception,
 ) -> None:
@@ -220,7 +205,6 @@ async def test_a_failed_or_ambiguous_renewal_changes_nothing_and_is_retried_unti
     assert min(gaps[:-1]) >= 0.02
 
 
-@jumping
 async def test_the_first_renewal_that_succeeds_again_saves_the_lease_and_ends_the_trouble() -> None:
     trouble = [ConnectionError()] * 20
     grantor = ScriptedGrantor(renewals=[*trouble, True, *trouble, True])
@@ -233,7 +217,6 @@ async def test_the_first_renewal_that_succeeds_again_saves_the_lease_and_ends_th
     assert min(gaps[20], *gaps[41:]) >= 9 - 1e-6
 
 
-@jumping
 async def test_the_answer_not_yours_ends_the_lease_at_once() -> None:
     grantor = ScriptedGrantor(renewals=[After(2, False)])
     with pytest.raises(LeaseLostError) as caught:
@@ -245,7 +228,6 @@ async def test_the_answer_not_yours_ends_the_lease_at_once() -> None:
 
 
 @pytest.mark.parametrize("answer", [True, False, ConnectionError()])
-@jumping
 async def test_a_renewal_s_reply_after_the_release_revives_nothing_and_signals_no_loss(
     answer: "bool | Exception",
 ) -> None:
@@ -258,7 +240,6 @@ async def test_a_renewal_s_reply_after_the_release_revives_nothing_and_signals_n
     assert len(grantor.times("renew")) == 1
 
 
-@jumping
 async def test_a_renewal_s_reply_after_the_deadline_revives_nothing() -> None:
     grantor = ScriptedGrantor(renewals=[After(25, True)])
     lease = await grantor.acquire(ttl=30)
@@ -287,7 +268,6 @@ class ToldByHand:
         self.sent.append((clock(), tell))
 
 
-@jumping
 async def test_a_lease_once_seen_lost_stays_lost_though_a_renewal_is_read_before_the_timers_run() -> None:
     """A loop that stood still past the deadline reads what came in time first; the next holder may be at work."""
     stub = ScriptedGrantor()
@@ -306,7 +286,6 @@ async def test_a_lease_once_seen_lost_stays_lost_though_a_renewal_is_read_before
     assert not await lease.release()
 
 
-@jumping
 async def test_an_exception_in_one_renewal_does_not_end_the_others() -> None:
     bad = ScriptedGrantor(name="bad", renewals=[ValueError("an oversight of ours")])
     good = ScriptedGrantor(name="good", session=bad.session)
@@ -330,7 +309,6 @@ class Raising(ToldByHand):
         tell(True)
 
 
-@jumping
 async def test_a_renewal_that_raises_is_logged_and_soon_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     stub = ScriptedGrantor()
     asking = stub.asking(ttl=30)
@@ -345,7 +323,6 @@ async def test_a_renewal_that_raises_is_logged_and_soon_tried_again(caplog: pyte
     assert all(record.exc_info for record in caplog.records)
 
 
-@jumping
 async def test_a_renewal_that_is_never_answered_does_not_hold_up_the_others() -> None:
     deaf = ScriptedGrantor(name="deaf", renewals=[After(math.inf, True)])
     good = ScriptedGrantor(name="good", session=deaf.session)
@@ -357,7 +334,6 @@ async def test_a_renewal_that_is_never_answered_does_not_hold_up_the_others() ->
         assert lease.held
 
 
-@jumping
 async def test_when_its_session_is_closed_a_lease_runs_out_and_its_body_is_stopped_then() -> None:
     for wait in (5, 15):  # before it was first renewed, and after
         grantor = ScriptedGrantor()
@@ -390,7 +366,6 @@ def test_a_loop_that_was_closed_under_its_leases_is_no_trouble_to_the_next() -> 
     del lease
 
 
-@jumping
 async def test_however_often_all_are_to_be_renewed_at_once_they_are_when_it_matters_next() -> None:
     """A thousand slots of a Cluster that had moved put off for minutes what a lost link asked for."""
     grantor = ScriptedGrantor()
@@ -433,7 +408,6 @@ async def beside(stalling: Stalling, grantor: ScriptedGrantor) -> tuple[Lease, W
     return lease, watchdog
 
 
-@jumping
 async def test_while_the_loop_stands_still_nothing_is_renewed_and_soon_after_all_is() -> None:
     stalling, grantor = Stalling(), ScriptedGrantor()
     lease, watchdog = await beside(stalling, grantor)
@@ -450,7 +424,6 @@ async def test_while_the_loop_stands_still_nothing_is_renewed_and_soon_after_all
 
 
 @pytest.mark.parametrize("taken", [False, True])
-@jumping
 async def test_a_loss_in_the_thread_shows_at_once_and_the_loop_is_told(taken: bool) -> None:
     stalling, grantor = Stalling(), ScriptedGrantor(renewals=[False])
     lease, watchdog = await beside(stalling, grantor)
@@ -461,7 +434,6 @@ async def test_a_loss_in_the_thread_shows_at_once_and_the_loop_is_told(taken: bo
     watchdog.close()
 
 
-@jumping
 async def test_what_a_thread_s_watchdog_held_is_not_its_loop_s_to_watch_when_it_is_closed() -> None:
     lease, watchdog = await beside(Stalling(), ScriptedGrantor())
     await asyncio.sleep(1)
@@ -473,7 +445,6 @@ async def test_what_a_thread_s_watchdog_held_is_not_its_loop_s_to_watch_when_it_
 # What it costs.
 
 
-@jumping
 async def test_leases_of_all_lengths_have_one_timer() -> None:
     grantor = ScriptedGrantor()
     leases = [await grantor.acquire(ttl=ttl) for ttl in (3000, 300, 30, 3, 30, 300)]
@@ -484,7 +455,6 @@ async def test_leases_of_all_lengths_have_one_timer() -> None:
         assert await lease.release()
 
 
-@jumping
 async def test_ten_thousand_leases_have_one_timer() -> None:
     asyncio.get_running_loop().set_debug(False)  # it would note the stack for each of 100,000 callbacks
     grantor = ScriptedGrantor()
@@ -497,7 +467,6 @@ async def test_ten_thousand_leases_have_one_timer() -> None:
     await asyncio.gather(*(lease.release() for lease in leases))
 
 
-@jumping
 async def test_leases_that_ended_do_not_pile_up() -> None:
     asyncio.get_running_loop().set_debug(False)  # as above
     grantor = ScriptedGrantor()
@@ -517,7 +486,6 @@ async def test_leases_that_ended_do_not_pile_up() -> None:
         assert clock() == 0
 
 
-@jumping
 async def test_nothing_runs_a_second_after_the_last_lease() -> None:
     grantor = ScriptedGrantor(renewals=[ConnectionError()])
     lease = await grantor.acquire()
@@ -528,7 +496,6 @@ async def test_nothing_runs_a_second_after_the_last_lease() -> None:
     assert grantor.context.closed
 
 
-@jumping
 async def test_no_timer_outlives_a_lease_that_was_watched_before_it_was_entered() -> None:
     grantor = ScriptedGrantor()
     lease = await grantor.acquire()

@@ -18,7 +18,6 @@ from aiolocks._engine.request import Request
 from aiolocks._redis.endpoints import Pipelines
 from aiolocks.testing import After, ScriptedGrantor
 from tests.support.inside import block_loop
-from tests.support.jumping import jumping
 from tests.support.virtual import clock
 
 TTL = 30.0
@@ -72,7 +71,6 @@ async def release_all(leases: Sequence[Lease]) -> None:
         await lease.release()
 
 
-@jumping
 async def test_what_is_due_at_the_same_time_is_asked_for_by_one_request_and_all_live_on() -> None:
     batches = Batches()
     leases = await take_all(grantors(batches, 60))
@@ -83,7 +81,6 @@ async def test_what_is_due_at_the_same_time_is_asked_for_by_one_request_and_all_
     await release_all(leases)
 
 
-@jumping
 async def test_a_lease_that_is_due_alone_is_renewed_alone() -> None:
     batches = Batches()
     (one,) = grantors(batches, 1)
@@ -93,7 +90,6 @@ async def test_a_lease_that_is_due_alone_is_renewed_alone() -> None:
     assert len(one.times("renew")) > 300
 
 
-@jumping
 async def test_no_request_is_for_more_than_its_grantors_allow() -> None:
     batches = Batches(most=7)
     leases = await take_all(grantors(batches, 200))
@@ -104,7 +100,6 @@ async def test_no_request_is_for_more_than_its_grantors_allow() -> None:
     await release_all(leases)
 
 
-@jumping
 async def test_leases_of_different_kinds_and_of_no_kind_are_renewed_apart() -> None:
     locks, semaphores = Batches(), Batches()
     mixed = grantors(None, 90)
@@ -119,7 +114,6 @@ async def test_leases_of_different_kinds_and_of_no_kind_are_renewed_apart() -> N
     await release_all(leases)
 
 
-@jumping
 async def test_each_lease_renewed_together_counts_from_when_their_request_was_sent() -> None:
     batches = Batches()
     batches.takes = 5.0
@@ -134,7 +128,6 @@ async def test_each_lease_renewed_together_counts_from_when_their_request_was_se
     await release_all(leases)
 
 
-@jumping
 async def test_what_was_not_renewed_along_with_the_others_is_asked_for_at_once_and_is_lost_alone() -> None:
     batches = Batches()
     all_of_them = grantors(batches, 60)
@@ -152,7 +145,6 @@ async def test_what_was_not_renewed_along_with_the_others_is_asked_for_at_once_a
     await release_all([lease for lease in leases if not lease.lost])
 
 
-@jumping
 async def test_a_lease_whose_renewal_was_repeated_counts_from_the_repeated_request() -> None:
     batches = Batches()
     batches.takes, batches.gone = 3.0, {"7"}
@@ -166,7 +158,6 @@ async def test_a_lease_whose_renewal_was_repeated_counts_from_the_repeated_reque
     await release_all(leases)
 
 
-@jumping
 async def test_after_a_refusal_of_the_whole_each_is_asked_for_at_once_and_for_a_while_only_so() -> None:
     batches = Batches()
     batches.refusal = REFUSED
@@ -187,7 +178,6 @@ async def test_after_a_refusal_of_the_whole_each_is_asked_for_at_once_and_for_a_
 
 
 @pytest.mark.parametrize("trouble", [RedisConnectionError(), ReadOnlyError(), NotNowError("BUSY"), TimeoutError()])
-@jumping
 async def test_a_request_that_was_lost_leaves_all_open_and_each_is_tried_again_until_its_deadline(
     trouble: Exception,
 ) -> None:
@@ -203,7 +193,6 @@ async def test_a_request_that_was_lost_leaves_all_open_and_each_is_tried_again_u
     assert all(state_of(lease).over for lease in leases), "and that was noted without being asked"
 
 
-@jumping
 async def test_the_first_answer_after_trouble_saves_them_all() -> None:
     batches = Batches()
     batches.refusal = RedisConnectionError()
@@ -216,7 +205,6 @@ async def test_the_first_answer_after_trouble_saves_them_all() -> None:
     await release_all(leases)
 
 
-@jumping
 async def test_without_an_answer_each_is_lost_at_its_own_deadline() -> None:
     """The request is for leases that began at different times."""
     batches = Batches()
@@ -243,7 +231,6 @@ async def test_without_an_answer_each_is_lost_at_its_own_deadline() -> None:
     assert [lost_at[number] for number in range(40)] == pytest.approx(ends, abs=1e-6)
 
 
-@jumping
 async def test_a_body_is_stopped_at_its_deadline_though_the_request_for_it_and_others_is_not_answered() -> None:
     batches = Batches()
     batches.takes = 1e6
@@ -262,7 +249,6 @@ async def test_a_body_is_stopped_at_its_deadline_though_the_request_for_it_and_o
     assert stopped == pytest.approx([deadline(0, TTL)] * 20)
 
 
-@jumping
 async def test_a_lease_that_is_released_meanwhile_is_asked_for_no_more_and_not_lost() -> None:
     """P11: neither the answer to the request for many nor what follows it has to do with that one."""
     batches = Batches()
@@ -281,7 +267,6 @@ async def test_a_lease_that_is_released_meanwhile_is_asked_for_no_more_and_not_l
     await release_all([lease for lease in leases if lease is not released[1]])
 
 
-@jumping
 async def test_a_late_answer_revives_none() -> None:
     batches = Batches()
     batches.takes = 25.0
@@ -303,10 +288,7 @@ class Raising(Batches):
         tell([1] * len(leases))
 
 
-@jumping
-async def test_a_request_that_raises_is_logged_and_all_of_it_soon_tried_again(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_request_that_raises_is_logged_and_all_of_it_soon_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     batches = Raising()
     leases = await take_all(grantors(batches, 60))
     await asyncio.sleep(3600)
@@ -316,7 +298,6 @@ async def test_a_request_that_raises_is_logged_and_all_of_it_soon_tried_again(
     await release_all(leases)
 
 
-@jumping
 async def test_after_max_hold_one_runs_out_and_the_others_are_renewed() -> None:
     batches = Batches()
     all_of_them = grantors(batches, 60)
@@ -328,7 +309,6 @@ async def test_after_max_hold_one_runs_out_and_the_others_are_renewed() -> None:
     await release_all(leases[30:])
 
 
-@jumping
 async def test_a_thread_s_request_goes_over_its_own_pipeline() -> None:
     batches = Batches()
     all_of_them = grantors(batches, 60)
@@ -346,7 +326,6 @@ async def test_a_thread_s_request_goes_over_its_own_pipeline() -> None:
     await release_all(leases)
 
 
-@jumping
 async def test_what_was_answered_does_not_pile_up() -> None:
     batches = Batches()
     all_of_them = grantors(batches, 60)

@@ -14,7 +14,6 @@ from aiolocks._engine.request import Granted, Request, resolve
 from aiolocks._grantors.composite import Part
 from aiolocks._redis.pipeline import PendingCall
 from tests.support.extension import Adding
-from tests.support.jumping import jumping
 
 SOME_LINK: Any = object()
 
@@ -143,7 +142,6 @@ def test_a_part_that_was_not_granted_has_no_fencing_token() -> None:
 # The turn.
 
 
-@jumping
 async def test_a_request_that_was_given_up_has_no_turn() -> None:
     before, after = request(), request()
     turn = before.turn
@@ -155,7 +153,6 @@ async def test_a_request_that_was_given_up_has_no_turn() -> None:
     assert not request().turn.done()
 
 
-@jumping
 async def test_a_turn_that_was_told_counts_from_the_newest_answer_that_it_waits() -> None:
     one = request()
     attempt(one, 1.0)
@@ -166,7 +163,6 @@ async def test_a_turn_that_was_told_counts_from_the_newest_answer_that_it_waits(
     assert one.turn.result() == Granted(1, 3.0)
 
 
-@jumping
 async def test_a_turn_that_was_told_before_any_answer_counts_from_the_first_attempt() -> None:
     """Which of them was granted is not known."""
     one = request()
@@ -176,7 +172,6 @@ async def test_a_turn_that_was_told_before_any_answer_counts_from_the_first_atte
     assert one.turn.result() == Granted(5, 1.0)
 
 
-@jumping
 async def test_news_that_are_not_newer_than_the_answer_that_it_waits_are_ignored() -> None:
     """W5: that lease has lapsed since."""
     one = request()
@@ -190,7 +185,6 @@ async def test_news_that_are_not_newer_than_the_answer_that_it_waits_are_ignored
     assert one.turn.result().fence == 41
 
 
-@jumping
 async def test_a_grant_that_a_recheck_finds_is_news_whatever_was_answered_before() -> None:
     one = request()
     one.queued(7, 1.0, 40)
@@ -198,7 +192,6 @@ async def test_a_grant_that_a_recheck_finds_is_news_whatever_was_answered_before
     assert one.turn.result() == Granted(40, 9.0)
 
 
-@jumping
 async def test_a_turn_for_an_unknown_or_abandoned_request_wakes_no_caller() -> None:
     one = request()
     assert not one.grant(5)
@@ -207,7 +200,6 @@ async def test_a_turn_for_an_unknown_or_abandoned_request_wakes_no_caller() -> N
     assert not one.grant(5)
 
 
-@jumping
 async def test_a_waiter_is_not_woken_by_the_answer_that_it_waits() -> None:
     asked: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     one, looked_at, given_up = request(), request(), request()
@@ -220,7 +212,6 @@ async def test_a_waiter_is_not_woken_by_the_answer_that_it_waits() -> None:
     assert not given_up.wait_by(asked)
 
 
-@jumping
 async def test_a_turn_that_came_once_can_be_waited_for_again() -> None:
     one = request()
     one.queued(7, 1.0, 0)
@@ -232,7 +223,6 @@ async def test_a_turn_that_came_once_can_be_waited_for_again() -> None:
     assert one.grant(6)
 
 
-@jumping
 async def test_why_there_will_be_no_turn_is_told_once_and_not_to_the_log() -> None:
     """The caller may have left; Python would report an exception that nobody looked at."""
     one = request()
@@ -247,7 +237,6 @@ async def test_why_there_will_be_no_turn_is_told_once_and_not_to_the_log() -> No
     await asyncio.sleep(0)
 
 
-@jumping
 async def test_an_answer_is_passed_on_unless_its_caller_has_left() -> None:
     futures = [asyncio.get_running_loop().create_future() for _ in range(3)]
     futures[2].cancel()

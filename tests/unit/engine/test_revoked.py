@@ -11,13 +11,11 @@ from aiolocks._engine.acquire import take
 from aiolocks._engine.lease import state_of
 from aiolocks._engine.request import WithdrawnError
 from aiolocks.testing import ScriptedGrantor
-from tests.support.jumping import jumping
 from tests.support.virtual import clock
 
 END = deadline(sent_at=0, ttl=30)
 
 
-@jumping
 async def test_a_lease_whose_renewal_is_refused_as_revoked_says_so() -> None:
     grantor = ScriptedGrantor(renewals=["revoked"])
     with pytest.raises(LeaseLostError) as caught:
@@ -28,7 +26,6 @@ async def test_a_lease_whose_renewal_is_refused_as_revoked_says_so() -> None:
     assert grantor.tokens("withdraw") == [grantor.requests[0].token]
 
 
-@jumping
 async def test_a_lease_whose_renewal_by_hand_is_refused_as_revoked_says_so() -> None:
     grantor = ScriptedGrantor(renewals=["revoked"])
     lease = await grantor.acquire(renew=False)
@@ -39,7 +36,6 @@ async def test_a_lease_whose_renewal_by_hand_is_refused_as_revoked_says_so() -> 
     assert len(grantor.times("withdraw")) == 1
 
 
-@jumping
 async def test_the_release_of_a_revoked_lease_is_tried_until_it_ends_on_the_server() -> None:
     """Else those who wait would have to, though the holder has stopped."""
     grantor = ScriptedGrantor(renewals=["revoked"], withdrawals=[RedisConnectionError()])
@@ -51,7 +47,6 @@ async def test_the_release_of_a_revoked_lease_is_tried_until_it_ends_on_the_serv
     assert len(grantor.times("withdraw")) > 10
 
 
-@jumping
 async def test_the_release_of_a_lease_that_a_thread_found_revoked_is_tried_until_it_ends() -> None:
     grantor = ScriptedGrantor(withdrawals=[RedisConnectionError()])
     lease = await grantor.acquire(ttl=30, renew=False)
@@ -64,7 +59,6 @@ async def test_the_release_of_a_lease_that_a_thread_found_revoked_is_tried_until
     assert 29 <= max(grantor.times("withdraw")) <= 30
 
 
-@jumping
 async def test_a_lost_lease_that_was_not_revoked_is_not_released_for_long() -> None:
     grantor = ScriptedGrantor(renewals=[False], withdrawals=[RedisConnectionError()])
     lease = await grantor.acquire(ttl=30)
@@ -75,7 +69,6 @@ async def test_a_lost_lease_that_was_not_revoked_is_not_released_for_long() -> N
     assert max(grantor.times("withdraw")) <= END
 
 
-@jumping
 async def test_what_was_revoked_before_its_holder_heard_of_it_is_asked_for_under_another_token() -> None:
     grantor = ScriptedGrantor(grants=["queued", WithdrawnError(), 8])
     asyncio.get_running_loop().call_later(20, grantor.hand_over, 7)
@@ -86,7 +79,6 @@ async def test_what_was_revoked_before_its_holder_heard_of_it_is_asked_for_under
         assert grantor.tokens("withdraw") == [first]
 
 
-@jumping
 async def test_a_request_revoked_while_it_was_repeated_is_sent_under_another_token() -> None:
     """The reply to the first attempt was lost."""
     grantor = ScriptedGrantor(grants=[RedisConnectionError(), WithdrawnError(), 8])
@@ -96,7 +88,6 @@ async def test_a_request_revoked_while_it_was_repeated_is_sent_under_another_tok
     await lease.release()
 
 
-@jumping
 async def test_a_request_revoked_while_its_caller_awaited_answer_and_turn_has_another_token() -> None:
     """A caller without a timeout awaits the future of its question also while it is in line."""
     grantor = ScriptedGrantor(grants=[WithdrawnError(), 8])
@@ -107,14 +98,12 @@ async def test_a_request_revoked_while_its_caller_awaited_answer_and_turn_has_an
     await lease.release()
 
 
-@jumping
 async def test_a_request_that_asks_once_and_was_revoked_is_sent_under_another_token() -> None:
     grantor = ScriptedGrantor(grants=[RedisConnectionError(), WithdrawnError(), "busy"])
     assert await take(grantor.asking(timeout=0), Lease, must=False) is None
     assert len(set(grantor.tokens("grant"))) == 2
 
 
-@jumping
 async def test_a_revoked_turn_is_asked_for_again_until_the_callers_time_ends() -> None:
     grantor = ScriptedGrantor(grants=["queued"])
     asyncio.get_running_loop().call_later(2, lambda: grantor.requests[-1].fail(WithdrawnError()))
