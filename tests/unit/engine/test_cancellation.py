@@ -3,23 +3,19 @@
 import asyncio
 import contextlib
 import logging
-import types
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from itertools import pairwise
-from typing import Any, cast
 
 import anyio
 import pytest
 
 from aiolocks import Lease, LeaseLostError
-from aiolocks._core.timing import deadline
 from aiolocks._engine.lease import state_of
 from aiolocks.testing import ScriptedGrantor
 from tests.support.jumping import timers
 from tests.support.virtual import clock
-
-END = deadline(sent_at=0, ttl=30)
+from tests.unit.engine.leases import END, run_by_hand, this_task
 
 AGAIN = 0.02
 """Seconds between two looks at a task, or two cancellations of it, at most."""
@@ -27,12 +23,6 @@ AGAIN = 0.02
 
 def at(moment: float, callback: Callable[[], object]) -> None:
     asyncio.get_running_loop().call_at(moment, callback)
-
-
-def this_task() -> "asyncio.Task[object]":
-    task = asyncio.current_task()
-    assert task is not None
-    return task
 
 
 # When it is cancelled.
@@ -64,8 +54,7 @@ async def test_a_loss_that_the_body_itself_finds_stops_it_where_it_awaits_next()
             assert not await lease.renew()
             went_on = True
             await asyncio.sleep(5)
-    assert went_on
-    assert clock() == 0
+    assert (went_on, clock()) == (True, 0)
 
 
 async def test_tasks_that_wait_for_one_another_in_a_circle_are_stopped_when_it_is_broken() -> None:
@@ -238,29 +227,6 @@ async def test_a_scope_that_is_cancelled_at_the_moment_of_a_loss_ends_as_one(fir
     await asyncio.sleep(1)
 
 
-@pytest.mark.parametrize("block", ["hold", "lease"])
-async def test_a_scope_reports_a_loss_in_the_cleanup_of_a_cancelled_task(block: str) -> None:
-    """The request to cancel that it had when it entered is no answer to what happens in the block."""
-    cleaned: list[int] = []
-
-    async def work() -> None:
-        grantor = ScriptedGrantor(renewals=[False])
-        try:
-            await anyio.sleep_forever()
-        finally:
-            with pytest.raises(LeaseLostError):
-                async with grantor.hold() if block == "hold" else await grantor.acquire():
-                    await anyio.sleep_forever()
-            await asyncio.sleep(1)
-            cleaned.append(this_task().cancelling())
-
-    task = asyncio.create_task(work())
-    at(1, task.cancel)
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert cleaned == [1]
-
-
 async def test_a_coroutine_that_is_destroyed_after_its_loss_awaits_nothing() -> None:
     destroyed: list[Lease] = []
 
@@ -270,15 +236,10 @@ async def test_a_coroutine_that_is_destroyed_after_its_loss_awaits_nothing() -> 
             destroyed.append(lease)
             await anyio.sleep_forever()
 
-    @types.coroutine
-    def forward(coroutine: Coroutine[Any, Any, None]) -> Iterator[Any]:
-        while True:
-            yield coroutine.send(None)
-
     async def work() -> None:
         coroutine = hold()
         with contextlib.suppress(asyncio.CancelledError):  # the one that the loss sends
-            await cast("Awaitable[None]", forward(coroutine))
+            await run_by_hand(coroutine, lambda: False)
         coroutine.close()  # RuntimeError if it awaits anything
         destroyed[0].check()
 
@@ -289,14 +250,23 @@ async def test_a_coroutine_that_is_destroyed_after_its_loss_awaits_nothing() -> 
 # A task that ends with its block open.
 
 
-async def entered(stack: AsyncExitStack, grantor: ScriptedGrantor) -> Lease:
-    """Enter a block in a task that ends at once."""
-    return await asyncio.create_task(stack.enter_async_context(grantor.hold()))
+async def entered(stack: AsyncExitStack, *, lost: bool = False, released: bool = False) -> Lease:
+    """Enter a block in a task that ends at once, and may release the lease or lose it in its last turn."""
+
+    async def enter() -> Lease:
+        lease = await stack.enter_async_context(ScriptedGrantor(name="orders:42").hold())
+        if lost:
+            asyncio.get_running_loop().call_soon(state_of(lease).lose, "it is gone")
+        if released:
+            await lease.release()
+        return lease
+
+    return await asyncio.create_task(enter())
 
 
 async def test_a_block_that_stays_open_a_second_after_its_task_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     async with AsyncExitStack() as stack:
-        await entered(stack, ScriptedGrantor(name="orders:42"))
+        await entered(stack)
         await asyncio.sleep(0.999)
         assert not caplog.records
         await asyncio.sleep(0.002)
@@ -306,50 +276,27 @@ async def test_a_block_that_stays_open_a_second_after_its_task_is_warned_of(capl
     assert caplog.records == [warning]
 
 
-async def test_a_block_that_is_left_within_a_second_after_its_task_is_not_warned_of(
-    caplog: pytest.LogCaptureFixture,
+@pytest.mark.parametrize("ends", ["it is left", "its lease is released", "its lease is released by its task"])
+async def test_a_block_that_ends_within_a_second_after_its_task_is_not_warned_of(
+    caplog: pytest.LogCaptureFixture, ends: str
 ) -> None:
     async with AsyncExitStack() as stack:
-        await entered(stack, ScriptedGrantor())
+        lease = await entered(stack, released=ends.endswith("by its task"))
         await asyncio.sleep(0.9)
+        if ends != "it is left":
+            await lease.release()
+            await asyncio.sleep(5)
     await asyncio.sleep(5)
     assert not caplog.records
 
 
-@pytest.mark.parametrize("after", [0.0, 0.5])
-async def test_a_block_whose_lease_was_released_is_not_warned_of(
-    caplog: pytest.LogCaptureFixture, after: float
-) -> None:
-    async with AsyncExitStack() as stack:
-
-        async def enter() -> Lease:
-            lease = await stack.enter_async_context(ScriptedGrantor().hold())
-            if not after:
-                await lease.release()
-            return lease
-
-        lease = await asyncio.create_task(enter())
-        await asyncio.sleep(after)
-        await lease.release()
-        await asyncio.sleep(5)
-    assert not caplog.records
-
-
-@pytest.mark.parametrize("ends", ["long before", "in the same turn"])
+@pytest.mark.parametrize("in_the_same_turn", [False, True])
 async def test_a_loss_that_can_stop_nothing_as_the_task_has_ended_is_an_error_line(
-    caplog: pytest.LogCaptureFixture, ends: str
+    caplog: pytest.LogCaptureFixture, in_the_same_turn: bool
 ) -> None:
     stack = AsyncExitStack()
-    grantor = ScriptedGrantor(name="orders:42")
-
-    async def enter() -> Lease:
-        lease = await stack.enter_async_context(grantor.hold())
-        if ends == "in the same turn":
-            asyncio.get_running_loop().call_soon(state_of(lease).lose, "it is gone")
-        return lease
-
-    lease = await asyncio.create_task(enter())
-    if ends == "long before":
+    lease = await entered(stack, lost=in_the_same_turn)
+    if not in_the_same_turn:
         await asyncio.sleep(0.5)
         state_of(lease).lose("it is gone")
     await asyncio.sleep(5)

@@ -5,7 +5,6 @@ import contextlib
 import gc
 import math
 
-import anyio
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import LockNotOwnedError
@@ -14,19 +13,13 @@ from aiolocks import Lease, LeaseLostError
 from aiolocks._core.answers import NotNowError
 from aiolocks._core.timing import deadline
 from aiolocks._core.tokens import LENGTH
-from aiolocks._engine.holdings import Holdings, Loss
+from aiolocks._engine.holdings import Loss
 from aiolocks._engine.lease_state import GONE_FROM_SERVER, LeaseState
 from aiolocks.testing import After, ScriptedGrantor
 from tests.support.inside import block_loop
 from tests.support.jumping import timers
 from tests.support.virtual import clock
-
-END = deadline(sent_at=0, ttl=30)
-
-
-def standing(lease: Lease) -> tuple[bool, bool, float]:
-    return lease.held, lease.lost, lease.remaining()
-
+from tests.unit.engine.leases import END, later, standing, this_task, until_lost
 
 # What it says of itself.
 
@@ -87,13 +80,6 @@ async def test_the_error_of_a_lost_lease_names_it_and_its_fencing_token_only() -
 
 
 # Waiting for the loss.
-
-
-async def test_wait_lost_is_true_at_the_deadline_though_no_task_looks() -> None:
-    lease = await ScriptedGrantor(renewals=[ConnectionError()]).acquire(ttl=30)
-    assert await lease.wait_lost()
-    assert clock() == END
-    assert await lease.wait_lost()
 
 
 async def test_wait_lost_follows_the_renewals() -> None:
@@ -241,17 +227,10 @@ async def test_renew_refuses_what_no_ttl_can_be(ttl: float) -> None:
 
 
 async def test_release_says_true_once() -> None:
-    grantor = ScriptedGrantor()
-    lease = await grantor.acquire()
-    assert await lease.release()
-    assert not await lease.release()
-    assert len(grantor.times("withdraw")) == 1
-
-
-async def test_two_releases_at_once_are_one() -> None:
     grantor = ScriptedGrantor(withdrawals=[After(0.5, True)])
     lease = await grantor.acquire()
     assert sorted(await asyncio.gather(lease.release(), lease.release())) == [False, True]
+    assert not await lease.release()
     assert len(grantor.times("withdraw")) == 1
 
 
@@ -270,18 +249,10 @@ async def test_release_says_false_when_the_server_says_it_was_not_ours() -> None
     assert not await (await ScriptedGrantor(withdrawals=[False]).acquire()).release()
 
 
-async def test_nothing_there_after_an_ambiguous_release_counts_as_released() -> None:
-    """P10: the attempt whose answer was lost must have ended it."""
-    assert await (await ScriptedGrantor(withdrawals=[ConnectionError(), False]).acquire()).release()
-
-
 async def test_release_is_retried_through_an_outage_that_the_lease_outlasts() -> None:
-    def heal() -> None:
-        grantor._withdrawals = [True]
-
     grantor = ScriptedGrantor(withdrawals=[RedisConnectionError("refused")])
     lease = await grantor.acquire(ttl=30)
-    asyncio.get_running_loop().call_later(3, heal)
+    later(3, setattr, grantor, "_withdrawals", [True])
     assert await lease.release()
     assert 3 < clock() < 4
 
@@ -324,33 +295,11 @@ async def test_a_cancelled_release_goes_on_in_the_background() -> None:
 # A block around a lease.
 
 
-async def test_a_block_adds_the_loss_scope_to_a_lease_got_by_hand() -> None:
-    lease = await ScriptedGrantor(renewals=[ConnectionError()]).acquire(ttl=30)
-    await asyncio.sleep(5)
-    with pytest.raises(LeaseLostError):
-        async with lease:
-            await anyio.sleep_forever()
-    assert clock() == END
-
-
-async def test_a_block_releases_the_lease_at_its_end() -> None:
-    grantor = ScriptedGrantor()
-    async with await grantor.acquire() as lease:
-        assert lease.held
-    assert standing(lease) == (False, False, 0.0)
-    assert grantor.tokens("withdraw") == [lease.token.encode()]
-
-
 async def test_a_block_may_be_in_another_task_than_the_acquire() -> None:
     grantor = ScriptedGrantor(renewals=[False])
-
-    async def work(lease: Lease) -> None:
-        async with lease:
-            await anyio.sleep_forever()
-
     lease = await asyncio.create_task(grantor.acquire())
-    with pytest.raises(LeaseLostError):
-        await asyncio.create_task(work(lease))
+    await asyncio.create_task(until_lost(lease))
+    assert grantor.tokens("withdraw") == [lease.token.encode()]
     await asyncio.sleep(3600)  # and nobody else was cancelled
 
 
@@ -379,35 +328,22 @@ async def test_one_lease_has_one_block_at_a_time() -> None:
 # Forgotten.
 
 
-async def test_a_lease_that_its_task_forgot_is_renewed_no_more_and_says_so() -> None:
-    grantor = ScriptedGrantor()
-
-    async def forget() -> None:
-        await grantor.acquire()
-
-    async def let_an_hour_pass() -> None:
-        await asyncio.create_task(forget())
-        await asyncio.sleep(1)
-        gc.collect()
-        await asyncio.sleep(3600)
-
-    with pytest.warns(ResourceWarning, match="'scripted'"):
-        await let_an_hour_pass()
-    assert not grantor.times("renew")
-    assert not grantor.context.tokens
-
-
 async def forgotten(grantor: ScriptedGrantor, *, at: float) -> None:
     """Take a lease in a task that ends with it, and wait until *at*."""
-
-    async def forget() -> None:
-        await grantor.acquire()
-
     with pytest.warns(ResourceWarning, match="'scripted'") if at > END else contextlib.nullcontext():
-        await asyncio.create_task(forget())
+        await asyncio.create_task(forget(grantor))
         await asyncio.sleep(1)
         gc.collect()
         await asyncio.sleep(at - clock())
+
+
+async def forget(grantor: ScriptedGrantor) -> None:
+    await grantor.acquire()
+
+
+def newest(grantor: ScriptedGrantor) -> LeaseState | Loss | None:
+    """Return what the ledger has for this task and name."""
+    return grantor.context.holdings.newest(this_task(), f"stub:{grantor.name}".encode())
 
 
 @pytest.mark.parametrize(("at", "remembered"), [(END - 1, True), (END + 29, True), (END + 31, False)])
@@ -471,7 +407,7 @@ async def test_a_lease_that_was_lost_can_be_named_once_while_its_task_runs_and_t
         await lease.wait_lost()
         await asyncio.sleep(29)
         assert not grantor.context.closed
-        loss = grantor.context.holdings.newest(asyncio.current_task(), b"stub:scripted")
+        loss = newest(grantor)
         assert isinstance(loss, Loss)
         assert loss.reason == GONE_FROM_SERVER
         await asyncio.sleep(0.6)
@@ -486,8 +422,8 @@ async def test_each_loss_is_remembered_for_its_own_ttl() -> None:
     kept = [await short.acquire(ttl=3, renew=False), await long.acquire(ttl=30, renew=False)]
     await kept[1].wait_lost()
     assert not kept[0].held
-    found = [holdings_of(grantor).newest(asyncio.current_task(), base(grantor)) for grantor in (short, long)]
-    assert [type(loss) for loss in found] == [type(None), Loss]
+    assert newest(short) is None
+    assert isinstance(newest(long), Loss)
     short.session.close()
 
 
@@ -498,11 +434,11 @@ async def test_a_newer_loss_of_a_name_is_remembered_for_a_ttl_of_its_own() -> No
     second = await grantor.acquire(ttl=5, renew=False)
     await second.wait_lost()
     await asyncio.sleep(4)
-    loss = holdings_of(grantor).newest(asyncio.current_task(), base(grantor))
+    loss = newest(grantor)
     assert isinstance(loss, Loss)
     assert loss.fence == second.fencing_token
-    assert isinstance(holdings_of(grantor).newest(asyncio.current_task(), base(grantor)), Loss)  # that of the first
-    assert holdings_of(grantor).newest(asyncio.current_task(), base(grantor)) is None
+    assert isinstance(newest(grantor), Loss)  # that of the first
+    assert newest(grantor) is None
     await asyncio.sleep(1)
     assert grantor.context.closed
 
@@ -512,11 +448,11 @@ async def test_what_a_task_has_lost_is_forgotten_with_the_task() -> None:
 
     async def lose() -> None:
         await (await grantor.acquire(renew=False)).wait_lost()
-        assert holdings_of(grantor).in_use()
+        assert grantor.context.holdings.in_use()
 
     await asyncio.create_task(lose())
     await asyncio.sleep(0)
-    assert not holdings_of(grantor).in_use()
+    assert not grantor.context.holdings.in_use()
     await asyncio.sleep(0.6)
     assert grantor.context.closed
     assert timers() == 0
@@ -530,28 +466,13 @@ async def test_a_session_that_is_closed_leaves_no_timer_for_what_it_remembered()
     assert timers() == 0
 
 
-async def test_a_lease_that_was_not_to_be_renewed_ends_without_a_line_in_the_log(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    await (await ScriptedGrantor().acquire(renew=False)).wait_lost()
-    assert not caplog.records
-
-
-def holdings_of(grantor: ScriptedGrantor) -> Holdings[LeaseState]:
-    return grantor.context.holdings
-
-
-def base(grantor: ScriptedGrantor) -> bytes:
-    return f"stub:{grantor.name}".encode()
-
-
 async def test_a_lease_taken_by_hand_is_renewed_while_its_task_runs() -> None:
     """The task can still name it: `lock.release()` ends the newest lease that the calling task took."""
     grantor = ScriptedGrantor()
     await grantor.acquire()
     gc.collect()
     await asyncio.sleep(3600)
-    state = grantor.context.holdings.newest(asyncio.current_task(), b"stub:scripted")
+    state = newest(grantor)
     assert isinstance(state, LeaseState)
     assert state.held
     assert await Lease(state).release()
@@ -563,12 +484,3 @@ async def test_a_lease_handed_to_another_task_outlives_its_own() -> None:
     await asyncio.sleep(3600)
     assert lease.held
     assert await lease.release()
-
-
-async def test_a_lost_or_released_lease_may_be_forgotten() -> None:
-    released = await ScriptedGrantor().acquire()
-    await released.release()
-    lost = await ScriptedGrantor(renewals=[False]).acquire()
-    await lost.wait_lost()
-    del released, lost
-    gc.collect()

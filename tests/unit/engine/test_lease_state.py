@@ -5,22 +5,15 @@ import gc
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import anyio
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from aiolocks import Lease, LeaseLostError
-from aiolocks._core.timing import deadline
 from aiolocks._engine.lease import state_of
 from aiolocks.testing import ScriptedGrantor
 from tests.support.jumping import the_loop, timers
 from tests.support.virtual import clock
-
-END = deadline(sent_at=0, ttl=30)
-
-
-def standing(lease: Lease) -> tuple[bool, bool, float]:
-    return lease.held, lease.lost, lease.remaining()
+from tests.unit.engine.leases import END, and_collect, standing, until_lost
 
 
 def why(lease: Lease) -> str:
@@ -32,15 +25,6 @@ def why(lease: Lease) -> str:
 
 
 # Until when.
-
-
-async def test_at_its_deadline_a_lease_is_lost_and_no_more_held() -> None:
-    lease = await ScriptedGrantor().acquire(renew=False)
-    await asyncio.sleep(END)
-    assert clock() == END
-    assert standing(lease) == (False, True, 0.0)
-    assert not await lease.renew()
-    assert not await lease.release()
 
 
 async def test_however_many_wait_for_the_loss_there_is_one_timer_for_it() -> None:
@@ -106,14 +90,6 @@ async def test_a_loss_is_noted_once_and_the_first_says_why() -> None:
     await lease.release()
 
 
-async def test_a_released_lease_is_not_lost_by_what_comes_later() -> None:
-    lease = await ScriptedGrantor().acquire()
-    assert await lease.release()
-    state_of(lease).lose("it is gone")
-    assert standing(lease) == (False, False, 0.0)
-    assert why(lease) == "it was released before"
-
-
 async def test_a_loss_that_a_thread_has_found_shows_before_the_loop_comes_round() -> None:
     lease = await ScriptedGrantor().acquire(max_hold=1)
     waiting = asyncio.create_task(lease.wait_lost())
@@ -177,9 +153,7 @@ async def test_a_lease_without_references_lapses_at_its_deadline_with_a_warning(
         await grantor.acquire(renew=renew)
 
     async def wait() -> None:
-        await asyncio.create_task(forget())
-        await asyncio.sleep(0)
-        gc.collect()
+        await and_collect(asyncio.create_task(forget()))
         await asyncio.sleep(END - 0.01)
         assert not warned
         await asyncio.sleep(0.02)
@@ -196,8 +170,7 @@ async def test_a_lease_without_references_lapses_at_its_deadline_with_a_warning(
 @pytest.mark.parametrize("renew", [True, False])
 async def test_a_body_is_stopped_at_the_deadline_whether_the_lease_was_renewed_or_not(renew: bool) -> None:
     grantor = ScriptedGrantor(renewals=[RedisConnectionError()])
-    with pytest.raises(LeaseLostError) as caught:
-        async with grantor.hold(renew=renew):
-            await anyio.sleep_forever()
+    error = await until_lost(grantor.hold(renew=renew))
     assert clock() == END
-    assert caught.value.reason == "not renewed within its 30 s TTL"
+    assert error.reason == "not renewed within its 30 s TTL"
+    assert bool(grantor.times("renew")) is renew

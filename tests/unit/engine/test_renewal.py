@@ -5,6 +5,8 @@ import gc
 import math
 import random
 from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from itertools import pairwise
 
 import anyio
@@ -23,42 +25,33 @@ from aiolocks.testing import After, JumpingLoop, ScriptedGrantor
 from tests.support.inside import block_loop
 from tests.support.jumping import timers
 from tests.support.virtual import clock
+from tests.unit.engine.leases import END, standing, until_lost
 
 # When.
 
 
-async def test_a_lease_lives_as_long_as_its_block() -> None:
-    grantor = ScriptedGrantor()
-    async with grantor.hold(ttl=30) as lease:
-        await asyncio.sleep(24 * 3600)
-        assert lease.held
-
-
-@pytest.mark.parametrize("ttl", [0.1, 3.0, 30.0, 86400.0])
-async def test_renewals_come_at_a_third_of_the_ttl_give_or_take_a_tenth(ttl: float) -> None:
+@pytest.mark.parametrize(("ttl", "begun"), [(0.1, 0.0), (3.0, 0.0), (30.0, 0.0), (30.0, 100_000.0), (86400.0, 0.0)])
+async def test_renewals_come_at_a_third_of_the_ttl_give_or_take_a_tenth(ttl: float, begun: float) -> None:
+    await asyncio.sleep(begun)
     grantor = ScriptedGrantor()
     async with grantor.hold(ttl=ttl):
         await asyncio.sleep(200 * ttl)
-    gaps = [after - before for before, after in pairwise([0.0, *grantor.times("renew")])]
+    gaps = [after - before for before, after in pairwise([begun, *grantor.times("renew")])]
     assert len(gaps) > 540
     assert 0.9 - 1e-6 <= min(gaps) / (ttl / 3) < 0.92
     assert 1.08 < max(gaps) / (ttl / 3) <= 1.1 + 1e-6
+    assert {asked.ttl for asked in grantor.asked} == {ttl}
 
 
-async def test_every_renewal_asks_for_the_lease_s_own_ttl() -> None:
-    grantor = ScriptedGrantor()
-    async with grantor.hold(ttl=12.5):
-        await asyncio.sleep(60)
-    assert {asked.ttl for asked in grantor.asked if asked.verb == "renew"} == {12.5}
-
-
-async def test_a_lease_that_is_taken_late_in_a_long_day_is_renewed_as_one_at_its_beginning() -> None:
-    await asyncio.sleep(100_000)
-    grantor = ScriptedGrantor()
-    async with grantor.hold(ttl=30):
-        await asyncio.sleep(100)
-    gaps = [after - before for before, after in pairwise([100_000, *grantor.times("renew")])]
-    assert 9 - 1e-6 <= min(gaps) <= max(gaps) <= 11 + 1e-6
+@asynccontextmanager
+async def of_one_session(count: int, troubles: Sequence[Exception] = ()) -> AsyncIterator[list[ScriptedGrantor]]:
+    """Hold a lease of each of so many grantors; renewals of the first meet *troubles* before they succeed."""
+    first = ScriptedGrantor(renewals=[*troubles, True])
+    grantors = [first, *(ScriptedGrantor(session=first.session) for _ in range(count))]
+    leases = [await grantor.acquire() for grantor in grantors]
+    yield grantors
+    for lease in leases:
+        await lease.release()
 
 
 @pytest.mark.parametrize("took", [20.0, 28.0])
@@ -66,7 +59,7 @@ async def test_a_lease_that_began_with_little_left_is_renewed_before_half_of_tha
     grantor = ScriptedGrantor(grants=[After(took, 7), RedisTimeoutError()])
     async with grantor.hold(ttl=30) as lease:
         begun, left = clock(), lease.remaining()
-        assert left == pytest.approx(deadline(sent_at=0, ttl=30) - took)
+        assert left == pytest.approx(END - took)
         await asyncio.sleep(left)
         assert lease.held
     early = 0.5  # to go with others, though here are none
@@ -106,58 +99,32 @@ async def test_the_leases_that_are_left_of_many_are_renewed_in_time() -> None:
 
 
 async def test_leases_taken_at_one_instant_are_not_renewed_at_one_instant() -> None:
-    first = ScriptedGrantor()
-    async with first.hold():
-        others = [ScriptedGrantor(session=first.session) for _ in range(100)]
-        leases = [await other.acquire() for other in others]
+    async with of_one_session(100) as others:
         await asyncio.sleep(12)
         together = Counter(other.times("renew")[0] for other in others)
         assert max(together.values()) <= 50, "some may go together, but not all"
         assert max(together) - min(together) > 1, "they are spread over a fifth of the time between two renewals"
-        for lease in leases:
-            await lease.release()
 
 
 async def test_a_renewal_comes_early_only_to_go_with_others_and_then_by_a_twentieth_at_most() -> None:
-    first = ScriptedGrantor()
-    async with first.hold():
-        others = [ScriptedGrantor(session=first.session) for _ in range(10)]
-        leases = [await other.acquire() for other in others]
+    async with of_one_session(10) as others:
         await asyncio.sleep(300)
         for other in others:
             gaps = [later - sooner for sooner, later in pairwise(other.times("renew"))]
             assert min(gaps) >= 9 - 0.5 - 0.01
             assert max(gaps) <= 11 + 0.01
-        for lease in leases:
-            await lease.release()
 
 
 async def test_a_renewal_that_failed_is_not_tried_again_before_its_time_because_others_are_due() -> None:
-    first = ScriptedGrantor()
-    async with first.hold():
-        others = [ScriptedGrantor(session=first.session) for _ in range(200)]
-        failing = ScriptedGrantor(session=first.session, renewals=[RedisTimeoutError()] * 4)
-        leases = [await other.acquire() for other in [failing, *others]]
+    async with of_one_session(200, [RedisTimeoutError()] * 4) as (failing, *_):
         await asyncio.sleep(20)
         tries = failing.times("renew")[:5]
         assert [later - sooner >= 0.02 for sooner, later in pairwise(tries)] == [True] * 4
-        for lease in leases:
-            await lease.release()
-
-
-async def test_without_renewal_the_lease_runs_out() -> None:
-    grantor = ScriptedGrantor()
-    with pytest.raises(LeaseLostError):
-        async with grantor.hold(ttl=30, renew=False):
-            await anyio.sleep_forever()
-    assert not grantor.times("renew")
 
 
 async def test_after_max_hold_a_lease_is_renewed_no_more_and_runs_out() -> None:
     grantor = ScriptedGrantor()
-    with pytest.raises(LeaseLostError):
-        async with grantor.hold(ttl=30, max_hold=3600):
-            await anyio.sleep_forever()
+    await until_lost(grantor.hold(ttl=30, max_hold=3600))
     assert 3600 - 11 <= grantor.times("renew")[-1] < 3600
     assert clock() == deadline(sent_at=grantor.times("renew")[-1], ttl=30)
 
@@ -170,7 +137,7 @@ async def test_a_renewal_counts_from_its_request_and_not_from_its_reply() -> Non
     async with grantor.hold(ttl=30) as lease:
         await asyncio.sleep(11)
         (sent_at,) = grantor.times("renew")
-        assert lease.remaining() == pytest.approx(deadline(sent_at=0, ttl=30) - 11)
+        assert lease.remaining() == pytest.approx(END - 11)
         await asyncio.sleep(5)
         assert lease.remaining() == pytest.approx(deadline(sent_at=sent_at, ttl=30) - 16)
 
@@ -190,7 +157,7 @@ async def test_a_failed_or_ambiguous_renewal_changes_nothing_and_is_retried_unti
     trouble: Exception,
 ) -> None:
     grantor = ScriptedGrantor(renewals=[trouble])
-    end = deadline(sent_at=0, ttl=30)
+    end = END
     with pytest.raises(LeaseLostError):
         async with grantor.hold(ttl=30) as lease:
             await asyncio.sleep(28)
@@ -219,12 +186,10 @@ async def test_the_first_renewal_that_succeeds_again_saves_the_lease_and_ends_th
 
 async def test_the_answer_not_yours_ends_the_lease_at_once() -> None:
     grantor = ScriptedGrantor(renewals=[After(2, False)])
-    with pytest.raises(LeaseLostError) as caught:
-        async with grantor.hold(ttl=30):
-            await anyio.sleep_forever()
+    error = await until_lost(grantor.hold(ttl=30))
     assert clock() == grantor.times("renew")[0] + 2
     assert len(grantor.times("renew")) == 1
-    assert "its key expired, was deleted or evicted" in caught.value.reason
+    assert "its key expired, was deleted or evicted" in error.reason
 
 
 @pytest.mark.parametrize("answer", [True, False, ConnectionError()])
@@ -236,19 +201,19 @@ async def test_a_renewal_s_reply_after_the_release_revives_nothing_and_signals_n
         await asyncio.sleep(12)
         assert len(grantor.times("renew")) == 1
     await asyncio.sleep(3600)
-    assert (lease.held, lease.lost, lease.remaining()) == (False, False, 0.0)
+    assert standing(lease) == (False, False, 0.0)
     assert len(grantor.times("renew")) == 1
 
 
 async def test_a_renewal_s_reply_after_the_deadline_revives_nothing() -> None:
     grantor = ScriptedGrantor(renewals=[After(25, True)])
     lease = await grantor.acquire(ttl=30)
-    await asyncio.sleep(deadline(sent_at=0, ttl=30) + 0.001)
+    await asyncio.sleep(END + 0.001)
     assert lease.lost
     await asyncio.sleep(8)  # the reply has just come; counted from its request, there would be something left
-    assert (lease.held, lease.lost, lease.remaining()) == (False, True, 0.0)
+    assert standing(lease) == (False, True, 0.0)
     await asyncio.sleep(3600)
-    assert (lease.held, lease.lost, lease.remaining()) == (False, True, 0.0)
+    assert standing(lease) == (False, True, 0.0)
     assert len(grantor.times("renew")) == 1
     assert not await lease.release()
 
@@ -278,21 +243,20 @@ async def test_a_lease_once_seen_lost_stays_lost_though_a_renewal_is_read_before
     ((sent_at, tell),) = grantor.sent
     block_loop(20)
     assert clock() < deadline(sent_at, ttl=30), "counted from its request, there would be something left"
-    assert (lease.held, lease.lost, lease.remaining()) == (False, True, 0.0)
+    assert standing(lease) == (False, True, 0.0)
     tell(True)
-    assert (lease.held, lease.lost, lease.remaining()) == (False, True, 0.0)
+    assert standing(lease) == (False, True, 0.0)
     await asyncio.sleep(0.1)
-    assert (lease.held, lease.lost, lease.remaining()) == (False, True, 0.0)
+    assert standing(lease) == (False, True, 0.0)
     assert not await lease.release()
 
 
-async def test_an_exception_in_one_renewal_does_not_end_the_others() -> None:
-    bad = ScriptedGrantor(name="bad", renewals=[ValueError("an oversight of ours")])
+@pytest.mark.parametrize("answer", [ValueError("an oversight of ours"), After(math.inf, True)])
+async def test_a_renewal_that_fails_or_is_never_answered_holds_up_no_others(answer: "Exception | After") -> None:
+    bad = ScriptedGrantor(name="bad", renewals=[answer])
     good = ScriptedGrantor(name="good", session=bad.session)
     async with good.hold(ttl=30) as lease:
-        with pytest.raises(LeaseLostError):
-            async with bad.hold(ttl=30):
-                await anyio.sleep_forever()
+        await until_lost(bad.hold(ttl=30))
         await asyncio.sleep(3600)
         assert lease.held
 
@@ -321,17 +285,6 @@ async def test_a_renewal_that_raises_is_logged_and_soon_tried_again(caplog: pyte
     assert 9 - 1e-6 <= min(gaps[3:]) <= max(gaps[3:]) <= 11 + 1e-6
     assert [record.getMessage() for record in caplog.records] == ["stub 'scripted': renewing failed"] * 3
     assert all(record.exc_info for record in caplog.records)
-
-
-async def test_a_renewal_that_is_never_answered_does_not_hold_up_the_others() -> None:
-    deaf = ScriptedGrantor(name="deaf", renewals=[After(math.inf, True)])
-    good = ScriptedGrantor(name="good", session=deaf.session)
-    async with good.hold(ttl=30) as lease:
-        with pytest.raises(LeaseLostError):
-            async with deaf.hold(ttl=30):
-                await anyio.sleep_forever()
-        await asyncio.sleep(3600)
-        assert lease.held
 
 
 async def test_when_its_session_is_closed_a_lease_runs_out_and_its_body_is_stopped_then() -> None:
@@ -429,7 +382,7 @@ async def test_a_loss_in_the_thread_shows_at_once_and_the_loop_is_told(taken: bo
     lease, watchdog = await beside(stalling, grantor)
     stalling.still = not taken
     assert await lease.wait_lost()
-    assert clock() == (grantor.times("renew")[0] if taken else deadline(sent_at=0, ttl=30))
+    assert clock() == (grantor.times("renew")[0] if taken else END)
     await lease.release()
     watchdog.close()
 
