@@ -17,8 +17,9 @@ from aiolocks._engine.request import Request
 from aiolocks._grantors.session import Session
 from aiolocks.testing import JumpingLoop
 from tests.support.answering import SILENCE, Answering, Asked, Later, ended
-from tests.support.loops import uvloop as uvloops
 from tests.support.virtual import clock
+
+NewLoop = Callable[[], asyncio.AbstractEventLoop]
 
 
 def no() -> bool:
@@ -42,16 +43,9 @@ class Closing:
         self.times += 1
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
-def new_loop(request: pytest.FixtureRequest) -> Callable[[], asyncio.AbstractEventLoop]:
-    if request.param == "uvloop":
-        pytest.importorskip("uvloop")
-        return uvloops
-    return asyncio.new_event_loop
-
-
-def test_a_callback_of_the_loops_end_is_called_when_the_loop_ends(
-    new_loop: Callable[[], asyncio.AbstractEventLoop],
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_callback_of_the_loops_end_is_called_once_when_the_loop_ends_or_at_once(
+    new_loop: NewLoop, at_once: bool
 ) -> None:
     closing = Closing()
 
@@ -59,6 +53,9 @@ def test_a_callback_of_the_loops_end_is_called_when_the_loop_ends(
         kept = at_loop_end(closing.close)
         await asyncio.sleep(0)
         assert not closing.times
+        if at_once:
+            finish(kept)
+            assert closing.times == 1
         return kept
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
@@ -68,22 +65,8 @@ def test_a_callback_of_the_loops_end_is_called_when_the_loop_ends(
     assert closing.times == 1
 
 
-def test_a_callback_of_the_loops_end_can_be_called_at_once(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
-    closing = Closing()
-
-    async def main() -> None:
-        kept = at_loop_end(closing.close)
-        finish(kept)
-        assert closing.times == 1
-        finish(kept)
-
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(main())
-    assert closing.times == 1
-
-
 def test_a_loop_whose_generators_were_closed_early_takes_another_without_a_warning(
-    new_loop: Callable[[], asyncio.AbstractEventLoop],
+    new_loop: NewLoop,
 ) -> None:
     """A program may do that and go on."""
     closing = Closing()
@@ -215,40 +198,25 @@ async def in_a_block(server: Answering, cleanup: float = 0.0) -> AsyncGenerator[
             await asyncio.sleep(cleanup)
 
 
-def test_a_generator_that_stands_in_a_block_at_the_end_releases_what_it_holds() -> None:
-    server = serving(lock_release=Later(0.2, 1))
+@pytest.mark.parametrize(
+    ("cleanup", "reply", "released_at", "ends"),
+    [(0.0, Later(0.2, 1), 0.0, 0.2), (0.3, 1, 0.3, 0.3), (0.0, SILENCE, 0.0, 1.0)],
+    ids=["in a block", "with cleanup to do first", "with a silent server"],
+)
+def test_a_generator_that_stands_in_a_block_at_the_end_releases_what_it_holds_within_a_second(
+    cleanup: float, reply: object, released_at: float, ends: float
+) -> None:
+    server = serving(lock_release=reply)
 
     async def main() -> object:
-        generator = in_a_block(server)
+        generator = in_a_block(server, cleanup)
         await anext(generator)
         return generator
 
-    assert 0.2 <= ends_at(main) < 0.21
-    assert len(server.times("lock_release")) == 1
-
-
-def test_a_generator_that_has_to_clean_up_first_releases_too() -> None:
-    server = serving()
-
-    async def main() -> object:
-        generator = in_a_block(server, cleanup=0.3)
-        await anext(generator)
-        return generator
-
-    assert 0.3 <= ends_at(main) < 0.31
-    assert server.times("lock_release") == [0.3]
-
-
-def test_the_end_waits_a_second_at_most_for_a_server_that_is_silent() -> None:
-    server = serving(lock_release=SILENCE)
-
-    async def main() -> object:
-        generator = in_a_block(server)
-        await anext(generator)
-        return generator
-
-    assert 0.9 <= ends_at(main) < 1.1
-    assert server.times("lock_release")
+    tolerance = 0.1 if reply is SILENCE else 0.0
+    assert ends - tolerance <= ends_at(main) < ends + max(tolerance, 0.01)
+    assert server.times("lock_release")[0] == released_at
+    assert len(server.times("lock_release")) == 1 or reply is SILENCE
 
 
 def test_the_end_does_not_wait_for_an_undo_that_has_been_silent_for_longer() -> None:

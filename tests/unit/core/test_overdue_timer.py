@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import pytest
-
 from aiolocks._core.overdue_timer import OverdueTimer
-from tests.support.loops import uvloop as uvloops
 from tests.support.virtual import clock
+
+NewLoop = Callable[[], asyncio.AbstractEventLoop]
 
 
 @dataclass
@@ -20,16 +19,8 @@ class PreparedScript:
     due: float
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
-def new_loop(request: pytest.FixtureRequest) -> Callable[[], asyncio.AbstractEventLoop]:
-    if request.param == "uvloop":
-        pytest.importorskip("uvloop")
-        return uvloops
-    return asyncio.new_event_loop
-
-
 def test_what_came_while_the_loop_was_late_is_read_before_anything_is_taken_for_overdue(
-    new_loop: Callable[[], asyncio.AbstractEventLoop],
+    new_loop: NewLoop,
 ) -> None:
     """uvloop runs its timers before it looks at its sockets again."""
 
@@ -66,7 +57,7 @@ def test_what_came_while_the_loop_was_late_is_read_before_anything_is_taken_for_
 
 
 def test_a_loop_that_is_always_late_still_finds_what_is_overdue(
-    new_loop: Callable[[], asyncio.AbstractEventLoop],
+    new_loop: NewLoop,
 ) -> None:
     async def main() -> bool:
         loop = asyncio.get_running_loop()

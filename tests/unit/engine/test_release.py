@@ -37,14 +37,8 @@ async def undoing(*answers: "bool | Exception | After") -> AsyncIterator[tuple[S
         await asyncio.sleep(0)
 
 
-def begin(
-    grantor: ScriptedGrantor,
-    request: Request,
-    until: float = 130,
-    told: list[Release] | None = None,
-    wait: float | None = None,
-) -> Release:
-    return grantor.context.undo(grantor, request, until, None if told is None else told.append, wait)
+def begin(grantor: ScriptedGrantor, request: Request, until: float = 130, told: list[Release] | None = None) -> Release:
+    return grantor.context.undo(grantor, request, until, None if told is None else told.append)
 
 
 async def over(release: Release) -> None:
@@ -72,9 +66,7 @@ async def test_it_is_done_with_the_first_answer_and_says_what_that_was(ended: bo
         with pytest.raises(RedisTimeoutError, match="not confirmed it in time"):
             release.outcome()
         await over(release)
-        assert clock() == 102
-        assert (release.done, release.outcome(), release.trouble) == (True, ended, None)
-        assert told == [release]
+        assert (release.done, release.outcome(), release.trouble, told) == (True, ended, None, [release])
         assert not grantor.context.undos.under_way
         await over(release)
         await release.wait(200)
@@ -122,43 +114,35 @@ async def test_trouble_that_is_over_is_forgotten() -> None:
         assert release.outcome() is True
 
 
-async def test_all_callers_that_asked_for_a_release_are_called_once_and_in_order() -> None:
+@pytest.mark.parametrize("callers", ["abc", "bc"])
+async def test_all_callers_that_asked_for_a_release_are_called_once_and_in_order(callers: str) -> None:
     told: list[str] = []
     async with undoing(After(1, True)) as (grantor, request):
-        release = grantor.context.undo(grantor, request, 130, lambda _: told.append("first"))
-        release.tell_too(lambda _: told.append("second"))
-        release.tell_too(lambda _: told.append("third"))
+        begins = "a" in callers
+        release = grantor.context.undo(grantor, request, 130, (lambda _: told.append("a")) if begins else None)
+        release.tell_too(lambda _: told.append("b"))
+        release.tell_too(lambda _: told.append("c"))
         await asyncio.sleep(2)
-        assert told == ["first", "second", "third"]
+        assert told == list(callers)
         release.finish(None)
-        assert told == ["first", "second", "third"]
+        assert told == list(callers)
         assert release.ended is True
-
-
-async def test_the_first_caller_that_asks_for_a_release_is_called() -> None:
-    told: list[Release] = []
-    async with undoing(After(1, True)) as (grantor, request):
-        release = begin(grantor, request)
-        release.tell_too(told.append)
-        await asyncio.sleep(2)
-        assert told == [release]
 
 
 # How long it is waited for.
 
 
-async def test_a_caller_waits_for_a_release_until_it_is_pointless_or_takes_too_long() -> None:
-    async def waited(until: float, *, at_most: float) -> float:
-        async with undoing(After(1000, True)) as (grantor, request):
-            release, begun = begin(grantor, request, clock() + until, wait=at_most), clock()
-            with grantor.context.keep_open():  # so that it goes on
-                assert release.waited is not None
-                await release.waited
-            assert not release.done
-            return clock() - begun
-
-    assert await waited(30, at_most=3) == 3
-    assert await waited(4, at_most=20) == 4
+@pytest.mark.parametrize(("until", "at_most"), [(30, 3), (4, 20)])
+async def test_a_caller_waits_for_a_release_until_it_is_pointless_or_takes_too_long(
+    until: float, at_most: float
+) -> None:
+    async with undoing(After(1000, True)) as (grantor, request):
+        release = grantor.context.undo(grantor, request, 100 + until, None, at_most)
+        with grantor.context.keep_open():  # so that it goes on
+            assert release.waited is not None
+            await release.waited
+        assert not release.done
+        assert clock() == 100 + min(until, at_most)
 
 
 async def test_of_several_that_are_waited_for_each_is_waited_for_as_long_as_its_own() -> None:
@@ -193,43 +177,28 @@ async def test_cancelling_a_caller_that_waits_leaves_the_release_going_on() -> N
 # For how long the session goes on for it.
 
 
-async def test_the_session_goes_on_for_what_was_answered_until_it_is_pointless() -> None:
+@pytest.mark.parametrize(
+    ("pointless", "request_is", "ends"),
+    [
+        (150, "answered", 150),
+        (160, "on its way", 130),
+        (105, "on its way", 105),
+        (160, "answered later", 150),
+        (125, "answered later", 125),
+    ],
+)
+async def test_the_session_goes_on_for_a_ttl_after_what_may_still_come_and_until_an_undo_is_pointless(
+    pointless: float, request_is: str, ends: float
+) -> None:
     async with undoing(After(1000, True)) as (grantor, request):
-        release = begin(grantor, request, 150)
-        assert release.keeps_session(100)
-        assert release.keeps_session(149.9)
-        assert not release.keeps_session(150.1)
-
-
-async def test_the_session_goes_on_for_a_request_that_may_still_come_for_a_ttl_at_most() -> None:
-    async with undoing(After(1000, True)) as (grantor, request):
-        await on_its_way(grantor, request)
-        release = begin(grantor, request, 160)
-        assert release.keeps_session(129.9)
-        assert not release.keeps_session(130.1)
-    async with undoing(After(1000, True)) as (grantor, request):
-        await on_its_way(grantor, request)
-        release = begin(grantor, request, clock() + 5)
-        assert release.keeps_session(clock() + 4.9)
-        assert not release.keeps_session(clock() + 5.1), "pointless by then"
-
-
-async def test_the_session_goes_on_for_a_ttl_from_when_a_request_that_was_on_its_way_was_answered() -> None:
-    async with undoing(After(1000, True)) as (grantor, request):
-        await on_its_way(grantor, request)
-        release = begin(grantor, request, 160)
-        request.unanswered = ()
-        assert release.keeps_session(120)
-        assert release.keeps_session(149.9)
-        assert not release.keeps_session(150.1)
-        assert not release.keeps_session(155)
-    async with undoing(After(1000, True)) as (grantor, request):
-        await on_its_way(grantor, request)
-        release, now = begin(grantor, request, clock() + 25), clock()
-        request.unanswered = ()
-        assert release.keeps_session(now + 20)
-        assert release.keeps_session(now + 24.9)
-        assert not release.keeps_session(now + 25.1), "pointless by then"
+        if request_is != "answered":
+            await on_its_way(grantor, request)
+        release = begin(grantor, request, pointless)
+        if request_is == "answered later":
+            request.unanswered = ()
+            assert release.keeps_session(min(120, ends - 0.1))
+        assert release.keeps_session(ends - 0.1)
+        assert not release.keeps_session(ends + 0.1)
 
 
 # With the session's end.
@@ -256,11 +225,11 @@ async def test_what_waits_to_be_tried_again_as_the_session_ends_is_not() -> None
     async with undoing(GONE) as (grantor, request):
         release = begin(grantor, request)
         await asyncio.sleep(5)
-        tried = len(grantor.times("withdraw"))
+        tried = len(grantor.asked)
         grantor.session.close()
         assert release.trouble is GONE, "which says more"
         await asyncio.sleep(100)
-        assert len(grantor.times("withdraw")) == tried
+        assert len(grantor.asked) == tried
 
 
 async def test_what_begins_after_the_session_has_ended_asks_nothing_and_says_why() -> None:

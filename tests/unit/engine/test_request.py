@@ -49,31 +49,27 @@ def test_a_holder_acts_for_as_much_as_the_server_was_told() -> None:
     assert (rounded.ttl_ms, rounded.ttl, rounded.valid_for) == (123, 0.123, deadline(0.0, 0.123))
 
 
-def test_a_request_is_queued_with_its_ttl_and_permits() -> None:
-    assert request(1.5, permits=3, token=b"mine").entry() == b"mine 1500 3"
-
-
-def test_a_request_is_queued_with_its_min_uptime_too() -> None:
+def test_a_request_is_queued_with_its_ttl_and_permits_and_then_its_min_uptime() -> None:
     """Behind what older versions of the scripts look for."""
+    assert request(1.5, permits=3, token=b"mine").entry() == b"mine 1500 3"
     assert Request(1.5, 3, wait=True, token=b"mine", needed_uptime=31).entry() == b"mine 1500 3 31"
 
 
 # What was asked.
 
 
-def test_a_new_request_has_nothing_to_undo() -> None:
-    new = request()
-    assert not new.tried
-    assert new.asked_at is None
-    assert (new.ticket, new.silences) == (0, 0)
-
-
-def test_the_first_attempt_is_when_it_was_asked() -> None:
+def test_a_request_that_was_not_run_has_nothing_to_undo() -> None:
     one = request()
-    attempt(one, 5.0)
+    assert not one.tried
+    assert (one.asked_at, one.ticket, one.silences) == (None, 0, 0)
+    first = attempt(one, 5.0)
+    assert one.tried
     attempt(one, 9.0)
     assert one.asked_at == 5
-    assert one.tried
+    other = request()
+    other.not_run(attempt(other, 1.0))
+    assert not other.tried
+    assert first in one.unanswered
 
 
 def test_what_was_answered_is_under_way_no_more_and_the_other_attempts_are() -> None:
@@ -86,12 +82,6 @@ def test_what_was_answered_is_under_way_no_more_and_the_other_attempts_are() -> 
     one.answered(third)
     assert under_way(one) == []
     assert one.tried
-
-
-def test_an_attempt_that_was_not_run_leaves_nothing_to_undo() -> None:
-    one = request()
-    one.not_run(attempt(one, 1.0))
-    assert not one.tried
 
 
 def test_an_answer_without_a_link_did_not_come_from_redis() -> None:
@@ -124,12 +114,6 @@ def test_a_grant_in_the_reply_counts_from_when_that_very_attempt_left() -> None:
     one.granted(first)
     assert under_way(one) == []
     assert one.tried
-
-
-def test_what_was_granted_at_once_is_to_be_undone() -> None:
-    one = request()
-    one.granted(attempt(one, 1.0))
-    assert one.tried
     assert one.undo_for == one.ttl, "nothing is under way"
 
 
@@ -153,23 +137,18 @@ async def test_a_request_that_was_given_up_has_no_turn() -> None:
     assert not request().turn.done()
 
 
-async def test_a_turn_that_was_told_counts_from_the_newest_answer_that_it_waits() -> None:
-    one = request()
-    attempt(one, 1.0)
+async def test_a_turn_that_was_told_counts_from_the_newest_answer_that_it_waits_or_the_first_attempt() -> None:
+    one, other = request(), request()
+    for waiter in (one, other):
+        attempt(waiter, 1.0)
+        attempt(waiter, 2.0)
     one.queued(7, 3.0, 0)
     one.queued(7, 2.0, 0)  # overtaken by the other
     assert one.ticket == 7
-    assert one.grant(1)
-    assert one.turn.result() == Granted(1, 3.0)
-
-
-async def test_a_turn_that_was_told_before_any_answer_counts_from_the_first_attempt() -> None:
-    """Which of them was granted is not known."""
-    one = request()
-    attempt(one, 1.0)
-    attempt(one, 2.0)
-    assert one.grant(5)
-    assert one.turn.result() == Granted(5, 1.0)
+    for waiter in (one, other):
+        assert waiter.grant(5)
+    assert one.turn.result() == Granted(5, 3.0)
+    assert other.turn.result() == Granted(5, 1.0), "which of them was granted is not known"
 
 
 async def test_news_that_are_not_newer_than_the_answer_that_it_waits_are_ignored() -> None:
