@@ -12,6 +12,8 @@ import pytest
 
 from aiolocks import Lease, LeaseLostError
 from aiolocks._core.timing import deadline
+from aiolocks._engine.lease_state import LeaseState
+from aiolocks.testing import ScriptedGrantor
 
 T = TypeVar("T")
 
@@ -63,3 +65,21 @@ async def and_collect(task: "asyncio.Task[T]") -> T:
         await asyncio.sleep(0)  # the loop itself keeps what it called last
     gc.collect()
     return result
+
+
+class Around:
+    """A grantor that does what a stub does, except for what a derived class does otherwise."""
+
+    together = None
+
+    def __init__(self, stub: ScriptedGrantor) -> None:
+        self.stub = stub
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stub, name)
+
+    def asking(self, timeout: float | None = None) -> LeaseState:
+        asking = self.stub.asking(timeout=timeout)
+        grantor: Any = self
+        asking.grantor = grantor
+        return asking

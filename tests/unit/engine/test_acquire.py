@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import gc
 import itertools
-import logging
 import math
 import types
 import weakref
@@ -29,7 +28,7 @@ from aiolocks._engine.must_await import Acquiring
 from aiolocks._engine.request import LONGEST_RETRY, Granted, Request
 from aiolocks.testing import After, ScriptedGrantor
 from tests.support.virtual import clock
-from tests.unit.engine.leases import END, later, run_by_hand, this_task, until_lost
+from tests.unit.engine.leases import END, Around, later, run_by_hand, this_task, until_lost
 
 Answer = After | int | Exception
 
@@ -225,30 +224,23 @@ async def test_what_ends_the_asking_is_the_trouble_of_the_last_attempt(
 
 async def test_what_never_left_is_asked_again_for_ten_seconds_too() -> None:
     """There was no connection, and so there is no moment at which it was asked first."""
-    grantor = Unconnected(ScriptedGrantor(), 2.5)
-    asking = grantor.stub.asking()
-    asking.grantor = grantor
+    grantor = Unconnected(ScriptedGrantor())
     with pytest.raises(RedisConnectionError, match="refused"):
-        await take(asking, Lease, must=True)
+        await take(grantor.asking(), Lease, must=True)
     assert grantor.attempts == [0, 2.5, 5, 7.5]
     assert clock() == 10
 
 
-class Unconnected:
-    """A stub that cannot connect, which takes some *seconds* each time."""
+class Unconnected(Around):
+    """A stub that cannot connect, and finds that out after 2.5 seconds."""
 
-    def __init__(self, stub: ScriptedGrantor, seconds: float) -> None:
-        self.stub, self.seconds = stub, seconds
-        self.name, self.kind, self.context = stub.name, stub.kind, stub.context
-        self.renew, self.undo = stub.renew, stub.undo
-        self.forget, self.obstacle = stub.forget, stub.obstacle
-        self.fencing_tokens = stub.fencing_tokens
-        self.together = None
+    def __init__(self, stub: ScriptedGrantor) -> None:
+        super().__init__(stub)
         self.attempts: list[float] = []
 
     async def grant(self, request: Request) -> Granted:
         self.attempts.append(clock())
-        await asyncio.sleep(self.seconds)
+        await asyncio.sleep(2.5)
         raise RedisConnectionError("refused")
 
 
@@ -276,20 +268,16 @@ def test_what_is_busy_is_said_in_the_words_of_what_was_asked_for() -> None:
         assert error.retry_after == 30, "as long as a lease lasts, if nothing better is known"
 
 
-async def test_an_acquire_that_failed_waits_a_second_for_its_undo_at_most() -> None:
-    grantor = ScriptedGrantor(grants=["queued"], withdrawals=[NEVER])
+@pytest.mark.parametrize(("answers", "tries"), [([NEVER], 1), ([ConnectionError(), ConnectionError(), True], 3)])
+async def test_the_undo_of_a_failed_acquire_is_retried_and_waited_for_a_second_at_most(
+    answers: list[Answer], tries: int
+) -> None:
+    grantor = ScriptedGrantor(grants=["queued"], withdrawals=answers)
     with pytest.raises(AcquireTimeoutError):
         await grantor.acquire(timeout=5)
     assert 5 < clock() <= 6
+    assert len(grantor.times("withdraw")) == tries
     assert not undrawn(grantor)
-
-
-async def test_the_undo_of_a_failed_acquire_is_retried() -> None:
-    grantor = ScriptedGrantor(grants=["queued"], withdrawals=[ConnectionError(), ConnectionError(), True])
-    with pytest.raises(AcquireTimeoutError):
-        await grantor.acquire(timeout=5)
-    assert len(grantor.times("withdraw")) == 3
-    assert clock() < 6
 
 
 async def test_busy_without_waiting_raises_at_once_from_a_block() -> None:
@@ -352,16 +340,12 @@ async def test_without_an_answer_no_caller_waits_longer_than_ten_seconds(timeout
 # On replicas too.
 
 
-class Replicated:
+class Replicated(Around):
     """A stub with replicas, which have what was granted after some *seconds*."""
 
     def __init__(self, stub: ScriptedGrantor, seconds: float) -> None:
-        self.stub, self.seconds = stub, seconds
-        self.name, self.kind, self.context = stub.name, stub.kind, stub.context
-        self.grant, self.renew, self.undo = stub.grant, stub.renew, stub.undo
-        self.forget, self.obstacle = stub.forget, stub.obstacle
-        self.fencing_tokens = stub.fencing_tokens
-        self.together = None
+        super().__init__(stub)
+        self.seconds = seconds
         self.wanted: list[int] = []
 
     async def replicate(self, request: Request, replicas: int) -> Granted:
@@ -370,9 +354,8 @@ class Replicated:
         await asyncio.sleep(self.seconds)
         return Granted(70, sent_at)
 
-    def asking(self, timeout: float | None) -> LeaseState:
-        asking = self.stub.asking(timeout=timeout)
-        asking.grantor = self
+    def asking(self, timeout: float | None = None) -> LeaseState:
+        asking = super().asking(timeout)
         asking.options = Options(30.0, timeout, replicas=2)
         return asking
 
@@ -420,12 +403,6 @@ SCRIPTS: dict[str, tuple[float, Callable[[], ScriptedGrantor]]] = {
 """Seconds per turn, and what is answered."""
 
 
-async def hold_once(grantor: ScriptedGrantor, timeout: float | None) -> None:
-    async with grantor.hold(ttl=30, timeout=timeout):
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-
-
 async def pass_turn(grantor: ScriptedGrantor, script: str, seconds: float, turn: int) -> None:
     """Hand over every now and then to who waits, and make it late news where the script wants a confirmation."""
     request = grantor.requests[-1] if grantor.requests else None
@@ -436,19 +413,11 @@ async def pass_turn(grantor: ScriptedGrantor, script: str, seconds: float, turn:
     await asyncio.sleep(seconds)
 
 
-def by_task(task: "asyncio.Task[None]", scope: anyio.CancelScope) -> None:
-    task.cancel()
-
-
-def by_scope(task: "asyncio.Task[None]", scope: anyio.CancelScope) -> None:
-    scope.cancel()
-
-
 @pytest.mark.parametrize("timeout", [None, 3600.0])
-@pytest.mark.parametrize("cancel", [by_task, by_scope])
+@pytest.mark.parametrize("by", ["its task", "a scope"])
 @pytest.mark.parametrize("script", SCRIPTS)
 async def test_cancellation_at_any_await_leaves_nothing_held_or_queued(
-    script: str, cancel: Callable[["asyncio.Task[None]", anyio.CancelScope], None], timeout: float | None
+    script: str, by: str, timeout: float | None
 ) -> None:
     await asyncio.sleep(100)
     seconds, make = SCRIPTS[script]
@@ -458,15 +427,20 @@ async def test_cancellation_at_any_await_leaves_nothing_held_or_queued(
 
         async def work(scope: anyio.CancelScope, grantor: ScriptedGrantor) -> None:
             with scope:
-                await hold_once(grantor, timeout)
+                async with grantor.hold(ttl=30, timeout=timeout):
+                    await asyncio.sleep(0)
+                    await asyncio.sleep(0)
 
         task = asyncio.create_task(work(scope, grantor))
         for turn in range(turns):
             await pass_turn(grantor, script, seconds, turn)
         finished = task.done()
-        cancel(task, scope)
+        if by == "its task":
+            task.cancel()
+        else:
+            scope.cancel()
         (outcome,) = await asyncio.gather(task, return_exceptions=True)
-        if cancel is by_task and not finished:
+        if by == "its task" and not finished:
             assert isinstance(outcome, asyncio.CancelledError)
         elif script not in ("busy", "failed"):
             assert outcome is None
@@ -482,20 +456,6 @@ async def test_cancellation_at_any_await_leaves_nothing_held_or_queued(
 
 
 # How a block ends.
-
-
-async def test_a_loss_is_a_note_on_what_the_body_raises() -> None:
-    grantor = ScriptedGrantor(renewals=[False])
-    with pytest.raises(KeyError) as caught:
-        async with grantor.hold() as lease:
-            try:
-                await anyio.sleep_forever()
-            finally:
-                raise KeyError("cleanup")
-    assert lease.lost
-    (note,) = caught.value.__notes__
-    assert "scripted" in note
-    assert lease.token not in note
 
 
 async def test_a_group_with_the_loss_s_cancellation_in_it_leaves_without_that_and_with_a_note() -> None:
@@ -629,14 +589,6 @@ async def test_what_a_body_had_when_it_was_stopped_needs_no_garbage_collection(c
         assert reference() is None
     finally:
         gc.enable()
-
-
-async def test_with_flag_the_body_goes_on_and_the_block_raises_nothing() -> None:
-    grantor = ScriptedGrantor(renewals=[False], withdrawals=[False])
-    async with grantor.hold(on_lost="flag") as lease:
-        await asyncio.sleep(3600)
-        assert lease.lost
-    assert clock() == 3600
 
 
 async def test_the_session_ends_after_its_last_block_though_the_lease_ended_long_before() -> None:
@@ -816,29 +768,21 @@ async def test_a_coroutine_destroyed_while_it_waits_is_undone_without_awaiting(t
 # The release.
 
 
-@pytest.mark.parametrize(("hold_for", "bound"), [(5.0, 1.0), (deadline(0, 30) - 0.5, 0.5)])
+@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize(("hold_for", "bound"), [(5.0, 1.0), (END - 0.5, 0.5)])
 async def test_leaving_takes_a_second_or_what_is_left_of_the_lease_at_most(
-    hold_for: float, bound: float, caplog: pytest.LogCaptureFixture
+    hold_for: float, bound: float, alone: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     other = ScriptedGrantor()
     grantor = ScriptedGrantor(withdrawals=[NEVER], session=other.session)
-    async with other.hold():  # so that the session goes on
-        with caplog.at_level(logging.WARNING):
-            async with grantor.hold(ttl=30, renew=False) as lease:
-                await asyncio.sleep(hold_for)
+    async with contextlib.nullcontext() if alone else other.hold():  # with which the session goes on
+        async with grantor.hold(ttl=30, renew=False) as lease:
+            await asyncio.sleep(hold_for)
         assert clock() - hold_for == pytest.approx(bound)
         assert not lease.lost
     (warning,) = caplog.messages
     assert "scripted" in warning
     assert lease.token not in warning
-
-
-async def test_leaving_alone_is_bounded_too(caplog: pytest.LogCaptureFixture) -> None:
-    grantor = ScriptedGrantor(withdrawals=[NEVER])
-    async with grantor.hold():
-        pass
-    assert clock() <= 1
-    assert len(caplog.messages) == 1
 
 
 async def test_a_release_that_is_never_confirmed_is_tried_for_as_long_as_the_lease_lasts() -> None:
@@ -929,19 +873,12 @@ async def test_a_hold_whose_entry_failed_or_was_cancelled_can_be_entered_again(t
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(6), hold:
             pytest.fail("not granted")
+    with pytest.raises(RuntimeError, match="left already"):
+        await hold.__aexit__(None, None, None)
     async with hold as lease:
         assert lease.fencing_token == 7
     assert not lease.held
     assert_nothing_left(grantor)
-
-
-async def test_a_hold_whose_entry_failed_has_no_block_to_be_left() -> None:
-    grantor = ScriptedGrantor(grants=["busy"])
-    hold = grantor.hold(timeout=0)
-    with pytest.raises(AcquireTimeoutError):
-        await hold.__aenter__()
-    with pytest.raises(RuntimeError, match="left already"):
-        await hold.__aexit__(None, None, None)
 
 
 async def test_of_two_entries_of_one_hold_that_begin_together_one_is_refused() -> None:
@@ -994,16 +931,11 @@ async def test_an_acquire_that_is_closed_before_it_began_asks_for_nothing_and_sa
     assert not primitive.asked
 
 
-async def test_an_acquire_without_await_shows_how_it_is_awaited_and_how_it_is_entered() -> None:
-    block = Acquiring(Primitive(ScriptedGrantor()), None, 1)
-    with pytest.raises(TypeError, match=r"`lease = await lock\.acquire\(\)`, or `async with lock\.acquire\(\):`"):
-        bool(block)
-    block.close()
-
-
 async def test_the_block_of_an_acquire_is_one_at_a_time_and_may_be_entered_again() -> None:
     primitive = Primitive(ScriptedGrantor())
     block = Acquiring(primitive, None, 1)
+    with pytest.raises(RuntimeError, match="not entered"):
+        await block.__aexit__(None, None, None)
     async with block:
         with pytest.raises(RuntimeError, match="in use"):
             async with block:
@@ -1012,10 +944,3 @@ async def test_the_block_of_an_acquire_is_one_at_a_time_and_may_be_entered_again
         assert lease.held
     with pytest.raises(RuntimeError, match="left already"):
         await block.__aexit__(None, None, None)
-
-
-async def test_an_acquire_that_was_not_entered_has_no_block_to_be_left() -> None:
-    block = Acquiring(Primitive(ScriptedGrantor()), None, 1)
-    with pytest.raises(RuntimeError, match="not entered"):
-        await block.__aexit__(None, None, None)
-    block.close()

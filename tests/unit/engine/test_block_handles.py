@@ -6,6 +6,7 @@ import sys
 import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -58,24 +59,14 @@ def twice(primitive: Scripted) -> Delegating:
 # Whose block it is.
 
 
-async def test_what_was_looked_up_on_one_object_leaves_no_block_of_another() -> None:
-    first = Scripted()
-    for entered in (Scripted(), Other()):
-        leave = first.__aexit__
-        lease = await entered.__aenter__()
-        with pytest.raises(RuntimeError, match="not held by a block that could be left here"):
-            await leave(None, None, None)
-        lease.check()
-        await entered.__aexit__(None, None, None)
-        assert not lease.held
-
-
-async def test_what_was_looked_up_on_one_class_leaves_no_block_of_another() -> None:
-    first, entered = Scripted(), Other()
-    leave: Any = type(first).__aexit__
+@pytest.mark.parametrize("looked_up_on", ["the object", "the class"])
+@pytest.mark.parametrize("other", [Scripted, Other])
+async def test_what_was_looked_up_on_one_object_leaves_no_block_of_another(looked_up_on: str, other: Any) -> None:
+    first, entered = Scripted(), other()
+    leave: Any = first.__aexit__ if looked_up_on == "the object" else partial(type(first).__aexit__, first)
     lease = await entered.__aenter__()
     with pytest.raises(RuntimeError, match="not held by a block that could be left here"):
-        await leave(first, None, None, None)
+        await leave(None, None, None)
     lease.check()
     await entered.__aexit__(None, None, None)
     assert not lease.held
@@ -91,24 +82,18 @@ async def test_what_was_looked_up_on_the_class_leaves_the_block_of_the_object_th
         await leave(primitive, None, None, None)
 
 
-async def test_what_was_looked_up_once_is_for_one_block() -> None:
+@pytest.mark.parametrize("together", [False, True])
+async def test_what_was_looked_up_once_is_for_the_first_block_that_is_entered_then(together: bool) -> None:
     primitive = Scripted()
     leave = primitive.__aexit__
-    first, second = await primitive.__aenter__(), await primitive.__aenter__()
+    if together:
+        entries = [primitive.__aenter__(), primitive.__aenter__()]
+        first, second = [await entry for entry in entries]
+    else:
+        first, second = await primitive.__aenter__(), await primitive.__aenter__()
     await leave(None, None, None)
     with pytest.raises(RuntimeError, match="left already"):
         await leave(None, None, None)
-    assert (first.held, second.held) == (False, True)
-    await primitive.__aexit__(None, None, None)
-    assert not second.held
-
-
-async def test_what_was_looked_up_once_is_for_the_first_of_two_entries_that_begin_together() -> None:
-    primitive = Scripted()
-    leave = primitive.__aexit__
-    entries = [primitive.__aenter__(), primitive.__aenter__()]
-    first, second = [await entry for entry in entries]
-    await leave(None, None, None)
     assert (first.held, second.held) == (False, True)
     await primitive.__aexit__(None, None, None)
     assert not second.held

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import gc
-import math
 
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -63,18 +62,13 @@ async def test_the_state_of_a_released_lease_is_neither_held_nor_lost() -> None:
     assert standing(lease) == (False, False, 0.0)
 
 
-async def test_the_error_of_a_lost_lease_names_it_and_its_fencing_token_only() -> None:
-    lease = await ScriptedGrantor(grants=[42], name="orders:42").acquire(renew=False)
+async def test_the_error_of_a_lost_lease_names_it_and_shows_no_token() -> None:
+    lease = await ScriptedGrantor(name="orders:42").acquire(renew=False)
     block_loop(31)
-    with pytest.raises(LeaseLostError) as caught:
+    with pytest.raises(LockNotOwnedError, match="orders:42") as caught:
         lease.check()
-    error = caught.value
-    assert isinstance(error, LockNotOwnedError)
-    assert (error.name, error.fencing_token) == ("orders:42", 42)
-    assert error.reason in str(error)
-    assert "orders:42" in str(error)
     assert "orders:42" in repr(lease)
-    for text in (str(error), repr(error), repr(lease)):
+    for text in (str(caught.value), repr(caught.value), repr(lease)):
         assert lease.token not in text
     await lease.release()
 
@@ -96,16 +90,6 @@ async def test_wait_lost_is_false_once_released_and_wakes_everybody() -> None:
     await lease.release()
     assert await asyncio.gather(*waiters) == [False] * 3
     assert clock() == 100
-
-
-async def test_cancelling_wait_lost_is_harmless() -> None:
-    lease = await ScriptedGrantor(renewals=[ConnectionError()]).acquire(ttl=30)
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(5):
-            await lease.wait_lost()
-    assert lease.held
-    assert await lease.wait_lost()
-    assert clock() == END
 
 
 # Renewing by hand.
@@ -141,23 +125,6 @@ async def test_renew_rides_out_what_cannot_be_run_just_now_until_its_deadline_or
     with pytest.raises(NotNowError):
         await lease.renew()
     assert until - 0.25 <= clock() < until
-    await lease.release()
-
-
-async def test_a_shorter_renewal_shortens_nothing() -> None:
-    lease = await ScriptedGrantor().acquire(ttl=30, renew=False)
-    assert await lease.renew(5)
-    assert lease.remaining() == END
-    await lease.release()
-
-
-async def test_what_renew_60_granted_is_not_shortened_by_the_watchdog_s_30() -> None:
-    grantor = ScriptedGrantor()
-    lease = await grantor.acquire(ttl=30)
-    assert await lease.renew(60)
-    await asyncio.sleep(12)
-    assert [asked.ttl for asked in grantor.asked if asked.verb == "renew"] == [60, 30]
-    assert lease.remaining() == pytest.approx(deadline(sent_at=0, ttl=60) - 12)
     await lease.release()
 
 
@@ -213,14 +180,6 @@ async def test_a_lease_that_is_over_is_not_renewed() -> None:
     await lease.release()
     assert not await lease.renew()
     assert not grantor.times("renew")
-
-
-@pytest.mark.parametrize("ttl", [0, -1, 0.05, math.inf, math.nan])
-async def test_renew_refuses_what_no_ttl_can_be(ttl: float) -> None:
-    lease = await ScriptedGrantor().acquire()
-    with pytest.raises(ValueError):
-        await lease.renew(ttl)
-    await lease.release()
 
 
 # Releasing by hand.
@@ -314,15 +273,6 @@ async def test_a_lease_that_is_over_cannot_be_entered() -> None:
             async with lease:
                 pytest.fail("entered")
     await lost.release()
-
-
-async def test_one_lease_has_one_block_at_a_time() -> None:
-    lease = await ScriptedGrantor().acquire()
-    async with lease:
-        with pytest.raises(RuntimeError, match="open already"):
-            async with lease:
-                pytest.fail("entered twice")
-        assert lease.held
 
 
 # Forgotten.
@@ -476,11 +426,3 @@ async def test_a_lease_taken_by_hand_is_renewed_while_its_task_runs() -> None:
     assert isinstance(state, LeaseState)
     assert state.held
     assert await Lease(state).release()
-
-
-async def test_a_lease_handed_to_another_task_outlives_its_own() -> None:
-    lease = await asyncio.create_task(ScriptedGrantor().acquire())
-    gc.collect()
-    await asyncio.sleep(3600)
-    assert lease.held
-    assert await lease.release()

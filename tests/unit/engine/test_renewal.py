@@ -25,7 +25,7 @@ from aiolocks.testing import After, JumpingLoop, ScriptedGrantor
 from tests.support.inside import block_loop
 from tests.support.jumping import timers
 from tests.support.virtual import clock
-from tests.unit.engine.leases import END, standing, until_lost
+from tests.unit.engine.leases import END, Around, standing, until_lost
 
 # When.
 
@@ -218,15 +218,11 @@ async def test_a_renewal_s_reply_after_the_deadline_revives_nothing() -> None:
     assert not await lease.release()
 
 
-class ToldByHand:
+class ToldByHand(Around):
     """A stub whose renewals are answered when the test says so, within the same turn of the loop."""
 
     def __init__(self, stub: ScriptedGrantor) -> None:
-        self.name, self.kind, self.context = stub.name, stub.kind, stub.context
-        self.grant, self.undo = stub.grant, stub.undo
-        self.forget, self.obstacle = stub.forget, stub.obstacle
-        self.fencing_tokens = stub.fencing_tokens
-        self.together = None
+        super().__init__(stub)
         self.sent: list[tuple[float, ResultCallback]] = []
 
     def renew(self, request: Request, ttl: float, tell: ResultCallback, thread: Pipelines | None = None) -> None:
@@ -235,10 +231,8 @@ class ToldByHand:
 
 async def test_a_lease_once_seen_lost_stays_lost_though_a_renewal_is_read_before_the_timers_run() -> None:
     """A loop that stood still past the deadline reads what came in time first; the next holder may be at work."""
-    stub = ScriptedGrantor()
-    asking = stub.asking(ttl=30)
-    asking.grantor = grantor = ToldByHand(stub)
-    lease = await take(asking, Lease, must=True, by_hand=True)
+    grantor = ToldByHand(ScriptedGrantor())
+    lease = await take(grantor.asking(), Lease, must=True, by_hand=True)
     await asyncio.sleep(12)
     ((sent_at, tell),) = grantor.sent
     block_loop(20)
@@ -274,10 +268,8 @@ class Raising(ToldByHand):
 
 
 async def test_a_renewal_that_raises_is_logged_and_soon_tried_again(caplog: pytest.LogCaptureFixture) -> None:
-    stub = ScriptedGrantor()
-    asking = stub.asking(ttl=30)
-    asking.grantor = grantor = Raising(stub)
-    lease = await take(asking, Lease, must=True, by_hand=True)
+    grantor = Raising(ScriptedGrantor())
+    lease = await take(grantor.asking(), Lease, must=True, by_hand=True)
     await asyncio.sleep(3600)
     assert await lease.release()
     gaps = [later - sooner for (sooner, _), (later, _) in pairwise(grantor.sent)]
