@@ -1,9 +1,6 @@
 """The numbers of modes: processes of several versions tell each other of them by the server."""
 
 from aiolocks._core import modes as _modes
-from aiolocks._core.modes import (
-    FRONT,
-)
 
 
 def test_no_two_modes_have_one_number() -> None:
@@ -13,4 +10,4 @@ def test_no_two_modes_have_one_number() -> None:
 
 def test_the_front_of_a_queue_is_before_every_ticket() -> None:
     """0 asks for a ticket; all others are the server's time in microseconds."""
-    assert FRONT == 1
+    assert _modes.FRONT == 1

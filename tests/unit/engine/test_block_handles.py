@@ -59,8 +59,9 @@ def twice(primitive: Scripted) -> Delegating:
 # Whose block it is.
 
 
-@pytest.mark.parametrize("looked_up_on", ["the object", "the class"])
-@pytest.mark.parametrize("other", [Scripted, Other])
+@pytest.mark.parametrize(
+    ("looked_up_on", "other"), [("the object", Scripted), ("the object", Other), ("the class", Other)]
+)
 async def test_what_was_looked_up_on_one_object_leaves_no_block_of_another(looked_up_on: str, other: Any) -> None:
     first, entered = Scripted(), other()
     leave: Any = first.__aexit__ if looked_up_on == "the object" else partial(type(first).__aexit__, first)

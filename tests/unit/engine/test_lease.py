@@ -32,15 +32,6 @@ async def test_a_lease_shows_what_was_granted() -> None:
     await lease.release()
 
 
-async def test_a_held_lease_counts_down() -> None:
-    lease = await ScriptedGrantor().acquire(ttl=30, renew=False)
-    assert standing(lease) == (True, False, END)
-    lease.check()
-    await asyncio.sleep(10)
-    assert standing(lease) == (True, False, END - 10)
-    await lease.release()
-
-
 async def test_predicates_are_right_even_when_the_loop_was_blocked() -> None:
     lease = await ScriptedGrantor().acquire(ttl=30)
     block_loop(END - 0.001)
@@ -128,13 +119,6 @@ async def test_renew_rides_out_what_cannot_be_run_just_now_until_its_deadline_or
     await lease.release()
 
 
-async def test_renew_says_false_and_ends_the_lease_when_it_is_not_ours() -> None:
-    lease = await ScriptedGrantor(renewals=[False]).acquire(ttl=30)
-    assert not await lease.renew()
-    assert standing(lease) == (False, True, 0.0)
-    assert not await lease.release()
-
-
 async def test_an_unconfirmed_renewal_raises_and_changes_nothing() -> None:
     trouble = RedisConnectionError("cut")
     lease = await ScriptedGrantor(renewals=[trouble]).acquire(ttl=30, renew=False)
@@ -202,10 +186,6 @@ async def test_release_of_a_lost_lease_says_false_and_withdraws_it_all_the_same(
     assert grantor.tokens("withdraw") == [lease.token.encode()]
     assert lease.lost
     await asyncio.sleep(0.1)
-
-
-async def test_release_says_false_when_the_server_says_it_was_not_ours() -> None:
-    assert not await (await ScriptedGrantor(withdrawals=[False]).acquire()).release()
 
 
 async def test_release_is_retried_through_an_outage_that_the_lease_outlasts() -> None:

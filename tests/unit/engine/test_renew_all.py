@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from aiolocks.testing._scripted import After, ScriptedGrantor
+from aiolocks.testing import After, ScriptedGrantor
 
 
 async def test_a_lease_that_is_renewed_at_once_counts_from_then_on() -> None:
