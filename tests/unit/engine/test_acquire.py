@@ -188,18 +188,6 @@ async def test_a_waiter_that_asks_again_keeps_its_place_in_the_queue() -> None:
 # Not to be had.
 
 
-async def test_timeout_in_the_queue_is_an_acquire_timeout_and_leaves_the_queue() -> None:
-    grantor = ScriptedGrantor(grants=["queued"])
-    grantor.retry_after = 12.5
-    with pytest.raises(AcquireTimeoutError) as caught:
-        async with grantor.hold(timeout=5):
-            pytest.fail("not granted")
-    assert clock() == 5
-    assert (caught.value.name, caught.value.timeout, caught.value.retry_after) == ("scripted", 5, 12.5)
-    assert isinstance(caught.value, TimeoutError)
-    assert_nothing_left(grantor)
-
-
 async def test_timeout_without_any_answer_is_redis_own_error_and_is_undone() -> None:
     grantor = ScriptedGrantor(grants=[NEVER], withdrawals=[After(0.5, True)])
     with pytest.raises(RedisTimeoutError, match="stub 'scripted': Redis did not answer within 5 s"):

@@ -210,15 +210,3 @@ async def test_the_ledger_keeps_no_task_without_a_lease() -> None:
 
     task = await and_collect(asyncio.create_task(take_and_release()))
     assert task() is None
-
-
-async def test_a_task_that_goes_on_keeps_nothing_of_the_leases_it_released() -> None:
-    grantor = ScriptedGrantor()
-    before = len(gc.get_objects())
-    for _ in range(2_000):
-        await (await grantor.acquire()).release()
-    grantor.asked.clear()
-    grantor.requests.clear()
-    grantor._fences.clear()
-    gc.collect()
-    assert len(gc.get_objects()) - before < 1_000

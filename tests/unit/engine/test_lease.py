@@ -67,13 +67,6 @@ async def test_the_error_of_a_lost_lease_names_it_and_shows_no_token() -> None:
 # Waiting for the loss.
 
 
-async def test_wait_lost_follows_the_renewals() -> None:
-    grantor = ScriptedGrantor(renewals=[True, True, ConnectionError()])
-    lease = await grantor.acquire(ttl=30)
-    assert await lease.wait_lost()
-    assert clock() == pytest.approx(deadline(sent_at=grantor.times("renew")[1], ttl=30))
-
-
 async def test_wait_lost_is_false_once_released_and_wakes_everybody() -> None:
     lease = await ScriptedGrantor().acquire(ttl=30)
     waiters = [asyncio.create_task(lease.wait_lost()) for _ in range(3)]
