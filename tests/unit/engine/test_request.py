@@ -59,17 +59,13 @@ def test_a_request_is_queued_with_its_ttl_and_permits_and_then_its_min_uptime() 
 
 
 def test_a_request_that_was_not_run_has_nothing_to_undo() -> None:
-    one = request()
-    assert not one.tried
-    assert (one.asked_at, one.ticket, one.silences) == (None, 0, 0)
-    first = attempt(one, 5.0)
-    assert one.tried
-    attempt(one, 9.0)
-    assert one.asked_at == 5
-    other = request()
-    other.not_run(attempt(other, 1.0))
-    assert not other.tried
-    assert first in one.unanswered
+    new, not_run, tried = request(), request(), request()
+    not_run.not_run(attempt(not_run, 1.0))
+    attempt(tried, 5.0)
+    attempt(tried, 9.0)
+    assert [one.tried for one in (new, not_run, tried)] == [False, False, True]
+    assert (new.asked_at, new.ticket, new.silences) == (None, 0, 0)
+    assert tried.asked_at == 5
 
 
 def test_what_was_answered_is_under_way_no_more_and_the_other_attempts_are() -> None:
