@@ -162,7 +162,7 @@ class Busy:
         self._callback()
 
 
-def test_only_a_look_that_is_later_than_any_timer_may_be_comes_again_once_what_has_arrived_can_have_been_read() -> None:
+def test_only_a_look_that_is_very_late_comes_again_once_what_has_arrived_can_have_been_read() -> None:
     punctual, late = Busy(), Busy()
     punctual.fire(late=0.005)
     assert punctual.overdue
