@@ -12,7 +12,6 @@ from aiolocks._core.answers import LONGEST_WAIT, NotNowError, as_the_client_woul
 from aiolocks._core.timing import retry_delay
 from aiolocks._grantors.session import Session
 from tests.support.answering import SILENCE, Answering, insist
-from tests.support.jumping import jumping
 from tests.support.pipelines import pipeline_in
 from tests.support.virtual import clock
 
@@ -21,7 +20,6 @@ GONE = RedisConnectionError("gone")
 BUSY = ResponseError("BUSY Redis is busy running a script.")
 
 
-@jumping
 async def test_a_question_is_repeated_until_just_before_its_time_and_not_beyond() -> None:
     await asyncio.sleep(100)
     server = Answering(lambda asked: GONE)
@@ -41,7 +39,6 @@ async def test_a_question_is_repeated_until_just_before_its_time_and_not_beyond(
 @pytest.mark.parametrize(
     "trouble", [GONE, BUSY, ReadOnlyError("You can't write against a read only replica."), SILENCE]
 )
-@jumping
 async def test_it_is_asked_again_after_what_that_may_mend_and_the_answer_returned(trouble: object) -> None:
     troubles = [trouble] * 3
     server = Answering(lambda asked: troubles.pop() if troubles else [1, 1, 0, 7, 1, 0])
@@ -52,7 +49,6 @@ async def test_it_is_asked_again_after_what_that_may_mend_and_the_answer_returne
     await server.close()
 
 
-@jumping
 async def test_a_refusal_is_told_at_once() -> None:
     server = Answering(lambda asked: ResponseError("OOM command not allowed"))
     grantor = server.grantor()
@@ -70,7 +66,6 @@ async def test_a_refusal_is_told_at_once() -> None:
     [(GONE, RedisConnectionError, 0), (BUSY, NotNowError, LONGEST_WAIT), (SILENCE, RedisTimeoutError, 4)],
     ids=["gone", "busy", "silent"],
 )
-@jumping
 async def test_a_question_is_repeated_as_often_as_the_client_would_for_ten_seconds_at_most(
     said: object, told: type[Exception], seconds: float
 ) -> None:
@@ -85,7 +80,6 @@ async def test_a_question_is_repeated_as_often_as_the_client_would_for_ten_secon
     await server.close()
 
 
-@jumping
 async def test_what_is_not_answered_by_then_says_so() -> None:
     async def never() -> None:
         await asyncio.sleep(3600)

@@ -16,9 +16,9 @@ from aiolocks._engine.request import Request
 from aiolocks._grantors.session import Session
 from aiolocks.testing import JumpingLoop
 from tests.support.answering import SILENCE, Answering, Asked, Later, ended
-from tests.support.jumping import jumping
-from tests.support.loops import uvloop as uvloops
 from tests.support.virtual import clock
+
+NewLoop = Callable[[], asyncio.AbstractEventLoop]
 
 
 def no() -> bool:
@@ -42,23 +42,18 @@ class Closing:
         self.times += 1
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
-def new_loop(request: pytest.FixtureRequest) -> Callable[[], asyncio.AbstractEventLoop]:
-    if request.param == "uvloop":
-        pytest.importorskip("uvloop")
-        return uvloops
-    return asyncio.new_event_loop
-
-
-def test_a_callback_of_the_loops_end_is_called_when_the_loop_ends(
-    new_loop: Callable[[], asyncio.AbstractEventLoop],
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_callback_of_the_loops_end_is_called_once_when_the_loop_ends_or_at_once(
+    new_loop: NewLoop, at_once: bool
 ) -> None:
     closing = Closing()
 
     async def main() -> AsyncGenerator[None, None]:
         kept = at_loop_end(closing.close)
         await asyncio.sleep(0)
-        assert not closing.times
+        if at_once:
+            finish(kept)
+        assert closing.times == at_once
         return kept
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
@@ -68,22 +63,8 @@ def test_a_callback_of_the_loops_end_is_called_when_the_loop_ends(
     assert closing.times == 1
 
 
-def test_a_callback_of_the_loops_end_can_be_called_at_once(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
-    closing = Closing()
-
-    async def main() -> None:
-        kept = at_loop_end(closing.close)
-        finish(kept)
-        assert closing.times == 1
-        finish(kept)
-
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(main())
-    assert closing.times == 1
-
-
 def test_a_loop_whose_generators_were_closed_early_takes_another_without_a_warning(
-    new_loop: Callable[[], asyncio.AbstractEventLoop],
+    new_loop: NewLoop,
 ) -> None:
     """A program may do that and go on."""
     closing = Closing()
@@ -113,7 +94,6 @@ def test_a_loop_whose_generators_were_closed_early_takes_another_without_a_warni
 # How long it waits.
 
 
-@jumping
 async def test_the_end_of_a_loop_does_not_wait_where_nothing_is_under_way() -> None:
     others = asyncio.ensure_future(asyncio.sleep(5))
     await last_releases(no, no)
@@ -124,7 +104,6 @@ async def test_the_end_of_a_loop_does_not_wait_where_nothing_is_under_way() -> N
     assert clock() == 0, "there is nobody who could release it"
 
 
-@jumping
 async def test_the_end_of_a_loop_waits_for_answers_and_for_a_second_at_most() -> None:
     await last_releases(no, lambda: clock() < 0.5)
     assert 0.5 <= clock() < 0.51
@@ -133,7 +112,6 @@ async def test_the_end_of_a_loop_waits_for_answers_and_for_a_second_at_most() ->
     assert 1.0 <= clock() - begun < 1.01
 
 
-@jumping
 async def test_it_waits_for_others_that_may_release_what_they_hold() -> None:
     others = asyncio.ensure_future(asyncio.sleep(0.5))
     await last_releases(lambda: clock() < 0.3, no)
@@ -154,7 +132,6 @@ def test_the_end_of_a_loop_waits_for_no_task_of_ours_or_of_its_own() -> None:
         runner.run(shutdown_asyncgens())
 
 
-@jumping
 async def test_a_task_that_waits_for_the_answer_is_out_of_its_block_by_the_end_of_the_loop() -> None:
     answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     out = False
@@ -219,40 +196,25 @@ async def in_a_block(server: Answering, cleanup: float = 0.0) -> AsyncGenerator[
             await asyncio.sleep(cleanup)
 
 
-def test_a_generator_that_stands_in_a_block_at_the_end_releases_what_it_holds() -> None:
-    server = serving(lock_release=Later(0.2, 1))
+@pytest.mark.parametrize(
+    ("cleanup", "reply", "released_at", "ends"),
+    [(0.0, Later(0.2, 1), 0.0, 0.2), (0.3, 1, 0.3, 0.3), (0.0, SILENCE, 0.0, 1.0)],
+    ids=["in a block", "with cleanup to do first", "with a silent server"],
+)
+def test_a_generator_that_stands_in_a_block_at_the_end_releases_what_it_holds_within_a_second(
+    cleanup: float, reply: object, released_at: float, ends: float
+) -> None:
+    server = serving(lock_release=reply)
 
     async def main() -> object:
-        generator = in_a_block(server)
+        generator = in_a_block(server, cleanup)
         await anext(generator)
         return generator
 
-    assert 0.2 <= ends_at(main) < 0.21
-    assert len(server.times("lock_release")) == 1
-
-
-def test_a_generator_that_has_to_clean_up_first_releases_too() -> None:
-    server = serving()
-
-    async def main() -> object:
-        generator = in_a_block(server, cleanup=0.3)
-        await anext(generator)
-        return generator
-
-    assert 0.3 <= ends_at(main) < 0.31
-    assert server.times("lock_release") == [0.3]
-
-
-def test_the_end_waits_a_second_at_most_for_a_server_that_is_silent() -> None:
-    server = serving(lock_release=SILENCE)
-
-    async def main() -> object:
-        generator = in_a_block(server)
-        await anext(generator)
-        return generator
-
-    assert 0.9 <= ends_at(main) < 1.1
-    assert server.times("lock_release")
+    tolerance = 0.1 if reply is SILENCE else 0.0
+    assert ends - tolerance <= ends_at(main) < ends + max(tolerance, 0.01)
+    assert server.times("lock_release")[0] == released_at
+    assert len(server.times("lock_release")) == 1 or reply is SILENCE
 
 
 def test_the_end_does_not_wait_for_an_undo_that_has_been_silent_for_longer() -> None:
@@ -277,7 +239,6 @@ def test_what_a_program_still_holds_when_it_ends_is_left_to_its_ttl() -> None:
     assert not server.times("lock_release")
 
 
-@jumping
 async def test_a_session_goes_on_after_an_early_end_of_generators_while_it_is_in_use() -> None:
     server = serving()
     loop = asyncio.get_running_loop()
@@ -294,7 +255,6 @@ async def test_a_session_goes_on_after_an_early_end_of_generators_while_it_is_in
     assert clock() == before
 
 
-@jumping
 async def test_a_session_with_a_waiter_goes_on_too() -> None:
     server = serving(lock_grant=[b"queued", 7, 20_000, 0, 1, 0], lock_recheck=[1, 20_000, 0, 0, [7], 0])
     session, grantor = Session.of(server), server.grantor()

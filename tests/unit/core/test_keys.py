@@ -1,11 +1,11 @@
 """Names become keys: never another name's, and all of one name in one Cluster slot."""
 
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
-from redis.crc import key_slot
 
 from aiolocks._core.keys import Keys, channel_of
 from tests.support.cases import one_by_one
@@ -43,17 +43,6 @@ def test_two_names_or_kinds_never_share_a_key(
 ) -> None:
     assume((kind, name) != (other_kind, other))
     assert all_keys(kind, name, session, token).isdisjoint(all_keys(other_kind, other, session, token))
-
-
-@given(kinds, names, ids, ids)
-@example("lock", "}", b"1", b"2")
-@example("lock", "{}", b"1", b"2")
-@example("lock", "}{", b"1", b"2")
-def test_all_keys_of_a_name_share_one_hash_tag_and_one_slot(kind: str, name: str, session: bytes, token: bytes) -> None:
-    keys = all_keys(kind, name, session, token)
-    (tag,) = {hash_tag(key) for key in keys}
-    assert tag
-    assert {key_slot(key) for key in keys} == {key_slot(tag)}
 
 
 @given(kinds, names)
@@ -98,15 +87,15 @@ def test_a_name_that_utf_8_cannot_hold_in_1_to_1024_bytes_is_a_value_error(name:
         Keys(PREFIX, "lock", name)
 
 
-@pytest.mark.parametrize("name", ["x", "x" * 1024, "\N{EURO SIGN}" * 341])
+@one_by_one("name", ["x", "x" * 1024, "\N{EURO SIGN}" * 341])
 def test_a_name_of_1_to_1024_bytes_is_a_name(name: str) -> None:
     assert Keys(PREFIX, "lock", name).name == name
 
 
-@pytest.mark.parametrize("name", [b"bytes", 7, None])
-def test_a_name_that_is_no_str_is_a_type_error(name: object) -> None:
-    with pytest.raises(TypeError, match="name"):
-        Keys(PREFIX, "lock", name)  # type: ignore[arg-type]  # what callers without a type checker do
+@one_by_one("prefix, name", [(PREFIX, b"bytes"), (PREFIX, 7), (PREFIX, None), (b"bytes:", "x"), (None, "x")])
+def test_a_name_or_prefix_that_is_no_str_is_a_type_error(prefix: Any, name: Any) -> None:
+    with pytest.raises(TypeError, match="name" if prefix == PREFIX else "prefix"):
+        Keys(prefix, "lock", name)
 
 
 def test_only_a_caller_that_gives_several_names_is_pointed_to_multilock() -> None:
@@ -121,9 +110,3 @@ def test_only_a_caller_that_gives_several_names_is_pointed_to_multilock() -> Non
 def test_a_prefix_that_would_move_the_slot_is_a_value_error(prefix: str) -> None:
     with pytest.raises(ValueError, match="prefix"):
         Keys(prefix, "lock", "x")
-
-
-@pytest.mark.parametrize("prefix", [b"bytes:", None])
-def test_a_prefix_that_is_no_str_is_a_type_error(prefix: object) -> None:
-    with pytest.raises(TypeError, match="prefix"):
-        Keys(prefix, "lock", "x")  # type: ignore[arg-type]  # as above

@@ -43,17 +43,6 @@ def test_the_margin_covers_a_clock_that_is_a_hundredth_slow(ttl: float) -> None:
     assert passes_for_server < ttl
 
 
-@given(moments, moments, ttls)
-def test_a_later_request_holds_longer(one: float, other: float, ttl: float) -> None:
-    assert (deadline(one, ttl) <= deadline(other, ttl)) == (one <= other) or abs(one - other) < 1e-6
-
-
-@given(moments, ttls, ttls)
-def test_a_longer_ttl_holds_longer(sent_at: float, one: float, other: float) -> None:
-    shorter, longer = sorted((one, other))
-    assert deadline(sent_at, shorter) <= deadline(sent_at, longer)
-
-
 @given(ttls, jitters)
 def test_renewals_keep_within_a_tenth_of_a_third(ttl: float, jitter: float) -> None:
     assert 0.9 / JUST_OVER <= renewal_delay(ttl, jitter) / (ttl / 3) <= 1.1 * JUST_OVER

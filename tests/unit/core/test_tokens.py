@@ -2,6 +2,7 @@
 
 import base64
 import re
+from collections.abc import Callable
 
 import pytest
 
@@ -19,23 +20,17 @@ from aiolocks._core.tokens import (
 from tests.support.cases import one_by_one
 
 
-def test_the_tokens_of_a_session_begin_with_its_id_and_go_on_with_132_random_bits() -> None:
+@pytest.mark.parametrize("draw", [tokens_of, lambda session: lambda: fresh_token(session)], ids=["many", "one"])
+def test_the_tokens_of_a_session_begin_with_its_id_and_go_on_with_132_random_bits(
+    draw: Callable[[bytes], Callable[[], bytes]],
+) -> None:
     session = fresh_session()
-    another = tokens_of(session)
+    another = draw(session)
     drawn = [another() for _ in range(1000)]
-    assert {len(token) for token in drawn} == {LENGTH}
-    assert {session_of(token) for token in drawn} == {session}
+    assert {(len(token), session_of(token)) for token in drawn} == {(LENGTH, session)}
     assert len({own_part(token) for token in drawn}) == 1000
     assert 6 * OWN >= 128
     for at in range(SESSION, LENGTH):  # each letter may be any: a part that never changes would be no secret
-        assert len({token[at] for token in drawn}) == 64
-
-
-def test_a_lone_token_is_like_those_that_are_drawn_many_at_a_time() -> None:
-    session = fresh_session()
-    drawn = [fresh_token(session) for _ in range(1000)]
-    assert {(len(token), session_of(token)) for token in drawn} == {(LENGTH, session)}
-    for at in range(SESSION, LENGTH):
         assert len({token[at] for token in drawn}) == 64
 
 

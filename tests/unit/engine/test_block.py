@@ -3,76 +3,20 @@
 import asyncio
 import contextlib
 import traceback
-from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
 
 import anyio
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from aiolocks import Lease, LeaseLostError
-from aiolocks._core.timing import deadline
 from aiolocks.testing import After, ScriptedGrantor
 from tests.support.inside import block_loop
-from tests.support.jumping import jumping
 from tests.support.virtual import clock
-
-END = deadline(sent_at=0, ttl=30)
-
-
-@contextlib.asynccontextmanager
-async def of_a_lease(grantor: ScriptedGrantor) -> AsyncGenerator[Lease]:
-    async with await grantor.acquire() as lease:
-        yield lease
-
-
-async def held(block: AbstractAsyncContextManager[Lease]) -> AsyncGenerator[Lease]:
-    async with block as lease:
-        yield lease
-
-
-async def on_a_stack(block: AbstractAsyncContextManager[Lease]) -> AsyncGenerator[Lease]:
-    async with AsyncExitStack() as stack:
-        yield await stack.enter_async_context(block)
-
-
-Shape = Callable[[AbstractAsyncContextManager[Lease]], AsyncGenerator[Lease]]
-
-every_shape = pytest.mark.parametrize("shape", [held, on_a_stack])
-
-
-# A generator that is closed, and a coroutine that is destroyed.
-
-
-@every_shape
-@jumping
-async def test_a_generator_that_is_closed_waits_for_the_release_of_its_block(shape: Shape) -> None:
-    for block in (ScriptedGrantor(withdrawals=[After(0.3, True)]).hold, slow_lease):
-        begun = clock()
-        generator = shape(block())
-        lease = await anext(generator)
-        await generator.aclose()
-        assert not lease.held
-        assert clock() - begun == pytest.approx(0.3)
-
-
-def slow_lease() -> AbstractAsyncContextManager[Lease]:
-    return of_a_lease(ScriptedGrantor(withdrawals=[After(0.3, True)]))
-
-
-@every_shape
-@jumping
-async def test_a_generator_that_was_lost_is_closed_without_a_word(shape: Shape) -> None:
-    """What closes it asks for no more than its end."""
-    generator = shape(ScriptedGrantor().hold(renew=False, on_lost="flag"))
-    lease = await anext(generator)
-    await asyncio.sleep(END + 1)
-    await generator.aclose()
-    assert lease.lost
+from tests.unit.engine.leases import END, run_by_hand
 
 
 @pytest.mark.parametrize("lost", [False, True])
-@jumping
 async def test_a_coroutine_that_is_destroyed_with_a_stack_of_blocks_awaits_nothing(lost: bool) -> None:
     grantor = ScriptedGrantor(withdrawals=[After(0.3, True)])
     leases: list[Lease] = []
@@ -83,9 +27,7 @@ async def test_a_coroutine_that_is_destroyed_with_a_stack_of_blocks_awaits_nothi
             await asyncio.sleep(0)
 
     coroutine = work()
-    while not leases:
-        coroutine.send(None)
-        await asyncio.sleep(0)
+    await run_by_hand(coroutine, lambda: bool(leases))
     if lost:
         block_loop(END)
     coroutine.close()  # RuntimeError if it awaits anything
@@ -98,7 +40,6 @@ async def test_a_coroutine_that_is_destroyed_with_a_stack_of_blocks_awaits_nothi
 
 
 @pytest.mark.parametrize("entering_task", ["goes on", "has ended"])
-@jumping
 async def test_the_task_that_leaves_a_block_learns_of_its_loss_and_no_other(
     entering_task: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -122,7 +63,6 @@ async def test_the_task_that_leaves_a_block_learns_of_its_loss_and_no_other(
 # What leaves it.
 
 
-@jumping
 async def test_nothing_of_ours_is_in_the_traceback_of_what_the_body_raised() -> None:
     for grantor in (ScriptedGrantor(), ScriptedGrantor(renewals=[False]), ScriptedGrantor(withdrawals=[False])):
         with pytest.raises(KeyError) as caught:
@@ -134,7 +74,6 @@ async def test_nothing_of_ours_is_in_the_traceback_of_what_the_body_raised() -> 
         assert {frame.filename for frame in traceback.extract_tb(caught.value.__traceback__)} == {__file__}
 
 
-@jumping
 async def test_what_a_body_raises_in_a_cancelled_scope_leaves_though_the_release_takes_a_while() -> None:
     """It has seen the scope's cancellation, and answered it so."""
     with pytest.raises(KeyError), anyio.CancelScope() as scope:
@@ -147,20 +86,6 @@ async def test_what_a_body_raises_in_a_cancelled_scope_leaves_though_the_release
     assert clock() == 0.4
 
 
-@jumping
-async def test_a_cancellation_while_the_body_s_exception_leaves_is_passed_on_when_the_release_is_known() -> None:
-    async def work() -> None:
-        async with ScriptedGrantor(withdrawals=[After(0.4, True)]).hold():
-            raise KeyError
-
-    task = asyncio.create_task(work())
-    asyncio.get_running_loop().call_later(0.1, task.cancel)
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert clock() == 0.4
-
-
-@jumping
 async def test_a_release_that_failed_for_as_long_as_the_lease_lasted_is_warned_of(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -171,7 +96,6 @@ async def test_a_release_that_failed_for_as_long_as_the_lease_lasted_is_warned_o
     assert "TTL of 0.5 s" in warning
 
 
-@jumping
 async def test_a_block_in_a_forked_child_ends_in_the_error_that_says_so() -> None:
     grantor = ScriptedGrantor()
     with pytest.raises(LeaseLostError, match="forked"):
@@ -185,7 +109,6 @@ async def test_a_block_in_a_forked_child_ends_in_the_error_that_says_so() -> Non
 
 
 @pytest.mark.parametrize("valid", [True, False])
-@jumping
 async def test_a_lease_by_hand_that_a_block_has_ended_is_the_task_s_no_more(valid: bool) -> None:
     grantor = ScriptedGrantor()
     with contextlib.nullcontext() if valid else pytest.raises(LeaseLostError):

@@ -2,24 +2,23 @@
 
 import asyncio
 import contextlib
-import gc
 import sys
-import types
 import weakref
-from collections.abc import AsyncGenerator, Awaitable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from types import TracebackType
-from typing import Any, cast
+from typing import Any
 
 import anyio
 import pytest
 
-from aiolocks import Lease, LeaseLostError
+from aiolocks import Lease
 from aiolocks._engine.block import Enterable, as_coroutine
 from aiolocks._engine.lease_state import Entry
 from aiolocks.testing import After, JumpingLoop, ScriptedGrantor
-from tests.support.jumping import jumping
 from tests.support.virtual import clock
+from tests.unit.engine.leases import END, and_collect, later, run_by_hand, this_task, until_lost
 
 
 class Scripted(Enterable[Lease]):
@@ -56,40 +55,23 @@ def twice(primitive: Scripted) -> Delegating:
     return Delegating(Delegating(primitive))
 
 
-async def holding(block: AbstractAsyncContextManager[Lease]) -> AsyncGenerator[Lease]:
-    async with block as lease:
-        yield lease
-
-
 # Whose block it is.
 
 
-@jumping
-async def test_what_was_looked_up_on_one_object_leaves_no_block_of_another() -> None:
-    first = Scripted()
-    for entered in (Scripted(), Other()):
-        leave = first.__aexit__
-        lease = await entered.__aenter__()
-        with pytest.raises(RuntimeError, match="not held by a block that could be left here"):
-            await leave(None, None, None)
-        lease.check()
-        await entered.__aexit__(None, None, None)
-        assert not lease.held
-
-
-@jumping
-async def test_what_was_looked_up_on_one_class_leaves_no_block_of_another() -> None:
-    first, entered = Scripted(), Other()
-    leave: Any = type(first).__aexit__
+@pytest.mark.parametrize(
+    ("looked_up_on", "other"), [("the object", Scripted), ("the object", Other), ("the class", Other)]
+)
+async def test_what_was_looked_up_on_one_object_leaves_no_block_of_another(looked_up_on: str, other: Any) -> None:
+    first, entered = Scripted(), other()
+    leave: Any = first.__aexit__ if looked_up_on == "the object" else partial(type(first).__aexit__, first)
     lease = await entered.__aenter__()
     with pytest.raises(RuntimeError, match="not held by a block that could be left here"):
-        await leave(first, None, None, None)
+        await leave(None, None, None)
     lease.check()
     await entered.__aexit__(None, None, None)
     assert not lease.held
 
 
-@jumping
 async def test_what_was_looked_up_on_the_class_leaves_the_block_of_the_object_that_was_entered_next() -> None:
     primitive = Scripted()
     leave: Any = type(primitive).__aexit__
@@ -100,26 +82,18 @@ async def test_what_was_looked_up_on_the_class_leaves_the_block_of_the_object_th
         await leave(primitive, None, None, None)
 
 
-@jumping
-async def test_what_was_looked_up_once_is_for_one_block() -> None:
+@pytest.mark.parametrize("together", [False, True])
+async def test_what_was_looked_up_once_is_for_the_first_block_that_is_entered_then(together: bool) -> None:
     primitive = Scripted()
     leave = primitive.__aexit__
-    first, second = await primitive.__aenter__(), await primitive.__aenter__()
+    if together:
+        entries = [primitive.__aenter__(), primitive.__aenter__()]
+        first, second = [await entry for entry in entries]
+    else:
+        first, second = await primitive.__aenter__(), await primitive.__aenter__()
     await leave(None, None, None)
     with pytest.raises(RuntimeError, match="left already"):
         await leave(None, None, None)
-    assert (first.held, second.held) == (False, True)
-    await primitive.__aexit__(None, None, None)
-    assert not second.held
-
-
-@jumping
-async def test_what_was_looked_up_once_is_for_the_first_of_two_entries_that_begin_together() -> None:
-    primitive = Scripted()
-    leave = primitive.__aexit__
-    entries = [primitive.__aenter__(), primitive.__aenter__()]
-    first, second = [await entry for entry in entries]
-    await leave(None, None, None)
     assert (first.held, second.held) == (False, True)
     await primitive.__aexit__(None, None, None)
     assert not second.held
@@ -133,27 +107,24 @@ KEPT = pytest.mark.xfail(
 
 @pytest.mark.parametrize(
     "around",
-    [pytest.param(lambda primitive: primitive, id="async with"), pytest.param(Delegating, id="a class", marks=KEPT)],
+    [
+        pytest.param(lambda primitive: primitive, id="async with"),
+        pytest.param(lambda primitive: primitive.grantor.hold(), id="hold"),
+        pytest.param(Delegating, id="a class", marks=KEPT),
+    ],
 )
-@jumping
 async def test_a_block_keeps_no_task_that_has_ended(around: Any) -> None:
     stack = contextlib.AsyncExitStack()
 
     async def enter() -> "weakref.ref[asyncio.Task[object]]":
         await stack.enter_async_context(around(Scripted()))
-        task = asyncio.current_task()
-        assert task is not None
-        return weakref.ref(task)
+        return weakref.ref(this_task())
 
-    task = await asyncio.create_task(enter())
-    for _ in range(3):
-        await asyncio.sleep(0)  # the loop itself keeps what it called last
-    gc.collect()
+    task = await and_collect(asyncio.create_task(enter()))
     assert task() is None
     await stack.aclose()
 
 
-@jumping
 async def test_each_task_leaves_its_own_block_where_no_frame_tells() -> None:
     primitive = Scripted()
     leases: list[Lease] = []
@@ -170,7 +141,6 @@ async def test_each_task_leaves_its_own_block_where_no_frame_tells() -> None:
     assert not primitive._kept
 
 
-@jumping
 async def test_blocks_of_one_frame_are_left_newest_first_and_nothing_is_kept_of_them() -> None:
     primitive = Scripted()
     for _ in range(2):
@@ -182,7 +152,6 @@ async def test_blocks_of_one_frame_are_left_newest_first_and_nothing_is_kept_of_
     assert not primitive._kept
 
 
-@jumping
 async def test_the_only_block_that_is_open_may_be_left_by_anyone() -> None:
     primitive = Scripted()
     for _ in range(2):
@@ -193,7 +162,6 @@ async def test_the_only_block_that_is_open_may_be_left_by_anyone() -> None:
         await primitive.__aexit__(None, None, None)
 
 
-@jumping
 async def test_a_block_that_was_left_open_in_another_loop_is_not_left_here() -> None:
     primitive = Scripted()
 
@@ -218,40 +186,73 @@ def in_a_loop_of_its_own(main: Coroutine[Any, Any, object]) -> None:
 # How it is left.
 
 
-@pytest.mark.parametrize("around", [lambda primitive: primitive, Delegating], ids=["async with", "a class"])
-@jumping
-async def test_a_handle_reports_a_loss_in_the_cleanup_of_a_cancelled_task(around: Any) -> None:
+async def held(block: AbstractAsyncContextManager[Lease]) -> AsyncGenerator[Lease]:
+    async with block as lease:
+        yield lease
+
+
+async def on_a_stack(block: AbstractAsyncContextManager[Lease]) -> AsyncGenerator[Lease]:
+    async with contextlib.AsyncExitStack() as stack:
+        yield await stack.enter_async_context(block)
+
+
+Shape = Callable[[AbstractAsyncContextManager[Lease]], AsyncGenerator[Lease]]
+
+every_shape = pytest.mark.parametrize("shape", [held, on_a_stack])
+
+
+@contextlib.asynccontextmanager
+async def of_a_lease(grantor: ScriptedGrantor) -> AsyncGenerator[Lease]:
+    async with await grantor.acquire() as lease:
+        yield lease
+
+
+Block = Callable[[ScriptedGrantor], AbstractAsyncContextManager[Lease]]
+
+BLOCKS: list[Block] = [ScriptedGrantor.hold, of_a_lease, Scripted, lambda grantor: Delegating(Scripted(grantor))]
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=["hold", "a lease", "async with", "a class"])
+async def test_a_block_reports_a_loss_in_the_cleanup_of_a_cancelled_task(block: Block) -> None:
+    """The request to cancel that the task had when it entered is no answer to what happens in the block."""
     cleaned: list[int] = []
 
     async def work() -> None:
-        task = asyncio.current_task()
-        assert task is not None
         try:
             await anyio.sleep_forever()
         finally:
-            with pytest.raises(LeaseLostError):
-                async with around(Scripted(ScriptedGrantor(renewals=[False]))):
-                    await anyio.sleep_forever()
-            cleaned.append(task.cancelling())
+            await until_lost(block(ScriptedGrantor(renewals=[False])))
+            await asyncio.sleep(1)
+            cleaned.append(this_task().cancelling())
 
     task = asyncio.create_task(work())
-    asyncio.get_running_loop().call_later(1, task.cancel)
+    later(1, task.cancel)
     with pytest.raises(asyncio.CancelledError):
         await task
     assert cleaned == [1]
 
 
-@pytest.mark.parametrize("around", [lambda primitive: primitive, Delegating], ids=["async with", "a class"])
-@jumping
-async def test_a_generator_that_is_closed_waits_for_the_release_of_its_handle(around: Any) -> None:
-    generator = holding(around(Scripted(ScriptedGrantor(withdrawals=[After(0.3, True)]))))
+@pytest.mark.parametrize(
+    ("shape", "block"), [*((held, block) for block in BLOCKS), *((on_a_stack, block) for block in BLOCKS[:-1])]
+)
+async def test_a_generator_that_is_closed_waits_for_the_release_of_its_block(block: Block, shape: Shape) -> None:
+    generator = shape(block(ScriptedGrantor(withdrawals=[After(0.3, True)])))
     lease = await anext(generator)
     await generator.aclose()
     assert not lease.held
     assert clock() == 0.3
 
 
-@jumping
+@every_shape
+async def test_a_generator_that_was_lost_is_closed_without_a_word(shape: Shape) -> None:
+    """What closes it asks for no more than its end."""
+    generator = shape(ScriptedGrantor().hold(renew=False, on_lost="flag"))
+    lease = await anext(generator)
+    await asyncio.sleep(END + 1)
+    await generator.aclose()
+    assert lease.lost
+
+
 async def test_a_coroutine_that_is_destroyed_in_its_block_releases_without_awaiting() -> None:
     primitive = Scripted(ScriptedGrantor(withdrawals=[After(0.3, True)]))
     coroutine, lease = await suspended(primitive)
@@ -285,19 +286,10 @@ async def suspended(primitive: Scripted) -> tuple[Coroutine[Any, Any, None], Lea
             await asyncio.sleep(0)
 
     coroutine = work()
-
-    @types.coroutine
-    def forward() -> Iterator[Any]:
-        while not leases:
-            awaited = coroutine.send(None)
-            if not leases:
-                yield awaited
-
-    await cast("Awaitable[None]", forward())
+    await run_by_hand(coroutine, lambda: bool(leases))
     return coroutine, leases[0]
 
 
-@jumping
 async def test_a_look_at_the_method_where_no_loop_runs_is_none_of_a_block() -> None:
     primitive = Scripted()
     assert await asyncio.to_thread(lambda: hasattr(primitive, "__aexit__"))

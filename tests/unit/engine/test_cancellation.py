@@ -3,23 +3,19 @@
 import asyncio
 import contextlib
 import logging
-import types
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from itertools import pairwise
-from typing import Any, cast
 
 import anyio
 import pytest
 
 from aiolocks import Lease, LeaseLostError
-from aiolocks._core.timing import deadline
 from aiolocks._engine.lease import state_of
 from aiolocks.testing import ScriptedGrantor
-from tests.support.jumping import jumping, timers
+from tests.support.jumping import timers
 from tests.support.virtual import clock
-
-END = deadline(sent_at=0, ttl=30)
+from tests.unit.engine.leases import END, run_by_hand, this_task
 
 AGAIN = 0.02
 """Seconds between two looks at a task, or two cancellations of it, at most."""
@@ -29,16 +25,9 @@ def at(moment: float, callback: Callable[[], object]) -> None:
     asyncio.get_running_loop().call_at(moment, callback)
 
 
-def this_task() -> "asyncio.Task[object]":
-    task = asyncio.current_task()
-    assert task is not None
-    return task
-
-
 # When it is cancelled.
 
 
-@jumping
 async def test_a_body_that_goes_on_is_cancelled_soon_again_and_then_ever_more_seldom() -> None:
     """Cleanup that awaits ends soon, and a body that ignores all of it does not keep the loop busy."""
     cancelled: list[float] = []
@@ -58,7 +47,6 @@ async def test_a_body_that_goes_on_is_cancelled_soon_again_and_then_ever_more_se
     assert len(cancelled) <= 5 * len(moments)
 
 
-@jumping
 async def test_a_loss_that_the_body_itself_finds_stops_it_where_it_awaits_next() -> None:
     went_on = False
     with pytest.raises(LeaseLostError):
@@ -66,11 +54,9 @@ async def test_a_loss_that_the_body_itself_finds_stops_it_where_it_awaits_next()
             assert not await lease.renew()
             went_on = True
             await asyncio.sleep(5)
-    assert went_on
-    assert clock() == 0
+    assert (went_on, clock()) == (True, 0)
 
 
-@jumping
 async def test_tasks_that_wait_for_one_another_in_a_circle_are_stopped_when_it_is_broken() -> None:
     circle: list[asyncio.Future[tuple[object]]] = []
 
@@ -89,7 +75,6 @@ async def test_tasks_that_wait_for_one_another_in_a_circle_are_stopped_when_it_i
     assert END + 5 <= clock() <= END + 5 + AGAIN
 
 
-@jumping
 async def test_a_body_that_leaves_its_shield_for_one_turn_of_the_loop_is_stopped_then() -> None:
     """Though nothing in the shield waits for longer than a turn either."""
     turns = 0
@@ -107,7 +92,6 @@ async def test_a_body_that_leaves_its_shield_for_one_turn_of_the_loop_is_stopped
     assert turns <= 2
 
 
-@jumping
 async def test_a_body_that_waits_for_one_shielded_task_after_the_other_is_stopped_between_two() -> None:
     async def shielded() -> None:
         with anyio.CancelScope(shield=True):
@@ -121,7 +105,6 @@ async def test_a_body_that_waits_for_one_shielded_task_after_the_other_is_stoppe
     assert END < clock() < END + 0.7
 
 
-@jumping
 async def test_a_shield_that_another_task_lifts_protects_no_longer() -> None:
     with pytest.raises(LeaseLostError):
         async with ScriptedGrantor().hold(renew=False):
@@ -131,7 +114,6 @@ async def test_a_shield_that_another_task_lifts_protects_no_longer() -> None:
     assert 40 <= clock() <= 40 + AGAIN
 
 
-@jumping
 async def test_shielded_work_goes_on_though_what_was_gathered_beside_it_has_ended() -> None:
     done: list[float] = []
 
@@ -148,7 +130,6 @@ async def test_shielded_work_goes_on_though_what_was_gathered_beside_it_has_ende
     assert clock() <= 40 + AGAIN
 
 
-@jumping
 async def test_what_comes_at_the_moment_of_the_loss_is_received_before_the_body_is_stopped() -> None:
     received: list[str] = []
     come = asyncio.get_running_loop().create_future()
@@ -167,7 +148,6 @@ async def test_what_comes_at_the_moment_of_the_loss_is_received_before_the_body_
 
 
 @pytest.mark.parametrize("shield", [False, True])
-@jumping
 async def test_after_the_block_nothing_looks_at_its_task_any_more(shield: bool) -> None:
     with pytest.raises(LeaseLostError):
         async with ScriptedGrantor().hold(renew=False):
@@ -181,7 +161,6 @@ async def test_after_the_block_nothing_looks_at_its_task_any_more(shield: bool) 
 # What leaves the block.
 
 
-@jumping
 async def test_a_group_of_nothing_but_the_loss_s_cancellation_becomes_the_loss() -> None:
     with pytest.raises(LeaseLostError):
         async with ScriptedGrantor().hold(renew=False):
@@ -191,7 +170,6 @@ async def test_a_group_of_nothing_but_the_loss_s_cancellation_becomes_the_loss()
                 raise BaseExceptionGroup("one", [cancelled]) from None
 
 
-@jumping
 async def test_a_group_without_the_loss_s_cancellation_leaves_as_it_was_raised() -> None:
     error = ExceptionGroup("mine", [ValueError(), KeyError()])
     with pytest.raises(ExceptionGroup) as caught:
@@ -202,7 +180,6 @@ async def test_a_group_without_the_loss_s_cancellation_leaves_as_it_was_raised()
     assert caught.value is error
 
 
-@jumping
 async def test_a_cancellation_by_others_at_the_moment_of_a_loss_keeps_its_message() -> None:
     async def work() -> None:
         async with ScriptedGrantor().hold(renew=False):
@@ -215,7 +192,6 @@ async def test_a_cancellation_by_others_at_the_moment_of_a_loss_keeps_its_messag
     assert clock() == END
 
 
-@jumping
 async def test_a_cancellation_of_the_body_s_own_leaves_a_lost_block_as_it_is() -> None:
     async def work() -> None:
         async with ScriptedGrantor().hold(renew=False):
@@ -234,7 +210,6 @@ async def test_a_cancellation_of_the_body_s_own_leaves_a_lost_block_as_it_is() -
 
 
 @pytest.mark.parametrize("first", ["the loss", "the scope"])
-@jumping
 async def test_a_scope_that_is_cancelled_at_the_moment_of_a_loss_ends_as_one(first: str) -> None:
     reached: list[str] = []
     with anyio.CancelScope() as scope:
@@ -252,31 +227,6 @@ async def test_a_scope_that_is_cancelled_at_the_moment_of_a_loss_ends_as_one(fir
     await asyncio.sleep(1)
 
 
-@pytest.mark.parametrize("block", ["hold", "lease"])
-@jumping
-async def test_a_scope_reports_a_loss_in_the_cleanup_of_a_cancelled_task(block: str) -> None:
-    """The request to cancel that it had when it entered is no answer to what happens in the block."""
-    cleaned: list[int] = []
-
-    async def work() -> None:
-        grantor = ScriptedGrantor(renewals=[False])
-        try:
-            await anyio.sleep_forever()
-        finally:
-            with pytest.raises(LeaseLostError):
-                async with grantor.hold() if block == "hold" else await grantor.acquire():
-                    await anyio.sleep_forever()
-            await asyncio.sleep(1)
-            cleaned.append(this_task().cancelling())
-
-    task = asyncio.create_task(work())
-    at(1, task.cancel)
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert cleaned == [1]
-
-
-@jumping
 async def test_a_coroutine_that_is_destroyed_after_its_loss_awaits_nothing() -> None:
     destroyed: list[Lease] = []
 
@@ -286,15 +236,10 @@ async def test_a_coroutine_that_is_destroyed_after_its_loss_awaits_nothing() -> 
             destroyed.append(lease)
             await anyio.sleep_forever()
 
-    @types.coroutine
-    def forward(coroutine: Coroutine[Any, Any, None]) -> Iterator[Any]:
-        while True:
-            yield coroutine.send(None)
-
     async def work() -> None:
         coroutine = hold()
         with contextlib.suppress(asyncio.CancelledError):  # the one that the loss sends
-            await cast("Awaitable[None]", forward(coroutine))
+            await run_by_hand(coroutine, lambda: False)
         coroutine.close()  # RuntimeError if it awaits anything
         destroyed[0].check()
 
@@ -305,15 +250,23 @@ async def test_a_coroutine_that_is_destroyed_after_its_loss_awaits_nothing() -> 
 # A task that ends with its block open.
 
 
-async def entered(stack: AsyncExitStack, grantor: ScriptedGrantor) -> Lease:
-    """Enter a block in a task that ends at once."""
-    return await asyncio.create_task(stack.enter_async_context(grantor.hold()))
+async def entered(stack: AsyncExitStack, *, lost: bool = False, released: bool = False) -> Lease:
+    """Enter a block in a task that ends at once, and may release the lease or lose it in its last turn."""
+
+    async def enter() -> Lease:
+        lease = await stack.enter_async_context(ScriptedGrantor(name="orders:42").hold())
+        if lost:
+            asyncio.get_running_loop().call_soon(state_of(lease).lose, "it is gone")
+        if released:
+            await lease.release()
+        return lease
+
+    return await asyncio.create_task(enter())
 
 
-@jumping
 async def test_a_block_that_stays_open_a_second_after_its_task_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     async with AsyncExitStack() as stack:
-        await entered(stack, ScriptedGrantor(name="orders:42"))
+        await entered(stack)
         await asyncio.sleep(0.999)
         assert not caplog.records
         await asyncio.sleep(0.002)
@@ -323,53 +276,27 @@ async def test_a_block_that_stays_open_a_second_after_its_task_is_warned_of(capl
     assert caplog.records == [warning]
 
 
-@jumping
-async def test_a_block_that_is_left_within_a_second_after_its_task_is_not_warned_of(
-    caplog: pytest.LogCaptureFixture,
+@pytest.mark.parametrize("ends", ["it is left", "its lease is released", "its lease is released by its task"])
+async def test_a_block_that_ends_within_a_second_after_its_task_is_not_warned_of(
+    caplog: pytest.LogCaptureFixture, ends: str
 ) -> None:
     async with AsyncExitStack() as stack:
-        await entered(stack, ScriptedGrantor())
+        lease = await entered(stack, released=ends.endswith("by its task"))
         await asyncio.sleep(0.9)
+        if ends != "it is left":
+            await lease.release()
+            await asyncio.sleep(5)
     await asyncio.sleep(5)
     assert not caplog.records
 
 
-@pytest.mark.parametrize("after", [0.0, 0.5])
-@jumping
-async def test_a_block_whose_lease_was_released_is_not_warned_of(
-    caplog: pytest.LogCaptureFixture, after: float
-) -> None:
-    async with AsyncExitStack() as stack:
-
-        async def enter() -> Lease:
-            lease = await stack.enter_async_context(ScriptedGrantor().hold())
-            if not after:
-                await lease.release()
-            return lease
-
-        lease = await asyncio.create_task(enter())
-        await asyncio.sleep(after)
-        await lease.release()
-        await asyncio.sleep(5)
-    assert not caplog.records
-
-
-@pytest.mark.parametrize("ends", ["long before", "in the same turn"])
-@jumping
+@pytest.mark.parametrize("in_the_same_turn", [False, True])
 async def test_a_loss_that_can_stop_nothing_as_the_task_has_ended_is_an_error_line(
-    caplog: pytest.LogCaptureFixture, ends: str
+    caplog: pytest.LogCaptureFixture, in_the_same_turn: bool
 ) -> None:
     stack = AsyncExitStack()
-    grantor = ScriptedGrantor(name="orders:42")
-
-    async def enter() -> Lease:
-        lease = await stack.enter_async_context(grantor.hold())
-        if ends == "in the same turn":
-            asyncio.get_running_loop().call_soon(state_of(lease).lose, "it is gone")
-        return lease
-
-    lease = await asyncio.create_task(enter())
-    if ends == "long before":
+    lease = await entered(stack, lost=in_the_same_turn)
+    if not in_the_same_turn:
         await asyncio.sleep(0.5)
         state_of(lease).lose("it is gone")
     await asyncio.sleep(5)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from typing import Any
 
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -13,38 +14,27 @@ from aiolocks._redis.connection import ConnectionCancelled
 from aiolocks.events import Event, on_event
 from aiolocks.testing import After, ScriptedGrantor
 from tests.support.heard import Heard, hearing
-from tests.support.jumping import jumping
+from tests.unit.engine.leases import this_task, until_lost
 
 
 def shown(heard: Heard) -> list[tuple[str, float, int]]:
     return [(event.kind, event.seconds, event.fencing_token) for event in heard]
 
 
-@jumping
 async def test_a_block_is_acquired_and_released_with_the_time_it_waited_and_held() -> None:
     grantor = ScriptedGrantor(grants=[After(0.25, 7)])
     with hearing() as heard:
-        async with grantor.hold(ttl=30):
-            await asyncio.sleep(5)
-    assert shown(heard) == [("acquired", 0.25, 7), ("released", 5.0, 7)]
-    assert {(event.name, event.primitive) for event in heard} == {("scripted", "stub")}
-    assert len({event.acquisition for event in heard}) == 1
-
-
-@jumping
-async def test_each_acquisition_has_a_number_of_its_own() -> None:
-    grantor = ScriptedGrantor()
-    with hearing() as heard:
         for _ in range(3):
-            async with grantor.hold():
-                pass
+            async with grantor.hold(ttl=30):
+                await asyncio.sleep(5)
+    assert shown(heard) == [("acquired", 0.25, 7), ("released", 5.0, 7)] * 3
+    assert {(event.name, event.primitive) for event in heard} == {("scripted", "stub")}
     numbers = [event.acquisition for event in heard]
     assert numbers[::2] == numbers[1::2]
     assert len(set(numbers)) == 3
     assert 0 not in numbers
 
 
-@jumping
 async def test_a_caller_that_finds_others_in_the_way_waits_and_this_is_told_once() -> None:
     grantor = ScriptedGrantor(grants=[After(0.5, "queued")])
     with hearing() as heard:
@@ -59,7 +49,6 @@ async def test_a_caller_that_finds_others_in_the_way_waits_and_this_is_told_once
     assert len({event.acquisition for event in heard}) == 1
 
 
-@jumping
 async def test_a_caller_that_asks_again_as_its_turn_came_too_late_waits_once() -> None:
     grantor = ScriptedGrantor(grants=["queued", "queued", 8])
     with hearing() as heard:
@@ -75,34 +64,26 @@ async def test_a_caller_that_asks_again_as_its_turn_came_too_late_waits_once() -
     assert heard.kinds() == ["waiting", "acquired", "released"]
 
 
-@jumping
-async def test_a_caller_whose_time_is_over_timed_out() -> None:
-    grantor = ScriptedGrantor(grants=["queued"])
-    with hearing() as heard, pytest.raises(AcquireTimeoutError):
-        async with grantor.hold(timeout=3):
+@pytest.mark.parametrize(
+    ("answer", "timeout", "error", "told"),
+    [
+        ("queued", 3, AcquireTimeoutError, [("waiting", 0.0, 0), ("timed_out", 3.0, 0)]),
+        ("busy", 0, AcquireTimeoutError, [("timed_out", 0.0, 0)]),
+        (After(60, 1), 3, RedisTimeoutError, [("timed_out", 3.0, 0)]),
+        (RedisConnectionError("gone"), None, RedisConnectionError, [("failed", 0.0, 0)]),
+    ],
+    ids=["its time is over", "it asks once", "Redis is silent", "an error"],
+)
+async def test_a_caller_that_acquires_nothing_timed_out_or_failed(
+    answer: Any, timeout: float | None, error: type[Exception], told: list[tuple[str, float, int]]
+) -> None:
+    grantor = ScriptedGrantor(grants=[answer])
+    with hearing() as heard, pytest.raises(error):
+        async with grantor.hold(timeout=timeout):
             pytest.fail("the body ran")
-    assert shown(heard) == [("waiting", 0.0, 0), ("timed_out", 3.0, 0)]
+    assert shown(heard) == told
 
 
-@jumping
-async def test_a_caller_that_asks_once_times_out_and_does_not_wait() -> None:
-    grantor = ScriptedGrantor(grants=["busy"])
-    with hearing() as heard, pytest.raises(AcquireTimeoutError):
-        async with grantor.hold(timeout=0):
-            pytest.fail("the body ran")
-    assert heard.kinds() == ["timed_out"]
-
-
-@jumping
-async def test_a_caller_that_redis_did_not_answer_in_time_timed_out_too() -> None:
-    grantor = ScriptedGrantor(grants=[After(60, 1)])
-    with hearing() as heard, pytest.raises(RedisTimeoutError, match="'scripted': Redis did not answer within 3 s"):
-        async with grantor.hold(timeout=3):
-            pytest.fail("the body ran")
-    assert shown(heard) == [("timed_out", 3.0, 0)]
-
-
-@jumping
 async def test_a_cancelled_caller_is_told_as_that() -> None:
     grantor = ScriptedGrantor(grants=["queued"])
     with hearing() as heard:
@@ -114,7 +95,6 @@ async def test_a_cancelled_caller_is_told_as_that() -> None:
     assert shown(heard) == [("waiting", 0.0, 0), ("cancelled", 4.0, 0)]
 
 
-@jumping
 async def test_a_coroutine_that_is_destroyed_while_it_waits_is_cancelled() -> None:
     grantor = ScriptedGrantor(grants=["queued"])
     with hearing() as heard:
@@ -126,16 +106,6 @@ async def test_a_coroutine_that_is_destroyed_while_it_waits_is_cancelled() -> No
     assert heard.kinds() == ["cancelled"]
 
 
-@jumping
-async def test_an_error_that_ends_the_wait_is_a_failure() -> None:
-    grantor = ScriptedGrantor(grants=[RedisConnectionError("gone")])
-    with hearing() as heard, pytest.raises(RedisConnectionError):
-        async with grantor.hold():
-            pytest.fail("the body ran")
-    assert heard.kinds() == ["failed"]
-
-
-@jumping
 async def test_renewals_are_told_with_how_long_the_answer_took() -> None:
     grantor = ScriptedGrantor(renewals=[After(0.5, True)])
     with hearing() as heard:
@@ -145,7 +115,6 @@ async def test_renewals_are_told_with_how_long_the_answer_took() -> None:
     assert heard[1].seconds == pytest.approx(0.5)
 
 
-@jumping
 async def test_a_renewal_by_hand_is_an_event_and_is_a_loss_where_the_lease_is_gone() -> None:
     grantor = ScriptedGrantor(renewals=[After(0.5, True), False])
     with hearing() as heard:
@@ -157,14 +126,12 @@ async def test_a_renewal_by_hand_is_an_event_and_is_a_loss_where_the_lease_is_go
     assert heard[1].seconds == pytest.approx(0.5)
 
 
-@jumping
 async def test_renewals_that_fail_are_told_with_what_is_left_and_logged_once_a_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     grantor = ScriptedGrantor(renewals=[RedisConnectionError("gone")])
-    with hearing() as heard, pytest.raises(LeaseLostError):
-        async with grantor.hold(ttl=30):
-            await asyncio.sleep(60)
+    with hearing() as heard:
+        await until_lost(grantor.hold(ttl=30))
     assert set(heard.kinds()) == {"acquired", "renewal_failed", "lost"}
     assert heard.kinds()[-1] == "lost"
     left = [event.seconds for event in heard.of("renewal_failed")]
@@ -175,7 +142,6 @@ async def test_renewals_that_fail_are_told_with_what_is_left_and_logged_once_a_m
     assert "not renewed within its 30 s TTL" in loss
 
 
-@jumping
 async def test_a_renewal_that_is_cut_off_as_the_program_ends_is_told_but_not_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -187,23 +153,19 @@ async def test_a_renewal_that_is_cut_off_as_the_program_ends_is_told_but_not_log
     assert not caplog.records
 
 
-@jumping
-async def test_a_loss_is_told_once_with_the_time_held() -> None:
-    grantor = ScriptedGrantor(renewals=[False])
-    with hearing() as heard, pytest.raises(LeaseLostError):
-        async with grantor.hold(ttl=30):
-            await asyncio.sleep(60)
-    assert heard.kinds() == ["acquired", "lost"]
+@pytest.mark.parametrize("told", ["lost", "revoked"])
+async def test_a_loss_is_told_once_with_the_time_held(told: str) -> None:
+    grantor = ScriptedGrantor(renewals=["revoked" if told == "revoked" else False])
+    with hearing() as heard:
+        await until_lost(grantor.hold(ttl=30))
+    assert heard.kinds() == ["acquired", told]
     assert 8.9 < heard[1].seconds < 11.1
 
 
-@jumping
 async def test_a_loss_is_one_warning_whether_it_is_raised_or_not(caplog: pytest.LogCaptureFixture) -> None:
     """Else an alarm on the log alone stays silent where the caller handles LeaseLostError."""
     grantor = ScriptedGrantor(renewals=[False])
-    with pytest.raises(LeaseLostError):
-        async with grantor.hold(ttl=30):
-            await asyncio.sleep(60)
+    await until_lost(grantor.hold(ttl=30))
     async with grantor.hold(ttl=30, on_lost="flag"):
         await asyncio.sleep(60)
     lease = await grantor.acquire(ttl=30)
@@ -213,27 +175,23 @@ async def test_a_loss_is_one_warning_whether_it_is_raised_or_not(caplog: pytest.
     await lease.release()
 
 
-@jumping
-async def test_a_loss_that_only_the_release_finds_is_one_warning_too(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_loss_that_only_the_release_finds_is_told_once_and_is_one_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     grantor = ScriptedGrantor(withdrawals=[False, False])
-    with pytest.raises(LeaseLostError):
-        async with grantor.hold(ttl=30):
-            pass
-    lease = await grantor.acquire(ttl=30)
-    assert not await lease.release()
+    with hearing() as heard:
+        with pytest.raises(LeaseLostError):
+            async with grantor.hold(ttl=30):
+                await asyncio.sleep(2)
+        lease = await grantor.acquire(ttl=30)
+        assert not await lease.release()
+    assert shown(heard) == [("acquired", 0.0, 1), ("lost", 2.0, 1), ("acquired", 0.0, 2), ("lost", 0.0, 2)]
     assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
 
 
-@jumping
-async def test_a_lease_by_hand_that_is_not_renewed_ends_without_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    lease = await ScriptedGrantor().acquire(ttl=10, renew=False)
-    await asyncio.sleep(60)
-    assert lease.lost
-    assert not caplog.records
-
-
-@jumping
-async def test_a_lease_that_is_not_renewed_is_lost_at_its_deadline_though_no_task_asks() -> None:
+async def test_a_lease_that_is_not_renewed_is_lost_at_its_deadline_though_no_task_asks(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     grantor = ScriptedGrantor()
     with hearing() as heard:
         lease = await grantor.acquire(ttl=10, renew=False)
@@ -242,18 +200,9 @@ async def test_a_lease_that_is_not_renewed_is_lost_at_its_deadline_though_no_tas
         assert 9 < heard[1].seconds < 10
         await lease.release()
     assert len(heard) == 2
+    assert not caplog.records
 
 
-@jumping
-async def test_a_release_that_finds_the_lease_gone_is_a_loss() -> None:
-    grantor = ScriptedGrantor(withdrawals=[False])
-    with hearing() as heard, pytest.raises(LeaseLostError):
-        async with grantor.hold(ttl=30):
-            await asyncio.sleep(2)
-    assert shown(heard) == [("acquired", 0.0, 1), ("lost", 2.0, 1)]
-
-
-@jumping
 async def test_a_release_that_is_not_confirmed_is_a_release(caplog: pytest.LogCaptureFixture) -> None:
     grantor = ScriptedGrantor(withdrawals=[RedisConnectionError("gone")])
     with hearing() as heard:
@@ -263,7 +212,6 @@ async def test_a_release_that_is_not_confirmed_is_a_release(caplog: pytest.LogCa
     assert shown(heard) == [("acquired", 0.0, 1), ("released", 2.0, 1)]
 
 
-@jumping
 async def test_a_listener_that_begins_later_hears_of_the_rest() -> None:
     grantor = ScriptedGrantor(grants=[3, "queued"])
     lease = await grantor.acquire()
@@ -277,7 +225,6 @@ async def test_a_listener_that_begins_later_hears_of_the_rest() -> None:
     assert heard[0].acquisition != heard[1].acquisition == heard[2].acquisition
 
 
-@jumping
 async def test_nothing_is_numbered_without_a_listener() -> None:
     before = events.number()
     async with ScriptedGrantor().hold():
@@ -285,38 +232,31 @@ async def test_nothing_is_numbered_without_a_listener() -> None:
     assert events.number() == before + 1
 
 
-@jumping
 async def test_a_callback_that_fails_hurts_no_holder(caplog: pytest.LogCaptureFixture) -> None:
     def fail(event: Event) -> None:
         raise ValueError(event.kind)
 
     unsubscribe = on_event(fail)
     grantor = ScriptedGrantor(renewals=[True, False])
-    with pytest.raises(LeaseLostError):
-        async with grantor.hold(ttl=30):
-            await asyncio.sleep(60)
+    await until_lost(grantor.hold(ttl=30))
     async with grantor.hold(ttl=30):
         pass
     unsubscribe()
     assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
 
 
-@jumping
 async def test_what_happens_before_the_body_is_told_in_the_task_that_asked() -> None:
-    tasks: list[tuple[str, asyncio.Task[object] | None]] = []
-    unsubscribe = on_event(lambda event: tasks.append((event.kind, asyncio.current_task())))
-    grantor = ScriptedGrantor(grants=["queued", 2, "queued"])
-    task = asyncio.current_task()
+    told: dict[str, asyncio.Task[object] | None] = {}
+    unsubscribe = on_event(lambda event: told.update({event.kind: asyncio.current_task()}))
+    grantor = ScriptedGrantor(grants=["queued", 2])
     with pytest.raises(AcquireTimeoutError):
         async with grantor.hold(timeout=1):
             pytest.fail("the body ran")
     async with grantor.hold():
-        pass
-    unsubscribe()
-    assert [pair for pair in tasks if pair[0] in ("timed_out", "acquired")] == [("timed_out", task), ("acquired", task)]
+        unsubscribe()
+    assert [told["timed_out"], told["acquired"]] == [this_task()] * 2
 
 
-@jumping
 async def test_lines_at_debug_level_begin_with_the_next_acquisition_after_they_are_asked_for(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -327,13 +267,3 @@ async def test_lines_at_debug_level_begin_with_the_next_acquisition_after_they_a
                 await asyncio.sleep(12)
     said = [record.getMessage().partition(" (")[0] for record in caplog.records if record.name == "aiolocks"]
     assert said == ["stub 'scripted': acquired", "stub 'scripted': renewed", "stub 'scripted': released"]
-
-
-@jumping
-async def test_a_lease_that_is_taken_back_is_told_as_revoked() -> None:
-    grantor = ScriptedGrantor(renewals=[False])
-    with hearing() as heard, pytest.raises(LeaseLostError):
-        async with grantor.hold(ttl=30):
-            grantor.requests[0].was_revoked()
-            await asyncio.sleep(60)
-    assert heard.kinds() == ["acquired", "revoked"]

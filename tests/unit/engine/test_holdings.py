@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import weakref
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -14,18 +14,11 @@ from aiolocks._engine.lease import state_of
 from aiolocks._engine.lease_state import LeaseState
 from aiolocks.testing import ScriptedGrantor
 from tests.support.virtual import clock
+from tests.unit.engine.leases import and_collect, this_task
 
 pytestmark = pytest.mark.asyncio
 
-T = TypeVar("T")
-
 BASE = b"stub:scripted"
-
-
-def this_task() -> "asyncio.Task[object]":
-    task = asyncio.current_task()
-    assert task is not None
-    return task
 
 
 # What a task is inside of.
@@ -37,8 +30,12 @@ def inside(holdings: Holdings[Any], permits: int, base: Base = BASE) -> BodyTask
     return BodyTask(this_task(), 0, loop, holdings, ScriptedGrantor(), base, permits)
 
 
+def ledger() -> Holdings[Any]:
+    return Holdings[Any](asyncio.get_running_loop(), clock, lambda: None)
+
+
 async def test_permits_of_a_task_s_open_blocks_add_up() -> None:
-    holdings, task = Holdings[Any](asyncio.get_running_loop(), clock, lambda: None), this_task()
+    holdings, task = ledger(), this_task()
     assert (holdings.inside(task, BASE), holdings.blocks) == (0, 0)
     three, one = inside(holdings, 3), inside(holdings, 1)
     assert (holdings.inside(task, BASE), holdings.blocks) == (4, 2)
@@ -50,19 +47,21 @@ async def test_permits_of_a_task_s_open_blocks_add_up() -> None:
 
 
 async def test_a_block_whose_lease_ended_before_it_was_left_counts_once() -> None:
-    holdings, task = Holdings[Any](asyncio.get_running_loop(), clock, lambda: None), this_task()
+    holdings, task = ledger(), this_task()
     three, one = inside(holdings, 3), inside(holdings, 1)
     one.no_longer_inside()
     assert holdings.inside(task, BASE) == 3
     one.no_longer_inside()
-    one.leave()
-    one.leave()
-    assert (holdings.inside(task, BASE), holdings.blocks) == (3, 1)
     three.leave()
+    assert holdings.inside(task, BASE) == 0
+    assert (holdings.blocks, holdings.in_use()) == (1, True)
+    one.leave()
+    one.leave()
+    assert (holdings.blocks, holdings.in_use()) == (0, False)
 
 
 async def test_of_several_names_held_as_one_a_task_is_inside_each() -> None:
-    holdings, task = Holdings[Any](asyncio.get_running_loop(), clock, lambda: None), this_task()
+    holdings, task = ledger(), this_task()
     both, one = inside(holdings, 1, (b"a", b"b")), inside(holdings, 1, b"b")
     held: dict[Base, int] = {b"a": 1, b"b": 2, b"c": 0, (b"a", b"c"): 1, (b"c", b"b"): 2, (b"c", b"d"): 0}
     for base, permits in held.items():
@@ -89,7 +88,7 @@ async def test_a_task_that_is_inside_a_block_or_took_a_lease_by_hand_runs_with_i
 
 
 async def test_a_block_is_no_more_counted_when_its_task_has_ended() -> None:
-    holdings = Holdings[Any](asyncio.get_running_loop(), clock, lambda: None)
+    holdings = ledger()
 
     async def enter() -> BodyTask:
         return inside(holdings, 1)
@@ -116,18 +115,8 @@ async def test_a_ledger_that_is_closed_keeps_nothing_and_takes_nothing_in() -> N
     body.leave()
 
 
-async def test_a_task_is_inside_no_more_when_the_lease_is_over_but_its_block_counts_as_open() -> None:
-    holdings = Holdings[Any](asyncio.get_running_loop(), clock, lambda: None)
-    body = inside(holdings, 1)
-    body.no_longer_inside()
-    assert holdings.inside(this_task(), BASE) == 0
-    assert holdings.in_use()
-    body.leave()
-    assert not holdings.in_use()
-
-
 async def test_permits_of_one_task_or_name_are_not_another_s() -> None:
-    holdings = Holdings[Any](asyncio.get_running_loop(), clock, lambda: None)
+    holdings = ledger()
     other = asyncio.create_task(asyncio.sleep(0))
     body = inside(holdings, 1)
     assert holdings.inside(other, BASE) == 0
@@ -140,14 +129,16 @@ async def test_permits_of_one_task_or_name_are_not_another_s() -> None:
 # Leases by task.
 
 
-async def test_the_newest_lease_of_a_task_comes_first() -> None:
+async def test_the_newest_lease_of_a_task_comes_first_whichever_is_released() -> None:
     grantor = ScriptedGrantor()
     holdings, task = grantor.context.holdings, this_task()
-    first, second = await grantor.acquire(), await grantor.acquire()
+    first, second, third = [await grantor.acquire() for _ in range(3)]
+    assert holdings.newest(task, BASE) is state_of(third)
+    await third.release()
+    assert holdings.newest(task, BASE) is state_of(second)
+    await first.release()
     assert holdings.newest(task, BASE) is state_of(second)
     await second.release()
-    assert holdings.newest(task, BASE) is state_of(first)
-    await first.release()
     assert holdings.newest(task, BASE) is None
 
 
@@ -163,14 +154,6 @@ async def test_the_newest_is_the_last_to_begin_though_a_failover_gave_it_a_small
     loss = holdings.newest(this_task(), BASE)
     assert isinstance(loss, Loss)
     assert loss.fence == 100
-
-
-async def test_leases_may_be_released_in_any_order() -> None:
-    grantor = ScriptedGrantor()
-    first, second = await grantor.acquire(), await grantor.acquire()
-    await first.release()
-    assert grantor.context.holdings.newest(this_task(), BASE) is state_of(second)
-    await second.release()
 
 
 async def test_a_lease_belongs_to_the_task_that_took_it() -> None:
@@ -227,25 +210,3 @@ async def test_the_ledger_keeps_no_task_without_a_lease() -> None:
 
     task = await and_collect(asyncio.create_task(take_and_release()))
     assert task() is None
-
-
-async def test_a_task_that_goes_on_keeps_nothing_of_the_leases_it_released() -> None:
-    grantor = ScriptedGrantor()
-    before = len(gc.get_objects())
-    for _ in range(2_000):
-        await (await grantor.acquire()).release()
-    grantor.asked.clear()
-    grantor.requests.clear()
-    grantor._fences.clear()
-    gc.collect()
-    assert len(gc.get_objects()) - before < 1_000
-
-
-async def and_collect(task: "asyncio.Task[T]") -> T:
-    """Return what *task* returns, when all that it alone kept is gone."""
-    result = await task
-    del task
-    for _ in range(3):
-        await asyncio.sleep(0)  # the loop itself keeps what it called last
-    gc.collect()
-    return result

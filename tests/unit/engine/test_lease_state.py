@@ -5,22 +5,15 @@ import gc
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import anyio
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from aiolocks import Lease, LeaseLostError
-from aiolocks._core.timing import deadline
 from aiolocks._engine.lease import state_of
 from aiolocks.testing import ScriptedGrantor
-from tests.support.jumping import jumping, the_loop, timers
+from tests.support.jumping import the_loop, timers
 from tests.support.virtual import clock
-
-END = deadline(sent_at=0, ttl=30)
-
-
-def standing(lease: Lease) -> tuple[bool, bool, float]:
-    return lease.held, lease.lost, lease.remaining()
+from tests.unit.engine.leases import END, and_collect, standing, until_lost
 
 
 def why(lease: Lease) -> str:
@@ -34,17 +27,6 @@ def why(lease: Lease) -> str:
 # Until when.
 
 
-@jumping
-async def test_at_its_deadline_a_lease_is_lost_and_no_more_held() -> None:
-    lease = await ScriptedGrantor().acquire(renew=False)
-    await asyncio.sleep(END)
-    assert clock() == END
-    assert standing(lease) == (False, True, 0.0)
-    assert not await lease.renew()
-    assert not await lease.release()
-
-
-@jumping
 async def test_however_many_wait_for_the_loss_there_is_one_timer_for_it() -> None:
     lease = await ScriptedGrantor().acquire(renew=False)
     waiting = [asyncio.create_task(lease.wait_lost()) for _ in range(3)]
@@ -54,7 +36,6 @@ async def test_however_many_wait_for_the_loss_there_is_one_timer_for_it() -> Non
     assert clock() == END
 
 
-@jumping
 async def test_a_task_that_waits_for_the_loss_of_a_block_learns_of_it_when_the_block_is_left() -> None:
     grantor = ScriptedGrantor()
     async with grantor.hold(renew=False) as lease:
@@ -67,7 +48,6 @@ async def test_a_task_that_waits_for_the_loss_of_a_block_learns_of_it_when_the_b
     assert timers() == 0
 
 
-@jumping
 async def test_a_lease_that_runs_out_leaves_its_session_nothing_to_do() -> None:
     grantor = ScriptedGrantor(renewals=[False])
     lease = await grantor.acquire()
@@ -82,7 +62,6 @@ async def test_a_lease_that_runs_out_leaves_its_session_nothing_to_do() -> None:
 # Why.
 
 
-@jumping
 async def test_a_loss_says_why() -> None:
     cut_off = await ScriptedGrantor(renewals=[RedisConnectionError()]).acquire(ttl=30, max_hold=3600)
     too_long = await ScriptedGrantor().acquire(ttl=3, max_hold=60)
@@ -99,7 +78,6 @@ async def test_a_loss_says_why() -> None:
         assert lease.lost
 
 
-@jumping
 async def test_a_loss_is_noted_once_and_the_first_says_why() -> None:
     lease = await ScriptedGrantor().acquire()
     told: list[str] = []
@@ -112,16 +90,6 @@ async def test_a_loss_is_noted_once_and_the_first_says_why() -> None:
     await lease.release()
 
 
-@jumping
-async def test_a_released_lease_is_not_lost_by_what_comes_later() -> None:
-    lease = await ScriptedGrantor().acquire()
-    assert await lease.release()
-    state_of(lease).lose("it is gone")
-    assert standing(lease) == (False, False, 0.0)
-    assert why(lease) == "it was released before"
-
-
-@jumping
 async def test_a_loss_that_a_thread_has_found_shows_before_the_loop_comes_round() -> None:
     lease = await ScriptedGrantor().acquire(max_hold=1)
     waiting = asyncio.create_task(lease.wait_lost())
@@ -136,7 +104,6 @@ async def test_a_loss_that_a_thread_has_found_shows_before_the_loop_comes_round(
     assert not await lease.release()
 
 
-@jumping
 async def test_in_a_forked_child_a_lease_is_the_parent_s() -> None:
     grantor = ScriptedGrantor()
     lease, released = await grantor.acquire(), await grantor.acquire()
@@ -167,7 +134,6 @@ async def noted_after(lease: Lease, seconds: float) -> None:
 
 @pytest.mark.parametrize("end", [released_after, noted_after])
 @pytest.mark.parametrize("renew", [True, False])
-@jumping
 async def test_a_lease_whose_loss_its_holder_knows_may_be_dropped_without_a_word(
     end: Callable[[Lease, float], Coroutine[Any, Any, None]], renew: bool
 ) -> None:
@@ -180,7 +146,6 @@ async def test_a_lease_whose_loss_its_holder_knows_may_be_dropped_without_a_word
 
 
 @pytest.mark.parametrize("renew", [True, False])
-@jumping
 async def test_a_lease_without_references_lapses_at_its_deadline_with_a_warning(renew: bool) -> None:
     grantor = ScriptedGrantor()
 
@@ -188,9 +153,7 @@ async def test_a_lease_without_references_lapses_at_its_deadline_with_a_warning(
         await grantor.acquire(renew=renew)
 
     async def wait() -> None:
-        await asyncio.create_task(forget())
-        await asyncio.sleep(0)
-        gc.collect()
+        await and_collect(asyncio.create_task(forget()))
         await asyncio.sleep(END - 0.01)
         assert not warned
         await asyncio.sleep(0.02)
@@ -205,11 +168,9 @@ async def test_a_lease_without_references_lapses_at_its_deadline_with_a_warning(
 
 
 @pytest.mark.parametrize("renew", [True, False])
-@jumping
 async def test_a_body_is_stopped_at_the_deadline_whether_the_lease_was_renewed_or_not(renew: bool) -> None:
     grantor = ScriptedGrantor(renewals=[RedisConnectionError()])
-    with pytest.raises(LeaseLostError) as caught:
-        async with grantor.hold(renew=renew):
-            await anyio.sleep_forever()
+    error = await until_lost(grantor.hold(renew=renew))
     assert clock() == END
-    assert caught.value.reason == "not renewed within its 30 s TTL"
+    assert error.reason == "not renewed within its 30 s TTL"
+    assert bool(grantor.times("renew")) is renew

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aiolocks._engine.must_await import MustAwait, must_await
+from aiolocks._engine.must_await import must_await
 
 # asyncio's is deprecated since Python 3.14; inspect's takes a marker since 3.12.
 is_coroutine_function = inspect.iscoroutinefunction if sys.version_info >= (3, 12) else asyncio.iscoroutinefunction
@@ -94,20 +94,3 @@ def test_every_other_use_raises_the_text_with_the_right_call() -> None:
             use(call)
         assert str(caught.value) == RIGHT
         call.close()
-
-
-def test_what_only_the_lease_has_is_missing_with_the_right_call_in_the_text() -> None:
-    call: Any = answer()
-    with pytest.raises(AttributeError) as caught:
-        call.fencing_token  # noqa: B018
-    assert str(caught.value) == f"{RIGHT}; until then there is no 'fencing_token'"
-    assert (caught.value.name, caught.value.obj) == ("fencing_token", call)
-    for name in ("colour", "_state"):
-        with pytest.raises(AttributeError, match=rf"^'MustAwait' object has no attribute '{name}'$"):
-            getattr(call, name)
-    call.close()
-
-
-def test_a_call_that_is_never_awaited_is_warned_of() -> None:
-    with pytest.warns(RuntimeWarning, match="'answer' was never awaited"):
-        MustAwait(answer(), RIGHT)  # type: ignore[unused-awaitable]

@@ -16,7 +16,6 @@ from aiolocks._engine.request import Request
 from aiolocks._grantors.session import Session
 from aiolocks.testing import After, ScriptedGrantor
 from tests.support.answering import Answering
-from tests.support.jumping import jumping
 from tests.support.virtual import clock
 
 TTL = 30.0
@@ -38,14 +37,8 @@ async def undoing(*answers: "bool | Exception | After") -> AsyncIterator[tuple[S
         await asyncio.sleep(0)
 
 
-def begin(
-    grantor: ScriptedGrantor,
-    request: Request,
-    until: float = 130,
-    told: list[Release] | None = None,
-    wait: float | None = None,
-) -> Release:
-    return grantor.context.undo(grantor, request, until, None if told is None else told.append, wait)
+def begin(grantor: ScriptedGrantor, request: Request, until: float = 130, told: list[Release] | None = None) -> Release:
+    return grantor.context.undo(grantor, request, until, None if told is None else told.append)
 
 
 async def over(release: Release) -> None:
@@ -65,7 +58,6 @@ async def on_its_way(grantor: ScriptedGrantor, request: Request) -> None:
 
 
 @pytest.mark.parametrize("ended", [True, False])
-@jumping
 async def test_it_is_done_with_the_first_answer_and_says_what_that_was(ended: bool) -> None:
     told: list[Release] = []
     async with undoing(After(2, ended)) as (grantor, request):
@@ -74,9 +66,7 @@ async def test_it_is_done_with_the_first_answer_and_says_what_that_was(ended: bo
         with pytest.raises(RedisTimeoutError, match="not confirmed it in time"):
             release.outcome()
         await over(release)
-        assert clock() == 102
-        assert (release.done, release.outcome(), release.trouble) == (True, ended, None)
-        assert told == [release]
+        assert (release.done, release.outcome(), release.trouble, told) == (True, ended, None, [release])
         assert not grantor.context.undos.under_way
         await over(release)
         await release.wait(200)
@@ -86,7 +76,6 @@ async def test_it_is_done_with_the_first_answer_and_says_what_that_was(ended: bo
 
 
 @pytest.mark.parametrize(("ended", "outcome"), [(True, True), (False, None)])
-@jumping
 async def test_nothing_there_after_an_answer_was_lost_leaves_open_what_ended_it(
     ended: bool, outcome: bool | None
 ) -> None:
@@ -97,7 +86,6 @@ async def test_nothing_there_after_an_answer_was_lost_leaves_open_what_ended_it(
         assert release.trouble is None
 
 
-@jumping
 async def test_a_release_is_tried_again_with_pauses_that_grow_until_it_is_pointless() -> None:
     told: list[Release] = []
     async with undoing(GONE) as (grantor, request):
@@ -118,7 +106,6 @@ async def test_a_release_is_tried_again_with_pauses_that_grow_until_it_is_pointl
         assert not grantor.context.undos.under_way
 
 
-@jumping
 async def test_trouble_that_is_over_is_forgotten() -> None:
     async with undoing(GONE, GONE, True) as (grantor, request):
         release = begin(grantor, request)
@@ -127,49 +114,37 @@ async def test_trouble_that_is_over_is_forgotten() -> None:
         assert release.outcome() is True
 
 
-@jumping
-async def test_all_callers_that_asked_for_a_release_are_called_once_and_in_order() -> None:
+@pytest.mark.parametrize("callers", ["abc", "bc"])
+async def test_all_callers_that_asked_for_a_release_are_called_once_and_in_order(callers: str) -> None:
     told: list[str] = []
     async with undoing(After(1, True)) as (grantor, request):
-        release = grantor.context.undo(grantor, request, 130, lambda _: told.append("first"))
-        release.tell_too(lambda _: told.append("second"))
-        release.tell_too(lambda _: told.append("third"))
+        begins = "a" in callers
+        release = grantor.context.undo(grantor, request, 130, (lambda _: told.append("a")) if begins else None)
+        release.tell_too(lambda _: told.append("b"))
+        release.tell_too(lambda _: told.append("c"))
         await asyncio.sleep(2)
-        assert told == ["first", "second", "third"]
+        assert told == list(callers)
         release.finish(None)
-        assert told == ["first", "second", "third"]
+        assert told == list(callers)
         assert release.ended is True
-
-
-@jumping
-async def test_the_first_caller_that_asks_for_a_release_is_called() -> None:
-    told: list[Release] = []
-    async with undoing(After(1, True)) as (grantor, request):
-        release = begin(grantor, request)
-        release.tell_too(told.append)
-        await asyncio.sleep(2)
-        assert told == [release]
 
 
 # How long it is waited for.
 
 
-@jumping
-async def test_a_caller_waits_for_a_release_until_it_is_pointless_or_takes_too_long() -> None:
-    async def waited(until: float, *, at_most: float) -> float:
-        async with undoing(After(1000, True)) as (grantor, request):
-            release, begun = begin(grantor, request, clock() + until, wait=at_most), clock()
-            with grantor.context.keep_open():  # so that it goes on
-                assert release.waited is not None
-                await release.waited
-            assert not release.done
-            return clock() - begun
-
-    assert await waited(30, at_most=3) == 3
-    assert await waited(4, at_most=20) == 4
+@pytest.mark.parametrize(("until", "at_most"), [(30, 3), (4, 20)])
+async def test_a_caller_waits_for_a_release_until_it_is_pointless_or_takes_too_long(
+    until: float, at_most: float
+) -> None:
+    async with undoing(After(1000, True)) as (grantor, request):
+        release = grantor.context.undo(grantor, request, 100 + until, None, at_most)
+        with grantor.context.keep_open():  # so that it goes on
+            assert release.waited is not None
+            await release.waited
+        assert not release.done
+        assert clock() == 100 + min(until, at_most)
 
 
-@jumping
 async def test_of_several_that_are_waited_for_each_is_waited_for_as_long_as_its_own() -> None:
     over: dict[str, float] = {}
     async with undoing(After(1000, True)) as (grantor, request):
@@ -188,7 +163,6 @@ async def test_of_several_that_are_waited_for_each_is_waited_for_as_long_as_its_
         assert over == {"short": 105, "long": 120, "longer": 125}
 
 
-@jumping
 async def test_cancelling_a_caller_that_waits_leaves_the_release_going_on() -> None:
     async with undoing(GONE, After(3, True)) as (grantor, request):
         release = begin(grantor, request)
@@ -203,52 +177,33 @@ async def test_cancelling_a_caller_that_waits_leaves_the_release_going_on() -> N
 # For how long the session goes on for it.
 
 
-@jumping
-async def test_the_session_goes_on_for_what_was_answered_until_it_is_pointless() -> None:
+@pytest.mark.parametrize(
+    ("pointless", "request_is", "ends"),
+    [
+        (150, "answered", 150),
+        (160, "on its way", 130),
+        (105, "on its way", 105),
+        (160, "answered later", 150),
+        (125, "answered later", 125),
+    ],
+)
+async def test_the_session_goes_on_for_a_ttl_after_what_may_still_come_and_until_an_undo_is_pointless(
+    pointless: float, request_is: str, ends: float
+) -> None:
     async with undoing(After(1000, True)) as (grantor, request):
-        release = begin(grantor, request, 150)
-        assert release.keeps_session(100)
-        assert release.keeps_session(149.9)
-        assert not release.keeps_session(150.1)
-
-
-@jumping
-async def test_the_session_goes_on_for_a_request_that_may_still_come_for_a_ttl_at_most() -> None:
-    async with undoing(After(1000, True)) as (grantor, request):
-        await on_its_way(grantor, request)
-        release = begin(grantor, request, 160)
-        assert release.keeps_session(129.9)
-        assert not release.keeps_session(130.1)
-    async with undoing(After(1000, True)) as (grantor, request):
-        await on_its_way(grantor, request)
-        release = begin(grantor, request, clock() + 5)
-        assert release.keeps_session(clock() + 4.9)
-        assert not release.keeps_session(clock() + 5.1), "pointless by then"
-
-
-@jumping
-async def test_the_session_goes_on_for_a_ttl_from_when_a_request_that_was_on_its_way_was_answered() -> None:
-    async with undoing(After(1000, True)) as (grantor, request):
-        await on_its_way(grantor, request)
-        release = begin(grantor, request, 160)
-        request.unanswered = ()
-        assert release.keeps_session(120)
-        assert release.keeps_session(149.9)
-        assert not release.keeps_session(150.1)
-        assert not release.keeps_session(155)
-    async with undoing(After(1000, True)) as (grantor, request):
-        await on_its_way(grantor, request)
-        release, now = begin(grantor, request, clock() + 25), clock()
-        request.unanswered = ()
-        assert release.keeps_session(now + 20)
-        assert release.keeps_session(now + 24.9)
-        assert not release.keeps_session(now + 25.1), "pointless by then"
+        if request_is != "answered":
+            await on_its_way(grantor, request)
+        release = begin(grantor, request, pointless)
+        if request_is == "answered later":
+            request.unanswered = ()
+            assert release.keeps_session(min(120, ends - 0.1))
+        assert release.keeps_session(ends - 0.1)
+        assert not release.keeps_session(ends + 0.1)
 
 
 # With the session's end.
 
 
-@jumping
 async def test_a_session_that_ends_calls_the_waiting_callers_and_tries_no_release_any_more() -> None:
     told: list[Release] = []
     async with undoing(After(1, GONE)) as (grantor, request):
@@ -266,19 +221,17 @@ async def test_a_session_that_ends_calls_the_waiting_callers_and_tries_no_releas
         assert "the session has ended" in str(release.trouble), "an answer that comes later changes nothing"
 
 
-@jumping
 async def test_what_waits_to_be_tried_again_as_the_session_ends_is_not() -> None:
     async with undoing(GONE) as (grantor, request):
         release = begin(grantor, request)
         await asyncio.sleep(5)
-        tried = len(grantor.times("withdraw"))
+        tried = len(grantor.asked)
         grantor.session.close()
         assert release.trouble is GONE, "which says more"
         await asyncio.sleep(100)
-        assert len(grantor.times("withdraw")) == tried
+        assert len(grantor.asked) == tried
 
 
-@jumping
 async def test_what_begins_after_the_session_has_ended_asks_nothing_and_says_why() -> None:
     told: list[Release] = []
     async with undoing(True) as (grantor, request):
@@ -315,7 +268,6 @@ def test_what_begins_after_its_loop_was_closed_asks_nothing_and_says_why() -> No
 # What is asked next about the same name.
 
 
-@jumping
 async def test_what_waits_to_be_tried_again_is_tried_before_anything_else_is_asked_about_its_name() -> None:
     """W24: it would find its own lease in the way."""
     async with undoing(GONE, GONE, True) as (grantor, request):
@@ -336,7 +288,6 @@ async def test_what_waits_to_be_tried_again_is_tried_before_anything_else_is_ask
         assert len(grantor.asked) == 3, "the pauses before were ended"
 
 
-@jumping
 async def test_being_tried_early_makes_no_pause_longer() -> None:
     async with undoing(*[GONE] * 100) as (grantor, request):
         release = begin(grantor, request)

@@ -4,11 +4,9 @@ import asyncio
 
 import pytest
 
-from aiolocks.testing._scripted import After, ScriptedGrantor
-from tests.support.jumping import jumping
+from aiolocks.testing import After, ScriptedGrantor
 
 
-@jumping
 async def test_a_lease_that_is_renewed_at_once_counts_from_then_on() -> None:
     grantor = ScriptedGrantor()
     async with grantor.hold(ttl=30):
@@ -21,7 +19,6 @@ async def test_a_lease_that_is_renewed_at_once_counts_from_then_on() -> None:
         assert 9 <= second - first <= 11, "a third of the TTL later, as ever"
 
 
-@jumping
 async def test_a_loss_is_known_as_soon_as_the_server_is_asked_again() -> None:
     grantor = ScriptedGrantor(renewals=[False])
     lease = await grantor.acquire(ttl=30)
@@ -32,7 +29,6 @@ async def test_a_loss_is_known_as_soon_as_the_server_is_asked_again() -> None:
     assert lease.lost
 
 
-@jumping
 async def test_a_link_that_is_cut_again_and_again_has_all_renewed_four_times_a_second_at_most() -> None:
     grantor = ScriptedGrantor()
     async with grantor.hold(ttl=30):
@@ -43,7 +39,6 @@ async def test_a_link_that_is_cut_again_and_again_has_all_renewed_four_times_a_s
         assert 8 <= len([at for at in grantor.times("renew") if at <= begun + 2]) <= 9
 
 
-@jumping
 async def test_a_renewal_of_all_skips_leases_that_are_on_their_way_or_not_renewed_any_more() -> None:
     on_its_way = ScriptedGrantor(renewals=[After(5, True)])
     async with on_its_way.hold(ttl=30), on_its_way.hold(ttl=30, max_hold=1) as bounded:
@@ -56,7 +51,6 @@ async def test_a_renewal_of_all_skips_leases_that_are_on_their_way_or_not_renewe
         assert bounded.held
 
 
-@jumping
 async def test_only_the_wanted_leases_are_renewed() -> None:
     grantor = ScriptedGrantor()
     async with grantor.hold(ttl=30), grantor.hold(ttl=20):
@@ -67,7 +61,6 @@ async def test_only_the_wanted_leases_are_renewed() -> None:
             assert len(grantor.times("renew")) == renewals
 
 
-@jumping
 async def test_very_many_are_renewed_a_hundred_at_a_time() -> None:
     """Ten thousand at once kept the loop from all else for a second."""
     grantor = ScriptedGrantor()

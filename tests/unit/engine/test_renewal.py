@@ -5,6 +5,8 @@ import gc
 import math
 import random
 from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from itertools import pairwise
 
 import anyio
@@ -20,64 +22,49 @@ from aiolocks._grantors.session import Session
 from aiolocks._redis.endpoints import Pipelines
 from aiolocks.testing import After, JumpingLoop, ScriptedGrantor
 from tests.support.inside import block_loop
-from tests.support.jumping import jumping, timers
+from tests.support.jumping import timers
 from tests.support.virtual import clock
+from tests.unit.engine.leases import END, Around, standing, until_lost
 
 # When.
 
 
-@jumping
-async def test_a_lease_lives_as_long_as_its_block() -> None:
-    grantor = ScriptedGrantor()
-    async with grantor.hold(ttl=30) as lease:
-        await asyncio.sleep(24 * 3600)
-        assert lease.held
-
-
-@pytest.mark.parametrize("ttl", [0.1, 3.0, 30.0, 86400.0])
-@jumping
-async def test_renewals_come_at_a_third_of_the_ttl_give_or_take_a_tenth(ttl: float) -> None:
+@pytest.mark.parametrize(("ttl", "begun"), [(0.1, 0.0), (3.0, 0.0), (30.0, 0.0), (30.0, 100_000.0), (86400.0, 0.0)])
+async def test_renewals_come_at_a_third_of_the_ttl_give_or_take_a_tenth(ttl: float, begun: float) -> None:
+    await asyncio.sleep(begun)
     grantor = ScriptedGrantor()
     async with grantor.hold(ttl=ttl):
         await asyncio.sleep(200 * ttl)
-    gaps = [after - before for before, after in pairwise([0.0, *grantor.times("renew")])]
+    gaps = [after - before for before, after in pairwise([begun, *grantor.times("renew")])]
     assert len(gaps) > 540
     assert 0.9 - 1e-6 <= min(gaps) / (ttl / 3) < 0.92
     assert 1.08 < max(gaps) / (ttl / 3) <= 1.1 + 1e-6
+    assert {asked.ttl for asked in grantor.asked} == {ttl}
 
 
-@jumping
-async def test_every_renewal_asks_for_the_lease_s_own_ttl() -> None:
-    grantor = ScriptedGrantor()
-    async with grantor.hold(ttl=12.5):
-        await asyncio.sleep(60)
-    assert {asked.ttl for asked in grantor.asked if asked.verb == "renew"} == {12.5}
-
-
-@jumping
-async def test_a_lease_that_is_taken_late_in_a_long_day_is_renewed_as_one_at_its_beginning() -> None:
-    await asyncio.sleep(100_000)
-    grantor = ScriptedGrantor()
-    async with grantor.hold(ttl=30):
-        await asyncio.sleep(100)
-    gaps = [after - before for before, after in pairwise([100_000, *grantor.times("renew")])]
-    assert 9 - 1e-6 <= min(gaps) <= max(gaps) <= 11 + 1e-6
+@asynccontextmanager
+async def of_one_session(count: int, troubles: Sequence[Exception] = ()) -> AsyncIterator[list[ScriptedGrantor]]:
+    """Hold a lease of each of so many grantors; renewals of the first meet *troubles* before they succeed."""
+    first = ScriptedGrantor(renewals=[*troubles, True])
+    grantors = [first, *(ScriptedGrantor(session=first.session) for _ in range(count))]
+    leases = [await grantor.acquire() for grantor in grantors]
+    yield grantors
+    for lease in leases:
+        await lease.release()
 
 
 @pytest.mark.parametrize("took", [20.0, 28.0])
-@jumping
 async def test_a_lease_that_began_with_little_left_is_renewed_before_half_of_that_is_over(took: float) -> None:
     grantor = ScriptedGrantor(grants=[After(took, 7), RedisTimeoutError()])
     async with grantor.hold(ttl=30) as lease:
         begun, left = clock(), lease.remaining()
-        assert left == pytest.approx(deadline(sent_at=0, ttl=30) - took)
+        assert left == pytest.approx(END - took)
         await asyncio.sleep(left)
         assert lease.held
     early = 0.5  # to go with others, though here are none
     assert max(left / 4, left / 2 - early) - 1e-6 <= grantor.times("renew")[0] - begun <= left / 2 + 1e-6
 
 
-@jumping
 async def test_after_the_last_of_some_leases_has_ended_others_are_renewed_too() -> None:
     first = ScriptedGrantor()
     async with first.hold(ttl=1000, renew=False):  # so that the session goes on
@@ -90,7 +77,6 @@ async def test_after_the_last_of_some_leases_has_ended_others_are_renewed_too() 
             assert lease.held
 
 
-@jumping
 async def test_the_leases_that_are_left_of_many_are_renewed_in_time() -> None:
     """Of any length: the many are forgotten all at once when they are more than those that are left."""
     first = ScriptedGrantor()
@@ -111,64 +97,33 @@ async def test_the_leases_that_are_left_of_many_are_renewed_in_time() -> None:
             assert await leases[number].release()
 
 
-@jumping
 async def test_leases_taken_at_one_instant_are_not_renewed_at_one_instant() -> None:
-    first = ScriptedGrantor()
-    async with first.hold():
-        others = [ScriptedGrantor(session=first.session) for _ in range(100)]
-        leases = [await other.acquire() for other in others]
+    async with of_one_session(100) as others:
         await asyncio.sleep(12)
         together = Counter(other.times("renew")[0] for other in others)
         assert max(together.values()) <= 50, "some may go together, but not all"
         assert max(together) - min(together) > 1, "they are spread over a fifth of the time between two renewals"
-        for lease in leases:
-            await lease.release()
 
 
-@jumping
 async def test_a_renewal_comes_early_only_to_go_with_others_and_then_by_a_twentieth_at_most() -> None:
-    first = ScriptedGrantor()
-    async with first.hold():
-        others = [ScriptedGrantor(session=first.session) for _ in range(10)]
-        leases = [await other.acquire() for other in others]
+    async with of_one_session(10) as others:
         await asyncio.sleep(300)
         for other in others:
             gaps = [later - sooner for sooner, later in pairwise(other.times("renew"))]
             assert min(gaps) >= 9 - 0.5 - 0.01
             assert max(gaps) <= 11 + 0.01
-        for lease in leases:
-            await lease.release()
 
 
-@jumping
 async def test_a_renewal_that_failed_is_not_tried_again_before_its_time_because_others_are_due() -> None:
-    first = ScriptedGrantor()
-    async with first.hold():
-        others = [ScriptedGrantor(session=first.session) for _ in range(200)]
-        failing = ScriptedGrantor(session=first.session, renewals=[RedisTimeoutError()] * 4)
-        leases = [await other.acquire() for other in [failing, *others]]
+    async with of_one_session(200, [RedisTimeoutError()] * 4) as (failing, *_):
         await asyncio.sleep(20)
         tries = failing.times("renew")[:5]
         assert [later - sooner >= 0.02 for sooner, later in pairwise(tries)] == [True] * 4
-        for lease in leases:
-            await lease.release()
 
 
-@jumping
-async def test_without_renewal_the_lease_runs_out() -> None:
-    grantor = ScriptedGrantor()
-    with pytest.raises(LeaseLostError):
-        async with grantor.hold(ttl=30, renew=False):
-            await anyio.sleep_forever()
-    assert not grantor.times("renew")
-
-
-@jumping
 async def test_after_max_hold_a_lease_is_renewed_no_more_and_runs_out() -> None:
     grantor = ScriptedGrantor()
-    with pytest.raises(LeaseLostError):
-        async with grantor.hold(ttl=30, max_hold=3600):
-            await anyio.sleep_forever()
+    await until_lost(grantor.hold(ttl=30, max_hold=3600))
     assert 3600 - 11 <= grantor.times("renew")[-1] < 3600
     assert clock() == deadline(sent_at=grantor.times("renew")[-1], ttl=30)
 
@@ -176,18 +131,16 @@ async def test_after_max_hold_a_lease_is_renewed_no_more_and_runs_out() -> None:
 # What it changes.
 
 
-@jumping
 async def test_a_renewal_counts_from_its_request_and_not_from_its_reply() -> None:
     grantor = ScriptedGrantor(renewals=[After(5, True)])
     async with grantor.hold(ttl=30) as lease:
         await asyncio.sleep(11)
         (sent_at,) = grantor.times("renew")
-        assert lease.remaining() == pytest.approx(deadline(sent_at=0, ttl=30) - 11)
+        assert lease.remaining() == pytest.approx(END - 11)
         await asyncio.sleep(5)
         assert lease.remaining() == pytest.approx(deadline(sent_at=sent_at, ttl=30) - 16)
 
 
-@jumping
 async def test_the_next_renewal_is_due_by_the_request_before_it_however_long_that_took() -> None:
     """The lease counts from the request, and so a third of its TTL must."""
     grantor = ScriptedGrantor(renewals=[After(5, True)])
@@ -199,12 +152,11 @@ async def test_the_next_renewal_is_due_by_the_request_before_it_however_long_tha
 
 
 @pytest.mark.parametrize("trouble", [ConnectionError(), RedisTimeoutError(), ValueError("an oversight of ours")])
-@jumping
 async def test_a_failed_or_ambiguous_renewal_changes_nothing_and_is_retried_until_the_deadline(
     trouble: Exception,
 ) -> None:
     grantor = ScriptedGrantor(renewals=[trouble])
-    end = deadline(sent_at=0, ttl=30)
+    end = END
     with pytest.raises(LeaseLostError):
         async with grantor.hold(ttl=30) as lease:
             await asyncio.sleep(28)
@@ -219,7 +171,6 @@ async def test_a_failed_or_ambiguous_renewal_changes_nothing_and_is_retried_unti
     assert min(gaps[:-1]) >= 0.02
 
 
-@jumping
 async def test_the_first_renewal_that_succeeds_again_saves_the_lease_and_ends_the_trouble() -> None:
     trouble = [ConnectionError()] * 20
     grantor = ScriptedGrantor(renewals=[*trouble, True, *trouble, True])
@@ -232,19 +183,15 @@ async def test_the_first_renewal_that_succeeds_again_saves_the_lease_and_ends_th
     assert min(gaps[20], *gaps[41:]) >= 9 - 1e-6
 
 
-@jumping
 async def test_the_answer_not_yours_ends_the_lease_at_once() -> None:
     grantor = ScriptedGrantor(renewals=[After(2, False)])
-    with pytest.raises(LeaseLostError) as caught:
-        async with grantor.hold(ttl=30):
-            await anyio.sleep_forever()
+    error = await until_lost(grantor.hold(ttl=30))
     assert clock() == grantor.times("renew")[0] + 2
     assert len(grantor.times("renew")) == 1
-    assert "its key expired, was deleted or evicted" in caught.value.reason
+    assert "its key expired, was deleted or evicted" in error.reason
 
 
 @pytest.mark.parametrize("answer", [True, False, ConnectionError()])
-@jumping
 async def test_a_renewal_s_reply_after_the_release_revives_nothing_and_signals_no_loss(
     answer: "bool | Exception",
 ) -> None:
@@ -253,66 +200,56 @@ async def test_a_renewal_s_reply_after_the_release_revives_nothing_and_signals_n
         await asyncio.sleep(12)
         assert len(grantor.times("renew")) == 1
     await asyncio.sleep(3600)
-    assert (lease.held, lease.lost, lease.remaining()) == (False, False, 0.0)
+    assert standing(lease) == (False, False, 0.0)
     assert len(grantor.times("renew")) == 1
 
 
-@jumping
 async def test_a_renewal_s_reply_after_the_deadline_revives_nothing() -> None:
     grantor = ScriptedGrantor(renewals=[After(25, True)])
     lease = await grantor.acquire(ttl=30)
-    await asyncio.sleep(deadline(sent_at=0, ttl=30) + 0.001)
+    await asyncio.sleep(END + 0.001)
     assert lease.lost
     await asyncio.sleep(8)  # the reply has just come; counted from its request, there would be something left
-    assert (lease.held, lease.lost, lease.remaining()) == (False, True, 0.0)
+    assert standing(lease) == (False, True, 0.0)
     await asyncio.sleep(3600)
-    assert (lease.held, lease.lost, lease.remaining()) == (False, True, 0.0)
+    assert standing(lease) == (False, True, 0.0)
     assert len(grantor.times("renew")) == 1
     assert not await lease.release()
 
 
-class ToldByHand:
+class ToldByHand(Around):
     """A stub whose renewals are answered when the test says so, within the same turn of the loop."""
 
     def __init__(self, stub: ScriptedGrantor) -> None:
-        self.name, self.kind, self.context = stub.name, stub.kind, stub.context
-        self.grant, self.undo = stub.grant, stub.undo
-        self.forget, self.obstacle = stub.forget, stub.obstacle
-        self.fencing_tokens = stub.fencing_tokens
-        self.together = None
+        super().__init__(stub)
         self.sent: list[tuple[float, ResultCallback]] = []
 
     def renew(self, request: Request, ttl: float, tell: ResultCallback, thread: Pipelines | None = None) -> None:
         self.sent.append((clock(), tell))
 
 
-@jumping
 async def test_a_lease_once_seen_lost_stays_lost_though_a_renewal_is_read_before_the_timers_run() -> None:
     """A loop that stood still past the deadline reads what came in time first; the next holder may be at work."""
-    stub = ScriptedGrantor()
-    asking = stub.asking(ttl=30)
-    asking.grantor = grantor = ToldByHand(stub)
-    lease = await asking.acquire(Lease, must=True, by_hand=True)
+    grantor = ToldByHand(ScriptedGrantor())
+    lease = await grantor.asking().acquire(Lease, must=True, by_hand=True)
     await asyncio.sleep(12)
     ((sent_at, tell),) = grantor.sent
     block_loop(20)
     assert clock() < deadline(sent_at, ttl=30), "counted from its request, there would be something left"
-    assert (lease.held, lease.lost, lease.remaining()) == (False, True, 0.0)
+    assert standing(lease) == (False, True, 0.0)
     tell(True)
-    assert (lease.held, lease.lost, lease.remaining()) == (False, True, 0.0)
+    assert standing(lease) == (False, True, 0.0)
     await asyncio.sleep(0.1)
-    assert (lease.held, lease.lost, lease.remaining()) == (False, True, 0.0)
+    assert standing(lease) == (False, True, 0.0)
     assert not await lease.release()
 
 
-@jumping
-async def test_an_exception_in_one_renewal_does_not_end_the_others() -> None:
-    bad = ScriptedGrantor(name="bad", renewals=[ValueError("an oversight of ours")])
+@pytest.mark.parametrize("answer", [ValueError("an oversight of ours"), After(math.inf, True)])
+async def test_a_renewal_that_fails_or_is_never_answered_holds_up_no_others(answer: "Exception | After") -> None:
+    bad = ScriptedGrantor(name="bad", renewals=[answer])
     good = ScriptedGrantor(name="good", session=bad.session)
     async with good.hold(ttl=30) as lease:
-        with pytest.raises(LeaseLostError):
-            async with bad.hold(ttl=30):
-                await anyio.sleep_forever()
+        await until_lost(bad.hold(ttl=30))
         await asyncio.sleep(3600)
         assert lease.held
 
@@ -329,12 +266,9 @@ class Raising(ToldByHand):
         tell(True)
 
 
-@jumping
 async def test_a_renewal_that_raises_is_logged_and_soon_tried_again(caplog: pytest.LogCaptureFixture) -> None:
-    stub = ScriptedGrantor()
-    asking = stub.asking(ttl=30)
-    asking.grantor = grantor = Raising(stub)
-    lease = await asking.acquire(Lease, must=True, by_hand=True)
+    grantor = Raising(ScriptedGrantor())
+    lease = await grantor.asking().acquire(Lease, must=True, by_hand=True)
     await asyncio.sleep(3600)
     assert await lease.release()
     gaps = [later - sooner for (sooner, _), (later, _) in pairwise(grantor.sent)]
@@ -344,19 +278,6 @@ async def test_a_renewal_that_raises_is_logged_and_soon_tried_again(caplog: pyte
     assert all(record.exc_info for record in caplog.records)
 
 
-@jumping
-async def test_a_renewal_that_is_never_answered_does_not_hold_up_the_others() -> None:
-    deaf = ScriptedGrantor(name="deaf", renewals=[After(math.inf, True)])
-    good = ScriptedGrantor(name="good", session=deaf.session)
-    async with good.hold(ttl=30) as lease:
-        with pytest.raises(LeaseLostError):
-            async with deaf.hold(ttl=30):
-                await anyio.sleep_forever()
-        await asyncio.sleep(3600)
-        assert lease.held
-
-
-@jumping
 async def test_when_its_session_is_closed_a_lease_runs_out_and_its_body_is_stopped_then() -> None:
     for wait in (5, 15):  # before it was first renewed, and after
         grantor = ScriptedGrantor()
@@ -389,7 +310,6 @@ def test_a_loop_that_was_closed_under_its_leases_is_no_trouble_to_the_next() -> 
     del lease
 
 
-@jumping
 async def test_however_often_all_are_to_be_renewed_at_once_they_are_when_it_matters_next() -> None:
     """A thousand slots of a Cluster that had moved put off for minutes what a lost link asked for."""
     grantor = ScriptedGrantor()
@@ -432,7 +352,6 @@ async def beside(stalling: Stalling, grantor: ScriptedGrantor) -> tuple[Lease, W
     return lease, watchdog
 
 
-@jumping
 async def test_while_the_loop_stands_still_nothing_is_renewed_and_soon_after_all_is() -> None:
     stalling, grantor = Stalling(), ScriptedGrantor()
     lease, watchdog = await beside(stalling, grantor)
@@ -449,18 +368,16 @@ async def test_while_the_loop_stands_still_nothing_is_renewed_and_soon_after_all
 
 
 @pytest.mark.parametrize("taken", [False, True])
-@jumping
 async def test_a_loss_in_the_thread_shows_at_once_and_the_loop_is_told(taken: bool) -> None:
     stalling, grantor = Stalling(), ScriptedGrantor(renewals=[False])
     lease, watchdog = await beside(stalling, grantor)
     stalling.still = not taken
     assert await lease.wait_lost()
-    assert clock() == (grantor.times("renew")[0] if taken else deadline(sent_at=0, ttl=30))
+    assert clock() == (grantor.times("renew")[0] if taken else END)
     await lease.release()
     watchdog.close()
 
 
-@jumping
 async def test_what_a_thread_s_watchdog_held_is_not_its_loop_s_to_watch_when_it_is_closed() -> None:
     lease, watchdog = await beside(Stalling(), ScriptedGrantor())
     await asyncio.sleep(1)
@@ -472,7 +389,6 @@ async def test_what_a_thread_s_watchdog_held_is_not_its_loop_s_to_watch_when_it_
 # What it costs.
 
 
-@jumping
 async def test_leases_of_all_lengths_have_one_timer() -> None:
     grantor = ScriptedGrantor()
     leases = [await grantor.acquire(ttl=ttl) for ttl in (3000, 300, 30, 3, 30, 300)]
@@ -483,7 +399,6 @@ async def test_leases_of_all_lengths_have_one_timer() -> None:
         assert await lease.release()
 
 
-@jumping
 async def test_ten_thousand_leases_have_one_timer() -> None:
     asyncio.get_running_loop().set_debug(False)  # it would note the stack for each of 100,000 callbacks
     grantor = ScriptedGrantor()
@@ -496,7 +411,6 @@ async def test_ten_thousand_leases_have_one_timer() -> None:
     await asyncio.gather(*(lease.release() for lease in leases))
 
 
-@jumping
 async def test_leases_that_ended_do_not_pile_up() -> None:
     asyncio.get_running_loop().set_debug(False)  # as above
     grantor = ScriptedGrantor()
@@ -516,7 +430,6 @@ async def test_leases_that_ended_do_not_pile_up() -> None:
         assert clock() == 0
 
 
-@jumping
 async def test_nothing_runs_a_second_after_the_last_lease() -> None:
     grantor = ScriptedGrantor(renewals=[ConnectionError()])
     lease = await grantor.acquire()
@@ -527,7 +440,6 @@ async def test_nothing_runs_a_second_after_the_last_lease() -> None:
     assert grantor.context.closed
 
 
-@jumping
 async def test_no_timer_outlives_a_lease_that_was_watched_before_it_was_entered() -> None:
     grantor = ScriptedGrantor()
     lease = await grantor.acquire()

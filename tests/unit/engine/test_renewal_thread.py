@@ -13,7 +13,7 @@ from aiolocks._engine.lease import state_of
 from aiolocks._engine.lease_state import LeaseState
 from aiolocks._engine.renewal import ThreadWatchdog
 from aiolocks.testing import JumpingLoop, ScriptedGrantor
-from tests.support.jumping import jumping, the_loop, timers
+from tests.support.jumping import the_loop, timers
 from tests.support.virtual import clock
 
 
@@ -56,7 +56,6 @@ async def longest_without_life(renewer: ThreadWatchdog) -> float:
     return longest
 
 
-@jumping
 async def test_a_loop_that_comes_round_shows_life_four_times_in_the_shortest_stall_allowed() -> None:
     renewer = begun()
     states = [await lease_with(max_stall) for max_stall in (60.0, 2.0, 30.0)]
@@ -73,7 +72,6 @@ async def test_a_loop_that_comes_round_shows_life_four_times_in_the_shortest_sta
     renewer.close()
 
 
-@jumping
 async def test_a_loop_that_stands_still_for_longer_than_allowed_is_taken_for_dead_until_it_comes_round() -> None:
     renewer = begun()
     renewer.add(await lease_with(2.0), clock())
@@ -89,7 +87,6 @@ async def test_a_loop_that_stands_still_for_longer_than_allowed_is_taken_for_dea
     assert timers() == 0
 
 
-@jumping
 async def test_a_lease_that_allows_a_shorter_stall_than_the_others_counts_at_once() -> None:
     renewer = begun()
     renewer.add(await lease_with(60.0), clock())
@@ -108,7 +105,6 @@ def test_a_loop_that_is_closed_is_dead_however_short_a_time_ago() -> None:
     assert renewer.stalled(1.0, 0.0)
 
 
-@jumping
 async def test_the_thread_begins_with_the_first_lease_and_ends_when_it_is_closed() -> None:
     renewer = begun()
     assert not threads()
@@ -155,7 +151,6 @@ def test_of_a_lease_that_has_ended_the_thread_is_told_and_renews_it_no_more() ->
     asyncio.run(main())
 
 
-@jumping
 async def test_closing_the_watchdog_waits_for_the_end_of_its_thread() -> None:
     """For half a second at most, which may be too short for a busy machine now and then."""
     renewer, state = begun(), await lease_with(60.0)
@@ -185,7 +180,6 @@ def test_the_thread_ends_by_itself_when_the_session_s_loop_was_closed() -> None:
     renewer.close()
 
 
-@jumping
 async def test_a_machine_without_a_thread_to_spare_is_an_error_and_nothing_stays_of_the_attempt() -> None:
     renewer, state = begun(), await lease_with(60.0)
 

@@ -1,8 +1,8 @@
 """Renewal of many leases by one request, in virtual time: who goes along, and what becomes of each."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -18,7 +18,6 @@ from aiolocks._engine.request import Request
 from aiolocks._redis.endpoints import Pipelines
 from aiolocks.testing import After, ScriptedGrantor
 from tests.support.inside import block_loop
-from tests.support.jumping import jumping
 from tests.support.virtual import clock
 
 TTL = 30.0
@@ -28,11 +27,11 @@ Tell = Callable[[Sequence[int] | Exception], None]
 
 
 class Batches:
-    """A stub: it answers each request for many after *takes*, with what *answer* returns for each name."""
+    """A stub: it answers each request for many after *takes*, with 1 for each name unless it is *gone*."""
 
-    def __init__(self, most: int = 100) -> None:
+    def __init__(self, most: int = 100, takes: float = 0.0) -> None:
         self.most = most
-        self.takes = 0.0
+        self.takes = takes
         self.refusal: Exception | None = None
         self.gone: set[str] = set()
         self.sent: list[tuple[float, list[str]]] = []
@@ -49,6 +48,14 @@ class Batches:
     def names(self) -> list[str]:
         return [name for _, names in self.sent for name in names]
 
+    async def first(self) -> tuple[float, list[str]]:
+        """Wait for the first request for several leases, and return it."""
+        while True:
+            for sent_at, names in self.sent:
+                if len(names) > 1:
+                    return sent_at, names
+            await asyncio.sleep(0.001)
+
 
 def grantors(batches: Batches | None, count: int, **options: Any) -> list[ScriptedGrantor]:
     first = ScriptedGrantor(name="0", **options)
@@ -62,6 +69,17 @@ async def take_all(grantors: Sequence[ScriptedGrantor], **options: Any) -> list[
     return [await grantor.acquire(ttl=TTL, on_lost="flag", **options) for grantor in grantors]
 
 
+@asynccontextmanager
+async def holding(
+    batches: Batches | None, count: int = 60, **options: Any
+) -> AsyncIterator[tuple[list[ScriptedGrantor], list[Lease]]]:
+    """Hold so many leases that *batches* renews; at the end those are released that are held still."""
+    all_of_them = grantors(batches, count, **options)
+    leases = await take_all(all_of_them)
+    yield all_of_them, leases
+    await release_all([lease for lease in leases if lease.held])
+
+
 def alone(grantors: Sequence[ScriptedGrantor]) -> list[str]:
     """Return which of them were asked by themselves."""
     return [grantor.name for grantor in grantors for _ in grantor.times("renew")]
@@ -72,18 +90,16 @@ async def release_all(leases: Sequence[Lease]) -> None:
         await lease.release()
 
 
-@jumping
 async def test_what_is_due_at_the_same_time_is_asked_for_by_one_request_and_all_live_on() -> None:
     batches = Batches()
-    leases = await take_all(grantors(batches, 60))
-    await asyncio.sleep(3600)
-    assert all(lease.held for lease in leases)
-    sizes = [len(names) for _, names in batches.sent]
-    assert sum(sizes) / len(sizes) > 3
-    await release_all(leases)
+    async with holding(batches) as (grantors, leases):
+        await asyncio.sleep(3600)
+        assert all(lease.held for lease in leases)
+        sizes = [len(names) for _, names in batches.sent]
+        assert sum(sizes) / len(sizes) > 3
+        assert len(grantors[0].session.watchdog._heap) <= 60 + 40, "what was answered does not pile up"
 
 
-@jumping
 async def test_a_lease_that_is_due_alone_is_renewed_alone() -> None:
     batches = Batches()
     (one,) = grantors(batches, 1)
@@ -93,204 +109,143 @@ async def test_a_lease_that_is_due_alone_is_renewed_alone() -> None:
     assert len(one.times("renew")) > 300
 
 
-@jumping
 async def test_no_request_is_for_more_than_its_grantors_allow() -> None:
     batches = Batches(most=7)
-    leases = await take_all(grantors(batches, 200))
-    block_loop(11)  # so that all are overdue
-    await asyncio.sleep(0.1)
-    assert sorted(batches.names, key=int) == [str(number) for number in range(200)]
-    assert max(len(names) for _, names in batches.sent) == 7
-    await release_all(leases)
+    async with holding(batches, 200):
+        block_loop(11)  # so that all are overdue
+        await asyncio.sleep(0.1)
+        assert sorted(batches.names, key=int) == [str(number) for number in range(200)]
+        assert max(len(names) for _, names in batches.sent) == 7
 
 
-@jumping
 async def test_leases_of_different_kinds_and_of_no_kind_are_renewed_apart() -> None:
     locks, semaphores = Batches(), Batches()
-    mixed = grantors(None, 90)
-    for number, grantor in enumerate(mixed):
-        grantor.together = [locks, semaphores, None][number % 3]
-    leases = await take_all(mixed)
-    await asyncio.sleep(300)
-    assert all(lease.held for lease in leases)
-    assert {int(name) % 3 for name in locks.names} == {0}
-    assert {int(name) % 3 for name in semaphores.names} == {1}
-    assert {name for name in alone(mixed) if int(name) % 3 == 2} == {str(number) for number in range(2, 90, 3)}
-    await release_all(leases)
+    async with holding(None, 90) as (mixed, leases):
+        for number, grantor in enumerate(mixed):
+            grantor.together = [locks, semaphores, None][number % 3]
+        await asyncio.sleep(300)
+        assert all(lease.held for lease in leases)
+        assert {int(name) % 3 for name in locks.names} == {0}
+        assert {int(name) % 3 for name in semaphores.names} == {1}
+        assert {name for name in alone(mixed) if int(name) % 3 == 2} == {str(number) for number in range(2, 90, 3)}
 
 
-@jumping
 async def test_each_lease_renewed_together_counts_from_when_their_request_was_sent() -> None:
-    batches = Batches()
-    batches.takes = 5.0
-    leases = await take_all(grantors(batches, 60))
-    await asyncio.sleep(8.5)
-    while not any(len(names) > 1 for _, names in batches.sent):
-        await asyncio.sleep(0.1)
-    sent_at, names = next(one for one in batches.sent if len(one[1]) > 1)
-    await asyncio.sleep(5.1)
-    for name in names:
-        assert clock() + leases[int(name)].remaining() == pytest.approx(deadline(sent_at, TTL))
-    await release_all(leases)
+    batches = Batches(takes=5.0)
+    async with holding(batches) as (_, leases):
+        sent_at, names = await batches.first()
+        await asyncio.sleep(5.1)
+        for name in names:
+            assert clock() + leases[int(name)].remaining() == pytest.approx(deadline(sent_at, TTL))
 
 
-@jumping
 async def test_what_was_not_renewed_along_with_the_others_is_asked_for_at_once_and_is_lost_alone() -> None:
     batches = Batches()
-    all_of_them = grantors(batches, 60)
-    leases = await take_all(all_of_them)
-    batches.gone = {"7", "8"}
-    all_of_them[7]._renewals = [False]
-    all_of_them[8]._renewals = [True]
-    await asyncio.sleep(12)
-    (asked_at,) = all_of_them[7].times("renew")
-    assert asked_at in [at for at, names in batches.sent if "7" in names]
-    assert [number for number, lease in enumerate(leases) if lease.lost] == [7]
-    await asyncio.sleep(3600)
-    assert [number for number, lease in enumerate(leases) if lease.lost] == [7]
-    assert set(alone(all_of_them)) >= {"7", "8"}
-    await release_all([lease for lease in leases if not lease.lost])
+    async with holding(batches) as (grantors, leases):
+        batches.gone = {"7", "8"}
+        grantors[7]._renewals = [False]
+        grantors[8]._renewals = [True]
+        await asyncio.sleep(12)
+        (asked_at,) = grantors[7].times("renew")
+        assert asked_at in [at for at, names in batches.sent if "7" in names]
+        for _ in range(2):
+            assert [number for number, lease in enumerate(leases) if lease.lost] == [7]
+            await asyncio.sleep(3600)
+        assert set(alone(grantors)) >= {"7", "8"}
 
 
-@jumping
 async def test_a_lease_whose_renewal_was_repeated_counts_from_the_repeated_request() -> None:
-    batches = Batches()
-    batches.takes, batches.gone = 3.0, {"7"}
-    all_of_them = grantors(batches, 60)
-    leases = await take_all(all_of_them)
-    while not all_of_them[7].times("renew"):
+    batches = Batches(takes=3.0)
+    batches.gone = {"7"}
+    async with holding(batches) as (grantors, leases):
+        while not grantors[7].times("renew"):
+            await asyncio.sleep(0.01)
         await asyncio.sleep(0.01)
-    await asyncio.sleep(0.01)
-    (asked_at,) = all_of_them[7].times("renew")
-    assert clock() + leases[7].remaining() == pytest.approx(deadline(asked_at, TTL))
-    await release_all(leases)
+        (asked_at,) = grantors[7].times("renew")
+        assert clock() + leases[7].remaining() == pytest.approx(deadline(asked_at, TTL))
 
 
-@jumping
 async def test_after_a_refusal_of_the_whole_each_is_asked_for_at_once_and_for_a_while_only_so() -> None:
     batches = Batches()
     batches.refusal = REFUSED
-    all_of_them = grantors(batches, 60)
-    leases = await take_all(all_of_them)
-    while not any(len(names) > 1 for _, names in batches.sent):
-        await asyncio.sleep(0.001)
-    refused_at, names = batches.sent[-1]
-    assert [all_of_them[int(name)].times("renew") for name in names] == [[refused_at]] * len(names)
-    requests = len(batches.sent)
-    await asyncio.sleep(59)
-    assert len(batches.sent) == requests
-    batches.refusal = None
-    await asyncio.sleep(10)
-    assert len(batches.sent) > requests
-    assert all(lease.held for lease in leases)
-    await release_all(leases)
+    async with holding(batches) as (grantors, leases):
+        refused_at, names = await batches.first()
+        assert [grantors[int(name)].times("renew") for name in names] == [[refused_at]] * len(names)
+        requests = len(batches.sent)
+        await asyncio.sleep(59)
+        assert len(batches.sent) == requests
+        batches.refusal = None
+        await asyncio.sleep(10)
+        assert len(batches.sent) > requests
+        assert all(lease.held for lease in leases)
 
 
 @pytest.mark.parametrize("trouble", [RedisConnectionError(), ReadOnlyError(), NotNowError("BUSY"), TimeoutError()])
-@jumping
 async def test_a_request_that_was_lost_leaves_all_open_and_each_is_tried_again_until_its_deadline(
     trouble: Exception,
 ) -> None:
     batches = Batches()
     batches.refusal = trouble
-    all_of_them = grantors(batches, 60, renewals=[trouble])
-    leases = await take_all(all_of_them)
-    await asyncio.sleep(deadline(0, TTL) - 0.01)
-    assert all(lease.held for lease in leases)
-    assert len(batches.names) + len(alone(all_of_them)) > 60 * 15
-    await asyncio.sleep(0.011)
-    assert all(lease.lost for lease in leases)
-    assert all(state_of(lease).over for lease in leases), "and that was noted without being asked"
+    async with holding(batches, renewals=[trouble]) as (grantors, leases):
+        await asyncio.sleep(deadline(0, TTL) - 0.01)
+        assert all(lease.held for lease in leases)
+        assert len(batches.names) + len(alone(grantors)) > 60 * 15
+        await asyncio.sleep(0.011)
+        assert all(lease.lost for lease in leases)
+        assert all(state_of(lease).over for lease in leases), "and that was noted without being asked"
 
 
-@jumping
 async def test_the_first_answer_after_trouble_saves_them_all() -> None:
     batches = Batches()
     batches.refusal = RedisConnectionError()
-    all_of_them = grantors(batches, 60, renewals=[*[RedisConnectionError()] * 5, True])
-    leases = await take_all(all_of_them)
-    await asyncio.sleep(20)
-    batches.refusal = None
-    await asyncio.sleep(3600)
-    assert all(lease.held for lease in leases)
-    await release_all(leases)
+    async with holding(batches, renewals=[*[RedisConnectionError()] * 5, True]) as (_, leases):
+        await asyncio.sleep(20)
+        batches.refusal = None
+        await asyncio.sleep(3600)
+        assert all(lease.held for lease in leases)
 
 
-@jumping
-async def test_without_an_answer_each_is_lost_at_its_own_deadline() -> None:
+async def test_without_an_answer_each_body_is_stopped_at_its_own_deadline() -> None:
     """The request is for leases that began at different times."""
-    batches = Batches()
-    batches.takes = 1e6
-    all_of_them = grantors(batches, 40)
-    leases: list[Lease] = []
+    batches = Batches(takes=1e6)
     ends: list[float] = []
-    lost_at: dict[int, float] = {}
-    for grantor in all_of_them:
-        lease = await grantor.acquire(ttl=TTL, on_lost="flag")
-        leases.append(lease)
-        ends.append(clock() + lease.remaining())
-        await asyncio.sleep(0.02)
-    for grantor in all_of_them:
-        grantor._renewals = [After(float("inf"), True)]
-
-    def note(number: int) -> None:
-        lost_at[number] = clock()
-
-    for number, lease in enumerate(leases):
-        state_of(lease).call_on_loss(partial(note, number))
-    await asyncio.sleep(TTL + 1)
-    assert any(len(names) > 1 for _, names in batches.sent)
-    assert [lost_at[number] for number in range(40)] == pytest.approx(ends, abs=1e-6)
-
-
-@jumping
-async def test_a_body_is_stopped_at_its_deadline_though_the_request_for_it_and_others_is_not_answered() -> None:
-    batches = Batches()
-    batches.takes = 1e6
-    bodies = grantors(batches, 20, renewals=[After(float("inf"), True)])
     stopped: list[float] = []
 
     async def work(grantor: ScriptedGrantor) -> None:
         with pytest.raises(LeaseLostError):
-            async with grantor.hold(ttl=TTL):
+            async with grantor.hold(ttl=TTL) as lease:
+                ends.append(clock() + lease.remaining())
                 await asyncio.sleep(1000)
         stopped.append(clock())
 
     async with asyncio.TaskGroup() as tasks:
-        for grantor in bodies:
+        for grantor in grantors(batches, 40, renewals=[After(float("inf"), True)]):
             tasks.create_task(work(grantor))
-    assert stopped == pytest.approx([deadline(0, TTL)] * 20)
+            await asyncio.sleep(0.02)
+    assert any(len(names) > 1 for _, names in batches.sent)
+    assert stopped == pytest.approx(ends, abs=1e-6)
 
 
-@jumping
 async def test_a_lease_that_is_released_meanwhile_is_asked_for_no_more_and_not_lost() -> None:
     """P11: neither the answer to the request for many nor what follows it has to do with that one."""
-    batches = Batches()
-    batches.takes, batches.gone = 5.0, {str(number) for number in range(60)}
-    all_of_them = grantors(batches, 60)
-    leases = await take_all(all_of_them)
-    while not any(len(names) > 1 for _, names in batches.sent):
-        await asyncio.sleep(0.01)
-    _, names = next(one for one in batches.sent if len(one[1]) > 1)
-    released = all_of_them[int(names[0])], leases[int(names[0])]
-    assert await released[1].release()
-    await asyncio.sleep(6)
-    assert not released[0].times("renew")
-    assert all_of_them[int(names[1])].times("renew")
-    assert not released[1].lost
-    await release_all([lease for lease in leases if lease is not released[1]])
+    batches = Batches(takes=5.0)
+    batches.gone = {str(number) for number in range(60)}
+    async with holding(batches) as (grantors, leases):
+        _, names = await batches.first()
+        released, other = int(names[0]), int(names[1])
+        assert await leases[released].release()
+        await asyncio.sleep(6)
+        assert not grantors[released].times("renew")
+        assert grantors[other].times("renew")
+        assert not leases[released].lost
 
 
-@jumping
 async def test_a_late_answer_revives_none() -> None:
-    batches = Batches()
-    batches.takes = 25.0
-    all_of_them = grantors(batches, 40, renewals=[After(25, True)])
-    leases = await take_all(all_of_them)
-    await asyncio.sleep(deadline(0, TTL) + 0.001)
-    assert all(lease.lost for lease in leases)
-    await asyncio.sleep(20)
-    assert all(lease.lost and not lease.held for lease in leases)
+    async with holding(Batches(takes=25.0), 40, renewals=[After(25, True)]) as (_, leases):
+        await asyncio.sleep(deadline(0, TTL) + 0.001)
+        assert all(lease.lost for lease in leases)
+        await asyncio.sleep(20)
+        assert all(lease.lost and not lease.held for lease in leases)
 
 
 class Raising(Batches):
@@ -303,20 +258,17 @@ class Raising(Batches):
         tell([1] * len(leases))
 
 
-@jumping
 async def test_a_request_that_raises_is_logged_and_all_of_it_soon_tried_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     batches = Raising()
-    leases = await take_all(grantors(batches, 60))
-    await asyncio.sleep(3600)
-    assert all(lease.held for lease in leases)
+    async with holding(batches) as (_, leases):
+        await asyncio.sleep(3600)
+        assert all(lease.held for lease in leases)
     assert "renewing failed" in caplog.text
     assert len(caplog.records) == sum(len(names) for _, names in batches.sent[:2])
-    await release_all(leases)
 
 
-@jumping
 async def test_after_max_hold_one_runs_out_and_the_others_are_renewed() -> None:
     batches = Batches()
     all_of_them = grantors(batches, 60)
@@ -328,7 +280,6 @@ async def test_after_max_hold_one_runs_out_and_the_others_are_renewed() -> None:
     await release_all(leases[30:])
 
 
-@jumping
 async def test_a_thread_s_request_goes_over_its_own_pipeline() -> None:
     batches = Batches()
     all_of_them = grantors(batches, 60)
@@ -343,14 +294,4 @@ async def test_a_thread_s_request_goes_over_its_own_pipeline() -> None:
     assert all(lease.held for lease in leases)
     assert batches.threads == {thread}
     watchdog.close()
-    await release_all(leases)
-
-
-@jumping
-async def test_what_was_answered_does_not_pile_up() -> None:
-    batches = Batches()
-    all_of_them = grantors(batches, 60)
-    leases = await take_all(all_of_them)
-    await asyncio.sleep(3600)
-    assert len(all_of_them[0].session.watchdog._heap) <= 60 + 40
     await release_all(leases)

@@ -15,7 +15,6 @@ from aiolocks._grantors.composite import Part
 from aiolocks._grantors.uptime import MinUptime
 from aiolocks._redis.pipeline import PendingCall
 from tests.support.extension import Adding
-from tests.support.jumping import jumping
 
 SOME_LINK: Any = object()
 
@@ -51,31 +50,23 @@ def test_a_holder_acts_for_as_much_as_the_server_was_told() -> None:
     assert (rounded.ttl_ms, rounded.ttl, rounded.valid_for) == (123, 0.123, deadline(0.0, 0.123))
 
 
-def test_a_request_is_queued_with_its_ttl_and_permits() -> None:
-    assert request(1.5, permits=3, token=b"mine").entry() == b"mine 1500 3"
-
-
-def test_a_request_is_queued_with_its_min_uptime_too() -> None:
+def test_a_request_is_queued_with_its_ttl_and_permits_and_then_its_min_uptime() -> None:
     """Behind what older versions of the scripts look for."""
+    assert request(1.5, permits=3, token=b"mine").entry() == b"mine 1500 3"
     assert Request(1.5, 3, wait=True, token=b"mine", extensions=(MinUptime(31),)).entry() == b"mine 1500 3 31"
 
 
 # What was asked.
 
 
-def test_a_new_request_has_nothing_to_undo() -> None:
-    new = request()
-    assert not new.tried
-    assert new.asked_at is None
-    assert (new.ticket, new.silences) == (0, 0)
-
-
-def test_the_first_attempt_is_when_it_was_asked() -> None:
-    one = request()
-    attempt(one, 5.0)
-    attempt(one, 9.0)
-    assert one.asked_at == 5
-    assert one.tried
+def test_a_request_that_was_not_run_has_nothing_to_undo() -> None:
+    new, not_run, tried = request(), request(), request()
+    not_run.not_run(attempt(not_run, 1.0))
+    attempt(tried, 5.0)
+    attempt(tried, 9.0)
+    assert [one.tried for one in (new, not_run, tried)] == [False, False, True]
+    assert (new.asked_at, new.ticket, new.silences) == (None, 0, 0)
+    assert tried.asked_at == 5
 
 
 def test_what_was_answered_is_under_way_no_more_and_the_other_attempts_are() -> None:
@@ -88,12 +79,6 @@ def test_what_was_answered_is_under_way_no_more_and_the_other_attempts_are() -> 
     one.answered(third)
     assert under_way(one) == []
     assert one.tried
-
-
-def test_an_attempt_that_was_not_run_leaves_nothing_to_undo() -> None:
-    one = request()
-    one.not_run(attempt(one, 1.0))
-    assert not one.tried
 
 
 def test_an_answer_without_a_link_did_not_come_from_redis() -> None:
@@ -126,12 +111,6 @@ def test_a_grant_in_the_reply_counts_from_when_that_very_attempt_left() -> None:
     one.granted(first)
     assert under_way(one) == []
     assert one.tried
-
-
-def test_what_was_granted_at_once_is_to_be_undone() -> None:
-    one = request()
-    one.granted(attempt(one, 1.0))
-    assert one.tried
     assert one.undo_for == one.ttl, "nothing is under way"
 
 
@@ -144,7 +123,6 @@ def test_a_part_that_was_not_granted_has_no_fencing_token() -> None:
 # The turn.
 
 
-@jumping
 async def test_a_request_that_was_given_up_has_no_turn() -> None:
     before, after = request(), request()
     turn = before.turn
@@ -156,28 +134,20 @@ async def test_a_request_that_was_given_up_has_no_turn() -> None:
     assert not request().turn.done()
 
 
-@jumping
-async def test_a_turn_that_was_told_counts_from_the_newest_answer_that_it_waits() -> None:
-    one = request()
-    attempt(one, 1.0)
+async def test_a_turn_that_was_told_counts_from_the_newest_answer_that_it_waits_or_the_first_attempt() -> None:
+    one, other = request(), request()
+    for waiter in (one, other):
+        attempt(waiter, 1.0)
+        attempt(waiter, 2.0)
     one.queued(7, 3.0, 0)
     one.queued(7, 2.0, 0)  # overtaken by the other
     assert one.ticket == 7
-    assert one.grant(1)
-    assert one.turn.result() == Granted(1, 3.0)
+    for waiter in (one, other):
+        assert waiter.grant(5)
+    assert one.turn.result() == Granted(5, 3.0)
+    assert other.turn.result() == Granted(5, 1.0), "which of them was granted is not known"
 
 
-@jumping
-async def test_a_turn_that_was_told_before_any_answer_counts_from_the_first_attempt() -> None:
-    """Which of them was granted is not known."""
-    one = request()
-    attempt(one, 1.0)
-    attempt(one, 2.0)
-    assert one.grant(5)
-    assert one.turn.result() == Granted(5, 1.0)
-
-
-@jumping
 async def test_news_that_are_not_newer_than_the_answer_that_it_waits_are_ignored() -> None:
     """W5: that lease has lapsed since."""
     one = request()
@@ -191,7 +161,6 @@ async def test_news_that_are_not_newer_than_the_answer_that_it_waits_are_ignored
     assert one.turn.result().fence == 41
 
 
-@jumping
 async def test_a_grant_that_a_recheck_finds_is_news_whatever_was_answered_before() -> None:
     one = request()
     one.queued(7, 1.0, 40)
@@ -199,7 +168,6 @@ async def test_a_grant_that_a_recheck_finds_is_news_whatever_was_answered_before
     assert one.turn.result() == Granted(40, 9.0)
 
 
-@jumping
 async def test_a_turn_for_an_unknown_or_abandoned_request_wakes_no_caller() -> None:
     one = request()
     assert not one.grant(5)
@@ -208,7 +176,6 @@ async def test_a_turn_for_an_unknown_or_abandoned_request_wakes_no_caller() -> N
     assert not one.grant(5)
 
 
-@jumping
 async def test_a_waiter_is_not_woken_by_the_answer_that_it_waits() -> None:
     asked: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     one, looked_at, given_up = request(), request(), request()
@@ -221,7 +188,6 @@ async def test_a_waiter_is_not_woken_by_the_answer_that_it_waits() -> None:
     assert not given_up.wait_by(asked)
 
 
-@jumping
 async def test_a_turn_that_came_once_can_be_waited_for_again() -> None:
     one = request()
     one.queued(7, 1.0, 0)
@@ -233,7 +199,6 @@ async def test_a_turn_that_came_once_can_be_waited_for_again() -> None:
     assert one.grant(6)
 
 
-@jumping
 async def test_why_there_will_be_no_turn_is_told_once_and_not_to_the_log() -> None:
     """The caller may have left; Python would report an exception that nobody looked at."""
     one = request()
@@ -248,7 +213,6 @@ async def test_why_there_will_be_no_turn_is_told_once_and_not_to_the_log() -> No
     await asyncio.sleep(0)
 
 
-@jumping
 async def test_an_answer_is_passed_on_unless_its_caller_has_left() -> None:
     futures = [asyncio.get_running_loop().create_future() for _ in range(3)]
     futures[2].cancel()

@@ -5,29 +5,22 @@ import asyncio
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from aiolocks import Lease, LeaseLostError
-from aiolocks._core.timing import deadline
+from aiolocks import LeaseLostError
 from aiolocks._engine.lease import state_of
 from aiolocks._engine.request import WithdrawnError
 from aiolocks.testing import ScriptedGrantor
-from tests.support.jumping import jumping
 from tests.support.virtual import clock
+from tests.unit.engine.leases import END, later, until_lost
 
-END = deadline(sent_at=0, ttl=30)
 
-
-@jumping
 async def test_a_lease_whose_renewal_is_refused_as_revoked_says_so() -> None:
     grantor = ScriptedGrantor(renewals=["revoked"])
-    with pytest.raises(LeaseLostError) as caught:
-        async with grantor.hold(ttl=30):
-            await asyncio.sleep(3600)
+    error = await until_lost(grantor.hold(ttl=30))
     assert 9 <= clock() <= 11
-    assert caught.value.reason == "revoked"
+    assert error.reason == "revoked"
     assert grantor.tokens("withdraw") == [grantor.requests[0].token]
 
 
-@jumping
 async def test_a_lease_whose_renewal_by_hand_is_refused_as_revoked_says_so() -> None:
     grantor = ScriptedGrantor(renewals=["revoked"])
     lease = await grantor.acquire(renew=False)
@@ -38,32 +31,24 @@ async def test_a_lease_whose_renewal_by_hand_is_refused_as_revoked_says_so() -> 
     assert len(grantor.times("withdraw")) == 1
 
 
-@jumping
-async def test_the_release_of_a_revoked_lease_is_tried_until_it_ends_on_the_server() -> None:
+@pytest.mark.parametrize("found_by", ["the loop", "a thread"])
+async def test_the_release_of_a_revoked_lease_is_tried_until_it_ends_on_the_server(found_by: str) -> None:
     """Else those who wait would have to, though the holder has stopped."""
     grantor = ScriptedGrantor(renewals=["revoked"], withdrawals=[RedisConnectionError()])
-    with pytest.raises(LeaseLostError):
-        async with grantor.hold(ttl=30):
-            await asyncio.sleep(3600)
+    if found_by == "the loop":
+        await until_lost(grantor.hold(ttl=30))
+    else:
+        lease = await grantor.acquire(ttl=30, renew=False)
+        state = state_of(lease)
+        state.request.was_revoked()
+        state.lose_from_thread(state.refused_as)
+        assert (lease.held, lease.lost) == (False, True)
+        assert not await lease.release()
     await asyncio.sleep(60)
     assert 29 <= max(grantor.times("withdraw")) <= 30
     assert len(grantor.times("withdraw")) > 10
 
 
-@jumping
-async def test_the_release_of_a_lease_that_a_thread_found_revoked_is_tried_until_it_ends() -> None:
-    grantor = ScriptedGrantor(withdrawals=[RedisConnectionError()])
-    lease = await grantor.acquire(ttl=30, renew=False)
-    state = state_of(lease)
-    state.request.was_revoked()
-    state.lose_from_thread(state.refused_as)
-    assert (lease.held, lease.lost) == (False, True)
-    assert not await lease.release()
-    await asyncio.sleep(60)
-    assert 29 <= max(grantor.times("withdraw")) <= 30
-
-
-@jumping
 async def test_a_lost_lease_that_was_not_revoked_is_not_released_for_long() -> None:
     grantor = ScriptedGrantor(renewals=[False], withdrawals=[RedisConnectionError()])
     lease = await grantor.acquire(ttl=30)
@@ -74,10 +59,9 @@ async def test_a_lost_lease_that_was_not_revoked_is_not_released_for_long() -> N
     assert max(grantor.times("withdraw")) <= END
 
 
-@jumping
 async def test_what_was_revoked_before_its_holder_heard_of_it_is_asked_for_under_another_token() -> None:
     grantor = ScriptedGrantor(grants=["queued", WithdrawnError(), 8])
-    asyncio.get_running_loop().call_later(20, grantor.hand_over, 7)
+    later(20, grantor.hand_over, 7)
     async with grantor.hold(ttl=30) as lease:
         first, again, new = grantor.tokens("grant")
         assert first == again != new
@@ -85,17 +69,16 @@ async def test_what_was_revoked_before_its_holder_heard_of_it_is_asked_for_under
         assert grantor.tokens("withdraw") == [first]
 
 
-@jumping
-async def test_a_request_revoked_while_it_was_repeated_is_sent_under_another_token() -> None:
+@pytest.mark.parametrize("timeout", [None, 0])
+async def test_a_request_revoked_while_it_was_repeated_is_sent_under_another_token(timeout: float | None) -> None:
     """The reply to the first attempt was lost."""
     grantor = ScriptedGrantor(grants=[RedisConnectionError(), WithdrawnError(), 8])
-    lease = await grantor.acquire()
+    lease = await grantor.acquire(timeout=timeout)
     assert len(set(grantor.tokens("grant"))) == 2
     assert lease.fencing_token == 8
     await lease.release()
 
 
-@jumping
 async def test_a_request_revoked_while_its_caller_awaited_answer_and_turn_has_another_token() -> None:
     """A caller without a timeout awaits the future of its question also while it is in line."""
     grantor = ScriptedGrantor(grants=[WithdrawnError(), 8])
@@ -106,17 +89,9 @@ async def test_a_request_revoked_while_its_caller_awaited_answer_and_turn_has_an
     await lease.release()
 
 
-@jumping
-async def test_a_request_that_asks_once_and_was_revoked_is_sent_under_another_token() -> None:
-    grantor = ScriptedGrantor(grants=[RedisConnectionError(), WithdrawnError(), "busy"])
-    assert await grantor.asking(timeout=0).acquire(Lease, must=False) is None
-    assert len(set(grantor.tokens("grant"))) == 2
-
-
-@jumping
 async def test_a_revoked_turn_is_asked_for_again_until_the_callers_time_ends() -> None:
     grantor = ScriptedGrantor(grants=["queued"])
-    asyncio.get_running_loop().call_later(2, lambda: grantor.requests[-1].fail(WithdrawnError()))
+    later(2, lambda: grantor.requests[-1].fail(WithdrawnError()))
     with pytest.raises(TimeoutError):
         async with grantor.hold(timeout=5):
             pytest.fail("not granted")
