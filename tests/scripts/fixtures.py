@@ -54,3 +54,17 @@ _CALLED = complete({"lock": "lock", "semaphore": "semaphore", "modes": "rwlock"}
 def exclusive(request: pytest.FixtureRequest, backend: Redis, sharded: bool) -> Scripts:
     """A mutex, a semaphore of one permit, and a lock to write: for what all promise."""
     return Scripts(backend, request.param, limit=1, sharded=sharded)
+
+
+@pytest.fixture
+def held(exclusive: Scripts) -> Scripts:
+    """Held by ann for the usual time."""
+    exclusive.granted("ann")
+    return exclusive
+
+
+@pytest.fixture
+def awaited(held: Scripts) -> Scripts:
+    """Held by ann; ben waits in the session `away`, which listens only where a test says so."""
+    held.queued("ben", session="away")
+    return held

@@ -5,15 +5,7 @@ from typing import Any
 import pytest
 
 from tests.scripts.calls import LIFE, TTL, Busy, Queued, Scripts, Withdrawn, token
-from tests.scripts.states import (
-    contents,
-    fence_of,
-    holders,
-    keys,
-    last_fence,
-    pttl,
-    sessions,
-)
+from tests.scripts.states import contents, fence_of, holders, keys, last_fence, pttl, sessions
 
 pytest_plugins = ["tests.scripts.fixtures"]
 

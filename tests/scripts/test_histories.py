@@ -79,10 +79,7 @@ class SemaphoreHistory(History):
         self, number: int, old: int | None, limit: int, declare: bool, again: bool, life_ms: int = LIFE
     ) -> None:
         self.life, ticket = life_ms, self.ticket(old)
-        self.twice(
-            again,
-            lambda: self.ask(self.askers[number], wait=True, ticket=ticket, limit=limit, declare=declare),
-        )
+        self.twice(again, lambda: self.ask(self.askers[number], wait=True, ticket=ticket, limit=limit, declare=declare))
 
     @rule(numbers=_CROWD)
     def crowd(self, numbers: list[int]) -> None:

@@ -130,9 +130,7 @@ def test_a_request_without_a_limit_is_refused_where_none_is_in_force(semaphore: 
     assert contents(semaphore) == {}
 
 
-def test_a_grant_without_a_limit_is_the_same_when_repeated_after_the_limit_was_forgotten(
-    full: Scripts,
-) -> None:
+def test_a_grant_without_a_limit_is_the_same_when_repeated_after_the_limit_was_forgotten(full: Scripts) -> None:
     full.release("ann", permits=3)
     full.granted("ben", limit=0)
     full.redis.delete(full.key("meta"))
