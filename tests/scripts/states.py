@@ -178,6 +178,11 @@ def lapse(scripts: Scripts, holder: str) -> None:
             _ask(scripts, "HSET", scripts.key("meta"), field, b" ".join(counted))
 
 
+def ends_in(scripts: Scripts, holder: str, ms: int) -> None:
+    """Write down when a lease ends, but not in the note of the first end."""
+    _ask(scripts, "ZADD", scripts.keys.base, now_us(scripts) // 1_000 + ms, token(holder))
+
+
 def modes_held(noted: bytes) -> list[int]:
     """Return how many hold each mode, from 1 to 7, by what the hash has noted."""
     pairs = dict(pair.split(b":") for pair in noted.split() if b":" in pair)

@@ -152,13 +152,6 @@ def test_holders_whose_hash_was_deleted_count_as_all_there_is(semaphore: Scripts
     semaphore.granted("cat", permits=3)
 
 
-def test_a_hash_that_was_deleted_does_not_come_back_without_an_end(semaphore: Scripts) -> None:
-    semaphore.granted("ann")
-    semaphore.redis.delete(semaphore.key("meta"))
-    assert semaphore.renew("ann", 2 * TTL)
-    assert semaphore.redis.pttl(semaphore.key("meta")) != -1
-
-
 def test_holders_of_a_deleted_hash_count_fully_though_a_smaller_limit_was_in_force_meanwhile(
     semaphore: Scripts,
 ) -> None:
@@ -176,15 +169,6 @@ def test_holders_of_a_deleted_hash_count_fully_though_a_smaller_limit_was_in_for
     assert semaphore.statistics().permits == 4
 
 
-def test_the_set_outlives_a_lease_that_was_renewed_for_longer(semaphore: Scripts) -> None:
-    """P3: a later grant extends the life of the key, and never shortens it."""
-    semaphore.granted("ann", ttl_ms=1_000)
-    semaphore.renew("ann", 10 * TTL)
-    semaphore.granted("ben", ttl_ms=5_000)
-    assert semaphore.redis.pttl(semaphore.keys.base) > 10 * TTL - 1_000
-    assert holders(semaphore)["ann"] > 10 * TTL - 1_000
-
-
 def test_a_set_that_was_deleted_is_made_again_with_an_expiry(semaphore: Scripts) -> None:
     semaphore.granted("ann")
     semaphore.granted("ben")
@@ -192,14 +176,6 @@ def test_a_set_that_was_deleted_is_made_again_with_an_expiry(semaphore: Scripts)
     semaphore.granted("cat")
     assert 0 < semaphore.redis.pttl(semaphore.keys.base) <= TTL
     assert fence_of(semaphore, "cat") == semaphore.statistics().fence
-
-
-def test_a_lease_that_was_renewed_is_released_like_any(semaphore: Scripts) -> None:
-    semaphore.granted("ann", permits=2)
-    semaphore.renew("ann", 10 * TTL)
-    assert semaphore.release("ann", permits=2).ended
-    assert not semaphore.release("ann", permits=2).ended
-    assert semaphore.statistics().permits == 0
 
 
 @pytest.mark.parametrize("weights", [[2, 1], [1, 1], [12, 9, 1], [3]])
