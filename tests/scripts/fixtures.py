@@ -68,3 +68,10 @@ def awaited(held: Scripts) -> Scripts:
     """Held by ann; ben waits in the session `away`, which listens only where a test says so."""
     held.queued("ben", session="away")
     return held
+
+
+@pytest.fixture
+def awaited_here(held: Scripts) -> Scripts:
+    """Held by ann; ben waits in the session `home`."""
+    held.queued("ben")
+    return held

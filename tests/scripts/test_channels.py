@@ -31,14 +31,6 @@ def test_lua_and_python_name_the_same_channel(backend: Redis, ending: str) -> No
         assert (publish, count) == ((b"SPUBLISH", b"SHARDNUMSUB") if ending else (b"PUBLISH", b"NUMSUB"))
 
 
-@pytest.fixture
-def awaited(exclusive: Scripts) -> Scripts:
-    """Held by ann; ben waits in the session `away`, for which nobody listens."""
-    exclusive.granted("ann")
-    exclusive.queued("ben", session="away")
-    return exclusive
-
-
 @told_by_shards
 def test_a_subscriber_for_another_name_is_not_reached(awaited: Scripts) -> None:
     """Its channel may be at another node."""

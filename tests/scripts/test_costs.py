@@ -76,10 +76,8 @@ def test_an_acquire_and_a_release_without_waiters_take_no_more_commands_than_the
 _IN_LINE = {"lock": 12, "semaphore": 18, "rwlock": 23}
 
 
-def test_getting_in_line_beside_others_takes_no_more_commands_than_these(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    exclusive.queued("ben")
-    assert _cost(exclusive, lambda: exclusive.queued("cat")).total() <= _IN_LINE[exclusive.kind]
+def test_getting_in_line_beside_others_takes_no_more_commands_than_these(awaited_here: Scripts) -> None:
+    assert _cost(awaited_here, lambda: awaited_here.queued("cat")).total() <= _IN_LINE[awaited_here.kind]
 
 
 @pytest.mark.parametrize("kind", ["lock", "semaphore"])
@@ -98,14 +96,13 @@ _HANDED_OVER = {
 
 
 @pytest.mark.parametrize("where", ["home", "away"])
-def test_a_hand_over_takes_about_a_dozen_commands(exclusive: Scripts, where: str) -> None:
-    exclusive.granted("ann")
-    _crowd(exclusive, where, 10)
+def test_a_hand_over_takes_about_a_dozen_commands(held: Scripts, where: str) -> None:
+    _crowd(held, where, 10)
     if where == "away":
-        exclusive.queued("zoe")
-    with listening(exclusive, "away"):
-        cost = _cost(exclusive, lambda: exclusive.release("ann"))
-    assert cost.total() <= _HANDED_OVER[exclusive.kind, where], cost
+        held.queued("zoe")
+    with listening(held, "away"):
+        cost = _cost(held, lambda: held.release("ann"))
+    assert cost.total() <= _HANDED_OVER[held.kind, where], cost
 
 
 def test_even_a_short_line_is_kept_as_a_skip_list(lock: Scripts) -> None:
@@ -141,11 +138,10 @@ def test_a_hand_over_costs_the_same_however_many_sessions_wait(exclusive: Script
     assert costs[0] == costs[1]
 
 
-def test_a_hand_over_publishes_one_message(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    _crowd(exclusive, "away", 10)
-    with listening(exclusive, "away"):
-        assert _cost(exclusive, lambda: exclusive.release("ann"))["publish"] == 1
+def test_a_hand_over_publishes_one_message(held: Scripts) -> None:
+    _crowd(held, "away", 10)
+    with listening(held, "away"):
+        assert _cost(held, lambda: held.release("ann"))["publish"] == 1
 
 
 def test_waiting_costs_the_same_however_many_wait(exclusive: Scripts) -> None:

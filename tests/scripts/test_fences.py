@@ -24,28 +24,26 @@ def test_the_next_one_follows_the_last_when_the_clock_is_behind(exclusive: Scrip
     assert exclusive.granted("ann").fence == _FAR + 1
 
 
-def test_hand_overs_follow_the_last_one_when_the_clock_is_behind(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    set_last_fence(exclusive, _FAR)
-    exclusive.queued("ben")
-    exclusive.queued("cat", session="away")
-    assert [grant.fence for grant in exclusive.release("ann").mine] == [_FAR + 1]
-    with listening(exclusive, "away") as inbox:
-        exclusive.release("ben")
+def test_hand_overs_follow_the_last_one_when_the_clock_is_behind(held: Scripts) -> None:
+    set_last_fence(held, _FAR)
+    held.queued("ben")
+    held.queued("cat", session="away")
+    assert [grant.fence for grant in held.release("ann").mine] == [_FAR + 1]
+    with listening(held, "away") as inbox:
+        held.release("ben")
         assert [message.fence for message in inbox.messages()] == [_FAR + 2]
-    assert exclusive.recheck("cat", session="away").answers == [-(_FAR + 2)]
+    assert held.recheck("cat", session="away").answers == [-(_FAR + 2)]
 
 
-def test_all_answers_print_large_tokens_in_full(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    set_last_fence(exclusive, _FAR)
-    exclusive.release("ann")
-    assert exclusive.granted("ben").fence == _FAR + 1
-    assert exclusive.granted("ben").fence == _FAR + 1
-    assert exclusive.queued("cat").fence == _FAR + 1
-    assert exclusive.recheck("ben", "cat").answers[0] == -(_FAR + 1)
-    assert exclusive.recheck("cat").fence == _FAR + 1
-    assert exclusive.statistics().fence == _FAR + 1
+def test_all_answers_print_large_tokens_in_full(held: Scripts) -> None:
+    set_last_fence(held, _FAR)
+    held.release("ann")
+    assert held.granted("ben").fence == _FAR + 1
+    assert held.granted("ben").fence == _FAR + 1
+    assert held.queued("cat").fence == _FAR + 1
+    assert held.recheck("ben", "cat").answers[0] == -(_FAR + 1)
+    assert held.recheck("cat").fence == _FAR + 1
+    assert held.statistics().fence == _FAR + 1
 
 
 @pytest.mark.parametrize("exclusive", ["semaphore", "rwlock"], indirect=True)
@@ -86,19 +84,17 @@ def test_tokens_grow_though_everything_was_forgotten(exclusive: Scripts) -> None
     assert exclusive.granted("ben").fence > first
 
 
-def test_a_token_is_used_up_though_its_lease_was_short(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    set_last_fence(exclusive, _FAR)
-    exclusive.release("ann")
-    exclusive.granted("ben", ttl_ms=5_000)
-    lapse(exclusive, "ben")
-    assert exclusive.granted("cat").fence == _FAR + 2
+def test_a_token_is_used_up_though_its_lease_was_short(held: Scripts) -> None:
+    set_last_fence(held, _FAR)
+    held.release("ann")
+    held.granted("ben", ttl_ms=5_000)
+    lapse(held, "ben")
+    assert held.granted("cat").fence == _FAR + 2
 
 
-def test_the_last_token_is_forgotten_after_a_day(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    kept_in = exclusive.key("fence" if exclusive.kind == "lock" else "meta")
-    assert _DAY_MS - 60_000 < pttl(exclusive, kept_in) <= _DAY_MS
+def test_the_last_token_is_forgotten_after_a_day(held: Scripts) -> None:
+    kept_in = held.key("fence" if held.kind == "lock" else "meta")
+    assert _DAY_MS - 60_000 < pttl(held, kept_in) <= _DAY_MS
 
 
 def test_a_hand_over_keeps_the_last_token_for_another_day(exclusive: Scripts) -> None:

@@ -16,19 +16,17 @@ def test_what_is_free_is_granted_for_the_ttl(exclusive: Scripts, wait: bool) -> 
     assert holders(exclusive) == {"ann": pytest.approx(6_500, abs=500)}
 
 
-def test_what_is_free_is_answered_with_the_fencing_token_alone(exclusive: Scripts) -> None:
+def test_what_is_free_is_answered_with_the_fencing_token_alone(held: Scripts) -> None:
     """For a list, Redis and the client take longer."""
-    exclusive.granted("ann")
-    exclusive.release("ann")
-    terms: dict[str, Any] = {"ttl_ms": TTL, "permits": exclusive.usual, "ticket": 0, "life_ms": LIFE}
-    if exclusive.kind == "semaphore":
+    held.release("ann")
+    terms: dict[str, Any] = {"ttl_ms": TTL, "permits": held.usual, "ticket": 0, "life_ms": LIFE}
+    if held.kind == "semaphore":
         terms |= {"limit": 1, "declare": 0}
-    assert exclusive.run("grant", who="ben", **terms) == fence_of(exclusive, "ben")
+    assert held.run("grant", who="ben", **terms) == fence_of(held, "ben")
 
 
-def test_a_grant_leaves_nothing_in_line(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    assert not exclusive.redis.exists(exclusive.key("queue"), exclusive.key("waiters"))
+def test_a_grant_leaves_nothing_in_line(held: Scripts) -> None:
+    assert not held.redis.exists(held.key("queue"), held.key("waiters"))
 
 
 def test_a_lock_is_one_key_that_ends_with_the_lease(lock: Scripts) -> None:
@@ -57,20 +55,17 @@ def test_asking_again_extends_the_lease_to_its_whole_ttl(exclusive: Scripts) -> 
     assert TTL - 1_000 < holders(exclusive)["ann"] <= TTL
 
 
-def test_asking_again_never_shortens_the_lease(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    exclusive.renew("ann", 2 * TTL)
-    exclusive.granted("ann", ttl_ms=TTL)
-    assert holders(exclusive)["ann"] > TTL
+def test_asking_again_never_shortens_the_lease(held: Scripts) -> None:
+    held.renew("ann", 2 * TTL)
+    held.granted("ann", ttl_ms=TTL)
+    assert holders(held)["ann"] > TTL
 
 
-def test_a_holder_that_asks_again_does_not_stand_in_line(exclusive: Scripts) -> None:
+def test_a_holder_that_asks_again_does_not_stand_in_line(awaited_here: Scripts) -> None:
     """However it came there: a turn of a token that has been released would be nobody's."""
-    exclusive.granted("ann")
-    exclusive.queued("ben")
-    exclusive.redis.zadd(exclusive.key("waiters"), {exclusive.entry("ann"): 5})
-    exclusive.granted("ann")
-    assert [grant.who for grant in exclusive.release("ann").mine] == ["ben"]
+    awaited_here.redis.zadd(awaited_here.key("waiters"), {awaited_here.entry("ann"): 5})
+    awaited_here.granted("ann")
+    assert [grant.who for grant in awaited_here.release("ann").mine] == ["ben"]
 
 
 def test_a_busy_one_says_how_long_the_lease_lasts(exclusive: Scripts) -> None:
@@ -81,12 +76,10 @@ def test_a_busy_one_says_how_long_the_lease_lasts(exclusive: Scripts) -> None:
     assert 6_000 < busy.busy_ms <= queued.busy_ms <= 7_000
 
 
-def test_asking_without_waiting_leaves_nothing_when_busy(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    exclusive.queued("ben", session="away")
-    before = contents(exclusive)
-    assert isinstance(exclusive.grant("cat", wait=False), Busy)
-    assert contents(exclusive) == before
+def test_asking_without_waiting_leaves_nothing_when_busy(awaited: Scripts) -> None:
+    before = contents(awaited)
+    assert isinstance(awaited.grant("cat", wait=False), Busy)
+    assert contents(awaited) == before
 
 
 @pytest.mark.parametrize("wait", [True, False])
@@ -111,10 +104,9 @@ def test_a_former_holder_can_have_the_lock_again(exclusive: Scripts) -> None:
     assert exclusive.granted("ann").fence > first
 
 
-def test_names_do_not_meet(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    Scripts(exclusive.redis, "semaphore" if exclusive.kind == "lock" else "lock").granted("ann")
-    assert len(keys(exclusive)) == 4
+def test_names_do_not_meet(held: Scripts) -> None:
+    Scripts(held.redis, "semaphore" if held.kind == "lock" else "lock").granted("ann")
+    assert len(keys(held)) == 4
 
 
 @pytest.mark.parametrize("value", [b"plain-token", b"two words 5", b"", b" "])
@@ -140,9 +132,7 @@ def test_a_lock_with_a_plain_token_that_is_ours_is_granted_again(lock: Scripts) 
     assert holders(lock)["ann"] > 5_000
 
 
-def test_a_waiter_is_not_granted_again_what_it_does_not_hold(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    exclusive.queued("ben")
-    assert isinstance(exclusive.grant("ben", wait=False), Busy)
-    assert (list(holders(exclusive)), sessions(exclusive)) == (["ann"], ["home"])
-    assert exclusive.redis.zrange(exclusive.key("waiters"), 0, -1) == [exclusive.entry("ben")]
+def test_a_waiter_is_not_granted_again_what_it_does_not_hold(awaited_here: Scripts) -> None:
+    assert isinstance(awaited_here.grant("ben", wait=False), Busy)
+    assert (list(holders(awaited_here)), sessions(awaited_here)) == (["ann"], ["home"])
+    assert awaited_here.redis.zrange(awaited_here.key("waiters"), 0, -1) == [awaited_here.entry("ben")]

@@ -100,11 +100,10 @@ def test_a_lease_is_renewed(awaited: Scripts) -> None:
         assert holders(awaited)["ann"] > 5_000
 
 
-def test_a_lease_is_ended(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    with _full(exclusive):
-        assert exclusive.release("ann").ended
-        assert holders(exclusive) == {}
+def test_a_lease_is_ended(held: Scripts) -> None:
+    with _full(held):
+        assert held.release("ann").ended
+        assert holders(held) == {}
 
 
 def test_a_release_hands_over_in_its_reply(awaited: Scripts) -> None:
@@ -120,12 +119,11 @@ def test_a_release_hands_over_by_message(awaited: Scripts) -> None:
         assert [message.fence for message in inbox.messages()] == [fence_of(awaited, "ben")]
 
 
-def test_a_release_hands_over_to_a_polling_session(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    exclusive.queued("ben", session=poller(5_000))
-    with _full(exclusive):
-        exclusive.release("ann")
-        assert list(holders(exclusive)) == ["ben"]
+def test_a_release_hands_over_to_a_polling_session(held: Scripts) -> None:
+    held.queued("ben", session=poller(5_000))
+    with _full(held):
+        held.release("ann")
+        assert list(holders(held)) == ["ben"]
 
 
 def test_at_the_memory_limit_a_waiter_can_leave_the_queue(awaited: Scripts) -> None:
@@ -205,11 +203,10 @@ def test_statistics_are_told(awaited: Scripts) -> None:
         assert awaited.statistics().waiting == 1
 
 
-def test_a_lease_can_be_handed_off_and_adopted(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    with _full(exclusive):
-        assert exclusive.hand_off("ann", tombstone_ms=60_000) == 1
-        fence = exclusive.adopt("ben")
-    assert list(holders(exclusive)) == ["ben"]
-    assert fence_of(exclusive, "ben") == fence
-    assert exclusive.statistics().holders == 1
+def test_a_lease_can_be_handed_off_and_adopted(held: Scripts) -> None:
+    with _full(held):
+        assert held.hand_off("ann", tombstone_ms=60_000) == 1
+        fence = held.adopt("ben")
+    assert list(holders(held)) == ["ben"]
+    assert fence_of(held, "ben") == fence
+    assert held.statistics().holders == 1

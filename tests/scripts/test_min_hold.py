@@ -50,32 +50,29 @@ def test_the_release_script_keeps_a_name_longer_than_the_ttl_for_min_hold(exclus
     assert min(pttl(exclusive, key) for key in contents(exclusive)) > LIFE
 
 
-def test_when_that_time_is_over_it_is_a_release_like_any_other(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
+def test_when_that_time_is_over_it_is_a_release_like_any_other(held: Scripts) -> None:
     time.sleep(0.01)
-    assert exclusive.release("ann", min_hold_ms=5) == TAKEN
-    assert holders(exclusive) == {}
+    assert held.release("ann", min_hold_ms=5) == TAKEN
+    assert holders(held) == {}
 
 
-def test_a_kept_name_is_free_by_itself_when_min_hold_is_over(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    exclusive.release("ann", min_hold_ms=300)
-    assert isinstance(exclusive.grant("ben", wait=False), Busy)
+def test_a_kept_name_is_free_by_itself_when_min_hold_is_over(held: Scripts) -> None:
+    held.release("ann", min_hold_ms=300)
+    assert isinstance(held.grant("ben", wait=False), Busy)
     time.sleep(0.31)
-    assert isinstance(exclusive.grant("ben"), Granted)
-    assert list(holders(exclusive)) == ["ben"]
+    assert isinstance(held.grant("ben"), Granted)
+    assert list(holders(held)) == ["ben"]
 
 
-def test_after_a_step_back_of_the_clock_a_name_is_kept_no_longer_than_min_hold_from_then(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    far = 60_000_000 * 60 + fence_of(exclusive, "ann")
-    if exclusive.kind == "lock":
-        exclusive.redis.set(exclusive.key("holder"), b"%b %d" % (token("ann"), far), keepttl=True)
+def test_after_a_step_back_of_the_clock_a_name_is_kept_no_longer_than_min_hold_from_then(held: Scripts) -> None:
+    far = 60_000_000 * 60 + fence_of(held, "ann")
+    if held.kind == "lock":
+        held.redis.set(held.key("holder"), b"%b %d" % (token("ann"), far), keepttl=True)
     else:
-        terms = exclusive.redis.hget(exclusive.key("meta"), token("ann")).split()[0]
-        exclusive.redis.hset(exclusive.key("meta"), token("ann"), b"%b %d" % (terms, far))
-    exclusive.release("ann", min_hold_ms=MIN)
-    assert MIN - SLACK < holders(exclusive)["ann"] <= MIN
+        terms = held.redis.hget(held.key("meta"), token("ann")).split()[0]
+        held.redis.hset(held.key("meta"), token("ann"), b"%b %d" % (terms, far))
+    held.release("ann", min_hold_ms=MIN)
+    assert MIN - SLACK < holders(held)["ann"] <= MIN
 
 
 def test_a_repeated_release_says_the_same_and_changes_nothing(cooling: Scripts) -> None:
@@ -123,38 +120,32 @@ def test_its_fencing_token_is_less_than_the_next(cooling: Scripts) -> None:
 # Who waits is told.
 
 
-def test_the_own_session_is_told_in_the_reply_when_to_look(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    exclusive.queued("ben")
-    released = exclusive.release("ann", min_hold_ms=MIN)
+def test_the_own_session_is_told_in_the_reply_when_to_look(awaited_here: Scripts) -> None:
+    released = awaited_here.release("ann", min_hold_ms=MIN)
     assert released.ended
     ((later, fence, left),) = [(grant.who, grant.fence, grant.amount) for grant in released.mine]
     assert (later, fence) == ("later", -3)
     assert MIN - SLACK < left <= MIN
-    assert exclusive.release("ann", min_hold_ms=MIN) == TAKEN
-    assert (list(holders(exclusive)), line(exclusive)) == (["ann"], ["ben"])
+    assert awaited_here.release("ann", min_hold_ms=MIN) == TAKEN
+    assert (list(holders(awaited_here)), line(awaited_here)) == (["ann"], ["ben"])
 
 
-def test_another_session_is_told_once(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    exclusive.queued("ben", session="away")
-    exclusive.queued("cat")
-    with listening(exclusive, "away") as inbox, listening(exclusive, "home") as own:
-        assert exclusive.release("ann", min_hold_ms=MIN) == TAKEN
-        exclusive.release("ann", min_hold_ms=MIN)
+def test_another_session_is_told_once(awaited: Scripts) -> None:
+    awaited.queued("cat")
+    with listening(awaited, "away") as inbox, listening(awaited, "home") as own:
+        assert awaited.release("ann", min_hold_ms=MIN) == TAKEN
+        awaited.release("ann", min_hold_ms=MIN)
         (text,) = inbox.texts()
         assert own.texts() == []
     later, fence, left, base = text.split(b" ", 3)
-    assert (later, fence, base) == (b"later", b"-3", exclusive.keys.base)
+    assert (later, fence, base) == (b"later", b"-3", awaited.keys.base)
     assert MIN - SLACK < int(left) <= MIN
 
 
-def test_when_it_is_over_a_recheck_finds_the_turn(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    exclusive.queued("ben")
-    exclusive.release("ann", min_hold_ms=200)
+def test_when_it_is_over_a_recheck_finds_the_turn(awaited_here: Scripts) -> None:
+    awaited_here.release("ann", min_hold_ms=200)
     time.sleep(0.21)
-    assert [(grant.who, grant.amount) for grant in exclusive.recheck("ben").mine] == [("ben", TTL)]
+    assert [(grant.who, grant.amount) for grant in awaited_here.recheck("ben").mine] == [("ben", TTL)]
 
 
 # Beside others.
@@ -228,11 +219,10 @@ def test_nothing_is_upgraded_from_it(rwlock: Scripts) -> None:
 # Otherwise.
 
 
-def test_a_revoked_lease_is_released_like_any_other(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    mark(exclusive, "ann")
-    assert exclusive.release("ann", min_hold_ms=MIN) == TAKEN
-    assert holders(exclusive) == {}
+def test_a_revoked_lease_is_released_like_any_other(held: Scripts) -> None:
+    mark(held, "ann")
+    assert held.release("ann", min_hold_ms=MIN) == TAKEN
+    assert holders(held) == {}
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -260,39 +250,33 @@ def test_to_revoke_one_beside_it_leaves_it(semaphore: Scripts) -> None:
     assert [wide.renew(who) for who in ("ben", "cat")] == [False, False]
 
 
-def test_a_late_request_is_buried_all_the_same(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    exclusive.release("ann", min_hold_ms=MIN, tombstone_ms=TTL)
-    assert pttl(exclusive, exclusive.key("tombstone", who="ann")) > 0
-    lapse(exclusive, "ann")
-    assert exclusive.grant("ann") == Withdrawn()
+def test_a_late_request_is_buried_all_the_same(held: Scripts) -> None:
+    held.release("ann", min_hold_ms=MIN, tombstone_ms=TTL)
+    assert pttl(held, held.key("tombstone", who="ann")) > 0
+    lapse(held, "ann")
+    assert held.grant("ann") == Withdrawn()
 
 
-def test_a_waiter_for_a_kept_name_can_leave_the_queue(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    exclusive.queued("ben")
-    assert not exclusive.release("ben", min_hold_ms=MIN).ended
-    assert line(exclusive) == []
+def test_a_waiter_for_a_kept_name_can_leave_the_queue(awaited_here: Scripts) -> None:
+    assert not awaited_here.release("ben", min_hold_ms=MIN).ended
+    assert line(awaited_here) == []
 
 
 @on_server
-def test_at_the_memory_limit_it_is_released_all_the_same(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    with configured(exclusive, maxmemory=1):
-        assert exclusive.release("ann", min_hold_ms=MIN) == TAKEN
-        assert marked(exclusive, "ann")
+def test_at_the_memory_limit_it_is_released_all_the_same(held: Scripts) -> None:
+    with configured(held, maxmemory=1):
+        assert held.release("ann", min_hold_ms=MIN) == TAKEN
+        assert marked(held, "ann")
 
 
-def test_a_min_hold_that_is_over_is_not_brought_back(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    lapse(exclusive, "ann")
-    assert not exclusive.release("ann", min_hold_ms=MIN).ended
-    assert holders(exclusive) == {}
+def test_a_min_hold_that_is_over_is_not_brought_back(held: Scripts) -> None:
+    lapse(held, "ann")
+    assert not held.release("ann", min_hold_ms=MIN).ended
+    assert holders(held) == {}
 
 
-def test_a_queue_behind_it_is_kept(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    queued = exclusive.queued("ben")
-    exclusive.release("ann", min_hold_ms=10 * TTL)
-    assert exclusive.recheck("ben").answers == [queued.ticket]
-    assert pttl(exclusive, exclusive.key("queue")) > 9 * TTL
+def test_a_queue_behind_it_is_kept(held: Scripts) -> None:
+    queued = held.queued("ben")
+    held.release("ann", min_hold_ms=10 * TTL)
+    assert held.recheck("ben").answers == [queued.ticket]
+    assert pttl(held, held.key("queue")) > 9 * TTL

@@ -57,30 +57,26 @@ _REFUSALS: dict[str, tuple[Callable[[Scripts], AbstractContextManager[None]], st
 
 @pytest.mark.parametrize("refusal", _REFUSALS)
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_refused_script_changes_nothing_and_sends_no_message(exclusive: Scripts, verb: str, refusal: str) -> None:
-    exclusive.granted("ann")
-    exclusive.queued("ben", session="away")
-    lapse(exclusive, "ann")
-    before = contents(exclusive)
-    with listening(exclusive, "away") as inbox:
-        with _refused(exclusive, refusal):
-            VERBS[verb](exclusive)
+def test_a_refused_script_changes_nothing_and_sends_no_message(awaited: Scripts, verb: str, refusal: str) -> None:
+    lapse(awaited, "ann")
+    before = contents(awaited)
+    with listening(awaited, "away") as inbox:
+        with _refused(awaited, refusal):
+            VERBS[verb](awaited)
         assert inbox.texts() == []
-        assert contents(exclusive) == before
+        assert contents(awaited) == before
 
 
 @pytest.mark.parametrize("refusal", _REFUSALS)
 def test_a_holder_whose_release_is_refused_keeps_its_lease_and_no_message_is_sent(
-    exclusive: Scripts, refusal: str
+    awaited: Scripts, refusal: str
 ) -> None:
-    exclusive.granted("ann")
-    exclusive.queued("ben", session="away")
-    before = contents(exclusive)
-    with listening(exclusive, "away") as inbox:
-        with _refused(exclusive, refusal):
-            exclusive.release("ann")
+    before = contents(awaited)
+    with listening(awaited, "away") as inbox:
+        with _refused(awaited, refusal):
+            awaited.release("ann")
         assert inbox.texts() == []
-        assert contents(exclusive) == before
+        assert contents(awaited) == before
 
 
 @pytest.mark.parametrize("refusal", _REFUSALS)

@@ -31,14 +31,6 @@ def limited(request: pytest.FixtureRequest, backend: Redis) -> Iterator[Redis]:
     admin.execute_command("ACL", "DELUSER", _USER)
 
 
-@pytest.fixture
-def awaited(exclusive: Scripts) -> Scripts:
-    """Held by ann; ben waits in the session `away`, which listens in some tests."""
-    exclusive.granted("ann")
-    exclusive.queued("ben", session="away")
-    return exclusive
-
-
 def test_a_user_with_the_readmes_rights_acquires_renews_and_releases(exclusive: Scripts, limited: Redis) -> None:
     mine = exclusive.over(limited)
     fence = mine.granted("ann").fence

@@ -76,15 +76,14 @@ def test_a_request_that_was_undone_before_it_came_is_not_granted(exclusive: Scri
 
 
 @pytest.mark.parametrize("session", ["home", "away"])
-def test_a_waiter_that_needs_uptime_is_handed_the_lock_in_turn(exclusive: Scripts, up: int, session: str) -> None:
-    exclusive.granted("ann")
-    exclusive.queued("ben", session=session, needed_s=up)
-    exclusive.queued("cat", session=session)
-    with listening(exclusive, "away") as inbox:
-        mine = exclusive.release("ann").mine
+def test_a_waiter_that_needs_uptime_is_handed_the_lock_in_turn(held: Scripts, up: int, session: str) -> None:
+    held.queued("ben", session=session, needed_s=up)
+    held.queued("cat", session=session)
+    with listening(held, "away") as inbox:
+        mine = held.release("ann").mine
         told = [message.who for message in inbox.messages()]
-    assert told + [grant.who for grant in mine] == list(holders(exclusive)) == ["ben"]
-    assert line(exclusive, session) == ["cat"]
+    assert told + [grant.who for grant in mine] == list(holders(held)) == ["ben"]
+    assert line(held, session) == ["cat"]
 
 
 def test_the_uptime_is_read_once_for_all_waiters_that_are_granted_together(semaphore: Scripts) -> None:
@@ -135,10 +134,9 @@ def test_a_caller_that_does_not_wait_for_uptime_learns_for_how_long_and_leaves_n
     assert sessions(exclusive) == line(exclusive) == []
 
 
-def test_what_is_held_is_said_to_be_held(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    assert isinstance(exclusive.grant("ben", wait=False, needed_s=MUCH), Busy)
-    assert isinstance(exclusive.grant("ben", needed_s=MUCH), Queued)
+def test_what_is_held_is_said_to_be_held(held: Scripts) -> None:
+    assert isinstance(held.grant("ben", wait=False, needed_s=MUCH), Busy)
+    assert isinstance(held.grant("ben", needed_s=MUCH), Queued)
 
 
 def test_a_holder_that_asks_once_more_has_the_same_lease(exclusive: Scripts) -> None:
@@ -163,12 +161,11 @@ def test_none_passes_the_first_in_line_though_the_next_asks_for_no_uptime(exclus
     assert holders(exclusive) == {}
 
 
-def test_a_release_leaves_it_free_for_the_first_in_line(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    exclusive.queued("ben", needed_s=MUCH)
-    exclusive.queued("cat")
-    assert exclusive.release("ann").mine == []
-    assert (holders(exclusive), line(exclusive)) == ({}, ["ben", "cat"])
+def test_a_release_leaves_it_free_for_the_first_in_line(held: Scripts) -> None:
+    held.queued("ben", needed_s=MUCH)
+    held.queued("cat")
+    assert held.release("ann").mine == []
+    assert (holders(held), line(held)) == ({}, ["ben", "cat"])
 
 
 def test_a_waiter_for_uptime_that_leaves_the_queue_lets_the_next_have_the_lock(exclusive: Scripts) -> None:
@@ -292,18 +289,17 @@ def test_without_the_right_it_is_an_error_that_names_it_before_anything_is_writt
 
 
 def test_without_the_right_a_release_is_done_and_the_first_in_line_finds_its_turn(
-    exclusive: Scripts, up: int, limited: Redis
+    held: Scripts, up: int, limited: Redis
 ) -> None:
-    exclusive.granted("ann")
-    exclusive.queued("ben", needed_s=up)
-    mine = exclusive.over(limited)
+    held.queued("ben", needed_s=up)
+    mine = held.over(limited)
     assert mine.release("ann").ended
-    assert holders(exclusive) == {}
+    assert holders(held) == {}
     again = mine.recheck(session="away")
     assert again.mine == []
     assert again.busy_ms == 1000, "it looks again in due time, and not at once"
-    exclusive.recheck(in_line(exclusive, "ben", up))
-    assert list(holders(exclusive)) == ["ben"]
+    held.recheck(in_line(held, "ben", up))
+    assert list(holders(held)) == ["ben"]
 
 
 def test_without_the_right_to_info_callers_that_need_no_uptime_go_on(exclusive: Scripts, limited: Redis) -> None:
@@ -316,19 +312,18 @@ def test_without_the_right_to_info_callers_that_need_no_uptime_go_on(exclusive: 
 # An older version of the scripts, beside this one.
 
 
-def test_an_older_version_finds_in_the_line_what_it_looks_for(exclusive: Scripts) -> None:
+def test_an_older_version_finds_in_the_line_what_it_looks_for(held: Scripts) -> None:
     """It reads an entry's first three words, and hands over whatever the uptime."""
-    exclusive.granted("ann")
-    exclusive.queued("ben", needed_s=MUCH)
-    source = load(f"{exclusive.family}/release").source
+    held.queued("ben", needed_s=MUCH)
+    source = load(f"{held.family}/release").source
     for here, before in ((b" ?(%d*)')", b"')"), (b"needed_s ~= ''", b"needed_s")):
         assert here in source
         source = source.replace(here, before)
-    names = ("holder", "fence") if exclusive.kind == "lock" else ("holders", "meta")
-    key_names = [exclusive.key(name) for name in (*names, "queue", "waiters")]
-    args = (token("ann"), f"{TTL} {exclusive.usual}", 0, "home", exclusive.keys.channels, LIFE)
-    exclusive.redis.eval(source, len(key_names), *key_names, *args)
-    assert list(holders(exclusive)) == ["ben"]
+    names = ("holder", "fence") if held.kind == "lock" else ("holders", "meta")
+    key_names = [held.key(name) for name in (*names, "queue", "waiters")]
+    args = (token("ann"), f"{TTL} {held.usual}", 0, "home", held.keys.channels, LIFE)
+    held.redis.eval(source, len(key_names), *key_names, *args)
+    assert list(holders(held)) == ["ben"]
 
 
 # A vote on a fencing token.

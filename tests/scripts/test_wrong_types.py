@@ -65,13 +65,12 @@ def test_a_key_of_another_type_is_an_error_and_nothing_changes(exclusive: Script
     _is_refused(exclusive, field, verb)
 
 
-def test_a_newest_ticket_of_another_type_stays_as_it_is_and_waiters_queue_all_the_same(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    _spoil(exclusive, exclusive.key("highest"))
-    before = exclusive.queued("ben").ticket
-    exclusive.redis.zincrby(exclusive.key("waiters"), 10**12, exclusive.entry("ben"))
-    assert exclusive.queued("cat").ticket == before + 10**12 + 1
-    assert exclusive.redis.lrange(exclusive.key("highest"), 0, -1) == [b"a list of somebody else's"]
+def test_a_newest_ticket_of_another_type_stays_as_it_is_and_waiters_queue_all_the_same(held: Scripts) -> None:
+    _spoil(held, held.key("highest"))
+    before = held.queued("ben").ticket
+    held.redis.zincrby(held.key("waiters"), 10**12, held.entry("ben"))
+    assert held.queued("cat").ticket == before + 10**12 + 1
+    assert held.redis.lrange(held.key("highest"), 0, -1) == [b"a list of somebody else's"]
 
 
 @one_by_one("field, verb", _LOCK)
@@ -148,20 +147,16 @@ def test_a_free_one_whose_queue_is_spoilt_is_not_granted(exclusive: Scripts, wai
     assert contents(exclusive) == before
 
 
-def test_a_holder_ends_its_lease_though_the_queue_is_spoilt(exclusive: Scripts) -> None:
+def test_a_holder_ends_its_lease_though_the_queue_is_spoilt(awaited_here: Scripts) -> None:
     """W9: a release begins with the end of the lease. The error says that nobody was served."""
-    exclusive.granted("ann")
-    exclusive.queued("ben")
-    _spoil(exclusive, exclusive.key("queue"))
+    _spoil(awaited_here, awaited_here.key("queue"))
     with pytest.raises(ResponseError, match="wrong kind of value"):
-        exclusive.release("ann")
-    assert holders(exclusive) == {}
+        awaited_here.release("ann")
+    assert holders(awaited_here) == {}
 
 
-def test_a_waiter_leaves_the_line_though_the_queue_is_spoilt(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    exclusive.queued("ben")
-    _spoil(exclusive, exclusive.key("queue"))
+def test_a_waiter_leaves_the_line_though_the_queue_is_spoilt(awaited_here: Scripts) -> None:
+    _spoil(awaited_here, awaited_here.key("queue"))
     with pytest.raises(ResponseError, match="wrong kind of value"):
-        exclusive.release("ben")
-    assert line(exclusive) == []
+        awaited_here.release("ben")
+    assert line(awaited_here) == []
