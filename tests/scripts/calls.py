@@ -162,6 +162,11 @@ def entry(who: str, *, ttl_ms: int = TTL, permits: int = 1) -> bytes:
     return b"%b %d %d%b" % (token(who), ttl_ms, permits, PADDING)
 
 
+def upgrade_of(who: str) -> str:
+    """Return the name of the upgrade of a lease: its token begins with that one's."""
+    return f"{token(who).decode()}+up"
+
+
 def poller(interval_ms: int) -> str:
     """Return the name of a session that cannot be told and looks every so often instead."""
     return f"poll{interval_ms}-deaf"

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, final
 
+from redis import Redis
+
 from tests.scripts.calls import Scripts, token, who
 
 _PATIENCE = 5.0
@@ -92,6 +94,19 @@ def configured(scripts: Scripts, **settings: object) -> Iterator[None]:
         for setting in before.values():
             for name, value in setting.items():
                 scripts.redis.config_set(name, value)
+
+
+@contextmanager
+def limited_user(redis: Any, *lacks: str) -> Iterator[Redis]:
+    """Make a client of a user who has all rights except for these, in the words of ACL SETUSER."""
+    name = f"user {' '.join(lacks)}".replace(" ", "_")
+    redis.execute_command("ACL", "SETUSER", name, "reset", "on", "nopass", "~*", "&*", "+@all", *lacks)
+    path = redis.connection_pool.connection_kwargs["path"]
+    try:
+        with Redis(unix_socket_path=path, username=name, password="any", socket_timeout=None) as client:
+            yield client
+    finally:
+        redis.execute_command("ACL", "DELUSER", name)
 
 
 def _await_confirmation(pubsub: Any, kind: str) -> None:

@@ -28,7 +28,6 @@ def cooling(exclusive: Scripts) -> Scripts:
 
 
 def marked(scripts: Scripts, who: str) -> bool:
-
     if scripts.kind == "lock":
         value = scripts.redis.get(scripts.key("holder"))
     else:
@@ -110,16 +109,6 @@ def test_a_newcomer_to_a_kept_name_waits_and_learns_for_how_long(cooling: Script
     assert line(cooling) == ["ben"]
 
 
-def test_its_fencing_token_is_less_than_the_next(cooling: Scripts) -> None:
-    before = fence_of(cooling, "ann")
-    lapse(cooling, "ann")
-    answer = cooling.granted("ben")
-    assert answer.fence > before
-
-
-# Who waits is told.
-
-
 def test_the_own_session_is_told_in_the_reply_when_to_look(awaited_here: Scripts) -> None:
     released = awaited_here.release("ann", min_hold_ms=MIN)
     assert released.ended
@@ -148,9 +137,6 @@ def test_when_it_is_over_a_recheck_finds_the_turn(awaited_here: Scripts) -> None
     assert [(grant.who, grant.amount) for grant in awaited_here.recheck("ben").mine] == [("ben", TTL)]
 
 
-# Beside others.
-
-
 def test_statistics_say_that_it_is_kept_and_until_when(cooling: Scripts) -> None:
     counted = cooling.statistics()
     assert (counted.permits, counted.holders, counted.kept) == (1, 1, 1)
@@ -162,42 +148,41 @@ def test_statistics_say_that_it_is_kept_and_until_when(cooling: Scripts) -> None
 
 
 @on_server
-def test_many_that_are_kept_are_counted_in_parts(backend: object) -> None:
-    wide = Scripts(backend, "semaphore")  # type: ignore[arg-type]
-    wide.limit = 2_000
+def test_many_that_are_kept_are_counted_in_parts(semaphore: Scripts) -> None:
+    semaphore.limit = 2_000
     for number in range(1_100):
-        wide.granted(f"w{number}w", ttl_ms=100 * TTL)
+        semaphore.granted(f"w{number}w", ttl_ms=100 * TTL)
     for number in range(0, 1_100, 2):
-        wide.release(f"w{number}w", min_hold_ms=50 * TTL)
-    counted = wide.statistics()
+        semaphore.release(f"w{number}w", min_hold_ms=50 * TTL)
+    counted = semaphore.statistics()
     assert (counted.permits, counted.holders, counted.kept) == (1_100, 1_100, 550)
 
 
 def test_a_kept_permit_counts_as_before(semaphore: Scripts) -> None:
-    wide = semaphore.named("wide")
-    wide.limit = 5
-    wide.granted("ann", permits=3)
-    wide.granted("ben")
-    assert wide.release("ann", permits=3, min_hold_ms=MIN) == TAKEN
-    counted = wide.statistics()
+
+    semaphore.limit = 5
+    semaphore.granted("ann", permits=3)
+    semaphore.granted("ben")
+    assert semaphore.release("ann", permits=3, min_hold_ms=MIN) == TAKEN
+    counted = semaphore.statistics()
     assert (counted.permits, counted.holders, counted.kept) == (4, 2, 1)
-    assert isinstance(wide.grant("cat", permits=2, wait=False), Busy)
-    assert isinstance(wide.grant("dan"), Granted)
-    assert wide.release("dan").ended
-    lapse(wide, "ann")
-    assert isinstance(wide.grant("cat", permits=4), Granted)
-    assert wide.statistics().permits == 5
+    assert isinstance(semaphore.grant("cat", permits=2, wait=False), Busy)
+    assert isinstance(semaphore.grant("dan"), Granted)
+    assert semaphore.release("dan").ended
+    lapse(semaphore, "ann")
+    assert isinstance(semaphore.grant("cat", permits=4), Granted)
+    assert semaphore.statistics().permits == 5
 
 
 def test_the_first_that_ends_is_noticed_when_it_does(semaphore: Scripts) -> None:
-    wide = semaphore.named("wide")
-    wide.limit = 2
-    wide.granted("ann")
-    wide.granted("ben")
-    wide.release("ann", min_hold_ms=200)
+
+    semaphore.limit = 2
+    semaphore.granted("ann")
+    semaphore.granted("ben")
+    semaphore.release("ann", min_hold_ms=200)
     time.sleep(0.21)
-    assert isinstance(wide.grant("cat"), Granted)
-    assert sorted(holders(wide)) == ["ben", "cat"]
+    assert isinstance(semaphore.grant("cat"), Granted)
+    assert sorted(holders(semaphore)) == ["ben", "cat"]
 
 
 def test_a_reader_keeps_writers_out_and_no_readers(rwlock: Scripts) -> None:
@@ -214,9 +199,6 @@ def test_nothing_is_upgraded_from_it(rwlock: Scripts) -> None:
     rwlock.granted("ann", permits=UPGRADEABLE)
     rwlock.release("ann", permits=UPGRADEABLE, min_hold_ms=MIN)
     assert isinstance(rwlock.grant("ann+x", permits=UPGRADE), Refused)
-
-
-# Otherwise.
 
 
 def test_a_revoked_lease_is_released_like_any_other(held: Scripts) -> None:
@@ -237,17 +219,18 @@ def test_to_revoke_it_frees_it_at_once(cooling: Scripts, force: bool) -> None:
 
 
 def test_to_revoke_one_beside_it_leaves_it(semaphore: Scripts) -> None:
-    wide = semaphore.named("wide")
-    wide.limit = 3
+
+    semaphore.limit = 3
     for who in ("ann", "ben", "cat"):
-        wide.granted(who)
-    wide.release("ann", min_hold_ms=MIN)
-    assert wide.revoke(fence_of(wide, "ben")).left_ms > 0
-    assert marked(wide, "ann")
-    assert wide.revoke(fence_of(wide, "ann"), fence_of(wide, "cat")).left_ms > 0, "cat is told, and lets go"
-    assert sorted(holders(wide)) == ["ben", "cat"]
-    assert wide.statistics().permits == 2
-    assert [wide.renew(who) for who in ("ben", "cat")] == [False, False]
+        semaphore.granted(who)
+    semaphore.release("ann", min_hold_ms=MIN)
+    assert semaphore.revoke(fence_of(semaphore, "ben")).left_ms > 0
+    assert marked(semaphore, "ann")
+    first, last = (fence_of(semaphore, who) for who in ("ann", "cat"))
+    assert semaphore.revoke(first, last).left_ms > 0, "cat is told, and lets go"
+    assert sorted(holders(semaphore)) == ["ben", "cat"]
+    assert semaphore.statistics().permits == 2
+    assert [semaphore.renew(who) for who in ("ben", "cat")] == [False, False]
 
 
 def test_a_late_request_is_buried_all_the_same(held: Scripts) -> None:

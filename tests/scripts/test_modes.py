@@ -7,7 +7,7 @@ from redis import Redis
 
 from aiolocks._core.modes import EXCLUSIVE, FRONT, INTENT_EXCLUSIVE, INTENT_SHARED, SHARED, UPGRADE, UPGRADEABLE
 from bench.crowded import _hold
-from tests.scripts.calls import TTL, Busy, Grant, Granted, Queued, Refused, Scripts, on_server, token
+from tests.scripts.calls import TTL, Busy, Grant, Granted, Queued, Refused, Scripts, on_server, token, upgrade_of
 from tests.scripts.shared_model import GO_WITH, IS
 from tests.scripts.states import (
     configured,
@@ -28,11 +28,6 @@ pytest_plugins = ["tests.scripts.fixtures"]
 MODES = range(IS, UPGRADE)
 
 READ, WRITE = SHARED, EXCLUSIVE
-
-
-def upgrade_of(who: str) -> str:
-    """Return the name of the upgrade of a lease: its token begins with that one's."""
-    return f"{token(who).decode()}+up"
 
 
 def upgrade(scripts: Scripts, who: str, *, session: str = "home", wait: bool = True) -> object:
