@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.scripts.calls import Scripts, Withdrawn
+from tests.scripts.calls import Released, Scripts, Withdrawn
 from tests.scripts.states import contents, holders, lapse, line, listening, pttl, sessions
 
 pytest_plugins = ["tests.scripts.fixtures"]
@@ -47,24 +47,17 @@ def test_releasing_an_unused_name_leaves_nothing(exclusive: Scripts) -> None:
 
 def test_a_waiter_can_leave_the_queue(awaited_here: Scripts) -> None:
     awaited_here.queued("cat")
-    assert not awaited_here.release("ben").ended
-    assert line(awaited_here) == ["cat"]
-
-
-def test_the_last_waiter_takes_its_session_out_of_the_queue(awaited_here: Scripts) -> None:
-    awaited_here.release("ben")
+    assert awaited_here.release("ben") == Released(ended=False, mine=[])
+    assert (list(holders(awaited_here)), line(awaited_here)) == (["ann"], ["cat"])
+    awaited_here.release("cat")
     assert sessions(awaited_here) == []
 
 
-def test_a_waiter_that_leaves_lets_no_other_waiter_in(awaited_here: Scripts) -> None:
-    awaited_here.queued("cat")
-    assert awaited_here.release("ben").mine == []
-    assert list(holders(awaited_here)) == ["ann"]
-
-
-def test_a_tombstone_is_left_only_when_asked_for(held: Scripts) -> None:
+def test_a_tombstone_is_left_only_when_asked_for_and_goes_by_itself(held: Scripts) -> None:
     held.release("ann")
     assert not held.redis.exists(held.key("tombstone", who="ann"))
+    held.release("ann", tombstone_ms=60_000)
+    assert 59_000 < pttl(held, held.key("tombstone", who="ann")) <= 60_000
 
 
 @pytest.mark.parametrize("had", ["a lease", "a place in line", "nothing"])
@@ -75,15 +68,6 @@ def test_a_tombstone_is_left_whatever_there_was_to_undo(exclusive: Scripts, had:
         exclusive.grant("ben")
     exclusive.release("ben", tombstone_ms=60_000)
     assert exclusive.grant("ben") == Withdrawn()
-
-
-def test_a_tombstone_goes_by_itself(exclusive: Scripts) -> None:
-    exclusive.release("ann", tombstone_ms=60_000)
-    assert 59_000 < pttl(exclusive, exclusive.key("tombstone", who="ann")) <= 60_000
-
-
-def test_a_holder_that_leaves_a_tombstone_hands_over_all_the_same(awaited_here: Scripts) -> None:
-    assert [grant.who for grant in awaited_here.release("ann", tombstone_ms=60_000).mine] == ["ben"]
 
 
 def test_a_release_that_finds_it_free_hands_over(awaited_here: Scripts) -> None:

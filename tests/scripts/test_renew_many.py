@@ -40,11 +40,13 @@ def test_every_lease_is_extended_for_its_holder(exclusive: Scripts) -> None:
         assert pttl(one, one.keys.base) > TTL - 2_000
 
 
-def test_each_is_extended_to_its_own_ttl(exclusive: Scripts) -> None:
+def test_each_is_extended_to_its_own_ttl_and_keeps_its_fencing_token(exclusive: Scripts) -> None:
     first, second, *_ = _several(exclusive)
+    before = fence_of(first, "ann"), fence_of(second, "ann")
     assert exclusive.renew_many((first, "ann", TTL), (second, "ann", 2 * SHORT)) == [True, True]
     assert _left(first) > TTL - 2_000
     assert 2 * SHORT - 2_000 < _left(second) <= 2 * SHORT
+    assert (fence_of(first, "ann"), fence_of(second, "ann")) == before
 
 
 def test_none_is_shortened(exclusive: Scripts) -> None:
@@ -57,6 +59,7 @@ def test_none_is_shortened(exclusive: Scripts) -> None:
 @pytest.mark.parametrize("stranger", ["ben", "an", "annn"])
 def test_another_s_lease_is_not_extended_and_the_others_are(exclusive: Scripts, stranger: str) -> None:
     first, second, third, *_ = _several(exclusive)
+    second.queued("ben")
     asked = [(first, "ann", TTL), (second, stranger, TTL), (third, "ann", TTL)]
     assert exclusive.renew_many(*asked) == [True, False, True]
     assert list(holders(second)) == ["ann"]
@@ -72,12 +75,6 @@ def test_renewing_many_makes_no_lease_that_ran_out_or_never_was(exclusive: Scrip
     assert exclusive.renew_many(*asked) == [True, False, False, True]
     assert max(holders(second).values(), default=0) <= 0
     assert holders(never) == {}
-
-
-def test_a_waiter_is_not_renewed(exclusive: Scripts) -> None:
-    first, second, *_ = _several(exclusive)
-    first.queued("ben")
-    assert exclusive.renew_many((first, "ben", TTL), (second, "ann", TTL)) == [False, True]
 
 
 def test_a_key_of_another_type_is_left_as_it_is_and_the_others_are_renewed(exclusive: Scripts) -> None:
@@ -103,13 +100,6 @@ def test_asked_for_twice_it_is_done_twice(exclusive: Scripts) -> None:
     asked = [(first, "ann", TTL), (first, "ann", TTL), (second, "ann", TTL)]
     for _ in range(2):
         assert exclusive.renew_many(*asked) == [True] * 3
-
-
-def test_fencing_tokens_stay(exclusive: Scripts) -> None:
-    several = _several(exclusive)
-    before = [fence_of(one, "ann") for one in several]
-    exclusive.renew_many(*((one, "ann", TTL) for one in several))
-    assert [fence_of(one, "ann") for one in several] == before
 
 
 @on_server
