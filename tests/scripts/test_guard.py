@@ -93,12 +93,6 @@ def test_commands_of_a_holder_with_a_revoked_name_are_not_run(several: Guarded, 
     assert sorted(several.redis.keys()) == before
 
 
-def test_commands_of_a_former_holder_are_not_run(guarded: Guarded) -> None:
-    guarded.redis.delete(*guarded.holders)
-    assert guarded.run(("SET", "k", "v")) == GONE_FROM_SERVER
-    assert guarded.redis.keys() == []
-
-
 @pytest.mark.parametrize("which", range(3))
 @pytest.mark.parametrize("given", [True, False])
 def test_commands_of_a_holder_of_all_names_except_one_are_not_run(several: Guarded, which: int, given: bool) -> None:

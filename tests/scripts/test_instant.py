@@ -5,7 +5,6 @@ The clock is that of the server in memory, and stands still but where a test mov
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from fakeredis import FakeRedis, FakeServer
@@ -130,7 +129,7 @@ def test_a_lease_ends_at_that_instant_though_too_many_others_ended_before_it(
     scored: Scripts, clock: Clock, verb: str
 ) -> None:
     share, now_ms = (1 if scored.kind == "semaphore" else SHARED), clock.now_us // 1_000
-    scored.run("grant", who="ann", **_terms(scored, share))
+    scored.granted("ann", permits=share, limit=1_000)
     others = [token(f"w{number:03}w") for number in range(500)]
     scored.redis.zadd(scored.keys.base, dict.fromkeys(others, now_ms + 1))
     scored.redis.hset(scored.key("meta"), mapping=dict.fromkeys(others, f"{share} 7"))
@@ -138,11 +137,6 @@ def test_a_lease_ends_at_that_instant_though_too_many_others_ended_before_it(
     clock.pass_by(TTL)
     scored.redis.pexpire(scored.keys.base, TTL)
     assert not _LIVES[verb](scored)
-
-
-def _terms(scripts: Scripts, share: int) -> dict[str, Any]:
-    terms: dict[str, Any] = {"ttl_ms": TTL, "permits": share, "ticket": 0, "life_ms": 3_000}
-    return terms | ({"limit": 1_000, "declare": 0} if scripts.kind == "semaphore" else {})
 
 
 def test_the_set_of_holders_is_there_as_long_as_its_last_lease(semaphore: Scripts, clock: Clock) -> None:

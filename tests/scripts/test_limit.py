@@ -32,13 +32,16 @@ def test_a_limit_that_is_only_mentioned_or_declared_again_changes_nothing(full: 
 
 
 @pytest.mark.parametrize("wait", [True, False])
-def test_a_lower_limit_that_is_declared_is_reported_with_the_one_before(full: Scripts, wait: bool) -> None:
-    answer = full.grant("ben", limit=2, declare=True, wait=wait)
+def test_a_lower_limit_that_is_declared_is_reported_and_refuses_the_waiters_that_want_more(
+    full: Scripts, wait: bool
+) -> None:
+    full.queued("ben", permits=3)
+    answer = full.grant("cat", limit=2, declare=True, wait=wait)
     assert isinstance(answer, Queued if wait else Busy)
     assert answer.limit_before == 3
+    assert answer.mine == [Grant("ben", -1, 2)]
+    assert line(full) == (["cat"] if wait else [])
 
-
-# Pinned.
 
 _MONTH_MS = 30 * _DAY_MS
 
@@ -54,28 +57,19 @@ def pinned(full: Scripts) -> Scripts:
 def test_no_declaration_changes_a_limit_that_is_pinned(pinned: Scripts, limit: int) -> None:
     answer = pinned.queued("ben", limit=limit, declare=True)
     assert answer.limit_before == 0
+    pinned.redis.delete(pinned.key("holders"))  # as Redis does when all leases have run out
+    pinned.granted("cat", limit=limit, declare=True)
     assert pinned.statistics().limit == 3
 
 
-def test_a_pin_stays_with_another_limit_unless_it_is_taken_out(pinned: Scripts) -> None:
+def test_a_pin_stays_with_another_limit_until_it_is_taken_out(pinned: Scripts) -> None:
     pinned.resize(4)
     pinned.granted("ben", limit=9, declare=True)
     assert pinned.statistics().limit == 4
     pinned.resize(4, pin=0)
-    pinned.granted("cat", limit=5, declare=True)
-    assert pinned.statistics().limit == 5
-
-
-def test_a_limit_that_is_not_pinned_is_not_pinned_by_a_resize_that_does_not_say_so(full: Scripts) -> None:
-    full.resize(4)
-    full.queued("ben", permits=4, limit=5, declare=True)
-    assert full.statistics().limit == 5
-
-
-def test_a_pin_outlives_its_holders(pinned: Scripts) -> None:
-    pinned.redis.delete(pinned.key("holders"))  # as Redis does when all leases have run out
-    pinned.granted("ben", limit=5, declare=True)
-    assert pinned.statistics().limit == 3
+    pinned.resize(5)
+    pinned.granted("cat", limit=6, declare=True)
+    assert pinned.statistics().limit == 6
 
 
 @pytest.mark.parametrize("verb", ["grant", "renew", "renew_many", "recheck", "resize", "declare"])
@@ -107,9 +101,6 @@ def test_a_limit_that_is_not_pinned_is_remembered_for_a_day(full: Scripts) -> No
     full.redis.pexpire(full.key("meta"), 1_000)
     assert full.renew("ann", 30_000)
     assert pttl(full, full.key("meta")) <= _DAY_MS
-
-
-# Without a limit of one's own.
 
 
 def test_a_request_without_a_limit_goes_by_the_one_in_force(full: Scripts) -> None:
@@ -145,7 +136,7 @@ def test_a_higher_limit_declared_by_a_refused_caller_serves_the_waiters(full: Sc
     """W7: every verb that finds something free hands it over."""
     full.queued("ben")
     answer = full.grant("cat", permits=9, limit=5, declare=True)
-    assert answer == Refused(5, [Grant("ben", fence_of(full, "ben"), TTL)], limit_before=3)
+    assert answer == Refused(5, mine=[Grant("ben", fence_of(full, "ben"), TTL)], limit_before=3)
     assert full.statistics().limit == 5
 
 
@@ -154,13 +145,6 @@ def test_a_higher_limit_declared_by_a_holder_serves_the_waiters(full: Scripts) -
     answer = full.granted("ann", permits=3, limit=5, declare=True)
     assert [grant.who for grant in answer.mine] == ["ben"]
     assert (answer.limit_before, full.statistics().limit) == (3, 5)
-
-
-def test_a_lower_limit_that_is_declared_refuses_the_waiters_that_want_more(full: Scripts) -> None:
-    full.queued("ben", permits=3)
-    answer = full.queued("cat", limit=2, declare=True)
-    assert answer.mine == [Grant("ben", -1, 2)]
-    assert line(full) == ["cat"]
 
 
 def test_a_refused_caller_neither_holds_nor_waits(full: Scripts) -> None:

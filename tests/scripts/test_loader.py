@@ -1,6 +1,5 @@
 """How scripts are loaded: names come from the header, of libraries only what is used, and comments stay at home."""
 
-import hashlib
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -75,21 +74,11 @@ def _declared(name: str) -> list[str]:
     return [*load(name).keys, *load(name).args]
 
 
-def test_names_are_taken_from_the_header_in_order() -> None:
-    script = load("lock/renew")
-    assert (script.keys, script.args) == (("holder",), ("token", "ttl_ms"))
-
-
 def test_a_header_that_counts_wrongly_is_an_error(load_text: LoadText) -> None:
     with pytest.raises(ValueError, match="out of order"):
         load_text("-- KEYS[2]  holder  string  who\n-- KEYS[1]  fence  string  what\nreturn 1")
     with pytest.raises(ValueError, match="out of order"):
         load_text("-- ARGV[1]  token  bytes  who\n-- ARGV[3]  ttl_ms  int  how long\nreturn 1")
-
-
-def test_a_script_that_does_not_exist_is_an_error() -> None:
-    with pytest.raises(FileNotFoundError):
-        load("lock/steal")
 
 
 def test_a_script_that_is_like_another_has_its_text_and_libraries_of_its_own(load_text: LoadText) -> None:
@@ -101,8 +90,9 @@ def test_a_script_that_is_like_another_has_its_text_and_libraries_of_its_own(loa
     assert script.source.count(b"function one") == 2
 
 
-def test_names_are_bound_to_keys_and_arguments(backend: Redis, load_text: LoadText) -> None:
+def test_names_are_bound_to_keys_and_arguments_in_order(backend: Redis, load_text: LoadText) -> None:
     script = load_text("-- KEYS[1]  a  x  y\n-- KEYS[2]  b  x  y\n-- ARGV[1]  c  x  y\nreturn {c, b, a}")
+    assert (script.keys, script.args) == (("a", "b"), ("c",))
     assert _run(backend, script, "k1", "k2", "v1") == [b"v1", b"k2", b"k1"]
 
 
@@ -110,13 +100,9 @@ def test_a_last_name_with_an_ellipsis_takes_all_the_rest(backend: Redis, load_te
     script = load_text("-- ARGV[1]  first  x  y\n-- ARGV[2…] rest  x  y\nreturn rest")
     assert _run(backend, script, "v1", "v2", "v3") == [b"v2", b"v3"]
     assert _run(backend, script, "v1") == []
-
-
-def test_an_only_name_with_an_ellipsis_takes_all(backend: Redis, load_text: LoadText) -> None:
     script = load_text("-- KEYS[1…] names  x  y\n-- ARGV[1…] values  x  y\nreturn {names[2], values[1], #values}")
     assert (script.keys, script.args) == (("names",), ("values",))
-    answer = backend.eval(script.source.decode(), 2, "k1", "k2", "v1")
-    assert answer == [b"k2", b"v1", 1]
+    assert backend.eval(script.source.decode(), 2, "k1", "k2", "v1") == [b"k2", b"v1", 1]
 
 
 ONE_AND_TWO = "-- A library.\n\nlocal function one()\n  return 1\nend\n\nlocal function two()\n  return one()\nend\n"
@@ -213,17 +199,13 @@ def test_no_comment_is_sent_but_the_flag_for_dragonfly(name: str) -> None:
     assert load(name).source.count(b"--") == 1
 
 
-@every_script
-def test_a_script_is_called_by_the_digest_that_redis_gives_it(name: str) -> None:
-    script = load(name)
-    assert script.sha == hashlib.sha1(script.source).hexdigest().encode()
-
-
 @on_server
 @every_script
 def test_the_server_compiles_it_and_gives_it_the_same_digest(backend: Redis, name: str) -> None:
-    digest: object = backend.script_load(load(name).source.decode())
-    assert digest in (load(name).sha, load(name).sha.decode())
+    script = load(name)
+    digest: object = backend.script_load(script.source.decode())
+    assert digest in (script.sha, script.sha.decode())
+    assert load(name) is script, "it is read once"
 
 
 @every_script
@@ -313,7 +295,3 @@ def test_a_header_says_what_a_script_does_and_returns(name: str) -> None:
     header = _text(name).partition("\n--\n")
     assert re.match(r"-- [A-Z].*\.", header[0])
     assert re.search(r"^-- returns  ", header[2], re.MULTILINE)
-
-
-def test_a_script_is_read_once() -> None:
-    assert load("lock/grant") is load("lock/grant")

@@ -8,7 +8,7 @@ import pytest
 from aiolocks._grantors.wait_queue import _LONGEST_LIST
 from bench.crowded import Situation, situations
 from tests.scripts.calls import MORE, Busy, Scripts, entry, on_server, token, told_either_way
-from tests.scripts.states import Message, holders, line, listening, sessions
+from tests.scripts.states import Message, holders, lapse, line, listening, sessions
 from tests.scripts.test_costs import _cost
 
 pytest_plugins = ["tests.scripts.fixtures"]
@@ -19,7 +19,6 @@ _MOST = 1_100
 
 _EVERY = {f"{each.kind}: {each.called}": each for each in situations(_LONGEST_LIST)}
 READ = 3
-any_kind = pytest.mark.parametrize("kind", ["lock", "semaphore", "rwlock"])
 
 
 @on_server
@@ -35,51 +34,40 @@ def test_no_script_runs_more_than_so_many_commands(backend: object, called: str)
 
 
 @on_server
-@any_kind
 @pytest.mark.parametrize("count", [499, 500, 501, 1_100])
-def test_waiters_are_counted_in_parts(backend: object, kind: str, count: int) -> None:
-    scripts = Scripts(backend, kind)  # type: ignore[arg-type]
-    scripts.granted("ann")
-    pipeline = scripts.redis.pipeline(transaction=False)
-    pipeline.zadd(scripts.key("queue"), {f"s{number:04}": number + 1 for number in range(count)})
+def test_waiters_are_counted_in_parts(held: Scripts, count: int) -> None:
+    pipeline = held.redis.pipeline(transaction=False)
+    pipeline.zadd(held.key("queue"), {f"s{number:04}": number + 1 for number in range(count)})
     for number in range(count):
-        pipeline.zadd(scripts.key("waiters", session=f"s{number:04}"), {entry("ben"): 1, entry("cat"): 2})
+        pipeline.zadd(held.key("waiters", session=f"s{number:04}"), {entry("ben"): 1, entry("cat"): 2})
     pipeline.execute()
-    assert _cost(scripts, lambda: scripts.run("statistics", first=0))["zcard"] <= 501
-    assert scripts.statistics().waiting == 2 * count
+    assert _cost(held, lambda: held.run("statistics", first=0))["zcard"] <= 501
+    assert held.statistics().waiting == 2 * count
 
 
-@any_kind
-def test_one_script_looks_at_fifty_dead_sessions(backend: object, kind: str) -> None:
-    scripts = Scripts(backend, kind)  # type: ignore[arg-type]
-    scripts.granted("ann")
-    scripts.queued("ben")
-    scripts.redis.zadd(scripts.key("queue"), {f"dead{number:03}": number + 1 for number in range(120)})
-    assert scripts.release("ann").mine == [MORE]
-    assert len(sessions(scripts)) == 71
-    assert list(holders(scripts)) == []
-    assert [grant.who for grant in scripts.all_of([MORE])] == ["ben"]
+def _many_have_died(scripts: Scripts, count: int) -> None:
+    scripts.redis.zadd(scripts.key("queue"), {f"dead{number:03}": number + 1 for number in range(count)})
 
 
-@any_kind
+def test_one_script_looks_at_fifty_dead_sessions(awaited_here: Scripts) -> None:
+    _many_have_died(awaited_here, 120)
+    assert awaited_here.release("ann").mine == [MORE]
+    assert len(sessions(awaited_here)) == 71
+    assert list(holders(awaited_here)) == []
+    assert [grant.who for grant in awaited_here.all_of([MORE])] == ["ben"]
+
+
 @pytest.mark.parametrize("wait", [True, False])
-def test_no_verb_grants_past_a_queue_that_it_has_no_time_for(backend: object, kind: str, wait: bool) -> None:
+def test_no_verb_grants_past_a_queue_that_it_has_no_time_for(awaited: Scripts, wait: bool) -> None:
     """Those behind the dead have waited for longer than whoever asks."""
-    scripts = Scripts(backend, kind)  # type: ignore[arg-type]
-    scripts.granted("ann")
-    scripts.queued("ben", session="away")
-    scripts.redis.zadd(scripts.key("queue"), {f"dead{number:03}": number + 1 for number in range(70)})
-    if kind == "lock":
-        scripts.redis.delete(scripts.keys.base)
-    else:
-        scripts.redis.zadd(scripts.keys.base, {next(iter(scripts.redis.zrange(scripts.keys.base, 0, 0))): 1})
-        scripts.redis.hdel(scripts.key("meta"), "used", "held")
-    with listening(scripts, "away") as inbox:
-        answer = scripts.grant("cat", wait=wait)
+    _many_have_died(awaited, 70)
+    lapse(awaited, "ann")
+    with listening(awaited, "away") as inbox:
+        answer = awaited.grant("cat", wait=wait)
         assert getattr(answer, "mine", None) == [MORE]
         assert wait or isinstance(answer, Busy)
-        assert "cat" not in holders(scripts)
-        assert scripts.all_of([MORE]) == []
+        assert "cat" not in holders(awaited)
+        assert awaited.all_of([MORE]) == []
         assert [message.who for message in inbox.messages()] == ["ben"]
 
 

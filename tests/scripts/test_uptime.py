@@ -10,7 +10,20 @@ from redis.exceptions import ResponseError
 
 from aiolocks._core.modes import FRONT, SHARED, UPGRADE, UPGRADEABLE
 from aiolocks._redis.scripts import load
-from tests.scripts.calls import LIFE, PADDING, TTL, Busy, Grant, Granted, Queued, Scripts, Young, on_server, token
+from tests.scripts.calls import (
+    LIFE,
+    PADDING,
+    TTL,
+    Busy,
+    Grant,
+    Granted,
+    Queued,
+    Scripts,
+    Young,
+    on_server,
+    token,
+    upgrade_of,
+)
 from tests.scripts.states import contents, die, fence_of, holders, lapse, limited_user, line, listening, sessions
 
 pytest_plugins = ["tests.scripts.fixtures"]
@@ -116,16 +129,12 @@ def test_a_caller_that_does_not_wait_for_uptime_learns_for_how_long_and_leaves_n
     assert sessions(exclusive) == line(exclusive) == []
 
 
-def test_what_is_held_is_said_to_be_held(held: Scripts) -> None:
+def test_what_is_held_is_said_to_be_held_and_its_holder_that_asks_again_keeps_it(held: Scripts) -> None:
     assert isinstance(held.grant("ben", wait=False, needed_s=MUCH), Busy)
     assert isinstance(held.grant("ben", needed_s=MUCH), Queued)
-
-
-def test_a_holder_that_asks_once_more_has_the_same_lease(exclusive: Scripts) -> None:
-    """It was granted before: nothing is given to it."""
-    fence = exclusive.granted("ann").fence
-    assert exclusive.granted("ann", needed_s=MUCH).fence == fence
-    assert exclusive.granted("ann", wait=False, needed_s=MUCH, ttl_ms=TTL + 1).fence == fence
+    fence = fence_of(held, "ann")
+    assert held.granted("ann", needed_s=MUCH).fence == fence
+    assert held.granted("ann", wait=False, needed_s=MUCH, ttl_ms=TTL + 1).fence == fence
 
 
 def test_none_passes_the_first_in_line_though_the_next_asks_for_no_uptime(exclusive: Scripts) -> None:
@@ -202,9 +211,9 @@ def test_a_place_that_the_server_forgot_is_asked_for_again(exclusive: Scripts) -
 def test_an_upgrade_waits_before_all_others(rwlock: Scripts) -> None:
     rwlock.granted("ann", permits=UPGRADEABLE)
     rwlock.queued("ben", session="away")
-    upgraded = token("ann").decode() + "+"
-    assert isinstance(rwlock.grant(f"{upgraded}1", permits=UPGRADE, ticket=FRONT, wait=False, needed_s=MUCH), Young)
-    assert isinstance(rwlock.grant(f"{upgraded}2", permits=UPGRADE, ticket=FRONT, needed_s=MUCH), Queued)
+    upgrade = upgrade_of("ann")
+    assert isinstance(rwlock.grant(upgrade, permits=UPGRADE, ticket=FRONT, wait=False, needed_s=MUCH), Young)
+    assert isinstance(rwlock.grant(f"{upgrade}2", permits=UPGRADE, ticket=FRONT, needed_s=MUCH), Queued)
     assert list(holders(rwlock)) == ["ann"]
     assert sessions(rwlock) == ["home", "away"]
 
