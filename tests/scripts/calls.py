@@ -23,6 +23,8 @@ LIFE = 3_000
 _LEFT_OUT = {"needed_s", "min_hold_ms"}
 """What need not be passed. It comes last."""
 
+Kind = Literal["lock", "semaphore", "rwlock"]
+
 PADDING = b" " + 30 * b"."
 """What the scripts put behind each entry; see `libraries/queue`."""
 
@@ -175,9 +177,8 @@ class Scripts:
     """The scripts of one name of one kind of primitive, on one server."""
 
     def __init__(
-        self, redis: Redis, kind: Literal["lock", "semaphore", "rwlock"], *, limit: int = 1, keys: Keys | None = None,
-        sharded: bool = False,
-    ) -> None:  # fmt: skip
+        self, redis: Redis, kind: Kind, *, limit: int = 1, keys: Keys | None = None, sharded: bool = False
+    ) -> None:
         self.redis: Any = redis
         """Any, since what redis-py returns is typed for asyncio too."""
         self.kind = kind

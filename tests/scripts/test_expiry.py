@@ -64,21 +64,6 @@ def test_permits_of_a_lease_that_ran_out_can_be_had(semaphore: Scripts) -> None:
     assert semaphore.statistics().permits == 3
 
 
-def test_permits_of_a_lease_that_ran_out_go_to_the_head_of_the_queue(semaphore: Scripts) -> None:
-    semaphore.granted("ann", permits=2)
-    semaphore.granted("ben")
-    semaphore.queued("cat", permits=2)
-    semaphore.queued("dan")
-    lapse(semaphore, "ann")
-    assert [grant.who for grant in semaphore.release("ben").mine] == ["cat", "dan"]
-
-
-def test_a_holder_whose_lease_ran_out_is_a_newcomer(semaphore: Scripts) -> None:
-    first = semaphore.granted("ann").fence
-    lapse(semaphore, "ann")
-    assert semaphore.granted("ann").fence > first
-
-
 def test_a_holder_whose_lease_ran_out_goes_behind_the_waiters(semaphore: Scripts) -> None:
     semaphore.granted("ann", permits=3)
     semaphore.queued("ben", permits=3)

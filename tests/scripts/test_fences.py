@@ -12,18 +12,6 @@ _FAR = 9_000_000_000_000_000
 """The year 2255, just below 2^53, up to which Lua counts exactly."""
 
 
-def test_a_fencing_token_is_the_servers_time_in_microseconds(exclusive: Scripts) -> None:
-    before = now_us(exclusive)
-    assert before <= exclusive.granted("ann").fence <= now_us(exclusive)
-
-
-def test_the_next_one_follows_the_last_when_the_clock_is_behind(exclusive: Scripts) -> None:
-    exclusive.granted("zoe")
-    exclusive.release("zoe")
-    set_last_fence(exclusive, _FAR)
-    assert exclusive.granted("ann").fence == _FAR + 1
-
-
 def test_hand_overs_follow_the_last_one_when_the_clock_is_behind(held: Scripts) -> None:
     set_last_fence(held, _FAR)
     held.queued("ben")
@@ -61,13 +49,6 @@ def test_a_request_repeated_after_the_hash_was_deleted_gets_a_greater_fencing_to
     assert exclusive.granted("ben").fence > again
 
 
-def test_a_token_is_kept_as_digits(exclusive: Scripts) -> None:
-    """Lua's own conversion would print 1.79e+15."""
-    fence = exclusive.granted("ann").fence
-    assert last_fence(exclusive) == b"%d" % fence
-    assert fence_of(exclusive, "ann") == fence
-
-
 def test_a_token_and_the_terms_are_published_as_digits(exclusive: Scripts) -> None:
     month_ms = 30 * _DAY_MS
     exclusive.granted("ann")
@@ -87,7 +68,7 @@ def test_tokens_grow_though_everything_was_forgotten(exclusive: Scripts) -> None
 def test_a_token_is_used_up_though_its_lease_was_short(held: Scripts) -> None:
     set_last_fence(held, _FAR)
     held.release("ann")
-    held.granted("ben", ttl_ms=5_000)
+    assert held.granted("ben", ttl_ms=5_000).fence == _FAR + 1
     lapse(held, "ben")
     assert held.granted("cat").fence == _FAR + 2
 
@@ -114,11 +95,3 @@ def test_permits_handed_over_together_have_growing_tokens_in_the_order_of_the_qu
     mine = semaphore.release("ann", permits=3).mine
     assert [grant.who for grant in mine] == ["ben", "cat", "dan"]
     assert [grant.fence for grant in mine] == sorted({grant.fence for grant in mine})
-
-
-@pytest.mark.parametrize("wait", [True, False])
-def test_a_grant_past_the_dead_has_a_greater_token_too(exclusive: Scripts, wait: bool) -> None:
-    first = exclusive.granted("ann").fence
-    exclusive.redis.zadd(exclusive.key("queue"), {"dead": 5})
-    lapse(exclusive, "ann")
-    assert exclusive.granted("ben", wait=wait).fence > first

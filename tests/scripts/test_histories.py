@@ -8,7 +8,7 @@ ones.
 import faulthandler
 from collections.abc import Callable
 from dataclasses import replace
-from typing import ClassVar, Literal, cast
+from typing import ClassVar, cast
 
 import hypothesis
 import pytest
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 from redis import Redis
 
-from tests.scripts.calls import token
+from tests.scripts.calls import Kind, token
 from tests.scripts.histories import LIVES, LONG, SETTINGS, History, limited
 from tests.scripts.model import Model
 from tests.scripts.shapes import ASKERS, LIFE
@@ -37,7 +37,7 @@ _LIMIT = st.sampled_from([2, 1, 3, 2, 3, 4, 10**9])
 class MutexHistory(History):
     """A mutex."""
 
-    kind: ClassVar[Literal["lock", "semaphore", "rwlock"]] = "lock"
+    kind: ClassVar[Kind] = "lock"
 
     @initialize(data=st.data())
     def begin(self, data: st.DataObject) -> None:
@@ -65,7 +65,7 @@ class MutexHistory(History):
 class SemaphoreHistory(History):
     """A semaphore, whose limit is declared, resized and forgotten meanwhile."""
 
-    kind: ClassVar[Literal["lock", "semaphore", "rwlock"]] = "semaphore"
+    kind: ClassVar[Kind] = "semaphore"
 
     @initialize(data=st.data())
     def begin(self, data: st.DataObject) -> None:
@@ -111,7 +111,7 @@ class SemaphoreHistory(History):
 class SharedHistory(History):
     """A name held in modes: two of the askers would upgrade what another holds."""
 
-    kind: ClassVar[Literal["lock", "semaphore", "rwlock"]] = "rwlock"
+    kind: ClassVar[Kind] = "rwlock"
 
     @initialize(data=st.data())
     def begin(self, data: st.DataObject) -> None:

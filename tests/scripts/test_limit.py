@@ -3,7 +3,7 @@
 import pytest
 
 from tests.scripts.calls import TTL, Busy, Grant, Queued, Refused, Scripts, entry, poller, told_either_way
-from tests.scripts.states import contents, fence_of, holders, line, listening, pttl, sessions
+from tests.scripts.states import contents, fence_of, line, listening, pttl, sessions
 
 pytest_plugins = ["tests.scripts.fixtures"]
 
@@ -263,16 +263,6 @@ def test_a_session_that_was_passed_over_is_told_so_though_one_in_it_wants_too_mu
     full.resize(2)
     full.redis.delete(full.key("queue"))
     assert full.recheck("ben", entry("cat", permits=3)).passed_over
-
-
-def test_waiters_behind_a_refused_waiter_get_the_free_permits(semaphore: Scripts) -> None:
-    semaphore.granted("ann", permits=2)
-    semaphore.queued("ben", permits=3)
-    semaphore.queued("cat")
-    semaphore.resize(4)
-    assert line(semaphore) == ["ben", "cat"]
-    semaphore.release("ann", permits=2)
-    assert list(holders(semaphore)) == ["ben", "cat"]
 
 
 def test_the_limit_is_kept_for_a_day_and_longer_than_any_lease(semaphore: Scripts) -> None:

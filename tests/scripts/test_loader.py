@@ -209,9 +209,11 @@ def test_the_server_compiles_it_and_gives_it_the_same_digest(backend: Redis, nam
 
 
 @every_script
-def test_every_name_used_is_declared_above(name: str) -> None:
+def test_every_name_used_is_declared_above_and_every_function_is_used(name: str) -> None:
     """Redis would notice only when that line runs."""
-    assert names_free_in(load(name).source.decode()) <= _NOT_DECLARED
+    source = load(name).source.decode()
+    assert names_free_in(source) <= _NOT_DECLARED
+    assert functions_unused_in(source) == set()
 
 
 @every_script
@@ -219,11 +221,6 @@ def test_every_name_in_the_header_is_used(name: str) -> None:
     code = load(name).source.decode().splitlines()
     words = tokens("\n".join(line for line in code if not re.match(r"local [\w, ]+ = (KEYS|ARGV)\[|for at = ", line)))
     assert [field for field in _declared(name) if field not in words] == []
-
-
-@every_script
-def test_nothing_is_put_into_a_script_that_it_does_not_use(name: str) -> None:
-    assert functions_unused_in(load(name).source.decode()) == set()
 
 
 @every_script
@@ -267,6 +264,7 @@ def test_a_library_says_which_names_it_needs(name: str) -> None:
     used = _given_by(*quoted & {*LIBRARIES})
     found = names_free_in(text) - _NOT_DECLARED
     assert found - used == words
+    assert not re.search(r"-- uses\b", text), "the `uses` of a script tells them all"
     assert all(_given_by(library) & found for library in quoted & {*LIBRARIES})
 
 
@@ -279,19 +277,11 @@ def test_libraries_stand_behind_the_libraries_that_they_need(name: str) -> None:
         assert needed.intersection(used) <= {*used[:at]}, library
 
 
-@every_library
-def test_a_library_uses_no_other_by_itself(name: str) -> None:
-    """So the `uses` of a script tells them all."""
-    assert not re.search(r"-- uses\b", _text(f"libraries/{name}"))
-
-
 @every_script
-def test_a_script_says_once_what_it_uses_and_not_in_a_branch(name: str) -> None:
-    assert len(re.findall(r"-- uses\b", _text(name))) == len(re.findall(r"^-- uses\b", _text(name), re.MULTILINE)) <= 1
-
-
-@every_script
-def test_a_header_says_what_a_script_does_and_returns(name: str) -> None:
-    header = _text(name).partition("\n--\n")
+def test_a_header_says_what_a_script_does_uses_and_returns(name: str) -> None:
+    text = _text(name)
+    header = text.partition("\n--\n")
     assert re.match(r"-- [A-Z].*\.", header[0])
     assert re.search(r"^-- returns  ", header[2], re.MULTILINE)
+    uses = re.findall(r"-- uses\b", text)
+    assert len(uses) == len(re.findall(r"^-- uses\b", text, re.MULTILINE)) <= 1, "once, and not in a branch"

@@ -33,8 +33,8 @@ def test_a_renewal_is_told_and_changes_nothing(revoked: Scripts) -> None:
     assert contents(revoked) == before
 
 
-@pytest.mark.parametrize("letter", ["R", "C"])
-def test_of_many_it_is_left_to_be_renewed_alone(exclusive: Scripts, letter: str) -> None:
+@pytest.mark.parametrize(("letter", "alone"), [("R", REVOKED), ("C", 0)])
+def test_of_many_it_is_left_to_be_renewed_alone_and_is_not(exclusive: Scripts, letter: str, alone: int) -> None:
     other = exclusive.named("orders:43")
     for scripts in (exclusive, other):
         scripts.granted("ann", ttl_ms=5_000)
@@ -43,14 +43,8 @@ def test_of_many_it_is_left_to_be_renewed_alone(exclusive: Scripts, letter: str)
         if scripts.kind != "lock":
             scripts.redis.hset(scripts.key("meta"), "ttl", TTL)
     assert exclusive.renew_many((exclusive, "ann", TTL), (other, "ann", TTL)) == [False, True]
+    assert _renew(exclusive, "ann") == alone
     assert holders(exclusive)["ann"] <= 5_000 < holders(other)["ann"]
-
-
-def test_another_mark_is_renewed_by_no_one(exclusive: Scripts) -> None:
-    exclusive.granted("ann", ttl_ms=5_000)
-    mark(exclusive, "ann", "C")
-    assert _renew(exclusive, "ann") == 0
-    assert holders(exclusive)["ann"] <= 5_000
 
 
 @pytest.mark.parametrize("wait", [True, False])

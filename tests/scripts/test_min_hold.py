@@ -74,20 +74,14 @@ def test_after_a_step_back_of_the_clock_a_name_is_kept_no_longer_than_min_hold_f
     assert MIN - SLACK < holders(held)["ann"] <= MIN
 
 
-def test_a_repeated_release_says_the_same_and_changes_nothing(cooling: Scripts) -> None:
+def test_a_repeated_release_says_the_same_and_changes_nothing_nor_does_that_of_another(cooling: Scripts) -> None:
     before, left = contents(cooling), holders(cooling)["ann"]
     assert cooling.release("ann", min_hold_ms=MIN) == TAKEN
     assert cooling.release("ann", min_hold_ms=10 * MIN) == TAKEN
     assert cooling.release("ann") == TAKEN, "what gives a stray grant back does not know of it"
+    assert cooling.release("ben", min_hold_ms=MIN) == cooling.release("an") == Released(ended=False, mine=[])
     assert contents(cooling) == before
     assert holders(cooling)["ann"] <= left
-
-
-def test_a_release_by_another_leaves_it(cooling: Scripts) -> None:
-    before = contents(cooling)
-    assert cooling.release("ben", min_hold_ms=MIN) == Released(ended=False, mine=[])
-    assert cooling.release("an") == Released(ended=False, mine=[])
-    assert contents(cooling) == before
 
 
 def test_a_kept_name_is_the_lease_of_no_holder(cooling: Scripts) -> None:
@@ -107,6 +101,8 @@ def test_a_newcomer_to_a_kept_name_waits_and_learns_for_how_long(cooling: Script
         assert MIN - SLACK < answer.busy_ms <= MIN
     assert MIN - SLACK < cooling.recheck("ben").busy_ms <= MIN
     assert line(cooling) == ["ben"]
+    assert not cooling.release("ben", min_hold_ms=MIN).ended
+    assert line(cooling) == []
 
 
 def test_the_own_session_is_told_in_the_reply_when_to_look(awaited_here: Scripts) -> None:
@@ -238,11 +234,6 @@ def test_a_late_request_is_buried_all_the_same(held: Scripts) -> None:
     assert pttl(held, held.key("tombstone", who="ann")) > 0
     lapse(held, "ann")
     assert held.grant("ann") == Withdrawn()
-
-
-def test_a_waiter_for_a_kept_name_can_leave_the_queue(awaited_here: Scripts) -> None:
-    assert not awaited_here.release("ben", min_hold_ms=MIN).ended
-    assert line(awaited_here) == []
 
 
 @on_server

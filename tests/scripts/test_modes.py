@@ -69,38 +69,12 @@ def test_readers_that_wait_together_get_in_together_up_to_the_next_writer(rwlock
     assert line(rwlock) == ["eve", "fay"]
 
 
-def test_readers_of_several_sessions_are_let_in_together_and_told(rwlock: Scripts) -> None:
-    rwlock.granted("ann")
-    with listening(rwlock, "s1") as one, listening(rwlock, "s2") as two:
-        rwlock.queued("ben", session="s1", permits=READ)
-        rwlock.queued("cat", session="s2", permits=READ)
-        rwlock.release("ann")
-        assert [[message.who for message in inbox.messages()] for inbox in (one, two)] == [["ben"], ["cat"]]
-
-
-def test_a_writer_comes_when_the_last_reader_has_left(rwlock: Scripts) -> None:
-    rwlock.granted("ann", permits=READ)
-    rwlock.granted("ben", permits=READ)
-    rwlock.queued("cat")
-    assert rwlock.release("ann", permits=READ).mine == []
-    assert [grant.who for grant in rwlock.release("ben", permits=READ).mine] == ["cat"]
-
-
 def test_readers_behind_a_writer_that_cannot_be_told_are_let_in(rwlock: Scripts) -> None:
     """Whoever is out of reach keeps nobody from what is free (W12)."""
     rwlock.granted("ann", permits=READ)
     rwlock.queued("ben", session="away")
     rwlock.granted("cat", permits=READ)
     assert set(holders(rwlock)) == {"ann", "cat"}
-
-
-def test_readers_whose_leases_ran_out_keep_no_caller_out(rwlock: Scripts) -> None:
-    rwlock.granted("ann", permits=READ)
-    rwlock.granted("ben", permits=READ)
-    lapse(rwlock, "ann")
-    lapse(rwlock, "ben")
-    rwlock.granted("cat")
-    assert set(holders(rwlock)) == {"cat"}
 
 
 def test_an_upgrade_waits_for_the_readers_and_lets_no_new_ones_in(rwlock: Scripts) -> None:

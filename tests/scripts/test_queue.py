@@ -51,12 +51,14 @@ def test_a_request_sent_twice_is_queued_once(held: Scripts) -> None:
 
 
 def test_a_session_stands_where_its_first_waiter_stands(held: Scripts) -> None:
-    held.queued("ben", session="home")
+    old = held.queued("ben", session="home").ticket
     held.queued("cat", session="away")
     held.queued("dan", session="home")
     assert sessions(held) == ["home", "away"]
     held.release("ben", session="home")
     assert sessions(held) == ["away", "home"]
+    held.queued("ben", ticket=old)
+    assert (sessions(held), line(held)) == (["home", "away"], ["ben", "dan"])
 
 
 def test_a_waiter_that_comes_back_with_an_old_ticket_has_its_old_place(held: Scripts) -> None:
@@ -64,18 +66,10 @@ def test_a_waiter_that_comes_back_with_an_old_ticket_has_its_old_place(held: Scr
     old = held.queued("ben", session="away").ticket
     held.queued("cat", session="home")
     die(held, "away")
+    held.queued("dan", session="away")
+    assert sessions(held) == ["home", "away"], "the place of those who are forgotten is not that of others"
     assert held.queued("ben", session="away", ticket=old).ticket == old
     assert sessions(held) == ["away", "home"]
-
-
-def test_a_waiter_that_comes_back_first_in_its_own_session_moves_the_session_forward(held: Scripts) -> None:
-    old = held.queued("ben").ticket
-    held.release("ben")
-    held.queued("cat", session="away")
-    held.queued("dan")
-    assert sessions(held) == ["away", "home"]
-    held.queued("ben", ticket=old)
-    assert (sessions(held), line(held)) == (["home", "away"], ["ben", "dan"])
 
 
 def test_an_old_ticket_from_before_the_clock_stepped_back_is_no_worse_than_a_new_one(held: Scripts) -> None:
@@ -163,15 +157,6 @@ def test_the_answer_names_the_last_fencing_token(exclusive: Scripts) -> None:
     """W5: whoever waits believes no grant that is older than this."""
     fence = exclusive.granted("ann").fence
     assert exclusive.queued("ben").fence == fence
-
-
-def test_a_waiter_whose_session_is_dead_stands_behind_later_waiters(held: Scripts) -> None:
-    """Its session still has the place of those who are forgotten."""
-    held.queued("ben", session="away")
-    held.queued("cat", session="home")
-    die(held, "away")
-    held.queued("dan", session="away")
-    assert sessions(held) == ["home", "away"]
 
 
 @pytest.mark.parametrize("exclusive", ["semaphore", "rwlock"], indirect=True)

@@ -18,10 +18,12 @@ from tests.scripts.states import (
 pytest_plugins = ["tests.scripts.fixtures"]
 
 
-def test_a_recheck_gives_the_line_its_whole_life_again(awaited_here: Scripts) -> None:
+def test_a_recheck_gives_the_line_its_whole_life_again_and_the_queue_that_of_the_lease(awaited_here: Scripts) -> None:
+    awaited_here.renew("ann", 2 * TTL)
     awaited_here.redis.pexpire(awaited_here.key("waiters"), 1_000)
     awaited_here.recheck("ben")
     assert LIFE - 1_000 < pttl(awaited_here, awaited_here.key("waiters")) <= LIFE
+    assert pttl(awaited_here, awaited_here.key("queue")) > TTL
 
 
 def test_a_recheck_sets_the_life_of_the_line_even_when_that_is_shorter(awaited_here: Scripts) -> None:
@@ -29,12 +31,6 @@ def test_a_recheck_sets_the_life_of_the_line_even_when_that_is_shorter(awaited_h
     awaited_here.recheck("ben", life_ms=2_000)
     assert 0 < pttl(awaited_here, awaited_here.key("waiters")) <= 2_000
     assert pttl(awaited_here, awaited_here.key("queue")) > TTL - 1_000
-
-
-def test_a_recheck_keeps_the_queue_as_long_as_the_lease_lasts(awaited_here: Scripts) -> None:
-    awaited_here.renew("ann", 2 * TTL)
-    awaited_here.recheck("ben")
-    assert pttl(awaited_here, awaited_here.key("queue")) > TTL
 
 
 def test_every_token_is_answered_in_its_place(awaited_here: Scripts) -> None:

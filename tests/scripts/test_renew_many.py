@@ -1,8 +1,10 @@
 """`renew_many` extends each of many leases as `renew` would, or leaves it to that; one does no other any harm (W21)."""
 
 import pytest
+from redis import Redis
 
-from tests.scripts.calls import TTL, Scripts, on_server
+from aiolocks._core.modes import SHARED
+from tests.scripts.calls import TTL, Kind, Scripts, on_server
 from tests.scripts.states import configured, fence_of, holders, lapse, pttl
 
 pytest_plugins = ["tests.scripts.fixtures"]
@@ -110,21 +112,15 @@ def test_at_the_memory_limit_all_are_renewed(exclusive: Scripts) -> None:
     assert min(map(_left, several)) > TTL - 2_000
 
 
-def test_all_holders_of_one_semaphore_are_renewed(semaphore: Scripts) -> None:
+@pytest.mark.parametrize(("kind", "share"), [("semaphore", 1), ("rwlock", SHARED)])
+def test_of_the_holders_of_one_name_those_who_ask_are_renewed(backend: Redis, kind: Kind, share: int) -> None:
+    one = Scripts(backend, kind, limit=3)
     for who in ("ann", "ben", "cat"):
-        semaphore.granted(who)
-    _shorten(semaphore)
-    assert semaphore.renew_many((semaphore, "ann", TTL), (semaphore, "cat", TTL)) == [True, True]
-    assert min(_left(semaphore, "ann"), _left(semaphore, "cat")) > TTL - 2_000
-    assert _left(semaphore, "ben") <= SHORT
-
-
-def test_readers_of_one_page_are_renewed(rwlock: Scripts) -> None:
-    for who in ("ann", "ben"):
-        rwlock.granted(who, permits=3)
-    _shorten(rwlock)
-    assert rwlock.renew_many((rwlock, "ann", TTL), (rwlock, "ben", TTL)) == [True, True]
-    assert min(holders(rwlock).values()) > TTL - 2_000
+        one.granted(who, permits=share)
+    _shorten(one)
+    assert one.renew_many((one, "ann", TTL), (one, "cat", TTL)) == [True, True]
+    assert min(_left(one, "ann"), _left(one, "cat")) > TTL - 2_000
+    assert _left(one, "ben") <= SHORT
 
 
 def test_what_a_semaphore_knows_of_its_holders_outlives_them(semaphore: Scripts) -> None:

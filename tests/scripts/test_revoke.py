@@ -2,7 +2,6 @@
 
 import pytest
 from redis import Redis
-from redis.exceptions import ResponseError
 
 from aiolocks._core.modes import FRONT, SHARED, UPGRADE, UPGRADEABLE
 from tests.scripts.calls import MORE, TTL, Grant, Granted, Revoked, Scripts, Withdrawn, on_server, token, upgrade_of
@@ -142,13 +141,6 @@ def test_by_force_the_next_in_another_session_is_told(held: Scripts) -> None:
         assert [message.who for message in inbox.messages()] == ["cat"]
 
 
-def test_by_force_what_was_marked_before_ends_too(held: Scripts) -> None:
-    fence = fence_of(held, "ann")
-    held.revoke(fence)
-    assert held.revoke(fence, force=True).left_ms == 0
-    assert list(holders(held)) == ["ben"]
-
-
 def test_a_revoke_by_force_ends_only_the_leases_it_names(semaphore: Scripts) -> None:
     semaphore.granted("ann", permits=2)
     semaphore.granted("ben")
@@ -158,9 +150,11 @@ def test_a_revoke_by_force_ends_only_the_leases_it_names(semaphore: Scripts) -> 
     assert not _is_marked(semaphore, "ben")
 
 
-def test_by_force_a_tombstone_lasts_as_long_as_the_lease_might_have(exclusive: Scripts) -> None:
-    exclusive.granted("ann", ttl_ms=200_000)
-    exclusive.revoke(fence_of(exclusive, "ann"), force=True)
+def test_by_force_what_was_marked_ends_and_its_tombstone_lasts_as_long_as_it_might_have(exclusive: Scripts) -> None:
+    fence = exclusive.granted("ann", ttl_ms=200_000).fence
+    exclusive.revoke(fence)
+    assert exclusive.revoke(fence, force=True).left_ms == 0
+    assert holders(exclusive) == {}
     assert pttl(exclusive, exclusive.key("tombstone", who="ann")) > 190_000
 
 
@@ -254,19 +248,6 @@ def test_at_the_memory_limit_leases_are_revoked_all_the_same(held: Scripts, forc
         assert list(holders(held)) == (["ben"] if force else ["ann"])
         assert (revoked.left_ms > 0) is not force
     assert force or _is_marked(held, "ann")
-
-
-@pytest.mark.parametrize("key", ["holder", "queue", "waiters"])
-def test_a_key_of_another_type_is_an_error_and_nothing_is_changed(exclusive: Scripts, key: str) -> None:
-    exclusive.granted("ann")
-    fence = fence_of(exclusive, "ann")
-    if key == "holder":
-        exclusive.redis.delete(exclusive.keys.base)
-    exclusive.redis.rpush(exclusive.key(key), "a list of somebody else's")
-    before = contents(exclusive)
-    with pytest.raises(ResponseError, match=r"WRONGTYPE|wrong kind"):
-        exclusive.revoke(fence, force=True)
-    assert contents(exclusive) == before
 
 
 def test_an_asker_that_was_passed_over_is_in_the_queue_again(held: Scripts) -> None:

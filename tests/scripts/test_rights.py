@@ -42,13 +42,6 @@ def test_a_user_with_the_readmes_rights_waits_and_rechecks(awaited: Scripts, lim
     assert line(awaited) == []
 
 
-def test_a_user_with_the_readmes_rights_hands_over_to_its_own_session(exclusive: Scripts, limited: Redis) -> None:
-    mine = exclusive.over(limited)
-    mine.granted("ann")
-    mine.queued("ben")
-    assert [grant.who for grant in mine.release("ann").mine] == ["ben"]
-
-
 def test_a_user_with_the_readmes_rights_hands_over_to_a_polling_session(exclusive: Scripts, limited: Redis) -> None:
     """W11: such sessions are how users of this kind wait."""
     mine = exclusive.over(limited)

@@ -277,13 +277,6 @@ def test_without_the_right_a_release_is_done_and_the_first_in_line_finds_its_tur
     assert list(holders(held)) == ["ben"]
 
 
-def test_without_the_right_to_info_callers_that_need_no_uptime_go_on(exclusive: Scripts, limited: Redis) -> None:
-    mine = exclusive.over(limited)
-    mine.granted("ann")
-    mine.queued("ben")
-    assert [grant.who for grant in mine.release("ann").mine] == ["ben"]
-
-
 def test_an_older_version_finds_in_the_line_what_it_looks_for(held: Scripts) -> None:
     """It reads an entry's first three words, and hands over whatever the uptime."""
     held.queued("ben", needed_s=MUCH)
