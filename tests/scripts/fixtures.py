@@ -41,6 +41,13 @@ def semaphore(backend: Redis, sharded: bool) -> Scripts:
 
 
 @pytest.fixture
+def full(semaphore: Scripts) -> Scripts:
+    """Three permits, all held by ann."""
+    semaphore.granted("ann", permits=3)
+    return semaphore
+
+
+@pytest.fixture
 def rwlock(backend: Redis, sharded: bool) -> Scripts:
     """A read-write lock; what is asked for without further words is to write."""
     return Scripts(backend, "rwlock", sharded=sharded)

@@ -56,18 +56,6 @@ def test_a_lock_without_waiters_takes_so_many_commands(lock: Scripts) -> None:
     assert _cost(lock, lambda: lock.granted("ann")).total() == 4
 
 
-_PAIR = {"lock": 7, "semaphore": 10, "rwlock": 10}
-
-
-def test_an_acquire_and_a_release_without_waiters_take_no_more_commands_than_these(exclusive: Scripts) -> None:
-    def pair() -> None:
-        exclusive.granted("ann")
-        exclusive.release("ann")
-
-    pair()
-    assert min(_cost(exclusive, pair).total() for _ in range(3)) <= _PAIR[exclusive.kind]
-
-
 _IN_LINE = {"lock": 12, "semaphore": 18, "rwlock": 23}
 
 

@@ -57,18 +57,16 @@ def test_what_was_known_of_holders_goes_though_all_ran_out_together(semaphore: S
     assert _fields(semaphore) <= {token("dan")}
 
 
-def test_permits_of_a_lease_that_ran_out_can_be_had(semaphore: Scripts) -> None:
-    semaphore.granted("ann", permits=3)
-    lapse(semaphore, "ann")
-    semaphore.granted("ben", permits=3)
-    assert semaphore.statistics().permits == 3
+def test_permits_of_a_lease_that_ran_out_can_be_had(full: Scripts) -> None:
+    lapse(full, "ann")
+    full.granted("ben", permits=3)
+    assert full.statistics().permits == 3
 
 
-def test_a_holder_whose_lease_ran_out_goes_behind_the_waiters(semaphore: Scripts) -> None:
-    semaphore.granted("ann", permits=3)
-    semaphore.queued("ben", permits=3)
-    lapse(semaphore, "ann")
-    assert [grant.who for grant in semaphore.queued("ann", permits=3).mine] == ["ben"]
+def test_a_holder_whose_lease_ran_out_goes_behind_the_waiters(full: Scripts) -> None:
+    full.queued("ben", permits=3)
+    lapse(full, "ann")
+    assert [grant.who for grant in full.queued("ann", permits=3).mine] == ["ben"]
 
 
 def test_a_lease_lasts_until_the_millisecond_it_was_granted_for(semaphore: Scripts) -> None:
@@ -107,14 +105,13 @@ def test_a_dead_lease_from_before_the_clock_stepped_back_lasts_no_longer_than_an
     assert left["cat"] <= 5_000
 
 
-def test_such_a_lease_is_over_when_it_has_lasted_that_long(semaphore: Scripts) -> None:
+def test_such_a_lease_is_over_when_it_has_lasted_that_long(full: Scripts) -> None:
     """What is noted of the first end is brought down with it: else its permits come back an hour late."""
-    semaphore.granted("ann", permits=3)
-    _step_back(semaphore, "ann", _HOUR_MS)
-    answer = semaphore.run("grant", who="ben", ttl_ms=TTL, permits=3, ticket=-1, life_ms=LIFE, limit=3, declare=0)
+    _step_back(full, "ann", _HOUR_MS)
+    answer = full.run("grant", who="ben", ttl_ms=TTL, permits=3, ticket=-1, life_ms=LIFE, limit=3, declare=0)
     assert answer[0] == b"busy"
-    _step_back(semaphore, "ann", -(_HOUR_MS + TTL // 2))  # an hour passes, and nobody asks
-    semaphore.granted("ben", permits=3)
+    _step_back(full, "ann", -(_HOUR_MS + TTL // 2))  # an hour passes, and nobody asks
+    full.granted("ben", permits=3)
 
 
 def test_leases_are_brought_down_only_to_refuse(several: Scripts) -> None:

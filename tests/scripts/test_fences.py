@@ -88,10 +88,9 @@ def test_a_hand_over_keeps_the_last_token_for_another_day(exclusive: Scripts) ->
     assert pttl(exclusive, kept_in) > _DAY_MS - 60_000
 
 
-def test_permits_handed_over_together_have_growing_tokens_in_the_order_of_the_queue(semaphore: Scripts) -> None:
-    semaphore.granted("ann", permits=3)
+def test_permits_handed_over_together_have_growing_tokens_in_the_order_of_the_queue(full: Scripts) -> None:
     for who in ("ben", "cat", "dan"):
-        semaphore.queued(who)
-    mine = semaphore.release("ann", permits=3).mine
+        full.queued(who)
+    mine = full.release("ann", permits=3).mine
     assert [grant.who for grant in mine] == ["ben", "cat", "dan"]
     assert [grant.fence for grant in mine] == sorted({grant.fence for grant in mine})

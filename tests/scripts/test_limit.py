@@ -10,13 +10,6 @@ pytest_plugins = ["tests.scripts.fixtures"]
 _DAY_MS = 86_400_000
 
 
-@pytest.fixture
-def full(semaphore: Scripts) -> Scripts:
-    """Three permits, all held by ann."""
-    semaphore.granted("ann", permits=3)
-    return semaphore
-
-
 def test_the_first_user_declares_the_limit(semaphore: Scripts) -> None:
     assert semaphore.granted("ann", limit=2).limit_before == 0
     assert semaphore.statistics().limit == 2
@@ -108,19 +101,14 @@ def test_a_request_without_a_limit_goes_by_the_one_in_force(full: Scripts) -> No
     full.release("ann", permits=3)
     assert full.granted("ben", limit=0).limit_before == 0
     assert full.statistics().limit == 3
+    full.redis.delete(full.key("meta"))
+    assert full.granted("ben", limit=0).fence > 0, "asked again, it is the same grant"
 
 
 @pytest.mark.parametrize("wait", [True, False])
 def test_a_request_without_a_limit_is_refused_where_none_is_in_force(semaphore: Scripts, wait: bool) -> None:
     assert semaphore.grant("ann", limit=0, wait=wait) == Refused(0)
     assert contents(semaphore) == {}
-
-
-def test_a_grant_without_a_limit_is_the_same_when_repeated_after_the_limit_was_forgotten(full: Scripts) -> None:
-    full.release("ann", permits=3)
-    full.granted("ben", limit=0)
-    full.redis.delete(full.key("meta"))
-    assert full.granted("ben", limit=0).fence > 0
 
 
 def test_a_higher_limit_that_is_declared_serves_the_waiters_first(full: Scripts) -> None:
@@ -170,17 +158,13 @@ def test_resizing_puts_the_limit_in_force_and_says_what_it_was(semaphore: Script
 
 
 def test_a_higher_limit_is_handed_over_in_the_reply(full: Scripts) -> None:
-    for who in ("ben", "cat", "dan"):
-        full.queued(who)
-    assert [grant.who for grant in full.resize(5)[1]] == ["ben", "cat"]
-    assert line(full) == ["dan"]
-
-
-def test_a_higher_limit_is_handed_over_by_message(full: Scripts) -> None:
-    full.queued("ben", session="away")
+    """And by message, to other sessions."""
+    for who, session in (("ben", "home"), ("cat", "away"), ("dan", "home")):
+        full.queued(who, session=session)
     with listening(full, "away") as inbox:
-        assert full.resize(4)[1] == []
-        assert [message.who for message in inbox.messages()] == ["ben"]
+        assert [grant.who for grant in full.resize(5)[1]] == ["ben"]
+        assert [message.who for message in inbox.messages()] == ["cat"]
+    assert line(full) == ["dan"]
 
 
 def test_the_resize_script_ends_no_lease_for_a_lower_limit(full: Scripts) -> None:
@@ -247,36 +231,30 @@ def test_a_waiter_that_no_refusal_can_reach_finds_itself_unknown(full: Scripts, 
 
 
 @pytest.mark.parametrize("limit", [1, 2])
-def test_a_waiter_that_wants_too_much_and_is_not_first_finds_itself_unknown(full: Scripts, limit: int) -> None:
+@pytest.mark.parametrize("passed_over", [False, True])
+def test_a_waiter_that_wants_too_much_and_is_not_first_finds_itself_unknown(
+    full: Scripts, limit: int, passed_over: bool
+) -> None:
     full.queued("ben")
     full.queued("cat", permits=limit + 1)
     full.resize(limit)
-    answers = full.recheck("ben", entry("cat", permits=limit + 1)).answers
-    assert [answer > 0 for answer in answers] == [True, False]
+    if passed_over:
+        full.redis.delete(full.key("queue"))
+    recheck = full.recheck("ben", entry("cat", permits=limit + 1))
+    assert ([answer > 0 for answer in recheck.answers], recheck.passed_over) == ([True, False], passed_over)
     assert line(full) == ["ben"]
     assert full.grant("dan", permits=limit + 1) == Refused(limit)
 
 
-def test_a_session_that_was_passed_over_is_told_so_though_one_in_it_wants_too_much(full: Scripts) -> None:
-    full.queued("ben")
-    full.queued("cat", permits=3)
-    full.resize(2)
-    full.redis.delete(full.key("queue"))
-    assert full.recheck("ben", entry("cat", permits=3)).passed_over
-
-
-def test_the_limit_is_kept_for_a_day_and_longer_than_any_lease(semaphore: Scripts) -> None:
-    semaphore.resize(5)
-    assert _DAY_MS - 60_000 < pttl(semaphore, semaphore.key("meta")) <= _DAY_MS
+@pytest.mark.parametrize("wait", [True, False])
+def test_the_limit_is_kept_for_a_day_and_longer_than_any_lease(semaphore: Scripts, wait: bool) -> None:
+    """Also one declared by a caller that gets nothing."""
+    for declare in (lambda: semaphore.grant("zoe", permits=9, wait=wait), lambda: semaphore.resize(5)):
+        declare()
+        assert _DAY_MS - 60_000 < pttl(semaphore, semaphore.key("meta")) <= _DAY_MS
     semaphore.granted("ann", ttl_ms=5 * _DAY_MS)
     semaphore.resize(2)
     assert pttl(semaphore, semaphore.key("meta")) > 5 * _DAY_MS
-
-
-@pytest.mark.parametrize("wait", [True, False])
-def test_a_limit_declared_by_a_caller_that_gets_nothing_ends_too(semaphore: Scripts, wait: bool) -> None:
-    semaphore.grant("ann", permits=9, wait=wait)
-    assert _DAY_MS - 60_000 < pttl(semaphore, semaphore.key("meta")) <= _DAY_MS
 
 
 def test_a_limit_that_is_declared_is_in_force_at_once_whether_enough_is_free_or_not(semaphore: Scripts) -> None:

@@ -5,8 +5,8 @@ from redis import Redis
 
 from aiolocks._core.modes import EXCLUSIVE, FRONT, INTENT_EXCLUSIVE, SHARED, UPGRADE, UPGRADEABLE
 from aiolocks._redis.scripts import load
-from tests.scripts.calls import LIFE, TTL, Busy, Grant, Granted, Queued, Refused, Scripts, Withdrawn, token, upgrade_of
-from tests.scripts.states import contents, fence_of, holders, line, listening, mark, pttl, zset
+from tests.scripts.calls import LIFE, TTL, Busy, Grant, Granted, Refused, Scripts, Withdrawn, token, upgrade_of
+from tests.scripts.states import contents, fence_of, holders, line, listening, mark, zset
 
 pytest_plugins = ["tests.scripts.fixtures"]
 
@@ -180,18 +180,9 @@ def test_a_path_of_which_one_level_is_revoked_gets_no_fencing_token(backend: Red
     assert contents(levels[0]) == before
 
 
-def test_a_marked_lease_that_has_run_out_is_dropped_like_any_other(semaphore: Scripts) -> None:
-    semaphore.granted("ann", permits=3)
-    mark(semaphore, "ann")
-    semaphore.redis.zadd(semaphore.keys.base, {token("ann"): 1})
-    semaphore.redis.hset(semaphore.key("meta"), "used", "0")
-    assert isinstance(semaphore.grant("ben", permits=3), Granted)
-    assert list(zset(semaphore, semaphore.keys.base)) == [token("ben")]
-
-
-def test_a_refused_request_beside_it_is_refused_as_before(semaphore: Scripts) -> None:
-    semaphore.granted("ann")
-    mark(semaphore, "ann")
-    assert isinstance(semaphore.grant("ben", permits=4), Refused)
-    assert isinstance(semaphore.grant("ben", permits=3), Queued)
-    assert pttl(semaphore, semaphore.keys.base) > 0
+def test_a_marked_lease_that_has_run_out_is_dropped_like_any_other(full: Scripts) -> None:
+    mark(full, "ann")
+    full.redis.zadd(full.keys.base, {token("ann"): 1})
+    full.redis.hset(full.key("meta"), "used", "0")
+    assert isinstance(full.grant("ben", permits=3), Granted)
+    assert list(zset(full, full.keys.base)) == [token("ben")]

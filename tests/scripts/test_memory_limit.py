@@ -56,17 +56,15 @@ def test_what_is_free_is_not_granted_and_nothing_changes(exclusive: Scripts, use
         assert contents(exclusive) == before
 
 
-def test_at_the_memory_limit_no_caller_is_queued(awaited: Scripts) -> None:
+def test_at_the_memory_limit_no_caller_is_queued_and_a_waiter_keeps_its_place(awaited: Scripts) -> None:
     before = contents(awaited)
     with _full(awaited):
         with pytest.raises(ResponseError, match="used memory"):
             awaited.grant("cat")
         assert contents(awaited) == before
-
-
-def test_asking_without_waiting_is_answered_when_busy(awaited: Scripts) -> None:
-    with _full(awaited):
         assert isinstance(awaited.grant("cat", wait=False), Busy)
+        assert isinstance(awaited.grant("ben"), Queued)
+        assert line(awaited) == ["ben"]
 
 
 def test_a_holder_that_asks_again_has_its_lease_extended(awaited: Scripts) -> None:
@@ -74,12 +72,6 @@ def test_a_holder_that_asks_again_has_its_lease_extended(awaited: Scripts) -> No
     with _full(awaited):
         assert awaited.granted("ann", ttl_ms=TTL).fence == fence_of(awaited, "ann")
         assert holders(awaited)["ann"] > 5_000
-
-
-def test_a_waiter_that_asks_again_keeps_its_place(awaited: Scripts) -> None:
-    with _full(awaited):
-        assert isinstance(awaited.grant("ben"), Queued)
-        assert line(awaited) == ["ben"]
 
 
 def test_at_the_memory_limit_a_request_overtaken_by_its_own_undo_is_not_granted(awaited: Scripts) -> None:

@@ -134,13 +134,12 @@ def test_where_each_holder_has_one_permit_no_weight_is_read(backend: Redis) -> N
     assert _kept(semaphore)[:2] == [3, 3]
 
 
-def test_holders_whose_hash_was_deleted_count_as_all_there_is(semaphore: Scripts) -> None:
-    semaphore.granted("ann", permits=3)
-    semaphore.redis.delete(semaphore.key("meta"))
-    assert isinstance(semaphore.grant("ben", wait=False), Busy)
-    assert semaphore.statistics().limit == 3
-    semaphore.release("ann", permits=3)
-    semaphore.granted("cat", permits=3)
+def test_holders_whose_hash_was_deleted_count_as_all_there_is(full: Scripts) -> None:
+    full.redis.delete(full.key("meta"))
+    assert isinstance(full.grant("ben", wait=False), Busy)
+    assert full.statistics().limit == 3
+    full.release("ann", permits=3)
+    full.granted("cat", permits=3)
 
 
 def test_holders_of_a_deleted_hash_count_fully_though_a_smaller_limit_was_in_force_meanwhile(

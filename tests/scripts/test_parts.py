@@ -71,39 +71,31 @@ def test_no_verb_grants_past_a_queue_that_it_has_no_time_for(awaited: Scripts, w
         assert [message.who for message in inbox.messages()] == ["ben"]
 
 
-def test_readers_come_in_by_fifties(rwlock: Scripts) -> None:
+@pytest.mark.parametrize("count", [49, 50, 51, 120])
+def test_readers_come_in_by_fifties_and_more_is_said_only_where_one_is_left(rwlock: Scripts, count: int) -> None:
     rwlock.granted("ann")
-    for number in range(120):
-        rwlock.queued(f"w{number:03}w", permits=READ)
+    waiters = [f"w{number:03}w" for number in range(count)]
+    for who in waiters:
+        rwlock.queued(who, permits=READ)
     mine = rwlock.release("ann").mine
-    assert len(mine) == 51
-    assert mine[-1] == MORE
-    assert [grant.who for grant in rwlock.all_of(mine)] == [f"w{number:03}w" for number in range(120)]
-
-
-@pytest.mark.parametrize("count", [49, 50, 51])
-def test_a_script_asks_to_be_continued_only_where_a_waiter_is_left(rwlock: Scripts, count: int) -> None:
-    rwlock.granted("ann")
-    for number in range(count):
-        rwlock.queued(f"w{number:03}w", permits=READ)
-    assert (MORE in rwlock.release("ann").mine) == (count > 50)
-    assert len(line(rwlock)) == max(count - 50, 0)
+    assert [grant.who for grant in mine] == waiters[:50] + ["more"] * (count > 50)
+    assert line(rwlock) == waiters[50:]
+    assert [grant.who for grant in rwlock.all_of(mine)] == waiters
 
 
 @told_either_way
-def test_the_session_of_the_first_in_line_is_told_that_there_is_more(semaphore: Scripts) -> None:
+def test_the_session_of_the_first_in_line_is_told_that_there_is_more(full: Scripts) -> None:
     """So it goes on if whoever released cannot."""
-    semaphore.granted("ann", permits=3)
     for number in range(60):
-        semaphore.queued(f"w{number:03}w", permits=3)
-    semaphore.queued("zoe", session="away")
-    with listening(semaphore, "away") as away, listening(semaphore, "home") as home:
-        semaphore.resize(2, session="third")
+        full.queued(f"w{number:03}w", permits=3)
+    full.queued("zoe", session="away")
+    with listening(full, "away") as away, listening(full, "home") as home:
+        full.resize(2, session="third")
         told = home.messages()
         assert [message.fence for message in told] == 50 * [-1] + [-2]
-        assert told[-1] == Message("more", -2, 0, semaphore.keys.base)
+        assert told[-1] == Message("more", -2, 0, full.keys.base)
         assert away.messages() == []
-        semaphore.release("ann", permits=3, session="third")
+        full.release("ann", permits=3, session="third")
         assert [message.fence for message in home.messages()] == 10 * [-1]
         assert [message.who for message in away.messages()] == ["zoe"]
 
@@ -145,21 +137,13 @@ def _lapsed(scripts: Scripts, count: int, share: str) -> None:
     scripts.redis.hdel(scripts.key("meta"), "used")
 
 
-def test_a_refusal_of_too_much_costs_no_one_behind_it_the_turn(semaphore: Scripts) -> None:
-    semaphore.granted("ann", permits=3)
+def test_a_refusal_of_too_much_costs_no_one_behind_it_the_turn(full: Scripts) -> None:
     for number in range(60):
-        semaphore.queued(f"w{number:03}w", permits=3)
-    semaphore.queued("zoe")
-    semaphore.resize(2)
-    released = semaphore.release("ann", permits=3)
-    assert [grant.who for grant in semaphore.all_of(released.mine)][-1] == "zoe"
-    assert semaphore.recheck(entry("zoe")).answers[0] < 0
-
-
-def test_a_session_that_is_told_of_more_in_the_reply_is_told_by_no_message(semaphore: Scripts) -> None:
-    semaphore.granted("ann", permits=3)
-    for number in range(60):
-        semaphore.queued(f"w{number:03}w", permits=3)
-    with listening(semaphore, "home") as inbox:
-        assert semaphore.resize(2)[1][-1] == MORE
-        assert inbox.texts() == []
+        full.queued(f"w{number:03}w", permits=3)
+    full.queued("zoe")
+    with listening(full, "home") as inbox:
+        assert full.resize(2)[1][-1] == MORE
+        assert inbox.texts() == [], "what the reply says is not said by a message"
+    released = full.release("ann", permits=3)
+    assert [grant.who for grant in full.all_of(released.mine)][-1] == "zoe"
+    assert full.recheck(entry("zoe")).answers[0] < 0

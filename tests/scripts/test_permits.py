@@ -22,21 +22,19 @@ def test_a_request_for_several_sent_twice_and_renewed_takes_them_once(semaphore:
     assert semaphore.statistics().permits == 2
 
 
-def test_several_permits_come_back_together(semaphore: Scripts) -> None:
-    semaphore.granted("ann", permits=3)
+def test_several_permits_come_back_together(full: Scripts) -> None:
     for who in ("ben", "cat", "dan", "eve"):
-        semaphore.queued(who)
-    assert [grant.who for grant in semaphore.release("ann", permits=3).mine] == ["ben", "cat", "dan"]
-    assert line(semaphore) == ["eve"]
+        full.queued(who)
+    assert [grant.who for grant in full.release("ann", permits=3).mine] == ["ben", "cat", "dan"]
+    assert line(full) == ["eve"]
 
 
-def test_a_waiter_gets_as_many_as_it_asked_for(semaphore: Scripts) -> None:
-    semaphore.granted("ann", permits=3)
-    semaphore.queued("ben", permits=2, session="away")
-    with listening(semaphore, "away"):
-        semaphore.release("ann", permits=3)
-    assert semaphore.statistics().permits == 2
-    assert fence_of(semaphore, "ben") == semaphore.statistics().fence
+def test_a_waiter_gets_as_many_as_it_asked_for(full: Scripts) -> None:
+    full.queued("ben", permits=2, session="away")
+    with listening(full, "away"):
+        full.release("ann", permits=3)
+    assert full.statistics().permits == 2
+    assert fence_of(full, "ben") == full.statistics().fence
 
 
 def test_a_small_request_does_not_pass_a_big_one_of_another_session(semaphore: Scripts) -> None:

@@ -157,12 +157,11 @@ def test_a_waiter_that_the_server_forgot_is_unknown_and_asks_again(awaited_here:
     assert line(awaited_here) == ["ben"]
 
 
-def test_when_the_limit_was_forgotten_the_first_in_line_brings_it_back(semaphore: Scripts) -> None:
+def test_when_the_limit_was_forgotten_the_first_in_line_brings_it_back(full: Scripts) -> None:
     """It is told to ask anew, which declares the limit; nobody loses the place."""
-    semaphore.granted("ann", permits=3)
-    places = [semaphore.queued(who).ticket for who in ("ben", "cat", "dan")]
-    semaphore.redis.delete(semaphore.key("meta"))
-    assert semaphore.recheck("ben", "cat", "dan").answers == [0, *places[1:]]
-    assert line(semaphore) == ["ben", "cat", "dan"]
-    assert semaphore.queued("ben", ticket=places[0]).ticket == places[0]
-    assert semaphore.statistics().limit == 3
+    places = [full.queued(who).ticket for who in ("ben", "cat", "dan")]
+    full.redis.delete(full.key("meta"))
+    assert full.recheck("ben", "cat", "dan").answers == [0, *places[1:]]
+    assert line(full) == ["ben", "cat", "dan"]
+    assert full.queued("ben", ticket=places[0]).ticket == places[0]
+    assert full.statistics().limit == 3

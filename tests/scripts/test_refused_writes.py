@@ -70,12 +70,11 @@ def test_a_refused_script_changes_nothing_and_sends_no_message(awaited: Scripts,
 
 
 @pytest.mark.parametrize("refusal", _REFUSALS)
-def test_a_refused_resize_changes_no_limit_and_sends_no_message(semaphore: Scripts, refusal: str) -> None:
-    semaphore.granted("ann", permits=3)
-    semaphore.queued("ben", session="away")
-    before = contents(semaphore)
-    with listening(semaphore, "away") as inbox:
-        with _refused(semaphore, refusal):
-            semaphore.resize(9)
+def test_a_refused_resize_changes_no_limit_and_sends_no_message(full: Scripts, refusal: str) -> None:
+    full.queued("ben", session="away")
+    before = contents(full)
+    with listening(full, "away") as inbox:
+        with _refused(full, refusal):
+            full.resize(9)
         assert inbox.texts() == []
-        assert contents(semaphore) == before
+        assert contents(full) == before

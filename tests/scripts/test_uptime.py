@@ -114,19 +114,14 @@ def test_where_no_request_asks_for_an_uptime_none_is_looked_up(exclusive: Script
     assert info_calls(exclusive) == 0
 
 
-def test_a_caller_that_waits_for_uptime_is_queued_and_learns_for_how_long(exclusive: Scripts) -> None:
-    answer = exclusive.queued("ann", needed_s=MUCH)
-    assert answer.busy_ms in left_ms(exclusive.redis)
-    assert holders(exclusive) == {}
-    assert exclusive.redis.zrange(exclusive.key("waiters"), 0, -1) == [in_line(exclusive, "ann")]
-
-
-def test_a_caller_that_does_not_wait_for_uptime_learns_for_how_long_and_leaves_nothing(exclusive: Scripts) -> None:
-    answer = exclusive.grant("ann", wait=False, needed_s=MUCH)
-    assert isinstance(answer, Young)
-    assert answer.busy_ms in left_ms(exclusive.redis)
-    assert holders(exclusive) == {}
+def test_a_caller_is_queued_for_uptime_if_it_waits_and_learns_for_how_long(exclusive: Scripts) -> None:
+    tried = exclusive.grant("ann", wait=False, needed_s=MUCH)
+    assert isinstance(tried, Young)
+    assert tried.busy_ms in left_ms(exclusive.redis)
     assert sessions(exclusive) == line(exclusive) == []
+    assert exclusive.queued("ann", needed_s=MUCH).busy_ms in left_ms(exclusive.redis)
+    assert exclusive.redis.zrange(exclusive.key("waiters"), 0, -1) == [in_line(exclusive, "ann")]
+    assert holders(exclusive) == {}
 
 
 def test_what_is_held_is_said_to_be_held_and_its_holder_that_asks_again_keeps_it(held: Scripts) -> None:
