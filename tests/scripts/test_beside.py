@@ -6,8 +6,6 @@ from redis.exceptions import ResponseError
 from tests.scripts.calls import LIFE, TTL, Grant, Granted, Queued, QueuedBeside, Scripts, Withdrawn, on_server
 from tests.scripts.states import configured, die, fence_of, lapse, line, now_us, pttl, sessions, tickets
 
-pytest_plugins = ["tests.scripts.fixtures"]
-
 
 @pytest.fixture
 def waited(lock: Scripts) -> Scripts:
@@ -34,13 +32,6 @@ def test_the_line_lives_as_long_as_the_others_said(waited: Scripts) -> None:
     waited.redis.pexpire(waited.key("waiters"), 1_500)
     waited.grant("cat", brief=True, life_ms=LIFE)
     assert 0 < pttl(waited, waited.key("waiters")) <= 1_500
-
-
-def test_a_request_sent_twice_beside_others_is_queued_once(waited: Scripts) -> None:
-    first = waited.grant("cat", brief=True)
-    assert isinstance(first, QueuedBeside)
-    assert waited.queued("cat", brief=True).ticket == first.ticket
-    assert line(waited) == ["ben", "cat"]
 
 
 @pytest.mark.parametrize("newest_is_known", [True, False])

@@ -13,8 +13,6 @@ from tests.scripts.states import holders, listening
 from tests.scripts.test_costs import _cost
 from tests.support.odd_names import odd_names
 
-pytest_plugins = ["tests.scripts.fixtures"]
-
 _CHANNEL_OF = next(part.text for part in parts("queue") if "channel_of" in part.gives)
 _PROBE = f"local queue, channels, other = KEYS[1], ARGV[1], ARGV[2]\n{_CHANNEL_OF}\nreturn {{ channel_of(other) }}"
 

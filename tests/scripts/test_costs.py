@@ -11,7 +11,6 @@ from redis import Redis
 from tests.scripts.calls import LIFE, Scripts, on_server, token
 from tests.scripts.states import die, holders, line, listening, sessions
 
-pytest_plugins = ["tests.scripts.fixtures"]
 pytestmark = on_server
 
 _NEVER_MS = 9_000_000_000_000

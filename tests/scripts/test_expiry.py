@@ -9,8 +9,6 @@ from aiolocks._core.modes import EXCLUSIVE, SHARED
 from tests.scripts.calls import LIFE, TTL, Busy, Scripts, token
 from tests.scripts.states import ends_in, holders, lapse, line, now_us, pttl, sessions
 
-pytest_plugins = ["tests.scripts.fixtures"]
-
 _HOUR_MS = 3_600_000
 
 VERBS: dict[str, Callable[[Scripts], object]] = {
@@ -61,12 +59,6 @@ def test_permits_of_a_lease_that_ran_out_can_be_had(full: Scripts) -> None:
     lapse(full, "ann")
     full.granted("ben", permits=3)
     assert full.statistics().permits == 3
-
-
-def test_a_holder_whose_lease_ran_out_goes_behind_the_waiters(full: Scripts) -> None:
-    full.queued("ben", permits=3)
-    lapse(full, "ann")
-    assert [grant.who for grant in full.queued("ann", permits=3).mine] == ["ben"]
 
 
 def test_a_lease_lasts_until_the_millisecond_it_was_granted_for(semaphore: Scripts) -> None:

@@ -5,8 +5,6 @@ import pytest
 from tests.scripts.calls import TTL, Scripts
 from tests.scripts.states import fence_of, lapse, last_fence, listening, now_us, pttl, set_last_fence
 
-pytest_plugins = ["tests.scripts.fixtures"]
-
 _DAY_MS = 86_400_000
 _FAR = 9_000_000_000_000_000
 """The year 2255, just below 2^53, up to which Lua counts exactly."""
@@ -57,12 +55,6 @@ def test_a_token_and_the_terms_are_published_as_digits(exclusive: Scripts) -> No
         exclusive.release("ann")
         [text] = inbox.texts()
     assert text.split(b" ")[1:3] == [b"%d" % fence_of(exclusive, "ben"), b"%d" % month_ms]
-
-
-def test_tokens_grow_though_everything_was_forgotten(exclusive: Scripts) -> None:
-    first = exclusive.granted("ann").fence
-    exclusive.redis.flushall()
-    assert exclusive.granted("ben").fence > first
 
 
 def test_a_token_is_used_up_though_its_lease_was_short(held: Scripts) -> None:

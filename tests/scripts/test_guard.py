@@ -10,8 +10,6 @@ from aiolocks._core.keys import Keys
 from aiolocks._redis.scripts import load
 from tests.scripts.calls import TTL, token
 
-pytest_plugins = ["tests.scripts.fixtures"]
-
 GONE_FROM_SERVER, OVERTAKEN, REVOKED = 0, -1, -2
 
 
@@ -114,13 +112,6 @@ def test_a_key_of_another_type_is_an_error_and_nothing_is_written(several: Guard
         several.run(("SET", "k", "v"))
     assert sorted(several.redis.keys()) == before
     assert several.redis.lrange(spoilt, 0, -1) == [b"a list of somebody else's"]
-
-
-def test_a_permit_that_has_run_out_guards_nothing_though_no_script_has_removed_it(backend: Redis) -> None:
-    guarded = Guarded(backend, "semaphore", 3)
-    seconds, _ = guarded.redis.time()
-    guarded.redis.zadd(guarded.holders[1], {token("ann"): 1000 * seconds - 1})
-    assert guarded.run(("SET", "k", "v")) == GONE_FROM_SERVER
 
 
 def test_a_run_that_is_sent_again_is_answered_as_before_and_not_repeated(guarded: Guarded) -> None:

@@ -8,8 +8,6 @@ from aiolocks._core.modes import SHARED, UPGRADEABLE
 from tests.scripts.calls import TTL, Busy, Granted, Scripts, Withdrawn
 from tests.scripts.states import contents, fence_of, holders, lapse, line, mark, pttl, set_last_fence
 
-pytest_plugins = ["tests.scripts.fixtures"]
-
 SLACK = 2_000
 """Milliseconds that a busy machine may take in between."""
 

@@ -9,7 +9,6 @@ from aiolocks._core.modes import EXCLUSIVE, SHARED
 from tests.scripts.calls import TTL, Grant, Scripts, poller, token, told_either_way
 from tests.scripts.states import fence_of, holders, line, listening, sessions
 
-pytest_plugins = ["tests.scripts.fixtures"]
 pytestmark = told_either_way
 
 

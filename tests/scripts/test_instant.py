@@ -16,8 +16,6 @@ from aiolocks.testing import _clock
 from tests.scripts.calls import TTL, Busy, Granted, Scripts, token
 from tests.scripts.states import fence_of, holders, last_fence, line, sessions, tickets
 
-pytest_plugins = ["tests.scripts.fixtures"]
-
 _NOON_MS = 1_763_726_400_000
 
 

@@ -8,8 +8,6 @@ from aiolocks._redis.scripts import load
 from tests.scripts.calls import Busy, Granted, Scripts, token
 from tests.scripts.states import fence_of, lapse, last_fence, line, set_last_fence
 
-pytest_plugins = ["tests.scripts.fixtures"]
-
 LEVELS = ["{shop}", "{shop}/orders", "{shop}/orders/42"]
 
 

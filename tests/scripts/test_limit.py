@@ -5,8 +5,6 @@ import pytest
 from tests.scripts.calls import TTL, Busy, Grant, Queued, Refused, Scripts, entry, poller, told_either_way
 from tests.scripts.states import contents, fence_of, line, listening, pttl, sessions
 
-pytest_plugins = ["tests.scripts.fixtures"]
-
 _DAY_MS = 86_400_000
 
 
@@ -173,16 +171,6 @@ def test_the_resize_script_ends_no_lease_for_a_lower_limit(full: Scripts) -> Non
     assert full.renew("ann")
     assert full.granted("ann", permits=3).fence == fence
     assert full.statistics().permits == 3
-
-
-def test_a_lower_limit_grants_nothing_until_enough_has_come_back(semaphore: Scripts) -> None:
-    for who in ("ann", "ben", "cat"):
-        semaphore.granted(who)
-    semaphore.queued("dan")
-    semaphore.resize(1)
-    assert semaphore.release("ann").mine == semaphore.release("ben").mine == []
-    assert isinstance(semaphore.grant("eve", wait=False), Busy)
-    assert [grant.who for grant in semaphore.release("cat").mine] == ["dan"]
 
 
 def test_a_lower_limit_costs_no_waiter_its_place_in_the_queue(full: Scripts) -> None:

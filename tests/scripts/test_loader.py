@@ -13,8 +13,6 @@ from tests.scripts.calls import on_server
 from tests.scripts.luacode import functions_unused_in, names_free_in, tokens
 from tests.support.cases import one_by_one
 
-pytest_plugins = ["tests.scripts.fixtures"]
-
 _FOLDER = Path(_scripts.__file__).with_name("lua")
 LIBRARIES = sorted(path.stem for path in _FOLDER.glob("libraries/*.lua"))
 VERBS = sorted(f"{path.parent.name}/{path.stem}" for path in _FOLDER.glob("*/*.lua") if path.stem not in LIBRARIES)

@@ -8,8 +8,6 @@ from aiolocks._redis.scripts import load
 from tests.scripts.calls import LIFE, TTL, Busy, Grant, Granted, Refused, Scripts, Withdrawn, token, upgrade_of
 from tests.scripts.states import contents, fence_of, holders, line, listening, mark, zset
 
-pytest_plugins = ["tests.scripts.fixtures"]
-
 REVOKED = -1
 
 

@@ -21,7 +21,6 @@ from tests.scripts.states import (
     sessions,
 )
 
-pytest_plugins = ["tests.scripts.fixtures"]
 pytestmark = on_server
 
 both_ways = pytest.mark.parametrize("wait", [True, False])

@@ -8,8 +8,6 @@ from aiolocks._core.modes import SHARED, UPGRADE, UPGRADEABLE
 from tests.scripts.calls import LIFE, TTL, Busy, Granted, Refused, Released, Scripts, Withdrawn, on_server, token
 from tests.scripts.states import configured, contents, fence_of, holders, lapse, line, listening, mark, pttl
 
-pytest_plugins = ["tests.scripts.fixtures"]
-
 MIN = 10_000
 """Milliseconds from the grant."""
 

@@ -23,8 +23,6 @@ from tests.scripts.states import (
 )
 from tests.scripts.test_costs import _cost
 
-pytest_plugins = ["tests.scripts.fixtures"]
-
 MODES = range(IS, UPGRADE)
 
 READ, WRITE = SHARED, EXCLUSIVE

@@ -5,7 +5,6 @@ import pytest
 from tests.scripts.calls import TTL, Busy, Grant, Queued, Scripts, told_either_way
 from tests.scripts.states import die, fence_of, holders, lapse, line, listening, sessions
 
-pytest_plugins = ["tests.scripts.fixtures"]
 pytestmark = told_either_way
 
 both_ways = pytest.mark.parametrize("wait", [True, False])

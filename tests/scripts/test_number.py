@@ -15,8 +15,6 @@ from tests.scripts.calls import TTL, Busy, Scripts, on_server, token
 from tests.scripts.states import fence_of, holders, lapse, now_us, pttl, set_last_fence
 from tests.scripts.test_costs import _cost
 
-pytest_plugins = ["tests.scripts.fixtures"]
-
 _DAY_MS = 86_400_000
 _FAR = 9_000_000_000_000_000
 

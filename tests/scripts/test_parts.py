@@ -11,8 +11,6 @@ from tests.scripts.calls import MORE, Busy, Scripts, entry, on_server, token, to
 from tests.scripts.states import Message, holders, lapse, line, listening, sessions
 from tests.scripts.test_costs import _cost
 
-pytest_plugins = ["tests.scripts.fixtures"]
-
 _SIZE = 1_100
 _MOST = 1_100
 """Commands of one script: about a dozen for each entry that is looked at, or three for each waiter in a re-check."""

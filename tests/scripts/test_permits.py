@@ -3,8 +3,6 @@
 from tests.scripts.calls import TTL, Busy, Grant, Scripts
 from tests.scripts.states import die, fence_of, holders, keys, line, listening, sessions
 
-pytest_plugins = ["tests.scripts.fixtures"]
-
 
 def test_as_many_as_there_are_permits_hold_at_once(semaphore: Scripts) -> None:
     for who in ("ann", "ben"):
@@ -20,13 +18,6 @@ def test_a_request_for_several_sent_twice_and_renewed_takes_them_once(semaphore:
     semaphore.renew("ann")
     semaphore.recheck("ann")
     assert semaphore.statistics().permits == 2
-
-
-def test_several_permits_come_back_together(full: Scripts) -> None:
-    for who in ("ben", "cat", "dan", "eve"):
-        full.queued(who)
-    assert [grant.who for grant in full.release("ann", permits=3).mine] == ["ben", "cat", "dan"]
-    assert line(full) == ["eve"]
 
 
 def test_a_waiter_gets_as_many_as_it_asked_for(full: Scripts) -> None:

@@ -5,8 +5,6 @@ import pytest
 from tests.scripts.calls import LIFE, TTL, Busy, QueuedBeside, Scripts, told_either_way
 from tests.scripts.states import die, keys, line, listening, now_us, pttl, sessions, tickets
 
-pytest_plugins = ["tests.scripts.fixtures"]
-
 _HOUR_US = 3_600_000_000
 
 

@@ -3,9 +3,8 @@
 import pytest
 
 from tests.scripts.calls import Scripts, told_either_way
-from tests.scripts.states import die, holders, keys, line, listening, monitoring, pttl, sessions, tickets
+from tests.scripts.states import die, holders, line, listening, monitoring, sessions, tickets
 
-pytest_plugins = ["tests.scripts.fixtures"]
 pytestmark = told_either_way
 
 
@@ -71,22 +70,6 @@ def test_a_waiter_that_was_passed_over_is_reached_again_after_its_recheck(awaite
     with listening(awaited, "away"), listening(awaited, "third"):
         awaited.release("cat")
     assert list(holders(awaited)) == ["ben"]
-
-
-def test_a_waiter_that_was_passed_over_and_asks_again_is_in_the_queue_again(awaited: Scripts) -> None:
-    awaited.release("ann")
-    awaited.granted("cat", wait=False)
-    awaited.queued("ben", session="away")
-    assert sessions(awaited) == ["away"]
-
-
-def test_a_queue_left_by_a_waiter_that_was_passed_over_does_not_stay_for_ever(awaited: Scripts) -> None:
-    """No key lives for ever: not even when the session falls silent right after one of its waiters gave up."""
-    awaited.queued("cat", session="away")
-    awaited.release("ann")
-    awaited.granted("dan", wait=False)
-    awaited.release("ben", session="away")
-    assert [key for key in keys(awaited) if pttl(awaited, key) < 0] == []
 
 
 @pytest.mark.parametrize("wait", [True, False])

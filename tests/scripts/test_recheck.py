@@ -15,8 +15,6 @@ from tests.scripts.states import (
     tickets,
 )
 
-pytest_plugins = ["tests.scripts.fixtures"]
-
 
 def test_a_recheck_gives_the_line_its_whole_life_again_and_the_queue_that_of_the_lease(awaited_here: Scripts) -> None:
     awaited_here.renew("ann", 2 * TTL)

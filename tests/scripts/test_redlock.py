@@ -8,8 +8,6 @@ from redis import Redis
 
 from aiolocks._redis.scripts import load
 
-pytest_plugins = ["tests.scripts.fixtures"]
-
 DAY_MS = 86_400_000
 
 

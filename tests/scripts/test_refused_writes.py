@@ -12,7 +12,6 @@ from redis.exceptions import ResponseError
 from tests.scripts.calls import Scripts, on_server
 from tests.scripts.states import configured, contents, lapse, listening
 
-pytest_plugins = ["tests.scripts.fixtures"]
 pytestmark = on_server
 
 VERBS: dict[str, Callable[[Scripts], object]] = {

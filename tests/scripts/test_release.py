@@ -5,8 +5,6 @@ import pytest
 from tests.scripts.calls import Released, Scripts, Withdrawn
 from tests.scripts.states import contents, holders, lapse, line, listening, pttl, sessions
 
-pytest_plugins = ["tests.scripts.fixtures"]
-
 
 def test_a_holder_ends_its_lease(held: Scripts) -> None:
     assert held.release("ann").ended
@@ -33,11 +31,6 @@ def test_a_release_that_comes_twice_serves_one_waiter(awaited_here: Scripts) -> 
     awaited_here.release("ann")
     assert awaited_here.release("ann").mine == []
     assert (list(holders(awaited_here)), line(awaited_here)) == (["ben"], ["cat"])
-
-
-def test_a_lease_that_ran_out_was_not_ended_by_its_release(held: Scripts) -> None:
-    lapse(held, "ann")
-    assert not held.release("ann").ended
 
 
 def test_releasing_an_unused_name_leaves_nothing(exclusive: Scripts) -> None:

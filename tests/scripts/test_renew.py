@@ -5,8 +5,6 @@ import pytest
 from tests.scripts.calls import TTL, Scripts
 from tests.scripts.states import contents, fence_of, holders, lapse, pttl
 
-pytest_plugins = ["tests.scripts.fixtures"]
-
 
 def test_a_renewal_extends_the_lease_of_its_holder_and_keeps_its_fencing_token(exclusive: Scripts) -> None:
     fence = exclusive.granted("ann", ttl_ms=5_000).fence

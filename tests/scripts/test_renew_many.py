@@ -7,8 +7,6 @@ from aiolocks._core.modes import SHARED
 from tests.scripts.calls import TTL, Kind, Scripts, on_server
 from tests.scripts.states import configured, fence_of, holders, lapse, pttl
 
-pytest_plugins = ["tests.scripts.fixtures"]
-
 SHORT = 5_000
 MOST = 100
 

@@ -11,8 +11,6 @@ from aiolocks._core.modes import SHARED
 from tests.scripts.calls import TTL, Scripts
 from tests.scripts.states import keys, lapse, pttl
 
-pytest_plugins = ["tests.scripts.fixtures"]
-
 _HOUR_MS = 3_600_000
 
 

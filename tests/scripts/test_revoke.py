@@ -3,7 +3,7 @@
 import pytest
 from redis import Redis
 
-from aiolocks._core.modes import FRONT, SHARED, UPGRADE, UPGRADEABLE
+from aiolocks._core.modes import FRONT, UPGRADE, UPGRADEABLE
 from tests.scripts.calls import MORE, TTL, Grant, Granted, Revoked, Scripts, Withdrawn, on_server, token, upgrade_of
 from tests.scripts.states import (
     configured,
@@ -17,8 +17,6 @@ from tests.scripts.states import (
     sessions,
     set_last_fence,
 )
-
-pytest_plugins = ["tests.scripts.fixtures"]
 
 
 @pytest.fixture
@@ -156,16 +154,6 @@ def test_by_force_what_was_marked_ends_and_its_tombstone_lasts_as_long_as_it_mig
     assert exclusive.revoke(fence, force=True).left_ms == 0
     assert holders(exclusive) == {}
     assert pttl(exclusive, exclusive.key("tombstone", who="ann")) > 190_000
-
-
-def test_one_of_several_readers_is_revoked_by_its_fencing_token(rwlock: Scripts) -> None:
-    for who in ("ann", "ben", "cat"):
-        rwlock.granted(who, permits=SHARED)
-    rwlock.queued("dan")
-    rwlock.revoke(fence_of(rwlock, "ben"))
-    assert [_is_marked(rwlock, who) for who in ("ann", "ben", "cat")] == [False, True, False]
-    assert rwlock.release("ben", permits=SHARED).ended
-    assert sorted(holders(rwlock)) == ["ann", "cat"]
 
 
 @pytest.mark.parametrize("force", [True, False])

@@ -8,7 +8,6 @@ from redis import Redis
 from tests.scripts.calls import LIFE, Busy, Grant, Refused, Scripts, poller, token, told_either_way_on_server
 from tests.scripts.states import holders, keys, lapse, limited_user, line, listening, pttl, sessions, tickets
 
-pytest_plugins = ["tests.scripts.fixtures"]
 pytestmark = told_either_way_on_server
 
 _LACKS = {

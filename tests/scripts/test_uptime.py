@@ -26,7 +26,6 @@ from tests.scripts.calls import (
 )
 from tests.scripts.states import contents, die, fence_of, holders, lapse, limited_user, line, listening, sessions
 
-pytest_plugins = ["tests.scripts.fixtures"]
 pytestmark = on_server
 
 MUCH = 1_000_000

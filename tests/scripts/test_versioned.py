@@ -7,8 +7,6 @@ from redis import Redis
 
 from aiolocks._redis.scripts import load
 
-pytest_plugins = ["tests.scripts.fixtures"]
-
 DONE, CONFLICT = 1, 0
 
 

@@ -13,8 +13,6 @@ from tests.scripts.calls import Kind, Scripts
 from tests.scripts.states import contents, holders, lapse, line
 from tests.support.cases import one_by_one
 
-pytest_plugins = ["tests.scripts.fixtures"]
-
 VERBS: dict[str, Callable[[Scripts], object]] = {
     "grant": lambda scripts: scripts.grant("cat"),
     "grant without waiting": lambda scripts: scripts.grant("cat", wait=False),
