@@ -23,6 +23,8 @@ LIFE = 3_000
 _LEFT_OUT = {"needed_s", "min_hold_ms"}
 """What need not be passed. It comes last."""
 
+Kind = Literal["lock", "semaphore", "rwlock"]
+
 PADDING = b" " + 30 * b"."
 """What the scripts put behind each entry; see `libraries/queue`."""
 
@@ -58,21 +60,25 @@ MORE = Grant("more", -2, 0)
 """Among the grants in a reply, and as a notice: something may still be free, so ask again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Granted:
-    fence: int
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    """What each long answer of a grant tells besides."""
+
     mine: list[Grant] = field(default_factory=list)
     limit_before: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Queued:
+class Granted(_Answer):
+    fence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Queued(_Answer):
     ticket: int
     busy_ms: int
     fence: int
     subscribers: int
-    mine: list[Grant] = field(default_factory=list)
-    limit_before: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,26 +89,20 @@ class QueuedBeside:
 
 
 @dataclass(frozen=True, slots=True)
-class Busy:
+class Busy(_Answer):
     busy_ms: int
-    mine: list[Grant] = field(default_factory=list)
-    limit_before: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Young:
+class Young(_Answer):
     """The server is, for so long."""
 
     busy_ms: int
-    mine: list[Grant] = field(default_factory=list)
-    limit_before: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(_Answer):
     limit: int
-    mine: list[Grant] = field(default_factory=list)
-    limit_before: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +162,11 @@ def entry(who: str, *, ttl_ms: int = TTL, permits: int = 1) -> bytes:
     return b"%b %d %d%b" % (token(who), ttl_ms, permits, PADDING)
 
 
+def upgrade_of(who: str) -> str:
+    """Return the name of the upgrade of a lease: its token begins with that one's."""
+    return f"{token(who).decode()}+up"
+
+
 def poller(interval_ms: int) -> str:
     """Return the name of a session that cannot be told and looks every so often instead."""
     return f"poll{interval_ms}-deaf"
@@ -172,9 +177,8 @@ class Scripts:
     """The scripts of one name of one kind of primitive, on one server."""
 
     def __init__(
-        self, redis: Redis, kind: Literal["lock", "semaphore", "rwlock"], *, limit: int = 1, keys: Keys | None = None,
-        sharded: bool = False,
-    ) -> None:  # fmt: skip
+        self, redis: Redis, kind: Kind, *, limit: int = 1, keys: Keys | None = None, sharded: bool = False
+    ) -> None:
         self.redis: Any = redis
         """Any, since what redis-py returns is typed for asyncio too."""
         self.kind = kind
@@ -231,20 +235,10 @@ class Scripts:
         return self.redis.execute_command("EVAL", script.source, len(keys), *keys, *values)
 
     def grant(
-        self,
-        who: str,
-        *,
-        session: str = "home",
-        ttl_ms: int = TTL,
-        permits: int | None = None,
-        wait: bool = True,
-        ticket: int = 0,
-        life_ms: int = LIFE,
-        limit: int | None = None,
-        declare: bool = False,
-        brief: bool = False,
+        self, who: str, *, session: str = "home", ttl_ms: int = TTL, permits: int | None = None, wait: bool = True,
+        ticket: int = 0, life_ms: int = LIFE, limit: int | None = None, declare: bool = False, brief: bool = False,
         needed_s: int = 0,
-    ) -> Granted | Queued | QueuedBeside | Busy | Young | Refused | Withdrawn:
+    ) -> Granted | Queued | QueuedBeside | Busy | Young | Refused | Withdrawn:  # fmt: skip
         args: dict[str, object] = {
             "ttl_ms": ttl_ms, "permits": permits or self.usual, "life_ms": life_ms,
             "ticket": "+" if brief else ticket if wait else ~ticket,
@@ -268,7 +262,7 @@ class Scripts:
         kinds: dict[bytes, Callable[..., Granted | Queued | Busy | Young | Refused]] = {
             b"granted": Granted, b"queued": Queued, b"busy": Busy, b"young": Young, b"refused": Refused
         }  # fmt: skip
-        return kinds[verdict](*reply, mine, before)
+        return kinds[verdict](*reply, mine=mine, limit_before=before)
 
     def all_of(self, mine: list[Grant], *, session: str = "home") -> list[Grant]:
         """Return the grants in a reply, and those that going on for as long as it says "more" brings."""
@@ -291,24 +285,16 @@ class Scripts:
         return answer
 
     def release(
-        self,
-        who: str,
-        *,
-        session: str = "home",
-        ttl_ms: int = TTL,
-        permits: int | None = None,
-        tombstone_ms: int = 0,
-        life_ms: int = LIFE,
-        min_hold_ms: int = 0,
-    ) -> Released:
+        self, who: str, *, session: str = "home", ttl_ms: int = TTL, permits: int | None = None,
+        tombstone_ms: int = 0, life_ms: int = LIFE, min_hold_ms: int = 0,
+    ) -> Released:  # fmt: skip
         terms = f"{ttl_ms} {permits or self.usual}"
         args = {"terms": terms, "tombstone_ms": tombstone_ms, "life_ms": life_ms}
         if min_hold_ms:
             args["min_hold_ms"] = min_hold_ms
         answer = self.run("release", session=session, who=who, **args)
-        ended, *mine = (
-            [answer] if isinstance(answer, int) else answer.split()
-        )  # an int: nobody here was granted anything
+        # An int: nobody here was granted anything.
+        ended, *mine = [answer] if isinstance(answer, int) else answer.split()
         assert isinstance(answer, int) or mine
         assert int(ended) in (0, 1)
         return Released(int(ended) == 1, _grants(mine))

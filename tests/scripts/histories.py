@@ -6,7 +6,7 @@ Time is made by hand: leases lapse, sessions die and the clock steps back when a
 import os
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, cast
+from typing import Any
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -17,7 +17,7 @@ from tests.scripts.calls import token
 from tests.scripts.machine import ScriptMachine
 from tests.scripts.model import MOST_LOOKED_AT
 from tests.scripts.shapes import ASKERS, DEAD, LIFE, LONGEST_LIFE, TTLS
-from tests.scripts.states import lapse, listening
+from tests.scripts.states import lapse, limited_user, listening
 
 EXAMPLES = int(os.environ.get("AIOLOCKS_EXAMPLES", "0"))
 """How many histories of each machine a long run tries; 0: a few hundred, and shorter ones."""
@@ -63,16 +63,11 @@ class _AtTheMemoryLimit(Redis):
 @contextmanager
 def limited(redis: Redis) -> Iterator[dict[str, Redis]]:
     """Make clients of users who have all rights but one, and one at the memory limit, by what they lack."""
-    path, run = redis.connection_pool.connection_kwargs["path"], cast("Any", redis).execute_command
-    clients: dict[str, Redis] = {}
+    path = redis.connection_pool.connection_kwargs["path"]
     with ExitStack() as undo:
-        clients["memory"] = undo.enter_context(_AtTheMemoryLimit(unix_socket_path=path, socket_timeout=None))
-        for lack, but in {"numsub": "-pubsub", "publish": "resetchannels", "set": "-set"}.items():
-            user = f"without-{lack}"
-            run("ACL", "SETUSER", user, "reset", "on", "nopass", "~*", "&*", "+@all", but)
-            undo.callback(run, "ACL", "DELUSER", user)
-            client = Redis(unix_socket_path=path, username=user, password="any", socket_timeout=None)
-            clients[lack] = undo.enter_context(client)
+        clients = {"memory": undo.enter_context(_AtTheMemoryLimit(unix_socket_path=path, socket_timeout=None))}
+        for lack, right in {"numsub": "-pubsub", "publish": "resetchannels", "set": "-set"}.items():
+            clients[lack] = undo.enter_context(limited_user(redis, right))
         yield clients
 
 

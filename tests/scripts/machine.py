@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine
@@ -14,6 +14,7 @@ from tests.scripts.calls import (
     Busy,
     Grant,
     Granted,
+    Kind,
     Queued,
     QueuedBeside,
     Rechecked,
@@ -31,7 +32,7 @@ from tests.scripts.states import Inbox, Message
 class ScriptMachine(RuleBasedStateMachine):
     """What a mutex, a semaphore and a read-write lock have in common."""
 
-    kind: ClassVar[Literal["lock", "semaphore", "rwlock"]]
+    kind: ClassVar[Kind]
 
     redis: ClassVar[Redis]
 

@@ -8,15 +8,7 @@ from tests.scripts.seen import Seen
 
 IS, IX, S, SIX, U, X, UPGRADE = range(1, 8)
 
-GO_WITH = {
-    IS: {IS, IX, S, SIX, U},
-    IX: {IS, IX},
-    S: {IS, S, U},
-    SIX: {IS},
-    U: {IS, S},
-    X: set[int](),
-    UPGRADE: {U},
-}
+GO_WITH = {IS: {IS, IX, S, SIX, U}, IX: {IS, IX}, S: {IS, S, U}, SIX: {IS}, U: {IS, S}, X: set[int](), UPGRADE: {U}}
 """What each mode may be granted beside."""
 
 FRONT = 1

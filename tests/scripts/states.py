@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, final
 
+from redis import Redis
+
 from tests.scripts.calls import Scripts, token, who
 
 _PATIENCE = 5.0
@@ -94,6 +96,19 @@ def configured(scripts: Scripts, **settings: object) -> Iterator[None]:
                 scripts.redis.config_set(name, value)
 
 
+@contextmanager
+def limited_user(redis: Any, *lacks: str) -> Iterator[Redis]:
+    """Make a client of a user who has all rights except for these, in the words of ACL SETUSER."""
+    name = f"user {' '.join(lacks)}".replace(" ", "_")
+    redis.execute_command("ACL", "SETUSER", name, "reset", "on", "nopass", "~*", "&*", "+@all", *lacks)
+    path = redis.connection_pool.connection_kwargs["path"]
+    try:
+        with Redis(unix_socket_path=path, username=name, password="any", socket_timeout=None) as client:
+            yield client
+    finally:
+        redis.execute_command("ACL", "DELUSER", name)
+
+
 def _await_confirmation(pubsub: Any, kind: str) -> None:
     while True:
         message = pubsub.get_message(timeout=_PATIENCE)
@@ -176,6 +191,11 @@ def lapse(scripts: Scripts, holder: str) -> None:
         if counted:  # the note of when the first lease ends, which no lease may come before
             counted[place] = b"%d" % min(int(counted[place]), ended)
             _ask(scripts, "HSET", scripts.key("meta"), field, b" ".join(counted))
+
+
+def ends_in(scripts: Scripts, holder: str, ms: int) -> None:
+    """Write down when a lease ends, but not in the note of the first end."""
+    _ask(scripts, "ZADD", scripts.keys.base, now_us(scripts) // 1_000 + ms, token(holder))
 
 
 def modes_held(noted: bytes) -> list[int]:

@@ -6,8 +6,6 @@ from redis.exceptions import ResponseError
 from tests.scripts.calls import LIFE, TTL, Grant, Granted, Queued, QueuedBeside, Scripts, Withdrawn, on_server
 from tests.scripts.states import configured, die, fence_of, lapse, line, now_us, pttl, sessions, tickets
 
-pytest_plugins = ["tests.scripts.fixtures"]
-
 
 @pytest.fixture
 def waited(lock: Scripts) -> Scripts:
@@ -17,25 +15,16 @@ def waited(lock: Scripts) -> Scripts:
     return lock
 
 
-def test_the_short_answer_is_the_ticket_and_nothing_else(waited: Scripts) -> None:
+def test_the_short_answer_is_the_ticket_of_a_place_behind_the_others(waited: Scripts) -> None:
     before = now_us(waited)
-    answer = waited.grant("cat", brief=True)
-    assert isinstance(answer, QueuedBeside)
-    assert tickets(waited)["cat"] == answer.ticket
-    assert before <= answer.ticket <= now_us(waited)
-
-
-def test_a_newcomer_with_a_short_answer_stands_behind_the_others(waited: Scripts) -> None:
     for who in ("cat", "dan"):
-        assert isinstance(waited.grant(who, brief=True), QueuedBeside)
+        answer = waited.grant(who, brief=True)
+        assert isinstance(answer, QueuedBeside)
+        assert before <= answer.ticket == tickets(waited)[who] <= now_us(waited)
     assert line(waited) == ["ben", "cat", "dan"]
     assert waited.redis.zscore(waited.key("queue"), "home") == tickets(waited)["ben"]
-
-
-def test_a_newcomer_with_a_short_answer_gets_its_turn_like_the_others(waited: Scripts) -> None:
-    waited.grant("cat", brief=True)
-    assert waited.release("ann").mine == [Grant("ben", fence_of(waited, "ben"), TTL)]
-    assert waited.release("ben").mine == [Grant("cat", fence_of(waited, "cat"), TTL)]
+    for holder, heir in (("ann", "ben"), ("ben", "cat")):
+        assert waited.release(holder).mine == [Grant(heir, fence_of(waited, heir), TTL)]
 
 
 def test_the_line_lives_as_long_as_the_others_said(waited: Scripts) -> None:
@@ -45,39 +34,17 @@ def test_the_line_lives_as_long_as_the_others_said(waited: Scripts) -> None:
     assert 0 < pttl(waited, waited.key("waiters")) <= 1_500
 
 
-def test_a_request_sent_twice_beside_others_is_queued_once(waited: Scripts) -> None:
-    first = waited.grant("cat", brief=True)
-    assert isinstance(first, QueuedBeside)
-    assert waited.queued("cat", brief=True).ticket == first.ticket
-    assert line(waited) == ["ben", "cat"]
-
-
-def test_after_the_clock_stepped_back_it_names_a_place_behind_all_others(waited: Scripts) -> None:
+@pytest.mark.parametrize("newest_is_known", [True, False])
+def test_after_the_clock_stepped_back_it_names_a_place_behind_all_others(
+    waited: Scripts, newest_is_known: bool
+) -> None:
     last = now_us(waited) + 3_600_000_000
     waited.redis.zadd(waited.key("waiters"), {waited.entry("dan"): last})
-    waited.redis.set(waited.key("highest"), last, ex=60)
-    answer = waited.grant("cat", brief=True)
-    assert isinstance(answer, QueuedBeside)
-    assert answer.ticket == last + 1
-
-
-def test_where_the_newest_ticket_was_deleted_it_names_a_place_behind_its_own_session(waited: Scripts) -> None:
-    last = now_us(waited) + 3_600_000_000
-    waited.redis.zadd(waited.key("waiters"), {waited.entry("dan"): last})
-    waited.redis.delete(waited.key("highest"))
+    if newest_is_known:
+        waited.redis.set(waited.key("highest"), last, ex=60)
+    else:
+        waited.redis.delete(waited.key("highest"))
     assert waited.grant("cat", brief=True) == QueuedBeside(last + 1)
-
-
-# Where there is more to do or to say.
-
-
-def test_a_free_name_is_granted_to_a_request_for_a_short_answer(lock: Scripts) -> None:
-    assert isinstance(lock.grant("ann", brief=True), Granted)
-
-
-def test_the_first_of_a_session_is_told_at_length(waited: Scripts) -> None:
-    assert isinstance(waited.grant("cat", session="away", brief=True), Queued)
-    assert sessions(waited) == ["home", "away"]
 
 
 def test_a_waiter_whose_session_is_dead_gets_the_long_answer_and_a_new_session(waited: Scripts) -> None:

@@ -16,8 +16,6 @@ from tests.scripts.calls import TTL, Scripts, on_server, who
 from tests.scripts.states import die, holders, lapse, listening, modes_held, now_us, pttl, zset
 from tests.support.cases import the_rest_slow
 
-pytest_plugins = ["tests.scripts.fixtures"]
-
 DAY_MS = 86_400_000
 _LATE_MS = 30_000
 """By how much an instant may seem earlier or later: it is read after the script has run."""

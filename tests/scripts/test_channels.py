@@ -13,8 +13,6 @@ from tests.scripts.states import holders, listening
 from tests.scripts.test_costs import _cost
 from tests.support.odd_names import odd_names
 
-pytest_plugins = ["tests.scripts.fixtures"]
-
 _CHANNEL_OF = next(part.text for part in parts("queue") if "channel_of" in part.gives)
 _PROBE = f"local queue, channels, other = KEYS[1], ARGV[1], ARGV[2]\n{_CHANNEL_OF}\nreturn {{ channel_of(other) }}"
 
@@ -29,14 +27,6 @@ def test_lua_and_python_name_the_same_channel(backend: Redis, ending: str) -> No
         channel, publish, count = probe(keys=[base], args=[channels, b"ho{me}"])
         assert channel == channel_of(base, channels, b"ho{me}")
         assert (publish, count) == ((b"SPUBLISH", b"SHARDNUMSUB") if ending else (b"PUBLISH", b"NUMSUB"))
-
-
-@pytest.fixture
-def awaited(exclusive: Scripts) -> Scripts:
-    """Held by ann; ben waits in the session `away`, for which nobody listens."""
-    exclusive.granted("ann")
-    exclusive.queued("ben", session="away")
-    return exclusive
 
 
 @told_by_shards

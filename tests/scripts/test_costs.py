@@ -11,7 +11,6 @@ from redis import Redis
 from tests.scripts.calls import LIFE, Scripts, on_server, token
 from tests.scripts.states import die, holders, line, listening, sessions
 
-pytest_plugins = ["tests.scripts.fixtures"]
 pytestmark = on_server
 
 _NEVER_MS = 9_000_000_000_000
@@ -38,48 +37,29 @@ def _crowd(scripts: Scripts, session: str, size: int, *, start: int = 0) -> None
         scripts.redis.hset(scripts.key("meta"), "line", 1)
 
 
-def test_acquiring_a_free_lock_takes_four_commands(lock: Scripts) -> None:
-    cost = _cost(lock, lambda: lock.granted("ann"))
-    assert cost == {"exists": 1, "time": 1, "set": 2}
+def _cost_the_same(scripts: Scripts, prepare: Callable[[int], object], act: Callable[[], object]) -> None:
+    """Check that *act* costs the same beside few and beside many; ann holds."""
+    costs = []
+    for size in (10, 1_000):
+        scripts.redis.flushall()
+        scripts.granted("ann")
+        prepare(size)
+        costs.append(_cost(scripts, act))
+    assert costs[0] == costs[1]
 
 
-def test_acquiring_a_lock_that_was_used_before_takes_four_commands(lock: Scripts) -> None:
-    lock.granted("ann")
-    lock.release("ann")
+def test_a_lock_without_waiters_takes_so_many_commands(lock: Scripts) -> None:
+    assert _cost(lock, lambda: lock.granted("ann", ttl_ms=5_000)) == {"exists": 1, "time": 1, "set": 2}
+    assert _cost(lock, lambda: lock.renew("ann")) == {"get": 1, "pttl": 1, "pexpire": 1}
+    assert _cost(lock, lambda: lock.release("ann")) == {"get": 1, "del": 1, "exists": 1}
     assert _cost(lock, lambda: lock.granted("ann")).total() == 4
-
-
-def test_releasing_a_lock_without_waiters_takes_three_commands(lock: Scripts) -> None:
-    lock.granted("ann")
-    cost = _cost(lock, lambda: lock.release("ann"))
-    assert cost == {"get": 1, "del": 1, "exists": 1}
-
-
-def test_renewing_a_lock_takes_three_commands(lock: Scripts) -> None:
-    lock.granted("ann", ttl_ms=5_000)
-    cost = _cost(lock, lambda: lock.renew("ann"))
-    assert cost == {"get": 1, "pttl": 1, "pexpire": 1}
-
-
-_PAIR = {"lock": 7, "semaphore": 10, "rwlock": 10}
-
-
-def test_an_acquire_and_a_release_without_waiters_take_no_more_commands_than_these(exclusive: Scripts) -> None:
-    def pair() -> None:
-        exclusive.granted("ann")
-        exclusive.release("ann")
-
-    pair()
-    assert min(_cost(exclusive, pair).total() for _ in range(3)) <= _PAIR[exclusive.kind]
 
 
 _IN_LINE = {"lock": 12, "semaphore": 18, "rwlock": 23}
 
 
-def test_getting_in_line_beside_others_takes_no_more_commands_than_these(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    exclusive.queued("ben")
-    assert _cost(exclusive, lambda: exclusive.queued("cat")).total() <= _IN_LINE[exclusive.kind]
+def test_getting_in_line_beside_others_takes_no_more_commands_than_these(awaited_here: Scripts) -> None:
+    assert _cost(awaited_here, lambda: awaited_here.queued("cat")).total() <= _IN_LINE[awaited_here.kind]
 
 
 @pytest.mark.parametrize("kind", ["lock", "semaphore"])
@@ -98,14 +78,13 @@ _HANDED_OVER = {
 
 
 @pytest.mark.parametrize("where", ["home", "away"])
-def test_a_hand_over_takes_about_a_dozen_commands(exclusive: Scripts, where: str) -> None:
-    exclusive.granted("ann")
-    _crowd(exclusive, where, 10)
+def test_a_hand_over_takes_about_a_dozen_commands(held: Scripts, where: str) -> None:
+    _crowd(held, where, 10)
     if where == "away":
-        exclusive.queued("zoe")
-    with listening(exclusive, "away"):
-        cost = _cost(exclusive, lambda: exclusive.release("ann"))
-    assert cost.total() <= _HANDED_OVER[exclusive.kind, where], cost
+        held.queued("zoe")
+    with listening(held, "away"):
+        cost = _cost(held, lambda: held.release("ann"))
+    assert cost.total() <= _HANDED_OVER[held.kind, where], cost
 
 
 def test_even_a_short_line_is_kept_as_a_skip_list(lock: Scripts) -> None:
@@ -117,61 +96,37 @@ def test_even_a_short_line_is_kept_as_a_skip_list(lock: Scripts) -> None:
 
 @pytest.mark.parametrize("where", ["home", "away"])
 def test_a_hand_over_costs_the_same_however_many_wait(exclusive: Scripts, where: str) -> None:
-    costs = []
-    for size in (10, 1_000):
-        exclusive.redis.flushall()
-        exclusive.granted("ann")
-        _crowd(exclusive, where, size)
-        with listening(exclusive, "away"):
-            costs.append(_cost(exclusive, lambda: exclusive.release("ann")))
-        assert (len(holders(exclusive)), len(line(exclusive, where))) == (1, size - 1)
-    assert costs[0] == costs[1]
+    with listening(exclusive, "away"):
+        _cost_the_same(exclusive, lambda size: _crowd(exclusive, where, size), lambda: exclusive.release("ann"))
+    assert (len(holders(exclusive)), len(line(exclusive, where))) == (1, 999)
 
 
 def test_a_hand_over_costs_the_same_however_many_sessions_wait(exclusive: Scripts) -> None:
-    costs = []
-    for size in (10, 1_000):
-        exclusive.redis.flushall()
-        exclusive.granted("ann")
+    def crowds(size: int) -> None:
         for number in range(size):
             _crowd(exclusive, f"s{number}", 1, start=number)
-        with listening(exclusive, "s0"):
-            costs.append(_cost(exclusive, lambda: exclusive.release("ann")))
-        assert len(sessions(exclusive)) == size - 1
-    assert costs[0] == costs[1]
 
-
-def test_a_hand_over_publishes_one_message(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    _crowd(exclusive, "away", 10)
-    with listening(exclusive, "away"):
-        assert _cost(exclusive, lambda: exclusive.release("ann"))["publish"] == 1
+    with listening(exclusive, "s0"):
+        _cost_the_same(exclusive, crowds, lambda: exclusive.release("ann"))
+    assert len(sessions(exclusive)) == 999
 
 
 def test_waiting_costs_the_same_however_many_wait(exclusive: Scripts) -> None:
-    costs = []
-    for size in (10, 1_000):
-        exclusive.redis.flushall()
-        exclusive.granted("ann")
-        _crowd(exclusive, "home", size)
-        costs.append(_cost(exclusive, lambda: exclusive.queued("zoe")))
-    assert costs[0] == costs[1]
+    _cost_the_same(exclusive, lambda size: _crowd(exclusive, "home", size), lambda: exclusive.queued("zoe"))
 
 
 @pytest.mark.parametrize("gone", ["dead", "unreachable"])
 def test_getting_past_a_session_costs_the_same_however_many_wait_in_it(exclusive: Scripts, gone: str) -> None:
     """W2: thousands of entries used to be popped one by one."""
-    costs = []
-    for size in (10, 1_000):
-        exclusive.redis.flushall()
-        exclusive.granted("ann")
+
+    def crowd(size: int) -> None:
         _crowd(exclusive, "away", size)
         if gone == "dead":
             die(exclusive, "away")
         exclusive.queued("zoe")
-        costs.append(_cost(exclusive, lambda: exclusive.release("ann")))
-        assert list(holders(exclusive)) == ["zoe"]
-    assert costs[0] == costs[1]
+
+    _cost_the_same(exclusive, crowd, lambda: exclusive.release("ann"))
+    assert list(holders(exclusive)) == ["zoe"]
 
 
 def test_each_unreachable_session_costs_a_few_commands_once(exclusive: Scripts) -> None:

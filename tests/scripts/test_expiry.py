@@ -3,11 +3,11 @@
 from collections.abc import Callable
 
 import pytest
+from redis import Redis
 
+from aiolocks._core.modes import EXCLUSIVE, SHARED
 from tests.scripts.calls import LIFE, TTL, Busy, Scripts, token
-from tests.scripts.states import holders, lapse, line, now_us, pttl, sessions
-
-pytest_plugins = ["tests.scripts.fixtures"]
+from tests.scripts.states import ends_in, holders, lapse, line, now_us, pttl, sessions
 
 _HOUR_MS = 3_600_000
 
@@ -27,11 +27,6 @@ def _fields(semaphore: Scripts) -> set[bytes]:
     return set(semaphore.redis.hkeys(semaphore.key("meta"))) - {b"limit", b"fence", b"weight", b"ttl", b"used", b"line"}
 
 
-def _ends_in(semaphore: Scripts, who: str, ms: int) -> None:
-    """Write down when a lease ends."""
-    semaphore.redis.zadd(semaphore.keys.base, {token(who): now_us(semaphore) // 1000 + ms})
-
-
 def _step_back(semaphore: Scripts, who: str, ms: int) -> None:
     """Let the server's clock have gone back: all that is noted in its terms lies that much further ahead."""
     semaphore.redis.zincrby(semaphore.keys.base, ms, token(who))
@@ -41,29 +36,15 @@ def _step_back(semaphore: Scripts, who: str, ms: int) -> None:
 
 
 @every_verb
-def test_every_verb_drops_the_leases_that_ran_out(semaphore: Scripts, verb: str) -> None:
-    semaphore.granted("ann")
-    semaphore.granted("ben")
-    lapse(semaphore, "ann")
-    VERBS[verb](semaphore)
-    assert "ann" not in holders(semaphore)
-    assert "ben" in holders(semaphore)
-
-
-@every_verb
-def test_every_verb_drops_what_was_known_of_them(semaphore: Scripts, verb: str) -> None:
+def test_every_verb_drops_the_leases_that_ran_out_and_what_was_known_of_them(semaphore: Scripts, verb: str) -> None:
     semaphore.granted("ann", permits=2)
     semaphore.granted("ben")
     lapse(semaphore, "ann")
     VERBS[verb](semaphore)
-    assert token("ann") not in _fields(semaphore)
-    assert token("ben") in _fields(semaphore)
-
-
-def test_what_was_known_of_a_holder_goes_when_it_releases(semaphore: Scripts) -> None:
-    semaphore.granted("ann")
-    semaphore.release("ann")
-    assert _fields(semaphore) == set()
+    assert ("ann" in holders(semaphore), "ben" in holders(semaphore)) == (False, True)
+    assert (token("ann") in _fields(semaphore), token("ben") in _fields(semaphore)) == (False, True)
+    semaphore.release("ben")
+    assert token("ben") not in _fields(semaphore)
 
 
 def test_what_was_known_of_holders_goes_though_all_ran_out_together(semaphore: Scripts) -> None:
@@ -74,33 +55,10 @@ def test_what_was_known_of_holders_goes_though_all_ran_out_together(semaphore: S
     assert _fields(semaphore) <= {token("dan")}
 
 
-def test_permits_of_a_lease_that_ran_out_can_be_had(semaphore: Scripts) -> None:
-    semaphore.granted("ann", permits=3)
-    lapse(semaphore, "ann")
-    semaphore.granted("ben", permits=3)
-    assert semaphore.statistics().permits == 3
-
-
-def test_permits_of_a_lease_that_ran_out_go_to_the_head_of_the_queue(semaphore: Scripts) -> None:
-    semaphore.granted("ann", permits=2)
-    semaphore.granted("ben")
-    semaphore.queued("cat", permits=2)
-    semaphore.queued("dan")
-    lapse(semaphore, "ann")
-    assert [grant.who for grant in semaphore.release("ben").mine] == ["cat", "dan"]
-
-
-def test_a_holder_whose_lease_ran_out_is_a_newcomer(semaphore: Scripts) -> None:
-    first = semaphore.granted("ann").fence
-    lapse(semaphore, "ann")
-    assert semaphore.granted("ann").fence > first
-
-
-def test_a_holder_whose_lease_ran_out_goes_behind_the_waiters(semaphore: Scripts) -> None:
-    semaphore.granted("ann", permits=3)
-    semaphore.queued("ben", permits=3)
-    lapse(semaphore, "ann")
-    assert [grant.who for grant in semaphore.queued("ann", permits=3).mine] == ["ben"]
+def test_permits_of_a_lease_that_ran_out_can_be_had(full: Scripts) -> None:
+    lapse(full, "ann")
+    full.granted("ben", permits=3)
+    assert full.statistics().permits == 3
 
 
 def test_a_lease_lasts_until_the_millisecond_it_was_granted_for(semaphore: Scripts) -> None:
@@ -116,63 +74,64 @@ def test_the_set_of_holders_ends_with_its_last_lease(semaphore: Scripts) -> None
     assert 2 * TTL - 1_000 < pttl(semaphore, semaphore.keys.base) <= 2 * TTL
 
 
-def test_a_dead_lease_from_before_the_clock_stepped_back_lasts_no_longer_than_any(semaphore: Scripts) -> None:
-    semaphore.granted("ann", permits=3)
-    _ends_in(semaphore, "ann", _HOUR_MS)
-    assert isinstance(semaphore.grant("ben", wait=False), Busy)
-    assert TTL - 1_000 < holders(semaphore)["ann"] <= TTL
+_ALL = {"semaphore": 3, "rwlock": EXCLUSIVE}
 
 
-def test_such_a_lease_is_over_when_it_has_lasted_that_long(semaphore: Scripts) -> None:
+@pytest.fixture(params=list(_ALL))
+def several(request: pytest.FixtureRequest, backend: Redis) -> Scripts:
+    """A semaphore of three, and a read-write lock that is asked for to read."""
+    scripts = Scripts(backend, request.param, limit=3)
+    scripts.usual = 1 if scripts.kind == "semaphore" else SHARED
+    return scripts
+
+
+def test_a_dead_lease_from_before_the_clock_stepped_back_lasts_no_longer_than_any(several: Scripts) -> None:
+    """A holder that lives was promised that much at most; the TTL of another that asks says nothing."""
+    for who, ttl_ms in (("ann", TTL), ("ben", 2 * TTL), ("cat", 5_000)):
+        several.granted(who, ttl_ms=ttl_ms)
+    ends_in(several, "ann", _HOUR_MS)
+    ends_in(several, "ben", 2 * _HOUR_MS)
+    assert isinstance(several.grant("dan", permits=_ALL[several.kind], ttl_ms=1_000, wait=False), Busy)
+    left = holders(several)
+    assert all(2 * TTL - 1_000 < left[who] <= 2 * TTL for who in ("ann", "ben"))
+    assert left["cat"] <= 5_000
+
+
+def test_such_a_lease_is_over_when_it_has_lasted_that_long(full: Scripts) -> None:
     """What is noted of the first end is brought down with it: else its permits come back an hour late."""
-    semaphore.granted("ann", permits=3)
-    _step_back(semaphore, "ann", _HOUR_MS)
-    answer = semaphore.run("grant", who="ben", ttl_ms=TTL, permits=3, ticket=-1, life_ms=LIFE, limit=3, declare=0)
+    _step_back(full, "ann", _HOUR_MS)
+    answer = full.run("grant", who="ben", ttl_ms=TTL, permits=3, ticket=-1, life_ms=LIFE, limit=3, declare=0)
     assert answer[0] == b"busy"
-    _step_back(semaphore, "ann", -(_HOUR_MS + TTL // 2))  # an hour passes, and nobody asks
-    semaphore.granted("ben", permits=3)
+    _step_back(full, "ann", -(_HOUR_MS + TTL // 2))  # an hour passes, and nobody asks
+    full.granted("ben", permits=3)
 
 
-def test_the_longest_lease_ever_granted_is_what_may_be_left(semaphore: Scripts) -> None:
-    """A holder that lives was promised that much at most; the TTL of whoever asks says nothing."""
-    semaphore.granted("ann", ttl_ms=3 * TTL)
-    semaphore.granted("ben", permits=2, ttl_ms=TTL)
-    _ends_in(semaphore, "ben", _HOUR_MS)
-    semaphore.queued("cat", ttl_ms=1_000)
-    assert 3 * TTL - 1_000 < holders(semaphore)["ben"] <= 3 * TTL
+def test_leases_are_brought_down_only_to_refuse(several: Scripts) -> None:
+    """P3: only what blocks others is compared with the longest TTL."""
+    several.granted("ann")
+    ends_in(several, "ann", _HOUR_MS)
+    several.granted("ben")
+    assert several.renew("ann", TTL)
+    several.granted("ann")
+    assert holders(several)["ann"] > _HOUR_MS - 1_000
 
 
-def test_leases_are_brought_down_only_to_refuse(semaphore: Scripts) -> None:
-    semaphore.granted("ann")
-    _ends_in(semaphore, "ann", _HOUR_MS)
-    semaphore.granted("ben")
-    assert holders(semaphore)["ann"] > _HOUR_MS - 1_000
-
-
-def test_a_permit_that_is_long_for_a_reason_is_not_shortened(semaphore: Scripts) -> None:
-    semaphore.granted("ann", permits=3)
-    semaphore.renew("ann", _HOUR_MS)
-    semaphore.grant("ben", wait=False)
-    assert holders(semaphore)["ann"] > _HOUR_MS - 1_000
+def test_a_lease_that_is_long_for_a_reason_is_not_shortened(several: Scripts) -> None:
+    several.granted("ann")
+    several.renew("ann", _HOUR_MS)
+    several.granted("ben", ttl_ms=TTL)
+    assert isinstance(several.grant("cat", permits=_ALL[several.kind], wait=False), Busy)
+    assert holders(several)["ann"] > _HOUR_MS - 1_000
 
 
 def test_leases_are_brought_down_for_the_head_of_the_queue_too(semaphore: Scripts) -> None:
     semaphore.granted("ann", permits=2)
     semaphore.granted("ben")
     semaphore.queued("cat", permits=2)
-    _ends_in(semaphore, "ann", _HOUR_MS)
+    ends_in(semaphore, "ann", _HOUR_MS)
     semaphore.release("ben")
     assert holders(semaphore)["ann"] <= TTL
     assert (sessions(semaphore), line(semaphore)) == (["home"], ["cat"])
-
-
-def test_a_renewal_brings_no_lease_down(semaphore: Scripts) -> None:
-    """P3: only what blocks others is compared with the longest TTL."""
-    semaphore.granted("ann", permits=3)
-    _ends_in(semaphore, "ann", _HOUR_MS)
-    semaphore.renew("ann", TTL)
-    semaphore.granted("ann", permits=3)
-    assert holders(semaphore)["ann"] > _HOUR_MS - 1_000
 
 
 def test_the_answer_says_when_the_first_lease_ends(semaphore: Scripts) -> None:

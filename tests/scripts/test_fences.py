@@ -5,55 +5,31 @@ import pytest
 from tests.scripts.calls import TTL, Scripts
 from tests.scripts.states import fence_of, lapse, last_fence, listening, now_us, pttl, set_last_fence
 
-pytest_plugins = ["tests.scripts.fixtures"]
-
 _DAY_MS = 86_400_000
 _FAR = 9_000_000_000_000_000
 """The year 2255, just below 2^53, up to which Lua counts exactly."""
 
 
-def test_a_fencing_token_is_the_servers_time_in_microseconds(exclusive: Scripts) -> None:
-    before = now_us(exclusive)
-    assert before <= exclusive.granted("ann").fence <= now_us(exclusive)
-
-
-def test_fencing_tokens_grow_with_every_grant(exclusive: Scripts) -> None:
-    fences = []
-    for _ in range(20):
-        fences.append(exclusive.granted("ann").fence)
-        exclusive.release("ann")
-    assert fences == sorted(set(fences))
-
-
-def test_the_next_one_follows_the_last_when_the_clock_is_behind(exclusive: Scripts) -> None:
-    exclusive.granted("zoe")
-    exclusive.release("zoe")
-    set_last_fence(exclusive, _FAR)
-    assert exclusive.granted("ann").fence == _FAR + 1
-
-
-def test_hand_overs_follow_the_last_one_when_the_clock_is_behind(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    set_last_fence(exclusive, _FAR)
-    exclusive.queued("ben")
-    exclusive.queued("cat", session="away")
-    assert [grant.fence for grant in exclusive.release("ann").mine] == [_FAR + 1]
-    with listening(exclusive, "away") as inbox:
-        exclusive.release("ben")
+def test_hand_overs_follow_the_last_one_when_the_clock_is_behind(held: Scripts) -> None:
+    set_last_fence(held, _FAR)
+    held.queued("ben")
+    held.queued("cat", session="away")
+    assert [grant.fence for grant in held.release("ann").mine] == [_FAR + 1]
+    with listening(held, "away") as inbox:
+        held.release("ben")
         assert [message.fence for message in inbox.messages()] == [_FAR + 2]
-    assert exclusive.recheck("cat", session="away").answers == [-(_FAR + 2)]
+    assert held.recheck("cat", session="away").answers == [-(_FAR + 2)]
 
 
-def test_all_answers_print_large_tokens_in_full(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    set_last_fence(exclusive, _FAR)
-    exclusive.release("ann")
-    assert exclusive.granted("ben").fence == _FAR + 1
-    assert exclusive.granted("ben").fence == _FAR + 1
-    assert exclusive.queued("cat").fence == _FAR + 1
-    assert exclusive.recheck("ben", "cat").answers[0] == -(_FAR + 1)
-    assert exclusive.recheck("cat").fence == _FAR + 1
-    assert exclusive.statistics().fence == _FAR + 1
+def test_all_answers_print_large_tokens_in_full(held: Scripts) -> None:
+    set_last_fence(held, _FAR)
+    held.release("ann")
+    assert held.granted("ben").fence == _FAR + 1
+    assert held.granted("ben").fence == _FAR + 1
+    assert held.queued("cat").fence == _FAR + 1
+    assert held.recheck("ben", "cat").answers[0] == -(_FAR + 1)
+    assert held.recheck("cat").fence == _FAR + 1
+    assert held.statistics().fence == _FAR + 1
 
 
 @pytest.mark.parametrize("exclusive", ["semaphore", "rwlock"], indirect=True)
@@ -63,18 +39,12 @@ def test_a_request_repeated_after_the_hash_was_deleted_gets_a_greater_fencing_to
     exclusive.redis.delete(exclusive.key("meta"))
     again = exclusive.granted("ann").fence
     assert again > fence
+    assert last_fence(exclusive) == b"%d" % again
     assert exclusive.granted("ann").fence == again
     assert exclusive.recheck("ann").answers == [-again]
     assert exclusive.statistics().permits == 1
     exclusive.release("ann")
     assert exclusive.granted("ben").fence > again
-
-
-def test_a_token_is_kept_as_digits(exclusive: Scripts) -> None:
-    """Lua's own conversion would print 1.79e+15."""
-    fence = exclusive.granted("ann").fence
-    assert last_fence(exclusive) == b"%d" % fence
-    assert fence_of(exclusive, "ann") == fence
 
 
 def test_a_token_and_the_terms_are_published_as_digits(exclusive: Scripts) -> None:
@@ -87,43 +57,17 @@ def test_a_token_and_the_terms_are_published_as_digits(exclusive: Scripts) -> No
     assert text.split(b" ")[1:3] == [b"%d" % fence_of(exclusive, "ben"), b"%d" % month_ms]
 
 
-def test_a_ticket_is_kept_as_digits(exclusive: Scripts) -> None:
-    """Places are compared to the microsecond, and come back as the old ticket."""
-    exclusive.granted("ann")
-    ticket = exclusive.queued("ben").ticket
-    assert exclusive.redis.zscore(exclusive.key("waiters"), exclusive.entry("ben")) == ticket
-    assert exclusive.redis.zscore(exclusive.key("queue"), "home") == ticket
+def test_a_token_is_used_up_though_its_lease_was_short(held: Scripts) -> None:
+    set_last_fence(held, _FAR)
+    held.release("ann")
+    assert held.granted("ben", ttl_ms=5_000).fence == _FAR + 1
+    lapse(held, "ben")
+    assert held.granted("cat").fence == _FAR + 2
 
 
-def test_tokens_grow_though_everything_was_forgotten(exclusive: Scripts) -> None:
-    first = exclusive.granted("ann").fence
-    exclusive.redis.flushall()
-    assert exclusive.granted("ben").fence > first
-
-
-def test_tokens_grow_after_a_lease_ran_out(exclusive: Scripts) -> None:
-    first = exclusive.granted("ann").fence
-    lapse(exclusive, "ann")
-    assert exclusive.granted("ben").fence > first
-
-
-def test_a_token_is_used_up_though_its_lease_was_short(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    set_last_fence(exclusive, _FAR)
-    exclusive.release("ann")
-    exclusive.granted("ben", ttl_ms=5_000)
-    lapse(exclusive, "ben")
-    assert exclusive.granted("cat").fence == _FAR + 2
-
-
-def test_the_last_token_of_a_lock_is_forgotten_after_a_day(lock: Scripts) -> None:
-    lock.granted("ann")
-    assert _DAY_MS - 60_000 < pttl(lock, lock.key("fence")) <= _DAY_MS
-
-
-def test_the_last_token_of_a_semaphore_is_forgotten_after_a_day(semaphore: Scripts) -> None:
-    semaphore.granted("ann")
-    assert _DAY_MS - 60_000 < pttl(semaphore, semaphore.key("meta")) <= _DAY_MS
+def test_the_last_token_is_forgotten_after_a_day(held: Scripts) -> None:
+    kept_in = held.key("fence" if held.kind == "lock" else "meta")
+    assert _DAY_MS - 60_000 < pttl(held, kept_in) <= _DAY_MS
 
 
 def test_a_hand_over_keeps_the_last_token_for_another_day(exclusive: Scripts) -> None:
@@ -136,23 +80,9 @@ def test_a_hand_over_keeps_the_last_token_for_another_day(exclusive: Scripts) ->
     assert pttl(exclusive, kept_in) > _DAY_MS - 60_000
 
 
-def test_permits_of_one_semaphore_have_different_tokens(semaphore: Scripts) -> None:
-    fences = [semaphore.granted(who).fence for who in ("ann", "ben", "cat")]
-    assert fences == sorted(set(fences))
-
-
-def test_permits_handed_over_together_have_growing_tokens_in_the_order_of_the_queue(semaphore: Scripts) -> None:
-    semaphore.granted("ann", permits=3)
+def test_permits_handed_over_together_have_growing_tokens_in_the_order_of_the_queue(full: Scripts) -> None:
     for who in ("ben", "cat", "dan"):
-        semaphore.queued(who)
-    mine = semaphore.release("ann", permits=3).mine
+        full.queued(who)
+    mine = full.release("ann", permits=3).mine
     assert [grant.who for grant in mine] == ["ben", "cat", "dan"]
     assert [grant.fence for grant in mine] == sorted({grant.fence for grant in mine})
-
-
-@pytest.mark.parametrize("wait", [True, False])
-def test_a_grant_past_the_dead_has_a_greater_token_too(exclusive: Scripts, wait: bool) -> None:
-    first = exclusive.granted("ann").fence
-    exclusive.redis.zadd(exclusive.key("queue"), {"dead": 5})
-    lapse(exclusive, "ann")
-    assert exclusive.granted("ben", wait=wait).fence > first

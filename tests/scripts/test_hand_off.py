@@ -8,8 +8,6 @@ from aiolocks._core.modes import SHARED, UPGRADEABLE
 from tests.scripts.calls import TTL, Busy, Granted, Scripts, Withdrawn
 from tests.scripts.states import contents, fence_of, holders, lapse, line, mark, pttl, set_last_fence
 
-pytest_plugins = ["tests.scripts.fixtures"]
-
 SLACK = 2_000
 """Milliseconds that a busy machine may take in between."""
 
@@ -28,11 +26,10 @@ def test_the_secret_stands_in_place_of_the_holder(offered: Scripts) -> None:
     assert offered.statistics().holders == 1
 
 
-def test_an_offer_lasts_as_long_as_its_request_says_and_never_less_than_before(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    exclusive.hand_off("ann", ttl_ms=3 * TTL)
-    assert 3 * TTL - SLACK < holders(exclusive)["offer"] <= 3 * TTL
-    other = exclusive.named("other")
+def test_an_offer_lasts_as_long_as_its_request_says_and_never_less_than_before(held: Scripts) -> None:
+    held.hand_off("ann", ttl_ms=3 * TTL)
+    assert 3 * TTL - SLACK < holders(held)["offer"] <= 3 * TTL
+    other = held.named("other")
     other.limit = 1
     other.granted("ann")
     other.hand_off("ann", ttl_ms=100)
@@ -70,12 +67,11 @@ def test_an_offer_is_adopted_once_with_a_larger_fencing_token(offered: Scripts) 
     assert offered.statistics().holders == 1
 
 
-def test_the_clock_may_have_stepped_back_before_it_is_adopted(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    far = fence_of(exclusive, "ann") + 3_600_000_000
-    set_last_fence(exclusive, far)
-    exclusive.hand_off("ann")
-    assert exclusive.adopt("ben") == far + 1
+def test_the_clock_may_have_stepped_back_before_it_is_adopted(held: Scripts) -> None:
+    far = fence_of(held, "ann") + 3_600_000_000
+    set_last_fence(held, far)
+    held.hand_off("ann")
+    assert held.adopt("ben") == far + 1
 
 
 def test_an_adopter_that_asks_again_gets_the_same_lease(offered: Scripts) -> None:
@@ -92,14 +88,13 @@ def test_a_repeated_offer_says_the_same_and_changes_nothing(offered: Scripts) ->
     assert contents(offered) == before
 
 
-def test_an_offer_that_comes_when_it_was_released_does_nothing(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    exclusive.release("ann")
-    assert exclusive.hand_off("ann") == 0
-    assert holders(exclusive) == {}
-    exclusive.granted("ben")
-    assert exclusive.hand_off("ann") == 0
-    assert list(holders(exclusive)) == ["ben"]
+def test_an_offer_that_comes_when_it_was_released_does_nothing(held: Scripts) -> None:
+    held.release("ann")
+    assert held.hand_off("ann") == 0
+    assert holders(held) == {}
+    held.granted("ben")
+    assert held.hand_off("ann") == 0
+    assert list(holders(held)) == ["ben"]
 
 
 def test_an_offer_that_has_ended_is_not_adopted_and_none_is_made(offered: Scripts) -> None:
@@ -125,11 +120,10 @@ def test_an_adopted_lease_is_like_any_other(offered: Scripts) -> None:
     assert [grant.who for grant in released.mine] == ["cat"]
 
 
-def test_a_late_acquire_of_the_old_token_is_granted_nothing(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    exclusive.hand_off("ann", tombstone_ms=60_000)
-    assert exclusive.grant("ann") == Withdrawn()
-    assert 60_000 - SLACK < pttl(exclusive, exclusive.key("tombstone", who="ann")) <= 60_000
+def test_a_late_acquire_of_the_old_token_is_granted_nothing(held: Scripts) -> None:
+    held.hand_off("ann", tombstone_ms=60_000)
+    assert held.grant("ann") == Withdrawn()
+    assert 60_000 - SLACK < pttl(held, held.key("tombstone", who="ann")) <= 60_000
 
 
 def test_an_adoption_that_comes_after_its_undo_does_nothing(offered: Scripts) -> None:
@@ -138,17 +132,19 @@ def test_an_adoption_that_comes_after_its_undo_does_nothing(offered: Scripts) ->
     assert list(holders(offered)) == ["offer"]
 
 
-def test_what_is_revoked_is_not_handed_off(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    mark(exclusive, "ann")
-    assert exclusive.hand_off("ann") == -1
-    assert list(holders(exclusive)) == ["ann"]
+def test_what_is_revoked_is_not_handed_off(held: Scripts) -> None:
+    mark(held, "ann")
+    assert held.hand_off("ann") == -1
+    assert list(holders(held)) == ["ann"]
 
 
-def test_an_adopted_lease_that_was_revoked_since_is_answered_as_gone(offered: Scripts) -> None:
+def test_an_adopted_lease_can_be_handed_off_again_and_is_gone_once_it_is_revoked(offered: Scripts) -> None:
     offered.adopt("ben")
-    mark(offered, "ben")
-    assert offered.adopt("ben") == 0
+    assert offered.hand_off("ben", "second") == 1
+    assert offered.adopt("cat") == 0
+    assert offered.adopt("cat", "second") > 0
+    mark(offered, "cat")
+    assert offered.adopt("cat", "second") == 0
 
 
 def test_a_revoked_offer_is_freed_at_once(offered: Scripts) -> None:
@@ -159,28 +155,19 @@ def test_a_revoked_offer_is_freed_at_once(offered: Scripts) -> None:
     assert offered.adopt("ben") == 0
 
 
-def test_what_is_only_in_the_way_cannot_be_handed_off_or_adopted(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    exclusive.release("ann", min_hold_ms=TTL)
-    assert exclusive.hand_off("ann") == 0
-    assert exclusive.adopt("ben", "ann") == 0
-    assert list(holders(exclusive)) == ["ann"]
+def test_what_is_only_in_the_way_cannot_be_handed_off_or_adopted(held: Scripts) -> None:
+    held.release("ann", min_hold_ms=TTL)
+    assert held.hand_off("ann") == 0
+    assert held.adopt("ben", "ann") == 0
+    assert list(holders(held)) == ["ann"]
 
 
-def test_the_adopt_script_counts_min_hold_from_the_adoption(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    exclusive.hand_off("ann")
+def test_the_adopt_script_counts_min_hold_from_the_adoption(held: Scripts) -> None:
+    held.hand_off("ann")
     time.sleep(0.3)
-    exclusive.adopt("ben")
-    exclusive.release("ben", min_hold_ms=5_000)
-    assert 5_000 - 250 < holders(exclusive)["ben"] <= 5_000
-
-
-def test_an_adopted_lease_can_be_handed_off_again(offered: Scripts) -> None:
-    offered.adopt("ben")
-    assert offered.hand_off("ben", "second") == 1
-    assert offered.adopt("cat") == 0
-    assert offered.adopt("cat", "second") > 0
+    held.adopt("ben")
+    held.release("ben", min_hold_ms=5_000)
+    assert 5_000 - 250 < holders(held)["ben"] <= 5_000
 
 
 def test_the_adopt_script_passes_the_permits_on(semaphore: Scripts) -> None:
@@ -198,14 +185,17 @@ def test_the_adopt_script_passes_the_permits_on(semaphore: Scripts) -> None:
 def test_modes_go_along(rwlock: Scripts) -> None:
     rwlock.granted("ann", permits=SHARED)
     rwlock.granted("una", permits=UPGRADEABLE)
+
+    def both_are_held() -> bool:
+        writer, upgradeable = (rwlock.grant("dan", wait=False), rwlock.grant("vic", permits=UPGRADEABLE, wait=False))
+        return isinstance(writer, Busy) and isinstance(upgradeable, Busy)
+
     rwlock.hand_off("ann")
     rwlock.hand_off("una", "second")
-    assert isinstance(rwlock.grant("dan", wait=False), Busy)
-    assert isinstance(rwlock.grant("vic", permits=UPGRADEABLE, wait=False), Busy)
+    assert both_are_held()
     rwlock.adopt("ben")
     rwlock.adopt("bea", "second")
-    assert isinstance(rwlock.grant("dan", wait=False), Busy)
-    assert isinstance(rwlock.grant("vic", permits=UPGRADEABLE, wait=False), Busy)
+    assert both_are_held()
     rwlock.release("bea", permits=UPGRADEABLE)
     assert isinstance(rwlock.grant("vic", permits=UPGRADEABLE), Granted)
     rwlock.release("vic", permits=UPGRADEABLE)

@@ -6,9 +6,9 @@ ones.
 """
 
 import faulthandler
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import ClassVar, Literal, cast
+from typing import ClassVar, cast
 
 import hypothesis
 import pytest
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 from redis import Redis
 
-from tests.scripts.calls import token
+from tests.scripts.calls import Kind, token
 from tests.scripts.histories import LIVES, LONG, SETTINGS, History, limited
 from tests.scripts.model import Model
 from tests.scripts.shapes import ASKERS, LIFE
@@ -37,7 +37,7 @@ _LIMIT = st.sampled_from([2, 1, 3, 2, 3, 4, 10**9])
 class MutexHistory(History):
     """A mutex."""
 
-    kind: ClassVar[Literal["lock", "semaphore", "rwlock"]] = "lock"
+    kind: ClassVar[Kind] = "lock"
 
     @initialize(data=st.data())
     def begin(self, data: st.DataObject) -> None:
@@ -65,7 +65,7 @@ class MutexHistory(History):
 class SemaphoreHistory(History):
     """A semaphore, whose limit is declared, resized and forgotten meanwhile."""
 
-    kind: ClassVar[Literal["lock", "semaphore", "rwlock"]] = "semaphore"
+    kind: ClassVar[Kind] = "semaphore"
 
     @initialize(data=st.data())
     def begin(self, data: st.DataObject) -> None:
@@ -79,10 +79,7 @@ class SemaphoreHistory(History):
         self, number: int, old: int | None, limit: int, declare: bool, again: bool, life_ms: int = LIFE
     ) -> None:
         self.life, ticket = life_ms, self.ticket(old)
-        self.twice(
-            again,
-            lambda: self.ask(self.askers[number], wait=True, ticket=ticket, limit=limit, declare=declare),
-        )
+        self.twice(again, lambda: self.ask(self.askers[number], wait=True, ticket=ticket, limit=limit, declare=declare))
 
     @rule(numbers=_CROWD)
     def crowd(self, numbers: list[int]) -> None:
@@ -114,7 +111,7 @@ class SemaphoreHistory(History):
 class SharedHistory(History):
     """A name held in modes: two of the askers would upgrade what another holds."""
 
-    kind: ClassVar[Literal["lock", "semaphore", "rwlock"]] = "rwlock"
+    kind: ClassVar[Kind] = "rwlock"
 
     @initialize(data=st.data())
     def begin(self, data: st.DataObject) -> None:
@@ -205,7 +202,20 @@ class _Drawn:
         return next(self._values)
 
 
-def _where_the_last_permit_is_given_after_the_clock_stepped_back(history: SemaphoreHistory) -> None:
+@pytest.fixture
+def history(server: RedisServer) -> Iterator[SemaphoreHistory]:
+    """A semaphore's, with simple names: what a script leaves undone, the next re-check has to do."""
+    with Redis.from_url(server.url) as redis, limited(redis) as clients:
+        shared = {"redis": redis, "knows_shards": server.version >= (7,), "limited": clients}
+        history: SemaphoreHistory = type("SemaphoreHistory", (SemaphoreHistory,), shared)()
+        history.set_up(Model(0, exclusive=False), cast("st.DataObject", _Drawn([1, 1, 1, 1, 1, 1, 2, 1])))
+        yield history
+        history.teardown()
+
+
+def test_a_recheck_brings_leases_down_after_the_last_permit_was_given(
+    history: SemaphoreHistory,
+) -> None:
     """P9: who hands it over looks no further; the next re-check brings down what lasts too long."""
     history.crowd([0, 1, 2, 3, 4])
     history.the_clock_steps_back(0)
@@ -213,7 +223,7 @@ def _where_the_last_permit_is_given_after_the_clock_stepped_back(history: Semaph
     history.time_passes([0, 1, 2, 3])
 
 
-def _where_a_waiter_gets_the_last_permit_as_another_asks_after_the_clock_stepped_back(
+def test_a_recheck_brings_leases_down_after_a_newcomer_gave_the_last_permit(
     history: SemaphoreHistory,
 ) -> None:
     """P9: the same, where a newcomer hands it over."""
@@ -224,7 +234,7 @@ def _where_a_waiter_gets_the_last_permit_as_another_asks_after_the_clock_stepped
     history.time_passes([0, 1, 2, 3])
 
 
-def _where_a_session_releases_that_was_passed_over(history: SemaphoreHistory) -> None:
+def test_a_recheck_serves_a_session_that_released_after_it_was_passed_over(history: SemaphoreHistory) -> None:
     """P13: another release may have taken the queue for empty; the next re-check gets what is free."""
     history.crowd([0, 1, 5])
     history.acquire(number=0, old=None, limit=3, declare=True, again=False)
@@ -234,33 +244,12 @@ def _where_a_session_releases_that_was_passed_over(history: SemaphoreHistory) ->
     assert list(history.model.holders) == [history.askers[5].who]
 
 
-def _where_no_permit_is_free_for_the_first_in_line_who_wants_too_many(history: SemaphoreHistory) -> None:
+def test_a_recheck_refuses_a_waiter_that_wants_too_many_while_no_permit_is_free(
+    history: SemaphoreHistory,
+) -> None:
     """Nothing is free, so nobody looks at it: its own re-check refuses it."""
     history.crowd([0, 1, 6])
     history.resize(number=0, limit=1, pin=-1, again=False)
     history.acquire(number=5, old=None, limit=2, declare=False, again=False)
     history.recheck(number=2, chosen=set(), all_of_it=True, again=False)
     assert history.model.line(history.sessions[2]) == []
-
-
-@pytest.mark.parametrize(
-    "play",
-    [
-        _where_the_last_permit_is_given_after_the_clock_stepped_back,
-        _where_a_waiter_gets_the_last_permit_as_another_asks_after_the_clock_stepped_back,
-        _where_a_session_releases_that_was_passed_over,
-        _where_no_permit_is_free_for_the_first_in_line_who_wants_too_many,
-    ],
-    ids=lambda play: play.__name__[1:],
-)
-def test_what_a_script_leaves_undone_the_next_recheck_does(
-    play: Callable[[SemaphoreHistory], None], server: RedisServer
-) -> None:
-    with Redis.from_url(server.url) as redis, limited(redis) as clients:
-        shared = {"redis": redis, "knows_shards": server.version >= (7,), "limited": clients}
-        history: SemaphoreHistory = type("SemaphoreHistory", (SemaphoreHistory,), shared)()
-        history.set_up(Model(0, exclusive=False), cast("st.DataObject", _Drawn([1, 1, 1, 1, 1, 1, 2, 1])))
-        try:
-            play(history)
-        finally:
-            history.teardown()

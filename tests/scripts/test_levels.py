@@ -8,8 +8,6 @@ from aiolocks._redis.scripts import load
 from tests.scripts.calls import Busy, Granted, Scripts, token
 from tests.scripts.states import fence_of, lapse, last_fence, line, set_last_fence
 
-pytest_plugins = ["tests.scripts.fixtures"]
-
 LEVELS = ["{shop}", "{shop}/orders", "{shop}/orders/42"]
 
 
@@ -43,20 +41,11 @@ def test_all_levels_get_one_fencing_token_larger_than_any_before(levels: list[Sc
     assert {last_fence(scripts) for scripts in levels} == {b"%d" % fence}
 
 
-def test_the_next_grant_at_any_level_has_a_larger_one(levels: list[Scripts]) -> None:
+def test_the_common_token_stays_and_the_next_grant_at_any_level_has_a_larger_one(levels: list[Scripts]) -> None:
     set_last_fence(levels[2], 4 * 10**15)
     fence = common_fence(levels)
     assert all(scripts.granted("ben", permits=INTENT_EXCLUSIVE).fence > fence for scripts in levels)
-
-
-def test_asking_twice_gives_the_same_one(levels: list[Scripts]) -> None:
-    fence = common_fence(levels)
-    levels[0].granted("ben", permits=INTENT_EXCLUSIVE)
     assert common_fence(levels) == fence
-
-
-def test_asking_again_for_the_lease_gives_the_common_one(levels: list[Scripts]) -> None:
-    fence = common_fence(levels)
     assert {scripts.granted("ann", permits=INTENT_EXCLUSIVE).fence for scripts in levels} == {fence}
 
 

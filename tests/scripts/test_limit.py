@@ -2,19 +2,10 @@
 
 import pytest
 
-from tests.scripts.calls import Busy, Grant, Queued, Refused, Scripts, entry, poller, told_either_way
-from tests.scripts.states import contents, holders, line, listening, pttl, sessions
-
-pytest_plugins = ["tests.scripts.fixtures"]
+from tests.scripts.calls import TTL, Busy, Grant, Queued, Refused, Scripts, entry, poller, told_either_way
+from tests.scripts.states import contents, fence_of, line, listening, pttl, sessions
 
 _DAY_MS = 86_400_000
-
-
-@pytest.fixture
-def full(semaphore: Scripts) -> Scripts:
-    """Three permits, all held by ann."""
-    semaphore.granted("ann", permits=3)
-    return semaphore
 
 
 def test_the_first_user_declares_the_limit(semaphore: Scripts) -> None:
@@ -22,28 +13,26 @@ def test_the_first_user_declares_the_limit(semaphore: Scripts) -> None:
     assert semaphore.statistics().limit == 2
 
 
-def test_a_limit_that_is_only_mentioned_changes_nothing(full: Scripts) -> None:
-    assert full.queued("ben", limit=9).limit_before == 0
+@pytest.mark.parametrize("wait", [True, False])
+def test_a_limit_that_is_only_mentioned_or_declared_again_changes_nothing(full: Scripts, wait: bool) -> None:
+    for limit, declare in ((9, False), (3, True)):
+        answer = full.grant("ben", limit=limit, declare=declare, wait=wait)
+        assert isinstance(answer, Queued if wait else Busy)
+        assert answer.limit_before == 0
     assert full.statistics().limit == 3
 
 
-def test_the_limit_in_force_counts_for_a_caller_that_declares_a_higher_limit(full: Scripts) -> None:
-    assert full.grant("ben", permits=4, limit=9) == Refused(3)
-
-
-def test_a_limit_that_is_declared_is_in_force_at_once(full: Scripts) -> None:
-    assert full.granted("ben", limit=4, declare=True).limit_before == 3
-    assert full.statistics().limit == 4
-
-
 @pytest.mark.parametrize("wait", [True, False])
-def test_a_lower_limit_that_is_declared_is_reported_with_the_one_before(full: Scripts, wait: bool) -> None:
-    answer = full.grant("ben", limit=2, declare=True, wait=wait)
+def test_a_lower_limit_that_is_declared_is_reported_and_refuses_the_waiters_that_want_more(
+    full: Scripts, wait: bool
+) -> None:
+    full.queued("ben", permits=3)
+    answer = full.grant("cat", limit=2, declare=True, wait=wait)
     assert isinstance(answer, Queued if wait else Busy)
     assert answer.limit_before == 3
+    assert answer.mine == [Grant("ben", -1, 2)]
+    assert line(full) == (["cat"] if wait else [])
 
-
-# Pinned.
 
 _MONTH_MS = 30 * _DAY_MS
 
@@ -59,28 +48,19 @@ def pinned(full: Scripts) -> Scripts:
 def test_no_declaration_changes_a_limit_that_is_pinned(pinned: Scripts, limit: int) -> None:
     answer = pinned.queued("ben", limit=limit, declare=True)
     assert answer.limit_before == 0
+    pinned.redis.delete(pinned.key("holders"))  # as Redis does when all leases have run out
+    pinned.granted("cat", limit=limit, declare=True)
     assert pinned.statistics().limit == 3
 
 
-def test_a_pin_stays_with_another_limit_unless_it_is_taken_out(pinned: Scripts) -> None:
+def test_a_pin_stays_with_another_limit_until_it_is_taken_out(pinned: Scripts) -> None:
     pinned.resize(4)
     pinned.granted("ben", limit=9, declare=True)
     assert pinned.statistics().limit == 4
     pinned.resize(4, pin=0)
-    pinned.granted("cat", limit=5, declare=True)
-    assert pinned.statistics().limit == 5
-
-
-def test_a_limit_that_is_not_pinned_is_not_pinned_by_a_resize_that_does_not_say_so(full: Scripts) -> None:
-    full.resize(4)
-    full.queued("ben", permits=4, limit=5, declare=True)
-    assert full.statistics().limit == 5
-
-
-def test_a_pin_outlives_its_holders(pinned: Scripts) -> None:
-    pinned.redis.delete(pinned.key("holders"))  # as Redis does when all leases have run out
-    pinned.granted("ben", limit=5, declare=True)
-    assert pinned.statistics().limit == 3
+    pinned.resize(5)
+    pinned.granted("cat", limit=6, declare=True)
+    assert pinned.statistics().limit == 6
 
 
 @pytest.mark.parametrize("verb", ["grant", "renew", "renew_many", "recheck", "resize", "declare"])
@@ -114,43 +94,19 @@ def test_a_limit_that_is_not_pinned_is_remembered_for_a_day(full: Scripts) -> No
     assert pttl(full, full.key("meta")) <= _DAY_MS
 
 
-# Without a limit of one's own.
-
-
 def test_a_request_without_a_limit_goes_by_the_one_in_force(full: Scripts) -> None:
     assert isinstance(full.grant("ben", limit=0, wait=False), Busy)
     full.release("ann", permits=3)
     assert full.granted("ben", limit=0).limit_before == 0
     assert full.statistics().limit == 3
+    full.redis.delete(full.key("meta"))
+    assert full.granted("ben", limit=0).fence > 0, "asked again, it is the same grant"
 
 
 @pytest.mark.parametrize("wait", [True, False])
 def test_a_request_without_a_limit_is_refused_where_none_is_in_force(semaphore: Scripts, wait: bool) -> None:
     assert semaphore.grant("ann", limit=0, wait=wait) == Refused(0)
     assert contents(semaphore) == {}
-
-
-def test_a_grant_without_a_limit_is_the_same_when_repeated_after_the_limit_was_forgotten(
-    full: Scripts,
-) -> None:
-    full.release("ann", permits=3)
-    full.granted("ben", limit=0)
-    full.redis.delete(full.key("meta"))
-    assert full.granted("ben", limit=0).fence > 0
-
-
-def test_a_limit_that_is_declared_again_is_no_difference(full: Scripts) -> None:
-    assert full.queued("ben", limit=3, declare=True).limit_before == 0
-
-
-def test_a_limit_that_is_declared_by_a_holder_is_in_force(full: Scripts) -> None:
-    assert full.granted("ann", permits=3, limit=5, declare=True).limit_before == 3
-    assert full.statistics().limit == 5
-
-
-def test_a_limit_that_is_refused_to_its_own_declarer_is_in_force(full: Scripts) -> None:
-    assert full.grant("ben", permits=9, limit=5, declare=True) == Refused(5, [], limit_before=3)
-    assert full.statistics().limit == 5
 
 
 def test_a_higher_limit_that_is_declared_serves_the_waiters_first(full: Scripts) -> None:
@@ -166,30 +122,20 @@ def test_a_higher_limit_declared_by_a_refused_caller_serves_the_waiters(full: Sc
     """W7: every verb that finds something free hands it over."""
     full.queued("ben")
     answer = full.grant("cat", permits=9, limit=5, declare=True)
-    assert isinstance(answer, Refused)
-    assert [grant.who for grant in answer.mine] == ["ben"]
+    assert answer == Refused(5, mine=[Grant("ben", fence_of(full, "ben"), TTL)], limit_before=3)
+    assert full.statistics().limit == 5
 
 
 def test_a_higher_limit_declared_by_a_holder_serves_the_waiters(full: Scripts) -> None:
     full.queued("ben")
     answer = full.granted("ann", permits=3, limit=5, declare=True)
     assert [grant.who for grant in answer.mine] == ["ben"]
-
-
-def test_a_lower_limit_that_is_declared_refuses_the_waiters_that_want_more(full: Scripts) -> None:
-    full.queued("ben", permits=3)
-    answer = full.queued("cat", limit=2, declare=True)
-    assert answer.mine == [Grant("ben", -1, 2)]
-    assert line(full) == ["cat"]
-
-
-def test_more_than_the_limit_is_refused(semaphore: Scripts) -> None:
-    assert semaphore.grant("ann", permits=4) == Refused(3)
+    assert (answer.limit_before, full.statistics().limit) == (3, 5)
 
 
 def test_a_refused_caller_neither_holds_nor_waits(full: Scripts) -> None:
     before = contents(full)
-    assert full.grant("ben", permits=4) == Refused(3)
+    assert full.grant("ben", permits=4) == full.grant("ben", permits=4, limit=9) == Refused(3)
     assert contents(full) == before
 
 
@@ -202,45 +148,29 @@ def test_a_waiter_that_is_refused_when_it_asks_again_is_not_in_the_queue_any_mor
     assert line(full) == ["ben"]
 
 
-def test_resizing_says_what_the_limit_was(full: Scripts) -> None:
-    assert full.resize(5) == (3, [])
-    assert full.resize(4) == (5, [])
-    assert full.statistics().limit == 4
-
-
-def test_resizing_an_unused_semaphore_puts_the_limit_in_force(semaphore: Scripts) -> None:
+def test_resizing_puts_the_limit_in_force_and_says_what_it_was(semaphore: Scripts) -> None:
     assert semaphore.resize(7) == (0, [])
     semaphore.granted("ann", permits=7, limit=3)
+    assert semaphore.resize(4) == (7, [])
+    assert semaphore.statistics().limit == 4
 
 
 def test_a_higher_limit_is_handed_over_in_the_reply(full: Scripts) -> None:
-    for who in ("ben", "cat", "dan"):
-        full.queued(who)
-    assert [grant.who for grant in full.resize(5)[1]] == ["ben", "cat"]
+    """And by message, to other sessions."""
+    for who, session in (("ben", "home"), ("cat", "away"), ("dan", "home")):
+        full.queued(who, session=session)
+    with listening(full, "away") as inbox:
+        assert [grant.who for grant in full.resize(5)[1]] == ["ben"]
+        assert [message.who for message in inbox.messages()] == ["cat"]
     assert line(full) == ["dan"]
 
 
-def test_a_higher_limit_is_handed_over_by_message(full: Scripts) -> None:
-    full.queued("ben", session="away")
-    with listening(full, "away") as inbox:
-        assert full.resize(4)[1] == []
-        assert [message.who for message in inbox.messages()] == ["ben"]
-
-
 def test_the_resize_script_ends_no_lease_for_a_lower_limit(full: Scripts) -> None:
+    fence = full.granted("ann", permits=3).fence
     full.resize(1)
     assert full.renew("ann")
+    assert full.granted("ann", permits=3).fence == fence
     assert full.statistics().permits == 3
-
-
-def test_a_lower_limit_grants_nothing_until_enough_has_come_back(semaphore: Scripts) -> None:
-    for who in ("ann", "ben", "cat"):
-        semaphore.granted(who)
-    semaphore.queued("dan")
-    semaphore.resize(1)
-    assert semaphore.release("ann").mine == semaphore.release("ben").mine == []
-    assert isinstance(semaphore.grant("eve", wait=False), Busy)
-    assert [grant.who for grant in semaphore.release("cat").mine] == ["dan"]
 
 
 def test_a_lower_limit_costs_no_waiter_its_place_in_the_queue(full: Scripts) -> None:
@@ -288,83 +218,40 @@ def test_a_waiter_that_no_refusal_can_reach_finds_itself_unknown(full: Scripts, 
     assert full.grant("ben", permits=3, session=session) == Refused(2)
 
 
-def test_a_waiter_that_wants_too_much_and_is_not_first_finds_itself_unknown(full: Scripts) -> None:
+@pytest.mark.parametrize("limit", [1, 2])
+@pytest.mark.parametrize("passed_over", [False, True])
+def test_a_waiter_that_wants_too_much_and_is_not_first_finds_itself_unknown(
+    full: Scripts, limit: int, passed_over: bool
+) -> None:
     full.queued("ben")
-    full.queued("cat", permits=3)
-    full.resize(2)
-    answers = full.recheck("ben", entry("cat", permits=3)).answers
-    assert [answer > 0 for answer in answers] == [True, False]
+    full.queued("cat", permits=limit + 1)
+    full.resize(limit)
+    if passed_over:
+        full.redis.delete(full.key("queue"))
+    recheck = full.recheck("ben", entry("cat", permits=limit + 1))
+    assert ([answer > 0 for answer in recheck.answers], recheck.passed_over) == ([True, False], passed_over)
     assert line(full) == ["ben"]
-
-
-def test_a_session_that_was_passed_over_is_told_so_though_one_in_it_wants_too_much(full: Scripts) -> None:
-    full.queued("ben")
-    full.queued("cat", permits=3)
-    full.resize(2)
-    full.redis.delete(full.key("queue"))
-    assert full.recheck("ben", entry("cat", permits=3)).passed_over
-
-
-def test_a_holder_of_more_than_the_limit_asks_again_and_keeps_it(full: Scripts) -> None:
-    fence = full.granted("ann", permits=3).fence
-    full.resize(2)
-    assert full.granted("ann", permits=3).fence == fence
-
-
-def test_waiters_behind_a_refused_waiter_get_the_free_permits(semaphore: Scripts) -> None:
-    semaphore.granted("ann", permits=2)
-    semaphore.queued("ben", permits=3)
-    semaphore.queued("cat")
-    semaphore.resize(4)
-    assert line(semaphore) == ["ben", "cat"]
-    semaphore.release("ann", permits=2)
-    assert list(holders(semaphore)) == ["ben", "cat"]
-
-
-def test_the_limit_is_kept_for_a_day(semaphore: Scripts) -> None:
-    semaphore.resize(5)
-    assert _DAY_MS - 60_000 < pttl(semaphore, semaphore.key("meta")) <= _DAY_MS
+    assert full.grant("dan", permits=limit + 1) == Refused(limit)
 
 
 @pytest.mark.parametrize("wait", [True, False])
-def test_a_limit_declared_by_a_caller_that_gets_nothing_ends_too(semaphore: Scripts, wait: bool) -> None:
-    semaphore.grant("ann", permits=9, wait=wait)
-    assert _DAY_MS - 60_000 < pttl(semaphore, semaphore.key("meta")) <= _DAY_MS
-
-
-def test_the_limit_is_kept_for_longer_than_any_lease(semaphore: Scripts) -> None:
+def test_the_limit_is_kept_for_a_day_and_longer_than_any_lease(semaphore: Scripts, wait: bool) -> None:
+    """Also one declared by a caller that gets nothing."""
+    for declare in (lambda: semaphore.grant("zoe", permits=9, wait=wait), lambda: semaphore.resize(5)):
+        declare()
+        assert _DAY_MS - 60_000 < pttl(semaphore, semaphore.key("meta")) <= _DAY_MS
     semaphore.granted("ann", ttl_ms=5 * _DAY_MS)
     semaphore.resize(2)
     assert pttl(semaphore, semaphore.key("meta")) > 5 * _DAY_MS
 
 
-def test_a_limit_that_was_forgotten_is_declared_by_the_next_user(semaphore: Scripts) -> None:
-    semaphore.granted("ann")
-    semaphore.redis.flushall()
-    semaphore.granted("ben", limit=9)
-    assert semaphore.statistics().limit == 9
-
-
-def test_a_limit_that_is_declared_while_enough_is_free_is_in_force_at_once(semaphore: Scripts) -> None:
+def test_a_limit_that_is_declared_is_in_force_at_once_whether_enough_is_free_or_not(semaphore: Scripts) -> None:
     semaphore.granted("ann")
     assert semaphore.granted("ben", limit=3, declare=True).limit_before == 0
-    assert semaphore.granted("cat", limit=5, declare=True).limit_before == 3
+    assert semaphore.granted("cat", limit=4, declare=True).limit_before == 3
+    semaphore.granted("dan")
+    assert semaphore.granted("eve", limit=5, declare=True).limit_before == 4
     assert semaphore.statistics().limit == 5
-
-
-@pytest.mark.parametrize("wait", [True, False])
-def test_an_answer_names_no_other_limit_where_none_was_changed(full: Scripts, wait: bool) -> None:
-    answer = full.grant("ben", limit=9, wait=wait)
-    assert isinstance(answer, Queued | Busy)
-    assert answer.limit_before == 0
-
-
-def test_a_waiter_that_wants_more_than_a_limit_of_one_and_is_not_first_finds_itself_unknown(full: Scripts) -> None:
-    full.queued("ben")
-    full.queued("cat", permits=2)
-    full.resize(1)
-    assert [answer > 0 for answer in full.recheck("ben", entry("cat", permits=2)).answers] == [True, False]
-    assert line(full) == ["ben"]
 
 
 def test_free_permits_go_to_the_waiters_though_the_asking_caller_wants_more(semaphore: Scripts) -> None:
@@ -377,8 +264,3 @@ def test_free_permits_go_to_the_waiters_though_the_asking_caller_wants_more(sema
     answer = semaphore.grant("dan", permits=3, wait=False)
     assert isinstance(answer, Busy)
     assert [grant.who for grant in answer.mine] == ["cat"]
-
-
-def test_more_than_one_is_refused_where_there_is_but_one(semaphore: Scripts) -> None:
-    semaphore.resize(1)
-    assert semaphore.grant("ann", permits=2) == Refused(1)

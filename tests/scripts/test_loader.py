@@ -1,6 +1,5 @@
 """How scripts are loaded: names come from the header, of libraries only what is used, and comments stay at home."""
 
-import hashlib
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +12,6 @@ from aiolocks._redis.scripts import Script, load, parts
 from tests.scripts.calls import on_server
 from tests.scripts.luacode import functions_unused_in, names_free_in, tokens
 from tests.support.cases import one_by_one
-
-pytest_plugins = ["tests.scripts.fixtures"]
 
 _FOLDER = Path(_scripts.__file__).with_name("lua")
 LIBRARIES = sorted(path.stem for path in _FOLDER.glob("libraries/*.lua"))
@@ -75,21 +72,11 @@ def _declared(name: str) -> list[str]:
     return [*load(name).keys, *load(name).args]
 
 
-def test_names_are_taken_from_the_header_in_order() -> None:
-    script = load("lock/renew")
-    assert (script.keys, script.args) == (("holder",), ("token", "ttl_ms"))
-
-
 def test_a_header_that_counts_wrongly_is_an_error(load_text: LoadText) -> None:
     with pytest.raises(ValueError, match="out of order"):
         load_text("-- KEYS[2]  holder  string  who\n-- KEYS[1]  fence  string  what\nreturn 1")
     with pytest.raises(ValueError, match="out of order"):
         load_text("-- ARGV[1]  token  bytes  who\n-- ARGV[3]  ttl_ms  int  how long\nreturn 1")
-
-
-def test_a_script_that_does_not_exist_is_an_error() -> None:
-    with pytest.raises(FileNotFoundError):
-        load("lock/steal")
 
 
 def test_a_script_that_is_like_another_has_its_text_and_libraries_of_its_own(load_text: LoadText) -> None:
@@ -101,8 +88,9 @@ def test_a_script_that_is_like_another_has_its_text_and_libraries_of_its_own(loa
     assert script.source.count(b"function one") == 2
 
 
-def test_names_are_bound_to_keys_and_arguments(backend: Redis, load_text: LoadText) -> None:
+def test_names_are_bound_to_keys_and_arguments_in_order(backend: Redis, load_text: LoadText) -> None:
     script = load_text("-- KEYS[1]  a  x  y\n-- KEYS[2]  b  x  y\n-- ARGV[1]  c  x  y\nreturn {c, b, a}")
+    assert (script.keys, script.args) == (("a", "b"), ("c",))
     assert _run(backend, script, "k1", "k2", "v1") == [b"v1", b"k2", b"k1"]
 
 
@@ -110,13 +98,9 @@ def test_a_last_name_with_an_ellipsis_takes_all_the_rest(backend: Redis, load_te
     script = load_text("-- ARGV[1]  first  x  y\n-- ARGV[2…] rest  x  y\nreturn rest")
     assert _run(backend, script, "v1", "v2", "v3") == [b"v2", b"v3"]
     assert _run(backend, script, "v1") == []
-
-
-def test_an_only_name_with_an_ellipsis_takes_all(backend: Redis, load_text: LoadText) -> None:
     script = load_text("-- KEYS[1…] names  x  y\n-- ARGV[1…] values  x  y\nreturn {names[2], values[1], #values}")
     assert (script.keys, script.args) == (("names",), ("values",))
-    answer = backend.eval(script.source.decode(), 2, "k1", "k2", "v1")
-    assert answer == [b"k2", b"v1", 1]
+    assert backend.eval(script.source.decode(), 2, "k1", "k2", "v1") == [b"k2", b"v1", 1]
 
 
 ONE_AND_TWO = "-- A library.\n\nlocal function one()\n  return 1\nend\n\nlocal function two()\n  return one()\nend\n"
@@ -213,23 +197,21 @@ def test_no_comment_is_sent_but_the_flag_for_dragonfly(name: str) -> None:
     assert load(name).source.count(b"--") == 1
 
 
-@every_script
-def test_a_script_is_called_by_the_digest_that_redis_gives_it(name: str) -> None:
-    script = load(name)
-    assert script.sha == hashlib.sha1(script.source).hexdigest().encode()
-
-
 @on_server
 @every_script
 def test_the_server_compiles_it_and_gives_it_the_same_digest(backend: Redis, name: str) -> None:
-    digest: object = backend.script_load(load(name).source.decode())
-    assert digest in (load(name).sha, load(name).sha.decode())
+    script = load(name)
+    digest: object = backend.script_load(script.source.decode())
+    assert digest in (script.sha, script.sha.decode())
+    assert load(name) is script, "it is read once"
 
 
 @every_script
-def test_every_name_used_is_declared_above(name: str) -> None:
+def test_every_name_used_is_declared_above_and_every_function_is_used(name: str) -> None:
     """Redis would notice only when that line runs."""
-    assert names_free_in(load(name).source.decode()) <= _NOT_DECLARED
+    source = load(name).source.decode()
+    assert names_free_in(source) <= _NOT_DECLARED
+    assert functions_unused_in(source) == set()
 
 
 @every_script
@@ -237,11 +219,6 @@ def test_every_name_in_the_header_is_used(name: str) -> None:
     code = load(name).source.decode().splitlines()
     words = tokens("\n".join(line for line in code if not re.match(r"local [\w, ]+ = (KEYS|ARGV)\[|for at = ", line)))
     assert [field for field in _declared(name) if field not in words] == []
-
-
-@every_script
-def test_nothing_is_put_into_a_script_that_it_does_not_use(name: str) -> None:
-    assert functions_unused_in(load(name).source.decode()) == set()
 
 
 @every_script
@@ -285,6 +262,7 @@ def test_a_library_says_which_names_it_needs(name: str) -> None:
     used = _given_by(*quoted & {*LIBRARIES})
     found = names_free_in(text) - _NOT_DECLARED
     assert found - used == words
+    assert not re.search(r"-- uses\b", text), "the `uses` of a script tells them all"
     assert all(_given_by(library) & found for library in quoted & {*LIBRARIES})
 
 
@@ -297,23 +275,11 @@ def test_libraries_stand_behind_the_libraries_that_they_need(name: str) -> None:
         assert needed.intersection(used) <= {*used[:at]}, library
 
 
-@every_library
-def test_a_library_uses_no_other_by_itself(name: str) -> None:
-    """So the `uses` of a script tells them all."""
-    assert not re.search(r"-- uses\b", _text(f"libraries/{name}"))
-
-
 @every_script
-def test_a_script_says_once_what_it_uses_and_not_in_a_branch(name: str) -> None:
-    assert len(re.findall(r"-- uses\b", _text(name))) == len(re.findall(r"^-- uses\b", _text(name), re.MULTILINE)) <= 1
-
-
-@every_script
-def test_a_header_says_what_a_script_does_and_returns(name: str) -> None:
-    header = _text(name).partition("\n--\n")
+def test_a_header_says_what_a_script_does_uses_and_returns(name: str) -> None:
+    text = _text(name)
+    header = text.partition("\n--\n")
     assert re.match(r"-- [A-Z].*\.", header[0])
     assert re.search(r"^-- returns  ", header[2], re.MULTILINE)
-
-
-def test_a_script_is_read_once() -> None:
-    assert load("lock/grant") is load("lock/grant")
+    uses = re.findall(r"-- uses\b", text)
+    assert len(uses) == len(re.findall(r"^-- uses\b", text, re.MULTILINE)) <= 1, "once, and not in a branch"

@@ -3,12 +3,10 @@
 import pytest
 from redis import Redis
 
-from aiolocks._core.modes import EXCLUSIVE, INTENT_EXCLUSIVE, SHARED, UPGRADE, UPGRADEABLE
+from aiolocks._core.modes import EXCLUSIVE, FRONT, INTENT_EXCLUSIVE, SHARED, UPGRADE, UPGRADEABLE
 from aiolocks._redis.scripts import load
-from tests.scripts.calls import LIFE, TTL, Busy, Grant, Granted, Queued, Refused, Scripts, Withdrawn, token
-from tests.scripts.states import contents, fence_of, holders, line, listening, mark, pttl, zset
-
-pytest_plugins = ["tests.scripts.fixtures"]
+from tests.scripts.calls import LIFE, TTL, Busy, Grant, Granted, Refused, Scripts, Withdrawn, token, upgrade_of
+from tests.scripts.states import contents, fence_of, holders, line, listening, mark, zset
 
 REVOKED = -1
 
@@ -28,17 +26,13 @@ def _renew(scripts: Scripts, who: str, ttl_ms: int = TTL) -> int:
 
 def test_a_renewal_is_told_and_changes_nothing(revoked: Scripts) -> None:
     before = contents(revoked)
-    assert _renew(revoked, "ann") == REVOKED
+    assert (_renew(revoked, "ann"), _renew(revoked, "ben")) == (REVOKED, 0)
     assert holders(revoked)["ann"] <= 5_000
     assert contents(revoked) == before
 
 
-def test_a_renewal_by_another_is_told_that_it_holds_nothing(revoked: Scripts) -> None:
-    assert _renew(revoked, "ben") == 0
-
-
-@pytest.mark.parametrize("letter", ["R", "C"])
-def test_of_many_it_is_left_to_be_renewed_alone(exclusive: Scripts, letter: str) -> None:
+@pytest.mark.parametrize(("letter", "alone"), [("R", REVOKED), ("C", 0)])
+def test_of_many_it_is_left_to_be_renewed_alone_and_is_not(exclusive: Scripts, letter: str, alone: int) -> None:
     other = exclusive.named("orders:43")
     for scripts in (exclusive, other):
         scripts.granted("ann", ttl_ms=5_000)
@@ -47,14 +41,8 @@ def test_of_many_it_is_left_to_be_renewed_alone(exclusive: Scripts, letter: str)
         if scripts.kind != "lock":
             scripts.redis.hset(scripts.key("meta"), "ttl", TTL)
     assert exclusive.renew_many((exclusive, "ann", TTL), (other, "ann", TTL)) == [False, True]
+    assert _renew(exclusive, "ann") == alone
     assert holders(exclusive)["ann"] <= 5_000 < holders(other)["ann"]
-
-
-def test_another_mark_is_renewed_by_no_one(exclusive: Scripts) -> None:
-    exclusive.granted("ann", ttl_ms=5_000)
-    mark(exclusive, "ann", "C")
-    assert _renew(exclusive, "ann") == 0
-    assert holders(exclusive)["ann"] <= 5_000
 
 
 @pytest.mark.parametrize("wait", [True, False])
@@ -100,17 +88,13 @@ def test_a_late_acquire_of_a_revoked_reader_beside_others_is_withdrawn(rwlock: S
     assert _renew(rwlock, "ben") == 1
 
 
-def test_a_recheck_of_a_marked_token_makes_it_ask_again_and_extends_nothing(revoked: Scripts) -> None:
-    before = holders(revoked)["ann"]
-    assert revoked.recheck("ann").answers == [0]
-    assert holders(revoked)["ann"] <= before
-    assert line(revoked) == []
-
-
-def test_a_recheck_takes_it_out_of_the_line_where_an_older_script_has_put_it(revoked: Scripts) -> None:
+def test_a_recheck_of_it_extends_nothing_and_takes_it_out_of_the_line(revoked: Scripts) -> None:
+    """Where an older script has put it."""
     revoked.redis.zadd(revoked.key("waiters"), {revoked.entry("ann"): 5})
     revoked.queued("ben")
+    before = holders(revoked)["ann"]
     assert revoked.recheck("ann", "ben").answers[0] == 0
+    assert holders(revoked)["ann"] <= before
     assert line(revoked) == ["ben"]
 
 
@@ -122,23 +106,16 @@ def test_others_wait_for_it_as_for_any(revoked: Scripts) -> None:
     assert revoked.recheck("ben").answers == [answer.ticket]
 
 
-def test_its_release_ends_a_live_lease(revoked: Scripts) -> None:
-    assert revoked.release("ann").ended
-    assert holders(revoked) == {}
-    assert isinstance(revoked.grant("ben"), Granted)
-
-
-@pytest.mark.parametrize("waiters", [["ben"], ["ben", "cat"]])
+@pytest.mark.parametrize("waiters", [[], ["ben"], ["ben", "cat"]])
 def test_its_release_hands_over_to_its_own_session(revoked: Scripts, waiters: list[str]) -> None:
     for who in waiters:
         revoked.queued(who)
     before = fence_of(revoked, "ann")
     released = revoked.release("ann")
-    fence = fence_of(revoked, "ben")
     assert released.ended
-    assert released.mine == [Grant("ben", fence, TTL)]
-    assert fence > before
-    assert _renew(revoked, "ben") == 1
+    assert list(holders(revoked)) == waiters[:1]
+    assert released.mine == [Grant(who, fence_of(revoked, who), TTL) for who in waiters[:1]]
+    assert all(grant.fence > before and _renew(revoked, grant.who) == 1 for grant in released.mine)
     assert line(revoked) == waiters[1:]
 
 
@@ -173,31 +150,19 @@ def test_what_is_revoked_is_not_downgraded(rwlock: Scripts) -> None:
 def test_no_upgrade_grows_from_what_is_revoked(rwlock: Scripts, wait: bool) -> None:
     rwlock.granted("ann", permits=UPGRADEABLE)
     mark(rwlock, "ann")
-    upgrade = token("ann") + b"+" + token("more")
-    answer = _upgrade(rwlock, upgrade, wait=wait)
-    assert answer == [b"refused", REVOKED, []]
+    answer = rwlock.grant(upgrade_of("ann"), permits=UPGRADE, ticket=FRONT, wait=wait)
+    assert answer == Refused(REVOKED)
     assert list(holders(rwlock)) == ["ann"]
 
 
 def test_an_upgrade_that_waits_for_readers_is_refused_once_it_is_looked_at(rwlock: Scripts) -> None:
     rwlock.granted("ann", permits=UPGRADEABLE)
     rwlock.granted("ben", permits=SHARED)
-    upgrade = token("ann") + b"+" + token("more")
-    verdict, *_ = _upgrade(rwlock, upgrade, wait=True)
-    assert verdict == b"queued"
+    rwlock.queued(upgrade_of("ann"), permits=UPGRADE, ticket=FRONT)
     mark(rwlock, "ann")
     released = rwlock.release("ben", permits=SHARED)
     assert [(grant.fence, grant.amount) for grant in released.mine] == [(-1, REVOKED)]
     assert line(rwlock) == []
-
-
-def _upgrade(scripts: Scripts, upgrade: bytes, *, wait: bool) -> list[object]:
-    script = load("modes/grant")
-    known = {"tombstone": scripts.keys.part(b"t:" + upgrade)}
-    keys = [known.get(field) or scripts.key(field) for field in script.keys]
-    values = [upgrade, TTL, UPGRADE, 1 if wait else ~1, "home", scripts.channels, LIFE]
-    answer: list[object] = scripts.redis.execute_command("EVAL", script.source, len(keys), *keys, *values)
-    return answer
 
 
 def test_a_path_of_which_one_level_is_revoked_gets_no_fencing_token(backend: Redis) -> None:
@@ -213,18 +178,9 @@ def test_a_path_of_which_one_level_is_revoked_gets_no_fencing_token(backend: Red
     assert contents(levels[0]) == before
 
 
-def test_a_marked_lease_that_has_run_out_is_dropped_like_any_other(semaphore: Scripts) -> None:
-    semaphore.granted("ann", permits=3)
-    mark(semaphore, "ann")
-    semaphore.redis.zadd(semaphore.keys.base, {token("ann"): 1})
-    semaphore.redis.hset(semaphore.key("meta"), "used", "0")
-    assert isinstance(semaphore.grant("ben", permits=3), Granted)
-    assert list(zset(semaphore, semaphore.keys.base)) == [token("ben")]
-
-
-def test_a_refused_request_beside_it_is_refused_as_before(semaphore: Scripts) -> None:
-    semaphore.granted("ann")
-    mark(semaphore, "ann")
-    assert isinstance(semaphore.grant("ben", permits=4), Refused)
-    assert isinstance(semaphore.grant("ben", permits=3), Queued)
-    assert pttl(semaphore, semaphore.keys.base) > 0
+def test_a_marked_lease_that_has_run_out_is_dropped_like_any_other(full: Scripts) -> None:
+    mark(full, "ann")
+    full.redis.zadd(full.keys.base, {token("ann"): 1})
+    full.redis.hset(full.key("meta"), "used", "0")
+    assert isinstance(full.grant("ben", permits=3), Granted)
+    assert list(zset(full, full.keys.base)) == [token("ben")]

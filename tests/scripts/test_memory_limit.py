@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 import pytest
 from redis.exceptions import ResponseError
 
-from tests.scripts.calls import TTL, Busy, Grant, Queued, Scripts, Withdrawn, on_server, poller
+from tests.scripts.calls import TTL, Busy, Grant, Queued, Scripts, Withdrawn, on_server
 from tests.scripts.states import (
     configured,
     contents,
@@ -21,7 +21,6 @@ from tests.scripts.states import (
     sessions,
 )
 
-pytest_plugins = ["tests.scripts.fixtures"]
 pytestmark = on_server
 
 both_ways = pytest.mark.parametrize("wait", [True, False])
@@ -44,17 +43,11 @@ def awaited(exclusive: Scripts) -> Scripts:
 
 
 @both_ways
-def test_what_is_free_is_not_granted(exclusive: Scripts, wait: bool) -> None:
-    with _full(exclusive):
-        with pytest.raises(ResponseError, match="used memory"):
-            exclusive.grant("ann", wait=wait)
-        assert contents(exclusive) == {}
-
-
-@both_ways
-def test_what_is_free_again_is_not_granted_and_nothing_changes(exclusive: Scripts, wait: bool) -> None:
-    exclusive.granted("zoe")
-    exclusive.release("zoe")
+@pytest.mark.parametrize("used", [False, True])
+def test_what_is_free_is_not_granted_and_nothing_changes(exclusive: Scripts, used: bool, wait: bool) -> None:
+    if used:
+        exclusive.granted("zoe")
+        exclusive.release("zoe")
     before = contents(exclusive)
     with _full(exclusive):
         with pytest.raises(ResponseError, match="used memory"):
@@ -62,17 +55,15 @@ def test_what_is_free_again_is_not_granted_and_nothing_changes(exclusive: Script
         assert contents(exclusive) == before
 
 
-def test_at_the_memory_limit_no_caller_is_queued(awaited: Scripts) -> None:
+def test_at_the_memory_limit_no_caller_is_queued_and_a_waiter_keeps_its_place(awaited: Scripts) -> None:
     before = contents(awaited)
     with _full(awaited):
         with pytest.raises(ResponseError, match="used memory"):
             awaited.grant("cat")
         assert contents(awaited) == before
-
-
-def test_asking_without_waiting_is_answered_when_busy(awaited: Scripts) -> None:
-    with _full(awaited):
         assert isinstance(awaited.grant("cat", wait=False), Busy)
+        assert isinstance(awaited.grant("ben"), Queued)
+        assert line(awaited) == ["ben"]
 
 
 def test_a_holder_that_asks_again_has_its_lease_extended(awaited: Scripts) -> None:
@@ -80,12 +71,6 @@ def test_a_holder_that_asks_again_has_its_lease_extended(awaited: Scripts) -> No
     with _full(awaited):
         assert awaited.granted("ann", ttl_ms=TTL).fence == fence_of(awaited, "ann")
         assert holders(awaited)["ann"] > 5_000
-
-
-def test_a_waiter_that_asks_again_keeps_its_place(awaited: Scripts) -> None:
-    with _full(awaited):
-        assert isinstance(awaited.grant("ben"), Queued)
-        assert line(awaited) == ["ben"]
 
 
 def test_at_the_memory_limit_a_request_overtaken_by_its_own_undo_is_not_granted(awaited: Scripts) -> None:
@@ -98,13 +83,6 @@ def test_a_lease_is_renewed(awaited: Scripts) -> None:
     with _full(awaited):
         assert awaited.renew("ann", TTL)
         assert holders(awaited)["ann"] > 5_000
-
-
-def test_a_lease_is_ended(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    with _full(exclusive):
-        assert exclusive.release("ann").ended
-        assert holders(exclusive) == {}
 
 
 def test_a_release_hands_over_in_its_reply(awaited: Scripts) -> None:
@@ -120,25 +98,10 @@ def test_a_release_hands_over_by_message(awaited: Scripts) -> None:
         assert [message.fence for message in inbox.messages()] == [fence_of(awaited, "ben")]
 
 
-def test_a_release_hands_over_to_a_polling_session(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    exclusive.queued("ben", session=poller(5_000))
-    with _full(exclusive):
-        exclusive.release("ann")
-        assert list(holders(exclusive)) == ["ben"]
-
-
 def test_at_the_memory_limit_a_waiter_can_leave_the_queue(awaited: Scripts) -> None:
     with _full(awaited):
         awaited.release("ben")
         assert line(awaited) == sessions(awaited) == []
-
-
-def test_a_waiter_that_leaves_hands_over_what_is_free(awaited: Scripts) -> None:
-    awaited.queued("cat")
-    lapse(awaited, "ann")
-    with _full(awaited):
-        assert [grant.who for grant in awaited.release("ben").mine] == ["cat"]
 
 
 @pytest.mark.parametrize("who", ["ann", "ben", "zoe"])
@@ -148,23 +111,16 @@ def test_at_the_memory_limit_a_withdrawal_leaves_a_tombstone(awaited: Scripts, w
         assert pttl(awaited, awaited.key("tombstone", who=who)) > 0
 
 
-def test_a_recheck_answers_and_keeps_the_line_alive(awaited: Scripts) -> None:
+def test_a_recheck_puts_a_session_that_was_passed_over_back(awaited: Scripts) -> None:
+    """And it keeps the line alive, and makes a turn that it finds a whole lease."""
+    awaited.redis.delete(awaited.key("queue"))
     awaited.redis.pexpire(awaited.key("waiters"), 1_000)
     with _full(awaited):
-        assert awaited.recheck("ben").answers[0] > 0
-        assert pttl(awaited, awaited.key("waiters")) > 1_000
-
-
-def test_a_recheck_puts_a_session_that_was_passed_over_back(awaited: Scripts) -> None:
-    awaited.redis.delete(awaited.key("queue"))
-    with _full(awaited):
-        assert awaited.recheck("ben").passed_over
+        recheck = awaited.recheck("ben", "ann")
+        assert recheck.passed_over
+        assert recheck.answers[0] > 0
         assert sessions(awaited) == ["home"]
-
-
-def test_a_recheck_makes_a_turn_it_finds_a_whole_lease(awaited: Scripts) -> None:
-    with _full(awaited):
-        awaited.recheck("ann")
+        assert pttl(awaited, awaited.key("waiters")) > 1_000
         assert holders(awaited)["ann"] > 5_000
 
 
@@ -200,16 +156,10 @@ def test_asking_for_what_only_the_dead_wait_for_changes_nothing_or_all(awaited: 
             assert int(last_fence(awaited)) == fence_of(awaited, "cat")
 
 
-def test_statistics_are_told(awaited: Scripts) -> None:
-    with _full(awaited):
-        assert awaited.statistics().waiting == 1
-
-
-def test_a_lease_can_be_handed_off_and_adopted(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    with _full(exclusive):
-        assert exclusive.hand_off("ann", tombstone_ms=60_000) == 1
-        fence = exclusive.adopt("ben")
-    assert list(holders(exclusive)) == ["ben"]
-    assert fence_of(exclusive, "ben") == fence
-    assert exclusive.statistics().holders == 1
+def test_a_lease_can_be_handed_off_and_adopted(held: Scripts) -> None:
+    with _full(held):
+        assert held.hand_off("ann", tombstone_ms=60_000) == 1
+        fence = held.adopt("ben")
+        assert held.statistics().holders == 1
+    assert list(holders(held)) == ["ben"]
+    assert fence_of(held, "ben") == fence

@@ -6,19 +6,7 @@ import pytest
 
 from aiolocks._core.modes import SHARED, UPGRADE, UPGRADEABLE
 from tests.scripts.calls import LIFE, TTL, Busy, Granted, Refused, Released, Scripts, Withdrawn, on_server, token
-from tests.scripts.states import (
-    configured,
-    contents,
-    fence_of,
-    holders,
-    lapse,
-    line,
-    listening,
-    mark,
-    pttl,
-)
-
-pytest_plugins = ["tests.scripts.fixtures"]
+from tests.scripts.states import configured, contents, fence_of, holders, lapse, line, listening, mark, pttl
 
 MIN = 10_000
 """Milliseconds from the grant."""
@@ -38,7 +26,6 @@ def cooling(exclusive: Scripts) -> Scripts:
 
 
 def marked(scripts: Scripts, who: str) -> bool:
-
     if scripts.kind == "lock":
         value = scripts.redis.get(scripts.key("holder"))
     else:
@@ -60,48 +47,39 @@ def test_the_release_script_keeps_a_name_longer_than_the_ttl_for_min_hold(exclus
     assert min(pttl(exclusive, key) for key in contents(exclusive)) > LIFE
 
 
-def test_when_that_time_is_over_it_is_a_release_like_any_other(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
+def test_when_that_time_is_over_it_is_a_release_like_any_other(held: Scripts) -> None:
     time.sleep(0.01)
-    assert exclusive.release("ann", min_hold_ms=5) == TAKEN
-    assert holders(exclusive) == {}
+    assert held.release("ann", min_hold_ms=5) == TAKEN
+    assert holders(held) == {}
 
 
-def test_a_kept_name_is_free_by_itself_when_min_hold_is_over(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    exclusive.release("ann", min_hold_ms=300)
-    assert isinstance(exclusive.grant("ben", wait=False), Busy)
+def test_a_kept_name_is_free_by_itself_when_min_hold_is_over(held: Scripts) -> None:
+    held.release("ann", min_hold_ms=300)
+    assert isinstance(held.grant("ben", wait=False), Busy)
     time.sleep(0.31)
-    assert isinstance(exclusive.grant("ben"), Granted)
-    assert list(holders(exclusive)) == ["ben"]
+    assert isinstance(held.grant("ben"), Granted)
+    assert list(holders(held)) == ["ben"]
 
 
-def test_after_a_step_back_of_the_clock_a_name_is_kept_no_longer_than_min_hold_from_then(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    far = 60_000_000 * 60 + fence_of(exclusive, "ann")
-    if exclusive.kind == "lock":
-        exclusive.redis.set(exclusive.key("holder"), b"%b %d" % (token("ann"), far), keepttl=True)
+def test_after_a_step_back_of_the_clock_a_name_is_kept_no_longer_than_min_hold_from_then(held: Scripts) -> None:
+    far = 60_000_000 * 60 + fence_of(held, "ann")
+    if held.kind == "lock":
+        held.redis.set(held.key("holder"), b"%b %d" % (token("ann"), far), keepttl=True)
     else:
-        terms = exclusive.redis.hget(exclusive.key("meta"), token("ann")).split()[0]
-        exclusive.redis.hset(exclusive.key("meta"), token("ann"), b"%b %d" % (terms, far))
-    exclusive.release("ann", min_hold_ms=MIN)
-    assert MIN - SLACK < holders(exclusive)["ann"] <= MIN
+        terms = held.redis.hget(held.key("meta"), token("ann")).split()[0]
+        held.redis.hset(held.key("meta"), token("ann"), b"%b %d" % (terms, far))
+    held.release("ann", min_hold_ms=MIN)
+    assert MIN - SLACK < holders(held)["ann"] <= MIN
 
 
-def test_a_repeated_release_says_the_same_and_changes_nothing(cooling: Scripts) -> None:
+def test_a_repeated_release_says_the_same_and_changes_nothing_nor_does_that_of_another(cooling: Scripts) -> None:
     before, left = contents(cooling), holders(cooling)["ann"]
     assert cooling.release("ann", min_hold_ms=MIN) == TAKEN
     assert cooling.release("ann", min_hold_ms=10 * MIN) == TAKEN
     assert cooling.release("ann") == TAKEN, "what gives a stray grant back does not know of it"
+    assert cooling.release("ben", min_hold_ms=MIN) == cooling.release("an") == Released(ended=False, mine=[])
     assert contents(cooling) == before
     assert holders(cooling)["ann"] <= left
-
-
-def test_a_release_by_another_leaves_it(cooling: Scripts) -> None:
-    before = contents(cooling)
-    assert cooling.release("ben", min_hold_ms=MIN) == Released(ended=False, mine=[])
-    assert cooling.release("an") == Released(ended=False, mine=[])
-    assert contents(cooling) == before
 
 
 def test_a_kept_name_is_the_lease_of_no_holder(cooling: Scripts) -> None:
@@ -121,53 +99,36 @@ def test_a_newcomer_to_a_kept_name_waits_and_learns_for_how_long(cooling: Script
         assert MIN - SLACK < answer.busy_ms <= MIN
     assert MIN - SLACK < cooling.recheck("ben").busy_ms <= MIN
     assert line(cooling) == ["ben"]
+    assert not cooling.release("ben", min_hold_ms=MIN).ended
+    assert line(cooling) == []
 
 
-def test_its_fencing_token_is_less_than_the_next(cooling: Scripts) -> None:
-    before = fence_of(cooling, "ann")
-    lapse(cooling, "ann")
-    answer = cooling.granted("ben")
-    assert answer.fence > before
-
-
-# Who waits is told.
-
-
-def test_the_own_session_is_told_in_the_reply_when_to_look(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    exclusive.queued("ben")
-    released = exclusive.release("ann", min_hold_ms=MIN)
+def test_the_own_session_is_told_in_the_reply_when_to_look(awaited_here: Scripts) -> None:
+    released = awaited_here.release("ann", min_hold_ms=MIN)
     assert released.ended
     ((later, fence, left),) = [(grant.who, grant.fence, grant.amount) for grant in released.mine]
     assert (later, fence) == ("later", -3)
     assert MIN - SLACK < left <= MIN
-    assert exclusive.release("ann", min_hold_ms=MIN) == TAKEN
-    assert (list(holders(exclusive)), line(exclusive)) == (["ann"], ["ben"])
+    assert awaited_here.release("ann", min_hold_ms=MIN) == TAKEN
+    assert (list(holders(awaited_here)), line(awaited_here)) == (["ann"], ["ben"])
 
 
-def test_another_session_is_told_once(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    exclusive.queued("ben", session="away")
-    exclusive.queued("cat")
-    with listening(exclusive, "away") as inbox, listening(exclusive, "home") as own:
-        assert exclusive.release("ann", min_hold_ms=MIN) == TAKEN
-        exclusive.release("ann", min_hold_ms=MIN)
+def test_another_session_is_told_once(awaited: Scripts) -> None:
+    awaited.queued("cat")
+    with listening(awaited, "away") as inbox, listening(awaited, "home") as own:
+        assert awaited.release("ann", min_hold_ms=MIN) == TAKEN
+        awaited.release("ann", min_hold_ms=MIN)
         (text,) = inbox.texts()
         assert own.texts() == []
     later, fence, left, base = text.split(b" ", 3)
-    assert (later, fence, base) == (b"later", b"-3", exclusive.keys.base)
+    assert (later, fence, base) == (b"later", b"-3", awaited.keys.base)
     assert MIN - SLACK < int(left) <= MIN
 
 
-def test_when_it_is_over_a_recheck_finds_the_turn(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    exclusive.queued("ben")
-    exclusive.release("ann", min_hold_ms=200)
+def test_when_it_is_over_a_recheck_finds_the_turn(awaited_here: Scripts) -> None:
+    awaited_here.release("ann", min_hold_ms=200)
     time.sleep(0.21)
-    assert [(grant.who, grant.amount) for grant in exclusive.recheck("ben").mine] == [("ben", TTL)]
-
-
-# Beside others.
+    assert [(grant.who, grant.amount) for grant in awaited_here.recheck("ben").mine] == [("ben", TTL)]
 
 
 def test_statistics_say_that_it_is_kept_and_until_when(cooling: Scripts) -> None:
@@ -181,42 +142,41 @@ def test_statistics_say_that_it_is_kept_and_until_when(cooling: Scripts) -> None
 
 
 @on_server
-def test_many_that_are_kept_are_counted_in_parts(backend: object) -> None:
-    wide = Scripts(backend, "semaphore")  # type: ignore[arg-type]
-    wide.limit = 2_000
+def test_many_that_are_kept_are_counted_in_parts(semaphore: Scripts) -> None:
+    semaphore.limit = 2_000
     for number in range(1_100):
-        wide.granted(f"w{number}w", ttl_ms=100 * TTL)
+        semaphore.granted(f"w{number}w", ttl_ms=100 * TTL)
     for number in range(0, 1_100, 2):
-        wide.release(f"w{number}w", min_hold_ms=50 * TTL)
-    counted = wide.statistics()
+        semaphore.release(f"w{number}w", min_hold_ms=50 * TTL)
+    counted = semaphore.statistics()
     assert (counted.permits, counted.holders, counted.kept) == (1_100, 1_100, 550)
 
 
 def test_a_kept_permit_counts_as_before(semaphore: Scripts) -> None:
-    wide = semaphore.named("wide")
-    wide.limit = 5
-    wide.granted("ann", permits=3)
-    wide.granted("ben")
-    assert wide.release("ann", permits=3, min_hold_ms=MIN) == TAKEN
-    counted = wide.statistics()
+
+    semaphore.limit = 5
+    semaphore.granted("ann", permits=3)
+    semaphore.granted("ben")
+    assert semaphore.release("ann", permits=3, min_hold_ms=MIN) == TAKEN
+    counted = semaphore.statistics()
     assert (counted.permits, counted.holders, counted.kept) == (4, 2, 1)
-    assert isinstance(wide.grant("cat", permits=2, wait=False), Busy)
-    assert isinstance(wide.grant("dan"), Granted)
-    assert wide.release("dan").ended
-    lapse(wide, "ann")
-    assert isinstance(wide.grant("cat", permits=4), Granted)
-    assert wide.statistics().permits == 5
+    assert isinstance(semaphore.grant("cat", permits=2, wait=False), Busy)
+    assert isinstance(semaphore.grant("dan"), Granted)
+    assert semaphore.release("dan").ended
+    lapse(semaphore, "ann")
+    assert isinstance(semaphore.grant("cat", permits=4), Granted)
+    assert semaphore.statistics().permits == 5
 
 
 def test_the_first_that_ends_is_noticed_when_it_does(semaphore: Scripts) -> None:
-    wide = semaphore.named("wide")
-    wide.limit = 2
-    wide.granted("ann")
-    wide.granted("ben")
-    wide.release("ann", min_hold_ms=200)
+
+    semaphore.limit = 2
+    semaphore.granted("ann")
+    semaphore.granted("ben")
+    semaphore.release("ann", min_hold_ms=200)
     time.sleep(0.21)
-    assert isinstance(wide.grant("cat"), Granted)
-    assert sorted(holders(wide)) == ["ben", "cat"]
+    assert isinstance(semaphore.grant("cat"), Granted)
+    assert sorted(holders(semaphore)) == ["ben", "cat"]
 
 
 def test_a_reader_keeps_writers_out_and_no_readers(rwlock: Scripts) -> None:
@@ -235,14 +195,10 @@ def test_nothing_is_upgraded_from_it(rwlock: Scripts) -> None:
     assert isinstance(rwlock.grant("ann+x", permits=UPGRADE), Refused)
 
 
-# Otherwise.
-
-
-def test_a_revoked_lease_is_released_like_any_other(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    mark(exclusive, "ann")
-    assert exclusive.release("ann", min_hold_ms=MIN) == TAKEN
-    assert holders(exclusive) == {}
+def test_a_revoked_lease_is_released_like_any_other(held: Scripts) -> None:
+    mark(held, "ann")
+    assert held.release("ann", min_hold_ms=MIN) == TAKEN
+    assert holders(held) == {}
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -257,52 +213,42 @@ def test_to_revoke_it_frees_it_at_once(cooling: Scripts, force: bool) -> None:
 
 
 def test_to_revoke_one_beside_it_leaves_it(semaphore: Scripts) -> None:
-    wide = semaphore.named("wide")
-    wide.limit = 3
+
+    semaphore.limit = 3
     for who in ("ann", "ben", "cat"):
-        wide.granted(who)
-    wide.release("ann", min_hold_ms=MIN)
-    assert wide.revoke(fence_of(wide, "ben")).left_ms > 0
-    assert marked(wide, "ann")
-    assert wide.revoke(fence_of(wide, "ann"), fence_of(wide, "cat")).left_ms > 0, "cat is told, and lets go"
-    assert sorted(holders(wide)) == ["ben", "cat"]
-    assert wide.statistics().permits == 2
-    assert [wide.renew(who) for who in ("ben", "cat")] == [False, False]
+        semaphore.granted(who)
+    semaphore.release("ann", min_hold_ms=MIN)
+    assert semaphore.revoke(fence_of(semaphore, "ben")).left_ms > 0
+    assert marked(semaphore, "ann")
+    first, last = (fence_of(semaphore, who) for who in ("ann", "cat"))
+    assert semaphore.revoke(first, last).left_ms > 0, "cat is told, and lets go"
+    assert sorted(holders(semaphore)) == ["ben", "cat"]
+    assert semaphore.statistics().permits == 2
+    assert [semaphore.renew(who) for who in ("ben", "cat")] == [False, False]
 
 
-def test_a_late_request_is_buried_all_the_same(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    exclusive.release("ann", min_hold_ms=MIN, tombstone_ms=TTL)
-    assert pttl(exclusive, exclusive.key("tombstone", who="ann")) > 0
-    lapse(exclusive, "ann")
-    assert exclusive.grant("ann") == Withdrawn()
-
-
-def test_a_waiter_for_a_kept_name_can_leave_the_queue(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    exclusive.queued("ben")
-    assert not exclusive.release("ben", min_hold_ms=MIN).ended
-    assert line(exclusive) == []
+def test_a_late_request_is_buried_all_the_same(held: Scripts) -> None:
+    held.release("ann", min_hold_ms=MIN, tombstone_ms=TTL)
+    assert pttl(held, held.key("tombstone", who="ann")) > 0
+    lapse(held, "ann")
+    assert held.grant("ann") == Withdrawn()
 
 
 @on_server
-def test_at_the_memory_limit_it_is_released_all_the_same(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    with configured(exclusive, maxmemory=1):
-        assert exclusive.release("ann", min_hold_ms=MIN) == TAKEN
-        assert marked(exclusive, "ann")
+def test_at_the_memory_limit_it_is_released_all_the_same(held: Scripts) -> None:
+    with configured(held, maxmemory=1):
+        assert held.release("ann", min_hold_ms=MIN) == TAKEN
+        assert marked(held, "ann")
 
 
-def test_a_min_hold_that_is_over_is_not_brought_back(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    lapse(exclusive, "ann")
-    assert not exclusive.release("ann", min_hold_ms=MIN).ended
-    assert holders(exclusive) == {}
+def test_a_min_hold_that_is_over_is_not_brought_back(held: Scripts) -> None:
+    lapse(held, "ann")
+    assert not held.release("ann", min_hold_ms=MIN).ended
+    assert holders(held) == {}
 
 
-def test_a_queue_behind_it_is_kept(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    queued = exclusive.queued("ben")
-    exclusive.release("ann", min_hold_ms=10 * TTL)
-    assert exclusive.recheck("ben").answers == [queued.ticket]
-    assert pttl(exclusive, exclusive.key("queue")) > 9 * TTL
+def test_a_queue_behind_it_is_kept(held: Scripts) -> None:
+    queued = held.queued("ben")
+    held.release("ann", min_hold_ms=10 * TTL)
+    assert held.recheck("ben").answers == [queued.ticket]
+    assert pttl(held, held.key("queue")) > 9 * TTL

@@ -1,63 +1,31 @@
 """What may be held beside what, in the order of asking; upgrades and downgrades; books that can be made anew."""
 
-import random
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Literal, final
 
 import pytest
 from redis import Redis
 
-from aiolocks._core.modes import (
-    EXCLUSIVE,
-    FRONT,
-    INTENT_EXCLUSIVE,
-    INTENT_SHARED,
-    SHARED,
-    SHARED_INTENT_EXCLUSIVE,
-    UPGRADE,
-    UPGRADEABLE,
-)
+from aiolocks._core.modes import EXCLUSIVE, FRONT, INTENT_EXCLUSIVE, INTENT_SHARED, SHARED, UPGRADE, UPGRADEABLE
 from bench.crowded import _hold
-from tests.scripts.calls import TTL, Busy, Grant, Granted, Queued, Refused, Scripts, on_server, token
+from tests.scripts.calls import TTL, Busy, Grant, Granted, Queued, Refused, Scripts, on_server, token, upgrade_of
+from tests.scripts.shared_model import GO_WITH, IS
 from tests.scripts.states import (
     configured,
     die,
     fence_of,
     holders,
     lapse,
-    last_fence,
     line,
     listening,
     modes_held,
     now_us,
-    pttl,
     sessions,
 )
 from tests.scripts.test_costs import _cost
-from tests.support.cases import the_rest_slow
 
-pytest_plugins = ["tests.scripts.fixtures"]
-
-WORDS = {
-    INTENT_SHARED: "IS", INTENT_EXCLUSIVE: "IX", SHARED: "S",
-    SHARED_INTENT_EXCLUSIVE: "SIX", UPGRADEABLE: "U", EXCLUSIVE: "X",
-}  # fmt: skip
-
-TOGETHER = {
-    "IS": {"IS", "IX", "S", "SIX", "U"}, "IX": {"IS", "IX"}, "S": {"IS", "S", "U"}, "SIX": {"IS"}, "U": {"IS", "S"},
-    "X": set[str](),
-}  # fmt: skip
-"""What may come beside what is held; Gray's table, with an update mode that lets readers in."""
+MODES = range(IS, UPGRADE)
 
 READ, WRITE = SHARED, EXCLUSIVE
-
-
-def upgrade_of(who: str) -> str:
-    """Return the name of the upgrade of a lease: its token begins with that one's."""
-    return f"{token(who).decode()}+up"
 
 
 def upgrade(scripts: Scripts, who: str, *, session: str = "home", wait: bool = True) -> object:
@@ -74,16 +42,12 @@ def counts(scripts: Scripts) -> bytes:
     return b" ".join(b"%d" % count for count in modes_held(scripts.redis.hget(scripts.key("meta"), "held")))
 
 
-@pytest.mark.parametrize("held", WORDS, ids=WORDS.get)
-@pytest.mark.parametrize("wanted", WORDS, ids=WORDS.get)
+@pytest.mark.parametrize("held", MODES)
+@pytest.mark.parametrize("wanted", MODES)
 def test_two_modes_go_together_as_the_table_says(rwlock: Scripts, held: int, wanted: int) -> None:
     rwlock.granted("ann", permits=held)
     answer = rwlock.grant("ben", permits=wanted)
-    assert isinstance(answer, Granted if WORDS[wanted] in TOGETHER[WORDS[held]] else Queued)
-
-
-def test_the_table_is_symmetric() -> None:
-    assert all((one in TOGETHER[other]) == (other in TOGETHER[one]) for one in TOGETHER for other in TOGETHER)
+    assert isinstance(answer, Granted if held in GO_WITH[wanted] else Queued)
 
 
 def test_a_reader_behind_a_writer_waits_though_others_read(rwlock: Scripts) -> None:
@@ -103,50 +67,12 @@ def test_readers_that_wait_together_get_in_together_up_to_the_next_writer(rwlock
     assert line(rwlock) == ["eve", "fay"]
 
 
-def test_readers_of_several_sessions_are_let_in_together_and_told(rwlock: Scripts) -> None:
-    rwlock.granted("ann")
-    with listening(rwlock, "s1") as one, listening(rwlock, "s2") as two:
-        rwlock.queued("ben", session="s1", permits=READ)
-        rwlock.queued("cat", session="s2", permits=READ)
-        rwlock.release("ann")
-        assert [[message.who for message in inbox.messages()] for inbox in (one, two)] == [["ben"], ["cat"]]
-
-
-def test_a_writer_comes_when_the_last_reader_has_left(rwlock: Scripts) -> None:
-    rwlock.granted("ann", permits=READ)
-    rwlock.granted("ben", permits=READ)
-    rwlock.queued("cat")
-    assert rwlock.release("ann", permits=READ).mine == []
-    assert [grant.who for grant in rwlock.release("ben", permits=READ).mine] == ["cat"]
-
-
-def test_each_reader_has_a_fencing_token_of_its_own(rwlock: Scripts) -> None:
-    fences = [rwlock.granted(who, permits=READ).fence for who in ("ann", "ben", "cat")]
-    assert fences == sorted(set(fences))
-
-
 def test_readers_behind_a_writer_that_cannot_be_told_are_let_in(rwlock: Scripts) -> None:
     """Whoever is out of reach keeps nobody from what is free (W12)."""
     rwlock.granted("ann", permits=READ)
     rwlock.queued("ben", session="away")
     rwlock.granted("cat", permits=READ)
     assert set(holders(rwlock)) == {"ann", "cat"}
-
-
-def test_readers_whose_leases_ran_out_keep_no_caller_out(rwlock: Scripts) -> None:
-    rwlock.granted("ann", permits=READ)
-    rwlock.granted("ben", permits=READ)
-    lapse(rwlock, "ann")
-    lapse(rwlock, "ben")
-    rwlock.granted("cat")
-    assert set(holders(rwlock)) == {"cat"}
-
-
-def test_an_upgrade_of_a_lone_lease_is_granted_at_once(rwlock: Scripts) -> None:
-    before = rwlock.granted("ann", permits=UPGRADEABLE)
-    answer = upgrade(rwlock, "ann")
-    assert isinstance(answer, Granted)
-    assert answer.fence > before.fence
 
 
 def test_an_upgrade_waits_for_the_readers_and_lets_no_new_ones_in(rwlock: Scripts) -> None:
@@ -161,22 +87,19 @@ def test_an_upgrade_waits_for_the_readers_and_lets_no_new_ones_in(rwlock: Script
 @pytest.mark.parametrize("wait", [True, False])
 def test_an_upgrade_goes_before_the_writers_that_wait_for_it(rwlock: Scripts, wait: bool) -> None:
     """Behind one it would wait for itself (W12)."""
-    rwlock.granted("ann", permits=UPGRADEABLE)
+    before = rwlock.granted("ann", permits=UPGRADEABLE)
     rwlock.queued("ben", permits=WRITE)
     rwlock.queued("cat", permits=READ)
-    assert isinstance(upgrade(rwlock, "ann", wait=wait), Granted)
-
-
-def test_an_upgrade_that_asks_once_leaves_nothing_in_line(rwlock: Scripts) -> None:
-    rwlock.granted("ann", permits=UPGRADEABLE)
-    rwlock.granted("ben", permits=READ)
-    assert isinstance(upgrade(rwlock, "ann", wait=False), Busy)
-    assert line(rwlock) == []
+    answer = upgrade(rwlock, "ann", wait=wait)
+    assert isinstance(answer, Granted)
+    assert answer.fence > before.fence
 
 
 def test_an_upgrade_that_gives_up_lets_the_readers_behind_it_in(rwlock: Scripts) -> None:
     rwlock.granted("ann", permits=UPGRADEABLE)
     rwlock.granted("ben", permits=READ)
+    assert isinstance(upgrade(rwlock, "ann", wait=False), Busy)
+    assert line(rwlock) == []
     upgrade(rwlock, "ann")
     rwlock.queued("cat", permits=READ)
     assert [grant.who for grant in rwlock.release(upgrade_of("ann"), permits=UPGRADE).mine] == ["cat"]
@@ -186,7 +109,7 @@ def test_an_upgrade_is_alone_inside_though_the_lease_it_grew_from_is_gone(rwlock
     rwlock.granted("ann", permits=UPGRADEABLE)
     upgrade(rwlock, "ann")
     lapse(rwlock, "ann")
-    assert all(isinstance(rwlock.grant("ben", permits=mode, wait=False), Busy) for mode in WORDS)
+    assert all(isinstance(rwlock.grant("ben", permits=mode, wait=False), Busy) for mode in MODES)
 
 
 @pytest.mark.parametrize("mode", [READ, WRITE])
@@ -234,16 +157,13 @@ def test_a_writer_that_goes_on_as_reader_lets_the_readers_in_but_no_writer(rwloc
     assert set(holders(rwlock)) == {"ann", "ben"}
 
 
-def test_a_downgrade_sent_twice_does_no_harm(rwlock: Scripts) -> None:
+def test_a_downgrade_sent_twice_or_for_nothing_does_no_harm(rwlock: Scripts) -> None:
+    assert downgrade(rwlock, "ann") == (0, [])
+    assert holders(rwlock) == {}
     fence = rwlock.granted("ann").fence
     assert downgrade(rwlock, "ann") == downgrade(rwlock, "ann") == (1, [])
     assert fence_of(rwlock, "ann") == fence
     assert counts(rwlock) == b"0 0 1 0 0 0 0"
-
-
-def test_a_downgrade_creates_nothing(rwlock: Scripts) -> None:
-    assert downgrade(rwlock, "ann") == (0, [])
-    assert holders(rwlock) == {}
 
 
 @on_server
@@ -282,17 +202,6 @@ def test_counts_that_were_made_again_are_written_down(rwlock: Scripts) -> None:
     assert counts(rwlock) == b"0 0 1 0 0 0 0"
 
 
-@pytest.mark.parametrize("verb", ["renew", "release"])
-def test_a_hash_that_was_deleted_is_made_again_with_an_expiry(rwlock: Scripts, verb: str) -> None:
-    rwlock.granted("ann", permits=READ)
-    rwlock.redis.delete(rwlock.key("meta"))
-    if verb == "renew":
-        assert rwlock.renew("ann", 60_000)
-    else:
-        assert rwlock.release("ann", permits=READ).ended
-    assert rwlock.redis.pttl(rwlock.key("meta")) > 0
-
-
 def test_statistics_say_what_could_be_had(rwlock: Scripts) -> None:
     free = [rwlock.run("statistics", first=0)[8]]
     rwlock.granted("ann", permits=READ)
@@ -304,44 +213,38 @@ def test_statistics_say_what_could_be_had(rwlock: Scripts) -> None:
 
 
 @on_server
-def test_a_read_lease_costs_the_same_however_many_read(backend: Redis) -> None:
-    costs = []
-    for size in (2, 500):
-        scripts = Scripts(backend, "rwlock")
-        scripts.redis.flushall()
-        for number in range(size):
-            scripts.granted(f"w{number}w", permits=READ)
-        tries = [_cost(scripts, partial(_read, scripts, renew=True)) for _ in range(3)]
-        costs.append(min(tries, key=Counter.total))  # once a minute a grant keeps the hash alive
-    assert costs[0] == costs[1]
-
-
-@on_server
-@pytest.mark.parametrize("others", [0, 1, 500])
-def test_a_read_lease_takes_at_most_twelve_commands(backend: Redis, others: int) -> None:
-    """Ten in the scripts, and twice EVALSHA; however many read. The least of three."""
+def test_a_read_lease_takes_at_most_twelve_commands_however_many_read(backend: Redis) -> None:
+    """Ten in the scripts, and twice EVALSHA. The least of three, as once a minute a grant keeps the hash alive."""
     scripts = Scripts(backend, "rwlock")
-    for number in range(others):
-        scripts.granted(f"w{number}w", permits=READ)
-    _read(scripts)
-    assert min(_cost(scripts, lambda: _read(scripts)).total() for _ in range(3)) <= 10
+
+    def read() -> None:
+        scripts.granted("ann", permits=READ)
+        scripts.release("ann", permits=READ)
+
+    renewals = []
+    for others in (0, 1, 500):
+        scripts.redis.flushall()
+        for number in range(others):
+            scripts.granted(f"w{number}w", permits=READ)
+        read()
+        assert min(_cost(scripts, read).total() for _ in range(3)) <= 10
+        scripts.granted("ann", permits=READ)
+        renewals.append(_cost(scripts, lambda: scripts.renew("ann")))
+    assert renewals[0] == renewals[1] == renewals[2]
 
 
-def _read(scripts: Scripts, *, renew: bool = False) -> None:
-    scripts.granted("ann", permits=READ)
-    if renew:
-        scripts.renew("ann")
-    scripts.release("ann", permits=READ)
+def let_in_by_an_older_version(rwlock: Scripts, who: str, *, held: str) -> None:
+    """It kept seven counts and nothing else, which it wrote with each grant and release."""
+    fence = now_us(rwlock)
+    rwlock.redis.zadd(rwlock.keys.base, {token(who): fence // 1000 + TTL})
+    terms = {"fence": fence, "held": held, token(who).decode(): f"{READ} {fence}"}
+    rwlock.redis.hset(rwlock.key("meta"), mapping=terms)
 
 
 @pytest.mark.parametrize("verb", ["release", "renew", "recheck", "statistics"])
 def test_every_verb_counts_again_the_leases_that_an_older_version_wrote(rwlock: Scripts, verb: str) -> None:
-    """It kept seven counts and nothing else, which it wrote with each grant and release."""
     rwlock.granted("ann", permits=READ)
-    meta, fence = rwlock.key("meta"), now_us(rwlock)
-    rwlock.redis.zadd(rwlock.keys.base, {token("ben"): fence // 1000 + TTL})
-    terms = {"fence": fence, "held": "0 0 2 0 0 0 0", token("ben").decode(): f"{READ} {fence}"}
-    rwlock.redis.hset(meta, mapping=terms)
+    let_in_by_an_older_version(rwlock, "ben", held="0 0 2 0 0 0 0")
     verbs: dict[str, Callable[[], object]] = {
         "release": lambda: rwlock.release("zoe", permits=READ),
         "renew": lambda: rwlock.renew("ann"),
@@ -356,10 +259,7 @@ def test_every_verb_counts_again_the_leases_that_an_older_version_wrote(rwlock: 
 def test_no_writer_comes_beside_what_an_older_version_let_in(rwlock: Scripts) -> None:
     rwlock.granted("ann", permits=READ)
     rwlock.release("ann", permits=READ)
-    fence = now_us(rwlock)
-    rwlock.redis.zadd(rwlock.keys.base, {token("ben"): fence // 1000 + TTL})
-    terms = {"fence": fence, "held": "0 0 1 0 0 0 0", token("ben").decode(): f"{READ} {fence}"}
-    rwlock.redis.hset(rwlock.key("meta"), mapping=terms)
+    let_in_by_an_older_version(rwlock, "ben", held="0 0 1 0 0 0 0")
     assert isinstance(rwlock.grant("cat", wait=False), Busy)
     rwlock.granted("dan", permits=READ)
     assert counts(rwlock) == b"0 0 2 0 0 0 0"
@@ -374,111 +274,6 @@ def test_an_unknown_last_token_makes_the_scripts_count_again(rwlock: Scripts) ->
     assert isinstance(rwlock.grant("cat", permits=READ, wait=False), Busy)
 
 
-@final
-@dataclass
-class Model:
-    """The same without a server, a clock or tokens: who holds what, and who waits."""
-
-    held: dict[str, str] = field(default_factory=dict)
-    waiting: list[tuple[str, str]] = field(default_factory=list)
-
-    def ask(self, who: str, word: str, kind: Literal["wait", "try"]) -> None:
-        if who in self.held or (who, word) in self.waiting:
-            return
-        if kind == "try":
-            if self.fits(word) and not self.waiting:
-                self.held[who] = word
-            return
-        self.waiting.append((who, word))
-        self.serve()
-
-    def leave(self, who: str) -> None:
-        self.held.pop(who, None)
-        self.waiting = [(other, word) for other, word in self.waiting if other != who]
-        self.serve()
-
-    def read_on(self, who: str) -> None:
-        if who in self.held:
-            self.held[who] = "S"
-            self.serve()
-
-    def serve(self) -> None:
-        while self.waiting and self.fits(self.waiting[0][1]):
-            who, word = self.waiting.pop(0)
-            self.held[who] = word
-
-    def fits(self, word: str) -> bool:
-        return all(word in TOGETHER[other] for other in self.held.values())
-
-
-@pytest.mark.parametrize("seed", the_rest_slow(range(6), quick=1))
-def test_any_traffic_goes_as_in_a_plain_model(rwlock: Scripts, seed: int) -> None:
-    chance = random.Random(seed)
-    model, wishes = Model(), dict[str, int]()
-    for step in range(150):
-        wishes[f"w{step}w"] = chance.choice(list(WORDS))
-        who = chance.choice(list(wishes)[-10:])
-        mode = wishes[who]
-        match chance.randrange(8):
-            case 0 | 1 | 2 | 3:
-                rwlock.grant(who, permits=mode)
-                model.ask(who, WORDS[mode], "wait")
-            case 4:
-                rwlock.grant(who, permits=mode, wait=False)
-                model.ask(who, WORDS[mode], "try")
-            case 5 | 6:
-                rwlock.release(who, permits=mode)
-                model.leave(who)
-            case _:
-                downgrade(rwlock, who)
-                model.read_on(who)
-        assert set(holders(rwlock)) == set(model.held), f"step {step}"
-        assert line(rwlock) == [who for who, _ in model.waiting], f"step {step}"
-        assert (sessions(rwlock) == ["home"]) == bool(model.waiting)
-
-
-_HOUR_MS = 3_600_000
-
-
-def _ends_in(rwlock: Scripts, who: str, ms: int) -> None:
-    rwlock.redis.zadd(rwlock.keys.base, {token(who): now_us(rwlock) // 1_000 + ms})
-
-
-def test_dead_leases_from_before_the_clock_stepped_back_last_no_longer_than_any(rwlock: Scripts) -> None:
-    for who, ttl_ms in (("ann", TTL), ("ben", 2 * TTL), ("cat", 5_000)):
-        rwlock.granted(who, permits=READ, ttl_ms=ttl_ms)
-    _ends_in(rwlock, "ann", _HOUR_MS)
-    _ends_in(rwlock, "ben", 2 * _HOUR_MS)
-    assert isinstance(rwlock.grant("dan", permits=WRITE, wait=False), Busy)
-    left = holders(rwlock)
-    assert all(TTL < left[who] <= 2 * TTL for who in ("ann", "ben"))
-    assert left["cat"] <= 5_000
-
-
-def test_leases_are_shortened_only_to_keep_another_caller_out(rwlock: Scripts) -> None:
-    rwlock.granted("ann", permits=READ)
-    _ends_in(rwlock, "ann", _HOUR_MS)
-    rwlock.granted("ben", permits=READ)
-    assert rwlock.renew("ann", TTL)
-    assert holders(rwlock)["ann"] > _HOUR_MS // 2
-
-
-def test_a_lease_in_a_mode_that_is_long_for_a_reason_is_not_shortened(rwlock: Scripts) -> None:
-    rwlock.granted("ann", permits=READ)
-    rwlock.renew("ann", _HOUR_MS)
-    rwlock.granted("ben", permits=READ, ttl_ms=TTL)
-    rwlock.grant("cat", wait=False)
-    assert holders(rwlock)["ann"] > _HOUR_MS // 2
-
-
-def test_a_renewal_for_less_shortens_no_lease_and_takes_none_of_its_keys_life(rwlock: Scripts) -> None:
-    rwlock.granted("ann", permits=READ, ttl_ms=3 * TTL)
-    assert rwlock.renew("ann", TTL)
-    assert holders(rwlock)["ann"] > 2 * TTL
-    assert pttl(rwlock, rwlock.keys.base) > 2 * TTL
-    assert rwlock.redis.hget(rwlock.key("meta"), "ttl") == b"%d" % (3 * TTL)
-
-
 def test_readers_that_ask_again_after_the_hash_was_deleted_are_readers_again(rwlock: Scripts) -> None:
     """Each counts as a writer until then."""
     for who in ("ann", "ben"):
@@ -490,15 +285,6 @@ def test_readers_that_ask_again_after_the_hash_was_deleted_are_readers_again(rwl
     rwlock.granted("ben", permits=READ)
     assert counts(rwlock) == b"0 0 2 0 0 0 0"
     rwlock.granted("cat", permits=READ)
-
-
-def test_a_request_repeated_after_the_hash_was_deleted_gets_a_recorded_fencing_token(rwlock: Scripts) -> None:
-    """Or the next one, by a clock that has stepped back, would not be larger."""
-    rwlock.granted("ann")
-    rwlock.redis.delete(rwlock.key("meta"))
-    assert last_fence(rwlock) is None
-    fence = rwlock.granted("ann").fence
-    assert last_fence(rwlock) == b"%d" % fence
 
 
 def test_no_waiter_is_passed_over_beside_an_exclusive_holder_though_the_hash_was_deleted(rwlock: Scripts) -> None:

@@ -8,10 +8,8 @@ import pytest
 from aiolocks._grantors.wait_queue import _LONGEST_LIST
 from bench.crowded import Situation, situations
 from tests.scripts.calls import MORE, Busy, Scripts, entry, on_server, token, told_either_way
-from tests.scripts.states import Message, holders, line, listening, sessions
+from tests.scripts.states import Message, holders, lapse, line, listening, sessions
 from tests.scripts.test_costs import _cost
-
-pytest_plugins = ["tests.scripts.fixtures"]
 
 _SIZE = 1_100
 _MOST = 1_100
@@ -19,7 +17,6 @@ _MOST = 1_100
 
 _EVERY = {f"{each.kind}: {each.called}": each for each in situations(_LONGEST_LIST)}
 READ = 3
-any_kind = pytest.mark.parametrize("kind", ["lock", "semaphore", "rwlock"])
 
 
 @on_server
@@ -35,87 +32,68 @@ def test_no_script_runs_more_than_so_many_commands(backend: object, called: str)
 
 
 @on_server
-@any_kind
 @pytest.mark.parametrize("count", [499, 500, 501, 1_100])
-def test_waiters_are_counted_in_parts(backend: object, kind: str, count: int) -> None:
-    scripts = Scripts(backend, kind)  # type: ignore[arg-type]
-    scripts.granted("ann")
-    pipeline = scripts.redis.pipeline(transaction=False)
-    pipeline.zadd(scripts.key("queue"), {f"s{number:04}": number + 1 for number in range(count)})
+def test_waiters_are_counted_in_parts(held: Scripts, count: int) -> None:
+    pipeline = held.redis.pipeline(transaction=False)
+    pipeline.zadd(held.key("queue"), {f"s{number:04}": number + 1 for number in range(count)})
     for number in range(count):
-        pipeline.zadd(scripts.key("waiters", session=f"s{number:04}"), {entry("ben"): 1, entry("cat"): 2})
+        pipeline.zadd(held.key("waiters", session=f"s{number:04}"), {entry("ben"): 1, entry("cat"): 2})
     pipeline.execute()
-    assert _cost(scripts, lambda: scripts.run("statistics", first=0))["zcard"] <= 501
-    assert scripts.statistics().waiting == 2 * count
+    assert _cost(held, lambda: held.run("statistics", first=0))["zcard"] <= 501
+    assert held.statistics().waiting == 2 * count
 
 
-@any_kind
-def test_one_script_looks_at_fifty_dead_sessions(backend: object, kind: str) -> None:
-    scripts = Scripts(backend, kind)  # type: ignore[arg-type]
-    scripts.granted("ann")
-    scripts.queued("ben")
-    scripts.redis.zadd(scripts.key("queue"), {f"dead{number:03}": number + 1 for number in range(120)})
-    assert scripts.release("ann").mine == [MORE]
-    assert len(sessions(scripts)) == 71
-    assert list(holders(scripts)) == []
-    assert [grant.who for grant in scripts.all_of([MORE])] == ["ben"]
+def _many_have_died(scripts: Scripts, count: int) -> None:
+    scripts.redis.zadd(scripts.key("queue"), {f"dead{number:03}": number + 1 for number in range(count)})
 
 
-@any_kind
+def test_one_script_looks_at_fifty_dead_sessions(awaited_here: Scripts) -> None:
+    _many_have_died(awaited_here, 120)
+    assert awaited_here.release("ann").mine == [MORE]
+    assert len(sessions(awaited_here)) == 71
+    assert list(holders(awaited_here)) == []
+    assert [grant.who for grant in awaited_here.all_of([MORE])] == ["ben"]
+
+
 @pytest.mark.parametrize("wait", [True, False])
-def test_no_verb_grants_past_a_queue_that_it_has_no_time_for(backend: object, kind: str, wait: bool) -> None:
+def test_no_verb_grants_past_a_queue_that_it_has_no_time_for(awaited: Scripts, wait: bool) -> None:
     """Those behind the dead have waited for longer than whoever asks."""
-    scripts = Scripts(backend, kind)  # type: ignore[arg-type]
-    scripts.granted("ann")
-    scripts.queued("ben", session="away")
-    scripts.redis.zadd(scripts.key("queue"), {f"dead{number:03}": number + 1 for number in range(70)})
-    if kind == "lock":
-        scripts.redis.delete(scripts.keys.base)
-    else:
-        scripts.redis.zadd(scripts.keys.base, {next(iter(scripts.redis.zrange(scripts.keys.base, 0, 0))): 1})
-        scripts.redis.hdel(scripts.key("meta"), "used", "held")
-    with listening(scripts, "away") as inbox:
-        answer = scripts.grant("cat", wait=wait)
+    _many_have_died(awaited, 70)
+    lapse(awaited, "ann")
+    with listening(awaited, "away") as inbox:
+        answer = awaited.grant("cat", wait=wait)
         assert getattr(answer, "mine", None) == [MORE]
         assert wait or isinstance(answer, Busy)
-        assert "cat" not in holders(scripts)
-        assert scripts.all_of([MORE]) == []
+        assert "cat" not in holders(awaited)
+        assert awaited.all_of([MORE]) == []
         assert [message.who for message in inbox.messages()] == ["ben"]
 
 
-def test_readers_come_in_by_fifties(rwlock: Scripts) -> None:
+@pytest.mark.parametrize("count", [49, 50, 51, 120])
+def test_readers_come_in_by_fifties_and_more_is_said_only_where_one_is_left(rwlock: Scripts, count: int) -> None:
     rwlock.granted("ann")
-    for number in range(120):
-        rwlock.queued(f"w{number:03}w", permits=READ)
+    waiters = [f"w{number:03}w" for number in range(count)]
+    for who in waiters:
+        rwlock.queued(who, permits=READ)
     mine = rwlock.release("ann").mine
-    assert len(mine) == 51
-    assert mine[-1] == MORE
-    assert [grant.who for grant in rwlock.all_of(mine)] == [f"w{number:03}w" for number in range(120)]
-
-
-@pytest.mark.parametrize("count", [49, 50, 51])
-def test_a_script_asks_to_be_continued_only_where_a_waiter_is_left(rwlock: Scripts, count: int) -> None:
-    rwlock.granted("ann")
-    for number in range(count):
-        rwlock.queued(f"w{number:03}w", permits=READ)
-    assert (MORE in rwlock.release("ann").mine) == (count > 50)
-    assert len(line(rwlock)) == max(count - 50, 0)
+    assert [grant.who for grant in mine] == waiters[:50] + ["more"] * (count > 50)
+    assert line(rwlock) == waiters[50:]
+    assert [grant.who for grant in rwlock.all_of(mine)] == waiters
 
 
 @told_either_way
-def test_the_session_of_the_first_in_line_is_told_that_there_is_more(semaphore: Scripts) -> None:
+def test_the_session_of_the_first_in_line_is_told_that_there_is_more(full: Scripts) -> None:
     """So it goes on if whoever released cannot."""
-    semaphore.granted("ann", permits=3)
     for number in range(60):
-        semaphore.queued(f"w{number:03}w", permits=3)
-    semaphore.queued("zoe", session="away")
-    with listening(semaphore, "away") as away, listening(semaphore, "home") as home:
-        semaphore.resize(2, session="third")
+        full.queued(f"w{number:03}w", permits=3)
+    full.queued("zoe", session="away")
+    with listening(full, "away") as away, listening(full, "home") as home:
+        full.resize(2, session="third")
         told = home.messages()
         assert [message.fence for message in told] == 50 * [-1] + [-2]
-        assert told[-1] == Message("more", -2, 0, semaphore.keys.base)
+        assert told[-1] == Message("more", -2, 0, full.keys.base)
         assert away.messages() == []
-        semaphore.release("ann", permits=3, session="third")
+        full.release("ann", permits=3, session="third")
         assert [message.fence for message in home.messages()] == 10 * [-1]
         assert [message.who for message in away.messages()] == ["zoe"]
 
@@ -157,21 +135,13 @@ def _lapsed(scripts: Scripts, count: int, share: str) -> None:
     scripts.redis.hdel(scripts.key("meta"), "used")
 
 
-def test_a_refusal_of_too_much_costs_no_one_behind_it_the_turn(semaphore: Scripts) -> None:
-    semaphore.granted("ann", permits=3)
+def test_a_refusal_of_too_much_costs_no_one_behind_it_the_turn(full: Scripts) -> None:
     for number in range(60):
-        semaphore.queued(f"w{number:03}w", permits=3)
-    semaphore.queued("zoe")
-    semaphore.resize(2)
-    released = semaphore.release("ann", permits=3)
-    assert [grant.who for grant in semaphore.all_of(released.mine)][-1] == "zoe"
-    assert semaphore.recheck(entry("zoe")).answers[0] < 0
-
-
-def test_a_session_that_is_told_of_more_in_the_reply_is_told_by_no_message(semaphore: Scripts) -> None:
-    semaphore.granted("ann", permits=3)
-    for number in range(60):
-        semaphore.queued(f"w{number:03}w", permits=3)
-    with listening(semaphore, "home") as inbox:
-        assert semaphore.resize(2)[1][-1] == MORE
-        assert inbox.texts() == []
+        full.queued(f"w{number:03}w", permits=3)
+    full.queued("zoe")
+    with listening(full, "home") as inbox:
+        assert full.resize(2)[1][-1] == MORE
+        assert inbox.texts() == [], "what the reply says is not said by a message"
+    released = full.release("ann", permits=3)
+    assert [grant.who for grant in full.all_of(released.mine)][-1] == "zoe"
+    assert full.recheck(entry("zoe")).answers[0] < 0

@@ -2,46 +2,21 @@
 
 import pytest
 
-from tests.scripts.calls import MORE, Scripts, told_either_way
-from tests.scripts.states import (
-    die,
-    holders,
-    keys,
-    lapse,
-    line,
-    listening,
-    monitoring,
-    pttl,
-    sessions,
-    tickets,
-)
+from tests.scripts.calls import Scripts, told_either_way
+from tests.scripts.states import die, holders, line, listening, monitoring, sessions, tickets
 
-pytest_plugins = ["tests.scripts.fixtures"]
 pytestmark = told_either_way
 
 
-@pytest.fixture
-def awaited(exclusive: Scripts) -> Scripts:
-    """Held by ann; ben waits in the session `away`, which nobody has subscribed for."""
-    exclusive.granted("ann")
-    exclusive.queued("ben", session="away")
-    return exclusive
-
-
 def test_a_waiter_that_cannot_be_reached_is_not_given_a_lease(awaited: Scripts) -> None:
-    awaited.release("ann")
+    with listening(awaited, "third"):
+        awaited.release("ann")
     assert holders(awaited) == {}
 
 
 def test_a_monitor_makes_no_waiter_reachable(awaited: Scripts) -> None:
     """W1: PUBLISH would count it."""
     with monitoring(awaited):
-        awaited.release("ann")
-    assert holders(awaited) == {}
-
-
-def test_the_subscription_of_another_program_makes_no_waiter_reachable(awaited: Scripts) -> None:
-    with listening(awaited, "third"):
         awaited.release("ann")
     assert holders(awaited) == {}
 
@@ -86,29 +61,6 @@ def test_a_session_whose_line_ran_out_is_dead(awaited: Scripts) -> None:
     assert sessions(awaited) == []
 
 
-def test_a_thousand_waiters_of_the_dead_are_one_step(awaited: Scripts) -> None:
-    """Dead sessions stand in the queue once, however many waited there; so one release gets past them."""
-    awaited.redis.zadd(awaited.key("queue"), {f"dead{number}": number for number in range(40)})
-    awaited.queued("cat", session="home")
-    assert [grant.who for grant in awaited.release("ann", session="home").mine] == ["cat"]
-
-
-def test_a_thousand_dead_sessions_are_passed_by_going_on(awaited: Scripts) -> None:
-    """One script looks at fifty; it says that there is more, and whoever hears it asks again."""
-    awaited.redis.zadd(awaited.key("queue"), {f"dead{number}": number for number in range(1_000)})
-    awaited.queued("cat", session="home")
-    released = awaited.release("ann", session="home").mine
-    assert released == [MORE]
-    assert [grant.who for grant in awaited.all_of(released)] == ["cat"]
-
-
-def test_a_waiter_that_was_passed_over_gets_the_lease_by_its_own_next_request(awaited: Scripts) -> None:
-    awaited.release("ann")
-    recheck = awaited.recheck("ben", session="away")
-    assert [grant.who for grant in recheck.mine] == ["ben"]
-    assert list(holders(awaited)) == ["ben"]
-
-
 def test_a_waiter_that_was_passed_over_is_reached_again_after_its_recheck(awaited: Scripts) -> None:
     """A lock somebody else took meanwhile does not cost the place."""
     awaited.release("ann")
@@ -118,22 +70,6 @@ def test_a_waiter_that_was_passed_over_is_reached_again_after_its_recheck(awaite
     with listening(awaited, "away"), listening(awaited, "third"):
         awaited.release("cat")
     assert list(holders(awaited)) == ["ben"]
-
-
-def test_a_waiter_that_was_passed_over_and_asks_again_is_in_the_queue_again(awaited: Scripts) -> None:
-    awaited.release("ann")
-    awaited.granted("cat", wait=False)
-    awaited.queued("ben", session="away")
-    assert sessions(awaited) == ["away"]
-
-
-def test_a_queue_left_by_a_waiter_that_was_passed_over_does_not_stay_for_ever(awaited: Scripts) -> None:
-    """No key lives for ever: not even when the session falls silent right after one of its waiters gave up."""
-    awaited.queued("cat", session="away")
-    awaited.release("ann")
-    awaited.granted("dan", wait=False)
-    awaited.release("ben", session="away")
-    assert [key for key in keys(awaited) if pttl(awaited, key) < 0] == []
 
 
 @pytest.mark.parametrize("wait", [True, False])
@@ -148,28 +84,15 @@ def test_a_newcomer_does_not_pass_waiters_of_its_own_session_that_were_passed_ov
 
 
 @pytest.mark.parametrize("wait", [True, False])
-def test_a_passed_over_waiter_that_is_granted_by_asking_again_leaves_the_queue(awaited: Scripts, wait: bool) -> None:
-    awaited.release("ann")
-    awaited.granted("ben", session="away", wait=wait)
-    assert line(awaited, "away") == []
-
-
-@pytest.mark.parametrize("wait", [True, False])
 def test_a_passed_over_waiter_that_is_granted_by_asking_again_is_served_once(awaited: Scripts, wait: bool) -> None:
     """P7: a second grant of a token that was released would be nobody's."""
     awaited.queued("cat", session="away")
     awaited.release("ann")
     awaited.granted("ben", session="away", wait=wait)
+    assert line(awaited, "away") == ["cat"]
     awaited.recheck("cat", session="away")
     assert [grant.who for grant in awaited.release("ben", session="away").mine] == ["cat"]
     assert list(holders(awaited)) == ["cat"]
-
-
-def test_a_dead_session_that_comes_back_begins_again(awaited: Scripts) -> None:
-    die(awaited, "away")
-    lapse(awaited, "ann")
-    assert awaited.recheck("ben", session="away").answers == [0]
-    awaited.granted("ben", session="away", ticket=5)
 
 
 def test_waiters_of_the_releasing_session_that_were_passed_over_get_the_lease(awaited: Scripts) -> None:

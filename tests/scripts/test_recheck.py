@@ -1,7 +1,5 @@
 """`recheck`: a session's sign of life, its answer about every waiter, and the cure for lost messages."""
 
-import pytest
-
 from tests.scripts.calls import LIFE, TTL, Scripts, poller, told_either_way
 from tests.scripts.states import (
     contents,
@@ -17,200 +15,145 @@ from tests.scripts.states import (
     tickets,
 )
 
-pytest_plugins = ["tests.scripts.fixtures"]
+
+def test_a_recheck_gives_the_line_its_whole_life_again_and_the_queue_that_of_the_lease(awaited_here: Scripts) -> None:
+    awaited_here.renew("ann", 2 * TTL)
+    awaited_here.redis.pexpire(awaited_here.key("waiters"), 1_000)
+    awaited_here.recheck("ben")
+    assert LIFE - 1_000 < pttl(awaited_here, awaited_here.key("waiters")) <= LIFE
+    assert pttl(awaited_here, awaited_here.key("queue")) > TTL
 
 
-@pytest.fixture
-def awaited(exclusive: Scripts) -> Scripts:
-    """Held by ann; ben waits in the session `home`."""
-    exclusive.granted("ann")
-    exclusive.queued("ben")
-    return exclusive
-
-
-def test_a_recheck_gives_the_line_its_whole_life_again(awaited: Scripts) -> None:
-    awaited.redis.pexpire(awaited.key("waiters"), 1_000)
-    awaited.recheck("ben")
-    assert LIFE - 1_000 < pttl(awaited, awaited.key("waiters")) <= LIFE
-
-
-def test_a_recheck_sets_the_life_of_the_line_even_when_that_is_shorter(awaited: Scripts) -> None:
+def test_a_recheck_sets_the_life_of_the_line_even_when_that_is_shorter(awaited_here: Scripts) -> None:
     """W3: a lease handed to a session that has stopped must find its other waiters gone when it lapses."""
-    awaited.recheck("ben", life_ms=2_000)
-    assert 0 < pttl(awaited, awaited.key("waiters")) <= 2_000
+    awaited_here.recheck("ben", life_ms=2_000)
+    assert 0 < pttl(awaited_here, awaited_here.key("waiters")) <= 2_000
+    assert pttl(awaited_here, awaited_here.key("queue")) > TTL - 1_000
 
 
-def test_a_recheck_never_shortens_the_queue(awaited: Scripts) -> None:
-    awaited.recheck("ben", life_ms=2_000)
-    assert pttl(awaited, awaited.key("queue")) > TTL - 1_000
-
-
-def test_a_recheck_keeps_the_queue_as_long_as_the_lease_lasts(awaited: Scripts) -> None:
-    awaited.renew("ann", 2 * TTL)
-    awaited.recheck("ben")
-    assert pttl(awaited, awaited.key("queue")) > TTL
-
-
-def test_a_waiter_is_answered_with_its_ticket(awaited: Scripts) -> None:
-    assert awaited.recheck("ben").answers == [tickets(awaited)["ben"]]
-
-
-def test_every_token_is_answered_in_its_place(awaited: Scripts) -> None:
-    awaited.queued("cat")
-    places = tickets(awaited)
-    assert awaited.recheck("cat", "ann", "nobody", "ben").answers == [
-        places["cat"], -fence_of(awaited, "ann"), 0, places["ben"]
+def test_every_token_is_answered_in_its_place(awaited_here: Scripts) -> None:
+    awaited_here.queued("cat")
+    places = tickets(awaited_here)
+    assert awaited_here.recheck("cat", "ann", "nobody", "ben").answers == [
+        places["cat"], -fence_of(awaited_here, "ann"), 0, places["ben"]
     ]  # fmt: skip
 
 
-def test_a_thousand_waiters_are_answered_at_once(awaited: Scripts) -> None:
+def test_a_thousand_waiters_are_answered_at_once(awaited_here: Scripts) -> None:
     for number in range(100):
-        awaited.queued(f"w{number}w")
-    answers = awaited.recheck(*(f"w{number}w" for number in range(1_000))).answers
+        awaited_here.queued(f"w{number}w")
+    answers = awaited_here.recheck(*(f"w{number}w" for number in range(1_000))).answers
     assert [answer > 0 for answer in answers] == [number < 100 for number in range(1_000)]
 
 
-def test_a_recheck_creates_no_waiter(awaited: Scripts) -> None:
+def test_a_recheck_creates_no_waiter(awaited_here: Scripts) -> None:
     """W8: one that overtook a withdrawal would put an orphan in line."""
-    before = contents(awaited)
-    assert awaited.recheck("nobody", session="away").answers == [0]
-    assert contents(awaited) == before
+    before = contents(awaited_here)
+    assert awaited_here.recheck("nobody", session="away").answers == [0]
+    assert contents(awaited_here) == before
 
 
 def test_a_recheck_of_an_unused_name_creates_nothing(exclusive: Scripts) -> None:
-    assert exclusive.recheck("nobody").answers == [0]
+    recheck = exclusive.recheck("nobody")
+    assert (recheck.answers, recheck.busy_ms) == ([0], -2)
     assert contents(exclusive) == {}
 
 
-def test_a_waiter_with_other_terms_is_not_known(awaited: Scripts) -> None:
-    assert awaited.recheck(awaited.entry("ben", ttl_ms=5)).answers == [0]
+def test_a_waiter_with_other_terms_or_of_another_session_is_not_known(awaited_here: Scripts) -> None:
+    assert awaited_here.recheck(awaited_here.entry("ben", ttl_ms=5)).answers == [0]
+    assert awaited_here.recheck("ben", session="away").answers == [0]
 
 
-def test_a_waiter_of_another_session_is_not_known(awaited: Scripts) -> None:
-    assert awaited.recheck("ben", session="away").answers == [0]
+def test_a_session_that_was_passed_over_is_back_in_its_place(awaited_here: Scripts) -> None:
+    awaited_here.queued("cat", session="away")
+    awaited_here.redis.zrem(awaited_here.key("queue"), "home")
+    assert awaited_here.recheck("ben").passed_over
+    assert sessions(awaited_here) == ["home", "away"]
 
 
-def test_a_session_that_was_passed_over_is_back_in_its_place(awaited: Scripts) -> None:
-    awaited.queued("cat", session="away")
-    awaited.redis.zrem(awaited.key("queue"), "home")
-    assert awaited.recheck("ben").passed_over
-    assert sessions(awaited) == ["home", "away"]
+def test_a_session_that_stands_in_the_queue_or_has_no_waiters_was_not_passed_over(awaited_here: Scripts) -> None:
+    assert not awaited_here.recheck("ben").passed_over
+    assert not awaited_here.recheck("nobody", session="away").passed_over
+    awaited_here.queued("cat", session="away")
+    assert not awaited_here.recheck("cat", session="away").passed_over
 
 
-def test_a_session_that_stands_in_the_queue_was_not_passed_over(awaited: Scripts) -> None:
-    assert not awaited.recheck("ben").passed_over
+def test_a_turn_that_is_found_is_a_whole_lease(awaited_here: Scripts) -> None:
+    awaited_here.queued("cat", session=poller(5_000))
+    awaited_here.release("ann")
+    awaited_here.release("ben")
+    assert holders(awaited_here)["cat"] <= 10_000
+    awaited_here.recheck("cat", session=poller(5_000))
+    assert holders(awaited_here)["cat"] > TTL - 1_000
 
 
-def test_a_session_without_waiters_was_not_passed_over(awaited: Scripts) -> None:
-    assert not awaited.recheck("nobody", session="away").passed_over
+def test_a_turn_that_is_found_is_not_waited_for_any_more(awaited_here: Scripts) -> None:
+    awaited_here.redis.zadd(awaited_here.key("waiters"), {awaited_here.entry("ann"): 5})
+    awaited_here.recheck("ann", "ben")
+    assert line(awaited_here) == ["ben"]
 
 
-def test_a_turn_whose_message_was_lost_is_found(awaited: Scripts) -> None:
-    with listening(awaited, "home"):
-        awaited.release("ann", session="away")
-    assert awaited.recheck("ben").answers == [-fence_of(awaited, "ben")]
+def test_a_recheck_shortens_no_lease_and_extends_none_of_another_holder(awaited_here: Scripts) -> None:
+    awaited_here.renew("ann", 2 * TTL)
+    awaited_here.recheck("ann")
+    before = holders(awaited_here)["ann"]
+    assert before > TTL
+    awaited_here.recheck(awaited_here.entry("ben", ttl_ms=3 * TTL), "ben")
+    assert holders(awaited_here)["ann"] <= before
 
 
-def test_a_turn_that_is_found_is_a_whole_lease(awaited: Scripts) -> None:
-    awaited.queued("cat", session=poller(5_000))
-    awaited.release("ann")
-    awaited.release("ben")
-    assert holders(awaited)["cat"] <= 10_000
-    awaited.recheck("cat", session=poller(5_000))
-    assert holders(awaited)["cat"] > TTL - 1_000
-
-
-def test_a_turn_that_is_found_is_not_waited_for_any_more(awaited: Scripts) -> None:
-    awaited.redis.zadd(awaited.key("waiters"), {awaited.entry("ann"): 5})
-    awaited.recheck("ann", "ben")
-    assert line(awaited) == ["ben"]
-
-
-def test_a_recheck_never_shortens_a_lease(awaited: Scripts) -> None:
-    awaited.renew("ann", 2 * TTL)
-    awaited.recheck("ann")
-    assert holders(awaited)["ann"] > TTL
-
-
-def test_a_recheck_extends_no_lease_of_another_holder(awaited: Scripts) -> None:
-    before = holders(awaited)["ann"]
-    awaited.recheck("ben")
-    assert holders(awaited)["ann"] <= before
-
-
-def test_a_recheck_that_finds_it_free_hands_over_in_its_reply(awaited: Scripts) -> None:
-    lapse(awaited, "ann")
-    recheck = awaited.recheck("ben")
-    assert [(grant.who, grant.fence) for grant in recheck.mine] == [("ben", fence_of(awaited, "ben"))]
-    assert list(holders(awaited)) == ["ben"]
-
-
-def test_a_recheck_that_finds_the_lock_free_hands_over_to_the_first_waiter(awaited: Scripts) -> None:
-    awaited.queued("cat", session="away")
-    lapse(awaited, "ann")
-    with listening(awaited, "home") as inbox:
-        assert awaited.recheck("cat", session="away").mine == []
+def test_a_recheck_that_finds_the_lock_free_hands_over_to_the_first_waiter(awaited_here: Scripts) -> None:
+    awaited_here.queued("cat", session="away")
+    lapse(awaited_here, "ann")
+    with listening(awaited_here, "home") as inbox:
+        assert awaited_here.recheck("cat", session="away").mine == []
         assert [message.who for message in inbox.messages()] == ["ben"]
 
 
-def test_a_recheck_by_an_unknown_session_hands_over_too(awaited: Scripts) -> None:
-    lapse(awaited, "ann")
-    with listening(awaited, "home"):
-        awaited.recheck("nobody", session="away")
-    assert list(holders(awaited)) == ["ben"]
+def test_a_recheck_by_an_unknown_session_hands_over_too(awaited_here: Scripts) -> None:
+    lapse(awaited_here, "ann")
+    with listening(awaited_here, "home"):
+        awaited_here.recheck("nobody", session="away")
+    assert list(holders(awaited_here)) == ["ben"]
 
 
-def test_the_fencing_token_in_the_reply_is_older_than_the_grants_in_it(awaited: Scripts) -> None:
+def test_the_fencing_token_in_the_reply_is_older_than_the_grants_in_it(awaited_here: Scripts) -> None:
     """W5: a waiter believes only grants that are newer than the last one it was told of."""
-    before = last_fence(awaited)
-    lapse(awaited, "ann")
-    recheck = awaited.recheck("ben")
-    assert recheck.fence == int(before)
-    assert all(grant.fence > recheck.fence for grant in recheck.mine)
+    before = int(last_fence(awaited_here))
+    lapse(awaited_here, "ann")
+    recheck = awaited_here.recheck("ben")
+    assert recheck.fence == before < fence_of(awaited_here, "ben")
+    assert [(grant.who, grant.fence) for grant in recheck.mine] == [("ben", fence_of(awaited_here, "ben"))]
 
 
-def test_the_reply_says_how_long_the_lease_lasts(awaited: Scripts) -> None:
-    assert TTL - 1_000 < awaited.recheck("ben").busy_ms <= TTL
-
-
-def test_the_reply_says_how_long_a_lease_just_handed_over_lasts(awaited: Scripts) -> None:
+def test_the_reply_says_how_long_the_lease_lasts_also_one_just_handed_over(awaited_here: Scripts) -> None:
     """Else the session would ask again in no time for what it holds itself."""
-    awaited.queued("cat")
-    lapse(awaited, "ann")
-    assert TTL - 1_000 < awaited.recheck("ben", "cat").busy_ms <= TTL
+    awaited_here.queued("cat")
+    assert TTL - 1_000 < awaited_here.recheck("ben", "cat").busy_ms <= TTL
+    lapse(awaited_here, "ann")
+    assert TTL - 1_000 < awaited_here.recheck("ben", "cat").busy_ms <= TTL
 
 
 @told_either_way
-def test_the_reply_to_a_recheck_counts_the_subscribers_of_its_session(awaited: Scripts) -> None:
-    assert awaited.recheck("ben").subscribers == 0
-    with listening(awaited, "home"):
-        assert awaited.recheck("ben").subscribers == 1
+def test_the_reply_to_a_recheck_counts_the_subscribers_of_its_session(awaited_here: Scripts) -> None:
+    assert awaited_here.recheck("ben").subscribers == 0
+    with listening(awaited_here, "home"):
+        assert awaited_here.recheck("ben").subscribers == 1
 
 
-def test_a_waiter_that_the_server_forgot_is_unknown_and_asks_again(awaited: Scripts) -> None:
-    ticket = tickets(awaited)["ben"]
-    die(awaited, "home")
-    assert awaited.recheck("ben").answers == [0]
-    assert awaited.queued("ben", ticket=ticket).ticket == ticket
-    assert line(awaited) == ["ben"]
+def test_a_waiter_that_the_server_forgot_is_unknown_and_asks_again(awaited_here: Scripts) -> None:
+    ticket = tickets(awaited_here)["ben"]
+    die(awaited_here, "home")
+    assert awaited_here.recheck("ben").answers == [0]
+    assert awaited_here.queued("ben", ticket=ticket).ticket == ticket
+    assert line(awaited_here) == ["ben"]
 
 
-def test_a_session_behind_others_was_not_passed_over(awaited: Scripts) -> None:
-    for session in ("away", "third"):
-        awaited.queued("cat", session=session)
-        assert not awaited.recheck("cat", session=session).passed_over
-
-
-def test_when_the_limit_was_forgotten_the_first_in_line_brings_it_back(semaphore: Scripts) -> None:
+def test_when_the_limit_was_forgotten_the_first_in_line_brings_it_back(full: Scripts) -> None:
     """It is told to ask anew, which declares the limit; nobody loses the place."""
-    semaphore.granted("ann", permits=3)
-    places = [semaphore.queued(who).ticket for who in ("ben", "cat", "dan")]
-    semaphore.redis.delete(semaphore.key("meta"))
-    assert semaphore.recheck("ben", "cat", "dan").answers == [0, *places[1:]]
-    assert line(semaphore) == ["ben", "cat", "dan"]
-    assert semaphore.queued("ben", ticket=places[0]).ticket == places[0]
-    assert semaphore.statistics().limit == 3
-
-
-def test_the_reply_to_a_recheck_of_a_free_name_says_that_it_is_free(exclusive: Scripts) -> None:
-    assert exclusive.recheck("nobody").busy_ms == -2
+    places = [full.queued(who).ticket for who in ("ben", "cat", "dan")]
+    full.redis.delete(full.key("meta"))
+    assert full.recheck("ben", "cat", "dan").answers == [0, *places[1:]]
+    assert line(full) == ["ben", "cat", "dan"]
+    assert full.queued("ben", ticket=places[0]).ticket == places[0]
+    assert full.statistics().limit == 3

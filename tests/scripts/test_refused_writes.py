@@ -12,7 +12,6 @@ from redis.exceptions import ResponseError
 from tests.scripts.calls import Scripts, on_server
 from tests.scripts.states import configured, contents, lapse, listening
 
-pytest_plugins = ["tests.scripts.fixtures"]
 pytestmark = on_server
 
 VERBS: dict[str, Callable[[Scripts], object]] = {
@@ -22,6 +21,7 @@ VERBS: dict[str, Callable[[Scripts], object]] = {
     "release": lambda scripts: scripts.release("cat"),
     "revoke": lambda scripts: scripts.revoke(0, 10**16),
     "revoke by force": lambda scripts: scripts.revoke(0, 10**16, force=True),
+    "release of what is held": lambda scripts: scripts.release("ann"),
     "release with tombstone": lambda scripts: scripts.release("cat", tombstone_ms=60_000),
 }
 
@@ -57,39 +57,23 @@ _REFUSALS: dict[str, tuple[Callable[[Scripts], AbstractContextManager[None]], st
 
 @pytest.mark.parametrize("refusal", _REFUSALS)
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_refused_script_changes_nothing_and_sends_no_message(exclusive: Scripts, verb: str, refusal: str) -> None:
-    exclusive.granted("ann")
-    exclusive.queued("ben", session="away")
-    lapse(exclusive, "ann")
-    before = contents(exclusive)
-    with listening(exclusive, "away") as inbox:
-        with _refused(exclusive, refusal):
-            VERBS[verb](exclusive)
+def test_a_refused_script_changes_nothing_and_sends_no_message(awaited: Scripts, verb: str, refusal: str) -> None:
+    if verb != "release of what is held":
+        lapse(awaited, "ann")
+    before = contents(awaited)
+    with listening(awaited, "away") as inbox:
+        with _refused(awaited, refusal):
+            VERBS[verb](awaited)
         assert inbox.texts() == []
-        assert contents(exclusive) == before
+        assert contents(awaited) == before
 
 
 @pytest.mark.parametrize("refusal", _REFUSALS)
-def test_a_holder_whose_release_is_refused_keeps_its_lease_and_no_message_is_sent(
-    exclusive: Scripts, refusal: str
-) -> None:
-    exclusive.granted("ann")
-    exclusive.queued("ben", session="away")
-    before = contents(exclusive)
-    with listening(exclusive, "away") as inbox:
-        with _refused(exclusive, refusal):
-            exclusive.release("ann")
+def test_a_refused_resize_changes_no_limit_and_sends_no_message(full: Scripts, refusal: str) -> None:
+    full.queued("ben", session="away")
+    before = contents(full)
+    with listening(full, "away") as inbox:
+        with _refused(full, refusal):
+            full.resize(9)
         assert inbox.texts() == []
-        assert contents(exclusive) == before
-
-
-@pytest.mark.parametrize("refusal", _REFUSALS)
-def test_a_refused_resize_changes_no_limit_and_sends_no_message(semaphore: Scripts, refusal: str) -> None:
-    semaphore.granted("ann", permits=3)
-    semaphore.queued("ben", session="away")
-    before = contents(semaphore)
-    with listening(semaphore, "away") as inbox:
-        with _refused(semaphore, refusal):
-            semaphore.resize(9)
-        assert inbox.texts() == []
-        assert contents(semaphore) == before
+        assert contents(full) == before

@@ -5,13 +5,12 @@ import pytest
 from tests.scripts.calls import TTL, Scripts
 from tests.scripts.states import contents, fence_of, holders, lapse, pttl
 
-pytest_plugins = ["tests.scripts.fixtures"]
 
-
-def test_a_renewal_extends_the_lease_of_its_holder(exclusive: Scripts) -> None:
-    exclusive.granted("ann", ttl_ms=5_000)
+def test_a_renewal_extends_the_lease_of_its_holder_and_keeps_its_fencing_token(exclusive: Scripts) -> None:
+    fence = exclusive.granted("ann", ttl_ms=5_000).fence
     assert exclusive.renew("ann", TTL)
     assert TTL - 1_000 < holders(exclusive)["ann"] <= TTL
+    assert fence_of(exclusive, "ann") == fence
 
 
 def test_a_renewal_never_shortens_a_lease(exclusive: Scripts) -> None:
@@ -20,38 +19,23 @@ def test_a_renewal_never_shortens_a_lease(exclusive: Scripts) -> None:
     assert holders(exclusive)["ann"] > TTL
 
 
-def test_a_renewal_keeps_the_fencing_token(exclusive: Scripts) -> None:
-    fence = exclusive.granted("ann").fence
-    exclusive.renew("ann")
-    assert fence_of(exclusive, "ann") == fence
-
-
 @pytest.mark.parametrize("stranger", ["ben", "an", "annn"])
 def test_a_renewal_never_extends_the_lease_of_another_holder(exclusive: Scripts, stranger: str) -> None:
     exclusive.granted("ann", ttl_ms=5_000)
+    exclusive.queued("ben")
     before = contents(exclusive)
     assert not exclusive.renew(stranger, TTL)
     assert contents(exclusive) == before
     assert holders(exclusive)["ann"] <= 5_000
 
 
-def test_a_waiter_renews_nothing(exclusive: Scripts) -> None:
-    exclusive.granted("ann", ttl_ms=5_000)
-    exclusive.queued("ben")
-    assert not exclusive.renew("ben", TTL)
-    assert list(holders(exclusive)) == ["ann"]
-
-
-def test_a_lease_that_ran_out_is_not_made_again(exclusive: Scripts) -> None:
+def test_a_renewal_creates_no_lease_and_brings_none_back(exclusive: Scripts) -> None:
+    assert not exclusive.renew("ann")
+    assert contents(exclusive) == {}
     exclusive.granted("ann")
     lapse(exclusive, "ann")
     assert not exclusive.renew("ann")
     assert holders(exclusive) == {}
-
-
-def test_a_renewal_creates_no_lease(exclusive: Scripts) -> None:
-    assert not exclusive.renew("ann")
-    assert contents(exclusive) == {}
 
 
 def test_a_lock_with_a_plain_token_is_renewed_alone_and_stays_plain(lock: Scripts) -> None:

@@ -1,11 +1,11 @@
 """`renew_many` extends each of many leases as `renew` would, or leaves it to that; one does no other any harm (W21)."""
 
 import pytest
+from redis import Redis
 
-from tests.scripts.calls import TTL, Scripts, on_server
+from aiolocks._core.modes import SHARED
+from tests.scripts.calls import TTL, Kind, Scripts, on_server
 from tests.scripts.states import configured, fence_of, holders, lapse, pttl
-
-pytest_plugins = ["tests.scripts.fixtures"]
 
 SHORT = 5_000
 MOST = 100
@@ -40,11 +40,13 @@ def test_every_lease_is_extended_for_its_holder(exclusive: Scripts) -> None:
         assert pttl(one, one.keys.base) > TTL - 2_000
 
 
-def test_each_is_extended_to_its_own_ttl(exclusive: Scripts) -> None:
+def test_each_is_extended_to_its_own_ttl_and_keeps_its_fencing_token(exclusive: Scripts) -> None:
     first, second, *_ = _several(exclusive)
+    before = fence_of(first, "ann"), fence_of(second, "ann")
     assert exclusive.renew_many((first, "ann", TTL), (second, "ann", 2 * SHORT)) == [True, True]
     assert _left(first) > TTL - 2_000
     assert 2 * SHORT - 2_000 < _left(second) <= 2 * SHORT
+    assert (fence_of(first, "ann"), fence_of(second, "ann")) == before
 
 
 def test_none_is_shortened(exclusive: Scripts) -> None:
@@ -57,6 +59,7 @@ def test_none_is_shortened(exclusive: Scripts) -> None:
 @pytest.mark.parametrize("stranger", ["ben", "an", "annn"])
 def test_another_s_lease_is_not_extended_and_the_others_are(exclusive: Scripts, stranger: str) -> None:
     first, second, third, *_ = _several(exclusive)
+    second.queued("ben")
     asked = [(first, "ann", TTL), (second, stranger, TTL), (third, "ann", TTL)]
     assert exclusive.renew_many(*asked) == [True, False, True]
     assert list(holders(second)) == ["ann"]
@@ -72,12 +75,6 @@ def test_renewing_many_makes_no_lease_that_ran_out_or_never_was(exclusive: Scrip
     assert exclusive.renew_many(*asked) == [True, False, False, True]
     assert max(holders(second).values(), default=0) <= 0
     assert holders(never) == {}
-
-
-def test_a_waiter_is_not_renewed(exclusive: Scripts) -> None:
-    first, second, *_ = _several(exclusive)
-    first.queued("ben")
-    assert exclusive.renew_many((first, "ben", TTL), (second, "ann", TTL)) == [False, True]
 
 
 def test_a_key_of_another_type_is_left_as_it_is_and_the_others_are_renewed(exclusive: Scripts) -> None:
@@ -98,20 +95,6 @@ def test_what_is_known_of_the_holders_may_be_of_another_type(semaphore: Scripts)
     assert semaphore.renew_many(*asked) == [True, False, True]
 
 
-def test_asked_for_twice_it_is_done_twice(exclusive: Scripts) -> None:
-    first, second, *_ = _several(exclusive)
-    asked = [(first, "ann", TTL), (first, "ann", TTL), (second, "ann", TTL)]
-    for _ in range(2):
-        assert exclusive.renew_many(*asked) == [True] * 3
-
-
-def test_fencing_tokens_stay(exclusive: Scripts) -> None:
-    several = _several(exclusive)
-    before = [fence_of(one, "ann") for one in several]
-    exclusive.renew_many(*((one, "ann", TTL) for one in several))
-    assert [fence_of(one, "ann") for one in several] == before
-
-
 @on_server
 def test_at_the_memory_limit_all_are_renewed(exclusive: Scripts) -> None:
     several = _several(exclusive)
@@ -120,21 +103,15 @@ def test_at_the_memory_limit_all_are_renewed(exclusive: Scripts) -> None:
     assert min(map(_left, several)) > TTL - 2_000
 
 
-def test_all_holders_of_one_semaphore_are_renewed(semaphore: Scripts) -> None:
+@pytest.mark.parametrize(("kind", "share"), [("semaphore", 1), ("rwlock", SHARED)])
+def test_of_the_holders_of_one_name_those_who_ask_are_renewed(backend: Redis, kind: Kind, share: int) -> None:
+    one = Scripts(backend, kind, limit=3)
     for who in ("ann", "ben", "cat"):
-        semaphore.granted(who)
-    _shorten(semaphore)
-    assert semaphore.renew_many((semaphore, "ann", TTL), (semaphore, "cat", TTL)) == [True, True]
-    assert min(_left(semaphore, "ann"), _left(semaphore, "cat")) > TTL - 2_000
-    assert _left(semaphore, "ben") <= SHORT
-
-
-def test_readers_of_one_page_are_renewed(rwlock: Scripts) -> None:
-    for who in ("ann", "ben"):
-        rwlock.granted(who, permits=3)
-    _shorten(rwlock)
-    assert rwlock.renew_many((rwlock, "ann", TTL), (rwlock, "ben", TTL)) == [True, True]
-    assert min(holders(rwlock).values()) > TTL - 2_000
+        one.granted(who, permits=share)
+    _shorten(one)
+    assert one.renew_many((one, "ann", TTL), (one, "cat", TTL)) == [True, True]
+    assert min(_left(one, "ann"), _left(one, "cat")) > TTL - 2_000
+    assert _left(one, "ben") <= SHORT
 
 
 def test_what_a_semaphore_knows_of_its_holders_outlives_them(semaphore: Scripts) -> None:

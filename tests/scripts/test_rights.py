@@ -1,42 +1,25 @@
 """A Redis user that may not publish or count subscribers breaks no script half-way, and nothing is lost (W9)."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from redis import Redis
 
 from tests.scripts.calls import LIFE, Busy, Grant, Refused, Scripts, poller, token, told_either_way_on_server
-from tests.scripts.states import die, holders, keys, lapse, line, listening, pttl, sessions, tickets
+from tests.scripts.states import holders, keys, lapse, limited_user, line, listening, pttl, sessions, tickets
 
-pytest_plugins = ["tests.scripts.fixtures"]
 pytestmark = told_either_way_on_server
 
-_USER = "limited"
 _LACKS = {
-    "no channels": ["resetchannels", "+@all"],
-    "no NUMSUB": ["allchannels", "+@all", "-pubsub"],
-    "neither": ["resetchannels", "+@all", "-pubsub", "-publish"],
-}
+    "no channels": ["resetchannels"], "no NUMSUB": ["-pubsub"], "neither": ["resetchannels", "-pubsub", "-publish"]
+}  # fmt: skip
 
 
 @pytest.fixture(params=_LACKS)
 def limited(request: pytest.FixtureRequest, backend: Redis) -> Iterator[Redis]:
     """A client of a user that lacks rights."""
-    admin: Any = backend
-    admin.execute_command("ACL", "SETUSER", _USER, "reset", "on", "nopass", "~*", *_LACKS[request.param])
-    settings = backend.connection_pool.connection_kwargs
-    with Redis(unix_socket_path=settings["path"], username=_USER, password="any") as client:
+    with limited_user(backend, *_LACKS[request.param]) as client:
         yield client
-    admin.execute_command("ACL", "DELUSER", _USER)
-
-
-@pytest.fixture
-def awaited(exclusive: Scripts) -> Scripts:
-    """Held by ann; ben waits in the session `away`, which listens in some tests."""
-    exclusive.granted("ann")
-    exclusive.queued("ben", session="away")
-    return exclusive
 
 
 def test_a_user_with_the_readmes_rights_acquires_renews_and_releases(exclusive: Scripts, limited: Redis) -> None:
@@ -56,13 +39,6 @@ def test_a_user_with_the_readmes_rights_waits_and_rechecks(awaited: Scripts, lim
     assert mine.statistics().waiting == 2
     mine.release("cat")
     assert line(awaited) == []
-
-
-def test_a_user_with_the_readmes_rights_hands_over_to_its_own_session(exclusive: Scripts, limited: Redis) -> None:
-    mine = exclusive.over(limited)
-    mine.granted("ann")
-    mine.queued("ben")
-    assert [grant.who for grant in mine.release("ann").mine] == ["ben"]
 
 
 def test_a_user_with_the_readmes_rights_hands_over_to_a_polling_session(exclusive: Scripts, limited: Redis) -> None:
@@ -103,32 +79,21 @@ def test_without_rights_a_release_wakes_the_next_waiter_or_no_waiter_holds(await
         assert [message.who for message in inbox.messages()] == list(holders(awaited))
 
 
-def test_a_waiter_that_could_not_be_woken_gets_its_turn_by_the_next_recheck(awaited: Scripts, limited: Redis) -> None:
-    with listening(awaited, "away"):
-        awaited.over(limited).release("ann")
-        awaited.recheck("ben", session="away")
-    assert list(holders(awaited)) == ["ben"]
-
-
-def test_a_waiter_that_could_not_be_woken_keeps_its_place_in_the_queue(awaited: Scripts, limited: Redis) -> None:
-    awaited.queued("cat", session="away")
-    before = tickets(awaited, "away")
-    with listening(awaited, "away"):
-        awaited.over(limited).release("ann")
-    assert holders(awaited) == {}
-    assert tickets(awaited, "away") == before
-    assert sessions(awaited) == []
-
-
-def test_a_waiter_that_could_not_be_woken_is_dead_when_its_session_stays_silent(
+def test_a_waiter_that_could_not_be_woken_keeps_its_place_and_gets_its_turn_by_its_next_recheck(
     awaited: Scripts, limited: Redis
 ) -> None:
     """A line that is put back must end as the one before would have."""
+    awaited.queued("cat", session="away")
+    before = tickets(awaited, "away")
     awaited.redis.pexpire(awaited.key("waiters", session="away"), 2_000)
     with listening(awaited, "away"):
         awaited.over(limited).release("ann")
-    assert [key for key in keys(awaited) if pttl(awaited, key) < 0] == []
-    assert pttl(awaited, awaited.key("waiters", session="away")) <= LIFE
+        assert (holders(awaited), sessions(awaited)) == ({}, [])
+        assert tickets(awaited, "away") == before
+        assert [key for key in keys(awaited) if pttl(awaited, key) < 0] == []
+        assert pttl(awaited, awaited.key("waiters", session="away")) <= LIFE
+        awaited.recheck("ben", session="away")
+    assert list(holders(awaited)) == ["ben"]
 
 
 def test_a_waiter_that_could_not_be_woken_keeps_no_other_waiter_waiting(awaited: Scripts, limited: Redis) -> None:
@@ -136,21 +101,6 @@ def test_a_waiter_that_could_not_be_woken_keeps_no_other_waiter_waiting(awaited:
     mine.queued("cat")
     assert [grant.who for grant in mine.release("ann").mine] == ["cat"]
     assert sessions(awaited) == []
-
-
-def test_a_user_with_the_readmes_rights_gets_past_dead_sessions(awaited: Scripts, limited: Redis) -> None:
-    lapse(awaited, "ann")
-    die(awaited, "away")
-    awaited.over(limited).granted("cat", wait=False)
-
-
-def test_a_semaphore_counts_no_permit_of_a_waiter_that_could_not_be_woken(semaphore: Scripts, limited: Redis) -> None:
-    semaphore.granted("ann", permits=3)
-    semaphore.queued("ben", permits=2, session="away")
-    with listening(semaphore, "away"):
-        semaphore.over(limited).release("ann", permits=3)
-    assert not semaphore.redis.hexists(semaphore.key("meta"), token("ben"))
-    assert semaphore.statistics().permits == 0
 
 
 def test_a_semaphore_counts_all_others_after_it_could_not_tell_one(semaphore: Scripts, limited: Redis) -> None:
@@ -161,6 +111,7 @@ def test_a_semaphore_counts_all_others_after_it_could_not_tell_one(semaphore: Sc
     semaphore.queued("ben", session="away")
     with listening(semaphore, "away"):
         semaphore.over(limited).release("ann", permits=8)
+    assert not semaphore.redis.hexists(semaphore.key("meta"), token("ben"))
     assert semaphore.statistics().permits == 2
     assert isinstance(semaphore.grant("cat", permits=9, wait=False), Busy)
 

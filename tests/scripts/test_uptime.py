@@ -10,10 +10,22 @@ from redis.exceptions import ResponseError
 
 from aiolocks._core.modes import FRONT, SHARED, UPGRADE, UPGRADEABLE
 from aiolocks._redis.scripts import load
-from tests.scripts.calls import LIFE, PADDING, TTL, Busy, Grant, Granted, Queued, Scripts, Young, on_server, token
-from tests.scripts.states import contents, die, fence_of, holders, lapse, line, listening, sessions
+from tests.scripts.calls import (
+    LIFE,
+    PADDING,
+    TTL,
+    Busy,
+    Grant,
+    Granted,
+    Queued,
+    Scripts,
+    Young,
+    on_server,
+    token,
+    upgrade_of,
+)
+from tests.scripts.states import contents, die, fence_of, holders, lapse, limited_user, line, listening, sessions
 
-pytest_plugins = ["tests.scripts.fixtures"]
 pytestmark = on_server
 
 MUCH = 1_000_000
@@ -22,11 +34,11 @@ MUCH = 1_000_000
 _LONGEST_MS = 1000 * MUCH
 
 
-def uptime(redis: Redis) -> int:
-    """Return the server's uptime, as soon as it has one of a second."""
+def uptime(redis: Redis, at_least: int = 1) -> int:
+    """Return the server's uptime, as soon as it has one of so many seconds."""
     asked: Any = redis
     give_up_at = time.monotonic() + 10
-    while not (seconds := int(asked.info("server")["uptime_in_seconds"])):
+    while (seconds := int(asked.info("server")["uptime_in_seconds"])) < at_least:
         assert time.monotonic() < give_up_at
         time.sleep(0.02)
     return seconds
@@ -54,19 +66,12 @@ def info_calls(scripts: Scripts) -> int:
     return int(told["calls"])
 
 
-# A server that has been up for long enough.
-
-
 @pytest.mark.parametrize("wait", [True, False])
-def test_a_free_name_is_granted_on_a_server_with_enough_uptime(exclusive: Scripts, up: int, wait: bool) -> None:
-    granted = exclusive.granted("ann", wait=wait, needed_s=up)
-    assert granted.fence == fence_of(exclusive, "ann")
+def test_a_free_name_is_granted_once_on_a_server_with_enough_uptime(exclusive: Scripts, up: int, wait: bool) -> None:
+    for _ in range(2):
+        granted = exclusive.granted("ann", wait=wait, needed_s=up)
+        assert granted.fence == fence_of(exclusive, "ann")
     assert sessions(exclusive) == line(exclusive) == []
-
-
-def test_the_same_request_is_granted_once(exclusive: Scripts, up: int) -> None:
-    fence = exclusive.granted("ann", needed_s=up).fence
-    assert exclusive.granted("ann", needed_s=up).fence == fence
 
 
 def test_a_request_that_was_undone_before_it_came_is_not_granted(exclusive: Scripts, up: int) -> None:
@@ -76,15 +81,14 @@ def test_a_request_that_was_undone_before_it_came_is_not_granted(exclusive: Scri
 
 
 @pytest.mark.parametrize("session", ["home", "away"])
-def test_a_waiter_that_needs_uptime_is_handed_the_lock_in_turn(exclusive: Scripts, up: int, session: str) -> None:
-    exclusive.granted("ann")
-    exclusive.queued("ben", session=session, needed_s=up)
-    exclusive.queued("cat", session=session)
-    with listening(exclusive, "away") as inbox:
-        mine = exclusive.release("ann").mine
+def test_a_waiter_that_needs_uptime_is_handed_the_lock_in_turn(held: Scripts, up: int, session: str) -> None:
+    held.queued("ben", session=session, needed_s=up)
+    held.queued("cat", session=session)
+    with listening(held, "away") as inbox:
+        mine = held.release("ann").mine
         told = [message.who for message in inbox.messages()]
-    assert told + [grant.who for grant in mine] == list(holders(exclusive)) == ["ben"]
-    assert line(exclusive, session) == ["cat"]
+    assert told + [grant.who for grant in mine] == list(holders(held)) == ["ben"]
+    assert line(held, session) == ["cat"]
 
 
 def test_the_uptime_is_read_once_for_all_waiters_that_are_granted_together(semaphore: Scripts) -> None:
@@ -109,43 +113,22 @@ def test_where_no_request_asks_for_an_uptime_none_is_looked_up(exclusive: Script
     assert info_calls(exclusive) == 0
 
 
-@pytest.mark.parametrize("verb", ["renew", "release"])
-def test_what_is_held_is_kept_and_given_back_whatever_the_uptime(exclusive: Scripts, up: int, verb: str) -> None:
-    exclusive.granted("ann", needed_s=up)
-    exclusive.redis.config_resetstat()
-    assert exclusive.renew("ann") if verb == "renew" else exclusive.release("ann").ended
-    assert info_calls(exclusive) == 0
-
-
-# One that has not.
-
-
-def test_a_caller_that_waits_for_uptime_is_queued_and_learns_for_how_long(exclusive: Scripts) -> None:
-    answer = exclusive.queued("ann", needed_s=MUCH)
-    assert answer.busy_ms in left_ms(exclusive.redis)
-    assert holders(exclusive) == {}
-    assert exclusive.redis.zrange(exclusive.key("waiters"), 0, -1) == [in_line(exclusive, "ann")]
-
-
-def test_a_caller_that_does_not_wait_for_uptime_learns_for_how_long_and_leaves_nothing(exclusive: Scripts) -> None:
-    answer = exclusive.grant("ann", wait=False, needed_s=MUCH)
-    assert isinstance(answer, Young)
-    assert answer.busy_ms in left_ms(exclusive.redis)
-    assert holders(exclusive) == {}
+def test_a_caller_is_queued_for_uptime_if_it_waits_and_learns_for_how_long(exclusive: Scripts) -> None:
+    tried = exclusive.grant("ann", wait=False, needed_s=MUCH)
+    assert isinstance(tried, Young)
+    assert tried.busy_ms in left_ms(exclusive.redis)
     assert sessions(exclusive) == line(exclusive) == []
+    assert exclusive.queued("ann", needed_s=MUCH).busy_ms in left_ms(exclusive.redis)
+    assert exclusive.redis.zrange(exclusive.key("waiters"), 0, -1) == [in_line(exclusive, "ann")]
+    assert holders(exclusive) == {}
 
 
-def test_what_is_held_is_said_to_be_held(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    assert isinstance(exclusive.grant("ben", wait=False, needed_s=MUCH), Busy)
-    assert isinstance(exclusive.grant("ben", needed_s=MUCH), Queued)
-
-
-def test_a_holder_that_asks_once_more_has_the_same_lease(exclusive: Scripts) -> None:
-    """It was granted before: nothing is given to it."""
-    fence = exclusive.granted("ann").fence
-    assert exclusive.granted("ann", needed_s=MUCH).fence == fence
-    assert exclusive.granted("ann", wait=False, needed_s=MUCH, ttl_ms=TTL + 1).fence == fence
+def test_what_is_held_is_said_to_be_held_and_its_holder_that_asks_again_keeps_it(held: Scripts) -> None:
+    assert isinstance(held.grant("ben", wait=False, needed_s=MUCH), Busy)
+    assert isinstance(held.grant("ben", needed_s=MUCH), Queued)
+    fence = fence_of(held, "ann")
+    assert held.granted("ann", needed_s=MUCH).fence == fence
+    assert held.granted("ann", wait=False, needed_s=MUCH, ttl_ms=TTL + 1).fence == fence
 
 
 def test_none_passes_the_first_in_line_though_the_next_asks_for_no_uptime(exclusive: Scripts) -> None:
@@ -163,12 +146,11 @@ def test_none_passes_the_first_in_line_though_the_next_asks_for_no_uptime(exclus
     assert holders(exclusive) == {}
 
 
-def test_a_release_leaves_it_free_for_the_first_in_line(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    exclusive.queued("ben", needed_s=MUCH)
-    exclusive.queued("cat")
-    assert exclusive.release("ann").mine == []
-    assert (holders(exclusive), line(exclusive)) == ({}, ["ben", "cat"])
+def test_a_release_leaves_it_free_for_the_first_in_line(held: Scripts) -> None:
+    held.queued("ben", needed_s=MUCH)
+    held.queued("cat")
+    assert held.release("ann").mine == []
+    assert (holders(held), line(held)) == ({}, ["ben", "cat"])
 
 
 def test_a_waiter_for_uptime_that_leaves_the_queue_lets_the_next_have_the_lock(exclusive: Scripts) -> None:
@@ -188,12 +170,6 @@ def test_the_first_in_line_is_passed_over_if_it_cannot_be_told(exclusive: Script
     assert line(exclusive, "away") == ["ann"], "its own next re-check puts it back"
 
 
-def test_the_dead_keep_none_waiting(exclusive: Scripts) -> None:
-    exclusive.queued("ann", session="away", needed_s=MUCH)
-    die(exclusive, "away")
-    exclusive.granted("ben", wait=False)
-
-
 @pytest.mark.parametrize("session", ["home", "away"])
 def test_a_recheck_says_where_its_waiter_stands(exclusive: Scripts, session: str) -> None:
     ticket = exclusive.queued("ann", session=session, needed_s=MUCH).ticket
@@ -208,10 +184,7 @@ def test_once_the_server_has_enough_uptime_the_first_waiter_has_the_lock(
 ) -> None:
     queued = exclusive.queued("ann", needed_s=up + 2)
     assert 0 < queued.busy_ms <= 2000
-    give_up_at = time.monotonic() + 10
-    while uptime(exclusive.redis) < up + 2:
-        assert time.monotonic() < give_up_at
-        time.sleep(0.02)
+    uptime(exclusive.redis, up + 2)
     if verb == "recheck":
         mine = exclusive.recheck(in_line(exclusive, "ann", up + 2)).mine
     elif verb == "release":
@@ -232,9 +205,9 @@ def test_a_place_that_the_server_forgot_is_asked_for_again(exclusive: Scripts) -
 def test_an_upgrade_waits_before_all_others(rwlock: Scripts) -> None:
     rwlock.granted("ann", permits=UPGRADEABLE)
     rwlock.queued("ben", session="away")
-    upgraded = token("ann").decode() + "+"
-    assert isinstance(rwlock.grant(f"{upgraded}1", permits=UPGRADE, ticket=FRONT, wait=False, needed_s=MUCH), Young)
-    assert isinstance(rwlock.grant(f"{upgraded}2", permits=UPGRADE, ticket=FRONT, needed_s=MUCH), Queued)
+    upgrade = upgrade_of("ann")
+    assert isinstance(rwlock.grant(upgrade, permits=UPGRADE, ticket=FRONT, wait=False, needed_s=MUCH), Young)
+    assert isinstance(rwlock.grant(f"{upgrade}2", permits=UPGRADE, ticket=FRONT, needed_s=MUCH), Queued)
     assert list(holders(rwlock)) == ["ann"]
     assert sessions(rwlock) == ["home", "away"]
 
@@ -261,18 +234,11 @@ def test_what_others_free_is_kept_for_the_first_in_line(semaphore: Scripts) -> N
     assert line(semaphore) == ["cat", "dan"]
 
 
-# Rights.
-
-
 @pytest.fixture
 def limited(backend: Redis) -> Iterator[Redis]:
     """A client of a user that may not ask INFO."""
-    admin: Any = backend
-    admin.execute_command("ACL", "SETUSER", "limited", "reset", "on", "nopass", "~*", "allchannels", "+@all", "-info")
-    path = backend.connection_pool.connection_kwargs["path"]
-    with Redis(unix_socket_path=path, username="limited", password="any") as client:
+    with limited_user(backend, "-info") as client:
         yield client
-    admin.execute_command("ACL", "DELUSER", "limited")
 
 
 @pytest.mark.parametrize("wait", [True, False])
@@ -292,46 +258,31 @@ def test_without_the_right_it_is_an_error_that_names_it_before_anything_is_writt
 
 
 def test_without_the_right_a_release_is_done_and_the_first_in_line_finds_its_turn(
-    exclusive: Scripts, up: int, limited: Redis
+    held: Scripts, up: int, limited: Redis
 ) -> None:
-    exclusive.granted("ann")
-    exclusive.queued("ben", needed_s=up)
-    mine = exclusive.over(limited)
+    held.queued("ben", needed_s=up)
+    mine = held.over(limited)
     assert mine.release("ann").ended
-    assert holders(exclusive) == {}
+    assert holders(held) == {}
     again = mine.recheck(session="away")
     assert again.mine == []
     assert again.busy_ms == 1000, "it looks again in due time, and not at once"
-    exclusive.recheck(in_line(exclusive, "ben", up))
-    assert list(holders(exclusive)) == ["ben"]
+    held.recheck(in_line(held, "ben", up))
+    assert list(holders(held)) == ["ben"]
 
 
-def test_without_the_right_to_info_callers_that_need_no_uptime_go_on(exclusive: Scripts, limited: Redis) -> None:
-    mine = exclusive.over(limited)
-    mine.granted("ann")
-    mine.queued("ben")
-    assert [grant.who for grant in mine.release("ann").mine] == ["ben"]
-
-
-# An older version of the scripts, beside this one.
-
-
-def test_an_older_version_finds_in_the_line_what_it_looks_for(exclusive: Scripts) -> None:
+def test_an_older_version_finds_in_the_line_what_it_looks_for(held: Scripts) -> None:
     """It reads an entry's first three words, and hands over whatever the uptime."""
-    exclusive.granted("ann")
-    exclusive.queued("ben", needed_s=MUCH)
-    source = load(f"{exclusive.family}/release").source
+    held.queued("ben", needed_s=MUCH)
+    source = load(f"{held.family}/release").source
     for here, before in ((b" ?(%d*)')", b"')"), (b"needed_s ~= ''", b"needed_s")):
         assert here in source
         source = source.replace(here, before)
-    names = ("holder", "fence") if exclusive.kind == "lock" else ("holders", "meta")
-    key_names = [exclusive.key(name) for name in (*names, "queue", "waiters")]
-    args = (token("ann"), f"{TTL} {exclusive.usual}", 0, "home", exclusive.keys.channels, LIFE)
-    exclusive.redis.eval(source, len(key_names), *key_names, *args)
-    assert list(holders(exclusive)) == ["ben"]
-
-
-# A vote on a fencing token.
+    names = ("holder", "fence") if held.kind == "lock" else ("holders", "meta")
+    key_names = [held.key(name) for name in (*names, "queue", "waiters")]
+    args = (token("ann"), f"{TTL} {held.usual}", 0, "home", held.keys.channels, LIFE)
+    held.redis.eval(source, len(key_names), *key_names, *args)
+    assert list(holders(held)) == ["ben"]
 
 
 def vote(redis: Redis, number: int, *needed_s: int) -> int:

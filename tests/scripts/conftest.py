@@ -41,6 +41,13 @@ def semaphore(backend: Redis, sharded: bool) -> Scripts:
 
 
 @pytest.fixture
+def full(semaphore: Scripts) -> Scripts:
+    """Three permits, all held by ann."""
+    semaphore.granted("ann", permits=3)
+    return semaphore
+
+
+@pytest.fixture
 def rwlock(backend: Redis, sharded: bool) -> Scripts:
     """A read-write lock; what is asked for without further words is to write."""
     return Scripts(backend, "rwlock", sharded=sharded)
@@ -54,3 +61,24 @@ _CALLED = complete({"lock": "lock", "semaphore": "semaphore", "modes": "rwlock"}
 def exclusive(request: pytest.FixtureRequest, backend: Redis, sharded: bool) -> Scripts:
     """A mutex, a semaphore of one permit, and a lock to write: for what all promise."""
     return Scripts(backend, request.param, limit=1, sharded=sharded)
+
+
+@pytest.fixture
+def held(exclusive: Scripts) -> Scripts:
+    """Held by ann for the usual time."""
+    exclusive.granted("ann")
+    return exclusive
+
+
+@pytest.fixture
+def awaited(held: Scripts) -> Scripts:
+    """Held by ann; ben waits in the session `away`, which listens only where a test says so."""
+    held.queued("ben", session="away")
+    return held
+
+
+@pytest.fixture
+def awaited_here(held: Scripts) -> Scripts:
+    """Held by ann; ben waits in the session `home`."""
+    held.queued("ben")
+    return held
