@@ -38,10 +38,7 @@ def test_a_part_whose_server_cannot_be_had_is_skipped_aloud(
 
 def test_faults_are_tried_on_the_newer_servers_too() -> None:
     servers = {part.name: part.server for part in chosen(["faults-redis-trixie", "faults-valkey-sid"])}
-    assert servers == {
-        "faults-redis-trixie": ("trixie", "redis-server"),
-        "faults-valkey-sid": ("sid", "valkey-server"),
-    }
+    assert servers == {"faults-redis-trixie": ("trixie", "redis-server"), "faults-valkey-sid": ("sid", "valkey-server")}
 
 
 def test_an_unknown_part_is_a_mistake_that_names_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,7 @@
 """Locks around WebSockets, on real servers: refused before they are accepted, closed with 1012 on a loss."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Annotated, Any, Protocol
 
 import aiohttp
@@ -18,7 +18,6 @@ import aiolocks.fastapi
 from aiolocks import Lease, LeaseLostError, Lock
 from tests.support.servers import RedisServer
 from tests.support.web import (
-    FOR_EVER,
     WEBSOCKET,
     WITHIN,
     Listen,
@@ -28,8 +27,9 @@ from tests.support.web import (
     listening,
     take_away,
 )
+from tests.surface.test_web import Work, lose, nothing
 
-pytestmark = [pytest.mark.redis, pytest.mark.rest]
+pytestmark = [pytest.mark.redis, pytest.mark.rest, pytest.mark.asyncio]
 
 
 @pytest_asyncio.fixture
@@ -56,12 +56,12 @@ SERVICE_RESTART = (1012).to_bytes(2, "big")
 class Feed(Protocol):
     """Serves a WebSocket at ``/feed``, which accepts, sends one text, and does *work*, on one of the two frameworks."""
 
-    async def __call__(self, redis: Redis, work: Callable[[Lease], Awaitable[object]], **options: Any) -> int: ...
+    async def __call__(self, redis: Redis, work: Work, **options: Any) -> int: ...
 
 
 @pytest.fixture(params=["fastapi", "aiohttp"])
 def feed(request: pytest.FixtureRequest, listen: Listen) -> Feed:
-    async def on_fastapi(redis: Redis, work: Callable[[Lease], Awaitable[object]], **options: Any) -> int:
+    async def on_fastapi(redis: Redis, work: Work, **options: Any) -> int:
         app = fastapi_app(redis)
 
         @app.websocket("/feed")
@@ -75,7 +75,7 @@ def feed(request: pytest.FixtureRequest, listen: Listen) -> Feed:
 
         return await listen(app)
 
-    async def on_aiohttp(redis: Redis, work: Callable[[Lease], Awaitable[object]], **options: Any) -> int:
+    async def on_aiohttp(redis: Redis, work: Work, **options: Any) -> int:
         @aiolocks.aiohttp.locked("feed", **options)
         async def handler(request: web.Request, lease: Lease) -> web.WebSocketResponse:
             socket = web.WebSocketResponse()
@@ -90,13 +90,8 @@ def feed(request: pytest.FixtureRequest, listen: Listen) -> Feed:
     return on_fastapi if request.param == "fastapi" else on_aiohttp
 
 
-@pytest.mark.asyncio
 async def test_a_loss_closes_a_websocket_with_1012_and_sends_nothing_else(feed: Feed, redis: Redis) -> None:
-    async def work(lease: Lease) -> None:
-        await take_away(redis)
-        await asyncio.sleep(FOR_EVER)
-
-    async with connection(await feed(redis, work)) as (reader, writer):
+    async with connection(await feed(redis, lambda lease: lose(redis))) as (reader, writer):
         writer.write("\r\n".join(["GET /feed HTTP/1.1", "Host: shop", *WEBSOCKET, "", ""]).encode())
         head = await reader.readuntil(b"\r\n\r\n")
         sent = b""
@@ -110,26 +105,9 @@ async def test_a_loss_closes_a_websocket_with_1012_and_sends_nothing_else(feed: 
     assert (close, why[:2]) == (CLOSE, SERVICE_RESTART)
 
 
-@pytest.mark.asyncio
-async def test_a_websocket_client_is_told_1012(feed: Feed, redis: Redis) -> None:
-    async def work(lease: Lease) -> None:
-        await take_away(redis)
-        await asyncio.sleep(FOR_EVER)
-
-    port = await feed(redis, work)
-    async with aiohttp.ClientSession() as client:
-        async with client.ws_connect(f"http://127.0.0.1:{port}/feed") as socket:
-            assert await socket.receive_str(timeout=WITHIN) == "first"
-            assert (await socket.receive(timeout=WITHIN)).type == aiohttp.WSMsgType.CLOSE
-            assert socket.close_code == 1012
-
-
 @pytest.mark.smoke
-@pytest.mark.asyncio
 async def test_a_websocket_that_is_busy_is_refused_before_it_is_accepted(feed: Feed, redis: Redis) -> None:
-    async def work(lease: Lease) -> None: ...
-
-    port = await feed(redis, work, status=409)
+    port = await feed(redis, nothing, status=409)
     async with aiohttp.ClientSession() as client:
         async with Lock(redis, "feed"):
             with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
@@ -143,7 +121,6 @@ async def test_a_websocket_that_is_busy_is_refused_before_it_is_accepted(feed: F
         pass
 
 
-@pytest.mark.asyncio
 async def test_a_websocket_whose_lease_is_lost_before_it_is_accepted_is_refused_with_503(
     listen: Listen, redis: Redis
 ) -> None:
@@ -151,13 +128,11 @@ async def test_a_websocket_whose_lease_is_lost_before_it_is_accepted_is_refused_
 
     @app.websocket("/feed")
     async def endpoint(socket: WebSocket, lease: Annotated[Lease, aiolocks.fastapi.locked("feed")]) -> None:
-        await take_away(redis)
-        await asyncio.sleep(FOR_EVER)
+        await lose(redis)
 
     @aiolocks.aiohttp.locked("feed")
     async def handler(request: web.Request, lease: Lease) -> web.WebSocketResponse:
-        await take_away(redis)
-        await asyncio.sleep(FOR_EVER)
+        await lose(redis)
         return web.WebSocketResponse()
 
     for port in (await listen(app), await listen(aiohttp_app(redis, web.get("/feed", handler)))):
@@ -172,24 +147,16 @@ async def refusal(port: int, path: str) -> int:
     return refused.value.status
 
 
-@pytest.mark.asyncio
 async def test_without_redis_a_websocket_is_refused_with_503(feed: Feed, own_server: RedisServer) -> None:
-    async def work(lease: Lease) -> None: ...
-
     async with Redis.from_url(own_server.url, retry=Retry(NoBackoff(), 0)) as redis:
-        port = await feed(redis, work)
+        port = await feed(redis, nothing)
         own_server.kill()
         assert await refusal(port, "/feed") == 503
 
 
-@pytest.mark.asyncio
 async def test_a_client_that_leaves_frees_the_lock_of_its_websocket(feed: Feed, redis: Redis) -> None:
     gone = asyncio.Event()
-
-    async def work(lease: Lease) -> None:
-        await gone.wait()
-
-    port = await feed(redis, work)
+    port = await feed(redis, lambda lease: gone.wait())
     async with aiohttp.ClientSession() as client:
         async with client.ws_connect(f"http://127.0.0.1:{port}/feed") as socket:
             assert await socket.receive_str(timeout=WITHIN) == "first"
@@ -201,7 +168,6 @@ async def test_a_client_that_leaves_frees_the_lock_of_its_websocket(feed: Feed, 
 # FastAPI.
 
 
-@pytest.mark.asyncio
 async def test_fastapi_where_the_server_knows_no_other_refusal_it_is_403(listen: Listen, redis: Redis) -> None:
     app = fastapi_app(redis)
 
@@ -222,7 +188,6 @@ async def test_fastapi_where_the_server_knows_no_other_refusal_it_is_403(listen:
         pass
 
 
-@pytest.mark.asyncio
 async def test_fastapi_a_websocket_that_another_dependency_has_accepted_is_closed_with_1013(
     listen: Listen, redis: Redis
 ) -> None:
@@ -241,7 +206,6 @@ async def test_fastapi_a_websocket_that_another_dependency_has_accepted_is_close
             assert (message.type, message.data, message.extra) == (aiohttp.WSMsgType.CLOSE, 1013, "é" * 61)
 
 
-@pytest.mark.asyncio
 async def test_fastapi_a_loss_behind_the_end_of_a_websocket_is_the_programs_to_know(
     listen: Listen, redis: Redis
 ) -> None:
@@ -270,7 +234,6 @@ async def test_fastapi_a_loss_behind_the_end_of_a_websocket_is_the_programs_to_k
     assert [type(error) for error in left] == [LeaseLostError]
 
 
-@pytest.mark.asyncio
 async def test_fastapi_a_lock_that_outlives_its_max_hold_ends_its_websocket(listen: Listen, redis: Redis) -> None:
     app = fastapi_app(redis)
 
@@ -289,15 +252,13 @@ async def test_fastapi_a_lock_that_outlives_its_max_hold_ends_its_websocket(list
 # aiohttp.
 
 
-@pytest.mark.asyncio
 async def test_aiohttp_a_stream_that_answers_an_upgrade_gets_no_frame(listen: Listen, redis: Redis) -> None:
     @aiolocks.aiohttp.locked("feed")
     async def handler(request: web.Request, lease: Lease) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
         await response.write(b"first\n")
-        await take_away(redis)
-        await asyncio.sleep(FOR_EVER)
+        await lose(redis)
         return response
 
     async with connection(await listen(aiohttp_app(redis, web.get("/feed", handler)))) as (reader, writer):

@@ -4,7 +4,6 @@ Nothing may follow what the handler itself has sent: no second response, no end 
 behind it. A client must see that the response is not complete.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Annotated, Any, Protocol
 
@@ -19,18 +18,10 @@ from redis.asyncio import Redis
 import aiolocks.aiohttp
 import aiolocks.fastapi
 from aiolocks import Lease, LeaseLostError, Lock
-from tests.support.web import (
-    FOR_EVER,
-    WITHIN,
-    Listen,
-    aiohttp_app,
-    everything,
-    fastapi_app,
-    listening,
-    take_away,
-)
+from tests.support.web import WITHIN, Listen, aiohttp_app, everything, fastapi_app, listening, take_away
+from tests.surface.test_web import lose
 
-pytestmark = [pytest.mark.redis, pytest.mark.rest]
+pytestmark = [pytest.mark.redis, pytest.mark.rest, pytest.mark.asyncio]
 
 LENGTH = 1000
 """What responses of a known length declare; none of them gets so far."""
@@ -95,12 +86,10 @@ def export(request: pytest.FixtureRequest, listen: Listen) -> Export:
 
 async def first_and_no_more(redis: Redis) -> AsyncIterator[bytes]:
     yield b"first\n"
-    await take_away(redis)
-    await asyncio.sleep(FOR_EVER)
+    await lose(redis)
     yield b"last\n"
 
 
-@pytest.mark.asyncio
 async def test_a_loss_leaves_a_body_of_known_length_too_short(export: Export, redis: Redis) -> None:
     head, body = await everything(await export(redis, LENGTH), "GET /export HTTP/1.1")
     assert head.startswith("HTTP/1.1 200")
@@ -109,7 +98,6 @@ async def test_a_loss_leaves_a_body_of_known_length_too_short(export: Export, re
 
 
 @pytest.mark.smoke
-@pytest.mark.asyncio
 async def test_a_loss_leaves_a_chunked_body_without_its_end(export: Export, redis: Redis) -> None:
     head, body = await everything(await export(redis, None), "GET /export HTTP/1.1")
     assert head.startswith("HTTP/1.1 200")
@@ -117,7 +105,6 @@ async def test_a_loss_leaves_a_chunked_body_without_its_end(export: Export, redi
     assert body == b"6\r\nfirst\n\r\n"
 
 
-@pytest.mark.asyncio
 async def test_after_a_loss_a_request_behind_it_on_the_connection_is_not_answered(export: Export, redis: Redis) -> None:
     port = await export(redis, None)
     behind = ("Host: shop", "", "GET /export HTTP/1.1")
@@ -125,7 +112,6 @@ async def test_after_a_loss_a_request_behind_it_on_the_connection_is_not_answere
     assert body == b"6\r\nfirst\n\r\n"
 
 
-@pytest.mark.asyncio
 async def test_a_stream_that_was_cut_off_has_freed_its_lock(export: Export, redis: Redis) -> None:
     await everything(await export(redis, None), "GET /export HTTP/1.1")
     async with Lock(redis, "export").hold(timeout=WITHIN):
@@ -135,7 +121,6 @@ async def test_a_stream_that_was_cut_off_has_freed_its_lock(export: Export, redi
 # FastAPI.
 
 
-@pytest.mark.asyncio
 async def test_fastapi_a_middleware_that_ends_every_chunked_body_leaves_one_of_known_length_too_short(
     listen: Listen, redis: Redis
 ) -> None:
@@ -158,21 +143,18 @@ async def test_fastapi_a_middleware_that_ends_every_chunked_body_leaves_one_of_k
 # aiohttp.
 
 
-@pytest.mark.asyncio
 async def test_aiohttp_a_loss_behind_the_headers_alone_cuts_off_too(listen: Listen, redis: Redis) -> None:
     @aiolocks.aiohttp.locked("export")
     async def handler(request: web.Request, lease: Lease) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
-        await take_away(redis)
-        await asyncio.sleep(FOR_EVER)
+        await lose(redis)
         return response
 
     head, body = await everything(await listen(aiohttp_app(redis, web.get("/export", handler))), "GET /export HTTP/1.1")
     assert (head[:12], body) == ("HTTP/1.1 200", b"")
 
 
-@pytest.mark.asyncio
 async def test_aiohttp_a_stream_that_ended_before_the_loss_was_known_lacks_its_end(
     listen: Listen, redis: Redis
 ) -> None:
@@ -188,7 +170,6 @@ async def test_aiohttp_a_stream_that_ended_before_the_loss_was_known_lacks_its_e
     assert body == b"4\r\nall\n\r\n"
 
 
-@pytest.mark.asyncio
 async def test_aiohttp_what_leaves_a_handler_that_has_begun_is_the_loss_itself(listen: Listen, redis: Redis) -> None:
     left: list[BaseException] = []
 
@@ -196,8 +177,7 @@ async def test_aiohttp_what_leaves_a_handler_that_has_begun_is_the_loss_itself(l
     async def stream(request: web.Request, lease: Lease) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
-        await take_away(redis)
-        await asyncio.sleep(FOR_EVER)
+        await lose(redis)
         return response
 
     async def handler(request: web.Request) -> web.StreamResponse:
@@ -211,7 +191,6 @@ async def test_aiohttp_what_leaves_a_handler_that_has_begun_is_the_loss_itself(l
     assert [type(error) for error in left] == [LeaseLostError]
 
 
-@pytest.mark.asyncio
 async def test_aiohttp_what_was_prepared_but_not_sent_spoils_no_answer_on_the_connection(
     listen: Listen, redis: Redis
 ) -> None:
@@ -220,8 +199,7 @@ async def test_aiohttp_what_was_prepared_but_not_sent_spoils_no_answer_on_the_co
         response = web.Response(text="all")
         response.enable_chunked_encoding()
         await response.prepare(request)
-        await take_away(redis)
-        await asyncio.sleep(FOR_EVER)
+        await lose(redis)
         return response
 
     port = await listen(aiohttp_app(redis, web.get("/export", handler)))
@@ -229,12 +207,10 @@ async def test_aiohttp_what_was_prepared_but_not_sent_spoils_no_answer_on_the_co
     assert (head[:12], body) in [("", b""), ("HTTP/1.1 200", b"")]
 
 
-@pytest.mark.asyncio
 async def test_aiohttp_a_client_told_to_continue_is_answered_with_503(listen: Listen, redis: Redis) -> None:
     @aiolocks.aiohttp.locked("export")
     async def handler(request: web.Request, lease: Lease) -> web.Response:
-        await take_away(redis)
-        await asyncio.sleep(FOR_EVER)
+        await lose(redis)
         return web.Response()
 
     port = await listen(aiohttp_app(redis, web.post("/export", handler)))

@@ -13,12 +13,12 @@ import pytest_asyncio
 from redis.asyncio import Redis
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from aiolocks.testing import FaultProxy, JumpingLoop
+from aiolocks.testing import FaultProxy
 from tests.support.lateness import SLACK, in_time
 from tests.support.network import client_of, command, until, until_exists
 from tests.support.servers import RedisServer
 
-pytestmark = pytest.mark.rest
+pytestmark = [pytest.mark.rest, pytest.mark.asyncio]
 
 
 @pytest_asyncio.fixture(params=[2, 3], ids=["resp2", "resp3"])
@@ -30,7 +30,6 @@ async def client(proxy: FaultProxy, request: pytest.FixtureRequest) -> AsyncIter
 
 
 @pytest.mark.smoke
-@pytest.mark.asyncio
 async def test_commands_pass_unchanged(client: Redis) -> None:
     value = bytes(range(256)) * 5000
     await client.set("test:big", value)
@@ -44,7 +43,6 @@ async def test_commands_pass_unchanged(client: Redis) -> None:
     assert replies[1::4] == [b"%d" % number for number in range(500)]
 
 
-@pytest.mark.asyncio
 async def test_requests_and_connections_are_counted(proxy: FaultProxy, client: Redis) -> None:
     before = proxy.requests
     for _ in range(3):
@@ -60,7 +58,6 @@ async def test_requests_and_connections_are_counted(proxy: FaultProxy, client: R
     assert proxy.connections_total == 2
 
 
-@pytest.mark.asyncio
 async def test_the_observer_sees_each_request_and_may_decide_its_fate(proxy: FaultProxy, client: Redis) -> None:
     seen: list[bytes] = []
 
@@ -77,19 +74,6 @@ async def test_the_observer_sees_each_request_and_may_decide_its_fate(proxy: Fau
     proxy.black_hole = False
 
 
-@pytest.mark.asyncio
-async def test_delayed_requests_arrive_late_and_in_order(proxy: FaultProxy, client: Redis, redis: Redis) -> None:
-    proxy.delay_requests = 0.2
-    slow = asyncio.ensure_future(client.append("test:order", "1"))
-    before = proxy.requests
-    await until(lambda: proxy.requests > before)
-    assert not await redis.exists("test:order")
-    started = time.monotonic()
-    assert await slow == 1
-    assert time.monotonic() - started > 0.1
-
-
-@pytest.mark.asyncio
 async def test_a_request_without_delay_does_not_pass_a_delayed_one(proxy: FaultProxy, redis: Redis) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
     proxy.delay_requests = 0.1
@@ -104,7 +88,6 @@ async def test_a_request_without_delay_does_not_pass_a_delayed_one(proxy: FaultP
 
 
 @pytest.mark.smoke
-@pytest.mark.asyncio
 async def test_delayed_replies_come_late_though_the_request_is_done(
     proxy: FaultProxy, client: Redis, redis: Redis
 ) -> None:
@@ -117,7 +100,6 @@ async def test_delayed_replies_come_late_though_the_request_is_done(
     assert time.monotonic() - started >= 0.2
 
 
-@pytest.mark.asyncio
 async def test_a_request_arrives_after_its_client_was_cancelled_and_gone(proxy: FaultProxy, redis: Redis) -> None:
     proxy.delay_requests = 0.2
     _, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
@@ -130,14 +112,12 @@ async def test_a_request_arrives_after_its_client_was_cancelled_and_gone(proxy: 
     await until_exists(redis, "test:late")
 
 
-@pytest.mark.asyncio
 async def test_a_request_of_a_client_that_leaves_at_once_arrives(proxy: FaultProxy, redis: Redis) -> None:
     with socket.create_connection(("127.0.0.1", proxy.port)) as hasty:
         hasty.sendall(command(b"SET", b"test:hasty", b"1"))
     await until_exists(redis, "test:hasty")
 
 
-@pytest.mark.asyncio
 async def test_held_requests_arrive_only_once_released_though_their_client_is_gone(
     proxy: FaultProxy, redis: Redis
 ) -> None:
@@ -152,32 +132,6 @@ async def test_held_requests_arrive_only_once_released_though_their_client_is_go
     assert await redis.get("test:late") == b"12"
 
 
-@pytest.mark.asyncio
-async def test_a_held_request_reaches_redis_after_its_undo(proxy: FaultProxy, client: Redis, redis: Redis) -> None:
-    proxy.hold_requests()
-    before = proxy.requests
-    cancelled = asyncio.ensure_future(client.set("test:late", 1))
-    await until(lambda: proxy.requests > before)
-    cancelled.cancel()
-    await asyncio.gather(cancelled, return_exceptions=True)
-    await client.connection_pool.disconnect()
-    await redis.delete("test:late")
-    proxy.release_requests()
-    await until_exists(redis, "test:late")
-
-
-@pytest.mark.asyncio
-async def test_a_black_hole_swallows_requests_for_ever(proxy: FaultProxy, client: Redis, redis: Redis) -> None:
-    proxy.black_hole = True
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.1):
-            await client.set("test:lost", 1)
-    proxy.black_hole = False
-    await client.ping()
-    assert not await redis.exists("test:lost")
-
-
-@pytest.mark.asyncio
 async def test_a_connection_that_lost_bytes_carries_nothing_any_more(proxy: FaultProxy, redis: Redis) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
     proxy.black_hole = True
@@ -195,7 +149,6 @@ async def test_a_connection_that_lost_bytes_carries_nothing_any_more(proxy: Faul
     await writer.wait_closed()
 
 
-@pytest.mark.asyncio
 async def test_a_connection_that_was_silent_in_a_black_hole_goes_on(proxy: FaultProxy, client: Redis) -> None:
     proxy.black_hole = True
     await asyncio.sleep(0.02)
@@ -204,7 +157,6 @@ async def test_a_connection_that_was_silent_in_a_black_hole_goes_on(proxy: Fault
     assert proxy.connections_total == 1
 
 
-@pytest.mark.asyncio
 async def test_a_black_hole_swallows_replies_on_their_way(proxy: FaultProxy, client: Redis, redis: Redis) -> None:
     proxy.delay_replies = 0.1
     pending = asyncio.ensure_future(client.set("test:a", 1))
@@ -216,7 +168,6 @@ async def test_a_black_hole_swallows_replies_on_their_way(proxy: FaultProxy, cli
     proxy.black_hole = False
 
 
-@pytest.mark.asyncio
 async def test_a_black_hole_hides_a_close_until_it_heals(proxy: FaultProxy, redis: Redis) -> None:
     async with client_of(proxy, client_name="half-open") as behind:
         await behind.ping()
@@ -233,7 +184,6 @@ async def test_a_black_hole_hides_a_close_until_it_heals(proxy: FaultProxy, redi
             await asyncio.sleep(0.002)
 
 
-@pytest.mark.asyncio
 async def test_a_paused_server_looks_paused_and_leaving_does_not_wait_for_it(own_server: RedisServer) -> None:
     own_server.pause()
     async with in_time(0.1 + SLACK * 0.3):
@@ -243,7 +193,6 @@ async def test_a_paused_server_looks_paused_and_leaving_does_not_wait_for_it(own
     own_server.resume()
 
 
-@pytest.mark.asyncio
 async def test_leaving_the_block_closes_everything_whatever_was_under_way(server: RedisServer) -> None:
     tasks = asyncio.all_tasks()
     async with FaultProxy(path=server.socket_path) as proxy:
@@ -268,28 +217,11 @@ async def test_leaving_the_block_closes_everything_whatever_was_under_way(server
         writer.close()
 
 
-def test_outside_its_block_the_proxy_has_no_port() -> None:
+async def test_outside_its_block_the_proxy_has_no_port() -> None:
     with pytest.raises(RuntimeError, match="async with"):
         FaultProxy().url  # noqa: B018  # a property that raises
 
 
-def test_delays_are_virtual_on_a_jumping_loop(server: RedisServer) -> None:
-    async def main() -> tuple[bytes, float]:
-        async with FaultProxy(path=server.socket_path) as proxy:
-            proxy.delay_requests = proxy.delay_replies = 1800.1
-            reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
-            writer.write(command(b"PING"))
-            reply = await reader.readline()
-            writer.close()
-            return reply, asyncio.get_running_loop().time()
-
-    with asyncio.Runner(loop_factory=JumpingLoop) as runner:
-        reply, elapsed = runner.run(main())
-    assert reply == b"+PONG\r\n"
-    assert elapsed == pytest.approx(3600.2)
-
-
-@pytest.mark.asyncio
 async def test_a_delay_may_be_a_timedelta(proxy: FaultProxy, client: Redis) -> None:
     proxy.delay_requests = proxy.delay_replies = timedelta(milliseconds=50)
     assert (proxy.delay_requests, proxy.delay_replies) == (0.05, 0.05)

@@ -1,6 +1,7 @@
-"""The fault proxy in front of a real server: replies lost, connections cut and refused."""
+"""The fault proxy loses requests and replies, cuts and refuses connections: one or all, in one direction or both."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import Literal
 
@@ -10,10 +11,11 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from aiolocks.testing import FaultProxy
-from tests.support.network import client_of, command, until
+from tests.support.lateness import SLACK, in_time
+from tests.support.network import client_of, command, until, until_exists
 from tests.support.servers import RedisServer
 
-pytestmark = pytest.mark.rest
+pytestmark = [pytest.mark.rest, pytest.mark.asyncio]
 
 
 @pytest_asyncio.fixture(params=[2, 3], ids=["resp2", "resp3"])
@@ -25,7 +27,6 @@ async def client(proxy: FaultProxy, request: pytest.FixtureRequest) -> AsyncIter
 
 
 @pytest.mark.smoke
-@pytest.mark.asyncio
 async def test_a_dropped_reply_resets_the_connection_after_the_request_was_done(
     proxy: FaultProxy, client: Redis, redis: Redis
 ) -> None:
@@ -38,44 +39,20 @@ async def test_a_dropped_reply_resets_the_connection_after_the_request_was_done(
     assert await redis.get("test:a") == b"2"
 
 
-@pytest.mark.asyncio
-async def test_a_reset_is_a_reset_and_not_an_end_of_file(proxy: FaultProxy) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
-    proxy.drop_next_reply()
-    writer.write(command(b"PING"))
-    with pytest.raises(ConnectionResetError):
-        await reader.read(1)
-    writer.close()
-
-
-@pytest.mark.asyncio
-async def test_a_reply_dropped_into_a_black_hole_leaves_its_connection_hanging(
-    proxy: FaultProxy, client: Redis, redis: Redis
-) -> None:
-    proxy.drop_next_reply(b"INCR", how="black_hole")
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.1):
-            await client.incr("test:n")
-    assert await redis.get("test:n") == b"1"
-    assert await client.incr("test:n") == 2
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize("how", ["reset", "black_hole"])
+@pytest.mark.parametrize(("how", "error"), [("reset", ConnectionResetError), ("black_hole", TimeoutError)])
 async def test_in_a_pipeline_the_replies_before_the_dropped_one_arrive(
-    proxy: FaultProxy, how: Literal["reset", "black_hole"]
+    proxy: FaultProxy, how: Literal["reset", "black_hole"], error: type[Exception]
 ) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
     proxy.drop_next_reply(b"third", how=how)
     writer.write(b"".join(command(b"ECHO", word) for word in (b"first", b"second", b"third", b"fourth")))
     assert await reader.readexactly(23) == b"$5\r\nfirst\r\n$6\r\nsecond\r\n"
-    with pytest.raises((ConnectionResetError, TimeoutError)):
+    with pytest.raises(error):
         async with asyncio.timeout(0.1):
             await reader.read(1)
     writer.close()
 
 
-@pytest.mark.asyncio
 async def test_a_reply_still_awaited_can_be_dropped(proxy: FaultProxy, client: Redis) -> None:
     before = proxy.requests
     pending = asyncio.ensure_future(client.blpop(["test:list"], 0.1))
@@ -85,7 +62,6 @@ async def test_a_reply_still_awaited_can_be_dropped(proxy: FaultProxy, client: R
         await pending
 
 
-@pytest.mark.asyncio
 async def test_pushed_messages_are_not_mistaken_for_replies(proxy: FaultProxy, redis: Redis, client: Redis) -> None:
     async with client.pubsub() as pubsub:
         await pubsub.subscribe("one", "two")
@@ -99,7 +75,6 @@ async def test_pushed_messages_are_not_mistaken_for_replies(proxy: FaultProxy, r
             await pubsub.get_message(timeout=5)
 
 
-@pytest.mark.asyncio
 async def test_the_confirmation_of_a_subscription_can_be_dropped(proxy: FaultProxy, client: Redis) -> None:
     proxy.drop_next_reply(b"two")
     async with client.pubsub() as pubsub:
@@ -110,12 +85,14 @@ async def test_the_confirmation_of_a_subscription_can_be_dropped(proxy: FaultPro
             await pubsub.get_message(timeout=5)
 
 
-def test_an_unknown_way_to_drop_is_refused() -> None:
+@pytest.mark.smoke
+async def test_an_unknown_way_to_drop_or_direction_is_refused() -> None:
     with pytest.raises(ValueError, match="reset"):
         FaultProxy().drop_next_reply(how="gently")  # type: ignore[arg-type]  # what callers without a checker pass
+    with pytest.raises(ValueError, match="replies"):
+        FaultProxy().black_hole = "both"  # type: ignore[assignment]
 
 
-@pytest.mark.asyncio
 async def test_cutting_all_resets_every_client_and_new_ones_may_come(proxy: FaultProxy) -> None:
     streams = [await asyncio.open_connection("127.0.0.1", proxy.port) for _ in range(3)]
     await until(lambda: proxy.connections_open == 3)
@@ -129,7 +106,6 @@ async def test_cutting_all_resets_every_client_and_new_ones_may_come(proxy: Faul
         assert await behind.ping()
 
 
-@pytest.mark.asyncio
 async def test_requests_held_when_all_is_cut_arrive_beside_the_ones_sent_again(
     proxy: FaultProxy, client: Redis, redis: Redis
 ) -> None:
@@ -147,7 +123,6 @@ async def test_requests_held_when_all_is_cut_arrive_beside_the_ones_sent_again(
             await asyncio.sleep(0.002)
 
 
-@pytest.mark.asyncio
 async def test_refused_connections_end_at_once_and_open_ones_go_on(proxy: FaultProxy, client: Redis) -> None:
     proxy.refuse = True
     async with client_of(proxy) as other:
@@ -160,7 +135,6 @@ async def test_refused_connections_end_at_once_and_open_ones_go_on(proxy: FaultP
         assert await other.ping()
 
 
-@pytest.mark.asyncio
 async def test_a_dead_server_looks_dead_through_the_proxy(own_server: RedisServer) -> None:
     async with FaultProxy(port=own_server.port) as proxy, client_of(proxy) as behind:
         await behind.ping()
@@ -171,3 +145,80 @@ async def test_a_dead_server_looks_dead_through_the_proxy(own_server: RedisServe
             await behind.ping()
         own_server.restart()
         assert await behind.ping()
+
+
+async def test_a_dropped_request_never_reaches_redis_and_resets_the_connection(proxy: FaultProxy, redis: Redis) -> None:
+    proxy.drop_next_request(b"test:a")
+    async with client_of(proxy) as client:
+        await client.set("test:b", 1)
+        with pytest.raises(RedisConnectionError):
+            await client.set("test:a", 1)
+        await client.ping()
+        assert await redis.exists("test:a") == 0
+        await client.set("test:a", 1)
+        assert await redis.exists("test:a") == 1
+
+
+async def test_what_follows_a_dropped_request_is_lost_with_it(proxy: FaultProxy, redis: Redis) -> None:
+    proxy.drop_next_request(b"test:b", how="black_hole")
+    reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+    writer.write(b"".join(command(b"SET", key, b"") for key in (b"test:a", b"test:b", b"test:c")))
+    assert await reader.readexactly(5) == b"+OK\r\n"
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await reader.read(1)
+    assert await redis.exists("test:a", "test:b", "test:c") == 1
+    writer.close()
+
+
+async def test_a_black_hole_for_requests_lets_replies_pass(proxy: FaultProxy, redis: Redis) -> None:
+    async with client_of(proxy, max_connections=1) as client, client.pubsub() as pubsub:
+        await pubsub.subscribe("news")
+        await pubsub.get_message(timeout=5)
+        proxy.black_hole = "requests"
+        await pubsub.subscribe("more")
+        await redis.publish("news", "hello")
+        assert (await pubsub.get_message(timeout=5) or {})["data"] == b"hello"
+        assert await redis.pubsub_numsub("more") == [(b"more", 0)]
+        proxy.black_hole = False
+
+
+async def test_a_black_hole_for_replies_lets_requests_pass(proxy: FaultProxy, redis: Redis) -> None:
+    async with client_of(proxy) as client:
+        await client.ping()
+        proxy.black_hole = "replies"
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await client.set("test:a", 1)
+        await until_exists(redis, "test:a")
+        proxy.black_hole = False
+
+
+@pytest.mark.parametrize("way", ["request", "reply"])
+async def test_one_message_can_be_late_and_others_are_not(proxy: FaultProxy, way: str) -> None:
+    async with client_of(proxy) as client:
+        await client.ping()
+        order = proxy.delay_next_request if way == "request" else proxy.delay_next_reply
+        order(0.2, b"SET")
+        async with in_time(SLACK * 0.05):
+            await client.get("test:a")
+        begun = time.monotonic()
+        await client.set("test:a", 1)
+        assert time.monotonic() - begun >= 0.2
+        async with in_time(SLACK * 0.05):
+            await client.set("test:a", 2)
+
+
+async def test_only_connections_that_sent_a_verb_can_be_cut(proxy: FaultProxy) -> None:
+    async with client_of(proxy) as client, client.pubsub() as pubsub:
+        await pubsub.subscribe("news")
+        await pubsub.get_message(timeout=5)
+        await client.ping()
+        assert proxy.connections_open == 2
+        proxy.cut_all(b"SUBSCRIBE")
+        await until(lambda: proxy.connections_open == 1)
+        with pytest.raises(RedisConnectionError):
+            await pubsub.get_message(timeout=5)
+        connections = proxy.connections_total
+        assert await client.ping()
+        assert proxy.connections_total == connections

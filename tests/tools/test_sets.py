@@ -1,6 +1,5 @@
 """Sentinels' and Clusters' servers: ready when they are given, failed over, moved and healed on demand, then gone."""
 
-import asyncio
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -97,18 +96,6 @@ def test_a_set_that_does_not_come_up_leaves_nothing(monkeypatch: pytest.MonkeyPa
     assert not any(server.directory.exists() for server in started)
 
 
-def test_the_client_of_sentinels_writes_to_the_primary_which_replicas_have_too(sentinels: SentinelSet) -> None:
-    async def write() -> None:
-        async with sentinels.client(decode_responses=True) as client:
-            await client.set("written", "yes")
-            assert await client.get("written") == "yes"
-            assert await client.wait(2, 5000) == 2
-
-    asyncio.run(write())
-    assert sentinels.primary().operator.get("written") == b"yes"
-    assert len(sentinels.replicas()) == 2
-
-
 @pytest.mark.smoke
 def test_groups_have_nothing_in_common() -> None:
     with SentinelSet(groups=2, replicas=0, sentinels=1) as sentinels:
@@ -117,17 +104,6 @@ def test_groups_have_nothing_in_common() -> None:
         assert not set(first.sentinel_addresses) & set(second.sentinel_addresses)
         first.primary().operator.set("whose", "first")
         assert second.primary().operator.get("whose") is None
-
-
-@pytest.mark.faults
-@pytest.mark.slow
-def test_a_failover_names_another_primary_and_the_old_one_comes_back_as_its_replica(sentinels: SentinelSet) -> None:
-    old = sentinels.primary()
-    new = sentinels.failover()
-    assert new is not old
-    assert sentinels.primary() is new
-    sentinels.wait_until_whole()
-    assert old in sentinels.replicas()
 
 
 @pytest.mark.faults
@@ -152,23 +128,6 @@ def test_a_sentinel_that_was_away_during_a_failover_names_the_new_primary(sentin
     away.restart()
     sentinels.wait_until_whole()
     assert sentinels.primary() is new
-
-
-def test_the_client_of_a_cluster_writes_to_the_node_of_each_key(cluster: ClusterSet) -> None:
-    cluster.flush()
-    keys = ["a", "b", "c", "d"]
-
-    async def write() -> None:
-        async with cluster.client(decode_responses=True) as client:
-            for key in keys:
-                await client.set(key, key)
-
-    asyncio.run(write())
-    assert {cluster.node_of(key) for key in keys} <= set(cluster.primaries())
-    for key in keys:
-        assert cluster.node_of(key).operator.get(key) == key.encode()
-    cluster.flush()
-    assert [server.operator.dbsize() for server in cluster.primaries()] == [0, 0, 0]
 
 
 @pytest.mark.smoke
@@ -226,45 +185,3 @@ def test_a_replica_becomes_the_primary_on_demand(cluster: ClusterSet, mode: str)
     assert cluster.primary_of(SLOT) is replica
     cluster.wait_until_ok()
     assert cluster.replica_of(replica) is old
-
-
-@pytest.mark.faults
-@pytest.mark.slow
-def test_a_killed_node_is_replaced_and_comes_back_as_a_replica(cluster: ClusterSet) -> None:
-    old = cluster.primary_of(SLOT)
-    replica = cluster.replica_of(old)
-    cluster.wait_until_electable(replica)
-    old.kill()
-    assert cluster.primary_of(SLOT) is old
-    assert cluster.wait_for_primary(SLOT, other_than=old) is replica
-    cluster.wait_until_ok()
-    old.restart()
-    cluster.wait_until_ok()
-    assert cluster.replica_of(replica) is old
-
-
-@pytest.mark.faults
-@pytest.mark.slow
-def test_a_dead_primary_is_replaced_by_force(cluster: ClusterSet) -> None:
-    old = cluster.primary_of(SLOT)
-    old.pause()
-    assert cluster.failover(old, "TAKEOVER") is cluster.primary_of(SLOT)
-    old.resume()
-    cluster.wait_until_ok()
-    assert cluster.replica_of(cluster.primary_of(SLOT)) is old
-
-
-@pytest.mark.slow
-def test_a_node_comes_and_goes(cluster: ClusterSet) -> None:
-    before, old = list(cluster.servers), cluster.primary_of(SLOT)
-    new = cluster.add_primary()
-    assert new in cluster.primaries()
-    cluster.move_slot(SLOT, new)
-    with pytest.raises(ServerError, match="has slots"):
-        cluster.remove(new)
-    cluster.move_slot(SLOT, old)
-    cluster.wait_until_ok()
-    cluster.remove(new)
-    cluster.wait_until_ok()
-    assert cluster.servers == before
-    assert not new.directory.exists()

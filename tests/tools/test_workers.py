@@ -9,25 +9,6 @@ from aiolocks.testing import Recorder, check_ended, read_history
 from tests.support import workers
 
 
-def test_what_workers_record_is_read_back_in_order_of_time(tmp_path: Path) -> None:
-    program = (
-        "import sys\n"
-        "from aiolocks.testing import Recorder\n"
-        "recorder = Recorder(sys.argv[1])\n"
-        "for n in range(400):\n"
-        "    recorder.record('acquired', name=str(n), permits=2)\n"
-        "    recorder.record('released', name=str(n))\n"
-    )
-    path = tmp_path / "log"
-    with workers.spawn("-c", program, path) as one, workers.spawn("-c", program, path) as two:
-        assert [one.wait(), two.wait()] == [0, 0]
-    records = read_history(path)
-    assert len(records) == 1600
-    assert [record.monotonic_ns for record in records] == sorted(record.monotonic_ns for record in records)
-    assert {record.pid for record in records} == {one.pid, two.pid}
-    assert (records[0].event, records[0].name, records[0].permits) == ("acquired", "0", 2)
-
-
 def test_a_killed_worker_is_recorded_as_dead(tmp_path: Path) -> None:
     program = (
         "import sys, time\n"

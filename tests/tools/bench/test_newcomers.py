@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench.newcomers import Make, uses, what_stays
+from bench.newcomers import Make, what_stays
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.rest]
 
@@ -45,28 +45,3 @@ async def test_what_only_the_collector_would_free_is_counted() -> None:
         return clean(name)
 
     assert await objects_that_stay(make) == 1
-
-
-async def test_styles_differ_in_the_names_they_use_and_in_when_locks_are_made() -> None:
-    made: list[str] = []
-
-    class Reusable:
-        async def __aenter__(self) -> None:
-            pass
-
-        async def __aexit__(self, *_: object) -> None:
-            pass
-
-    def make(name: str) -> Reusable:
-        made.append(name)
-        return Reusable()
-
-    styles = uses(make, 2)
-    made.clear()
-    names = {}
-    for style, use in styles.items():
-        for _ in range(2):
-            assert await use(1, 0.0) == 1
-        names[style] = made.copy()
-        made.clear()
-    assert names == {"new": ["order:0", "order:1"], "kept": [], "again": ["kept:1", "kept:1"]}
