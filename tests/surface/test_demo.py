@@ -3,7 +3,6 @@
 import fcntl
 import os
 import re
-import socket
 import struct
 import subprocess
 import sys
@@ -60,28 +59,10 @@ class Run:
         return {title: word == "ok" for word, title in re.findall(r"^   (ok|FAILED) +(\w+)", self.output, re.M)}
 
 
-@dataclass(frozen=True)
-class Runs:
-    memory: Run
-    server: Run
-    sabotaged: Run
-    keys: list[bytes]
-    """What the run on the server left there."""
-
-
 @pytest.mark.redis
 @pytest.mark.faults
 def test_demo_keeps_its_word_and_says_so_when_it_cannot() -> None:
-    """One test of four, as each worker that had one of them would run all three demos."""
-    runs = three_at_once()
-    in_memory_it_shows_every_property_in_plain_text(runs.memory)
-    on_a_server_it_has_processes_and_really_kills_one(runs.server)
-    it_leaves_nothing_on_the_server_and_shows_no_password(runs)
-    it_fails_when_what_it_shows_does_not_happen(runs.sabotaged)
-
-
-def three_at_once() -> Runs:
-    """Three demos, as each takes its time: in memory, on a server, and on a database where a saboteur is."""
+    """Three demos at once, as each takes its time: in memory, on a server, and on a database where a saboteur is."""
     with RedisServer(options={"requirepass": PASSWORD}) as server:
         url = f"redis://:{PASSWORD}@127.0.0.1:{server.port}"
         sabotaged = f"{server.url}?db=5&password={PASSWORD}"
@@ -92,17 +73,21 @@ def three_at_once() -> Runs:
             memory, on_server, spoiled = [finish(process, began) for process, began in started]
             thread.join()
         with closing(Redis(unix_socket_path=server.socket_path, password=PASSWORD)) as admin:
-            return Runs(memory, on_server, spoiled, keys=[key for key in admin.scan_iter() if not is_residue(key)])
+            assert [key for key in admin.scan_iter() if not is_residue(key)] == []
+    for run in (memory, on_server):
+        it_shows_every_property_in_plain_text(run)
+    assert "simulated" in memory.output
+    pids = pids_in(on_server.output)
+    assert len(set(pids.values()) | {on_server.pid}) == 8
+    assert f"SIGKILL to process {pids['gus']}" in on_server.output
+    assert not any(map(alive, pids.values()))
+    assert PASSWORD not in on_server.output + on_server.errors
+    it_fails_when_what_it_shows_does_not_happen(spoiled)
 
 
 def start(*arguments: str) -> tuple[subprocess.Popen[str], float]:
-    process = subprocess.Popen(
-        [*COMMAND[:-3], "-c", UNHURRIED, *arguments],
-        env=ENVIRONMENT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        encoding="utf-8",
-    )
+    command, pipe = [*COMMAND[:-3], "-c", UNHURRIED, *arguments], subprocess.PIPE
+    process = subprocess.Popen(command, env=ENVIRONMENT, stdout=pipe, stderr=pipe, encoding="utf-8")
     return process, time.monotonic()
 
 
@@ -121,29 +106,12 @@ def sabotage(redis: Redis) -> None:
         time.sleep(0.05)
 
 
-def in_memory_it_shows_every_property_in_plain_text(run: Run) -> None:
+def it_shows_every_property_in_plain_text(run: Run) -> None:
     assert (run.status, run.errors) == (0, ""), run.output
     assert run.verdicts() == dict.fromkeys(TITLES, True)
-    assert "simulated" in run.output
     assert_within(run.seconds, 20 * SLACK)
     assert max(map(len, run.output.splitlines())) <= 80
     assert "\x1b" not in run.output
-
-
-def on_a_server_it_has_processes_and_really_kills_one(run: Run) -> None:
-    assert (run.status, run.errors) == (0, ""), run.output
-    assert run.verdicts() == dict.fromkeys(TITLES, True)
-    pids = pids_in(run.output)
-    assert len(set(pids.values()) | {run.pid}) == 8
-    assert f"SIGKILL to process {pids['gus']}" in run.output
-    assert not any(map(alive, pids.values()))
-    assert max(map(len, run.output.splitlines())) <= 80
-    assert_within(run.seconds, 20 * SLACK)
-
-
-def it_leaves_nothing_on_the_server_and_shows_no_password(runs: Runs) -> None:
-    assert runs.keys == []
-    assert PASSWORD not in runs.server.output + runs.server.errors
 
 
 def it_fails_when_what_it_shows_does_not_happen(run: Run) -> None:
@@ -179,13 +147,10 @@ def start_on_terminal(*arguments: str) -> tuple[subprocess.Popen[bytes], int]:
     """Start the demo as a shell would; return the terminal's other end too."""
     terminal, inside = os.openpty()
     fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+    command = [sys.executable, "-c", CONTROLLED, *COMMAND, *arguments]
+    environment = {**ENVIRONMENT, "TERM": "xterm-256color"}
     process = subprocess.Popen(
-        [sys.executable, "-c", CONTROLLED, *COMMAND, *arguments],
-        env={**ENVIRONMENT, "TERM": "xterm-256color"},
-        stdin=inside,
-        stdout=inside,
-        stderr=inside,
-        start_new_session=True,
+        command, env=environment, stdin=inside, stdout=inside, stderr=inside, start_new_session=True
     )
     os.close(inside)
     return process, terminal
@@ -219,46 +184,9 @@ def alive(pid: int) -> bool:
     return True
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        f"redis://:{PASSWORD}@127.0.0.1:{{port}}",
-        f"unix:///nowhere/redis.sock?password={PASSWORD}",
-        f"redis://:{PASSWORD}/@127.0.0.1",
-        f"redis://:{PASSWORD}@127.0.0.1?{PASSWORD}=1",
-        f"memory://:{PASSWORD}@name",
-        f"http://:{PASSWORD}@127.0.0.1",
-        "localhost",
-    ],
-)
-def test_unusable_url_ends_with_2_and_one_line_without_the_password(
-    url: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with socket.socket() as unheard:  # bound, but nobody listens
-        unheard.bind(("127.0.0.1", 0))
-        status = main(["demo", "--url", url.format(port=unheard.getsockname()[1])])
-    captured = capsys.readouterr()
-    assert (status, captured.out) == (2, "")
-    assert re.fullmatch(r"aiolocks demo: [^\n]+\n", captured.err)
-    assert PASSWORD not in captured.err
-
-
 def test_memory_without_its_extra_names_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "fakeredis", None)
     assert main(["demo"]) == 2
     assert "needs the extra 'demo' of aiolocks" in capsys.readouterr().err
-
-
-def test_without_a_command_it_helps(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([]) == 0
-    assert "usage: aiolocks" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("arguments", [["nonsense"], ["demo", "--nonsense"], ["demo", "extra"]])
-def test_wrong_arguments_end_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    assert ended.value.code == 2
-    assert "usage: aiolocks" in capsys.readouterr().err

@@ -8,11 +8,6 @@ from pathlib import Path
 
 import pytest
 
-OPTIONAL = {
-    "fakeredis", "lupa", "rich", "uvloop", "pytest", "pytest_asyncio", "fastapi", "starlette", "aiohttp", "psutil",
-    "trio", "hypothesis", "opentelemetry", "prometheus_client",
-}  # fmt: skip
-
 LONGEST = 0.020
 """Seconds that the import may take beyond that of redis-py's asyncio client."""
 
@@ -50,11 +45,6 @@ def import_once(cache: Path) -> tuple[float, float, set[str]]:
     )
     theirs, ours, modules = json.loads(output.stdout)
     return theirs, ours, set(modules)
-
-
-def test_import_aiolocks_imports_nothing_optional(tmp_path: Path) -> None:
-    _, _, modules = import_once(tmp_path)
-    assert not {name.partition(".")[0] for name in modules} & OPTIONAL
 
 
 def test_import_aiolocks_adds_only_a_little_of_anyio_to_redis_pys_modules(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import ast
 import inspect
-import subprocess
 import sys
 from collections.abc import Mapping
 from graphlib import CycleError, TopologicalSorter
@@ -35,20 +34,6 @@ LONGEST_PATH_OF_FOLDERS = 9
 REQUIRED = {"redis", "hiredis", "anyio"}
 ON_DEMAND = {"in_memory": {"fakeredis"}}
 """What a function imports when it is called."""
-
-OPTIONAL = {
-    "aiohttp",
-    "fakeredis",
-    "fastapi",
-    "hypothesis",
-    "lupa",
-    "opentelemetry",
-    "pytest",
-    "rich",
-    "starlette",
-    "trio",
-    "uvloop",
-}
 
 files = sorted(PACKAGE.rglob("*.py"))
 
@@ -166,17 +151,6 @@ def test_the_way_down_is_short() -> None:
 def test_modules_import_only_what_is_required(file: Path) -> None:
     roots = {name.split(".")[0] for name in imported(file)}
     assert roots - set(sys.stdlib_module_names) - ON_DEMAND.get(file.stem, set()) <= REQUIRED | {"aiolocks"}
-
-
-def test_importing_the_package_imports_no_optional_dependency() -> None:
-    """Beyond what redis-py does, where OpenTelemetry is installed."""
-    program = (
-        "import sys, redis.asyncio; before = set(sys.modules); import aiolocks; "
-        "print(*{name.split('.')[0] for name in set(sys.modules) - before})"
-    )
-    loaded = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()
-    assert "aiolocks" in loaded
-    assert not OPTIONAL & set(loaded)
 
 
 @one_by_one("file", files)
