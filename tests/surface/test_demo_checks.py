@@ -119,7 +119,7 @@ def recorded(lines: str) -> list[Event]:
         (unsurprising, TAKEN, "800 finn left", "800 finn failed"),
     ],
 )
-def test_checker_accepts_the_records_and_notices_what_is_wrong_in_doctored_ones(
+def test_a_checker_accepts_true_records_and_no_doctored_ones(
     check: Check, lines: str, line: str, doctored: str
 ) -> None:
     assert f"\n{line}\n" in lines

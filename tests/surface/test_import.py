@@ -34,14 +34,9 @@ def import_once(cache: Path) -> tuple[float, float, set[str]]:
     """
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(cache)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package is compiled
+    command = [sys.executable, "-c", PROGRAM]
     output = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        cwd=Path(__file__).parents[2],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=30,
+        command, cwd=Path(__file__).parents[2], env=environment, capture_output=True, text=True, check=True, timeout=30
     )
     theirs, ours, modules = json.loads(output.stdout)
     return theirs, ours, set(modules)
@@ -62,3 +57,12 @@ def test_import_aiolocks_takes_at_most_twenty_milliseconds_beyond_redis_py(tmp_p
     runs = [import_once(tmp_path) for _ in range(11)]
     # The best, as whatever runs beside only slows it down; each run is its own measure of the machine.
     assert min(ours / max(1.0, theirs / THEIRS) for theirs, ours, _ in runs) <= LONGEST
+
+
+@pytest.mark.parametrize(
+    ("module", "missing"), [("aiohttp", "aiohttp"), ("fastapi", "fastapi"), ("otel", "opentelemetry")]
+)
+def test_a_module_without_its_extra_names_it(module: str, missing: str) -> None:
+    program = f"import sys; sys.modules[{missing!r}] = None; import aiolocks.{module}"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert run.stderr.endswith(f"ImportError: aiolocks.{module} needs the extra '{module}' of aiolocks\n")

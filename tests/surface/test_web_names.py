@@ -118,9 +118,6 @@ def app(request: pytest.FixtureRequest, memory: LockManager) -> FastAPI:
 
 async def test_one_order_has_one_name_wherever_its_number_is_declared(app: FastAPI) -> None:
     assert await names(app, "/orders/7", "/orders/007", "/orders/+7", "/orders/%207") == {"orders:7"}
-
-
-async def test_two_spellings_are_never_inside_at_once(app: FastAPI) -> None:
     lease = await app.state.locks.lock("orders:7").acquire()
     assert (await post(app, "/orders/007")).status_code == 423
     await lease.release()
@@ -165,7 +162,7 @@ async def test_what_is_invalid_is_answered_as_fastapi_does_and_asks_nothing(app:
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
-async def test_every_spelling_of_a_value_is_one_name(
+async def test_spellings_of_a_value_are_one_name(
     memory: LockManager, declared: Any, paths: list[str], name: str
 ) -> None:
     app = declaring(memory, declared)

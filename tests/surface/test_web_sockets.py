@@ -1,8 +1,8 @@
 """Locks around WebSockets, on real servers: refused before they are accepted, closed with 1012 on a loss."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Annotated, Any, Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Annotated, Any
 
 import aiohttp
 import pytest
@@ -49,14 +49,11 @@ def frames(sent: bytes) -> list[tuple[int, bytes]]:
     return found
 
 
+Feed = Callable[..., Awaitable[int]]
+"""Serves a WebSocket at ``/feed``, which accepts, sends one text, and does *work*, on one of the two frameworks."""
+
 TEXT, CLOSE = 1, 8
 SERVICE_RESTART = (1012).to_bytes(2, "big")
-
-
-class Feed(Protocol):
-    """Serves a WebSocket at ``/feed``, which accepts, sends one text, and does *work*, on one of the two frameworks."""
-
-    async def __call__(self, redis: Redis, work: Work, **options: Any) -> int: ...
 
 
 @pytest.fixture(params=["fastapi", "aiohttp"])
@@ -121,9 +118,7 @@ async def test_a_websocket_that_is_busy_is_refused_before_it_is_accepted(feed: F
         pass
 
 
-async def test_a_websocket_whose_lease_is_lost_before_it_is_accepted_is_refused_with_503(
-    listen: Listen, redis: Redis
-) -> None:
+async def test_a_websocket_whose_lease_is_lost_before_it_is_open_is_refused(listen: Listen, redis: Redis) -> None:
     app = fastapi_app(redis)
 
     @app.websocket("/feed")
@@ -188,9 +183,7 @@ async def test_fastapi_where_the_server_knows_no_other_refusal_it_is_403(listen:
         pass
 
 
-async def test_fastapi_a_websocket_that_another_dependency_has_accepted_is_closed_with_1013(
-    listen: Listen, redis: Redis
-) -> None:
+async def test_fastapi_a_busy_websocket_that_is_open_is_closed_with_1013(listen: Listen, redis: Redis) -> None:
     app = fastapi_app(redis)
 
     async def accept(socket: WebSocket) -> None:
@@ -206,9 +199,7 @@ async def test_fastapi_a_websocket_that_another_dependency_has_accepted_is_close
             assert (message.type, message.data, message.extra) == (aiohttp.WSMsgType.CLOSE, 1013, "é" * 61)
 
 
-async def test_fastapi_a_loss_behind_the_end_of_a_websocket_is_the_programs_to_know(
-    listen: Listen, redis: Redis
-) -> None:
+async def test_fastapi_a_loss_behind_the_end_of_a_websocket_is_for_the_program(listen: Listen, redis: Redis) -> None:
     app = fastapi_app(redis)
     left: list[BaseException] = []
 

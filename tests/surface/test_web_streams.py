@@ -5,7 +5,7 @@ behind it. A client must see that the response is not complete.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import pytest
 import pytest_asyncio
@@ -23,6 +23,9 @@ from tests.surface.test_web import lose
 
 pytestmark = [pytest.mark.redis, pytest.mark.rest, pytest.mark.asyncio]
 
+Export = Callable[..., Awaitable[int]]
+"""Serves ``GET /export``, which streams one line and then loses its lease, on one of the two frameworks."""
+
 LENGTH = 1000
 """What responses of a known length declare; none of them gets so far."""
 
@@ -31,12 +34,6 @@ LENGTH = 1000
 async def listen() -> AsyncIterator[Listen]:
     async with listening() as start:
         yield start
-
-
-class Export(Protocol):
-    """Serves ``GET /export``, which streams one line and then loses its lease, on one of the two frameworks."""
-
-    async def __call__(self, redis: Redis, length: int | None) -> int: ...
 
 
 @pytest.fixture(params=["fastapi", "aiohttp", "fastapi-middleware", "aiohttp-middleware"])
@@ -90,19 +87,21 @@ async def first_and_no_more(redis: Redis) -> AsyncIterator[bytes]:
     yield b"last\n"
 
 
-async def test_a_loss_leaves_a_body_of_known_length_too_short(export: Export, redis: Redis) -> None:
-    head, body = await everything(await export(redis, LENGTH), "GET /export HTTP/1.1")
-    assert head.startswith("HTTP/1.1 200")
-    assert f"content-length: {LENGTH}" in head.lower()
-    assert body == b"first\n"
-
-
 @pytest.mark.smoke
-async def test_a_loss_leaves_a_chunked_body_without_its_end(export: Export, redis: Redis) -> None:
-    head, body = await everything(await export(redis, None), "GET /export HTTP/1.1")
+@pytest.mark.parametrize(
+    ("length", "header", "sent"),
+    [(LENGTH, f"content-length: {LENGTH}", b"first\n"), (None, "transfer-encoding: chunked", b"6\r\nfirst\n\r\n")],
+    ids=["known length", "chunked"],
+)
+async def test_a_loss_leaves_a_body_without_its_end_and_frees_the_lock(
+    export: Export, redis: Redis, length: int | None, header: str, sent: bytes
+) -> None:
+    head, body = await everything(await export(redis, length), "GET /export HTTP/1.1")
     assert head.startswith("HTTP/1.1 200")
-    assert "transfer-encoding: chunked" in head.lower()
-    assert body == b"6\r\nfirst\n\r\n"
+    assert header in head.lower()
+    assert body == sent
+    async with Lock(redis, "export").hold(timeout=WITHIN):
+        pass
 
 
 async def test_after_a_loss_a_request_behind_it_on_the_connection_is_not_answered(export: Export, redis: Redis) -> None:
@@ -112,16 +111,10 @@ async def test_after_a_loss_a_request_behind_it_on_the_connection_is_not_answere
     assert body == b"6\r\nfirst\n\r\n"
 
 
-async def test_a_stream_that_was_cut_off_has_freed_its_lock(export: Export, redis: Redis) -> None:
-    await everything(await export(redis, None), "GET /export HTTP/1.1")
-    async with Lock(redis, "export").hold(timeout=WITHIN):
-        pass
-
-
 # FastAPI.
 
 
-async def test_fastapi_a_middleware_that_ends_every_chunked_body_leaves_one_of_known_length_too_short(
+async def test_fastapi_a_middleware_around_leaves_a_body_of_known_length_too_short(
     listen: Listen, redis: Redis
 ) -> None:
     app = fastapi_app(redis)
@@ -143,19 +136,7 @@ async def test_fastapi_a_middleware_that_ends_every_chunked_body_leaves_one_of_k
 # aiohttp.
 
 
-async def test_aiohttp_a_loss_behind_the_headers_alone_cuts_off_too(listen: Listen, redis: Redis) -> None:
-    @aiolocks.aiohttp.locked("export")
-    async def handler(request: web.Request, lease: Lease) -> web.StreamResponse:
-        response = web.StreamResponse()
-        await response.prepare(request)
-        await lose(redis)
-        return response
-
-    head, body = await everything(await listen(aiohttp_app(redis, web.get("/export", handler))), "GET /export HTTP/1.1")
-    assert (head[:12], body) == ("HTTP/1.1 200", b"")
-
-
-async def test_aiohttp_a_stream_that_ended_before_the_loss_was_known_lacks_its_end(
+async def test_aiohttp_a_stream_that_ended_before_its_loss_was_known_lacks_its_end(
     listen: Listen, redis: Redis
 ) -> None:
     @aiolocks.aiohttp.locked("export")
@@ -170,7 +151,7 @@ async def test_aiohttp_a_stream_that_ended_before_the_loss_was_known_lacks_its_e
     assert body == b"4\r\nall\n\r\n"
 
 
-async def test_aiohttp_what_leaves_a_handler_that_has_begun_is_the_loss_itself(listen: Listen, redis: Redis) -> None:
+async def test_aiohttp_a_loss_behind_the_headers_alone_cuts_off_and_is_raised(listen: Listen, redis: Redis) -> None:
     left: list[BaseException] = []
 
     @aiolocks.aiohttp.locked("export")
@@ -187,13 +168,12 @@ async def test_aiohttp_what_leaves_a_handler_that_has_begun_is_the_loss_itself(l
             left.append(error)
             raise
 
-    await everything(await listen(aiohttp_app(redis, web.get("/export", handler))), "GET /export HTTP/1.1")
+    head, body = await everything(await listen(aiohttp_app(redis, web.get("/export", handler))), "GET /export HTTP/1.1")
+    assert (head[:12], body) == ("HTTP/1.1 200", b"")
     assert [type(error) for error in left] == [LeaseLostError]
 
 
-async def test_aiohttp_what_was_prepared_but_not_sent_spoils_no_answer_on_the_connection(
-    listen: Listen, redis: Redis
-) -> None:
+async def test_aiohttp_what_was_prepared_but_not_sent_spoils_no_answer(listen: Listen, redis: Redis) -> None:
     @aiolocks.aiohttp.locked("export")
     async def handler(request: web.Request, lease: Lease) -> web.Response:
         response = web.Response(text="all")

@@ -43,21 +43,6 @@ async def test_commands_pass_unchanged(client: Redis) -> None:
     assert replies[1::4] == [b"%d" % number for number in range(500)]
 
 
-async def test_requests_and_connections_are_counted(proxy: FaultProxy, client: Redis) -> None:
-    before = proxy.requests
-    for _ in range(3):
-        await client.ping()
-    async with client.pipeline(transaction=True) as pipeline:
-        _ = pipeline.ping(), pipeline.ping()
-        await pipeline.execute()
-    assert proxy.requests - before == 3 + 4
-    async with client_of(proxy) as other:
-        await other.ping()
-        assert (proxy.connections_open, proxy.connections_total) == (2, 2)
-    await until(lambda: proxy.connections_open == 1)
-    assert proxy.connections_total == 2
-
-
 async def test_the_observer_sees_each_request_and_may_decide_its_fate(proxy: FaultProxy, client: Redis) -> None:
     seen: list[bytes] = []
 
@@ -88,9 +73,7 @@ async def test_a_request_without_delay_does_not_pass_a_delayed_one(proxy: FaultP
 
 
 @pytest.mark.smoke
-async def test_delayed_replies_come_late_though_the_request_is_done(
-    proxy: FaultProxy, client: Redis, redis: Redis
-) -> None:
+async def test_delayed_replies_come_late_though_all_is_done(proxy: FaultProxy, client: Redis, redis: Redis) -> None:
     proxy.delay_replies = 0.2
     started = time.monotonic()
     pending = asyncio.ensure_future(client.set("test:a", 1))
@@ -118,9 +101,7 @@ async def test_a_request_of_a_client_that_leaves_at_once_arrives(proxy: FaultPro
     await until_exists(redis, "test:hasty")
 
 
-async def test_held_requests_arrive_only_once_released_though_their_client_is_gone(
-    proxy: FaultProxy, redis: Redis
-) -> None:
+async def test_held_requests_arrive_once_released_though_their_client_is_gone(proxy: FaultProxy, redis: Redis) -> None:
     proxy.hold_requests()
     with socket.create_connection(("127.0.0.1", proxy.port)) as gone:
         gone.sendall(command(b"SET", b"test:late", b"1") + command(b"APPEND", b"test:late", b"2"))
@@ -155,17 +136,6 @@ async def test_a_connection_that_was_silent_in_a_black_hole_goes_on(proxy: Fault
     proxy.black_hole = False
     await client.ping()
     assert proxy.connections_total == 1
-
-
-async def test_a_black_hole_swallows_replies_on_their_way(proxy: FaultProxy, client: Redis, redis: Redis) -> None:
-    proxy.delay_replies = 0.1
-    pending = asyncio.ensure_future(client.set("test:a", 1))
-    await until_exists(redis, "test:a")
-    proxy.black_hole = True
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.3):
-            await pending
-    proxy.black_hole = False
 
 
 async def test_a_black_hole_hides_a_close_until_it_heals(proxy: FaultProxy, redis: Redis) -> None:

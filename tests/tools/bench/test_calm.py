@@ -43,7 +43,7 @@ class Host:
         ([WORSE, DISTURBED, WORSE], 2, FAILED),
     ],
 )
-def test_a_disturbed_run_is_made_again_and_the_least_disturbed_counts_a_failure_too(
+def test_a_disturbed_run_is_made_again_and_the_least_disturbed_counts(
     taken: list[float], failing: int, counts: Run
 ) -> None:
     host = Host(taken, failing)
