@@ -188,7 +188,6 @@ def words_of(request: bytes) -> list[bytes]:
 
 @cache
 def all_scripts() -> dict[bytes, Script]:
-    """Return each script by its text and by its digest."""
     scripts = [
         load(f"{file.parent.name}/{file.stem}") for file in LUA.glob("*/*.lua") if file.parent.name != "libraries"
     ]

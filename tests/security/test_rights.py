@@ -115,8 +115,6 @@ async def test_the_doctor_finds_nothing_missing_in_the_documented_rights(own_ser
 async def test_one_right_that_is_missing_is_named_by_the_error_and_the_doctor(
     own_server: RedisServer, quick_sessions: None
 ) -> None:
-    """And so none is listed that is not needed."""
-
     async def try_without(lacking: str) -> object:
         url = await give(own_server, *(right for right in RULE[5:] if right != lacking), name=f"without{lacking}")
         async with two_clients(url) as (one, other):

@@ -4,11 +4,9 @@ import asyncio
 import datetime
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
-import redis as synchronous
 import trustme
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
@@ -44,20 +42,17 @@ WRONG: dict[str, Callable[[TlsServer], str]] = {
 
 @pytest.fixture
 def tls(tmp_path: Path) -> Iterator[TlsServer]:
-    """A server of the test's own."""
     running = TlsServer(tmp_path)
     yield running
     running.server.stop()
 
 
 def connect(url: str) -> Redis:
-    """Return a client that never retries."""
     return Redis.from_url(url, retry=Retry(NoBackoff(), 0))
 
 
 def keys(tls: TlsServer) -> list[bytes]:
-    with closing(synchronous.Redis.from_url(tls.server.url)) as admin:
-        return [key for key in admin.scan_iter() if not is_residue(key)]
+    return [key for key in tls.server.operator.scan_iter() if not is_residue(key)]
 
 
 @pytest.mark.asyncio

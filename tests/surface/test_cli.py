@@ -1,5 +1,6 @@
 """What holds for all of the command line: help, completion, what it imports, and that it repeats no password."""
 
+import json
 import os
 import shlex
 import shutil
@@ -246,3 +247,20 @@ asyncio.run(main())
         [sys.executable, "-c", program], capture_output=True, text=True, env=environment, cwd=tmp_path, check=False
     )
     assert (done.stdout, done.returncode) == ("True\n", 0), done.stderr
+
+
+@pytest.mark.smoke
+@pytest.mark.redis
+def test_bench_measures_free_and_contended_locks_and_leaves_nothing(own_server: RedisServer, capsys: Capsys) -> None:
+    arguments = ["bench", "--url", own_server.url, "--seconds", "0.2", "--tasks", "10"]
+    assert main([*arguments, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [one["situation"] for one in told["figures"]] == ["free, one task", "free, 10 tasks", "one lock, 10 waiting"]
+    for one in told["figures"]:
+        assert one["pairs_per_second"] > 10
+        assert 0 < one["median_s"] <= one["p99_s"]
+    assert main(arguments) == 0
+    printed = capsys.readouterr().out
+    assert "one lock, 10 waiting" in printed
+    assert max(map(len, printed.splitlines())) <= 80
+    assert [key for key in own_server.operator.scan_iter() if b"session" not in key] == []

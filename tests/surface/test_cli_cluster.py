@@ -22,15 +22,12 @@ Capsys = pytest.CaptureFixture[str]
 
 @dataclass(frozen=True, slots=True)
 class HalfDead:
-    """A Cluster without full coverage, one primary of which is dead."""
+    """A Cluster without full coverage: the address of the dead primary, and the names at the others and at it."""
 
     url: str
     dead: str
-    """The address of that primary."""
     living: set[str]
-    """Names that are held at the others."""
     lost: set[str]
-    """Names that are held at the dead one."""
 
 
 @pytest.fixture(scope="module")
@@ -57,14 +54,11 @@ def test_ls_beside_a_dead_primary_lists_the_names_on_the_others(half_dead: HalfD
     assert printed.err == f"aiolocks ls: {half_dead.dead} does not answer: the names there are missing here\n"
 
 
-def test_watch_once_beside_a_dead_primary_shows_the_names_on_the_others(half_dead: HalfDead, capsys: Capsys) -> None:
+def test_watch_beside_a_dead_primary_shows_the_names_on_the_others(half_dead: HalfDead, capsys: Capsys) -> None:
     assert main(["watch", "--once", "--url", half_dead.url]) == 2
     heading, _, *rows = capsys.readouterr().out.splitlines()
     assert f"{half_dead.dead} not asked" in heading
     assert {row.split()[-1] for row in rows} == half_dead.living
-
-
-def test_watch_as_json_beside_a_dead_primary_names_it(half_dead: HalfDead, capsys: Capsys) -> None:
     assert main(["watch", "--once", "--json", "--url", half_dead.url]) == 2
     told = json.loads(capsys.readouterr().out)
     assert told["missing"] == [half_dead.dead]

@@ -1,12 +1,9 @@
 """`aiolocks demo` as users run it: what it shows, its exit status, and what it leaves behind."""
 
-import fcntl
 import os
 import re
-import struct
 import subprocess
 import sys
-import termios
 import threading
 import time
 from contextlib import closing
@@ -20,6 +17,8 @@ from aiolocks.cli import main
 from tests.support.lateness import SLACK, assert_within
 from tests.support.leftovers import is_residue
 from tests.support.servers import RedisServer
+from tests.surface.test_run import alive
+from tests.surface.test_run_terminal import Terminal
 
 pytestmark = [pytest.mark.timeout(120)]
 
@@ -47,8 +46,6 @@ ENVIRONMENT = {
 
 @dataclass(frozen=True)
 class Run:
-    """A demo that has ended."""
-
     status: int
     output: str
     errors: str
@@ -82,7 +79,11 @@ def test_demo_keeps_its_word_and_says_so_when_it_cannot() -> None:
     assert f"SIGKILL to process {pids['gus']}" in on_server.output
     assert not any(map(alive, pids.values()))
     assert PASSWORD not in on_server.output + on_server.errors
-    it_fails_when_what_it_shows_does_not_happen(spoiled)
+    assert spoiled.status == 1
+    held = {title for title, ok in spoiled.verdicts().items() if ok}
+    assert {"order", "return"} <= held
+    assert not {"renewal", "surprises"} & held
+    assert "failed, after" in spoiled.output
 
 
 def start(*arguments: str) -> tuple[subprocess.Popen[str], float]:
@@ -114,74 +115,26 @@ def it_shows_every_property_in_plain_text(run: Run) -> None:
     assert "\x1b" not in run.output
 
 
-def it_fails_when_what_it_shows_does_not_happen(run: Run) -> None:
-    verdicts = run.verdicts()
-    assert run.status == 1
-    assert not verdicts["renewal"]
-    assert not verdicts["surprises"]
-    assert verdicts["order"]
-    assert verdicts["return"]
-    assert "failed, after" in run.output
-
-
 @pytest.mark.redis
 @pytest.mark.faults
 def test_interrupt_from_a_terminal_ends_with_130_and_leaves_no_process(server: RedisServer) -> None:
-    process, terminal = start_on_terminal("--url", server.url)
-    output = b""
-    while b"First come" not in output:
-        output += os.read(terminal, 65536)
+    terminal = Terminal([*COMMAND, "--url", server.url], {**ENVIRONMENT, "TERM": "xterm-256color"}, columns=100)
+    text = terminal.sees("(?s).*First come")
     time.sleep(0.5)
-    os.write(terminal, b"\x03")
-    output += read_all(terminal)
-    text = re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", output.decode())
+    terminal.press("\x03")
+    status, rest = terminal.ends()
+    text = re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", text + rest)
     pids = pids_in(text)
-    assert process.wait(10) == 130
+    assert status == 130
     assert len(pids) == 7
     assert not any(map(alive, pids.values()))
     assert "aiolocks demo: interrupted" in text
     assert "Traceback" not in text
 
 
-def start_on_terminal(*arguments: str) -> tuple[subprocess.Popen[bytes], int]:
-    """Start the demo as a shell would; return the terminal's other end too."""
-    terminal, inside = os.openpty()
-    fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
-    command = [sys.executable, "-c", CONTROLLED, *COMMAND, *arguments]
-    environment = {**ENVIRONMENT, "TERM": "xterm-256color"}
-    process = subprocess.Popen(
-        command, env=environment, stdin=inside, stdout=inside, stderr=inside, start_new_session=True
-    )
-    os.close(inside)
-    return process, terminal
-
-
-CONTROLLED = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
-"""Makes standard input the terminal whose Ctrl-C reaches the program."""
-
-
-def read_all(terminal: int) -> bytes:
-    output = b""
-    with os.fdopen(terminal, "rb", buffering=0) as stream:
-        try:
-            while more := stream.read(65536):
-                output += more
-        except OSError:  # the other end is closed: all is read
-            pass
-    return output
-
-
 def pids_in(output: str) -> dict[str, int]:
     listed = output[output.index("processes:") : output.index("waits")]
     return {name: int(pid) for name, pid in re.findall(r"(\w+)=(\d+)", listed)}
-
-
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def test_memory_without_its_extra_names_what_to_install(

@@ -31,8 +31,6 @@ Servers = Callable[..., RedisServer]
 
 @dataclass(frozen=True)
 class Report:
-    """What `--json` said."""
-
     status: int
     checks: Mapping[str, Mapping[str, Any]]
 
@@ -48,8 +46,6 @@ class Report:
 
 @pytest.fixture
 def ask(capsys: Capsys) -> Callable[..., Report]:
-    """Asks the doctor about the server at a URL."""
-
     def ask(url: str, *arguments: str) -> Report:
         status = main(["doctor", "--json", "--url", url, *arguments])
         captured = capsys.readouterr()
@@ -63,10 +59,9 @@ def ask(capsys: Capsys) -> Callable[..., Report]:
 
 def user(server: RedisServer, *rights: str) -> str:
     """Return the URL of a user with these rights, and the keys and channels of the default prefix."""
-    admin: Any
-    with closing(Redis.from_url(server.url)) as admin:
-        known = ("reset", "on", f">{PASSWORD}", "~aiolocks:*", "resetchannels", "&aiolocks:*")
-        admin.execute_command("ACL", "SETUSER", "app", *known, *rights)
+    operator: Any = server.operator
+    known = ("reset", "on", f">{PASSWORD}", "~aiolocks:*", "resetchannels", "&aiolocks:*")
+    operator.execute_command("ACL", "SETUSER", "app", *known, *rights)
     return f"redis://app:{PASSWORD}@127.0.0.1:{server.port}"
 
 
@@ -74,10 +69,9 @@ def replicated(primary: RedisServer, servers: Servers, **options: Any) -> RedisS
     """Start a replica, and return it once it is online and tells how far it is."""
     replica = servers(options={"replicaof": f"127.0.0.1 {primary.port}"}, **options)
     give_up_at = time.monotonic() + 20
-    with closing(Redis.from_url(primary.url)) as admin:
-        while "lag" not in (slave := admin.info("replication").get("slave0", {})) or slave["state"] != "online":
-            assert time.monotonic() < give_up_at
-            time.sleep(0.05)
+    while "lag" not in (slave := primary.operator.info("replication").get("slave0", {})) or slave["state"] != "online":
+        assert time.monotonic() < give_up_at
+        time.sleep(0.05)
     return replica
 
 
@@ -87,8 +81,7 @@ def connections(server: RedisServer) -> int:
 
 
 def keys(server: RedisServer) -> list[bytes]:
-    with closing(Redis.from_url(server.url)) as admin:
-        return [key for key in admin.scan_iter() if not is_residue(key)]
+    return [key for key in server.operator.scan_iter() if not is_residue(key)]
 
 
 def test_a_server_that_is_fit_for_locks_gets_ok_everywhere_and_keeps_nothing(
@@ -100,8 +93,8 @@ def test_a_server_that_is_fit_for_locks_gets_ok_everywhere_and_keeps_nothing(
         assert (report.status, report.not_ok(), set(report.checks)) == (0, {}, ALWAYS)
     assert main(["doctor", "--url", server.url]) == 0
     assert capsys.readouterr().out.endswith("\n\nFit for locks.\n")
-    assert keys(server) == []
     assert connections(server) == 1
+    assert keys(server) == []
 
 
 @pytest.mark.parametrize(
@@ -137,16 +130,15 @@ def test_warnings_count_only_when_asked_to(servers: Servers, ask: Callable[..., 
 def test_replicas_are_judged_by_whether_a_lone_primary_goes_on(servers: Servers, ask: Callable[..., Report]) -> None:
     primary = servers(options=FIT | {"repl-diskless-sync-delay": "0"})
     replica = replicated(primary, servers)
-    with closing(Redis.from_url(primary.url)) as admin:
-        report = ask(primary.url)
-        assert report.not_ok() == {"replication": "warning"}
-        assert report.verdict("replica clocks") == "ok"
-        assert "min-replicas-to-write 1" in report.text("replication")
+    report = ask(primary.url)
+    assert report.not_ok() == {"replication": "warning"}
+    assert report.verdict("replica clocks") == "ok"
+    assert "min-replicas-to-write 1" in report.text("replication")
 
-        admin.config_set("min-replicas-to-write", 1)
-        report = ask(primary.url)
-        assert report.not_ok() == {}
-        assert "fencing" in report.text("replication")
+    primary.operator.config_set("min-replicas-to-write", 1)
+    report = ask(primary.url)
+    assert report.not_ok() == {}
+    assert "fencing" in report.text("replication")
 
     report = ask(replica.url)
     assert (report.status, report.verdict("replication")) == (1, "danger")

@@ -220,9 +220,6 @@ def test_the_rest_is_an_error_all_the_same(code: str) -> None:
     assert not answered(code).startswith("ImportError")
 
 
-# What a keyword list offers.
-
-
 @one_by_one(
     "kind, name, offered",
     complete(
@@ -285,8 +282,6 @@ def test_an_error_from_within_a_correct_call_is_as_it_was() -> None:
     with pytest.raises(TypeError, match=r"^ttl must be a number"):
         Lock(NOBODY, "orders", ttl=None)  # type: ignore[arg-type]
 
-
-# Names that exist nowhere.
 
 THINGS: list[Any] = [
     LockManager(NOBODY), HierarchicalLock(NOBODY, "shop/orders").read, RWLock(NOBODY, "orders").write,
@@ -392,8 +387,6 @@ def test_a_module_that_was_not_imported_says_how(module: str) -> None:
         elsewhere.missing_from_package(module)  # which others may have imported by now
     assert importlib.util.find_spec(f"aiolocks.{module}")
 
-
-# What the answers name.
 
 COMING = {"holders", "waiters", "revoke"}
 """What may be named before it is there."""

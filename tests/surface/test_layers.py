@@ -31,8 +31,6 @@ LONGEST_PATH = 16
 LONGEST_PATH_OF_FOLDERS = 9
 REQUIRED = {"redis", "hiredis", "anyio"}
 ON_DEMAND = {"in_memory": {"fakeredis"}}
-"""What a function imports when it is called."""
-
 files = sorted(PACKAGE.rglob("*.py"))
 
 Graph = Mapping[str, set[str]]
@@ -96,7 +94,6 @@ def house(name: Mapping[Path, str]) -> Graph:
 
 
 def longest_path(graph: Graph) -> list[str]:
-    """Return a longest way from the top to the bottom."""
     longest: dict[str, list[str]] = {}
     for one in TopologicalSorter(graph).static_order():
         longest[one] = [one, *max((longest[other] for other in graph[one]), key=len, default=[])]

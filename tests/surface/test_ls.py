@@ -15,7 +15,6 @@ from redis.asyncio import Redis
 
 from aiolocks import HierarchicalLock, LockManager, MultiLock, Redlock, RLock, RWLock, Semaphore
 from aiolocks.cli import main
-from tests.support.clusters import ClusterSet
 from tests.support.kinds import kinds_where
 from tests.support.lateness import SLACK, assert_within
 from tests.support.servers import RedisServer
@@ -147,7 +146,6 @@ async def test_patterns_kinds_and_strangers_keys(own_server: RedisServer, capsys
 
 
 async def commands(client: Redis) -> int:
-    """Return how many the server has run."""
     return int((await client.info("stats"))["total_commands_processed"])
 
 
@@ -179,19 +177,6 @@ async def test_ten_thousand_are_listed_as_they_are_found_and_no_command_takes_lo
         assert first < 0.7 * (await commands(client) - begun)  # while nobody reads on, it asks no further
         slowest = max((command["duration"] for command in await client.slowlog_get(10)), default=0) / 1e6
         assert_within(slowest, SLACK * 0.02, "a command kept the server")
-
-
-@pytest.mark.slow
-@pytest.mark.asyncio
-async def test_of_a_cluster_each_primary_is_asked(capsys: Capsys) -> None:
-    with ClusterSet(replicas=0) as cluster:
-        async with LockManager.from_url(cluster.url, ttl=60) as locks, AsyncExitStack() as stack:
-            for number in range(20):
-                await stack.enter_async_context(locks.lock(f"order:{number}"))
-            _, found = await in_a_thread(capsys, "ls", "--url", cluster.url)
-            assert len(found) == 20
-            _, (shown,) = await in_a_thread(capsys, "show", "order:7", "--url", cluster.url)
-            assert shown["held"] == 1
 
 
 @pytest.mark.parametrize("command", ["ls", "show x", "release x", "watch --once"])

@@ -36,9 +36,11 @@ def test_a_part_without_its_server_is_skipped(tmp_path: Path, monkeypatch: pytes
     assert captured.out.splitlines()[-1].split()[:2] == ["newer", "SKIPPED"]
 
 
-def test_faults_are_tried_on_the_newer_servers_too() -> None:
+def test_the_parts_that_are_named_are_chosen_or_all() -> None:
     parts = chosen(["faults-redis-trixie", "faults-valkey-sid"])
     assert [part.server for part in parts] == [("trixie", "redis-server"), ("sid", "valkey-server")]
+    names = [part.name for part in chosen([])]
+    assert [name for name in names if "-" not in name][:4] == ["mix", "faults", "fleets", "long"]
 
 
 def test_an_unknown_part_is_a_mistake_that_names_those_there_are(capsys: Capsys) -> None:
@@ -51,8 +53,3 @@ def test_seconds_are_shared_among_the_seeds() -> None:
     assert chosen(["mix"])[0].command[2:] == ("--seeds=5", "--seconds=120")
     of_two = chosen(["mix", "--seconds=60", "--seed=7", "--seed=8"])[0]
     assert of_two.command[2:] == ("--seed=7", "--seed=8", "--seconds=30")
-
-
-def test_all_parts_run_if_none_is_named() -> None:
-    names = [part.name for part in chosen([])]
-    assert [name for name in names if "-" not in name][:4] == ["mix", "faults", "fleets", "long"]

@@ -24,8 +24,6 @@ OF_JOBS = {"aiolocks.primitive": "stub", "aiolocks.name": "job:*"}
 
 
 class Collector:
-    """Takes metrics and spans, as something outside the process would."""
-
     def __init__(self) -> None:
         self.reader = InMemoryMetricReader()
         self.exporter = InMemorySpanExporter()
@@ -38,7 +36,6 @@ class Collector:
         return instrument(meter_provider=self.meters, tracer_provider=self.tracers, **options)
 
     def metrics(self) -> dict[str, Any]:
-        """Return the metrics by name, without their prefix."""
         data = self.reader.get_metrics_data()
         of_resources = [] if data is None else data.resource_metrics
         found = [metric for of in of_resources for metric in of.scope_metrics[0].metrics]
@@ -227,9 +224,12 @@ def test_there_are_not_more_names_than_a_collector_can_bear(instrumented: Collec
     assert instrumented.values("held")["other"] == 0
 
 
-def test_a_very_long_name_is_cut(instrumented: Collector) -> None:
+def test_a_very_long_name_is_cut_and_what_concerns_a_client_has_none(instrumented: Collector) -> None:
     happens("of " + "x" * 5000)
     assert [len(name) for name in instrumented.values("acquired")] == [120]
+    emit(Event("polling", "", "", 1.0))
+    assert instrumented.values("polling") == {"": 1}
+    assert instrumented.values("held") == {"of " + "x" * 117: 1}
 
 
 def test_of_thousands_of_durations_a_second_some_are_told_and_all_are_counted(instrumented: Collector) -> None:
@@ -239,12 +239,6 @@ def test_of_thousands_of_durations_a_second_some_are_told_and_all_are_counted(in
     assert MOST_RECORDED <= count <= 25 * MOST_RECORDED
     assert seconds == count * 0.5
     assert instrumented.values("acquired") == {"a": 50 * MOST_RECORDED}
-
-
-def test_what_concerns_a_client_has_no_name(instrumented: Collector) -> None:
-    emit(Event("polling", "", "", 1.0))
-    assert instrumented.values("polling") == {"": 1}
-    assert instrumented.values("held") == {}
 
 
 def test_metrics_can_end_and_begin_again_with_the_same_provider_and_the_first_end_does_not_end_the_second(

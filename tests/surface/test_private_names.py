@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import anyio
@@ -38,7 +39,7 @@ class Private:
     library: str
     module: str
     use: str
-    is_there: Callable[["Met"], object]
+    is_there: Callable[[Any], object]
 
     @property
     def attribute(self) -> str:
@@ -47,23 +48,6 @@ class Private:
     def __str__(self) -> str:
         release = sys.version.partition(" ")[0] if self.library == "Python" else version(self.library)
         return f"{self.name} of {self.library} {release}: used in {self.module} {self.use}"
-
-
-@dataclass(frozen=True, slots=True)
-class Met:
-    """Objects as the package meets them."""
-
-    connection: Any
-    in_memory: Any
-    task: Any
-    gathering: Any
-    awaited: Any
-    scopes: tuple[Any, Any]
-    of_scopes: Any
-
-    @property
-    def loop(self) -> Any:
-        return asyncio.get_running_loop()
 
 
 def has(*names: str) -> Callable[[object], bool]:
@@ -78,18 +62,18 @@ def a_sentinel() -> Any:
     return cast("Any", Sentinel)([("localhost", 1)])
 
 
-def is_called_back(met: Met) -> bool:
+def is_called_back(met: Any) -> bool:
     return any(getattr(call, "__self__", None) is met.of_scopes for call, _ in met.awaited._callbacks or ())
 
 
-def has_parents(met: Met) -> bool:
+def has_parents(met: Any) -> bool:
     outer, inner = met.scopes
     states: Any = sys.modules["anyio._backends._asyncio"]
     state = states._task_states.get(met.of_scopes)
     return state.cancel_scope is inner and inner._parent_scope is outer and outer._parent_scope is None
 
 
-def library(name: str, module: str, use: str, *names: tuple[str, Callable[[Met], object]]) -> list[Private]:
+def library(name: str, module: str, use: str, *names: tuple[str, Callable[[Any], object]]) -> list[Private]:
     """Return the names of a library that a module of the package uses for one purpose."""
     return [Private(each, name, module, use, is_there) for each, is_there in names]
 
@@ -167,7 +151,7 @@ TABLE = [
 
 
 @pytest_asyncio.fixture
-async def met(redis_url: str) -> AsyncIterator[Met]:
+async def met(redis_url: str) -> AsyncIterator[SimpleNamespace]:
     """Two tasks that wait, one in two scopes and one for `gather`, and a connection of either kind."""
     awaited, never = asyncio.get_running_loop().create_future(), asyncio.get_running_loop().create_future()
     scopes: list[anyio.CancelScope] = []
@@ -187,7 +171,10 @@ async def met(redis_url: str) -> AsyncIterator[Met]:
         connection, in_memory = [await pool.get_connection() for pool in pools]
         of_scopes, task = asyncio.create_task(in_scopes()), asyncio.create_task(gather())
         await asyncio.sleep(0)
-        yield Met(connection, in_memory, task, gathering[0], awaited, (scopes[0], scopes[1]), of_scopes)
+        yield SimpleNamespace(
+            connection=connection, in_memory=in_memory, task=task, gathering=gathering[0], awaited=awaited,
+            scopes=scopes, of_scopes=of_scopes, loop=asyncio.get_running_loop(),
+        )  # fmt: skip
         for each in (of_scopes, task):
             each.cancel()
         await asyncio.wait((of_scopes, task))
@@ -198,7 +185,7 @@ async def met(redis_url: str) -> AsyncIterator[Met]:
 @pytest.mark.redis
 @pytest.mark.asyncio
 @pytest.mark.parametrize("private", TABLE, ids=lambda private: private.name)
-async def test_a_private_name_that_the_package_uses_is_there(private: Private, met: Met) -> None:
+async def test_a_private_name_that_the_package_uses_is_there(private: Private, met: SimpleNamespace) -> None:
     try:
         is_there = private.is_there(met)
     except (AttributeError, ImportError, KeyError) as error:
@@ -218,7 +205,6 @@ def test_the_table_has_every_private_name_that_the_package_uses_and_no_other() -
 
 
 def private_parts(name: object) -> list[str]:
-    """Return the parts of a dotted name that begin with one underscore."""
     words = name.split(".") if isinstance(name, str) else []
     return [word for word in words if word.startswith("_") and word.strip("_") and not word.startswith("__")]
 

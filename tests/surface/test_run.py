@@ -7,11 +7,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from redis import Redis
 
 from aiolocks.cli import main
 from tests.support.children import family
@@ -55,8 +54,7 @@ def result(process: Process) -> tuple[int, str, str]:
 
 
 def lose(server: RedisServer, name: str) -> None:
-    with closing(Redis.from_url(server.url)) as admin:
-        admin.delete(f"aiolocks:lock:{{{name}}}")
+    server.operator.delete(f"aiolocks:lock:{{{name}}}")
 
 
 def alive(pid: int) -> bool:
@@ -84,6 +82,10 @@ def test_the_exit_status_is_the_command_s_own(start: Start, command: str, status
     assert result(start("status", "--", "sh", "-c", command)) == (status, "", "")
 
 
+def test_options_behind_the_dashes_are_the_command_s(start: Start) -> None:
+    assert result(start("options", "--ttl", "5", "--", "echo", "--wait", "--", "-x"))[1] == "--wait -- -x\n"
+
+
 @pytest.mark.smoke
 def test_the_command_finds_the_name_and_a_fencing_token_that_grows(start: Start) -> None:
     tokens = []
@@ -95,10 +97,6 @@ def test_the_command_finds_the_name_and_a_fencing_token_that_grows(start: Start)
         assert (name, errors) == ("it's {odd}", "")
         tokens.append(int(token))
     assert tokens[0] < tokens[1]
-
-
-def test_the_command_s_own_options_are_its_own(start: Start) -> None:
-    assert result(start("options", "--ttl", "5", "--", "echo", "--wait", "--", "-x"))[1] == "--wait -- -x\n"
 
 
 def test_one_runs_at_a_time_and_the_next_follows(start: Start, tmp_path: Path) -> None:
@@ -216,11 +214,10 @@ def test_a_signal_while_it_waits_ends_it_and_leaves_no_place_in_the_queue(
     holder = start("waits", "--", "sh", "-c", "echo begun; sleep 60")
     assert said(holder) == "begun"
     waiting = start("waits", "--", "echo", "never")
-    with closing(Redis.from_url(server.url)) as admin:
-        wait_until(lambda: bool(admin.zcard("aiolocks:lock:{waits}:queue")))
-        waiting.send_signal(number)
-        assert result(waiting) == (128 + number, "", "")
-        assert not admin.zcard("aiolocks:lock:{waits}:queue")
+    wait_until(lambda: bool(server.operator.zcard("aiolocks:lock:{waits}:queue")))
+    waiting.send_signal(number)
+    assert result(waiting) == (128 + number, "", "")
+    assert not server.operator.zcard("aiolocks:lock:{waits}:queue")
 
 
 def test_what_was_ignored_when_it_began_stays_ignored(server: RedisServer) -> None:

@@ -1,11 +1,14 @@
 """`aiolocks run` at a terminal: a real shell with job control, to which a test types."""
 
+import fcntl
 import os
 import pty
 import re
 import select
 import signal
+import struct
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,12 +30,14 @@ class Terminal:
     """A program at a terminal of its own."""
 
     def __init__(
-        self, command: list[str], environment: dict[str, str], prepare: Callable[[], object] = hear_signals
-    ) -> None:
+        self, command: list[str], environment: dict[str, str], prepare: Callable[[], object] = hear_signals, *,
+        columns: int = 80,
+    ) -> None:  # fmt: skip
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             prepare()
             os.execve(command[0], command, environment)
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         self._seen = ""
 
     def press(self, keys: str) -> None:
@@ -47,6 +52,18 @@ class Terminal:
             self._seen += os.read(self.fd, 65536).decode(errors="ignore")
         self._seen = self._seen[found.end() :]
         return found[0]
+
+    def ends(self) -> tuple[int, str]:
+        """Return its exit status, and what came until its end."""
+        give_up_at = time.monotonic() + WITHIN
+        while time.monotonic() < give_up_at:
+            if select.select([self.fd], [], [], 0.1)[0]:
+                try:
+                    self._seen += os.read(self.fd, 65536).decode(errors="ignore")
+                except OSError:
+                    break
+        os.close(self.fd)
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1]), self._seen
 
 
 class Shell(Terminal):

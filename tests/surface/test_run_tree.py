@@ -52,7 +52,6 @@ def pids() -> Iterator[list[int]]:
 
 
 def children(pid: int) -> list[tuple[int, str]]:
-    """Return the pid and the state of each child of *pid*."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
@@ -79,26 +78,6 @@ def test_a_lost_lease_ends_a_process_that_has_left_the_group_of_the_command(
         lose(server, "tree")
         assert result(process)[0] == 74
     assert not alive(pids[0])
-
-
-def test_a_lost_lease_asks_a_daemon_before_it_kills_it(server: RedisServer, pids: list[int], tmp_path: Path) -> None:
-    asked = tmp_path / "asked"
-    program = (
-        "import os, pathlib, signal, sys, time\n"
-        "if os.fork(): os._exit(0)\n"
-        "os.setsid()\n"
-        f"signal.signal(signal.SIGTERM, lambda *_: (pathlib.Path({str(asked)!r}).touch(), os._exit(0)))\n"
-        "print(os.getpid(), flush=True)\n"
-        "time.sleep(60)\n"
-    )
-    script = tmp_path / "daemon.py"
-    script.write_text(program)
-    with running(server, f"{sys.executable} {script}; sleep 60", "--ttl", "10") as process:
-        pids.append(int(said(process)))
-        lose(server, "tree")
-        assert result(process)[0] == 74
-    assert not alive(pids[0])
-    assert asked.exists()
 
 
 def test_a_lost_lease_leaves_alone_what_is_not_of_the_command(
@@ -187,10 +166,10 @@ def test_the_command_of_a_run_inside_a_run_is_asked_to_end_once_when_the_outer_l
     assert counts[1].read_text() == "1"
 
 
-def test_a_process_that_has_left_the_group_of_an_inner_command_is_asked_to_end_when_the_outer_lease_is_revoked(
-    server: RedisServer, counts: tuple[str, Path]
+@pytest.mark.parametrize("inner", ["sh -c ", f"{sys.executable} -m aiolocks run inner -- sh -c "], ids=["", "inner"])
+def test_a_process_that_has_left_the_group_of_a_command_is_asked_to_end_when_the_outer_lease_is_revoked(
+    server: RedisServer, counts: tuple[str, Path], inner: str
 ) -> None:
-    inner = f"{sys.executable} -m aiolocks run inner -- sh -c "
     command = f"(setsid {counts[0]} &); exec sleep 60"
     assert_loses_its_lease(server, f'exec {inner} "{command}"')
     assert counts[1].read_text() == "1"

@@ -96,10 +96,11 @@ async def lose(redis: Redis) -> None:
     await asyncio.sleep(FOR_EVER)
 
 
+async def pass_on(request: Request, call_next: Callable[[Request], Awaitable[Any]]) -> Any:
+    return await call_next(request)
+
+
 OrderLease = Annotated[Lease, aiolocks.fastapi.locked("orders:{order_id}")]
-
-
-# Both frameworks.
 
 
 @pytest.mark.parametrize(
@@ -364,9 +365,6 @@ async def test_the_loss_of_one_of_two_locks_is_503_and_frees_both(two_locks: Two
     assert not await Lock(redis, "to").locked()
 
 
-# FastAPI.
-
-
 async def test_fastapi_a_sync_endpoint_goes_on_sees_the_loss_and_is_answered_with_503(
     serve: Serve, redis: Redis
 ) -> None:
@@ -413,9 +411,7 @@ async def test_fastapi_the_name_may_come_from_a_dependency_and_the_manager_too(s
 async def test_fastapi_a_middleware_around_does_not_keep_the_loss_from_the_endpoint(serve: Serve, redis: Redis) -> None:
     app = fastapi_app(redis)
 
-    @app.middleware("http")
-    async def pass_on(request: Request, call_next: Callable[[Request], Awaitable[Any]]) -> Any:
-        return await call_next(request)
+    app.middleware("http")(pass_on)
 
     @app.post("/orders/{order_id}")
     async def endpoint(order_id: int, lease: OrderLease) -> None:
@@ -482,27 +478,21 @@ async def post_in_process(app: FastAPI, path: str) -> None:
         await client.post(path)
 
 
-async def test_fastapi_a_template_over_what_the_path_has_not_is_an_error_that_names_what_it_has(redis: Redis) -> None:
-    app = fastapi_app(redis)
-
-    @app.post("/orders/{order_id}", dependencies=[aiolocks.fastapi.locked("{shop}:{order_id}")])
-    async def endpoint(order_id: int, shop: str) -> None: ...
-
-    with pytest.raises(RuntimeError, match=r"names 'shop', which is no parameter of the path .* has: order_id"):
-        await post_in_process(app, "/orders/7?shop=a")
-
-
-async def test_fastapi_without_a_manager_the_error_says_where_to_put_one(redis: Redis) -> None:
+async def test_fastapi_a_mistake_is_an_error_that_says_what_to_do(redis: Redis) -> None:
     app = FastAPI()
 
     @app.post("/orders", dependencies=[aiolocks.fastapi.locked("orders")])
-    async def endpoint() -> None: ...
+    @app.post("/orders/{order_id}", dependencies=[aiolocks.fastapi.locked("{shop}:{order_id}")])
+    async def endpoint(shop: str = "") -> None: ...
 
     with pytest.raises(RuntimeError, match=r"app\.state\.locks is missing: put a LockManager there"):
         await post_in_process(app, "/orders")
     app.state.locks = redis
     with pytest.raises(TypeError, match=r"needs a LockManager in app\.state\.locks,.* LockManager\(redis\), not Redis"):
         await post_in_process(app, "/orders")
+    app.state.locks = LockManager(redis)
+    with pytest.raises(RuntimeError, match=r"names 'shop', which is no parameter of the path .* has: order_id"):
+        await post_in_process(app, "/orders/7?shop=a")
 
 
 async def test_fastapi_other_methods_are_locked_only_where_the_route_has_them(serve: Serve, redis: Redis) -> None:
@@ -519,9 +509,6 @@ async def test_fastapi_other_methods_are_locked_only_where_the_route_has_them(se
         assert busy.headers["Retry-After"] in ("29", "30")
         assert (await client.options("/orders/7")).status_code == 405
     assert (await client.head("/orders/7")).status_code == 200
-
-
-# aiohttp.
 
 
 async def test_aiohttp_a_client_that_goes_frees_the_lock_if_handlers_are_cancelled(serve: Serve, redis: Redis) -> None:

@@ -1,6 +1,5 @@
 """aiolocks.fastapi: the name of a lock is made of what FastAPI itself validated, so that one resource has one name."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from datetime import time
 from decimal import Decimal
@@ -11,7 +10,7 @@ from uuid import UUID
 import httpx
 import pytest
 import pytest_asyncio
-from fastapi import APIRouter, Depends, FastAPI, Path, Query, WebSocket
+from fastapi import APIRouter, Depends, FastAPI, Path, Query
 from pydantic import AfterValidator, Field, StringConstraints
 
 from aiolocks import Lease, LockManager
@@ -193,7 +192,7 @@ async def test_a_number_whose_digits_do_not_fit_a_name_is_the_clients_mistake(me
     assert "1,024" in answer.json()["detail"][0]["msg"] or "1024" in answer.json()["detail"][0]["msg"]
 
 
-async def test_an_alias_names_the_parameter_of_the_path(memory: LockManager) -> None:
+async def test_an_alias_names_the_parameter_of_the_path_and_not_that_of_a_query(memory: LockManager) -> None:
     app = app_with(memory)
 
     async def load(number: Annotated[int, Path(alias="order_id")]) -> int:
@@ -207,17 +206,12 @@ async def test_an_alias_names_the_parameter_of_the_path(memory: LockManager) -> 
     async def loaded(lease: Name, order: Annotated[int, Depends(load)]) -> str:
         return lease.name
 
-    assert await names(app, "/orders/7", "/orders/007", "/loaded/7", "/loaded/007") == {"orders:7"}
-
-
-async def test_a_query_parameter_of_the_same_name_is_another_matter(memory: LockManager) -> None:
-    app = app_with(memory)
-
-    @app.post("/orders/{order_id}")
-    async def endpoint(lease: Name, order_id: str, other: Annotated[int, Query(alias="order_id")]) -> str:
+    @app.post("/asked/{order_id}")
+    async def asked(lease: Name, order_id: str, other: Annotated[int, Query(alias="order_id")]) -> str:
         return lease.name
 
-    assert await names(app, "/orders/x7?order_id=1") == {"orders:x7"}
+    assert await names(app, "/orders/7", "/orders/007", "/loaded/7", "/loaded/007") == {"orders:7"}
+    assert await names(app, "/asked/x7?order_id=1") == {"orders:x7"}
 
 
 async def test_convertors_of_the_path_need_no_declaration_and_go_together_with_one(memory: LockManager) -> None:
@@ -332,37 +326,3 @@ async def test_all_that_is_invalid_is_named_at_once(memory: LockManager) -> None
 
     detail = (await post(app, "/shops/a/orders/b")).json()["detail"]
     assert [error["loc"] for error in detail[:2]] == [["path", "shop"], ["path", "order_id"]]
-
-
-async def test_websockets_have_names_as_well(memory: LockManager) -> None:
-    app = app_with(memory)
-    router = APIRouter()
-    found = []
-
-    async def load(order_id: int) -> None: ...
-
-    @router.websocket("/feeds/{order_id}")
-    async def endpoint(socket: WebSocket, lease: Name) -> None:
-        found.append(lease.name)
-        await socket.accept()
-
-    app.include_router(router, prefix="/live", dependencies=[Depends(load)])
-    await connect(app, "/live/feeds/007")
-    assert found == ["orders:7"]
-    assert (await connect(app, "/live/feeds/seven"))[0]["type"] == "websocket.close"
-
-
-async def connect(app: FastAPI, path: str) -> list[dict[str, Any]]:
-    """Open a WebSocket in process, and return the messages that a server would get."""
-    sent: list[dict[str, Any]] = []
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "websocket.connect"}
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    scope = {"type": "websocket", "path": path, "raw_path": path.encode(), "query_string": b"", "headers": []}
-    async with asyncio.timeout(10):
-        await app({**scope, "root_path": "", "scheme": "ws", "subprotocols": []}, receive, send)
-    return sent

@@ -192,17 +192,11 @@ WRITE = b"0123456789abcdef0123456789abcdef:"
 @one_by_one(
     "key",
     [
-        b"lock:{n}:" + GUARDED,
-        b"semaphore:{n}:" + GUARDED,
-        b"hierarchy:{shop}/orders/42:" + GUARDED,
-        b"versioned:{stock:42}",
-        b"versioned:" + WRITE + b"{stock:42}",
-        b"versioned:tagged:user:{42}",
-        b"versioned:tagged:user:{42}:cart",
-        b"versioned:tagged:{42}}:q:x",
-        b"versioned:" + WRITE + b"user:{42}:cart",
+        b"lock:{n}:" + GUARDED, b"semaphore:{n}:" + GUARDED, b"hierarchy:{shop}/orders/42:" + GUARDED,
+        b"versioned:{stock:42}", b"versioned:" + WRITE + b"{stock:42}", b"versioned:tagged:user:{42}",
+        b"versioned:tagged:user:{42}:cart", b"versioned:tagged:{42}}:q:x", b"versioned:" + WRITE + b"user:{42}:cart",
     ],
-)
+)  # fmt: skip
 def test_c4_knows_what_guards_and_versions_leave_for_a_while(prefix: bytes, key: bytes) -> None:
     assert check_residue({prefix + key: 60_000}) == []
     assert "for ever" in check_residue({prefix + key: -1})[0]
@@ -211,15 +205,10 @@ def test_c4_knows_what_guards_and_versions_leave_for_a_while(prefix: bytes, key:
 @one_by_one(
     "key",
     [
-        b"aiolocks:lock:{a:versioned:b}",
-        b"aiolocks:lock:{n}:queue",
-        b"aiolocks:lock:{:fence}",
-        b"aiolocks:lock:{versioned:}:q:g:1",
-        b"aiolocks:semaphore:{n}:q:t:1",
-        b"versioned:lock:{n}",
-        b"aiolocks:versioned:x:{n}",
+        b"aiolocks:lock:{a:versioned:b}", b"aiolocks:lock:{n}:queue", b"aiolocks:lock:{:fence}", b"versioned:lock:{n}",
+        b"aiolocks:lock:{versioned:}:q:g:1", b"aiolocks:semaphore:{n}:q:t:1", b"aiolocks:versioned:x:{n}",
     ],
-)
+)  # fmt: skip
 def test_c4_is_not_taken_in_by_names(key: bytes) -> None:
     assert check_residue({key: 60_000}) != []
 

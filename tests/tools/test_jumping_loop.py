@@ -54,16 +54,6 @@ def test_the_clock_starts_at_zero_and_jumps_to_each_timer_in_the_order_of_their_
     assert fired == [(1, 1.0), (7, 7.0), (50, 50.0), (86_400, 86_400.0)]
 
 
-def test_a_timeout_ends_a_wait_for_what_never_comes(run: Run) -> None:
-    async def main() -> None:
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(1e6):
-                await asyncio.Event().wait()
-        assert clock() == 1e6
-
-    run(main())
-
-
 def test_a_socket_that_is_slow_in_real_time_is_waited_for_when_nothing_is_scheduled(run: Run) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:

@@ -7,27 +7,11 @@ from aiolocks.testing._resp import Pairing, Scanner
 from tests.support.network import command
 
 MESSAGES = [
-    b"+OK\r\n",
-    b"-ERR no\r\n",
-    b":-12\r\n",
-    b"$-1\r\n",
-    b"$0\r\n\r\n",
-    b"$12\r\na\r\nb*3\r\n$1\r\n\r\n",
-    b"*-1\r\n",
-    b"*0\r\n",
-    b"*2\r\n*1\r\n:1\r\n$3\r\nabc\r\n",
-    b"_\r\n",
-    b",1.5\r\n",
-    b"#t\r\n",
-    b"(12345678901234567890123\r\n",
-    b"=7\r\ntxt:abc\r\n",
-    b"!5\r\nERR x\r\n",
-    b"%2\r\n+a\r\n*2\r\n:1\r\n:2\r\n+b\r\n%0\r\n",
-    b"~2\r\n:1\r\n:2\r\n",
-    b">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nx\r\n",
-    b"|1\r\n+ttl\r\n:3\r\n$1\r\nv\r\n",
-    b"PING\r\n",
-]
+    b"+OK\r\n", b"-ERR no\r\n", b":-12\r\n", b"$-1\r\n", b"$0\r\n\r\n", b"$12\r\na\r\nb*3\r\n$1\r\n\r\n", b"*-1\r\n",
+    b"*0\r\n", b"*2\r\n*1\r\n:1\r\n$3\r\nabc\r\n", b"_\r\n", b",1.5\r\n", b"#t\r\n", b"(12345678901234567890123\r\n",
+    b"=7\r\ntxt:abc\r\n", b"!5\r\nERR x\r\n", b"%2\r\n+a\r\n*2\r\n:1\r\n:2\r\n+b\r\n%0\r\n", b"~2\r\n:1\r\n:2\r\n",
+    b">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nx\r\n", b"|1\r\n+ttl\r\n:3\r\n$1\r\nv\r\n", b"PING\r\n",
+]  # fmt: skip
 
 
 @given(st.lists(st.sampled_from(MESSAGES), max_size=12), st.data())

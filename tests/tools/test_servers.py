@@ -38,12 +38,9 @@ def test_a_paused_server_answers_after_it_was_resumed(own_server: RedisServer) -
         assert client.ping()
 
 
-def test_a_server_that_does_not_start_says_why() -> None:
+def test_a_server_that_does_not_start_says_why(own_server: RedisServer) -> None:
     with pytest.raises(ServerError, match="nonsense"):
         RedisServer(options={"nonsense": "1"})
-
-
-def test_a_port_that_is_taken_is_an_error_when_it_was_asked_for(own_server: RedisServer) -> None:
     with pytest.raises(ServerError, match="Address already in use"):
         RedisServer(port=own_server.port)
 

@@ -12,7 +12,7 @@ from tests.support.clusters import ClusterSet, slot_of
 from tests.support.lateness import SLACK, assert_within
 from tests.support.leftovers import Leftovers, empty
 from tests.support.sentinels import SentinelSet
-from tests.support.servers import RedisServer, ServerError
+from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.redis, pytest.mark.rest]
 
@@ -25,13 +25,6 @@ SLOT = slot_of("{orders}")
 
 
 @pytest.fixture(scope="module")
-def sentinels() -> Iterator[SentinelSet]:
-    """One for all tests, each of which leaves it whole."""
-    with SentinelSet() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def cluster() -> Iterator[ClusterSet]:
     """One for all tests, each of which leaves it well."""
     with ClusterSet() as running:
@@ -40,7 +33,6 @@ def cluster() -> Iterator[ClusterSet]:
 
 @pytest.fixture
 def orders(cluster: ClusterSet) -> list[str]:
-    """150 keys of one slot, in a Cluster without others."""
     cluster.flush()
     keys = [f"{{orders}}:{number}" for number in range(150)]
     for key in keys:
@@ -49,7 +41,6 @@ def orders(cluster: ClusterSet) -> list[str]:
 
 
 def another(cluster: ClusterSet) -> RedisServer:
-    """Return a primary that does not have `SLOT`."""
     return next(server for server in cluster.primaries() if server is not cluster.primary_of(SLOT))
 
 
@@ -88,19 +79,6 @@ def test_groups_have_nothing_in_common() -> None:
         assert not set(first.sentinel_addresses) & set(second.sentinel_addresses)
         first.primary().operator.set("whose", "first")
         assert second.primary().operator.get("whose") is None
-
-
-@pytest.mark.faults
-@pytest.mark.slow
-def test_a_killed_primary_is_replaced_and_comes_back_as_a_replica(sentinels: SentinelSet) -> None:
-    old = sentinels.primary()
-    old.kill()
-    with pytest.raises(ServerError):
-        sentinels.primary()
-    new = sentinels.wait_for_primary(other_than=old)
-    old.restart()
-    sentinels.wait_until_whole()
-    assert sentinels.primary() is new
 
 
 @pytest.mark.smoke

@@ -53,10 +53,7 @@ def test_fencing_tokens_tell_the_order_of_grants_where_news_of_them_crossed() ->
     assert overtaking_within([first, second], by_fence=True) == 0
 
 
-def test_the_same_task_twice_in_a_row_is_told() -> None:
+def test_the_same_task_twice_in_a_row_is_told_and_a_percentile_is_one_of_the_values() -> None:
     assert repeated([turn(0, 1, order=1), turn(2, 3, order=1), turn(0, 5, order=2)]) == (1, 3)
-
-
-def test_a_percentile_is_one_of_the_values() -> None:
     values = [float(value) for value in range(1, 101)]
     assert (percentile(values, 0.5), percentile(values, 0.99), percentile([7.0], 0.99)) == (50.0, 99.0, 7.0)
