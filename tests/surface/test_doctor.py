@@ -134,12 +134,10 @@ def test_replicas_are_judged_by_whether_a_lone_primary_goes_on(servers: Servers,
     assert report.not_ok() == {"replication": "warning"}
     assert report.verdict("replica clocks") == "ok"
     assert "min-replicas-to-write 1" in report.text("replication")
-
     primary.operator.config_set("min-replicas-to-write", 1)
     report = ask(primary.url)
     assert report.not_ok() == {}
     assert "fencing" in report.text("replication")
-
     report = ask(replica.url)
     assert (report.status, report.verdict("replication")) == (1, "danger")
     assert f"127.0.0.1:{primary.port}" in report.text("replication")

@@ -43,7 +43,6 @@ def import_once(cache: Path) -> tuple[float, float, set[str]]:
 
 
 def test_import_aiolocks_adds_only_a_little_of_anyio_to_redis_pys_modules(tmp_path: Path) -> None:
-    """Whatever else it imported would be what makes it slow."""
     _, _, modules = import_once(tmp_path)
     assert {name.partition(".")[0] for name in modules} <= {"aiolocks", "anyio"}
     assert len([name for name in modules if name.startswith("anyio")]) <= 12, modules  # of about sixty

@@ -220,8 +220,7 @@ def test_a_signal_while_it_waits_ends_it_and_leaves_no_place_in_the_queue(
     assert not server.operator.zcard("aiolocks:lock:{waits}:queue")
 
 
-def test_what_was_ignored_when_it_began_stays_ignored(server: RedisServer) -> None:
-    """As by nohup."""
+def test_a_signal_that_was_ignored_when_it_began_as_by_nohup_stays_ignored(server: RedisServer) -> None:
     environment = {**os.environ, "AIOLOCKS_URL": server.tcp_url, "PYTHONPATH": str(REPOSITORY)}
     command = [sys.executable, "-m", "aiolocks", "run", "nohup", "--", "sh", "-c", "echo begun; sleep 0.5; echo end"]
     with family("sh", "-c", 'trap "" HUP; exec "$@"', "sh", *command, env=environment) as process:

@@ -15,6 +15,7 @@ from aiolocks.testing import FaultProxy, JumpingLoop
 from tests.support.lateness import SLACK, assert_within
 from tests.support.network import command
 from tests.support.servers import RedisServer
+from tests.support.virtual import clock
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
@@ -23,10 +24,6 @@ Run = Callable[[Coroutine[Any, Any, Any]], Any]
 def run() -> Iterator[Run]:
     with asyncio.Runner(loop_factory=JumpingLoop) as runner:
         yield runner.run
-
-
-def clock() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def test_years_cost_no_time_though_asyncio_waits_a_day_at_most(run: Run) -> None:

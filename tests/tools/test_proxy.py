@@ -188,11 +188,6 @@ async def test_leaving_the_block_closes_everything_whatever_was_under_way(server
         writer.close()
 
 
-async def test_outside_its_block_the_proxy_has_no_port() -> None:
-    with pytest.raises(RuntimeError, match="async with"):
-        FaultProxy().url  # noqa: B018  # a property that raises
-
-
 async def test_a_delay_may_be_a_timedelta(proxy: FaultProxy, client: Redis) -> None:
     proxy.delay_requests = proxy.delay_replies = timedelta(milliseconds=50)
     assert (proxy.delay_requests, proxy.delay_replies) == (0.05, 0.05)
@@ -268,7 +263,9 @@ async def test_the_confirmation_of_a_subscription_can_be_dropped(proxy: FaultPro
 
 
 @pytest.mark.smoke
-async def test_an_unknown_way_to_drop_or_direction_is_refused() -> None:
+async def test_an_unknown_way_to_drop_or_direction_is_refused_and_outside_its_block_a_proxy_has_no_port() -> None:
+    with pytest.raises(RuntimeError, match="async with"):
+        FaultProxy().url  # noqa: B018  # a property that raises
     with pytest.raises(ValueError, match="reset"):
         FaultProxy().drop_next_reply(how="gently")  # type: ignore[arg-type]  # what callers without a checker pass
     with pytest.raises(ValueError, match="replies"):
@@ -340,14 +337,19 @@ async def test_a_black_hole_for_requests_lets_replies_pass(proxy: FaultProxy, re
         proxy.black_hole = False
 
 
-async def test_a_black_hole_for_replies_lets_requests_pass(proxy: FaultProxy, redis: Redis) -> None:
+async def test_a_black_hole_for_replies_swallows_those_on_their_way_and_lets_requests_pass(
+    proxy: FaultProxy, redis: Redis
+) -> None:
     async with client_of(proxy) as client:
-        await client.ping()
+        await asyncio.gather(client.ping(), client.ping())  # two connections
+        proxy.delay_replies = 0.1
+        pending = asyncio.ensure_future(client.set("test:a", 1))
+        await until_exists(redis, "test:a")
         proxy.black_hole = "replies"
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.2):
-                await client.set("test:a", 1)
-        await until_exists(redis, "test:a")
+            async with asyncio.timeout(0.3):
+                await asyncio.gather(pending, client.set("test:b", 1))
+        await until_exists(redis, "test:b")
         proxy.black_hole = False
 
 

@@ -25,15 +25,13 @@ def test_messages_are_cut_at_their_ends_however_they_arrive(messages: list[bytes
     assert found == messages
 
 
-def test_an_error_answers_a_subscription_as_a_whole() -> None:
+def test_an_error_answers_a_subscription_as_a_whole_and_an_array_like_a_message_is_a_reply_where_none_is() -> None:
     pairing = Pairing()
     pairing.ask(command(b"SUBSCRIBE", b"a", b"b"))
     pairing.ask(command(b"PING"))
     assert pairing.answer(b"-NOPERM\r\n") == command(b"SUBSCRIBE", b"a", b"b")
     assert pairing.answer(b"+PONG\r\n") == command(b"PING")
 
-
-def test_an_array_that_looks_like_a_message_is_a_reply_unless_its_connection_subscribes() -> None:
     pairing = Pairing()
     pairing.ask(command(b"LRANGE", b"key", b"0", b"-1"))
     assert pairing.answer(command(b"message", b"channel", b"text")) == command(b"LRANGE", b"key", b"0", b"-1")
